@@ -1,0 +1,76 @@
+# opicflow. `make help` lists what there is; everything runs in .venv, which is made when it is needed.
+
+PYTHON ?= python3
+
+VENV := .venv/bin
+STAMP := .venv/.opicflow-is-installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench accuracy soak clean rebuild
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP)  ## create .venv and install opicflow and its tools there
+
+demo: $(STAMP)  ## simulate a small crawl and show its top pages beside their exact PageRank
+	@$(VENV)/python examples/first_crawl.py
+
+test: $(STAMP)  ## run every test but the soak tests
+	@$(VENV)/python -m pytest
+
+check: $(STAMP)  ## ruff, formatting, types of the pure packages, import rules
+	@$(VENV)/ruff check
+	@$(VENV)/ruff format --check
+	@$(VENV)/mypy
+	@$(VENV)/lint-imports --no-logo
+
+bench: $(STAMP)  ## measure speed and memory, into build/bench.json [ONLY=group]
+	@$(VENV)/python -m benchmarks $(ONLY)
+
+accuracy: $(STAMP)  ## measure the error against exact PageRank, into docs/accuracy.md
+	@$(VENV)/python benchmarks/accuracy.py
+
+soak: $(STAMP)  ## run the long simulations, with a new seed each time [ONLY=name] [SEED=n]
+	@seed=$(or $(SEED),$$(date +%s)); echo "make soak$(if $(ONLY), ONLY=$(ONLY)) SEED=$$seed"; \
+	OPICFLOW_SEED=$$seed OPICFLOW_HYPOTHESIS=soak \
+	$(VENV)/python -m pytest -m soak --hypothesis-seed=$$seed $(if $(ONLY),-k "$(ONLY)")
+
+clean:  ## remove .venv and everything that was made
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A .venv holds absolute paths, so one that came from another folder, lost its Python, or has another Python than the one
+# asked for by PYTHON=... is made anew. Otherwise a change of the dependencies only installs what is missing.
+BASE := -c 'import sys; print("%s %s" % (sys.base_prefix, sys.version.split()[0]))'
+VENV_FOLDER := $(shell test -x $(VENV)/python && cat $(STAMP) 2>/dev/null)
+VENV_BASE := $(shell $(VENV)/python $(BASE) 2>/dev/null)
+WANTED_BASE := $(if $(filter file,$(origin PYTHON)),$(VENV_BASE),$(shell "$(PYTHON)" $(BASE) 2>/dev/null))
+ifneq "$(VENV_FOLDER) with $(VENV_BASE)" "$(CURDIR) with $(WANTED_BASE)"
+  MAKE_ANEW := yes
+endif
+
+$(STAMP): setup.py constraints.txt $(if $(MAKE_ANEW),rebuild)
+	$(if $(MAKE_ANEW),$(if $(PYTHON_TROUBLE),$(error $(PYTHON_TROUBLE))))
+	@rm -f $(STAMP)
+	@$(if $(MAKE_ANEW),echo "Creating .venv: this takes a minute.",echo "Updating .venv.")
+	@$(if $(MAKE_ANEW),"$(PYTHON)" -m venv --clear .venv,true)
+	@$(PIP_INSTALL) setuptools
+	@$(PIP_INSTALL) --no-build-isolation -e '.[dev]'
+	@echo "$(CURDIR)" > $(STAMP)
+
+rebuild:
+
+PIP_INSTALL = $(VENV)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# Empty, or what is wrong with $(PYTHON) and what to do about it, in one line. Read only when .venv has to be made.
+PYTHON_VERSION = $(shell "$(PYTHON)" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)
+PYTHON_IS_RIGHT = $(shell "$(PYTHON)" -c 'import sys; print((3, 10) <= sys.version_info[:2] <= (3, 13) or "")' 2>/dev/null)
+PYTHON_HAS_VENV = $(shell "$(PYTHON)" -c 'import ensurepip, venv; print(True)' 2>/dev/null)
+PYTHON_ADVICE = name one like this: make $(or $(firstword $(MAKECMDGOALS)),setup) PYTHON=python3.12
+COMMA := ,
+NEEDED = opicflow needs Python 3.10 to 3.13$(COMMA) but $(PYTHON)
+PYTHON_TROUBLE = $(strip $(if $(PYTHON_VERSION),$(if $(PYTHON_IS_RIGHT),$(if $(PYTHON_HAS_VENV),, \
+  $(PYTHON) lacks venv or ensurepip: install them (Debian: apt install python3-venv) or $(PYTHON_ADVICE)), \
+  $(NEEDED) is $(PYTHON_VERSION): $(PYTHON_ADVICE)), \
+  $(NEEDED) cannot be run: $(PYTHON_ADVICE)))

@@ -1,0 +1,179 @@
+"""`Graph`: the links of a web in memory, as compressed sparse rows.
+
+It follows the ledger's rules for links (design.md, section 3), so that ranks of a graph are ranks of what a
+ledger saw: an ordinary link weighs 1024, duplicate links add up to at most 65,535, a link to oneself or of
+weight 0 is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.pipelines.kernel import kernel
+
+ORDINARY_LINK_WEIGHT = 1024
+MOST_LINK_WEIGHT = 65_535
+
+Int64s = npt.NDArray[np.int64]
+PageNumbers = npt.NDArray[np.signedinteger[Any]]
+"""int32 while every page number fits, int64 beyond: half the memory, and half the traffic of every scan."""
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Pages 0 … n-1; the links of page i are `targets[starts[i]:starts[i + 1]]`, with their weights beside them.
+
+    A graph made by `from_links` has targets that ascend within a page, without duplicates and links to
+    oneself. Made directly, its arrays are checked for what would send a reader out of bounds (shapes, types,
+    ranges), and otherwise believed. The arrays are not copied: whoever made the graph leaves them alone.
+    """
+
+    starts: Int64s
+    targets: PageNumbers
+    weights: Int64s
+
+    def __post_init__(self) -> None:
+        starts, targets, weights = self.starts, self.targets, self.weights
+        if starts.ndim != 1 or targets.ndim != 1 or targets.shape != weights.shape:
+            raise ValueError("a graph is three flat arrays, with as many weights as targets")
+        if starts.dtype != np.int64 or weights.dtype != np.int64 or targets.dtype not in (np.int32, np.int64):
+            raise ValueError("starts and weights are int64, targets int32 or int64")
+        if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(targets) or (np.diff(starts) < 0).any():
+            raise ValueError(f"starts must ascend from 0 to the number of links, {len(targets)}")
+        if len(targets) and not (targets.min() >= 0 and targets.max() < len(starts) - 1):
+            raise ValueError(f"targets must be page numbers from 0 to {len(starts) - 2}")
+        if len(weights) and not (weights.min() >= 1 and weights.max() <= MOST_LINK_WEIGHT):
+            raise ValueError(f"weights must be from 1 to {MOST_LINK_WEIGHT}")
+
+    @classmethod
+    def from_links(
+        cls, pages: int, sources: npt.ArrayLike, targets: npt.ArrayLike, weights: npt.ArrayLike | None = None
+    ) -> Graph:
+        """The graph of the links sources[i] → targets[i], in any order, under the ledger's rules.
+
+        `weights` are integers from 0 to 65,535; without them every link is an ordinary one.
+        """
+        if pages < 0:
+            raise ValueError(f"pages must not be negative, not {pages}")
+        origins, ends = _page_numbers("sources", sources, pages), _page_numbers("targets", targets, pages)
+        loads = _weights(np.full(len(origins), ORDINARY_LINK_WEIGHT) if weights is None else weights)
+        if not len(origins) == len(ends) == len(loads):
+            raise ValueError(f"not one target and weight a source: {len(origins)}, {len(ends)}, {len(loads)}")
+        kept = (origins != ends) & (loads > 0)
+        if not kept.all():
+            origins, ends, loads = origins[kept], ends[kept], loads[kept]
+        # Grouping is stable, so grouped by target and then by source, the targets of a page ascend.
+        starts, origins, loads = _group(ends, origins, loads, pages)
+        starts, ends, loads = _group(origins, _rows(starts), loads, pages)
+        return cls(*_without_duplicates(starts, ends, loads))
+
+    @property
+    def pages(self) -> int:
+        """How many pages there are, with links or without."""
+        return len(self.starts) - 1
+
+    @property
+    def links(self) -> int:
+        """How many links there are; duplicates that were added up are one."""
+        return len(self.targets)
+
+    @property
+    def out_degrees(self) -> Int64s:
+        """How many links each page has; a page of 0 is dangling."""
+        return np.diff(self.starts)
+
+    @property
+    def in_degrees(self) -> Int64s:
+        """How many pages link to each page."""
+        return np.bincount(self.targets, minlength=self.pages).astype(np.int64, copy=False)
+
+    @property
+    def out_weights(self) -> Int64s:
+        """The weights of each page's links added up: W_i in the design."""
+        sums = _starts(self.weights)
+        return sums[self.starts[1:]] - sums[self.starts[:-1]]
+
+    def without_links(self, mask: npt.NDArray[np.bool_]) -> Graph:
+        """The same pages, those under the mask without links: never read, or gone, they are dangling."""
+        if mask.dtype != np.bool_ or mask.shape != (self.pages,):
+            raise ValueError(f"the mask must hold {self.pages} booleans, one for each page")
+        kept = np.repeat(~mask, self.out_degrees)
+        starts = _starts(np.where(mask, 0, self.out_degrees))
+        return Graph(starts, self.targets[kept], self.weights[kept])
+
+    def transposed(self) -> Graph:
+        """The inverse graph: every link turned around, its weight kept. Its targets ascend within a page."""
+        return Graph(*_group(self.targets, _rows(self.starts), self.weights, self.pages))
+
+
+@kernel
+def _group(keys: PageNumbers, values: PageNumbers, weights: Int64s, pages: int) -> tuple[Int64s, PageNumbers, Int64s]:
+    """A stable counting sort of (value, weight) by key: where each key's group starts, and both columns."""
+    starts = np.zeros(pages + 1, np.int64)
+    for key in keys:
+        starts[key + 1] += 1
+    for page in range(pages):
+        starts[page + 1] += starts[page]
+    free = starts[:-1].copy()
+    grouped, loads = np.empty_like(values), np.empty_like(weights)
+    for link in range(keys.shape[0]):
+        place = free[keys[link]]
+        free[keys[link]] = place + 1
+        grouped[place] = values[link]
+        loads[place] = weights[link]
+    return starts, grouped, loads
+
+
+def _without_duplicates(starts: Int64s, targets: PageNumbers, weights: Int64s) -> tuple[Int64s, PageNumbers, Int64s]:
+    """Sorted links with the weights of equal ones added up, capped."""
+    sources = _rows(starts)
+    first = np.ones(len(targets), np.bool_)
+    np.logical_or(sources[1:] != sources[:-1], targets[1:] != targets[:-1], out=first[1:])
+    if first.all():
+        return starts, targets, weights
+    places = np.flatnonzero(first)
+    loads = np.minimum(np.add.reduceat(weights, places), MOST_LINK_WEIGHT)
+    counts = np.bincount(sources[places], minlength=len(starts) - 1)
+    return _starts(counts), targets[places], loads
+
+
+def _starts(counts: npt.NDArray[np.signedinteger[Any]]) -> Int64s:
+    """Where each of consecutive runs of these lengths starts, and where the last one ends."""
+    starts = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts
+
+
+def _rows(starts: Int64s) -> PageNumbers:
+    """The row of every entry."""
+    pages = len(starts) - 1
+    return np.repeat(np.arange(pages, dtype=_number_type(pages)), np.diff(starts))
+
+
+def _number_type(pages: int) -> type[np.int32] | type[np.int64]:
+    return np.int32 if pages <= np.iinfo(np.int32).max else np.int64
+
+
+def _integers(name: str, given: npt.ArrayLike) -> npt.NDArray[np.integer[Any]]:
+    array = np.asarray(given)
+    if array.ndim != 1 or not (np.issubdtype(array.dtype, np.integer) or len(array) == 0):
+        raise ValueError(f"{name} must be a flat array of integers")
+    return array
+
+
+def _page_numbers(name: str, given: npt.ArrayLike, pages: int) -> PageNumbers:
+    array = _integers(name, given)
+    if len(array) and not (array.min() >= 0 and array.max() < pages):
+        raise ValueError(f"{name} must be page numbers from 0 to {pages - 1}")
+    return array.astype(_number_type(pages), copy=False)
+
+
+def _weights(given: npt.ArrayLike) -> Int64s:
+    array = _integers("weights", given)
+    if len(array) and not (array.min() >= 0 and array.max() <= MOST_LINK_WEIGHT):
+        raise ValueError(f"weights must be from 0 to {MOST_LINK_WEIGHT}")
+    return array.astype(np.int64, copy=False)

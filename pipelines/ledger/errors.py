@@ -1,0 +1,21 @@
+"""What a ledger says when it will not go on. Every message is one line: what, where, and what to do."""
+
+
+class LedgerError(Exception):
+    """The base of all errors of a ledger."""
+
+
+class ConfigRefused(LedgerError, ValueError):
+    """A configuration value makes no sense."""
+
+
+class EntryRefused(LedgerError):
+    """An entry would break the ledger. The ledger is exactly as it was before the entry was offered."""
+
+
+class SnapshotRefused(LedgerError):
+    """A snapshot is truncated, reordered, altered, or of a version this code does not know."""
+
+
+class LedgerBroken(LedgerError):
+    """The ledger met something it must not go on from (an overflow, a lost invariant): restore a snapshot."""

@@ -1,0 +1,119 @@
+"""The id index: an open-addressing table from page id to slot.
+
+An entry is 8 bytes: 32 bits of the id's hash (a tag) and slot + 1. A probe compares tags, and a matching tag is
+verified against the page's own row, which a transfer needs anyway: two cache misses a transfer, and no false match.
+
+It grows by moving entries a few at a time: while `index_old` has rows, a page may be found in either, and every
+batch moves more entries than it can add, so no batch waits for the whole table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opicflow.pipelines.kernel import inlined_kernel, lean_kernel
+from opicflow.pipelines.ledger.layout import (
+    Array,
+    Int,
+)
+
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+@inlined_kernel
+def home(page: Int, capacity: Int) -> Int:
+    """Where in an index of `capacity` the search for a page begins."""
+    return np.int64((((np.uint64(page) * _MULTIPLIER) >> _HALF) * np.uint64(capacity)) >> _HALF)
+
+
+@inlined_kernel
+def search(index: Array, hot: Array, page: Int) -> Int:
+    """The slot of a page in one index, or -1."""
+    capacity = index.shape[0]
+    hashed = np.uint64(page) * _MULTIPLIER
+    tag = hashed & _LOW
+    at = np.int64(((hashed >> _HALF) * np.uint64(capacity)) >> _HALF)
+    while True:
+        entry = index[at]
+        if entry == np.uint64(0):
+            return -1
+        if entry >> _HALF == tag:
+            slot = np.int64(entry & _LOW) - 1
+            if hot[slot, 0] == page:
+                return slot
+        at = at + 1 if at + 1 < capacity else np.int64(0)
+
+
+@inlined_kernel
+def guess(index: Array, page: Int) -> Int:
+    """The slot of the first entry with the page's tag, not verified, or -1: enough to ask for its row early."""
+    capacity = index.shape[0]
+    hashed = np.uint64(page) * _MULTIPLIER
+    tag = hashed & _LOW
+    at = np.int64(((hashed >> _HALF) * np.uint64(capacity)) >> _HALF)
+    while True:
+        entry = index[at]
+        if entry == np.uint64(0):
+            return -1
+        if entry >> _HALF == tag:
+            return np.int64(entry & _LOW) - 1
+        at = at + 1 if at + 1 < capacity else np.int64(0)
+
+
+@inlined_kernel
+def find(index: Array, index_old: Array, hot: Array, page: Int) -> Int:
+    """The slot of a page, or -1."""
+    slot = search(index, hot, page)
+    if slot < 0 and index_old.shape[0] > 0:
+        slot = search(index_old, hot, page)
+    return slot
+
+
+@lean_kernel
+def insert(index: Array, page: Int, slot: Int) -> None:
+    """Add a page that is not there. The caller keeps the load below `FULLEST`."""
+    capacity = index.shape[0]
+    at = home(page, capacity)
+    while index[at] != np.uint64(0):
+        at = at + 1 if at + 1 < capacity else np.int64(0)
+    index[at] = (((np.uint64(page) * _MULTIPLIER) & _LOW) << _HALF) | np.uint64(slot + 1)
+
+
+@lean_kernel
+def remove(index: Array, hot: Array, page: Int) -> None:
+    """Take a page out, closing the gap. Its row and those of its neighbours must still be there."""
+    capacity = index.shape[0]
+    gap = home(page, capacity)
+    while hot[np.int64(index[gap] & _LOW) - 1, 0] != page:
+        gap = (gap + 1) % capacity
+    at = gap
+    while True:
+        at = (at + 1) % capacity
+        entry = index[at]
+        if entry == np.uint64(0):
+            break
+        wants = home(hot[np.int64(entry & _LOW) - 1, 0], capacity)
+        if (at - wants) % capacity >= (at - gap) % capacity:
+            index[gap] = entry
+            gap = at
+    index[gap] = np.uint64(0)
+
+
+@lean_kernel
+def move(index: Array, index_old: Array, hot: Array, first: Int, last: Int) -> None:
+    """Copy the entries at [first, last) of the old index to the new one."""
+    for at in range(first, last):
+        entry = index_old[at]
+        if entry != np.uint64(0):
+            slot = np.int64(entry & _LOW) - 1
+            insert(index, hot[slot, 0], slot)
+
+
+@lean_kernel
+def fill(index: Array, hot: Array, pages: Array, slots: Int) -> None:
+    """Enter every live page of the first `slots` slots into an empty index."""
+    for slot in range(slots):
+        if pages[slot].flags != 0:
+            insert(index, hot[slot, 0], slot)

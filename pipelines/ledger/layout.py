@@ -1,0 +1,184 @@
+"""How a ledger lies in memory: the columns of its pages and the accounts of the shard, as kernels see them.
+
+A transfer touches only `hot` (page id and cash, 16 bytes that never straddle a cache line) and the id index; a visit
+touches in addition one row of `pages` and one of its history policy (docs/decisions/rows.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+# What kernels compute with: 64-bit integers, doubles and truth values of the machine, for which Python has no types.
+Int = Any
+Float = Any
+Bool = Any
+
+PAGE_ROW = np.dtype(
+    [
+        ("seen", np.int64),  # the dividend account of its class when it last collected
+        ("opening", np.int64),  # opening balance; means nothing once the page has spent
+        ("aside", np.int64),  # waiting cash is cash + aside: what the round took since the last visit
+        ("last_visit_ms", np.int64),
+        ("theta", np.uint64),  # the turn clock when it last spent, or at its birth
+        ("visits", np.uint32),
+        ("anchor", np.float32),  # its importance smoothed over trend_days; NaN before the first sweep
+        ("class_", np.uint8),  # 2 * category + (1 if read)
+        ("flags", np.uint8),
+        ("outcome", np.uint8),  # of the last visit
+        ("measures", np.uint8),  # how many the window policies keep of it
+    ],
+    align=True,
+)
+
+# Flags of a page. FREE is no flag at all, so that a slot full of zeros is free.
+LIVE = np.uint8(1)
+SPENT = np.uint8(2)  # it has spent at least once: its opening balance is settled
+CIRCULATED = np.uint8(4)  # it has spent, or was born, since the round passed it last
+LINKS_KNOWN = np.uint8(8)  # it was read, and its links are known: the round leaves its cash alone
+
+# Places in `Book.counts`.
+PAGES = 0  # live pages
+SLOTS = 1  # slots used so far, free ones included
+FREE = 2  # free slots below SLOTS
+MINTED = 3
+VIRTUAL = 4
+UNCOLLECTED = 5
+ABSORBED = 6
+SENT = 7
+RECEIVED = 8
+CLOCK = 9  # G
+THETA_CARRY = 10
+MINTED_EVERYWHERE = 11
+VIRTUAL_INCOME = 12  # what spending has paid to the virtual account, ever
+OPENINGS = 13  # opening balances of live pages that never spent
+EARNED = 14  # history of live pages under the policies that keep a total
+WEIGHTED_PAGES = 15
+CURSOR = 16
+VISITS_SINCE_CUT = 17
+VISITS = 18
+DUPLICATES = 19
+LATE = 20
+REFUSED_VISITS = 21  # visits of forgotten pages
+BIRTHS = 22
+DROPPED = 23
+OUTBOX = 24
+URL_END = 25
+LINK_END = 26
+LINK_STALE = 27
+BROKEN = 28  # set by a kernel that met an overflow
+GENERATION = 29  # of the scratch table
+TRANSFERS = 30  # transfers of links, wherever they went
+VISITS_SINCE_SWEEP = 31
+ROUND_SPENDS = 32
+ANNOUNCEMENTS = 33
+SIGHTINGS = 34
+COUNTS = 35
+
+TRANSIENT_COUNTS = (GENERATION,)
+"""Counts that are no part of the ledger's state."""
+
+# Places in `Book.clocks` (uint64, 2^-40 turn; differences are taken modulo 2^64).
+THETA = 0
+THETA_START = 1
+OWN_ADVANCE = 2
+
+# Places in `Book.rules` (float64).
+DAMPING = 0
+WINDOW = 1  # turns
+MIN_GAPS = 2
+NEWCOMERS = 3  # 1: newcomers get a default history
+RULES = 4
+
+# Places in `Book.modes` (int64).
+POLICY = 0
+MEASURES = 1  # measures kept at most (variable: exactly), 0 for policies without measures
+FEWEST = 2  # measures the window never goes below
+DAMPING_Q20 = 3
+REMEMBER = 4
+ALONE = 5  # 1: one shard; cuts need no messages
+CUT_PER_1000 = 6
+FIRST_ID = 7  # this shard's page ids, as bits
+LAST_ID = 8
+LONGEST = 9  # the most links a page ever had remembered
+BONUS = 10  # 1: some links carry a bonus
+LIKE_US = 11  # this shard and those that have not spoken yet: taken to mint as it does
+MODES = 12
+
+# History policies as kernels know them.
+P_ALL = 0
+P_FIXED = 1
+P_VARIABLE = 2
+P_PAPER = 3
+P_INTERPOLATION = 4
+P_ABSORBING = 5
+
+
+class Table(NamedTuple):
+    """The columns, indexed by slot. What a policy or option does not need has no rows."""
+
+    hot: Array  # int64 [n, 2]: page id as bits; cash, or ~cash until the page has had its first transfer
+    pages: Any  # PAGE_ROW [n]: kernels read the fields of a row as attributes
+    spans: Array  # float32 [n, 2]: rate and span (interpolation)
+    totals: Array  # int64 [n]: earned units (all), amounts (absorbing)
+    held: Array  # float64 [n]: paper's interpolation
+    measure_cash: Array  # float32 [n, measures], oldest first
+    measure_theta: Array  # uint64 [n, measures]
+    before_theta: Array  # uint64 [n]: the turn clock of the spending before the oldest measure kept
+    url_start: Array  # int64 [n]: 1 + place in the URL arena, 0 = URL not known
+    link_start: Array  # int64 [n]
+    link_count: Array  # int32 [n]: links remembered; -1-count where weights follow them
+    free: Array  # int64: a stack of free slots
+    id_index: Array  # uint64: tag and slot + 1, open addressing
+    id_index_old: Array  # uint64: the index before it grew, while entries still move over
+
+
+class Book(NamedTuple):
+    """The accounts of the shard: what is not about one page."""
+
+    counts: Array  # int64 [COUNTS]
+    clocks: Array  # uint64 [3]
+    rules: Array  # float64 [RULES]
+    modes: Array  # int64 [MODES]
+    dividends: Array  # int64 [classes]: D
+    class_pages: Array  # int64 [classes]
+    class_weights: Array  # int64 [classes]
+    link_bonus: Array  # int64 [categories], per 1024
+    forgotten: Array  # int64, sorted: ids never to be learnt again
+    urls: Array  # uint8: the URL arena: length (2 bytes, little endian) and bytes of each
+    links: Array  # int64: remembered links: ids, then packed weights where they are not ordinary
+    outbox_pages: Array  # int64
+    outbox_amounts: Array  # int64
+
+
+class Scratch(NamedTuple):
+    """Room for the links of one visit. Nothing in it outlives the visit."""
+
+    pages: Array  # int64
+    weights: Array  # int64
+    categories: Array  # uint8
+    slots: Array  # int64
+    keys: Array  # int64: a small hash table that finds duplicate links
+    marks: Array  # int64: the generation in which a place of it was filled
+    where: Array  # int64
+
+
+class Columns(NamedTuple):
+    """A crawl entry's rows as kernels see them; ids as int64 bits."""
+
+    kind: Array
+    page: Array
+    time_ms: Array
+    outcome: Array
+    category: Array
+    links_known: Array
+    link_starts: Array
+    link_pages: Array
+    link_weights: Array
+    link_categories: Array
+    url_starts: Array
+    url_bytes: Array

@@ -1,0 +1,706 @@
+"""The ledger of one shard: cash, history and importance of its pages, a pure function of the shard log.
+
+`apply` takes the entries of the log one by one. It drops what it has had, trims what it has half had, and refuses what
+would leave a hole or break the books; after an `EntryRefused` the ledger is exactly as it was. The same entries give
+the same bytes (`snapshot`) in whatever batches they come.
+
+No clock, no files, no randomness: time comes as `TickEntry`, and what it owes to other shards it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from opicflow.pipelines.ledger import batches, index, spending
+from opicflow.pipelines.ledger import layout as at
+from opicflow.pipelines.ledger import snapshot as snapshots
+from opicflow.pipelines.ledger.checks import (
+    MOST_CASH,
+    check_crawl,
+    check_policy,
+    check_range,
+    check_transfers,
+    check_version,
+    exact_sum,
+)
+from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, LedgerConfig
+from opicflow.pipelines.ledger.entries import (
+    START,
+    CrawlEntry,
+    Entry,
+    Gossip,
+    Ids,
+    Ints,
+    Kind,
+    Outcome,
+    Place,
+    PolicyEntry,
+    TickEntry,
+    TransfersEntry,
+    transfer_digest,
+)
+from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused, LedgerBroken, SnapshotRefused
+from opicflow.pipelines.ledger.estimates import Estimates, Floats, richest
+from opicflow.pipelines.ledger.layout import Array, Columns
+from opicflow.pipelines.ledger.room import Room, columns_used, new_book, new_table, set_rules
+from opicflow.pipelines.ledger.settle import Settled, settle_links
+from opicflow.schemas.pages import shard_bounds
+
+_SECONDS_PER_DAY = 86400
+_WRAP = 1 << 64
+
+
+@dataclass
+class Mark:
+    """How far a source has been applied, and what it has sent: visits, or cash and its digest."""
+
+    place: Place = START
+    total: int = 0
+    digest: int = 0
+
+
+@dataclass
+class Peer:
+    """Another shard as this one knows it. `gossip` is None until it has first spoken."""
+
+    sent_total: int = 0
+    sent_digest: int = 0
+    gossip: Gossip | None = None
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What an entry did: how many rows of each kind counted, and what must now go to other shards."""
+
+    visits: int = 0
+    announcements: int = 0
+    sightings: int = 0
+    births: int = 0
+    duplicates: int = 0
+    late: int = 0
+    sealed: tuple[tuple[int, TransfersEntry], ...] = ()
+
+
+@dataclass(frozen=True)
+class Balance:
+    """The conservation law, counted from the columns. All in units of cash."""
+
+    minted: int
+    cash: int
+    uncollected: int
+    virtual: int
+    absorbed: int
+    sent: int
+    received: int
+
+    @property
+    def drift(self) -> int:
+        """What is missing from the books; anything but 0 is a bug."""
+        return self.minted - (self.cash + self.uncollected + self.virtual + self.absorbed + self.sent - self.received)
+
+
+@dataclass
+class Times:
+    """What the ledger remembers of time, so that a window can be given in days and movement seen."""
+
+    tick_second: int = -1
+    sweep_second: int = -1
+    sweep_rate_sum: float = 0.0
+    days: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Ledger:
+    """One shard's ledger. `theta_start` is where its turn clock begins: any value gives the same importance."""
+
+    def __init__(
+        self, config: LedgerConfig | None = None, shard: int = 0, shards: int = 1, theta_start: int = 0
+    ) -> None:
+        config = config or LedgerConfig()
+        if not (1 <= shards < 1 << 31 and 0 <= shard < shards):
+            raise ConfigRefused(f"there is no shard {shard} of {shards}")
+        self.config = config
+        self.shard = shard
+        self.shards = shards
+        self._ids = shard_bounds(shard, shards)
+        self._room = Room(config, new_table(config), new_book(config, self._ids, theta_start))
+        self._room.book.modes[at.LIKE_US] = shards
+        self._marks: dict[str, Mark] = {}
+        self._peers: dict[int, Peer] = {s: Peer() for s in range(shards) if s != shard}
+        self._times = Times()
+        self._cut = 0
+        self._url_generation = 0
+
+    # -- applying the log ------------------------------------------------------------------------------------------
+
+    def apply(self, entry: Entry) -> Applied:
+        """Apply one entry of the log; what it holds below its source's mark is dropped.
+
+        `EntryRefused` if it would leave a hole or break the books: the ledger is then as it was before.
+        """
+        self._go_on()
+        check_version(entry.version)
+        before = self._room.book.counts.copy()
+        if isinstance(entry, CrawlEntry):
+            sealed = self._apply_crawl(entry)
+        elif isinstance(entry, TransfersEntry):
+            sealed = self._apply_transfers(entry)
+        elif isinstance(entry, PolicyEntry):
+            sealed = self._apply_policy(entry)
+        else:
+            sealed = self._apply_tick(entry)
+        self._go_on()
+        grown = self._room.book.counts - before
+        return Applied(
+            visits=int(grown[at.VISITS]),
+            announcements=int(grown[at.ANNOUNCEMENTS]),
+            sightings=int(grown[at.SIGHTINGS]),
+            births=int(grown[at.BIRTHS]),
+            duplicates=int(grown[at.DUPLICATES]),
+            late=int(grown[at.LATE]),
+            sealed=tuple(sealed),
+        )
+
+    def mark(self, source: str) -> Place:
+        """How far a source has been applied: the next entry of it may not begin above."""
+        return self._marks[source].place if source in self._marks else START
+
+    def _apply_crawl(self, entry: CrawlEntry) -> list[tuple[int, TransfersEntry]]:
+        mark = self._marks.get(entry.source, Mark())
+        if not check_range(entry.source, entry.start, entry.end, mark.place):
+            return []
+        check_crawl(entry, self.config.categories, *self._ids)
+        items = entry.items
+        known = (items.offset < mark.place.offset) | (
+            (items.offset == mark.place.offset) & (items.within < mark.place.within)
+        )
+        if known.any():
+            items = items.rows(int(known.sum()), len(items))
+        total = mark.total + int((items.kind == Kind.VISIT).sum())
+        if entry.visits_total is not None and entry.visits_total != total:
+            raise EntryRefused(
+                f"{entry.source}: it counts {entry.visits_total} visits sent to this shard, the ledger {total}: "
+                "the audit does not fit, send the missing entries again"
+            )
+        sealed: list[tuple[int, TransfersEntry]] = []
+        rows = Columns(
+            items.kind,
+            items.page.view(np.int64),
+            items.time_ms,
+            items.outcome,
+            items.category,
+            items.links_known,
+            items.link_starts,
+            items.link_pages.view(np.int64),
+            items.link_weights,
+            items.link_categories,
+            items.url_starts,
+            items.url_bytes,
+        )
+        room = self._room
+        most_links = int(np.diff(items.link_starts).max()) if len(items) else 0
+        room.make_scratch(max(most_links, int(room.book.modes[at.LONGEST])))
+        done = 0
+        while True:
+            done, why = batches.apply_items(room.table, room.book, room.scratch, rows, done)
+            if why == batches.NEEDS_CUT:
+                sealed += self._seal_cut()
+            elif why == batches.NEEDS_ROOM:
+                links = int(items.link_starts[done + 1] - items.link_starts[done])
+                url_bytes = int(items.url_starts[done + 1] - items.url_starts[done])
+                outgoing = 0 if self.shards == 1 else 2 * (links + 2 * int(room.book.modes[at.LONGEST]))
+                room.make(links + 1, outgoing, spending.words_for(links, True), url_bytes)
+            else:
+                break
+        room.move_index(8 * (len(items) + len(items.link_pages)))
+        self._compact_links()
+        self._marks[entry.source] = Mark(entry.end, total)
+        return sealed
+
+    def _apply_transfers(self, entry: TransfersEntry) -> list[tuple[int, TransfersEntry]]:
+        source = f"shard/{entry.source_shard}"
+        if entry.source_shard not in self._peers:
+            raise EntryRefused(f"transfers of shard {entry.source_shard}: this is shard {self.shard} of {self.shards}")
+        mark = self._marks.get(source, Mark())
+        check_transfers(entry, *self._ids)
+        if not check_range(source, entry.start, entry.end, mark.place):
+            return []
+        known = mark.place.within - entry.first if entry.cut == mark.place.offset else 0
+        pages, amounts = entry.pages[known:], entry.amounts[known:]
+        cash = exact_sum(amounts) + entry.virtual
+        total = mark.total + cash
+        digest = (mark.digest + transfer_digest(pages, amounts, entry.virtual, entry.cut)) % _WRAP
+        if (total, digest) != (entry.sent_total, entry.sent_digest):
+            raise EntryRefused(
+                f"{source}, cut {entry.cut}: it says it has sent {entry.sent_total} units in all, the ledger counts "
+                f"{total}: the audit does not fit, send the cut again or rebuild"
+            )
+        room = self._room
+        counts = room.book.counts
+        if int(counts[at.RECEIVED]) + cash > MOST_CASH:
+            raise EntryRefused(f"{source}, cut {entry.cut}: the cash received would overflow: rebuild with more shards")
+        counts[at.RECEIVED] += cash
+        ids, done = pages.view(np.int64), 0
+        while True:
+            done, why = batches.apply_transfers(room.table, room.book, ids, amounts, done)
+            if why == batches.DONE:
+                break
+            room.make(births=1)
+        room.move_index(8 * len(pages))
+        if entry.gossip is not None:
+            counts[at.VIRTUAL] += spending.declare_dividend(room.book, entry.virtual)
+            self._hear(entry.source_shard, entry.gossip)
+        self._marks[source] = Mark(entry.end, total, digest)
+        return []
+
+    def _apply_policy(self, entry: PolicyEntry) -> list[tuple[int, TransfersEntry]]:
+        mark = self._marks.get(entry.source, Mark())
+        check_policy(entry, self.config.categories)
+        if check_range(entry.source, entry.start, entry.end, mark.place):
+            if entry.start < mark.place:
+                raise EntryRefused(f"{entry.source}: a policy entry overlaps what the ledger has; send it whole")
+            set_rules(self._room.book, entry.damping, entry.class_weights, entry.link_bonus_per_1024)
+            self._drop(np.array([*entry.drop, *entry.forget], np.uint64))
+            if entry.forget:
+                self._forget(np.array(entry.forget, np.uint64))
+            self._marks[entry.source] = Mark(entry.end)
+        return []
+
+    def _apply_tick(self, entry: TickEntry) -> list[tuple[int, TransfersEntry]]:
+        if not 0 <= entry.second < 1 << 40:
+            raise EntryRefused(f"a tick says second {entry.second!r}: give seconds since 1970")
+        times = self._times
+        if entry.second <= times.tick_second:
+            return []
+        times.tick_second = entry.second
+        self._set_window(entry.second)
+        counts = self._room.book.counts
+        aged = entry.second - times.sweep_second >= _SECONDS_PER_DAY
+        if aged or counts[at.VISITS_SINCE_SWEEP] * 64 >= counts[at.PAGES]:
+            self._sweep(entry.second)
+        return self._seal_cut()
+
+    # -- cuts and shards -------------------------------------------------------------------------------------------
+
+    def _seal_cut(self) -> list[tuple[int, TransfersEntry]]:
+        """Seal outgoing transfers and settle the virtual account among all shards."""
+        book = self._room.book
+        counts = book.counts
+        counts[at.VISITS_SINCE_CUT] = 0
+        if self.shards == 1:
+            counts[at.VIRTUAL] = spending.declare_dividend(book, counts[at.VIRTUAL])
+            return []
+        pages, amounts = self._take_outbox()
+        own = int(counts[at.WEIGHTED_PAGES])
+        weighted = {s: p.gossip.weighted_pages if p.gossip else own for s, p in self._peers.items()}
+        everywhere = own + sum(weighted.values())
+        virtual = int(counts[at.VIRTUAL])
+        quotient, rest = divmod(max(virtual, 0), everywhere) if everywhere else (0, 0)
+        sealed = []
+        gossip = Gossip(
+            advance=int(book.clocks[at.OWN_ADVANCE]),
+            minted=int(counts[at.MINTED]),
+            pages=int(counts[at.PAGES]),
+            weighted_pages=own,
+            rate_sum=self._times.sweep_rate_sum,
+        )
+        left = virtual
+        for other, peer in self._peers.items():
+            first, last = shard_bounds(other, self.shards)
+            here = slice(*np.searchsorted(pages, np.array([first, last], np.uint64), side="left"))
+            here = slice(here.start, int(np.searchsorted(pages, np.uint64(last), side="right")))
+            part = quotient * weighted[other] + (rest * weighted[other] // everywhere if everywhere else 0)
+            left -= part
+            peer.sent_total += exact_sum(amounts[here]) + part
+            peer.sent_digest = (peer.sent_digest + transfer_digest(pages[here], amounts[here], part, self._cut)) % _WRAP
+            sealed.append(
+                (
+                    other,
+                    TransfersEntry(
+                        source_shard=self.shard,
+                        cut=self._cut,
+                        first=0,
+                        last=True,
+                        pages=pages[here].copy(),
+                        amounts=amounts[here].copy(),
+                        virtual=part,
+                        sent_total=peer.sent_total,
+                        sent_digest=peer.sent_digest,
+                        gossip=gossip,
+                    ),
+                )
+            )
+        counts[at.SENT] += virtual - left
+        counts[at.VIRTUAL] = spending.declare_dividend(book, left)
+        self._cut += 1
+        return sealed
+
+    def _take_outbox(self) -> tuple[Ids, Ints]:
+        """What waits for other shards, summed per page, sorted by page id. The outbox is empty afterwards."""
+        book = self._room.book
+        size = int(book.counts[at.OUTBOX])
+        book.counts[at.OUTBOX] = 0
+        pages = book.outbox_pages[:size].view(np.uint64)
+        order = np.argsort(pages, kind="stable")
+        pages = pages[order]
+        firsts = np.flatnonzero(np.concatenate((np.ones(min(size, 1), bool), pages[1:] != pages[:-1])))
+        sums = np.add.reduceat(book.outbox_amounts[:size][order], firsts) if size else np.zeros(0, np.int64)
+        return pages[firsts], sums
+
+    def _hear(self, other: int, gossip: Gossip) -> None:
+        """Another shard's news: the turn clock and the totals that everything is measured by move on."""
+        book = self._room.book
+        peer = self._peers[other]
+        known = peer.gossip.advance if peer.gossip else 0
+        book.clocks[at.THETA] = (int(book.clocks[at.THETA]) + gossip.advance - known) % _WRAP
+        peer.gossip = gossip
+        heard = [p.gossip.minted for p in self._peers.values() if p.gossip]
+        book.modes[at.LIKE_US] = self.shards - len(heard)
+        own = int(book.counts[at.MINTED])
+        book.counts[at.MINTED_EVERYWHERE] = min(sum(heard) + own * (self.shards - len(heard)), MOST_CASH)
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def _set_window(self, second: int) -> None:
+        """A window given in days is as many turns as the clock made in them."""
+        window_days = getattr(self.config.history, "window_days", None)
+        if window_days is None:
+            return
+        book, days = self._room.book, self._times.days
+        theta = int(book.clocks[at.THETA])
+        if not days or second // _SECONDS_PER_DAY > days[-1][0] // _SECONDS_PER_DAY:
+            days.append((second, theta))
+        begins = second - window_days * _SECONDS_PER_DAY
+        while len(days) > 1 and days[1][0] <= begins:
+            days.pop(0)
+        since_start = _turns(theta - int(book.clocks[at.THETA_START]))
+        if begins < days[0][0]:
+            window = max(since_start, 4.0)
+        else:
+            (second_0, theta_0), (second_1, theta_1) = days[0], days[1] if len(days) > 1 else (second, theta)
+            share = (begins - second_0) / (second_1 - second_0) if second_1 > second_0 else 0.0
+            window = _turns(theta - theta_0) - share * _turns(theta_1 - theta_0)
+        book.rules[at.WINDOW] = max(window, 2.0**-20)
+
+    def _sweep(self, second: int) -> None:
+        """Sum all rates and let the anchors, from which trends are read, follow."""
+        room, times = self._room, self._times
+        rates = np.zeros(int(room.book.counts[at.SLOTS]), np.float64)
+        times.sweep_rate_sum = float(batches.read_all_rates(room.table, room.book, rates))
+        everywhere = self._rate_sum_everywhere(times.sweep_rate_sum)
+        if everywhere > 0:
+            past = 0.0 if times.sweep_second < 0 else (second - times.sweep_second) / _SECONDS_PER_DAY
+            share = 1.0 - float(np.exp(-past / self.config.trend_days))
+            batches.smooth_anchors(room.table, room.book, rates, 1.0 / everywhere, share)
+        times.sweep_second = second
+        room.book.counts[at.VISITS_SINCE_SWEEP] = 0
+
+    # -- letting pages go ------------------------------------------------------------------------------------------
+
+    def _drop(self, pages: Ids) -> None:
+        """Let pages go for good: their cash goes to the virtual page. Pages that are not here are passed over."""
+        if len(pages) == 0:
+            return
+        room = self._room
+        room.finish_moving()
+        room.make_free(len(pages))
+        for page in pages.view(np.int64):
+            slot = index.find(room.table.id_index, room.table.id_index_old, room.table.hot, page)
+            if slot >= 0:
+                index.remove(room.table.id_index, room.table.hot, page)
+                spending.drop_page(room.table, room.book, slot)
+                room.book.counts[at.DROPPED] += 1
+
+    def _forget(self, pages: Ids) -> None:
+        """Remove the URLs of dropped pages from the arena, and never learn these pages again."""
+        room = self._room
+        fresh = np.zeros(int(room.book.counts[at.URL_END]), np.uint8)
+        end = int(batches.compact_urls(room.table, room.book, fresh))
+        forgotten = np.union1d(room.book.forgotten, pages.view(np.int64))
+        room.book = room.book._replace(urls=fresh[:end].copy(), forgotten=forgotten)
+        room.book.counts[at.URL_END] = end
+        self._url_generation += 1
+
+    def _compact_links(self) -> None:
+        """Rewrite the arena of remembered links when half of it is stale."""
+        room = self._room
+        counts = room.book.counts
+        if counts[at.LINK_STALE] * 2 > max(int(counts[at.LINK_END]), 1 << 16):
+            fresh = np.zeros(int(counts[at.LINK_END] - counts[at.LINK_STALE]), np.int64)
+            counts[at.LINK_END] = batches.compact_links(room.table, room.book, fresh)
+            counts[at.LINK_STALE] = 0
+            room.book = room.book._replace(links=fresh)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def pages(self) -> int:
+        """Pages in this shard."""
+        return int(self._room.book.counts[at.PAGES])
+
+    @property
+    def turns(self) -> float:
+        """Turns of the clock since the ledger began."""
+        clocks = self._room.book.clocks
+        return _turns(int(clocks[at.THETA]) - int(clocks[at.THETA_START]))
+
+    @property
+    def clock(self) -> int:
+        """G: the cash that spending has put into circulation, in units."""
+        return int(self._room.book.counts[at.CLOCK])
+
+    @property
+    def visits(self) -> int:
+        """Visits applied so far; duplicates and visits of forgotten pages are not among them."""
+        return int(self._room.book.counts[at.VISITS])
+
+    @property
+    def transfers(self) -> int:
+        """Transfers along links so far, to this shard and to others."""
+        return int(self._room.book.counts[at.TRANSFERS])
+
+    def balance(self) -> Balance:
+        """The conservation law, counted afresh from the columns."""
+        room = self._room
+        counts = room.book.counts
+        cash, uncollected, _ = batches.sum_cash(room.table, room.book)
+        return Balance(
+            minted=int(counts[at.MINTED]),
+            cash=int(cash),
+            uncollected=int(uncollected),
+            virtual=int(counts[at.VIRTUAL]),
+            absorbed=int(counts[at.ABSORBED]),
+            sent=int(counts[at.SENT]),
+            received=int(counts[at.RECEIVED]),
+        )
+
+    def audit(self) -> Balance:
+        """The balance, after checking it and everything the ledger keeps a running total of. `LedgerBroken` if not."""
+        self._go_on()
+        room = self._room
+        counts, table, slots = room.book.counts, room.table, int(room.book.counts[at.SLOTS])
+        balance = self.balance()
+        _, uncollected, openings = batches.sum_cash(table, room.book)
+        rows = table.pages[:slots]
+        live = rows["flags"] != 0
+        classes = np.bincount(rows["class_"][live], minlength=len(room.book.class_pages))
+        waiting_outside = exact_sum(room.book.outbox_amounts[: int(counts[at.OUTBOX])])
+        totals = int(table.totals[:slots].sum()) if len(table.totals) else 0
+        laws = {
+            "cash is conserved": balance.drift == 0,
+            "no account but the virtual one is negative": min(balance.cash, balance.uncollected, balance.absorbed) >= 0,
+            "the virtual account is not overdrawn beyond its limit": balance.virtual >= -balance.minted,
+            "uncollected dividends are what their account says": uncollected == counts[at.UNCOLLECTED],
+            "opening balances are what their account says": openings == counts[at.OPENINGS],
+            "history is what its account says": totals == counts[at.EARNED],
+            "pages are what their classes say": np.array_equal(classes, room.book.class_pages)
+            and classes.sum() == counts[at.PAGES] == counts[at.SLOTS] - counts[at.FREE],
+            "minted cash is a whole number of births": balance.minted == UNITS_PER_PAGE * int(counts[at.BIRTHS]),
+            "cash in the outbox was sent": waiting_outside <= balance.sent,
+        }
+        broken = [law for law, holds in laws.items() if not holds]
+        if broken:
+            raise LedgerBroken(f"the books of shard {self.shard} do not balance: not so: {'; '.join(broken)}")
+        return balance
+
+    def estimate(self, pages: Ids | Iterable[int]) -> Estimates:
+        """What the ledger knows of these pages now.
+
+        Rates are read at this moment; they are put in proportion by the sum of all rates, counted afresh.
+        """
+        ids = np.asarray(pages if isinstance(pages, np.ndarray) else list(pages), np.uint64)
+        slots = self._slots_of(ids)
+        return self._estimates(ids, slots, self._rate_sum_everywhere(self.rate_sum()))
+
+    def estimate_all(self) -> Estimates:
+        """What the ledger knows of every page, in the order in which pages came in."""
+        ids, slots = self._live()
+        return self._estimates(ids, slots, self._rate_sum_everywhere(self.rate_sum()))
+
+    def top(self, k: int) -> Estimates:
+        """The `k` most important pages, most important first; equal ones by page id."""
+        rates = self._all_rates()[0]
+        ids, slots = self._live()
+        rows = richest(ids, rates[slots], k)
+        return self._estimates(ids[rows], slots[rows], self._rate_sum_everywhere(float(rates.sum())))
+
+    def rate_sum(self) -> float:
+        """The sum of the rates of all pages of this shard, now. O(1) where history is a plain total."""
+        book = self._room.book
+        counts = book.counts
+        if book.modes[at.POLICY] in (at.P_ALL, at.P_ABSORBING):
+            idle = (
+                int(counts[at.MINTED] - counts[at.VIRTUAL] - counts[at.ABSORBED])
+                - int(counts[at.SENT])
+                + int(counts[at.RECEIVED])
+            )
+            if book.modes[at.POLICY] == at.P_ALL:
+                idle -= int(counts[at.OPENINGS])
+            return (int(counts[at.EARNED]) + idle) / UNITS_PER_PAGE
+        return self._all_rates()[1]
+
+    def waiting_cash(self, pages: Ids | None = None) -> Ints:
+        """What each page received since its last visit, spent by the round or not: greedy crawls choose by it.
+
+        For the pages given (-1 where one is not known), or for all in the order in which they came in.
+        """
+        room = self._room
+        waiting = np.zeros(int(room.book.counts[at.SLOTS]), np.int64)
+        batches.read_waiting(room.table, room.book, waiting)
+        if pages is None:
+            return waiting[waiting >= 0]
+        slots = self._slots_of(pages)
+        return np.where(slots >= 0, waiting[slots] if len(waiting) else -1, -1)
+
+    def idle_cash(self) -> dict[Outcome, int]:
+        """Cash that waits on pages, by their last outcome. Much on UNCHANGED: remembering links would help."""
+        room = self._room
+        slots = int(room.book.counts[at.SLOTS])
+        rows = room.table.pages[:slots]
+        raw = room.table.hot[:slots, 1]
+        cash = np.where(raw >= 0, raw, ~raw) + room.book.dividends[rows["class_"]] - rows["seen"]
+        live = rows["flags"] != 0
+        return {outcome: int(cash[live & (rows["outcome"] == outcome)].sum()) for outcome in Outcome}
+
+    def url(self, page: int) -> bytes | None:
+        """The URL of a page, if the log has told it."""
+        slot = int(self._slots_of(np.array([page], np.uint64))[0])
+        start = int(self._room.table.url_start[slot]) - 1 if slot >= 0 else -1
+        if start < 0:
+            return None
+        urls = self._room.book.urls
+        length = int(urls[start]) + (int(urls[start + 1]) << 8)
+        return bytes(urls[start + 2 : start + 2 + length])
+
+    def bytes_per_page(self) -> float:
+        """Memory of the columns and the index a page, room to grow included; without URLs and remembered links."""
+        return self._room.bytes_in_use() / max(self.pages, 1)
+
+    def settle(self, rounds: int) -> Settled:
+        """Let the round run alone `rounds` times on a copy, along remembered links: the ranks of the graph as known.
+
+        What was earned in the later half of the rounds is the answer. The ledger itself does not change.
+        """
+        if not self.config.remember_links or self.shards != 1:
+            raise ConfigRefused("settle needs remember_links=True and one shard: replay the log with them")
+        if rounds < 1:
+            raise ConfigRefused(f"settle takes a positive number of rounds, not {rounds!r}")
+        ids, slots = self._live()
+        return settle_links(self._room.table, self._room.book, ids, slots, rounds)
+
+    # -- snapshots -------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> list[snapshots.Chunk]:
+        """The whole state in chunks of at most 4 MiB. Full chunks of URLs stay as they are until one is forgotten."""
+        self._go_on()
+        counts = self._room.book.counts.copy()
+        counts[list(at.TRANSIENT_COUNTS)] = 0
+        table, book = self._room.table, self._room.book._replace(counts=counts)
+        state = {
+            "config": self.config.to_json(),
+            "shard": self.shard,
+            "shards": self.shards,
+            "cut": self._cut,
+            "marks": [[s, *m.place, m.total, m.digest] for s, m in sorted(self._marks.items())],
+            "peers": [
+                [s, p.sent_total, p.sent_digest, p.gossip and list(vars(p.gossip).values())]
+                for s, p in sorted(self._peers.items())
+            ],
+            "times": vars(self._times),
+            "url_generation": self._url_generation,
+        }
+        return snapshots.write(state, table, book, columns_used(self.config), self._url_generation)
+
+    @classmethod
+    def restore(cls, chunks: Iterable[bytes]) -> Ledger:
+        """The ledger whose chunks these are, in their order. `SnapshotRefused` if one is missing, moved or altered."""
+        state, columns, urls = snapshots.read(chunks)
+        try:
+            ledger = cls(LedgerConfig.from_json(state["config"]), state["shard"], state["shards"])
+            ledger._take(state, columns, urls)
+        except (KeyError, TypeError, ValueError) as problem:
+            raise SnapshotRefused(f"the snapshot does not fit this code: {problem}") from None
+        return ledger
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _take(self, state: dict[str, Any], columns: dict[str, Array], urls: Array) -> None:
+        """Become the ledger of a snapshot."""
+        self._cut = state["cut"]
+        self._marks = {s: Mark(Place(o, w), total, digest) for s, o, w, total, digest in state["marks"]}
+        self._peers = {
+            s: Peer(total, digest, Gossip(*gossip) if gossip else None) for s, total, digest, gossip in state["peers"]
+        }
+        self._times = Times(**state["times"])
+        self._times.days = [(second, theta) for second, theta in self._times.days]
+        self._url_generation = state["url_generation"]
+        room = self._room
+        book_columns = (*snapshots.BOOK_COLUMNS, "outbox_pages", "outbox_amounts", "links")
+        room.book = room.book._replace(urls=urls, **{name: columns[name] for name in book_columns})
+        room.table = room.table._replace(**{name: columns[name] for name in (*columns_used(self.config), "free")})
+        room.rebuild_index()
+
+    def _go_on(self) -> None:
+        if self._room.book.counts[at.BROKEN]:
+            raise LedgerBroken(
+                f"the clock of shard {self.shard} would overflow 64 bits: restore its last snapshot, "
+                "and rebuild with more shards"
+            )
+
+    def _slots_of(self, pages: Ids) -> Ints:
+        slots = np.zeros(len(pages), np.int64)
+        batches.find_all(self._room.table, np.ascontiguousarray(pages, np.uint64).view(np.int64), slots)
+        return slots
+
+    def _live(self) -> tuple[Ids, Ints]:
+        """Ids and slots of all pages, in slot order."""
+        table = self._room.table
+        slots = np.flatnonzero(table.pages["flags"][: int(self._room.book.counts[at.SLOTS])])
+        return table.hot[slots, 0].view(np.uint64), slots
+
+    def _all_rates(self) -> tuple[Floats, float]:
+        room = self._room
+        rates = np.zeros(int(room.book.counts[at.SLOTS]), np.float64)
+        return rates, float(batches.read_all_rates(room.table, room.book, rates))
+
+    def _rate_sum_everywhere(self, own: float) -> float:
+        return own + sum(p.gossip.rate_sum for p in self._peers.values() if p.gossip)
+
+    def _pages_everywhere(self) -> int:
+        return self.pages + sum(p.gossip.pages for p in self._peers.values() if p.gossip)
+
+    def _estimates(self, pages: Ids, slots: Ints, rate_sum: float) -> Estimates:
+        room, rows = self._room, len(slots)
+        estimates = Estimates(
+            pages=pages,
+            known=slots >= 0,
+            importance=np.zeros(rows),
+            score=np.zeros(rows),
+            rate=np.zeros(rows),
+            trend_per_day=np.zeros(rows),
+            error_factor=np.zeros(rows),
+            cash=np.zeros(rows, np.int64),
+            waiting=np.zeros(rows, np.int64),
+            visits=np.zeros(rows, np.int64),
+            last_visit_ms=np.zeros(rows, np.int64),
+            last_outcome=np.zeros(rows, np.uint8),
+            measured=np.zeros(rows, np.bool_),
+        )
+        per_rate = 1.0 / rate_sum if rate_sum > 0 else 0.0
+        batches.read_estimates(
+            room.table,
+            room.book,
+            slots,
+            per_rate,
+            self._pages_everywhere(),
+            self.config.trend_days,
+            estimates.columns(),
+        )
+        return estimates
+
+
+def _turns(units: int) -> float:
+    return (units % _WRAP) / (1 << 40)

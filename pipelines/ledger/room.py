@@ -1,0 +1,231 @@
+"""Room for a ledger's columns: what a configuration needs, and how it grows.
+
+Columns grow by a thirty-second at a time with realloc, which on Linux moves page tables and copies nothing: no pause,
+and never twice the memory. The index grows by a quarter and moves over bit by bit (see `index`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opicflow.pipelines.ledger import index
+from opicflow.pipelines.ledger import layout as at
+from opicflow.pipelines.ledger.batches import FULLEST
+from opicflow.pipelines.ledger.config import (
+    MOST_MEASURES,
+    Absorbing,
+    All,
+    Fixed,
+    ImprovedFixed,
+    Interpolation,
+    LedgerConfig,
+    PaperInterpolation,
+    Variable,
+)
+from opicflow.pipelines.ledger.layout import Array, Book, Scratch, Table
+
+_FEWEST_ROWS = 256
+_EVERY_ID = (0, (1 << 64) - 1)
+
+
+def measures_kept(config: LedgerConfig) -> tuple[int, int]:
+    """How many measures a page keeps at most, and how few the window leaves it."""
+    history = config.history
+    if isinstance(history, Variable):
+        return history.measures, 0
+    if isinstance(history, ImprovedFixed):
+        return MOST_MEASURES, history.min_measures
+    return (MOST_MEASURES, 0) if isinstance(history, Fixed) else (0, 0)
+
+
+def policy_code(config: LedgerConfig) -> int:
+    """The number by which kernels know the history policy."""
+    codes: dict[type, int] = {
+        All: at.P_ALL,
+        Fixed: at.P_FIXED,
+        ImprovedFixed: at.P_FIXED,
+        Variable: at.P_VARIABLE,
+        PaperInterpolation: at.P_PAPER,
+        Interpolation: at.P_INTERPOLATION,
+        Absorbing: at.P_ABSORBING,
+    }
+    return codes[type(config.history)]
+
+
+def columns_used(config: LedgerConfig) -> tuple[str, ...]:
+    """The columns that a configuration needs; the others stay without rows."""
+    used = {
+        at.P_ALL: ("totals",),
+        at.P_ABSORBING: ("totals",),
+        at.P_PAPER: ("held",),
+        at.P_INTERPOLATION: ("spans",),
+    }.get(policy_code(config), ("measure_cash", "measure_theta", "before_theta"))
+    links = ("link_start", "link_count") if config.remember_links else ()
+    return ("hot", "pages", *used, "url_start", *links)
+
+
+def new_table(config: LedgerConfig) -> Table:
+    """An empty table."""
+    most, _ = measures_kept(config)
+    return Table(
+        hot=np.zeros((0, 2), np.int64),
+        pages=np.zeros(0, at.PAGE_ROW),
+        spans=np.zeros((0, 2), np.float32),
+        totals=np.zeros(0, np.int64),
+        held=np.zeros(0, np.float64),
+        measure_cash=np.zeros((0, max(most, 1)), np.float32),
+        measure_theta=np.zeros((0, max(most, 1)), np.uint64),
+        before_theta=np.zeros(0, np.uint64),
+        url_start=np.zeros(0, np.int64),
+        link_start=np.zeros(0, np.int64),
+        link_count=np.zeros(0, np.int32),
+        free=np.zeros(0, np.int64),
+        id_index=np.zeros(_FEWEST_ROWS, np.uint64),
+        id_index_old=np.zeros(0, np.uint64),
+    )
+
+
+def new_book(config: LedgerConfig, ids: tuple[int, int] = _EVERY_ID, theta_start: int = 0) -> Book:
+    """The accounts of a shard that holds the page ids from the first of `ids` to the last."""
+    history = config.history
+    rules = np.zeros(at.RULES, np.float64)
+    rules[at.WINDOW] = getattr(history, "window_turns", 1.0)
+    rules[at.MIN_GAPS] = getattr(history, "min_gaps", 1.0)
+    rules[at.NEWCOMERS] = config.newcomer_history and not isinstance(history, (All, Absorbing))
+    modes = np.zeros(at.MODES, np.int64)
+    modes[at.POLICY] = policy_code(config)
+    modes[at.MEASURES], modes[at.FEWEST] = measures_kept(config)
+    modes[at.REMEMBER] = config.remember_links
+    modes[at.ALONE] = ids == _EVERY_ID
+    modes[at.CUT_PER_1000] = config.cut_visits_per_1000_pages
+    bounds = np.array(ids, np.uint64).view(np.int64)
+    modes[at.FIRST_ID], modes[at.LAST_ID] = bounds[0], bounds[1]
+    clocks = np.array([theta_start, theta_start, 0], np.uint64)
+    classes = 2 * config.categories
+    book = Book(
+        counts=np.zeros(at.COUNTS, np.int64),
+        clocks=clocks,
+        rules=rules,
+        modes=modes,
+        dividends=np.zeros(classes, np.int64),
+        class_pages=np.zeros(classes, np.int64),
+        class_weights=np.zeros(classes, np.int64),
+        link_bonus=np.zeros(config.categories, np.int64),
+        forgotten=np.zeros(0, np.int64),
+        urls=np.zeros(0, np.uint8),
+        links=np.zeros(0, np.int64),
+        outbox_pages=np.zeros(0, np.int64),
+        outbox_amounts=np.zeros(0, np.int64),
+    )
+    set_rules(book, config.damping, config.class_weights, config.link_bonus_per_1024)
+    return book
+
+
+def set_rules(
+    book: Book,
+    damping: float | None,
+    class_weights: tuple[int, ...] | None,
+    link_bonus_per_1024: tuple[int, ...] | None,
+) -> None:
+    """Rules that hold from here on; None leaves one as it is."""
+    if damping is not None:
+        q20 = round(damping * (1 << 20))
+        book.modes[at.DAMPING_Q20] = q20
+        book.rules[at.DAMPING] = q20 / (1 << 20)
+    if class_weights is not None:
+        book.class_weights[:] = class_weights
+        book.counts[at.WEIGHTED_PAGES] = int(book.class_weights @ book.class_pages)
+    if link_bonus_per_1024 is not None:
+        book.link_bonus[:] = link_bonus_per_1024
+        book.modes[at.BONUS] = any(link_bonus_per_1024)
+
+
+def new_scratch(links: int) -> Scratch:
+    """Room for a visit of so many links."""
+    size = 1 << max(6, (2 * links).bit_length())
+    return Scratch(
+        pages=np.zeros(size // 2, np.int64),
+        weights=np.zeros(size // 2, np.int64),
+        categories=np.zeros(size // 2, np.uint8),
+        slots=np.zeros(size // 2, np.int64),
+        keys=np.zeros(size, np.int64),
+        marks=np.zeros(size, np.int64),
+        where=np.zeros(size, np.int64),
+    )
+
+
+def grow(array: Array, rows: int, share: int) -> None:
+    """Make room for `rows` rows, and for one in `share` more than there were; what is new is zero."""
+    if rows > array.shape[0]:
+        rows = max(rows, array.shape[0] + array.shape[0] // share + _FEWEST_ROWS)
+        array.resize((rows, *array.shape[1:]), refcheck=False)
+
+
+class Room:
+    """A table and its book as they grow. Kernels get `table` and `book`; nobody else keeps their arrays."""
+
+    def __init__(self, config: LedgerConfig, table: Table, book: Book) -> None:
+        self.table = table
+        self.book = book
+        self.scratch = new_scratch(0)
+        self._used = columns_used(config)
+        self._moved = 0
+
+    def make(self, births: int = 0, outgoing: int = 0, words: int = 0, url_bytes: int = 0) -> None:
+        """Room for so many births, transfers to other shards, words of remembered links and bytes of URLs."""
+        counts, table, book = self.book.counts, self.table, self.book
+        rows = int(counts[at.SLOTS] - counts[at.FREE]) + births
+        if rows > table.hot.shape[0]:
+            for name in self._used:
+                grow(getattr(table, name), rows, 32)
+        pages = int(counts[at.PAGES]) + births
+        capacity = table.id_index.shape[0]
+        if pages > FULLEST * capacity:
+            self.move_index(capacity)
+            bigger = np.zeros(max(int(pages / FULLEST) + 2, capacity + capacity // 4 + _FEWEST_ROWS), np.uint64)
+            self.table = table._replace(id_index=bigger, id_index_old=table.id_index)
+            self._moved = 0
+        grow(book.outbox_pages, int(counts[at.OUTBOX]) + outgoing, 8)
+        grow(book.outbox_amounts, int(counts[at.OUTBOX]) + outgoing, 8)
+        grow(book.links, int(counts[at.LINK_END]) + words, 8)
+        grow(book.urls, int(counts[at.URL_END]) + url_bytes + 2, 8)
+
+    def make_scratch(self, links: int) -> None:
+        """Scratch room for a visit of so many links."""
+        if links > len(self.scratch.pages):
+            self.scratch = new_scratch(links)
+            self.book.counts[at.GENERATION] = 0
+
+    def move_index(self, entries: int) -> None:
+        """Move at least so many entries of an index that grows to its new place."""
+        table = self.table
+        capacity = table.id_index_old.shape[0]
+        if capacity == 0:
+            return
+        last = min(capacity, self._moved + entries)
+        index.move(table.id_index, table.id_index_old, table.hot, self._moved, last)
+        self._moved = last
+        if last == capacity:
+            self.table = table._replace(id_index_old=np.zeros(0, np.uint64))
+
+    def finish_moving(self) -> None:
+        """Have one index again."""
+        self.move_index(self.table.id_index_old.shape[0])
+
+    def rebuild_index(self) -> None:
+        """Make the index anew from the rows."""
+        counts = self.book.counts
+        fresh = np.zeros(int(counts[at.PAGES] / FULLEST * 1.125) + _FEWEST_ROWS, np.uint64)
+        index.fill(fresh, self.table.hot, self.table.pages, int(counts[at.SLOTS]))
+        self.table = self.table._replace(id_index=fresh, id_index_old=np.zeros(0, np.uint64))
+        self._moved = 0
+
+    def make_free(self, pages: int) -> None:
+        """Room for so many more free slots."""
+        grow(self.table.free, int(self.book.counts[at.FREE]) + pages, 8)
+
+    def bytes_in_use(self) -> int:
+        """The memory of the columns and the index: without URLs and remembered links."""
+        table = self.table
+        names = [name for name in self._used if name not in ("url_start", "link_start", "link_count")]
+        return sum(getattr(table, name).nbytes for name in (*names, "id_index", "id_index_old"))

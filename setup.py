@@ -1,0 +1,53 @@
+"""What opicflow is made of: the folders of this repository, installed below the namespace `opicflow`."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOTS = ["pipelines", "schemas", "connectors"]
+FOLDERS = find_packages(include=[pattern for root in ROOTS for pattern in (root, f"{root}.*")])
+
+setup(
+    name="opicflow",
+    version="0.1.0.dev0",
+    description="How important each page of a crawl is, computed while the crawl runs (Adaptive OPIC)",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license_expression="Apache-2.0",
+    license_files=["LICENSE"],
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Internet :: WWW/HTTP :: Indexing/Search",
+        "Typing :: Typed",
+    ],
+    keywords="crawling pagerank opic link-analysis",
+    # `opicflow` itself has no folder and no __init__: it is a namespace.
+    # A new package below one of the roots needs no entry here.
+    packages=[f"opicflow.{folder}" for folder in FOLDERS],
+    package_dir={f"opicflow.{folder}": folder.replace(".", "/") for folder in FOLDERS},
+    package_data={"": ["py.typed"]},
+    zip_safe=False,
+    python_requires=">=3.10,<3.14",
+    install_requires=[
+        "numba>=0.57",
+        "numpy>=1.22.4",
+        "xxhash>=3.0",
+    ],
+    extras_require={
+        "dev": [
+            "build>=1.2.1",
+            "hypothesis>=6.100",
+            "import-linter>=2.5",
+            "mypy>=1.15",
+            "pytest>=8.4",
+            "ruff>=0.12",
+            "setuptools>=77.0.1",
+        ],
+    },
+)

@@ -1,0 +1,699 @@
+"""The rules of docs/ledger.md once more, slow and obvious: the reference that the fast ledger is held to.
+
+Dicts, lists, Python's whole numbers and floats; one object a page; nothing cached. Where the rules say single
+precision, numpy rounds. It takes the same entries, but expects each row once: marks, audits and refusals are
+tested on the fast ledger itself. Sweeps leave no trace here, for they move no cash: a `Sealed` says everything of
+a message but the sum of rates.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from opicflow.pipelines.ledger import (
+    NO_CATEGORY,
+    UNITS_PER_PAGE,
+    Absorbing,
+    All,
+    CrawlEntry,
+    Fixed,
+    History,
+    ImprovedFixed,
+    Interpolation,
+    Kind,
+    LedgerConfig,
+    Link,
+    Outcome,
+    PaperInterpolation,
+    PolicyEntry,
+    TickEntry,
+    TransfersEntry,
+    Variable,
+)
+from opicflow.schemas.pages import shard_bounds
+
+TURN = 1 << 40
+MOST_LINK_WEIGHT = 65_535
+MOST_MEASURES = 16
+SECONDS_PER_DAY = 86_400
+
+
+def single(value: float) -> float:
+    """A value as single precision keeps it."""
+    return float(np.float32(value))
+
+
+def per(amount: float, turns: float) -> float:
+    """A rate. In turns, x/0 = 0."""
+    return amount / turns if turns > 0 else 0.0
+
+
+# -- histories -----------------------------------------------------------------------------------------------------
+
+
+class Now(NamedTuple):
+    """The moment of a spending or a reading: the turn clock since the start, and the window, both in turns."""
+
+    theta: float
+    window: float
+
+
+class Kept:
+    """What a page keeps of what it earned. Cash comes in pages' worth, `gap` is a = θ - θ_i, all times in turns."""
+
+    def begin(self, rate: float, birth: float) -> None:
+        """The default history: a pseudo-measure over the turn before the birth."""
+
+    def spend(self, earned: int, amount: int, gap: float, now: Now) -> None:
+        """The page spends `amount` units, `earned` of them without its opening balance."""
+
+    def rate(self, earned: int, amount: int, gap: float, spent: bool, now: Now) -> float:
+        """The rate now, with that much unread cash; `spent` if the page has spent before."""
+        raise NotImplementedError
+
+
+@dataclass
+class KeptTotal(Kept):
+    """All: the sum of what was earned. Absorbing: of all amounts, opening balances included."""
+
+    with_openings: bool
+    total: int = 0
+
+    def spend(self, earned: int, amount: int, gap: float, now: Now) -> None:
+        self.total += amount if self.with_openings else earned
+
+    def rate(self, earned: int, amount: int, gap: float, spent: bool, now: Now) -> float:
+        return (self.total + (amount if self.with_openings else earned)) / UNITS_PER_PAGE
+
+
+@dataclass
+class KeptSpan(Kept):
+    """Interpolation: a rate R over a span S, both in single precision."""
+
+    min_gaps: float
+    held: float = 0.0
+    span: float = 0.0
+
+    def begin(self, rate: float, birth: float) -> None:
+        self.held, self.span = single(rate), 1.0
+
+    def spend(self, earned: int, amount: int, gap: float, now: Now) -> None:
+        held, span = self._with(earned, gap, now)
+        self.held, self.span = single(held), single(span)
+
+    def rate(self, earned: int, amount: int, gap: float, spent: bool, now: Now) -> float:
+        x, _ = self._with(earned, gap, now)
+        return (self.held + x) / 2 if spent else x
+
+    def _with(self, earned: int, gap: float, now: Now) -> tuple[float, float]:
+        window = min(now.window, max(now.theta / 2, 4.0))
+        span = max(gap, min(self.span + gap, max(window, self.min_gaps * gap)))
+        return self.held * (1 - per(gap, span)) + per(earned / UNITS_PER_PAGE, span), span
+
+
+@dataclass
+class KeptWindow(Kept):
+    """The paper's interpolation: what was earned in the last window, as far as one number can tell."""
+
+    held: float = 0.0
+    window: float = 0.0
+
+    def begin(self, rate: float, birth: float) -> None:
+        self.held = self._with(rate, 1.0, self.window)
+
+    def spend(self, earned: int, amount: int, gap: float, now: Now) -> None:
+        self.held = self._with(earned / UNITS_PER_PAGE, gap, now.window)
+
+    def rate(self, earned: int, amount: int, gap: float, spent: bool, now: Now) -> float:
+        return self._with(earned / UNITS_PER_PAGE, gap, now.window) / now.window
+
+    def _with(self, cash: float, gap: float, window: float) -> float:
+        return self.held * (window - gap) / window + cash if gap < window else per(cash * window, gap)
+
+
+class Measure(NamedTuple):
+    """What a page earned at one spending, in single precision, and the turn clock then."""
+
+    cash: float
+    theta: float
+
+
+@dataclass
+class KeptMeasures(Kept):
+    """Fixed, improved fixed and variable windows: measures, oldest first, and A, the spending before the oldest."""
+
+    most: int
+    in_window: bool
+    fewest: int
+    before: float
+    measures: list[Measure] = field(default_factory=list)
+
+    def begin(self, rate: float, birth: float) -> None:
+        self.before = birth - 1
+        self.measures = [Measure(single(rate), birth)]
+
+    def spend(self, earned: int, amount: int, gap: float, now: Now) -> None:
+        if self.in_window:
+            self.before, self.measures = self._young(now, coming=1)
+            if len(self.measures) == MOST_MEASURES:
+                self._merge()
+        self.measures.append(Measure(single(earned / UNITS_PER_PAGE), now.theta))
+        if len(self.measures) > self.most:
+            self.before = self.measures.pop(0).theta
+
+    def rate(self, earned: int, amount: int, gap: float, spent: bool, now: Now) -> float:
+        before, measures = self._young(now, coming=0) if self.in_window else (self.before, self.measures)
+        cash = earned / UNITS_PER_PAGE
+        if not measures:
+            return per(cash, gap)
+        return per(sum((m.cash for m in measures), start=cash), now.theta - before)
+
+    def _young(self, now: Now, coming: int) -> tuple[float, list[Measure]]:
+        """A and the measures no older than the window, or the fewest that must stay, `coming` ones included."""
+        before, measures = self.before, list(self.measures)
+        while measures and len(measures) + coming > self.fewest and now.theta - measures[0].theta > now.window:
+            before = measures.pop(0).theta
+        return before, measures
+
+    def _merge(self) -> None:
+        """The two neighbours that together span the least become one."""
+        begins = [self.before, *(m.theta for m in self.measures)]
+        spans = [begins[i + 2] - begins[i] for i in range(len(self.measures) - 1)]
+        i = spans.index(min(spans))
+        older, later = self.measures[i : i + 2]
+        self.measures[i : i + 2] = [Measure(single(older.cash + later.cash), later.theta)]
+
+
+def new_history(policy: History, birth: float, window: float) -> Kept:
+    """An empty history of a page born at this moment."""
+    match policy:
+        case All():
+            return KeptTotal(with_openings=False)
+        case Absorbing():
+            return KeptTotal(with_openings=True)
+        case Interpolation():
+            return KeptSpan(policy.min_gaps)
+        case PaperInterpolation():
+            return KeptWindow(window=window)
+        case Variable():
+            return KeptMeasures(policy.measures, in_window=False, fewest=0, before=birth)
+        case ImprovedFixed():
+            return KeptMeasures(MOST_MEASURES, in_window=True, fewest=policy.min_measures, before=birth)
+        case Fixed():
+            return KeptMeasures(MOST_MEASURES, in_window=True, fewest=0, before=birth)
+    raise AssertionError(policy)
+
+
+# -- the ledger ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Page:
+    """A page of this shard."""
+
+    id: int
+    category: int
+    theta: int
+    seen: int
+    history: Kept
+    read: bool = False
+    cash: int = UNITS_PER_PAGE
+    opening: int = UNITS_PER_PAGE
+    joins_opening: bool = True
+    """Whether the next transfer joins the opening balance."""
+    spent: bool = False
+    circulated: bool = True
+    aside: int = 0
+    links: list[Link] | None = None
+    """Its last known links; None while they are not known."""
+    visits: int = 0
+    latest_ms: int = 0
+    outcome: Outcome = Outcome.NONE
+    url: bytes = b""
+
+    @property
+    def class_(self) -> int:
+        return 2 * self.category + self.read
+
+
+class Sealed(NamedTuple):
+    """What a cut sends to another shard."""
+
+    to: int
+    cut: int
+    transfers: dict[int, int]
+    virtual: int
+    sent_total: int
+    advance: int
+    minted: int
+    pages: int
+    weighted_pages: int
+
+
+@dataclass
+class Peer:
+    """Another shard: what was sent to it, and what it last said of itself."""
+
+    sent_total: int = 0
+    heard: bool = False
+    advance: int = 0
+    minted: int = 0
+    weighted_pages: int = 0
+
+
+class ReferenceLedger:
+    """One shard's ledger. `apply` takes an entry and returns what it sealed."""
+
+    def __init__(self, config: LedgerConfig, shard: int = 0, shards: int = 1) -> None:
+        self.config = config
+        self.ids = range(shard_bounds(shard, shards)[0], shard_bounds(shard, shards)[1] + 1)
+        self.slots: list[Page | None] = []
+        self.free: list[int] = []
+        self.forgotten: set[int] = set()
+        self.minted = self.virtual = self.absorbed = self.sent = self.received = 0
+        self.clock = 0
+        """G, in units."""
+        self.theta = self.own_advance = self.carry = 0
+        """The turn clock since the start in 2^-40 turn, and this shard's part of it."""
+        self.virtual_income = 0
+        self.dividends = [0] * (2 * config.categories)
+        self.class_weights = list(config.class_weights)
+        self.link_bonus = list(config.link_bonus_per_1024)
+        self.damping_q20 = round(config.damping * 2**20)
+        self.window: float = getattr(config.history, "window_turns", 1.0)
+        self.cursor = 0
+        self.visits_since_cut = 0
+        self.visits = self.duplicates = self.late = 0
+        self.cuts = 0
+        self.outbox: dict[int, int] = {}
+        self.peers = {s: Peer() for s in range(shards) if s != shard}
+        self.tick_second = -1
+        self.days: list[tuple[int, int]] = []
+
+    # -- what it shows ---------------------------------------------------------------------------------------------
+
+    @property
+    def pages(self) -> list[Page]:
+        """All pages, in the order of their slots."""
+        return [page for page in self.slots if page is not None]
+
+    def page(self, page: int) -> Page | None:
+        """The page with this id, if it is known."""
+        return next((p for p in self.pages if p.id == page), None)
+
+    def uncollected(self, page: Page) -> int:
+        return self.dividends[page.class_] - page.seen
+
+    def cash(self, page: Page) -> int:
+        """Cash with uncollected dividends."""
+        return page.cash + self.uncollected(page)
+
+    def waiting(self, page: Page) -> int:
+        """What the page received since its last visit."""
+        return self.cash(page) + page.aside
+
+    def rate(self, page: Page) -> float:
+        amount = self.cash(page)
+        earned = amount if page.spent else amount - page.opening
+        return page.history.rate(earned, amount, self._gap(page), page.spent, self._now())
+
+    @property
+    def minted_everywhere(self) -> int:
+        """What all shards minted, as known here; a shard that has not spoken yet counts like this one."""
+        return self.minted + sum(p.minted if p.heard else self.minted for p in self.peers.values())
+
+    @property
+    def weighted_pages(self) -> int:
+        return sum(self.class_weights[page.class_] for page in self.pages)
+
+    # -- entries ---------------------------------------------------------------------------------------------------
+
+    def apply(self, entry: CrawlEntry | PolicyEntry | TransfersEntry | TickEntry) -> list[Sealed]:
+        """Apply an entry of the log. Returns what must now go to other shards."""
+        match entry:
+            case CrawlEntry():
+                return [sealed for row in rows_of(entry) for sealed in self._row(row)]
+            case TransfersEntry():
+                self._transfers(entry)
+                return []
+            case PolicyEntry():
+                self._rules(entry)
+                return []
+            case TickEntry():
+                return self._tick(entry.second)
+
+    def _row(self, row: CrawlRow) -> list[Sealed]:
+        if row.kind != Kind.VISIT:
+            self._introduce(row)
+        elif self._visit(row):
+            self.visits += 1
+            self.visits_since_cut += 1
+            self._round()
+            if self.visits_since_cut * 1000 >= len(self.pages) * self.config.cut_visits_per_1000_pages:
+                return self._cut()
+        return []
+
+    def _introduce(self, row: CrawlRow) -> None:
+        """A sighting or an announcement."""
+        page = self.page(row.page)
+        announced = row.kind == Kind.ANNOUNCEMENT
+        if page is None:
+            page = self._birth(row.page, row.category)
+            if page is None:
+                return
+        elif row.category != NO_CATEGORY and (announced or page.class_ == 0):
+            self._change_class(page, row.category, page.read)
+        if announced:
+            page.joins_opening = False
+        page.url = page.url or row.url
+
+    def _transfers(self, entry: TransfersEntry) -> None:
+        for page_id, amount in zip(entry.pages.tolist(), entry.amounts.tolist(), strict=True):
+            self.received += amount
+            page = self.page(page_id) or self._birth(page_id)
+            if page is None:
+                self.virtual += amount
+            else:
+                self._credit(page, amount)
+        if entry.last and entry.gossip is not None:
+            self.received += entry.virtual
+            self.virtual += self._dividend(entry.virtual)
+            peer = self.peers[entry.source_shard]
+            self.theta += entry.gossip.advance - peer.advance
+            peer.heard = True
+            peer.advance, peer.minted = entry.gossip.advance, entry.gossip.minted
+            peer.weighted_pages = entry.gossip.weighted_pages
+
+    def _rules(self, entry: PolicyEntry) -> None:
+        if entry.damping is not None:
+            self.damping_q20 = round(entry.damping * 2**20)
+        if entry.class_weights is not None:
+            self.class_weights = list(entry.class_weights)
+        if entry.link_bonus_per_1024 is not None:
+            self.link_bonus = list(entry.link_bonus_per_1024)
+        for page_id in (*entry.drop, *entry.forget):
+            page = self.page(page_id)
+            if page is not None:
+                slot = self.slots.index(page)
+                self.virtual += self.cash(page)
+                self.slots[slot] = None
+                self.free.append(slot)
+        self.forgotten.update(entry.forget)
+
+    def _tick(self, second: int) -> list[Sealed]:
+        if second <= self.tick_second:
+            return []
+        self.tick_second = second
+        self._set_window(second)
+        return self._cut()
+
+    def _set_window(self, second: int) -> None:
+        """A window in days, in turns: how far the clock came since then, between noted days as if it ran evenly.
+
+        The first tick of each day is noted. A window from before the first note on is all the past, but 4 turns.
+        """
+        window_days = getattr(self.config.history, "window_days", None)
+        if window_days is None:
+            return
+        if not self.days or second // SECONDS_PER_DAY > self.days[-1][0] // SECONDS_PER_DAY:
+            self.days.append((second, self.theta))
+        begins = second - window_days * SECONDS_PER_DAY
+        if begins < self.days[0][0]:
+            self.window = max(self.theta / TURN, 4.0)
+            return
+        points = [*self.days, (second, self.theta)]
+        (second_0, theta_0), (second_1, theta_1) = next(
+            (a, b) for a, b in itertools.pairwise(points) if a[0] <= begins < b[0]
+        )
+        theta_then = theta_0 + (begins - second_0) / (second_1 - second_0) * (theta_1 - theta_0)
+        self.window = max((self.theta - theta_then) / TURN, 2.0**-20)
+
+    # -- pages -----------------------------------------------------------------------------------------------------
+
+    def _birth(self, page_id: int, category: int = NO_CATEGORY, from_parent: float = 0.0) -> Page | None:
+        """A page enters with newly minted cash; None if it is never to be learnt again."""
+        if page_id in self.forgotten:
+            return None
+        category = 0 if category == NO_CATEGORY else category
+        history = new_history(self.config.history, self.theta / TURN, self.window)
+        if self.config.newcomer_history:
+            history.begin(self._newcomer_rate() + from_parent, self.theta / TURN)
+        page = Page(page_id, category, self.theta, self.dividends[2 * category], history)
+        if self.free:
+            self.slots[self.free.pop()] = page
+        else:
+            self.slots.append(page)
+        self.minted += UNITS_PER_PAGE
+        return page
+
+    def _newcomer_rate(self) -> float:
+        return self.virtual_income / self.clock if self.clock else 1 - self.damping_q20 / 2**20
+
+    def _change_class(self, page: Page, category: int, read: bool) -> None:
+        self._collect(page)
+        page.category, page.read = category, read
+        page.seen = self.dividends[page.class_]
+
+    def _collect(self, page: Page) -> None:
+        page.cash += self.uncollected(page)
+        page.seen = self.dividends[page.class_]
+
+    def _credit(self, page: Page, amount: int) -> None:
+        page.cash += amount
+        if page.joins_opening and amount > 0:
+            page.joins_opening = False
+            page.opening += amount
+
+    def _gap(self, page: Page) -> float:
+        return (self.theta - page.theta) / TURN
+
+    def _now(self) -> Now:
+        return Now(self.theta / TURN, self.window)
+
+    # -- a visit ---------------------------------------------------------------------------------------------------
+
+    def _visit(self, row: CrawlRow) -> bool:
+        """Whether the visit counts: not a duplicate, nor of a page never to be learnt again."""
+        page = self.page(row.page) or self._birth(row.page, row.category)
+        if page is None:
+            return False
+        page.url = page.url or row.url
+        if row.time_ms != 0 and page.visits > 0:
+            if row.time_ms == page.latest_ms:
+                self.duplicates += 1
+                return False
+            self.late += row.time_ms < page.latest_ms
+        answered = row.outcome not in (Outcome.FAILED, Outcome.BLOCKED)
+        category = page.category if row.category == NO_CATEGORY else row.category
+        self._change_class(page, category, page.read or answered)
+
+        remembers = self.config.remember_links
+        links_were_known = page.links is not None
+        failed_before = page.outcome == Outcome.FAILED
+        page.visits += 1
+        page.latest_ms = max(page.latest_ms, row.time_ms)
+        page.outcome = row.outcome
+        pays: list[Link] | None = None
+        fresh = False
+        if row.outcome == Outcome.GONE:
+            page.links = None
+            pays = []
+        elif row.links is not None and answered:
+            page.links = pays = merged(row.links, page.id)
+            fresh = True
+        elif row.outcome == Outcome.UNCHANGED and remembers and page.links is not None:
+            pays = as_remembered(page.links)
+        elif not remembers and (
+            row.outcome in (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED, Outcome.BLOCKED)
+            or (row.outcome == Outcome.FAILED and failed_before)
+        ):
+            page.links = None
+
+        if pays is None:
+            page.aside = -page.cash
+            return True
+        refund = self._refund(page) if pays and not links_were_known else 0
+        amount = self._spend(page)
+        page.aside = 0
+        page.circulated = True
+        self._pay(page, amount, pays, refund, fresh)
+        return True
+
+    def _damped(self, amount: int) -> int:
+        return amount * self.damping_q20 >> 20
+
+    def _refund(self, page: Page) -> int:
+        limit = self.minted if isinstance(self.config.history, Absorbing) else self.minted // 4
+        return max(min(self._damped(max(page.aside, 0)), self.virtual + limit), 0)
+
+    def _spend(self, page: Page) -> int:
+        """A page that has collected gives all its cash away."""
+        amount, page.cash = page.cash, 0
+        self.clock += amount
+        advance, self.carry = divmod(amount * TURN + self.carry, self.minted_everywhere)
+        self.theta += advance
+        self.own_advance += advance
+        earned = amount if page.spent else amount - page.opening
+        page.history.spend(earned, amount, self._gap(page), self._now())
+        page.theta = self.theta
+        page.spent = True
+        page.joins_opening = False
+        return amount
+
+    def _pay(self, page: Page, amount: int, links: list[Link], refund: int, fresh: bool) -> None:
+        """Pay along links, and the virtual page the rest. Only `fresh` links give birth and carry a bonus."""
+        out = self._damped(amount) + refund
+        total = sum(link.weight for link in links)
+        if fresh and total:
+            rate = page.history.rate(0, 0, 0.0, True, self._now())
+            for link in links:
+                if link.page in self.ids and self.page(link.page) is None:
+                    share = self.damping_q20 / 2**20 * rate * link.weight / total
+                    self._birth(link.page, link.category, share)
+        self._pay_virtual(-refund)
+        paid = sum(self._send(link, divide(out, link.weight, total)) for link in links)
+        if isinstance(self.config.history, Absorbing):
+            self.absorbed += amount + refund - out
+            self._pay_virtual(out - paid)
+        else:
+            self._pay_virtual(amount + refund - paid)
+        if fresh:
+            for link in links:
+                self._bonus(link, out, total)
+
+    def _bonus(self, link: Link, out: int, total: int) -> None:
+        """A link to a page of a focus class carries a bonus, while the virtual account lasts."""
+        if link.category != NO_CATEGORY:
+            carried = out * self.link_bonus[link.category] >> 10
+            bonus = min(divide(carried, link.weight, total), max(self.virtual, 0))
+            self.virtual -= self._send(link, bonus)
+
+    def _send(self, link: Link, amount: int) -> int:
+        """Cash goes along a link. Returns what was taken: nothing where the page is not to be known here."""
+        if link.page not in self.ids:
+            self.outbox[link.page] = self.outbox.get(link.page, 0) + amount
+            self.sent += amount
+            return amount
+        to = self.page(link.page)
+        if to is None:
+            return 0
+        self._credit(to, amount)
+        return amount
+
+    def _pay_virtual(self, amount: int) -> None:
+        self.virtual += amount
+        self.virtual_income += amount
+
+    def _round(self) -> None:
+        """The cursor passes one slot."""
+        slot = self.cursor % len(self.slots)
+        self.cursor = slot + 1
+        page = self.slots[slot]
+        if page is None:
+            return
+        if page.circulated:
+            page.circulated = False
+            return
+        if page.links is not None and not self.config.remember_links:
+            return
+        self._collect(page)
+        amount = self._spend(page)
+        page.aside += amount
+        self._pay(page, amount, as_remembered(page.links or []), refund=0, fresh=False)
+
+    # -- cuts ------------------------------------------------------------------------------------------------------
+
+    def _dividend(self, amount: int) -> int:
+        """Pay every page by the weight of its class. Returns what is left."""
+        weighted = self.weighted_pages
+        if amount <= 0 or weighted == 0:
+            return amount
+        quotient = amount // weighted
+        self.dividends = [d + quotient * w for d, w in zip(self.dividends, self.class_weights, strict=True)]
+        return amount - quotient * weighted
+
+    def _cut(self) -> list[Sealed]:
+        self.visits_since_cut = 0
+        own = self.weighted_pages
+        weighted = {s: peer.weighted_pages if peer.heard else own for s, peer in self.peers.items()}
+        everywhere = own + sum(weighted.values())
+        q, r = divmod(max(self.virtual, 0), everywhere) if everywhere else (0, 0)
+        sealed = []
+        for other, peer in self.peers.items():
+            first, last = shard_bounds(other, len(self.peers) + 1)
+            transfers = {p: a for p, a in sorted(self.outbox.items()) if first <= p <= last and a > 0}
+            part = q * weighted[other] + (r * weighted[other] // everywhere if everywhere else 0)
+            self.virtual -= part
+            self.sent += part
+            peer.sent_total += part + sum(transfers.values())
+            pages = len(self.pages)
+            sealed.append(
+                Sealed(other, self.cuts, transfers, part, peer.sent_total, self.own_advance, self.minted, pages, own)
+            )
+        self.outbox = {}
+        self.virtual = self._dividend(self.virtual)
+        self.cuts += 1
+        return sealed
+
+
+# -- links and rows ------------------------------------------------------------------------------------------------
+
+
+def divide(amount: int, weight: int, total: int) -> int:
+    """A link's share: s*w + r*w // W."""
+    s, r = divmod(amount, total)
+    return s * weight + r * weight // total
+
+
+def merged(links: list[Link], page: int) -> list[Link]:
+    """A visit's links: none to the page itself or of weight 0, duplicates added up in the place of the first.
+
+    Their category is the first one given.
+    """
+    found: dict[int, Link] = {}
+    for link in links:
+        if link.page != page and link.weight > 0:
+            first = found.get(link.page, Link(link.page, 0, NO_CATEGORY))
+            category = link.category if first.category == NO_CATEGORY else first.category
+            found[link.page] = Link(link.page, min(first.weight + link.weight, MOST_LINK_WEIGHT), category)
+    return list(found.values())
+
+
+def as_remembered(links: list[Link]) -> list[Link]:
+    """Links as a memory keeps them: without categories."""
+    return [link._replace(category=NO_CATEGORY) for link in links]
+
+
+class CrawlRow(NamedTuple):
+    """A row of a crawl entry."""
+
+    kind: Kind
+    page: int
+    time_ms: int
+    outcome: Outcome
+    category: int
+    links: list[Link] | None
+    url: bytes
+
+
+def rows_of(entry: CrawlEntry) -> Iterator[CrawlRow]:
+    """The rows of a crawl entry as plain values."""
+    items = entry.items
+    link_starts, url_starts = items.link_starts.tolist(), items.url_starts.tolist()
+    columns = (items.link_pages.tolist(), items.link_weights.tolist(), items.link_categories.tolist())
+    links = [Link(*link) for link in zip(*columns, strict=True)]
+    for i in range(len(items)):
+        yield CrawlRow(
+            kind=Kind(int(items.kind[i])),
+            page=int(items.page[i]),
+            time_ms=int(items.time_ms[i]),
+            outcome=Outcome(int(items.outcome[i])),
+            category=int(items.category[i]),
+            links=links[link_starts[i] : link_starts[i + 1]] if items.links_known[i] else None,
+            url=items.url_bytes[url_starts[i] : url_starts[i + 1]].tobytes(),
+        )
