@@ -9,9 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.kernel import inlined_kernel, lean_kernel, prefetch
-from opicflow.pipelines.ledger.estimates import EstimateColumns
-from opicflow.pipelines.ledger.history import rate_and_span
-from opicflow.pipelines.ledger.index import find, guess, home
+from opicflow.pipelines.ledger.index import FULLEST, find, guess, home
 from opicflow.pipelines.ledger.layout import (
     ALONE,
     ANNOUNCEMENTS,
@@ -25,15 +23,11 @@ from opicflow.pipelines.ledger.layout import (
     LINKS_KNOWN,
     LONGEST,
     OUTBOX,
-    P_ABSORBING,
     PAGES,
-    POLICY,
     REFUSED_VISITS,
     REMEMBER,
     SIGHTINGS,
     SLOTS,
-    SPENT,
-    THETA,
     URL_END,
     VIRTUAL,
     VISITS,
@@ -43,11 +37,11 @@ from opicflow.pipelines.ledger.layout import (
     Book,
     Bool,
     Columns,
-    Float,
     Int,
     Scratch,
     Table,
 )
+from opicflow.pipelines.ledger.links import forget_links, gather_links, recall_links, remember_links, words_for
 from opicflow.pipelines.ledger.spending import (
     announce,
     cash_of,
@@ -55,26 +49,18 @@ from opicflow.pipelines.ledger.spending import (
     collect,
     credit,
     declare_dividend,
-    forget_links,
-    gather_links,
     give_birth,
     pass_cursor,
     pay_dangling,
     pay_links,
-    recall_links,
     refund_due,
-    remember_links,
-    remembered_words,
     spend,
-    words_for,
 )
+from opicflow.pipelines.ledger.urls import keep_url
 
 DONE = 0
 NEEDS_ROOM = 1
 NEEDS_CUT = 2
-
-FULLEST = 0.8
-"""The load of the index at which it grows."""
 
 _VISIT, _ANNOUNCEMENT = 0, 2
 _FETCHED, _ALIASED, _GONE, _UNCHANGED, _FAILED, _BLOCKED = 1, 3, 4, 5, 6, 7
@@ -141,7 +127,7 @@ def look_ahead(table: Table, items: Columns, i: Int) -> None:
     if i + 2 < rows:
         prefetch(table.id_index, home(items.page[i + 2], capacity))
     if i + 1 < rows:
-        slot = guess(table.id_index, items.page[i + 1])
+        slot = guess(table.id_index, table.hot, items.page[i + 1])
         if slot >= 0:
             prefetch(table.hot, slot)
             prefetch(table.pages, slot)
@@ -179,21 +165,6 @@ def sight(table: Table, book: Book, items: Columns, i: Int) -> None:
     if announced:
         announce(table, slot)
     keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
-
-
-@inlined_kernel
-def keep_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, last: Int) -> None:
-    """Append a page's URL to the arena, the first time it is known."""
-    if last <= first or table.url_start[slot] != 0:
-        return
-    at = book.counts[URL_END]
-    table.url_start[slot] = at + 1
-    length = last - first
-    book.urls[at] = length & 0xFF
-    book.urls[at + 1] = length >> 8
-    for i in range(length):
-        book.urls[at + 2 + i] = url_bytes[first + i]
-    book.counts[URL_END] = at + 2 + length
 
 
 @inlined_kernel
@@ -278,130 +249,3 @@ def apply_transfers(table: Table, book: Book, pages: Array, amounts: Array, firs
         else:
             credit(table, book, slot, amounts[i])
     return pages.shape[0], DONE
-
-
-@inlined_kernel
-def unread_cash(table: Table, book: Book, slot: Int) -> Int:
-    """What a page has not spent, dividends included: as its policy wants it, without or with the opening balance."""
-    row = table.pages[slot]
-    unread = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
-    if (row.flags & SPENT) == 0 and book.modes[POLICY] != P_ABSORBING:
-        unread -= row.opening
-    return unread
-
-
-@lean_kernel
-def read_estimates(
-    table: Table, book: Book, slots: Array, per_rate: Float, pages: Int, trend_days: Float, out: EstimateColumns
-) -> None:
-    """Fill the columns of `Estimates` for the pages at `slots`; rows of slot NOWHERE stay as they are, zero."""
-    theta = book.clocks[THETA]
-    for i in range(slots.shape[0]):
-        slot = slots[i]
-        if slot < 0:
-            continue
-        row = table.pages[slot]
-        rate, span = rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)
-        importance = rate * per_rate
-        cash = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
-        out.rate[i] = rate
-        out.importance[i] = importance
-        out.score[i] = importance * pages
-        out.trend_per_day[i] = 0.0 if np.isnan(row.anchor) else (importance - row.anchor) / trend_days
-        out.error_factor[i] = 1.0 / span
-        out.cash[i] = cash
-        out.waiting[i] = cash + row.aside
-        out.visits[i] = row.visits
-        out.last_visit_ms[i] = row.last_visit_ms
-        out.last_outcome[i] = row.outcome
-        out.measured[i] = (row.flags & SPENT) != 0
-
-
-@lean_kernel
-def read_all_rates(table: Table, book: Book, rates: Array) -> Float:
-    """The rate of every slot (0 for free ones), and their sum in slot order."""
-    theta = book.clocks[THETA]
-    total = 0.0
-    for slot in range(book.counts[SLOTS]):
-        if table.pages[slot].flags == 0:
-            rates[slot] = 0.0
-        else:
-            rate, _ = rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)
-            rates[slot] = rate
-            total += rate
-    return total
-
-
-@lean_kernel
-def read_waiting(table: Table, book: Book, waiting: Array) -> None:
-    """The waiting cash of every slot, -1 for free ones: what the page received since its last visit, spent or not."""
-    for slot in range(book.counts[SLOTS]):
-        row = table.pages[slot]
-        if row.flags == 0:
-            waiting[slot] = -1
-        else:
-            waiting[slot] = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen + row.aside
-
-
-@lean_kernel
-def smooth_anchors(table: Table, book: Book, rates: Array, per_rate: Float, share: Float) -> None:
-    """Move every page's anchor towards its importance (rate * per_rate) by `share`; new pages start there."""
-    for slot in range(book.counts[SLOTS]):
-        row = table.pages[slot]
-        if row.flags != 0:
-            importance = rates[slot] * per_rate
-            if np.isnan(row.anchor):
-                row.anchor = importance
-            else:
-                row.anchor += share * (importance - row.anchor)
-
-
-@lean_kernel
-def find_all(table: Table, pages: Array, slots: Array) -> None:
-    """The slot of each page id, or NOWHERE."""
-    for i in range(pages.shape[0]):
-        slots[i] = find(table.id_index, table.id_index_old, table.hot, pages[i])
-
-
-@lean_kernel
-def sum_cash(table: Table, book: Book) -> tuple[Int, Int, Int]:
-    """Cash of all pages, their uncollected dividends, and the opening balances of those that never spent."""
-    cash, uncollected, openings = np.int64(0), np.int64(0), np.int64(0)
-    for slot in range(book.counts[SLOTS]):
-        row = table.pages[slot]
-        if row.flags != 0:
-            cash += cash_of(table.hot[slot, 1])
-            uncollected += book.dividends[row.class_] - row.seen
-            if (row.flags & SPENT) == 0:
-                openings += row.opening
-    return cash, uncollected, openings
-
-
-@lean_kernel
-def compact_links(table: Table, book: Book, fresh: Array) -> Int:
-    """Copy every page's remembered links to a fresh arena in slot order. Returns its length."""
-    end = np.int64(0)
-    for slot in range(book.counts[SLOTS]):
-        words = remembered_words(table, slot)
-        if words > 0:
-            start = table.link_start[slot]
-            for i in range(words):
-                fresh[end + i] = book.links[start + i]
-            table.link_start[slot] = end
-            end += words
-    return end
-
-
-@lean_kernel
-def compact_urls(table: Table, book: Book, fresh: Array) -> Int:
-    """Copy every page's URL to a fresh arena in slot order. Returns its length."""
-    end = np.int64(0)
-    for slot in range(book.counts[SLOTS]):
-        start = table.url_start[slot] - 1
-        if start >= 0:
-            size = 2 + np.int64(book.urls[start]) + (np.int64(book.urls[start + 1]) << 8)
-            for i in range(size):
-                fresh[end + i] = book.urls[start + i]
-            table.url_start[slot] = end + 1
-            end += size
-    return end

@@ -14,12 +14,17 @@ import numpy as np
 from opicflow.pipelines.kernel import inlined_kernel, lean_kernel
 from opicflow.pipelines.ledger.layout import (
     Array,
+    Bool,
     Int,
+    Table,
 )
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+
+FULLEST = 0.8
+"""The load at which the index grows."""
 
 
 @inlined_kernel
@@ -29,8 +34,8 @@ def home(page: Int, capacity: Int) -> Int:
 
 
 @inlined_kernel
-def search(index: Array, hot: Array, page: Int) -> Int:
-    """The slot of a page in one index, or -1."""
+def probe(index: Array, hot: Array, page: Int, verified: Bool) -> Int:
+    """The slot of the first entry with the page's tag (and, `verified`, its id), or -1."""
     capacity = index.shape[0]
     hashed = np.uint64(page) * _MULTIPLIER
     tag = hashed & _LOW
@@ -41,25 +46,21 @@ def search(index: Array, hot: Array, page: Int) -> Int:
             return -1
         if entry >> _HALF == tag:
             slot = np.int64(entry & _LOW) - 1
-            if hot[slot, 0] == page:
+            if not verified or hot[slot, 0] == page:
                 return slot
         at = at + 1 if at + 1 < capacity else np.int64(0)
 
 
 @inlined_kernel
-def guess(index: Array, page: Int) -> Int:
-    """The slot of the first entry with the page's tag, not verified, or -1: enough to ask for its row early."""
-    capacity = index.shape[0]
-    hashed = np.uint64(page) * _MULTIPLIER
-    tag = hashed & _LOW
-    at = np.int64(((hashed >> _HALF) * np.uint64(capacity)) >> _HALF)
-    while True:
-        entry = index[at]
-        if entry == np.uint64(0):
-            return -1
-        if entry >> _HALF == tag:
-            return np.int64(entry & _LOW) - 1
-        at = at + 1 if at + 1 < capacity else np.int64(0)
+def search(index: Array, hot: Array, page: Int) -> Int:
+    """The slot of a page in one index, or -1."""
+    return probe(index, hot, page, True)
+
+
+@inlined_kernel
+def guess(index: Array, hot: Array, page: Int) -> Int:
+    """The slot that a page probably has, without a look at the rows: enough to ask for its row early."""
+    return probe(index, hot, page, False)
 
 
 @inlined_kernel
@@ -117,3 +118,10 @@ def fill(index: Array, hot: Array, pages: Array, slots: Int) -> None:
     for slot in range(slots):
         if pages[slot].flags != 0:
             insert(index, hot[slot, 0], slot)
+
+
+@lean_kernel
+def find_all(table: Table, pages: Array, slots: Array) -> None:
+    """The slot of each page id, or NOWHERE."""
+    for i in range(pages.shape[0]):
+        slots[i] = find(table.id_index, table.id_index_old, table.hot, pages[i])

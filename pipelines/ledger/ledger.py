@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.ledger import batches, index, spending
+from opicflow.pipelines.ledger import batches, index, links, reading, spending, urls
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.checks import (
@@ -209,10 +209,10 @@ class Ledger:
             if why == batches.NEEDS_CUT:
                 sealed += self._seal_cut()
             elif why == batches.NEEDS_ROOM:
-                links = int(items.link_starts[done + 1] - items.link_starts[done])
+                row_links = int(items.link_starts[done + 1] - items.link_starts[done])
                 url_bytes = int(items.url_starts[done + 1] - items.url_starts[done])
-                outgoing = 0 if self.shards == 1 else 2 * (links + 2 * int(room.book.modes[at.LONGEST]))
-                room.make(links + 1, outgoing, spending.words_for(links, True), url_bytes)
+                outgoing = 0 if self.shards == 1 else 2 * (row_links + 2 * int(room.book.modes[at.LONGEST]))
+                room.make(row_links + 1, outgoing, links.words_for(row_links, True), url_bytes)
             else:
                 break
         room.move_index(8 * (len(items) + len(items.link_pages)))
@@ -389,12 +389,12 @@ class Ledger:
         """Sum all rates and let the anchors, from which trends are read, follow."""
         room, times = self._room, self._times
         rates = np.zeros(int(room.book.counts[at.SLOTS]), np.float64)
-        times.sweep_rate_sum = float(batches.read_all_rates(room.table, room.book, rates))
+        times.sweep_rate_sum = float(reading.read_all_rates(room.table, room.book, rates))
         everywhere = self._rate_sum_everywhere(times.sweep_rate_sum)
         if everywhere > 0:
             past = 0.0 if times.sweep_second < 0 else (second - times.sweep_second) / _SECONDS_PER_DAY
             share = 1.0 - float(np.exp(-past / self.config.trend_days))
-            batches.smooth_anchors(room.table, room.book, rates, 1.0 / everywhere, share)
+            reading.smooth_anchors(room.table, room.book, rates, 1.0 / everywhere, share)
         times.sweep_second = second
         room.book.counts[at.VISITS_SINCE_SWEEP] = 0
 
@@ -418,7 +418,7 @@ class Ledger:
         """Remove the URLs of dropped pages from the arena, and never learn these pages again."""
         room = self._room
         fresh = np.zeros(int(room.book.counts[at.URL_END]), np.uint8)
-        end = int(batches.compact_urls(room.table, room.book, fresh))
+        end = int(urls.compact_urls(room.table, room.book, fresh))
         forgotten = np.union1d(room.book.forgotten, pages.view(np.int64))
         room.book = room.book._replace(urls=fresh[:end].copy(), forgotten=forgotten)
         room.book.counts[at.URL_END] = end
@@ -430,7 +430,7 @@ class Ledger:
         counts = room.book.counts
         if counts[at.LINK_STALE] * 2 > max(int(counts[at.LINK_END]), 1 << 16):
             fresh = np.zeros(int(counts[at.LINK_END] - counts[at.LINK_STALE]), np.int64)
-            counts[at.LINK_END] = batches.compact_links(room.table, room.book, fresh)
+            counts[at.LINK_END] = links.compact_links(room.table, room.book, fresh)
             counts[at.LINK_STALE] = 0
             room.book = room.book._replace(links=fresh)
 
@@ -466,7 +466,7 @@ class Ledger:
         """The conservation law, counted afresh from the columns."""
         room = self._room
         counts = room.book.counts
-        cash, uncollected, _ = batches.sum_cash(room.table, room.book)
+        cash, uncollected, _ = reading.sum_cash(room.table, room.book)
         return Balance(
             minted=int(counts[at.MINTED]),
             cash=int(cash),
@@ -483,7 +483,7 @@ class Ledger:
         room = self._room
         counts, table, slots = room.book.counts, room.table, int(room.book.counts[at.SLOTS])
         balance = self.balance()
-        _, uncollected, openings = batches.sum_cash(table, room.book)
+        _, uncollected, openings = reading.sum_cash(table, room.book)
         rows = table.pages[:slots]
         live = rows["flags"] != 0
         classes = np.bincount(rows["class_"][live], minlength=len(room.book.class_pages))
@@ -549,7 +549,7 @@ class Ledger:
         """
         room = self._room
         waiting = np.zeros(int(room.book.counts[at.SLOTS]), np.int64)
-        batches.read_waiting(room.table, room.book, waiting)
+        reading.read_waiting(room.table, room.book, waiting)
         if pages is None:
             return waiting[waiting >= 0]
         slots = self._slots_of(pages)
@@ -652,7 +652,7 @@ class Ledger:
 
     def _slots_of(self, pages: Ids) -> Ints:
         slots = np.zeros(len(pages), np.int64)
-        batches.find_all(self._room.table, np.ascontiguousarray(pages, np.uint64).view(np.int64), slots)
+        index.find_all(self._room.table, np.ascontiguousarray(pages, np.uint64).view(np.int64), slots)
         return slots
 
     def _live(self) -> tuple[Ids, Ints]:
@@ -664,7 +664,7 @@ class Ledger:
     def _all_rates(self) -> tuple[Floats, float]:
         room = self._room
         rates = np.zeros(int(room.book.counts[at.SLOTS]), np.float64)
-        return rates, float(batches.read_all_rates(room.table, room.book, rates))
+        return rates, float(reading.read_all_rates(room.table, room.book, rates))
 
     def _rate_sum_everywhere(self, own: float) -> float:
         return own + sum(p.gossip.rate_sum for p in self._peers.values() if p.gossip)
@@ -690,7 +690,7 @@ class Ledger:
             measured=np.zeros(rows, np.bool_),
         )
         per_rate = 1.0 / rate_sum if rate_sum > 0 else 0.0
-        batches.read_estimates(
+        reading.read_estimates(
             room.table,
             room.book,
             slots,

@@ -10,7 +10,6 @@ import numpy as np
 
 from opicflow.pipelines.ledger import index
 from opicflow.pipelines.ledger import layout as at
-from opicflow.pipelines.ledger.batches import FULLEST
 from opicflow.pipelines.ledger.config import (
     MOST_MEASURES,
     Absorbing,
@@ -180,9 +179,9 @@ class Room:
                 grow(getattr(table, name), rows, 32)
         pages = int(counts[at.PAGES]) + births
         capacity = table.id_index.shape[0]
-        if pages > FULLEST * capacity:
+        if pages > index.FULLEST * capacity:
             self.move_index(capacity)
-            bigger = np.zeros(max(int(pages / FULLEST) + 2, capacity + capacity // 4 + _FEWEST_ROWS), np.uint64)
+            bigger = np.zeros(max(int(pages / index.FULLEST) + 2, capacity + capacity // 4 + _FEWEST_ROWS), np.uint64)
             self.table = table._replace(id_index=bigger, id_index_old=table.id_index)
             self._moved = 0
         grow(book.outbox_pages, int(counts[at.OUTBOX]) + outgoing, 8)
@@ -215,7 +214,7 @@ class Room:
     def rebuild_index(self) -> None:
         """Make the index anew from the rows."""
         counts = self.book.counts
-        fresh = np.zeros(int(counts[at.PAGES] / FULLEST * 1.125) + _FEWEST_ROWS, np.uint64)
+        fresh = np.zeros(int(counts[at.PAGES] / index.FULLEST * 1.125) + _FEWEST_ROWS, np.uint64)
         index.fill(fresh, self.table.hot, self.table.pages, int(counts[at.SLOTS]))
         self.table = self.table._replace(id_index=fresh, id_index_old=np.zeros(0, np.uint64))
         self._moved = 0

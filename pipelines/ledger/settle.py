@@ -30,8 +30,9 @@ from opicflow.pipelines.ledger.layout import (
     Scratch,
     Table,
 )
+from opicflow.pipelines.ledger.links import recall_links
 from opicflow.pipelines.ledger.room import new_scratch
-from opicflow.pipelines.ledger.spending import damped, recall_links
+from opicflow.pipelines.ledger.spending import damped
 
 
 @dataclass(frozen=True)

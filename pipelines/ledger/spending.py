@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.kernel import inlined_kernel, lean_kernel, prefetch
-from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT, UNITS_PER_PAGE
+from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.history import keep, keep_newcomer, rate_and_span
 from opicflow.pipelines.ledger.index import find, guess, insert
 from opicflow.pipelines.ledger.layout import (
@@ -27,14 +27,10 @@ from opicflow.pipelines.ledger.layout import (
     EARNED,
     FIRST_ID,
     FREE,
-    GENERATION,
     LAST_ID,
     LIKE_US,
-    LINK_END,
-    LINK_STALE,
     LINKS_KNOWN,
     LIVE,
-    LONGEST,
     MINTED,
     MINTED_EVERYWHERE,
     NEWCOMERS,
@@ -57,7 +53,6 @@ from opicflow.pipelines.ledger.layout import (
     VIRTUAL,
     VIRTUAL_INCOME,
     WEIGHTED_PAGES,
-    Array,
     Book,
     Bool,
     Float,
@@ -65,12 +60,12 @@ from opicflow.pipelines.ledger.layout import (
     Scratch,
     Table,
 )
+from opicflow.pipelines.ledger.links import forget_links, recall_links
 
 NOWHERE = -1
 ELSEWHERE = -2
 """Slots of links whose page is not in this ledger: not known here (or never to be learnt), in another shard."""
 
-MOST_LINK_WEIGHT = 65535
 _MOST = np.int64(0x7FFFFFFFFFFFFFFF)
 _Q20 = 20
 _LOW_Q20 = (1 << 20) - 1
@@ -322,7 +317,7 @@ def pay_links(
     births = False
     for i in range(links):
         if alone or is_local(book, pages[i]):
-            slots[i] = guess(index, pages[i])
+            slots[i] = guess(index, hot, pages[i])
             if slots[i] >= 0:
                 prefetch(hot, slots[i])
         else:
@@ -392,115 +387,6 @@ def send(book: Book, page: Int, amount: Int) -> None:
         book.outbox_amounts[at] = amount
         book.counts[OUTBOX] = at + 1
         book.counts[SENT] += amount
-
-
-@inlined_kernel
-def gather_links(
-    book: Book,
-    scratch: Scratch,
-    page: Int,
-    link_pages: Array,
-    link_weights: Array,
-    link_categories: Array,
-    first: Int,
-    last: Int,
-) -> Int:
-    """Put a visit's links into `scratch`: without those to the page itself or of weight 0, duplicates added up."""
-    book.counts[GENERATION] += 1
-    generation = book.counts[GENERATION]
-    keys, marks, where = scratch.keys, scratch.marks, scratch.where
-    mask = np.int64(keys.shape[0] - 1)
-    count = 0
-    for i in range(first, last):
-        to = link_pages[i]
-        weight = np.int64(link_weights[i])
-        if to == page or weight == 0:
-            continue
-        at = np.int64((np.uint64(to) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
-        while marks[at] == generation and keys[at] != to:
-            at = (at + 1) & mask
-        if marks[at] == generation:
-            j = where[at]
-            scratch.weights[j] = min(scratch.weights[j] + weight, MOST_LINK_WEIGHT)
-            if scratch.categories[j] == 255:
-                scratch.categories[j] = link_categories[i]
-        else:
-            marks[at] = generation
-            keys[at] = to
-            where[at] = count
-            scratch.pages[count] = to
-            scratch.weights[count] = weight
-            scratch.categories[count] = link_categories[i]
-            count += 1
-    return count
-
-
-@inlined_kernel
-def words_for(count: Int, weighted: Bool) -> Int:
-    """The 8-byte words that `count` remembered links take: ids, and packed weights unless all are ordinary."""
-    return count + (count + 3) // 4 if weighted else count
-
-
-@lean_kernel
-def remembered_words(table: Table, slot: Int) -> Int:
-    """The words of the link arena that a page's remembered links take."""
-    count = np.int64(table.link_count[slot])
-    return words_for(count, False) if count >= 0 else words_for(-1 - count, True)
-
-
-@lean_kernel
-def remember_links(table: Table, book: Book, scratch: Scratch, slot: Int, links: Int) -> None:
-    """Keep the links in `scratch` as the page's last known ones; in place where they fit."""
-    counts = book.counts
-    book.modes[LONGEST] = max(book.modes[LONGEST], links)
-    weighted = False
-    for i in range(links):
-        weighted |= scratch.weights[i] != ORDINARY_LINK_WEIGHT
-    words = words_for(links, weighted)
-    had = remembered_words(table, slot)
-    if words > had:
-        counts[LINK_STALE] += had
-        table.link_start[slot] = counts[LINK_END]
-        counts[LINK_END] += words
-    else:
-        counts[LINK_STALE] += had - words
-    start = table.link_start[slot]
-    table.link_count[slot] = -1 - links if weighted else links
-    for i in range(links):
-        book.links[start + i] = scratch.pages[i]
-    if weighted:
-        for word in range((links + 3) // 4):
-            packed = np.uint64(0)
-            for lane in range(min(4, links - 4 * word)):
-                packed |= np.uint64(scratch.weights[4 * word + lane]) << np.uint64(16 * lane)
-            book.links[start + links + word] = np.int64(packed)
-
-
-@lean_kernel
-def forget_links(table: Table, book: Book, slot: Int) -> None:
-    """Let a page's remembered links go."""
-    if book.modes[REMEMBER] != 0:
-        book.counts[LINK_STALE] += remembered_words(table, slot)
-        table.link_count[slot] = 0
-
-
-@lean_kernel
-def recall_links(table: Table, book: Book, scratch: Scratch, slot: Int) -> Int:
-    """Put a page's remembered links into `scratch`."""
-    count = np.int64(table.link_count[slot])
-    start = table.link_start[slot]
-    weighted = count < 0
-    if weighted:
-        count = -1 - count
-    for i in range(count):
-        scratch.pages[i] = book.links[start + i]
-        scratch.categories[i] = 255
-        if weighted:
-            packed = np.uint64(book.links[start + count + i // 4])
-            scratch.weights[i] = np.int64((packed >> np.uint64(16 * (i % 4))) & np.uint64(0xFFFF))
-        else:
-            scratch.weights[i] = ORDINARY_LINK_WEIGHT
-    return count
 
 
 @inlined_kernel

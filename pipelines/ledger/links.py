@@ -1,0 +1,148 @@
+"""Links of a visit, gathered; links of a page, remembered, recalled and let go (docs/decisions/remembered-links.md)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opicflow.pipelines.kernel import inlined_kernel, lean_kernel
+from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
+from opicflow.pipelines.ledger.layout import (
+    GENERATION,
+    LINK_END,
+    LINK_STALE,
+    LONGEST,
+    REMEMBER,
+    SLOTS,
+    Array,
+    Book,
+    Bool,
+    Int,
+    Scratch,
+    Table,
+)
+
+MOST_LINK_WEIGHT = 65535
+
+
+@inlined_kernel
+def gather_links(
+    book: Book,
+    scratch: Scratch,
+    page: Int,
+    link_pages: Array,
+    link_weights: Array,
+    link_categories: Array,
+    first: Int,
+    last: Int,
+) -> Int:
+    """Put a visit's links into `scratch`: without those to the page itself or of weight 0, duplicates added up."""
+    book.counts[GENERATION] += 1
+    generation = book.counts[GENERATION]
+    keys, marks, where = scratch.keys, scratch.marks, scratch.where
+    mask = np.int64(keys.shape[0] - 1)
+    count = 0
+    for i in range(first, last):
+        to = link_pages[i]
+        weight = np.int64(link_weights[i])
+        if to == page or weight == 0:
+            continue
+        at = np.int64((np.uint64(to) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
+        while marks[at] == generation and keys[at] != to:
+            at = (at + 1) & mask
+        if marks[at] == generation:
+            j = where[at]
+            scratch.weights[j] = min(scratch.weights[j] + weight, MOST_LINK_WEIGHT)
+            if scratch.categories[j] == 255:
+                scratch.categories[j] = link_categories[i]
+        else:
+            marks[at] = generation
+            keys[at] = to
+            where[at] = count
+            scratch.pages[count] = to
+            scratch.weights[count] = weight
+            scratch.categories[count] = link_categories[i]
+            count += 1
+    return count
+
+
+@inlined_kernel
+def words_for(count: Int, weighted: Bool) -> Int:
+    """The 8-byte words that `count` remembered links take: ids, and packed weights unless all are ordinary."""
+    return count + (count + 3) // 4 if weighted else count
+
+
+@lean_kernel
+def remembered_words(table: Table, slot: Int) -> Int:
+    """The words of the link arena that a page's remembered links take."""
+    count = np.int64(table.link_count[slot])
+    return words_for(count, False) if count >= 0 else words_for(-1 - count, True)
+
+
+@lean_kernel
+def remember_links(table: Table, book: Book, scratch: Scratch, slot: Int, links: Int) -> None:
+    """Keep the links in `scratch` as the page's last known ones; in place where they fit."""
+    counts = book.counts
+    book.modes[LONGEST] = max(book.modes[LONGEST], links)
+    weighted = False
+    for i in range(links):
+        weighted |= scratch.weights[i] != ORDINARY_LINK_WEIGHT
+    words = words_for(links, weighted)
+    had = remembered_words(table, slot)
+    if words > had:
+        counts[LINK_STALE] += had
+        table.link_start[slot] = counts[LINK_END]
+        counts[LINK_END] += words
+    else:
+        counts[LINK_STALE] += had - words
+    start = table.link_start[slot]
+    table.link_count[slot] = -1 - links if weighted else links
+    for i in range(links):
+        book.links[start + i] = scratch.pages[i]
+    if weighted:
+        for word in range((links + 3) // 4):
+            packed = np.uint64(0)
+            for lane in range(min(4, links - 4 * word)):
+                packed |= np.uint64(scratch.weights[4 * word + lane]) << np.uint64(16 * lane)
+            book.links[start + links + word] = np.int64(packed)
+
+
+@lean_kernel
+def forget_links(table: Table, book: Book, slot: Int) -> None:
+    """Let a page's remembered links go."""
+    if book.modes[REMEMBER] != 0:
+        book.counts[LINK_STALE] += remembered_words(table, slot)
+        table.link_count[slot] = 0
+
+
+@lean_kernel
+def recall_links(table: Table, book: Book, scratch: Scratch, slot: Int) -> Int:
+    """Put a page's remembered links into `scratch`."""
+    count = np.int64(table.link_count[slot])
+    start = table.link_start[slot]
+    weighted = count < 0
+    if weighted:
+        count = -1 - count
+    for i in range(count):
+        scratch.pages[i] = book.links[start + i]
+        scratch.categories[i] = 255
+        if weighted:
+            packed = np.uint64(book.links[start + count + i // 4])
+            scratch.weights[i] = np.int64((packed >> np.uint64(16 * (i % 4))) & np.uint64(0xFFFF))
+        else:
+            scratch.weights[i] = ORDINARY_LINK_WEIGHT
+    return count
+
+
+@lean_kernel
+def compact_links(table: Table, book: Book, fresh: Array) -> Int:
+    """Copy every page's remembered links to a fresh arena in slot order. Returns its length."""
+    end = np.int64(0)
+    for slot in range(book.counts[SLOTS]):
+        words = remembered_words(table, slot)
+        if words > 0:
+            start = table.link_start[slot]
+            for i in range(words):
+                fresh[end + i] = book.links[start + i]
+            table.link_start[slot] = end
+            end += words
+    return end

@@ -1,0 +1,38 @@
+"""The URL arena: the URL of each page once, length first (2 bytes, little endian), in the order in which they came."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opicflow.pipelines.kernel import inlined_kernel, lean_kernel
+from opicflow.pipelines.ledger.layout import SLOTS, URL_END, Array, Book, Int, Table
+
+
+@inlined_kernel
+def keep_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, last: Int) -> None:
+    """Append a page's URL to the arena, the first time it is known."""
+    if last <= first or table.url_start[slot] != 0:
+        return
+    at = book.counts[URL_END]
+    table.url_start[slot] = at + 1
+    length = last - first
+    book.urls[at] = length & 0xFF
+    book.urls[at + 1] = length >> 8
+    for i in range(length):
+        book.urls[at + 2 + i] = url_bytes[first + i]
+    book.counts[URL_END] = at + 2 + length
+
+
+@lean_kernel
+def compact_urls(table: Table, book: Book, fresh: Array) -> Int:
+    """Copy every page's URL to a fresh arena in slot order. Returns its length."""
+    end = np.int64(0)
+    for slot in range(book.counts[SLOTS]):
+        start = table.url_start[slot] - 1
+        if start >= 0:
+            size = 2 + np.int64(book.urls[start]) + (np.int64(book.urls[start + 1]) << 8)
+            for i in range(size):
+                fresh[end + i] = book.urls[start + i]
+            table.url_start[slot] = end + 1
+            end += size
+    return end
