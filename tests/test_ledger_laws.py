@@ -123,14 +123,14 @@ def check_against_the_reference(crawl: tuple[LedgerConfig, Log], begins: set[int
 
 @pytest.mark.parametrize("policy", sorted(HISTORIES))
 def test_a_ledger_is_what_its_rules_say(policy: str) -> None:
-    settings(max_examples=60)(given(crawls(policy), splits)(check_against_the_reference))()
+    settings(max_examples=150)(given(crawls(policy), splits)(check_against_the_reference))()
 
 
 @pytest.mark.parametrize("policy", sorted(HISTORIES))
 def test_a_busy_small_web_is_what_the_rules_say(policy: str) -> None:
     """Few pages and every row a visit that pays: windows fill up, merge and expire."""
 
-    @settings(max_examples=15)
+    @settings(max_examples=25)
     @given(configs(policy), webs(most=3, least=2), st.integers(0, 1 << 32))
     def check(config: LedgerConfig, web: list[int], seed: int) -> None:
         chance = random.Random(seed)
@@ -196,7 +196,8 @@ def test_splitting_changes_nothing_while_tables_grow_and_cuts_fall_inside(
     history: History, shards: int, remember_links: bool
 ) -> None:
     config = LedgerConfig(history, remember_links=remember_links, cut_visits_per_1000_pages=100)
-    steps = large_log(seed=1, pages=2_500 * shards, rows=7_000 * shards)
+    # Enough for the memory of links to be tidied up once or more: pages of this web change theirs all the time.
+    steps = large_log(seed=1, pages=2_500 * shards, rows=12_000 * shards)
     chance = random.Random(2)
     begins = {i for i in range(len(steps)) if chance.random() < 0.01}
     seen = []
@@ -451,7 +452,7 @@ def test_the_error_stays_below_one_over_all_history(damping: float) -> None:
     four units a visit, and the theorem strictly: the bounds are at least a whole U away from M.
     """
 
-    @settings(max_examples=60)
+    @settings(max_examples=100)
     @given(connected_webs(any_weight), st.lists(st.integers(0, 6), max_size=40), st.randoms(use_true_random=False))
     def check(web: dict[int, list[Link]], more: list[int], chance: random.Random) -> None:
         d = round(damping * 2**20) / 2**20
@@ -634,9 +635,17 @@ def check_shards(shards: int, crawl: tuple[LedgerConfig, Log], seed: int) -> Non
     assert sum(b.minted - b.cash - b.uncollected - b.virtual - b.absorbed for b in books) == outside
 
 
-@pytest.mark.parametrize(("shards", "examples"), [(2, 60), (4, 30), (16, 8)])
+@pytest.mark.parametrize(("shards", "examples"), [(2, 120), (4, 60), (16, 10)])
 def test_shards_that_exchange_what_they_seal_are_what_the_rules_say(shards: int, examples: int) -> None:
     settings(max_examples=examples)(given(st.just(shards), crawls(), st.integers(0, 1 << 32))(check_shards))()
+
+
+def test_a_remainder_of_the_turn_clock_is_carried_whole_when_less_is_minted_than_it_was_taken_of() -> None:
+    """A shard takes those that have not spoken for as large as itself; then it hears that they are empty."""
+    web = [1, 2, 3]
+    rows = [Row(Place(i, 0), Kind.VISIT, web[i % 3], [Link(web[i % 2])], Outcome.FETCHED) for i in range(40)]
+    for seed in range(10):
+        check_shards(16, (LedgerConfig(), [*rows[:20], Tick(60), *rows[20:]]), seed)
 
 
 @pytest.mark.soak

@@ -7,28 +7,31 @@ stands what was measured.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from crawls import Crawl, Errors, Floats, assert_within, exact_ranks, order_named, unchanged_answers
-from shards import Faults, Shards
 
+from crawls import Crawl, Errors, Floats, assert_within, exact_ranks, order_named, unchanged_answers
 from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.ledger.config import (
+from opicflow.pipelines.ledger import (
     Absorbing,
     All,
+    ConfigRefused,
     History,
     Interpolation,
+    Ledger,
     LedgerConfig,
+    Outcome,
+    Place,
+    PolicyEntry,
     Variable,
 )
-from opicflow.pipelines.ledger.entries import Ints, Outcome, Place, PolicyEntry
-from opicflow.pipelines.ledger.errors import ConfigRefused
-from opicflow.pipelines.ledger.ledger import Ledger
+from opicflow.pipelines.ledger.entries import Ints
 from opicflow.pipelines.web.crawl import introductions, visits
 from opicflow.pipelines.web.webs import page_ids, power_law_web
+from shards import Faults, Shards
 
 DAY = 86400
 
@@ -59,9 +62,7 @@ def with_redirects(graph: Graph, redirects: int) -> Graph:
     kept = sources >= redirects
     number = np.arange(redirects)
     ends = np.where(number % 3 == 2, redirects + number, number ^ 1) % graph.pages
-    return Graph.from_links(
-        graph.pages, np.concatenate((sources[kept], number)), np.concatenate((targets[kept], ends))
-    )
+    return Graph.from_links(graph.pages, np.concatenate((sources[kept], number)), np.concatenate((targets[kept], ends)))
 
 
 # The limit, alone
@@ -70,14 +71,14 @@ def with_redirects(graph: Graph, redirects: int) -> Graph:
 @pytest.mark.parametrize(
     ("history", "order", "everywhere", "top"),
     [
-        (All(), "greedy", 1.0, 0.4),
-        (All(), "cycle", 2.2, 2.0),
-        (All(), "random", 5.5, 4.5),
-        (Interpolation(), "greedy", 2.5, 1.3),
-        (Interpolation(), "cycle", 2.0, 2.6),
-        (Interpolation(), "random", 5.5, 7.0),
-        (Absorbing(), "greedy", 0.05, 0.02),
-        (Absorbing(), "cycle", 0.2, 0.1),
+        (All(), "greedy", 0.75, 0.25),  # measured 0.44/0.15
+        (All(), "cycle", 2.5, 2.5),  # 1.53/1.50
+        (All(), "random", 5.0, 4.5),  # 3.15/2.56
+        (Interpolation(), "greedy", 2.5, 1.4),  # 1.55/0.82
+        (Interpolation(), "cycle", 2.2, 3.2),  # 1.41/2.05
+        (Interpolation(), "random", 5.0, 7.0),  # 2.96/3.99
+        (Absorbing(), "greedy", 0.004, 0.002),  # 0.002/0.001
+        (Absorbing(), "cycle", 0.1, 0.05),  # 0.058/0.025
     ],
 )
 def test_importance_tends_to_exact_pagerank(history: History, order: str, everywhere: float, top: float) -> None:
@@ -99,8 +100,8 @@ def test_with_all_history_twice_the_turns_halve_the_error(order: str) -> None:
         errors.append(crawl.run(crawls).errors(exact).everywhere)
         turns.append(ledger.turns)
     products = np.array(errors) * turns
-    # Measured: XX
-    assert products.max() / products.min() < 1.6, products
+    # Measured: 66, 66, 66 (cycle); 23, 22, 22 (greedy); 68, 65, 73 (random).
+    assert products.max() / products.min() < 1.4, products
     assert errors[2] < 0.4 * errors[0]
 
 
@@ -110,7 +111,7 @@ class Case:
 
     web: Graph
     exact: Floats
-    config: LedgerConfig = LedgerConfig()
+    config: LedgerConfig = field(default_factory=LedgerConfig)
     outcomes: npt.NDArray[np.uint8] | None = None
     categories: npt.NDArray[np.uint8] | None = None
     visited: npt.NDArray[np.bool_] | None = None
@@ -126,7 +127,7 @@ def half_damping() -> Case:
     return Case(web, exact_ranks(web, 0.5), LedgerConfig(damping=0.5))
 
 
-def damping_095() -> Case:
+def high_damping() -> Case:
     web = power_law_web(1000, seed=4, dangling=0.1)
     return Case(web, exact_ranks(web, 0.95), LedgerConfig(damping=0.95))
 
@@ -151,7 +152,7 @@ def classes_that_draw_more() -> Case:
     random = np.random.default_rng(7)
     categories = random.integers(0, 3, 1000).astype(np.uint8)
     visited = random.random(1000) < 0.8
-    weights = (16, 16, 64, 8, 0, 100)
+    weights = (16, 16, 64, 8, 4, 100)
     drawn = np.array(weights)[2 * categories.astype(int) + visited]
     exact = exact_ranks(web.without_links(~visited), personalisation=drawn)
     config = LedgerConfig(class_weights=weights, link_bonus_per_1024=(0, 0, 0))
@@ -159,39 +160,43 @@ def classes_that_draw_more() -> Case:
 
 
 @pytest.mark.parametrize(
-    ("case", "all_bound", "interpolation_bound"),
+    ("case", "history", "everywhere", "top"),
     [
-        (weighted_links, 1.3, 3.0),
-        (half_damping, 0.5, 1.0),
-        (damping_095, 2, 4),
-        (dangling_and_gone_pages, 0.8, 1.6),
-        (redirects_and_aliases, 1.2, 3),
-        (classes_that_draw_more, 0.8, 2),
+        (weighted_links, All(), 1.3, 0.6),  # measured 0.76/0.31
+        (weighted_links, Interpolation(), 6.0, 3.0),  # 3.90/1.87
+        (half_damping, All(), 0.25, 0.2),  # 0.13/0.12
+        (half_damping, Interpolation(), 0.9, 0.8),  # 0.54/0.42
+        (high_damping, All(), 0.8, 0.25),  # 0.47/0.13
+        (high_damping, Interpolation(), 3.0, 1.2),  # 1.73/0.67
+        (dangling_and_gone_pages, All(), 0.4, 0.3),  # 0.22/0.17
+        (dangling_and_gone_pages, Interpolation(), 1.5, 1.2),  # 0.89/0.70
+        (redirects_and_aliases, All(), 1.2, 0.8),  # 0.70/0.48
+        (redirects_and_aliases, Interpolation(), 4.5, 3.7),  # 2.80/2.27
+        # What was paid while pages were unread, in other classes, wears off under All as 1 / turns.
+        (classes_that_draw_more, All(), 7.0, 1.8),  # 4.40/1.12
+        (classes_that_draw_more, Interpolation(), 3.0, 1.2),  # 1.96/0.69
     ],
 )
-@pytest.mark.parametrize("history", [All(), Interpolation()])
-def test_the_limit_knows(
-    case: Callable[[], Case], all_bound: float, interpolation_bound: float, history: History
+def test_the_limit_knows_what_is_special_about_a_web(
+    case: Callable[[], Case], history: History, everywhere: float, top: float
 ) -> None:
     of = case()
-    ledger = Ledger(replace(of.config, history=history))
     outcomes = None if of.outcomes is None else lambda numbers: of.outcomes[numbers]
-    crawl = Crawl(
-        ledger, of.web, "greedy", outcomes=outcomes, visited=of.visited, categories=of.categories
-    ).run(20)
+    ledger = Ledger(replace(of.config, history=history))
+    crawl = Crawl(ledger, of.web, "greedy", 0, outcomes, of.visited, of.categories).run(20)
     ledger.audit()
-    bound = all_bound if history == All() else interpolation_bound
-    assert_within(crawl.errors(of.exact), bound, bound)
+    assert_within(crawl.errors(of.exact), everywhere, top)
 
 
 def test_new_rules_lead_to_their_own_limit() -> None:
     web = power_law_web(1000, seed=8)
-    ledger = Ledger()
-    crawl = Crawl(ledger, web, "greedy").run(10)
-    weights = (16, 16, 16, 64)
-    assert weights  # replaced below
-    ledger.apply(PolicyEntry("policies", Place(0, 0), Place(1, 0), damping=0.6))
-    assert_within(crawl.run(12).errors(exact_ranks(web, 0.6)), 2.0, 1.5)
+    ledger = Ledger(LedgerConfig(class_weights=(16, 16, 16, 16), link_bonus_per_1024=(0, 0)))
+    categories = np.arange(1000, dtype=np.uint8) % 2
+    crawl = Crawl(ledger, web, "greedy", categories=categories).run(10)
+    rules = PolicyEntry("policies", Place(0, 0), Place(1, 0), damping=0.6, class_weights=(16, 16, 48, 48))
+    ledger.apply(rules)
+    exact = exact_ranks(web, 0.6, personalisation=1 + 2 * categories)
+    assert_within(crawl.run(12).errors(exact), 2.6, 2.1)  # measured 1.70/1.37
 
 
 # Several shards
@@ -199,7 +204,7 @@ def test_new_rules_lead_to_their_own_limit() -> None:
 
 @pytest.fixture(scope="module")
 def hub_web() -> Graph:
-    web = with_hub(power_law_web(1600, seed=9, dangling=0.1), share=0.9, seed=9)
+    web = with_hub(power_law_web(1000, seed=9, dangling=0.1), share=0.9, seed=9)
     assert exact_ranks(web)[0] >= 0.05
     return web
 
@@ -208,9 +213,10 @@ def hub_web() -> Graph:
 @pytest.mark.parametrize(
     ("history", "order", "everywhere", "top"),
     [
-        (All(), "greedy", 1.5, 0.7),
-        (Interpolation(), "greedy", 4.0, 2.0),
-        (Interpolation(), "cycle", 2.0, 2.7),
+        # Measured with 1, 2, 4 and 16 shards:
+        (All(), "greedy", 1.7, 0.7),  # 1.17/0.45, 1.19/0.50, 1.20/0.43, 1.20/0.40
+        (Interpolation(), "greedy", 5.5, 2.0),  # 3.92/1.41, 3.64/1.21, 3.74/1.12, 3.84/1.20
+        (Interpolation(), "cycle", 2.1, 2.4),  # 1.39/1.62, 1.43/1.63, 1.47/1.69, 1.57/1.82
     ],
 )
 def test_shards_joined_by_faulty_queues_have_the_limit_of_one(
@@ -219,7 +225,7 @@ def test_shards_joined_by_faulty_queues_have_the_limit_of_one(
     config = LedgerConfig(history=history, cut_visits_per_1000_pages=50)
     books = Shards(config, shards, seed=shards, faults=Faults())
     crawl = Crawl(books, hub_web, order, seed=1)
-    for hour in range(10):
+    for hour in range(8):
         crawl.run(1)
         books.tick(3600 * hour)
         together = books.balance()
@@ -286,9 +292,7 @@ class GrowingCrawl:
         sources, targets = links_of(self._web_now().without_links(~(self._readable & estimates.known)))
         # A page that is read brings all pages it links to; a link that appeared after its last visit may not have.
         both = estimates.known[targets]
-        exact = exact_ranks(
-            Graph.from_links(int(number[-1]) + 1, number[sources[both]], number[targets[both]])
-        )
+        exact = exact_ranks(Graph.from_links(int(number[-1]) + 1, number[sources[both]], number[targets[both]]))
         return Errors.of(estimates.importance[estimates.known], exact).everywhere
 
 
@@ -297,9 +301,10 @@ class GrowingCrawl:
 @pytest.mark.parametrize(
     ("history", "order", "bounds"),
     [
-        (Interpolation(), "greedy", {0.0: 3.0, 0.4: 1.0}),
-        (Interpolation(), "random", {0.0: 9.0, 0.4: 4.0}),
-        (Variable(8), "greedy", {0.0: 4.5, 0.4: 1.2}),
+        # Measured while growing, 5 crawls later and 10 more later, without unreadable pages and with them:
+        (Interpolation(), "greedy", {0.0: 2.8, 0.4: 1.0}),  # 26, 5.5, 1.7; 9.2, 1.6, 0.6
+        (Interpolation(), "random", {0.0: 7.0, 0.4: 2.7}),  # 44, 17, 4.4; 13, 4.1, 1.7
+        (Variable(8), "greedy", {0.0: 4.2, 0.4: 1.0}),  # 20, 7.6, 2.6; 8.2, 1.7, 0.6
     ],
 )
 def test_the_error_shrinks_again_when_a_web_stops_growing(
@@ -310,8 +315,7 @@ def test_the_error_shrinks_again_when_a_web_stops_growing(
     growing = crawl.run(5, order)
     later = crawl.run(5, order)
     at_last = crawl.run(10, order)
-    # Measured: while growing XX
-    assert growing > later > at_last
+    assert growing > 1.5 * later > 2.5 * at_last
     assert at_last <= bounds[unreadable]
     assert ledger.pages >= 1000
 
@@ -351,9 +355,125 @@ def real_crawl(
     ],
     ids=["never read", "blocked", "unchanged", "all at once"],
 )
-def test_a_real_crawl_is_within_4_per_cent_of_pagerank_and_stays_so(
-    troubles: dict[str, float], order: str
-) -> None:
+def test_a_real_crawl_is_within_4_per_cent_of_pagerank_and_stays_so(troubles: dict[str, float], order: str) -> None:
     after_20, after_30, _ = real_crawl(order, **troubles)
-    assert_within(after_20, 4.0, 4.0)
-    assert_within(after_30, after_20.everywhere + 0.15, 4.0)
+    # Measured, greedy and mixed: never read 0.28, 0.37; blocked 1.71, 2.53; unchanged 2.48, 2.71; all 0.24, 0.32.
+    assert after_20.everywhere <= 4.0, after_20
+    # By then the error no longer falls, it is how far single measures scatter. Which pages had been visited just
+    # before it was read makes for some hundredths of a per cent: measured, from -0.14 (blocked, mixed) to +0.10
+    # (unchanged, greedy).
+    assert after_30.everywhere <= after_20.everywhere + 0.2, (after_20, after_30)
+
+
+def failing_for_ever(remember_links: bool) -> tuple[Crawl, Ledger, npt.NDArray[np.bool_]]:
+    """Of a web where all pages were read, a tenth fail for ever after."""
+    web = power_law_web(1000, seed=12)
+    failing = np.random.default_rng(12).random(1000) < 0.1
+    ledger = Ledger(LedgerConfig(remember_links=remember_links))
+    broken = False
+
+    def outcomes(numbers: Ints) -> npt.NDArray[np.uint8]:
+        return np.where(failing[numbers] & broken, Outcome.FAILED, Outcome.FETCHED).astype(np.uint8)
+
+    crawl = Crawl(ledger, web, "cycle", outcomes=outcomes).run(4)
+    assert set(ledger.estimate(crawl.ids).last_outcome) == {Outcome.FETCHED}
+    broken = True
+    return crawl, ledger, failing
+
+
+def test_the_cash_of_pages_that_fail_for_ever_does_not_stay_with_them() -> None:
+    crawl, ledger, failing = failing_for_ever(remember_links=False)
+    crawl.run(16)
+    exact = exact_ranks(crawl.graph.without_links(failing))
+    estimates = ledger.estimate(crawl.ids)
+    assert set(estimates.last_outcome[failing]) == {Outcome.FAILED}
+    # They hold about as much of all cash on pages (measured: 12 %) as they earn of it (9 %).
+    assert estimates.cash[failing].sum() < 1.6 * exact[failing].sum() * estimates.cash.sum()
+    assert_within(crawl.errors(exact), 2.2, 2.6)  # measured 1.36/1.73
+
+
+def test_pages_that_fail_for_ever_go_on_paying_along_remembered_links() -> None:
+    crawl, ledger, failing = failing_for_ever(remember_links=True)
+    crawl.run(16)
+    exact = exact_ranks(crawl.graph)
+    estimates = ledger.estimate(crawl.ids)
+    assert set(estimates.last_outcome[failing]) == {Outcome.FAILED}
+    assert estimates.cash[failing].sum() < 1.6 * exact[failing].sum() * estimates.cash.sum()
+    assert_within(crawl.errors(exact), 2.4, 2.8)  # measured 1.52/1.85
+
+
+# Settling
+
+
+def breadth_first(graph: Graph, seeds: int) -> Ints:
+    """Every page that can be reached from the first so many, in the order in which a crawler would find it."""
+    found, queue = np.zeros(graph.pages, bool), list(range(seeds))
+    found[:seeds] = True
+    for page in queue:
+        for target in graph.targets[graph.starts[page] : graph.starts[page + 1]]:
+            if not found[target]:
+                found[target] = True
+                queue.append(int(target))
+    return np.array(queue)
+
+
+@pytest.mark.parametrize("order", ["breadth-first", "cycle"])
+@pytest.mark.parametrize(
+    ("history", "after_5", "after_10"),
+    [
+        (Interpolation(), 0.5, 0.006),  # measured 0.24, 0.001 (breadth-first); 0.33, 0.004 (cycle)
+        (All(), 0.5, 0.006),  # the same: histories do not count
+        (Absorbing(), 1.5, 0.025),  # it settles from the start: 1.00, 0.007; 0.97, 0.015
+    ],
+)
+def test_settling_a_log_that_read_every_page_once_gives_exact_pagerank(
+    history: History, after_5: float, after_10: float, order: str
+) -> None:
+    web = with_weights(power_law_web(2000, seed=13, dangling=0.1), seed=13)
+    ids = page_ids(web.pages, seed=13)
+    numbers = breadth_first(web, seeds=20)
+    if order == "cycle":
+        numbers = np.random.default_rng(13).permutation(web.pages)
+    assert len(numbers) == web.pages
+    ledger = Ledger(LedgerConfig(history=history, remember_links=True))
+    for first in range(0, web.pages, 50):
+        ledger.apply(visits(web, ids, numbers[first : first + 50], first))
+    before = ledger.snapshot()
+
+    order_of_ids = np.argsort(ids)
+    for rounds, bound, most_l1 in [(5, after_5, 0.03), (10, after_10, 5e-4), (20, 1e-3, 2e-6)]:
+        settled = ledger.settle(rounds)
+        found = order_of_ids[np.searchsorted(ids, settled.pages, sorter=order_of_ids)]
+        assert np.array_equal(ids[found], settled.pages) and len(found) == web.pages
+        exact = exact_ranks(web)[found]
+        assert Errors.of(settled.importance, exact).everywhere <= bound
+        # Measured 4e-3 to 1.7e-2, 4e-5 to 2.5e-4, 6e-7.
+        assert np.abs(settled.importance - exact).sum() <= most_l1
+        assert settled.importance.sum() == pytest.approx(1)
+    assert ledger.snapshot() == before
+
+
+def test_settling_knows_classes_and_pages_that_were_never_read() -> None:
+    web = power_law_web(1000, seed=14)
+    read = np.random.default_rng(14).random(web.pages) < 0.7
+    categories = np.arange(web.pages, dtype=np.uint8) % 2
+    weights = (8, 16, 4, 40)
+    ledger = Ledger(LedgerConfig(class_weights=weights, link_bonus_per_1024=(0, 0), remember_links=True, damping=0.7))
+    crawl = Crawl(ledger, web, "cycle", categories=categories, visited=read).run(0.7)
+    read_once = ledger.estimate(crawl.ids).visits > 0
+    drawn = np.array(weights)[2 * categories.astype(int) + read_once]
+    exact = exact_ranks(web.without_links(~read_once), 0.7, personalisation=drawn)
+    settled = ledger.settle(16)
+    assert np.array_equal(settled.pages, crawl.ids)
+    assert_within(Errors.of(settled.importance, exact), 1e-3, 1e-3)  # measured below 5e-4
+    assert np.abs(settled.importance - exact).sum() <= 1e-5
+
+
+def test_settling_needs_remembered_links_one_shard_and_a_round() -> None:
+    with pytest.raises(ConfigRefused, match="settle needs remember_links=True and one shard"):
+        Ledger().settle(5)
+    remembering = LedgerConfig(remember_links=True)
+    with pytest.raises(ConfigRefused, match="settle needs remember_links=True and one shard"):
+        Ledger(remembering, shard=0, shards=2).settle(5)
+    with pytest.raises(ConfigRefused, match="positive number of rounds"):
+        Ledger(remembering).settle(0)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.ledger.config import check_class_weights, check_link_bonus
+from opicflow.pipelines.ledger.config import check_class_weights, check_damping, check_link_bonus
 from opicflow.pipelines.ledger.entries import (
     ENTRY_VERSION,
     NO_CATEGORY,
@@ -59,8 +59,8 @@ def check_crawl(entry: CrawlEntry, categories: int, first_id: int, last_id: int)
 def check_policy(entry: PolicyEntry, categories: int) -> None:
     """Refuse rules that make no sense."""
     try:
-        if entry.damping is not None and not 0 <= entry.damping <= 1:
-            raise ConfigRefused(f"damping is {entry.damping!r}: give a share between 0 and 1")
+        if entry.damping is not None:
+            check_damping(entry.damping)
         if entry.class_weights is not None:
             check_class_weights(entry.class_weights, categories)
         if entry.link_bonus_per_1024 is not None:

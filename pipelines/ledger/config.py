@@ -7,11 +7,12 @@ changes afterwards only through a `PolicyEntry` of the log.
 from __future__ import annotations
 
 import dataclasses
-import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from opicflow.pipelines.ledger.errors import ConfigRefused
+from opicflow.schemas.pages import MOST_SHARDS
 
 UNITS_PER_PAGE = 1 << 24
 """Cash minted with every page. Integer cash makes conservation exact (docs/decisions/integer-cash.md)."""
@@ -21,6 +22,8 @@ ORDINARY_CLASS_WEIGHT = 16
 MOST_MEASURES = 16
 """Measures a page keeps at most under the window policies."""
 MOST_CATEGORIES = 127
+MOST_CLASS_WEIGHT = 1 << 16
+MOST_DAYS = 36525
 
 
 @dataclass(frozen=True)
@@ -110,25 +113,18 @@ class LedgerConfig:
     def __post_init__(self) -> None:
         """Refuse values that make no sense, in one line each."""
         _check_history(self.history)
+        check_damping(self.damping)
+        check_link_bonus(self.link_bonus_per_1024)
+        check_class_weights(self.class_weights, self.categories)
+        for option in ("remember_links", "newcomer_history"):
+            _check(type(getattr(self, option)) is bool, option, getattr(self, option), "True or False")
         _check(
-            _is_number(self.damping) and 0 <= self.damping <= 1,
-            f"damping is {self.damping!r}: give a share between 0 and 1, usually 0.85",
+            _is_whole(self.cut_visits_per_1000_pages, 1, 1000),
+            "cut_visits_per_1000_pages",
+            self.cut_visits_per_1000_pages,
+            "a whole number from 1 to 1000",
         )
-        categories = len(self.link_bonus_per_1024)
-        _check(
-            1 <= categories <= MOST_CATEGORIES,
-            f"link_bonus_per_1024 has {categories} values: give one a category, 1 to {MOST_CATEGORIES}",
-        )
-        check_class_weights(self.class_weights, categories)
-        check_link_bonus(self.link_bonus_per_1024, categories)
-        _check(
-            isinstance(self.cut_visits_per_1000_pages, int) and 1 <= self.cut_visits_per_1000_pages <= 1000,
-            f"cut_visits_per_1000_pages is {self.cut_visits_per_1000_pages!r}: give a whole number from 1 to 1000",
-        )
-        _check(
-            _is_number(self.trend_days) and 0 < self.trend_days < math.inf,
-            f"trend_days is {self.trend_days!r}: give a positive number of days",
-        )
+        _check(_is_number(self.trend_days, 0.01, MOST_DAYS), "trend_days", self.trend_days, "a positive number of days")
 
     @property
     def categories(self) -> int:
@@ -151,8 +147,10 @@ class LedgerConfig:
             for name in ("class_weights", "link_bonus_per_1024"):
                 fields[name] = tuple(fields[name])
             return cls(**fields)
-        except (KeyError, TypeError) as problem:
-            raise ConfigRefused(f"not a ledger configuration: {problem!r}") from None
+        except ConfigRefused:
+            raise
+        except (KeyError, TypeError, ValueError) as problem:
+            raise ConfigRefused(f"not a ledger configuration: {shown(problem)}") from None
 
 
 def history_name(history: History) -> str:
@@ -160,63 +158,79 @@ def history_name(history: History) -> str:
     return next(name for name, policy in HISTORIES.items() if type(history) is policy)
 
 
+def check_damping(damping: float) -> None:
+    """Refuse a damping that is no share."""
+    _check(_is_number(damping, 0, 1), "damping", damping, "a share between 0 and 1, usually 0.85")
+
+
 def check_class_weights(weights: tuple[int, ...], categories: int) -> None:
     """Refuse class weights that are not two small whole numbers a category."""
     _check(
-        len(weights) == 2 * categories and all(_is_whole(w, 1 << 16) for w in weights) and any(weights),
-        f"class_weights is {weights!r}: give {2 * categories} whole numbers from 0 to 65536, not all 0 "
-        "(unread, read for each category; 16 = ordinary)",
+        isinstance(weights, tuple)
+        and len(weights) == 2 * categories
+        and all(_is_whole(weight, 0, MOST_CLASS_WEIGHT) for weight in weights)
+        and any(weights),
+        "class_weights",
+        weights,
+        f"{2 * categories} whole numbers from 0 to {MOST_CLASS_WEIGHT}, not all 0 "
+        "(unread, then read, of each category; 16 = ordinary)",
     )
 
 
-def check_link_bonus(bonus: tuple[int, ...], categories: int) -> None:
+def check_link_bonus(bonus: tuple[int, ...], categories: int | None = None) -> None:
     """Refuse link bonuses that are not one number from 0 to 1024 a category."""
     _check(
-        len(bonus) == categories and all(_is_whole(b, 1024) for b in bonus),
-        f"link_bonus_per_1024 is {bonus!r}: give {categories} whole numbers from 0 to 1024, one a category",
+        isinstance(bonus, tuple)
+        and 1 <= len(bonus) <= MOST_CATEGORIES
+        and categories in (None, len(bonus))
+        and all(_is_whole(share, 0, 1024) for share in bonus),
+        "link_bonus_per_1024",
+        bonus,
+        f"one whole number from 0 to 1024 for each of 1 to {MOST_CATEGORIES} categories",
     )
+
+
+def shown(value: object) -> str:
+    """A value in an error message: on one line, and not too long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def check_shard(shard: int, shards: int) -> None:
+    """Refuse a shard that does not exist."""
+    if not (_is_whole(shards, 1, MOST_SHARDS) and _is_whole(shard, 0, shards - 1)):
+        raise ConfigRefused(f"there is no shard {shown(shard)} of {shown(shards)}: shards count from 0")
+
+
+def check_theta(theta_start: int) -> None:
+    """Refuse a reading that a clock of 64 bits cannot have."""
+    _check(_is_whole(theta_start, 0, (1 << 64) - 1), "theta_start", theta_start, "a whole number of 64 bits")
 
 
 def _check_history(history: History) -> None:
-    _check(
-        type(history) in HISTORIES.values(),
-        f"history is {history!r}: give one of {', '.join(HISTORIES)}",
-    )
-    window = getattr(history, "window_turns", 1.0)
-    _check(
-        _is_number(window) and 0 < window <= 1 << 20,
-        f"window_turns is {window!r}: give a positive number of turns, usually 4 to 16",
-    )
-    days = getattr(history, "window_days", None)
-    _check(
-        days is None or (_is_number(days) and 0 < days <= 36525),
-        f"window_days is {days!r}: give a positive number of days, usually 30 to 180",
-    )
-    measures = getattr(history, "measures", 1)
-    _check(
-        _is_whole(measures, MOST_MEASURES) and measures >= 1,
-        f"measures is {measures!r}: give a whole number from 1 to {MOST_MEASURES}",
-    )
-    fewest = getattr(history, "min_measures", 1)
-    _check(
-        _is_whole(fewest, MOST_MEASURES) and fewest >= 1,
-        f"min_measures is {fewest!r}: give a whole number from 1 to {MOST_MEASURES}",
-    )
-    gaps = getattr(history, "min_gaps", 1.0)
-    _check(
-        _is_number(gaps) and 1 <= gaps <= 1024,
-        f"min_gaps is {gaps!r}: give a number from 1 to 1024, usually 2",
-    )
+    _check(type(history) in HISTORIES.values(), "history", history, f"one of {', '.join(HISTORIES)}")
+    whole = f"a whole number from 1 to {MOST_MEASURES}"
+    bounds: dict[str, tuple[Callable[[object, float, float], bool], float, float, str]] = {
+        "window_turns": (_is_number, 2.0**-20, 1 << 20, "a positive number of turns, usually 4 to 16"),
+        "window_days": (_is_number, 0.01, MOST_DAYS, "a positive number of days, usually 30 to 180"),
+        "measures": (_is_whole, 1, MOST_MEASURES, whole),
+        "min_measures": (_is_whole, 1, MOST_MEASURES, whole),
+        "min_gaps": (_is_number, 1, 1024, "a number from 1 to 1024, usually 2"),
+    }
+    for name, value in vars(history).items():
+        is_kind, least, most, give = bounds[name]
+        sensible = is_kind(value, least, most) or (name == "window_days" and value is None)
+        _check(sensible, name, value, give)
 
 
-def _check(sensible: bool, message: str) -> None:
+def _check(sensible: bool, name: str, value: object, give: str) -> None:
     if not sensible:
-        raise ConfigRefused(message)
+        raise ConfigRefused(f"{name} is {shown(value)}: give {give}")
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _is_number(value: object, least: float, most: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
 
 
-def _is_whole(value: object, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+def _is_whole(value: object, least: float, most: float) -> bool:
+    return type(value) is int and least <= value <= most

@@ -27,7 +27,7 @@ from opicflow.pipelines.ledger.checks import (
     check_version,
     exact_sum,
 )
-from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, LedgerConfig
+from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, LedgerConfig, check_shard, check_theta
 from opicflow.pipelines.ledger.entries import (
     START,
     CrawlEntry,
@@ -120,8 +120,8 @@ class Ledger:
         self, config: LedgerConfig | None = None, shard: int = 0, shards: int = 1, theta_start: int = 0
     ) -> None:
         config = config or LedgerConfig()
-        if not (1 <= shards < 1 << 31 and 0 <= shard < shards):
-            raise ConfigRefused(f"there is no shard {shard} of {shards}")
+        check_shard(shard, shards)
+        check_theta(theta_start)
         self.config = config
         self.shard = shard
         self.shards = shards
@@ -216,7 +216,7 @@ class Ledger:
             else:
                 break
         room.move_index(8 * (len(items) + len(items.link_pages)))
-        self._compact_links()
+        self._compact_links(max(int(room.book.counts[at.LINK_END]) // 2, 1 << 15))
         self._marks[entry.source] = Mark(entry.end, total)
         return sealed
 
@@ -424,11 +424,11 @@ class Ledger:
         room.book.counts[at.URL_END] = end
         self._url_generation += 1
 
-    def _compact_links(self) -> None:
-        """Rewrite the arena of remembered links when half of it is stale."""
+    def _compact_links(self, most_stale_words: int) -> None:
+        """Rewrite the arena of remembered links in the order of the slots, if more of it than this is stale."""
         room = self._room
         counts = room.book.counts
-        if counts[at.LINK_STALE] * 2 > max(int(counts[at.LINK_END]), 1 << 16):
+        if self.config.remember_links and counts[at.LINK_STALE] > most_stale_words:
             fresh = np.zeros(int(counts[at.LINK_END] - counts[at.LINK_STALE]), np.int64)
             counts[at.LINK_END] = links.compact_links(room.table, room.book, fresh)
             counts[at.LINK_STALE] = 0
@@ -596,6 +596,7 @@ class Ledger:
     def snapshot(self) -> list[snapshots.Chunk]:
         """The whole state in chunks of at most 4 MiB. Full chunks of URLs stay as they are until one is forgotten."""
         self._go_on()
+        self._compact_links(-1)  # where links lie depends on how the log came in batches: here it must not
         counts = self._room.book.counts.copy()
         counts[list(at.TRANSIENT_COUNTS)] = 0
         table, book = self._room.table, self._room.book._replace(counts=counts)

@@ -139,10 +139,9 @@ def compact_links(table: Table, book: Book, fresh: Array) -> Int:
     end = np.int64(0)
     for slot in range(book.counts[SLOTS]):
         words = remembered_words(table, slot)
-        if words > 0:
-            start = table.link_start[slot]
-            for i in range(words):
-                fresh[end + i] = book.links[start + i]
-            table.link_start[slot] = end
-            end += words
+        start = table.link_start[slot]
+        for i in range(words):
+            fresh[end + i] = book.links[start + i]
+        table.link_start[slot] = end if words > 0 else 0
+        end += words
     return end

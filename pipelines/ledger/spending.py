@@ -106,9 +106,9 @@ def advance_clock(book: Book, amount: Int) -> None:
         fraction = (fraction << bits) | digit
         left -= bits
     rest += counts[THETA_CARRY]
-    if rest >= minted:
-        rest -= minted
-        fraction += 1
+    if rest >= minted:  # often by little; by much where less turned out to be minted than was thought
+        fraction += rest // minted
+        rest %= minted
     counts[THETA_CARRY] = rest
     advance = (np.uint64(whole) << np.uint64(40)) + np.uint64(fraction)
     book.clocks[THETA] += advance

@@ -1,0 +1,38 @@
+"""Run the groups of benchmarks, print their figures as a table, and write them to build/bench.json.
+
+Every module of this package that has a `measure` function is a group.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pkgutil
+from importlib import import_module
+from pathlib import Path
+
+import benchmarks
+from benchmarks import harness
+
+NO_GROUPS = {"__main__", "harness", "accuracy"}
+
+
+def main() -> None:
+    """Read the command line and run what it asks for."""
+    groups = sorted({module.name for module in pkgutil.iter_modules(benchmarks.__path__)} - NO_GROUPS)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="measure speed and memory")
+    parser.add_argument("group", nargs="?", help=f"one of {', '.join(groups)}; all of them without it")
+    parser.add_argument("--tiny", action="store_true", help="run with next to nothing, to see that it runs")
+    parser.add_argument("--out", type=Path, default=Path("build/bench.json"), help="where the figures go (%(default)s)")
+    chosen = parser.parse_args()
+    if chosen.group is not None and chosen.group not in groups:
+        parser.exit(2, f"benchmarks: there is no group {chosen.group!r}: give one of {', '.join(groups)}, or none\n")
+    machine = harness.machine()
+    figures = []
+    for group in groups if chosen.group is None else [chosen.group]:
+        figures += import_module(f"benchmarks.{group}").measure(chosen.tiny)
+    print("\n".join([*machine, "", *harness.table(figures)]))
+    harness.write(figures, chosen.out)
+
+
+if __name__ == "__main__":
+    main()

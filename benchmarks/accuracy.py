@@ -1,0 +1,389 @@
+"""How far importance is from exact PageRank, for every history policy and order: writes docs/accuracy.md.
+
+Run it with `make accuracy`. Everything has a seed: the same command writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.graph.pagerank import pagerank
+from opicflow.pipelines.ledger import (
+    Absorbing,
+    All,
+    Fixed,
+    History,
+    ImprovedFixed,
+    Interpolation,
+    Ledger,
+    LedgerConfig,
+    PaperInterpolation,
+    Variable,
+)
+from opicflow.pipelines.ledger.entries import Ids, Ints
+from opicflow.pipelines.web.crawl import introductions, visits
+from opicflow.pipelines.web.orders import CycleOrder, GreedyOrder, Order, RandomOrder
+from opicflow.pipelines.web.webs import page_ids, power_law_web
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+SEED = 1
+PAGES = 100_000
+LINKS = 10
+DAMPING = 0.85
+BATCHES_PER_CRAWL = 256
+
+POLICIES: dict[str, History] = {
+    "all": All(),
+    "interpolation": Interpolation(),
+    "paper-interpolation": PaperInterpolation(),
+    "variable(8)": Variable(8),
+    "fixed(8)": Fixed(8.0),
+    "improved-fixed(4, 3)": ImprovedFixed(4.0, min_measures=3),
+    "absorbing": Absorbing(),
+}
+ORDERS = ("greedy", "cycle", "random")
+
+# Known from prototypes, at the same size: mean error of all pages / of the top tenth in per cent.
+PROTOTYPES = {
+    ("all", "greedy"): ("3.0 / 1.3", "1.5 / 0.6"),
+    ("all", "cycle"): ("", "5.6 / 6.9"),
+    ("interpolation", "greedy"): ("", "2.8 / 2.2"),
+    ("interpolation", "cycle"): ("", "1.6 / 2.8"),
+    ("interpolation", "random"): ("", "8.8 / 14"),
+    ("paper-interpolation", "greedy"): ("", "8.0 / 2.8"),
+    ("paper-interpolation", "cycle"): ("", "3.1 / 5.6"),
+    ("variable(8)", "cycle"): ("", "1.8"),
+    ("variable(8)", "greedy"): ("", "1.9"),
+    ("variable(8)", "random"): ("", "8.5"),
+    ("absorbing", "greedy"): ("0.8 / 0.2", "0.02 / 0.00"),
+}
+
+INTRODUCTION = """\
+`{command}` measures this: the mean relative error of importance against exact PageRank, in per cent, over all pages /
+over the most important tenth of them, on a made-up web of {pages:,} pages (about {links} links a page, in-degrees by a
+power law of 2.1, damping {damping}, seed {seed}). Less is better: 1.0 says that importance is off by a hundredth of
+itself in the mean, and "after 5N" that five visits were made for every page of the web, whichever pages they went to.
+"""
+
+DISCUSSION = """\
+TODO: what is better and worse than the prototypes, written once the figures are known.
+"""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Mean relative errors in per cent: of all pages, and of the most important tenth."""
+
+    everywhere: float
+    top: float
+
+    def __str__(self) -> str:
+        return f"{_percent(self.everywhere)} / {_percent(self.top)}"
+
+
+def errors(importance: Floats, exact: Floats) -> Errors:
+    """How far importance is from the exact one."""
+    off = np.abs(importance - exact) / exact * 100.0
+    best = np.argsort(-exact, kind="stable")[: max(1, len(exact) // 10)]
+    return Errors(float(off.mean()), float(off[best].mean()))
+
+
+def _percent(value: float) -> str:
+    return f"{value:.2f}" if value < 0.995 else f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+
+
+@cache
+def the_web(pages: int) -> Graph:
+    """The web that everything here is measured on."""
+    return power_law_web(pages, SEED, mean_links=LINKS)
+
+
+@cache
+def exact_ranks(pages: int, never_read: float = 0.0) -> Floats:
+    """Its PageRank, where a random share of the pages is never read and so has no links."""
+    web = the_web(pages)
+    return _ranks(web.without_links(~readable(pages, never_read)) if never_read else web)
+
+
+def _ranks(web: Graph) -> Floats:
+    ranks = pagerank(web, DAMPING, tolerance=1e-10)
+    if not ranks.converged:
+        raise SystemExit("accuracy: the exact PageRank did not converge: there is nothing to measure against")
+    return ranks.values
+
+
+def readable(pages: int, never_read: float) -> Mask:
+    """Which pages a crawler can read."""
+    closed = np.random.default_rng(SEED).permutation(pages)[: round(never_read * pages)]
+    mask = np.ones(pages, np.bool_)
+    mask[closed] = False
+    return mask
+
+
+class Crawl:
+    """Visits of a web in some order by one ledger. The caller announces pages."""
+
+    def __init__(self, ledger: Ledger, ids: Ids, order: Order, choice: Ints) -> None:
+        self.ledger = ledger
+        self._ids = ids
+        self._order = order
+        self._choice = choice
+        self._offset = 0
+        self.visits = 0
+
+    def announce(self, ids: Ids) -> None:
+        """Pages become known."""
+        entry = introductions(ids, start=self._offset)
+        self.ledger.apply(entry)
+        self._offset = entry.end.offset
+
+    def run(self, web: Graph, up_to: int) -> None:
+        """Go on until so many visits were made."""
+        chosen = self._ids[self._choice]
+        while self.visits < up_to:
+            numbers = self._choice[self._order.next(lambda: self.ledger.waiting_cash(chosen))][: up_to - self.visits]
+            entry = visits(web, self._ids, numbers, self._offset)
+            self.ledger.apply(entry)
+            self._offset = entry.end.offset
+            self.visits += len(numbers)
+
+
+def order_named(name: str, pages: int, choice: int) -> Order:
+    """An order among so many pages, in batches of a fixed share of the web."""
+    batch = max(1, pages // BATCHES_PER_CRAWL)
+    if name == "greedy":
+        return GreedyOrder(batch)
+    return CycleOrder(choice, SEED, batch) if name == "cycle" else RandomOrder(choice, SEED, batch)
+
+
+# What is measured. Each is a task of its own, run in a process of its own choosing.
+
+
+def static(pages: int, policy: str, order: str, crawls: Sequence[int], never_read: float = 0.0) -> list[Errors]:
+    """Every page is announced first; errors after so many times N visits."""
+    mask = readable(pages, never_read)
+    exact = exact_ranks(pages, never_read)
+    ids, choice = page_ids(pages, SEED), np.flatnonzero(mask)
+    ledger = Ledger(LedgerConfig(history=POLICIES[policy], damping=DAMPING))
+    crawl = Crawl(ledger, ids, order_named(order, pages, len(choice)), choice)
+    crawl.announce(ids)
+    found = []
+    for times in crawls:
+        crawl.run(the_web(pages), times * pages)
+        found.append(errors(ledger.estimate(ids).importance, exact))
+    ledger.audit()
+    return found
+
+
+def settled(pages: int, order: str, rounds: Sequence[int]) -> list[Errors]:
+    """The log reads every page once; then `settle` runs the round alone. First the error before settling."""
+    web, exact, ids = the_web(pages), exact_ranks(pages), page_ids(pages, SEED)
+    ledger = Ledger(LedgerConfig(damping=DAMPING, remember_links=True))
+    numbers = breadth_first(web) if order == "breadth-first" else np.random.default_rng(SEED).permutation(pages)
+    entry = visits(web, ids, numbers)
+    ledger.apply(entry)
+    ledger.audit()
+    found = [errors(ledger.estimate(ids).importance, exact)]
+    for times in rounds:
+        result = ledger.settle(times)
+        by_page = dict(zip(result.pages.tolist(), result.importance.tolist(), strict=True))
+        found.append(errors(np.array([by_page[page] for page in ids.tolist()]), exact))
+    return found
+
+
+def breadth_first(web: Graph) -> Ints:
+    """All pages in the order in which links lead to them from page 0; last those that none leads to."""
+    order: list[Ints] = []
+    known = np.zeros(web.pages, np.bool_)
+    level = np.zeros(1, np.int64)
+    while len(level):
+        known[level] = True
+        order.append(level)
+        linked = [web.targets[web.starts[page] : web.starts[page + 1]] for page in level.tolist()]
+        ends = np.concatenate(linked).astype(np.int64)
+        ends = ends[~known[ends]]
+        level = ends[np.sort(np.unique(ends, return_index=True)[1])]
+    return np.concatenate([*order, np.flatnonzero(~known)])
+
+
+def growing(pages: int, policy: str, newcomer_history: bool) -> list[Errors]:
+    """A web that grows from half of its pages to all of them in 20 steps during the first 5N visits, read greedily.
+
+    The first half is announced; the others are found by links that show when a page is read again. Errors of the
+    pages known, against the web as it is: halfway through its growth, at its end, and after 5N visits more.
+    """
+    whole, ids = the_web(pages), page_ids(pages, SEED)
+    config = LedgerConfig(history=POLICIES[policy], damping=DAMPING, newcomer_history=newcomer_history)
+    ledger = Ledger(config)
+    sources = np.repeat(np.arange(pages), whole.out_degrees)
+    crawl = Crawl(ledger, ids, order_named("greedy", pages, pages), np.arange(pages))
+    crawl.announce(ids[: pages // 2])
+    found = []
+    steps = 20
+    for step in range(1, steps + 1):
+        there = pages // 2 + (pages - pages // 2) * step // steps
+        kept = (sources < there) & (whole.targets < there)
+        web = Graph.from_links(pages, sources[kept], whole.targets[kept])
+        crawl.run(web, 5 * pages * step // steps)
+        if step in (steps // 2, steps):
+            found.append(_errors_of_known(ledger, ids, web, there))
+    crawl.run(whole, 10 * pages)
+    found.append(_errors_of_known(ledger, ids, whole, pages))
+    ledger.audit()
+    return found
+
+
+def _errors_of_known(ledger: Ledger, ids: Ids, web: Graph, there: int) -> Errors:
+    part = Graph(web.starts[: there + 1], web.targets, web.weights)
+    now = ledger.estimate(ids[:there])
+    return errors(now.importance[now.known], _ranks(part)[now.known])
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: what stands first, what computes its errors, and the prototypes' figures."""
+
+    words: tuple[str, ...]
+    measure: Callable[..., list[Errors]]
+    arguments: tuple[object, ...]
+    prototypes: tuple[str, ...]
+
+    def run(self, pages: int) -> list[Errors]:
+        """The errors of this row."""
+        return self.measure(pages, *self.arguments)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: a heading, what it shows, its columns, its rows."""
+
+    title: str
+    text: str
+    words: tuple[str, ...]
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+def tables() -> list[Table]:
+    """All tables of the page."""
+    by_policy = tuple(
+        Row((policy, order), static, (policy, order, (5, 10)), PROTOTYPES.get((policy, order), ("", "")))
+        for policy in POLICIES
+        for order in ORDERS
+    )
+    never_read = tuple(
+        Row((f"{share:.0%}".replace("%", " %"), policy), static, (policy, "greedy", (20, 30), share), known)
+        for share, policy, known in (
+            (0.2, "all", ("0.5 / 0.3", "")),
+            (0.2, "interpolation", ("", "")),
+            (0.6, "all", ("", "")),
+            (0.6, "interpolation", ("0.4 / 0.8", "")),
+        )
+    )
+    settle = tuple(
+        Row((order,), settled, (order, (1, 5, 10)), known)
+        for order, known in (("breadth-first", ("", "", "0.1 / 0.5", "0 / 0")), ("shuffled", ("", "", "", "")))
+    )
+    grows = tuple(
+        Row((policy, "yes" if newcomers else "no"), growing, (policy, newcomers), ("", "", ""))
+        for policy, newcomers in (("interpolation", True), ("interpolation", False), ("all", False))
+    )
+    return [
+        Table(
+            "By history policy and order",
+            "Every page is announced first. Greedy takes the pages with the most waiting cash, in batches of a "
+            f"{BATCHES_PER_CRAWL}th of the web. The prototypes' figures are for 100,000 pages.",
+            ("policy", "order"),
+            ("after 5N", "after 10N"),
+            by_policy,
+        ),
+        Table(
+            "Pages that are never read",
+            "A random share of the pages is announced and linked to, but never read; in the exact ranks they have no "
+            "links. N counts all pages. Read greedily.",
+            ("never read", "policy"),
+            ("after 20N", "after 30N"),
+            never_read,
+        ),
+        Table(
+            "A log that read every page once, settled",
+            "With remembered links, `settle(rounds)` runs the round alone on a copy.",
+            ("read",),
+            ("as it is", "1 round", "5 rounds", "10 rounds"),
+            settle,
+        ),
+        Table(
+            "A web that grows",
+            "Half of the pages are announced; the others come to be during the first 5N visits and are found by links, "
+            "when pages that lead to them are read again. Errors of the pages known, against the web as it is at that "
+            "moment. *Newcomers' history*: the default history of a page that has never spent.",
+            ("policy", "newcomers' history"),
+            ("after 2.5N: still growing", "after 5N: just grown", "after 10N"),
+            grows,
+        ),
+    ]
+
+
+def page(pages: int, command: str, found: Sequence[tuple[Table, Sequence[list[Errors]]]]) -> Iterator[str]:
+    """The lines of docs/accuracy.md."""
+    yield "# Accuracy\n"
+    yield INTRODUCTION.format(pages=pages, links=LINKS, damping=DAMPING, seed=SEED, command=command)
+    for table, results in found:
+        yield f"## {table.title}\n\n{table.text}\n"
+        compared = [i for i in range(len(table.columns)) if any(row.prototypes[i] for row in table.rows)]
+        head = [*table.words]
+        for i, column in enumerate(table.columns):
+            head += [column, "known from prototypes"] if i in compared else [column]
+        yield f"| {' | '.join(head)} |"
+        yield "|" + "---|" * len(head)
+        for row, errors_of_row in zip(table.rows, results, strict=True):
+            cells = [*row.words]
+            for i, value in enumerate(errors_of_row):
+                cells += [str(value), row.prototypes[i] or "-"] if i in compared else [str(value)]
+            yield f"| {' | '.join(cells)} |"
+        yield ""
+    yield f"## Against the prototypes\n\n{DISCUSSION}"
+
+
+def main() -> None:
+    """Measure everything and write the page."""
+    parser = argparse.ArgumentParser(description="measure the error against exact PageRank")
+    parser.add_argument("--pages", type=int, default=PAGES, help="pages of the web (%(default)s)")
+    parser.add_argument("--out", type=Path, default=Path("docs/accuracy.md"), help="the page to write (%(default)s)")
+    chosen = parser.parse_args()
+    if chosen.pages < 100:
+        parser.exit(2, f"accuracy: a web of {chosen.pages} pages is too small: give 100 or more\n")
+    command = "make accuracy"
+    if chosen.pages != PAGES:
+        command = f"python benchmarks/accuracy.py --pages {chosen.pages}"
+
+    static(100, "all", "cycle", (1,))  # compile once, not in every process
+    every = tables()
+    rows = [row for table in every for row in table.rows]
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as processes:
+        futures = [processes.submit(row.run, chosen.pages) for row in rows]
+        for number, (row, future) in enumerate(zip(rows, futures, strict=True), 1):
+            values = ", ".join(map(str, future.result()))
+            print(f"  {number}/{len(rows)} {row.measure.__name__} {' '.join(row.words)}: {values}", file=sys.stderr)
+    results = iter([future.result() for future in futures])
+    found = [(table, [next(results) for _ in table.rows]) for table in every]
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    chosen.out.write_text("\n".join(page(chosen.pages, command, found)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

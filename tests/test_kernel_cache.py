@@ -1,0 +1,146 @@
+"""Kernels are cached on disk, and never as they were before the sources changed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opicflow.pipelines import kernel
+
+CALLEE = """
+from opicflow.pipelines.kernel import kernel
+
+@kernel
+def raised(x):
+    return x + 1
+"""
+CALLER = """
+from opicflow.pipelines.kernel import kernel
+from opicflow.pipelines.ledger.callee import raised
+
+@kernel
+def twice_raised(x):
+    return raised(raised(x))
+"""
+RUN = """
+from opicflow.pipelines.ledger.caller import twice_raised
+import numba
+result = twice_raised(1)
+print(result, "from disk" if twice_raised.stats.cache_hits else "compiled", numba.config.CACHE_DIR or "none", sep=" | ")
+"""
+HOMELESS = """
+import pwd
+def nobody(uid):
+    raise KeyError(uid)
+pwd.getpwuid = nobody
+"""
+
+
+class Project:
+    """`kernel.py` with two kernels of one file each, the second of which calls the first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.package = folder / "opicflow" / "pipelines"
+        self.home = folder / "home"
+        self.callee = self.package / "ledger" / "callee.py"
+        self.callee.parent.mkdir(parents=True)
+        self.home.mkdir()
+        (self.package / "__init__.py").touch()
+        shutil.copy(kernel.__file__, self.package)
+        (self.callee.parent / "__init__.py").touch()
+        self.callee.write_text(CALLEE)
+        (self.callee.parent / "caller.py").write_text(CALLER)
+
+    def run(self, before: str = "", **environment: str | None) -> list[str]:
+        """Run the second kernel in another process: its result, where it came from, numba's own setting after that."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA", "XDG"))}
+        changes = {
+            "HOME": str(self.home),
+            "PYTHONPATH": str(self.folder),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **environment,
+        }
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", before + RUN],
+            env={name: value for name, value in {**kept, **changes}.items() if value is not None},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip().split(" | ")
+
+    def cached(self, folder: Path) -> list[Path]:
+        """The folders of cached kernels under this one."""
+        return sorted(path for path in folder.glob("opicflow-*") if list(path.rglob("*.nbc")))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def test_a_kernel_comes_from_disk_until_one_that_it_calls_is_edited(project: Project) -> None:
+    assert project.run() == ["3", "compiled", "none"]
+    assert project.run() == ["3", "from disk", "none"]
+    assert len(project.cached(project.package / "__pycache__")) == 1
+    project.callee.write_text(CALLEE.replace("x + 1", "x + 10"))  # the caller's own file stays as it is
+    assert project.run()[:2] == ["21", "compiled"]
+    assert project.run()[:2] == ["21", "from disk"]
+    project.callee.write_text(CALLEE)
+    assert project.run()[:2] == ["3", "from disk"]
+    assert len(project.cached(project.package / "__pycache__")) == 2
+
+
+def test_a_folder_chosen_for_numba_is_used(project: Project, tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen"
+    assert project.run(NUMBA_CACHE_DIR=str(chosen)) == ["3", "compiled", str(chosen)]
+    assert len(project.cached(chosen)) == 1
+    assert not (project.package / "__pycache__").exists()
+    project.callee.write_text(CALLEE.replace("x + 1", "x - 1"))
+    assert project.run(NUMBA_CACHE_DIR=str(chosen))[0] == "-1"
+    assert len(project.cached(chosen)) == 2
+
+
+def test_sources_that_cannot_be_written_beside_are_cached_at_home(project: Project) -> None:
+    (project.package / "__pycache__").touch()  # a file: nobody can make a folder there, not even root
+    assert project.run()[:2] == ["3", "compiled"]
+    assert project.run()[:2] == ["3", "from disk"]
+    assert len(project.cached(project.home / ".cache")) == 1
+
+
+def test_whoever_has_no_home_still_has_kernels(project: Project) -> None:
+    assert project.run(HOMELESS, HOME=None)[:2] == ["3", "compiled"]
+    assert project.run(HOMELESS, HOME=None)[:2] == ["3", "from disk"]
+
+
+@pytest.mark.parametrize("environment", [{"HOME": None}, {"HOME": os.devnull}, {"NUMBA_CACHE_DIR": os.devnull}])
+def test_where_nothing_can_be_written_kernels_are_compiled_in_every_process(
+    project: Project, environment: dict[str, str | None]
+) -> None:
+    (project.package / "__pycache__").touch()
+    before = HOMELESS if environment == {"HOME": None} else ""
+    assert project.run(before, **environment)[:2] == ["3", "compiled"]
+
+
+def test_the_kernels_of_this_very_code_have_one_folder() -> None:
+    folder = Path(kernel._cache_folder(""))
+    assert folder.name.startswith("opicflow-")
+    assert kernel._cache_folder("") == str(folder)
+
+
+def test_every_folder_with_kernels_counts_for_the_name() -> None:
+    """A package with kernels that is left out would be served as it was before an upgrade."""
+    pipelines = Path(kernel.__file__).parent
+    with_kernels = {
+        path.parent.name for path in pipelines.rglob("*.py") if "pipelines.kernel import kernel" in path.read_text()
+    }
+    assert with_kernels <= set(kernel._PURE)
+    assert not [path for name in kernel._PURE for path in (pipelines / name).glob("*/*.py")]  # only the top is read

@@ -1,0 +1,924 @@
+"""A snapshot is the whole ledger, to the byte, or it is refused: nothing between the two ever comes out of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import struct
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opicflow.pipelines.ledger import (
+    HISTORIES,
+    NO_CATEGORY,
+    START,
+    Chunk,
+    CrawlEntry,
+    CrawlItems,
+    Fixed,
+    Gossip,
+    ItemWriter,
+    Ledger,
+    LedgerBroken,
+    LedgerConfig,
+    Link,
+    Outcome,
+    Place,
+    PolicyEntry,
+    SnapshotRefused,
+    TickEntry,
+    TransfersEntry,
+)
+from opicflow.pipelines.ledger import layout as at
+from opicflow.pipelines.ledger import snapshot as snapshots
+from opicflow.pipelines.ledger.entries import Kind, transfer_digest
+from opicflow.schemas.pages import shard_bounds
+
+MOST_BYTES = 4 << 20
+DAY = 86_400
+
+
+# Ledgers with everything in them
+
+
+def page_of(shard: int, shards: int, number: int) -> int:
+    """The `number`-th page that these tests use of a shard."""
+    first, last = shard_bounds(shard, shards)
+    return first + 1 + number * ((last - first) // 1000)
+
+
+def transfers(
+    source: int, cut: int, pages: list[int], amounts: list[int], virtual: int, before: tuple[int, int]
+) -> TransfersEntry:
+    """The only message of a cut, of a shard that sent so much before."""
+    ids, cash = np.array(pages, np.uint64), np.array(amounts, np.int64)
+    return TransfersEntry(
+        source_shard=source,
+        cut=cut,
+        first=0,
+        last=True,
+        pages=ids,
+        amounts=cash,
+        virtual=virtual,
+        sent_total=before[0] + sum(amounts) + virtual,
+        sent_digest=(before[1] + transfer_digest(ids, cash, virtual, cut)) % (1 << 64),
+        gossip=Gossip(advance=(cut + 1) << 40, minted=50 << 24, pages=50, weighted_pages=800, rate_sum=40.5 + cut),
+    )
+
+
+def crawl(shard: int, shards: int, first: int, rows: int) -> CrawlEntry:
+    """Rows of every kind and outcome, with links of all weights within the shard and out of it."""
+    random = np.random.default_rng([shard, shards, first])
+    writer = ItemWriter(Place(first, 0))
+    for row in range(first, first + rows):
+        number = int(random.integers(0, 80))
+        page = page_of(shard, shards, number)
+        url = b"https://example.org/%d" % number if number % 3 else b""
+        if row % 7 == 0:
+            writer.sighting(page, int(random.integers(0, 2)), url)
+        elif row % 11 == 0:
+            writer.announcement(page, NO_CATEGORY, url)
+        else:
+            outcome = Outcome(int(random.choice([1, 1, 1, 1, 2, 3, 4, 5, 5, 6, 7])))
+            links = [
+                Link(
+                    page_of(int(random.integers(0, shards)), shards, int(random.integers(0, 120))),
+                    int(random.choice([1024, 1024, 1, 0, 65_535])),
+                    int(random.choice([0, 1, NO_CATEGORY])),
+                )
+                for _ in range(int(random.integers(0, 9)))
+            ]
+            writer.visit(page, links if random.random() < 0.8 else None, outcome, 1000 * row, url=url)
+    return writer.entry(start=Place(first, 0))
+
+
+CONFIGS = {
+    f"{name}-{shards}-{'links' if links else 'plain'}": (name, shards, links)
+    for name, shards, links in [
+        *((name, 1, True) for name in HISTORIES),
+        *((name, 4, False) for name in HISTORIES),
+        ("interpolation", 3, True),
+        ("interpolation", 1, False),
+    ]
+}
+
+
+def grown(config_name: str, theta_start: int = (1 << 64) - (1 << 38)) -> Ledger:
+    """A ledger with forgotten pages, freed slots, remembered links, weights, days, peers and an outbox."""
+    name, shards, links = CONFIGS[config_name]
+    history = HISTORIES[name]()
+    if hasattr(history, "window_days"):
+        history = dataclasses.replace(history, window_days=2.5)
+    config = LedgerConfig(
+        history=history,
+        class_weights=(32, 16, 1, 2),
+        link_bonus_per_1024=(0, 512),
+        remember_links=links,
+        cut_visits_per_1000_pages=1000,
+    )
+    shard = shards // 2
+    ledger = Ledger(config, shard, shards, theta_start)
+    ledger.apply(TickEntry(5 * DAY))
+    ledger.apply(crawl(shard, shards, 0, 200))
+    for day in range(6, 12):
+        ledger.apply(TickEntry(day * DAY + day))
+        ledger.apply(crawl(shard, shards, 200 + 20 * (day - 6), 20))
+    own = [page_of(shard, shards, number) for number in range(80)]
+    if shards > 1:
+        ledger.apply(transfers(0, 0, [own[3], own[70], own[71]], [5 << 20, 1, 9 << 24], 3 << 24, (0, 0)))
+    drop, forget = tuple(own[10:16]), (own[20], own[22], 7)
+    ledger.apply(PolicyEntry("rules", START, Place(1, 0), 0.8, (16, 8, 4, 2), (256, 0), drop, forget))
+    ledger.apply(crawl(shard, shards, 320, 12))
+    assert ledger.audit().drift == 0
+    return ledger
+
+
+@cache
+def kept(config_name: str) -> list[Chunk]:
+    """The snapshot of such a ledger."""
+    return grown(config_name).snapshot()
+
+
+def data(chunks: Iterable[Chunk]) -> list[bytes]:
+    return [chunk.data for chunk in chunks]
+
+
+def later(ledger: Ledger, config_name: str) -> list[Any]:
+    """What a ledger goes on to say."""
+    _, shards, _ = CONFIGS[config_name]
+    shard = shards // 2
+    said: list[Any] = [ledger.apply(crawl(shard, shards, 332, 150)).births, ledger.apply(TickEntry(20 * DAY)).late]
+    said.append(data(ledger.snapshot()))
+    forget = tuple(page_of(shard, shards, number) for number in range(30, 60))
+    ledger.apply(PolicyEntry("rules", Place(1, 0), Place(2, 0), drop=forget, forget=forget[::2]))
+    said += [repr(ledger.apply(crawl(shard, shards, 482, 50)).sealed), ledger.balance(), data(ledger.snapshot())]
+    said.append(repr(ledger.estimate_all()))
+    return said
+
+
+@pytest.fixture
+def small_chunks(monkeypatch) -> None:
+    """Chunks of a thousand bytes, so that a small ledger has many."""
+    monkeypatch.setattr(snapshots, "PAYLOAD_BYTES", 1000)
+
+
+@cache
+def pieces(entries_more: int = 0) -> list[Chunk]:
+    """The snapshot of a small ledger in many chunks, as it is or a little later."""
+    ledger = grown("interpolation-3-links")
+    for i in range(entries_more):
+        ledger.apply(crawl(1, 3, 332 + i, 1))
+    before, snapshots.PAYLOAD_BYTES = snapshots.PAYLOAD_BYTES, 1000
+    try:
+        return ledger.snapshot()
+    finally:
+        snapshots.PAYLOAD_BYTES = before
+
+
+def refused(chunks: Iterable[Any], *words: str) -> str:
+    with pytest.raises(SnapshotRefused) as caught:
+        Ledger.restore(chunks)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 600
+    for word in words:
+        assert word in message
+    return message
+
+
+# What is whole
+
+
+@pytest.mark.parametrize("config_name", CONFIGS)
+def test_a_ledger_that_was_restored_has_the_same_snapshot(config_name: str) -> None:
+    chunks = kept(config_name)
+    assert Ledger.restore(data(chunks)).snapshot() == chunks
+
+
+@pytest.mark.parametrize("config_name", CONFIGS)
+def test_a_ledger_that_was_restored_goes_on_as_the_first_one(config_name: str) -> None:
+    first = grown(config_name)
+    second = Ledger.restore(data(kept(config_name)))
+    assert later(second, config_name) == later(first, config_name)
+    assert second.audit().drift == 0
+
+
+@pytest.mark.parametrize("config_name", ["interpolation-3-links", "variable-1-links"])
+def test_a_snapshot_changes_nothing(config_name: str) -> None:
+    looked_at = grown(config_name)
+    first = looked_at.snapshot()
+    assert looked_at.snapshot() == first
+    assert later(looked_at, config_name) == later(grown(config_name), config_name)
+
+
+def test_the_ledgers_of_these_tests_have_everything_in_them() -> None:
+    counts = grown("interpolation-3-links")._room.book.counts
+    for place in (at.FREE, at.OUTBOX, at.LINK_END, at.LINK_STALE, at.URL_END, at.UNCOLLECTED, at.VISITS_SINCE_CUT):
+        assert counts[place] > 0, place
+    ledger = grown("interpolation-1-links")
+    assert len(ledger._times.days) > 1
+    assert len(ledger._room.book.forgotten) == 3
+    assert (ledger._room.table.link_count < 0).any()
+    assert (ledger._room.table.link_count > 0).any()
+    assert len(pieces()) >= 20
+
+
+def test_an_empty_ledger_has_a_snapshot() -> None:
+    config = LedgerConfig(class_weights=(16,) * 4, link_bonus_per_1024=(0, 0))
+    for shards in (1, 2):
+        chunks = Ledger(config, shards=shards).snapshot()
+        again = Ledger.restore(data(chunks))
+        assert again.snapshot() == chunks
+        assert again.pages == 0
+        again.apply(crawl(0, shards, 0, 30))
+        assert again.audit().drift == 0
+
+
+def test_a_ledger_that_settled_on_remembered_links_settles_the_same_once_restored() -> None:
+    first, second = grown("all-1-links"), Ledger.restore(data(kept("all-1-links")))
+    assert first.settle(6).importance.tolist() == second.settle(6).importance.tolist()
+
+
+def test_the_length_of_chunks_is_no_part_of_the_ledger(small_chunks) -> None:
+    chunks = kept("all-4-plain")
+    assert Ledger.restore(data(Ledger.restore(data(chunks)).snapshot())).snapshot() == pieces_of(chunks)
+
+
+def pieces_of(chunks: list[Chunk]) -> list[Chunk]:
+    return Ledger.restore(data(chunks)).snapshot()
+
+
+# Many pages
+
+
+PAGES = 300_000
+URL = "https://example.org/a/path/of/{:08d}"
+URL_BYTES = len(URL.format(0))
+
+
+def sightings(first: int, last: int) -> CrawlEntry:
+    """Sightings of pages with URLs, made as columns."""
+    rows = last - first
+    numbers = np.arange(first, last)
+    pages = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    urls = np.frombuffer("".join(URL.format(n) for n in numbers).encode(), np.uint8).copy()
+    zeros = np.zeros(rows, np.uint8)
+    items = CrawlItems(
+        kind=np.full(rows, Kind.SIGHTING, np.uint8),
+        page=pages,
+        time_ms=np.zeros(rows, np.int64),
+        outcome=zeros,
+        category=np.full(rows, NO_CATEGORY, np.uint8),
+        offset=numbers.astype(np.int64),
+        within=np.zeros(rows, np.int64),
+        links_known=zeros,
+        link_starts=np.zeros(rows + 1, np.int64),
+        link_pages=np.zeros(0, np.uint64),
+        link_weights=np.zeros(0, np.uint16),
+        link_categories=np.zeros(0, np.uint8),
+        url_starts=np.arange(0, (rows + 1) * URL_BYTES, URL_BYTES, dtype=np.int64),
+        url_bytes=urls,
+    )
+    return CrawlEntry("crawl", Place(first, 0), Place(last, 0), items)
+
+
+def numbered(number: int) -> int:
+    return (number + 1) * 0x9E3779B97F4A7C15 % (1 << 64)
+
+
+@pytest.fixture(scope="module")
+def large() -> tuple[Ledger, list[Chunk]]:
+    """A ledger of many pages, and its snapshot."""
+    ledger = Ledger()
+    ledger.apply(sightings(0, PAGES))
+    return ledger, ledger.snapshot()
+
+
+def test_no_chunk_is_larger_than_4_mib_and_only_the_last_of_a_kind_is_smaller(large) -> None:
+    _, chunks = large
+    kinds = [chunk.name.split("-")[0] for chunk in chunks]
+    assert kinds == sorted(kinds, key=["manifest", "column", "urls"].index)
+    assert kinds.count("column") > 4
+    assert kinds.count("urls") > 2
+    for this, following, chunk in zip(kinds, [*kinds[1:], ""], chunks, strict=True):
+        assert len(chunk.data) <= MOST_BYTES
+        assert this != following or len(chunk.data) == MOST_BYTES
+    assert len({chunk.name for chunk in chunks}) == len(chunks)
+
+
+def test_a_ledger_of_many_pages_comes_back(large) -> None:
+    _, chunks = large
+    again = Ledger.restore(data(chunks))
+    assert again.snapshot() == chunks
+    assert again.pages == PAGES
+    for number in (0, 1, PAGES // 2, PAGES - 1):
+        assert again.url(numbered(number)) == URL.format(number).encode()
+
+
+def test_full_chunks_of_urls_stay_as_they_are_while_the_ledger_goes_on(large) -> None:
+    _, chunks = large
+    ledger = Ledger.restore(data(chunks))
+    ledger.apply(sightings(PAGES, PAGES + 150_000))
+    ledger.apply(PolicyEntry("rules", START, Place(1, 0), drop=(numbered(5), numbered(6))))
+    urls = {chunk.name: chunk.data for chunk in chunks if chunk.name.startswith("urls")}
+    after = {chunk.name: chunk.data for chunk in ledger.snapshot()}
+    full = [name for name, chunk in urls.items() if len(chunk) == MOST_BYTES]
+    assert len(full) >= 2
+    assert all(after[name] == urls[name] for name in full)
+    assert len([name for name in after if name.startswith("urls")]) > len(urls)
+    assert urls.keys() <= after.keys()
+
+
+def test_after_a_forget_urls_have_new_names_and_none_is_the_forgotten_one(large) -> None:
+    _, chunks = large
+    number = PAGES // 2 + 77
+    url, page = URL.format(number).encode(), numbered(number)
+    assert sum(url in chunk.data for chunk in chunks) == 1
+    ledger = Ledger.restore(data(chunks))
+    ledger.apply(PolicyEntry("rules", START, Place(1, 0), forget=(page,)))
+    after = ledger.snapshot()
+    assert not {c.name for c in chunks if c.name.startswith("urls")} & {c.name for c in after}
+    assert b"".join(payload(c.data) for c in after).count(url) == 0
+    assert ledger.url(page) is None
+    assert ledger.url(numbered(number + 1)) == URL.format(number + 1).encode()
+    again = Ledger.restore(data(after))
+    again.apply(dataclasses.replace(sightings(number, number + 1), source="another", start=START))
+    assert not again.estimate([page]).known.any()
+    assert again.url(page) is None
+    assert again.pages == PAGES - 1
+
+
+def test_the_url_of_a_dropped_page_goes_with_the_next_forget() -> None:
+    ledger = Ledger()
+    ledger.apply(ItemWriter().sighting(1, url=b"http://one/").sighting(2, url=b"http://two/").entry())
+    ledger.apply(PolicyEntry("rules", START, Place(1, 0), drop=(1,)))
+    assert any(b"http://one/" in chunk.data for chunk in ledger.snapshot())  # the arena only grows, until …
+    ledger.apply(PolicyEntry("rules", Place(1, 0), Place(2, 0), forget=(99,)))
+    assert not any(b"http://one/" in chunk.data for chunk in ledger.snapshot())
+    assert ledger.url(2) == b"http://two/"
+
+
+@pytest.mark.parametrize("config_name", ["interpolation-1-links", "variable-1-links", "all-4-plain"])
+def test_of_a_forgotten_page_only_its_id_stays_and_only_where_others_name_it(config_name: str) -> None:
+    _, shards, _ = CONFIGS[config_name]
+    page = page_of(shards // 2, shards, 20)  # `grown` forgets it
+    forgery = Forgery(data(kept(config_name)))
+    holding = {
+        name
+        for name, column in forgery.columns.items()
+        if column.dtype in (np.int64, np.uint64) and (column.view(np.uint64) == np.uint64(page)).any()
+    }
+    # It is on the list of what is never learnt again, and pages that link to it may remember that they do.
+    assert "forgotten" in holding
+    assert holding <= {"forgotten", "links"}
+    assert b"example.org/20" not in forgery.urls
+    freed = forgery.columns["free"]
+    assert len(freed)
+    assert not forgery.columns["hot"][freed].any()
+    assert not forgery.columns["url_start"][freed].any()
+    assert not forgery.columns["pages"]["flags"][freed].any()
+
+
+# What is not whole
+
+
+def test_every_truncated_list_of_chunks_is_refused() -> None:
+    chunks = data(pieces())
+    for length in range(len(chunks)):
+        message = refused(chunks[:length], "is missing: the snapshot is truncated")
+        assert f"{pieces()[length].name.split('-')[0]} chunk" in message
+
+
+def test_the_message_says_which_chunk() -> None:
+    chunks = pieces()
+    names = [chunk.name for chunk in chunks]
+    for name, words in [
+        ("column-3", "column chunk 3 of the snapshot"),
+        ("manifest-0", "manifest chunk 0 of the snapshot"),
+        (names[-1], f"urls chunk {names[-1].split('-')[-1]} of the snapshot"),
+    ]:
+        place = names.index(name)
+        damaged = data(chunks)
+        damaged[place] = damaged[place][:-1]
+        refused(damaged, words, "truncated or altered")
+
+
+@given(st.data())
+def test_a_chunk_cut_at_any_byte_is_refused(draw: st.DataObject) -> None:
+    chunks = data(pieces())
+    place = draw.draw(st.integers(0, len(chunks) - 1))
+    chunks[place] = chunks[place][: draw.draw(st.integers(0, len(chunks[place]) - 1))]
+    refused(chunks, "chunk")
+
+
+@given(st.data())
+def test_a_chunk_with_any_byte_altered_is_refused(draw: st.DataObject) -> None:
+    chunks = data(pieces())
+    place = draw.draw(st.integers(0, len(chunks) - 1))
+    altered = bytearray(chunks[place])
+    altered[draw.draw(st.integers(0, len(altered) - 1))] ^= draw.draw(st.integers(1, 255))
+    chunks[place] = bytes(altered)
+    refused(chunks, "chunk")
+
+
+def test_every_byte_of_a_header_counts() -> None:
+    for place in (0, len(pieces()) // 2, len(pieces()) - 1):
+        for byte in range(24):
+            chunks = data(pieces())
+            altered = bytearray(chunks[place])
+            altered[byte] ^= 1
+            refused([*chunks[:place], bytes(altered), *chunks[place + 1 :]], "chunk")
+
+
+@given(st.data())
+def test_any_two_chunks_swapped_are_refused(draw: st.DataObject) -> None:
+    chunks = data(pieces())
+    places = st.integers(0, len(chunks) - 1)
+    one, other = draw.draw(st.lists(places, min_size=2, max_size=2, unique=True))
+    chunks[one], chunks[other] = chunks[other], chunks[one]
+    refused(chunks, "chunk")
+
+
+def test_any_chunk_left_out_doubled_or_added_is_refused() -> None:
+    chunks = data(pieces())
+    for place, chunk in enumerate(chunks):
+        refused([*chunks[:place], *chunks[place + 1 :]])
+        refused([*chunks[:place], chunk, *chunks[place:]])
+        refused([*chunks, chunk], "goes on after its last chunk")
+
+
+@pytest.mark.parametrize("more", [1, 5])
+def test_a_chunk_of_another_snapshot_of_the_same_ledger_is_refused(more: int) -> None:
+    ours, theirs = pieces(), {chunk.name: chunk.data for chunk in pieces(more)}
+    mixed = 0
+    for place, (name, chunk) in enumerate(ours):
+        other = theirs.get(name, chunk)
+        if other != chunk:
+            mixed += 1
+            refused([*data(ours[:place]), other, *data(ours[place + 1 :])])
+            theirs_but_one = [chunk if name == ours[place].name else c for name, c in pieces(more)]
+            refused([c if isinstance(c, bytes) else c[1] for c in theirs_but_one])
+    assert mixed > 10
+
+
+def test_chunks_of_a_manifest_belong_together(small_chunks) -> None:
+    """Two manifests that are the same but for a digit in their first and in their last chunk."""
+    manifests = []
+    for visits in (12, 34):
+        ledger = Ledger()
+        for source in range(60):
+            writer = ItemWriter().visit(1, [2], time_ms=1 + source)
+            ledger.apply(writer.entry(f"crawl-{source:02d}"))
+        for source in ("crawl-00", "crawl-59"):
+            ledger.apply(CrawlEntry(source, Place(1, 0), Place(visits, 0), ItemWriter().items()))
+        manifests.append([chunk for chunk in ledger.snapshot() if chunk.name.startswith("manifest")])
+        body = [chunk.data for chunk in ledger.snapshot() if not chunk.name.startswith("manifest")]
+    first, second = map(data, manifests)
+    assert len(first) == len(second) > 2
+    assert first[0] != second[0]
+    Ledger.restore([*second, *body])
+    for k in range(1, len(first)):
+        if first[:k] != second[:k] and first[k:] != second[k:]:
+            refused([*first[:k], *second[k:], *body], "mixed up")
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        [],
+        [b""],
+        [b"OPLS"],
+        [b"x" * 5000],
+        [b"\x00" * 24],
+        ["text"],
+        [None],
+        [5],
+        [[]],
+        b"bytes",
+        "text",
+        (c for c in ()),
+    ],
+    ids=repr,
+)
+def test_garbage_is_refused(garbage: Any) -> None:
+    refused(garbage, "manifest chunk 0")
+
+
+def test_chunks_may_come_from_anything_that_yields_them() -> None:
+    assert Ledger.restore(iter(data(pieces()))).pages == Ledger.restore(tuple(data(pieces()))).pages
+
+
+@pytest.mark.parametrize("version", [0, 2, 65_535])
+def test_another_version_is_refused_by_its_number(version: int) -> None:
+    for place in (0, 5, len(pieces()) - 1):
+        chunks = data(pieces())
+        _, _, kind, number, _ = HEADER.unpack_from(chunks[place])
+        chunks[place] = seal(kind, number, payload(chunks[place]), version)
+        refused(chunks, f"has version {version}", "this code knows 1")
+
+
+# What fits its checksums and still makes no ledger. Kernels check no bounds: a count beyond its column is no jest.
+
+
+HEADER = struct.Struct("<4sHHII")
+
+
+def seal(kind: int, number: int, payload: bytes, version: int = 1) -> bytes:
+    """A chunk, as the format says: it is written down here once more."""
+    header = HEADER.pack(b"OPLS", version, kind, number, len(payload))
+    return header + struct.pack("<Q", xxhash.xxh64_intdigest(header + payload)) + payload
+
+
+def payload(chunk: bytes) -> bytes:
+    return chunk[HEADER.size + 8 :]
+
+
+def digest_of(manifest: bytes) -> bytes:
+    return xxhash.xxh64_hexdigest(manifest).encode()
+
+
+class Forgery:
+    """A snapshot taken apart, to be altered and sealed again."""
+
+    def __init__(self, chunks: list[bytes]) -> None:
+        parts: dict[int, bytes] = {0: b"", 1: b"", 2: b""}
+        for chunk in chunks:
+            parts[HEADER.unpack_from(chunk)[2]] += payload(chunk)
+        text, brace, self.end = parts[0].rpartition(b"}")
+        self.manifest: Any = json.loads(text + brace)
+        self.urls = parts[2]
+        self.columns: dict[str, np.ndarray] = {}
+        begin = 0
+        for name, (words, shape) in self.manifest["columns"].items():
+            dtype = at.PAGE_ROW if words == "page-row-1" else np.dtype(words)
+            size = math.prod(shape) * dtype.itemsize
+            raw = np.frombuffer(parts[1][begin : begin + size], np.uint8).copy()
+            self.columns[name] = raw.view(dtype).reshape(shape)  # a copy of rows would leave out what pads them
+            begin += size
+        assert begin == len(parts[1])
+        self.follows = True
+
+    @property
+    def state(self) -> Any:
+        return self.manifest["state"]
+
+    @property
+    def counts(self) -> np.ndarray:
+        return self.columns["counts"]
+
+    def chunks(self) -> list[bytes]:
+        body = b"".join(column.tobytes() for column in self.columns.values())
+        most = MOST_BYTES - HEADER.size - 8
+        columns = [seal(1, i, body[k : k + most]) for i, k in enumerate(range(0, len(body), most))]
+        urls = [seal(2, i, self.urls[k : k + most]) for i, k in enumerate(range(0, len(self.urls), most))]
+        if self.follows:  # shapes and checksums are made to fit; else what was altered stays so
+            words = {name: words for name, (words, _) in self.manifest["columns"].items()}
+            self.manifest["columns"] = {
+                name: [words.get(name, c.dtype.str), list(c.shape)] for name, c in self.columns.items()
+            }
+            for name, sealed in (("column_chunks", columns), ("url_chunks", urls)):
+                self.manifest[name] = [struct.unpack_from("<Q", chunk, HEADER.size)[0] for chunk in sealed]
+        text = json.dumps(self.manifest, separators=(",", ":")).encode()
+        return [seal(0, 0, text + (digest_of(text) if len(self.end) > 1 else b"") + b"\n"), *columns, *urls]
+
+
+def forgery(config_name: str = "interpolation-3-links") -> Forgery:
+    return Forgery(data(kept(config_name)))
+
+
+@pytest.mark.parametrize("config_name", CONFIGS)
+def test_a_forgery_that_alters_nothing_is_the_snapshot_itself(config_name: str) -> None:
+    assert forgery(config_name).chunks() == data(kept(config_name))
+
+
+def put(column: str, place: Any, value: Any) -> Callable[[Forgery], None]:
+    def alter(forged: Forgery) -> None:
+        forged.columns[column][place] = value
+
+    return alter
+
+
+def add(column: str, place: Any, value: Any) -> Callable[[Forgery], None]:
+    def alter(forged: Forgery) -> None:
+        forged.columns[column][place] += value
+
+    return alter
+
+
+def row(field: str, value: Any, slot: int = 0) -> Callable[[Forgery], None]:
+    def alter(forged: Forgery) -> None:
+        forged.columns["pages"][field][slot] = value
+
+    return alter
+
+
+def say(*path: Any, value: Any) -> Callable[[Forgery], None]:
+    """Alter the manifest at a path; `...` takes away what is there."""
+
+    def alter(forged: Forgery) -> None:
+        forged.follows = path[:1] == ("state",)
+        inner = forged.manifest
+        for key in path[:-1]:
+            inner = inner[key]
+        if value is ...:
+            del inner[path[-1]]
+        else:
+            inner[path[-1]] = value
+
+    return alter
+
+
+def cut(column: str) -> Callable[[Forgery], None]:
+    def alter(forged: Forgery) -> None:
+        forged.columns[column] = forged.columns[column][:-1]
+
+    return alter
+
+
+def lengthen(column: str) -> Callable[[Forgery], None]:
+    def alter(forged: Forgery) -> None:
+        forged.columns[column] = np.concatenate((forged.columns[column], forged.columns[column][:1]))
+
+    return alter
+
+
+def same_page_twice(forged: Forgery) -> None:
+    live = np.flatnonzero(forged.columns["pages"]["flags"])
+    forged.columns["hot"][live[0], 0] = forged.columns["hot"][live[1], 0]
+
+
+def url_beyond_the_end(forged: Forgery) -> None:
+    forged.columns["url_start"][np.flatnonzero(forged.columns["url_start"])[0]] = len(forged.urls) - 1
+
+
+def longer_url(forged: Forgery) -> None:
+    last = int(forged.columns["url_start"].max()) - 1
+    forged.urls = forged.urls[: last + 1] + b"\xff" + forged.urls[last + 2 :]
+
+
+def no_urls(forged: Forgery) -> None:
+    forged.urls = b""
+
+
+def free_slot_twice(forged: Forgery) -> None:
+    forged.columns["free"][0] = forged.columns["free"][1]
+
+
+def links_beyond_the_end(forged: Forgery) -> None:
+    linked = np.flatnonzero(forged.columns["link_count"] > 0)[0]
+    forged.columns["link_start"][linked] = forged.counts[at.LINK_END]
+
+
+def more_links_than_there_are(forged: Forgery) -> None:
+    forged.columns["link_count"][np.flatnonzero(forged.columns["link_count"])[0]] = 1 << 30
+
+
+def forgotten_but_there(forged: Forgery) -> None:
+    live = np.flatnonzero(forged.columns["pages"]["flags"])
+    forged.columns["forgotten"] = np.sort(forged.columns["hot"][live[:3], 0])
+
+
+def negative_due(forged: Forgery) -> None:
+    live = np.flatnonzero(forged.columns["pages"]["flags"])[:2]
+    rows = forged.columns["pages"][live]
+    more = int(forged.columns["dividends"][rows["class_"][0]] - rows["seen"][0]) + 1
+    forged.columns["pages"]["seen"][live] += [more, -more]  # in sum as before
+
+
+ALTERATIONS: dict[str, Callable[[Forgery], None]] = {
+    **{f"count {i} enormous": put("counts", i, 1 << 50) for i in (0, 1, 2, 16, 24, 25, 26)},
+    **{f"count {i} one more": add("counts", i, 1) for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 13, 15, 22, 24, 25, 26, 27)},
+    **{f"count {i} one less": add("counts", i, -1) for i in (0, 1, 2, 3, 4, 5, 7, 8, 13, 15, 22, 24, 25, 26, 27)},
+    **{f"count {i} negative": put("counts", i, -1) for i in range(at.COUNTS) if i not in (at.VIRTUAL, 12)},
+    **{f"mode {i} another": add("modes", i, 1) for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10)},
+    **{f"mode {i} negative": put("modes", i, -7) for i in range(at.MODES) if i not in (at.FIRST_ID, at.LAST_ID)},
+    "no shard is like us": put("modes", at.LIKE_US, 0),
+    "fewer links at most than a page has": put("modes", at.LONGEST, 1),
+    "broken": put("counts", at.BROKEN, 1),
+    "damping beyond 1": put("modes", at.DAMPING_Q20, 1 << 21),
+    "damping is no number": put("rules", at.DAMPING, math.nan),
+    "window is no number": put("rules", at.WINDOW, math.nan),
+    "window is 0": put("rules", at.WINDOW, 0.0),
+    "no fewest gaps": put("rules", at.MIN_GAPS, -1.0),
+    "newcomers": put("rules", at.NEWCOMERS, 0.0),
+    "nothing minted anywhere": put("counts", at.MINTED_EVERYWHERE, 0),
+    "class weights negative": put("class_weights", 0, -1),
+    "class weights 0": put("class_weights", slice(None), 0),
+    "link bonus enormous": put("link_bonus", 0, 1 << 40),
+    "class pages moved": add("class_pages", slice(0, 2), [1, -1]),
+    "class pages enormous": put("class_pages", 0, 1 << 62),
+    "dividends lower": put("dividends", slice(None), -(1 << 40)),
+    "forgotten unsorted": put("forgotten", slice(None), [3, 2, 1]),
+    "forgotten twice": put("forgotten", slice(None), [3, 3, 3]),
+    "forgotten but there": forgotten_but_there,
+    "class beyond the classes": row("class_", 200),
+    "class beyond the classes by one": row("class_", 4),
+    "more measures than are kept": row("measures", 17),
+    "unknown flags": row("flags", 17),
+    "flags without life": row("flags", 2),
+    "unknown outcome": row("outcome", 8),
+    "opening balance enormous": row("opening", 1 << 62, slice(None)),
+    "dividends seen that never were": row("seen", 1 << 62),
+    "dividends seen by another": negative_due,
+    "cash from nowhere": add("hot", (0, 1), 1),
+    "cash that wraps around": put("hot", (slice(0, 8), 1), 1 << 61),
+    "a page of another shard": put("hot", (0, 0), 5),
+    "a page twice": same_page_twice,
+    "a page in a free slot": lambda f: f.columns["hot"].__setitem__((f.columns["free"][0], 0), 99),
+    "free slot beyond the rows": put("free", 0, 1 << 40),
+    "free slot negative": put("free", 0, -5),
+    "free slot taken": put("free", 0, 0),
+    "free slot twice": free_slot_twice,
+    "URL beyond the arena": put("url_start", 0, 1 << 40),
+    "URL before the arena": put("url_start", 0, -1),
+    "URL at the end of the arena": url_beyond_the_end,
+    "URL longer than the arena": longer_url,
+    "no URLs": no_urls,
+    "links beyond the arena": put("link_start", 0, 1 << 40),
+    "links before the arena": put("link_start", 0, -9),
+    "links at the end of the arena": links_beyond_the_end,
+    "more links than there are": more_links_than_there_are,
+    "links of the other kind": put("link_count", 0, -(1 << 31)),
+    "rate is no number": put("spans", (0, 0), math.nan),
+    "span is endless": put("spans", (0, 1), math.inf),
+    "nothing in the outbox": put("outbox_amounts", 0, 0),
+    "less than nothing in the outbox": put("outbox_amounts", 0, -5),
+    **{f"{name} one shorter": cut(name) for name in ("hot", "pages", "spans", "url_start", "link_start", "link_count")},
+    **{f"{name} one longer": lengthen(name) for name in ("hot", "pages", "free", "links", "outbox_pages", "modes")},
+    **{f"{name} shorter": cut(name) for name in ("counts", "clocks", "rules", "modes", "dividends", "free", "links")},
+    **{f"{name} shorter too": cut(name) for name in ("outbox_pages", "outbox_amounts", "class_pages", "link_bonus")},
+    **{
+        f"{name} missing": lambda f, name=name: f.columns.pop(name)
+        for name in ("counts", "clocks", "modes", "hot", "pages", "spans", "url_start", "link_start", "forgotten")
+    },
+    "another column": lambda f: f.columns.update(totals=np.zeros(3, np.int64)),
+    "columns in another order": lambda f: f.columns.update(hot=f.columns.pop("hot")),
+}
+
+SAYINGS: dict[str, Callable[[Forgery], None]] = {
+    **{f"no {key}": say(key, value=...) for key in ("state", "columns", "column_chunks", "url_chunks")},
+    **{
+        f"{key} is {value!r}": say(key, value=value)
+        for key in ("state", "columns", "column_chunks", "url_chunks")
+        for value in (None, 7, "x", [None], {"x": 1})
+    },
+    "something else": say("more", value=1),
+    **{
+        f"no {key} in the state": say("state", key, value=...)
+        for key in ("config", "shard", "shards", "cut", "marks", "peers", "times", "url_generation")
+    },
+    **{
+        f"{key} in the state is {value!r}": say("state", key, value=value)
+        for key in ("config", "shard", "shards", "cut", "marks", "peers", "times", "url_generation")
+        for value in (None, -1, 1.5, True, "x", [7], [[]], {}, 1 << 70)
+    },
+    "something else in the state": say("state", "more", value=1),
+    **{
+        f"{name} has shape {shape!r}": say("columns", name, 1, value=shape)
+        for name in ("counts", "hot")
+        for shape in ([-1], [-1, 2], [1 << 70], [1 << 62, 1 << 62], [], [0], [1.5], ["x"], None, 7, [3, 3, 3], [True])
+    },
+    **{
+        f"{name} is of type {words!r}": say("columns", name, 0, value=words)
+        for name in ("counts", "hot", "clocks")
+        for words in ("|O", ">i8", "<f8", "<u8", "|S8", "page-row-1", "x", "", None, 7, [], "<i8,<i8", "|V8", "<M8[s]")
+        if (name, words) != ("clocks", "<u8")
+    },
+    "a column is no pair": say("columns", "hot", value=["<i8"]),
+    "a column is nothing": say("columns", "hot", value=None),
+    "another history": say("state", "config", "history", value={"policy": "all"}),
+    "a history of measures": say("state", "config", "history", value={"policy": "variable", "measures": 16}),
+    "another damping": say("state", "config", "damping", value=7),
+    "no remembered links": say("state", "config", "remember_links", value=False),
+    "more categories": say("state", "config", "link_bonus_per_1024", value=[0] * 3),
+    "more frequent cuts": say("state", "config", "cut_visits_per_1000_pages", value=1),
+    "another shard": say("state", "shard", value=0),
+    "more shards": say("state", "shards", value=4),
+    "a shard alone": say("state", "shards", value=1),
+    **{
+        f"mark is {value!r}": say("state", "marks", 0, value=value)
+        for value in (
+            *(None, [], ["crawl"], ["crawl", -1, 0, 0, 0], ["crawl", 0, 0, 0], ["crawl", 1.5, 0, 0, 0]),
+            *([5, 0, 0, 0, 0], ["crawl", 0, 0, "x", 0], ["crawl", 0, 0, 0, None], ["zzz", 0, 0, 0, 0]),
+        )
+    },
+    "a mark twice": lambda f: f.state["marks"].append(f.state["marks"][0]),
+    **{
+        f"peer is {value!r}": say("state", "peers", 0, value=value)
+        for value in (
+            *(None, [], [0], [1, 0, 0, None], [0, -1, 0, None], [0, 0, 0, []], [0, 0, 0, [1]], [0, 0, 0, 5]),
+            *([0, 0, 0, [-1, 1, 1, 1, 1.0]], [0, 0, 0, [1, 1, 1, 1, "x"]], [0, 0, 0, [1, 1 << 63, 1, 1, 1.0]]),
+            *([0, 0, 0, [1, 1, 1, 1, -1.0]], [0, 0, 0, [1, 1, 1, 1, math.nan]], [0, 0, 0, [1.5, 1, 1, 1, 1.0]]),
+        )
+    },
+    "a peer is missing": lambda f: f.state["peers"].pop(),
+    **{
+        f"{key} is {value!r}": say("state", "times", key, value=value)
+        for key in ("tick_second", "sweep_second", "sweep_rate_sum", "days")
+        for value in (
+            None,
+            -2,
+            "x",
+            [[]],
+            [[1]],
+            [[-1, 1]],
+            [[1, 2, 3]],
+            [["x", 1]],
+            [[1, 1 << 64]],
+            {"x": 1},
+            math.nan,
+        )
+    },
+    "days backwards": lambda f: f.state["times"]["days"].reverse(),
+    "a time is missing": say("state", "times", "days", value=...),
+    "another time": say("state", "times", "more", value=1),
+}
+
+
+@pytest.mark.parametrize("alter", [pytest.param(alter, id=name) for name, alter in ALTERATIONS.items()])
+def test_columns_that_do_not_fit_are_refused(alter: Callable[[Forgery], None]) -> None:
+    forged = forgery()
+    alter(forged)
+    refused(forged.chunks(), "snapshot")
+
+
+@pytest.mark.parametrize("alter", [pytest.param(alter, id=name) for name, alter in SAYINGS.items()])
+def test_a_manifest_that_makes_no_sense_is_refused(alter: Callable[[Forgery], None]) -> None:
+    forged = forgery()
+    alter(forged)
+    refused(forged.chunks(), "snapshot")
+
+
+@pytest.mark.parametrize("manifest", [None, 7, "x", [], {}, [1, 2], {"state": {}}, True], ids=repr)
+def test_a_manifest_that_is_none_is_refused(manifest: Any) -> None:
+    forged = forgery()
+    forged.manifest, forged.follows = manifest, False
+    refused(forged.chunks(), "snapshot")
+
+
+@pytest.mark.parametrize(
+    "text", [b"{", b"\xff\xfe", b"", b"[" * 100_000, b"9" * 10_000, b'{"a":1'], ids=lambda t: repr(t[:6])
+)
+def test_a_manifest_that_is_no_json_is_refused(text: bytes) -> None:
+    refused([seal(0, 0, text + digest_of(text) + b"\n")], "manifest")
+    refused([seal(0, 0, text + b"\n")], "manifest")
+
+
+def test_each_policy_refuses_the_columns_of_another() -> None:
+    names = [f"{name}-1-links" for name in HISTORIES]
+    for one in names:
+        for other in names:
+            if one != other:
+                forged = forgery(one)
+                forged.state["config"] = forgery(other).state["config"]
+                refused(forged.chunks(), "snapshot")
+
+
+def test_measures_beyond_those_a_page_keeps_are_refused() -> None:
+    for name, most in (("variable-1-links", 8), ("fixed-1-links", 16), ("interpolation-1-links", 0)):
+        forged = forgery(name)
+        forged.columns["pages"]["measures"][0] = most + 1
+        refused(forged.chunks(), "snapshot")
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(["interpolation-3-links", "fixed-1-links", "absorbing-4-plain"]), st.data())
+def test_any_number_altered_is_refused_or_makes_a_ledger_that_balances(config_name: str, draw: st.DataObject) -> None:
+    forged = forgery(config_name)
+    name = draw.draw(st.sampled_from(sorted(name for name, column in forged.columns.items() if column.size)))
+    column = forged.columns[name].reshape(-1)
+    if column.dtype == at.PAGE_ROW:
+        column = column[draw.draw(st.sampled_from(at.PAGE_ROW.names))]
+    place = draw.draw(st.integers(0, len(column) - 1), label="place")
+    bits = np.dtype(f"u{column.dtype.itemsize}")
+    most = (1 << (8 * bits.itemsize)) - 1
+    numbers = st.sampled_from([0, 1, 2, most, most >> 1, (most >> 1) + 1, most >> 24]) | st.integers(0, most)
+    raw = column[place : place + 1].copy()
+    raw.view(bits)[0] = draw.draw(numbers, label="value")
+    column[place] = raw[0]
+    try:
+        ledger = Ledger.restore(forged.chunks())
+    except SnapshotRefused as problem:
+        assert "\n" not in str(problem)
+        return
+    assert ledger.audit().drift == 0
+    try:
+        with np.errstate(all="ignore"):
+            later(ledger, config_name)
+        assert ledger.audit().drift == 0
+    except LedgerBroken as problem:  # a clock just below its end
+        assert "overflow" in str(problem)
+
+
+def test_a_window_policy_without_days_keeps_its_window() -> None:
+    forged = Forgery(data(Ledger(LedgerConfig(history=Fixed(4.0))).snapshot()))
+    forged.columns["rules"][at.WINDOW] = 5.0
+    refused(forged.chunks(), "snapshot")
