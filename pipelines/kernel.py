@@ -46,9 +46,10 @@ def inlined_kernel(function: F) -> F:
 def _compile(function: F, **options: bool) -> F:
     compiler: Any = numba  # `_nrt` is an option without a type
     before = compiler.config.CACHE_DIR
-    compiler.config.CACHE_DIR = _cache_folder(before)
+    folder = _cache_folder(before)
+    compiler.config.CACHE_DIR = folder
     try:
-        return cast(F, compiler.njit(cache=True, nogil=True, error_model="numpy", **options)(function))
+        return cast(F, compiler.njit(cache=folder != "", nogil=True, error_model="numpy", **options)(function))
     finally:
         compiler.config.CACHE_DIR = before
 
@@ -75,17 +76,18 @@ prefetch: Callable[[Any, Any], None] = cast(Any, intrinsic)(_prefetch)
 
 @cache
 def _cache_folder(chosen: str) -> str:
-    """A folder for what these very sources compile to: in NUMBA_CACHE_DIR, beside them, or in the user's cache."""
+    """A folder for what these very sources compile to: in NUMBA_CACHE_DIR, beside them, or in the user's cache.
+
+    Empty if none can be made: kernels are then compiled anew in every process.
+    """
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted([Path(__file__), *(p for name in _PURE for p in (_HERE / name).glob("*.py"))]):
         digest.update(str(path.relative_to(_HERE)).encode() + b"\0" + path.read_bytes() + b"\0")
-    name = f"opicflow-{digest.hexdigest()}"
-    if chosen:
-        return str(Path(chosen) / name)
-    for folder in (_HERE / "__pycache__" / name, Path.home() / ".cache" / name):
+    for place in [chosen] if chosen else [str(_HERE / "__pycache__"), "~/.cache"]:
         try:
+            folder = Path(place).expanduser() / f"opicflow-{digest.hexdigest()}"
             folder.mkdir(parents=True, exist_ok=True)
             return str(folder)
-        except OSError:
+        except (OSError, RuntimeError):  # not writable; no home
             continue
     return ""

@@ -378,7 +378,7 @@ def test_as_many_categories_as_there_can_be_each_draw_their_weight() -> None:
     assert errors.everywhere < 0.9, errors  # measured 0.50
     again = Ledger.restore(chunk.data for chunk in ledger.snapshot())
     assert np.array_equal(again.estimate_all().rate, ledger.estimate_all().rate)
-    with pytest.raises(ConfigRefused, match="link_bonus_per_1024 has 128 values"):
+    with pytest.raises(ConfigRefused, match="1 to 127 categories"):
         LedgerConfig(class_weights=(16,) * 256, link_bonus_per_1024=(0,) * 128)
     with pytest.raises(EntryRefused, match="a category is not below 127"):
         start = ledger.mark("other")

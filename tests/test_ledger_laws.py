@@ -143,6 +143,16 @@ def test_a_busy_small_web_is_what_the_rules_say(policy: str) -> None:
     check()
 
 
+def test_pages_born_by_a_refund_are_what_the_rules_say() -> None:
+    """The round has spent for a page that is then read for the first time, and brings pages into the ledger."""
+    steps = [
+        Row(Place(0, 0), Kind.SIGHTING, 1),
+        *(Row(Place(i, 0), Kind.VISIT, 3, [Link(4)], Outcome.FETCHED) for i in range(1, 12)),
+        Row(Place(12, 0), Kind.VISIT, 1, [Link(2), Link(5, 7)], Outcome.FETCHED),
+    ]
+    check_against_the_reference((LedgerConfig(), steps), set(range(13)))
+
+
 @pytest.mark.soak
 @settings(max_examples=3_000)
 @given(crawls(), splits)

@@ -247,6 +247,25 @@ def test_shards_joined_by_faulty_queues_have_the_limit_of_one(
         assert min(vars(books.happened).values()) > 0, books.happened
 
 
+@pytest.mark.soak
+def test_shards_of_a_larger_web_have_the_limit_of_one_in_any_schedule(seed: int) -> None:
+    web = with_hub(power_law_web(4000, seed, dangling=0.1), share=0.9, seed=seed)
+    exact = exact_ranks(web)
+    errors = []
+    for shards in (1, 5, 16):
+        config = LedgerConfig(history=All(), cut_visits_per_1000_pages=20)
+        books = Shards(config, shards, seed, Faults(wait=600, split=500, again=150, early=50))
+        crawl = Crawl(books, web, "mixed", seed)
+        for hour in range(12):
+            crawl.run(1)
+            books.tick(3600 * hour)
+        books.drain(DAY)
+        together = books.balance()
+        assert together.drift == 0 and together.sent == together.received
+        errors.append(crawl.errors(exact).everywhere)
+    assert max(errors) <= 1.5 * errors[0] + 0.2, errors
+
+
 # Webs that grow
 
 

@@ -447,7 +447,8 @@ NO_ORDER = {
 
 @pytest.mark.parametrize("offsets", cases(NO_ORDER))
 def test_rows_out_of_order_or_of_the_range_are_refused(ledger: Ledger, offsets: list[int]) -> None:
-    assert_refused(ledger, arrays(crawl_entry(), offset=np.array(offsets)), "crawl")
+    entry = dataclasses.replace(crawl_entry(), visits_total=None)  # no audit that would refuse it anyway
+    assert_refused(ledger, arrays(entry, offset=np.array(offsets)), "crawl")
 
 
 @pytest.mark.parametrize("within", [[0, 1, 2, 3, 3, 5, 6, 7], [0, 1, 2, 3, 2, 5, 6, 7], [-1, 1, 2, 3, 4, 5, 6, 7]])
@@ -473,8 +474,10 @@ def test_it_does_not_matter_how_a_column_lies_in_memory(ledger: Ledger, chunks, 
     read_only.flags.writeable = False
     unaligned = np.frombuffer(b"x" + plain.tobytes(), np.uint8)[1:].view(plain.dtype)
     expected = snapshot_of(after(Ledger.restore(chunks), entry))
+    compiled = len(batches.apply_items.signatures)
     for other in (doubled[::2], plain[::-1].copy()[::-1], read_only, unaligned):
         assert snapshot_of(after(Ledger.restore(chunks), arrays(entry, **{column: other}))) == expected
+    assert len(batches.apply_items.signatures) == compiled  # not compiled anew for each way to lie, half a minute each
 
 
 def after(ledger: Ledger, entry: Any) -> Ledger:

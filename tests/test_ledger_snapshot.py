@@ -6,7 +6,8 @@ import dataclasses
 import json
 import math
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -164,10 +165,14 @@ def later(ledger: Ledger, config_name: str) -> list[Any]:
     return said
 
 
-@pytest.fixture
-def small_chunks(monkeypatch) -> None:
+@contextmanager
+def small_chunks() -> Iterator[None]:
     """Chunks of a thousand bytes, so that a small ledger has many."""
-    monkeypatch.setattr(snapshots, "PAYLOAD_BYTES", 1000)
+    before, snapshots.PAYLOAD_BYTES = snapshots.PAYLOAD_BYTES, 1000
+    try:
+        yield
+    finally:
+        snapshots.PAYLOAD_BYTES = before
 
 
 @cache
@@ -176,17 +181,24 @@ def pieces(entries_more: int = 0) -> list[Chunk]:
     ledger = grown("interpolation-3-links")
     for i in range(entries_more):
         ledger.apply(crawl(1, 3, 332 + i, 1))
-    before, snapshots.PAYLOAD_BYTES = snapshots.PAYLOAD_BYTES, 1000
-    try:
+    with small_chunks():
         return ledger.snapshot()
-    finally:
-        snapshots.PAYLOAD_BYTES = before
 
 
 def refused(chunks: Iterable[Any], *words: str) -> str:
     with pytest.raises(SnapshotRefused) as caught:
         Ledger.restore(chunks)
-    message = str(caught.value)
+    return one_line(caught.value, *words)
+
+
+def refused_pieces(chunks: Iterable[Any], *words: str) -> str:
+    with small_chunks(), pytest.raises(SnapshotRefused) as caught:
+        Ledger.restore(chunks)
+    return one_line(caught.value, *words)
+
+
+def one_line(problem: Exception, *words: str) -> str:
+    message = str(problem)
     assert "\n" not in message
     assert len(message) < 600
     for word in words:
@@ -247,13 +259,10 @@ def test_a_ledger_that_settled_on_remembered_links_settles_the_same_once_restore
     assert first.settle(6).importance.tolist() == second.settle(6).importance.tolist()
 
 
-def test_the_length_of_chunks_is_no_part_of_the_ledger(small_chunks) -> None:
-    chunks = kept("all-4-plain")
-    assert Ledger.restore(data(Ledger.restore(data(chunks)).snapshot())).snapshot() == pieces_of(chunks)
-
-
-def pieces_of(chunks: list[Chunk]) -> list[Chunk]:
-    return Ledger.restore(data(chunks)).snapshot()
+def test_the_length_of_chunks_is_no_part_of_the_ledger() -> None:
+    with small_chunks():
+        ledger = Ledger.restore(data(pieces()))
+    assert ledger.snapshot() == kept("interpolation-3-links")
 
 
 # Many pages
@@ -302,7 +311,7 @@ def large() -> tuple[Ledger, list[Chunk]]:
     return ledger, ledger.snapshot()
 
 
-def test_no_chunk_is_larger_than_4_mib_and_only_the_last_of_a_kind_is_smaller(large) -> None:
+def test_no_chunk_is_larger_than_4_mib_and_all_urls_but_the_last_fill_theirs(large) -> None:
     _, chunks = large
     kinds = [chunk.name.split("-")[0] for chunk in chunks]
     assert kinds == sorted(kinds, key=["manifest", "column", "urls"].index)
@@ -310,7 +319,7 @@ def test_no_chunk_is_larger_than_4_mib_and_only_the_last_of_a_kind_is_smaller(la
     assert kinds.count("urls") > 2
     for this, following, chunk in zip(kinds, [*kinds[1:], ""], chunks, strict=True):
         assert len(chunk.data) <= MOST_BYTES
-        assert this != following or len(chunk.data) == MOST_BYTES
+        assert (this, following) != ("urls", "urls") or len(chunk.data) == MOST_BYTES
     assert len({chunk.name for chunk in chunks}) == len(chunks)
 
 
@@ -335,6 +344,19 @@ def test_full_chunks_of_urls_stay_as_they_are_while_the_ledger_goes_on(large) ->
     assert all(after[name] == urls[name] for name in full)
     assert len([name for name in after if name.startswith("urls")]) > len(urls)
     assert urls.keys() <= after.keys()
+
+
+@pytest.mark.parametrize("kind", ["column", "urls"])
+def test_full_chunks_in_another_order_or_of_another_ledger_are_refused(large, kind: str) -> None:
+    _, chunks = large
+    places = [i for i, chunk in enumerate(chunks) if chunk.name.startswith(kind) and len(chunk.data) == MOST_BYTES]
+    assert len(places) >= 2
+    swapped = data(chunks)
+    swapped[places[0]], swapped[places[1]] = swapped[places[1]], swapped[places[0]]
+    refused(swapped, f"{kind} chunk {chunks[places[0]].name.split('-')[-1]} of the snapshot is wanted")
+    foreign = data(chunks)
+    foreign[places[1]] = seal(*HEADER.unpack_from(foreign[places[1]])[2:4], payload(foreign[places[1]])[::-1])
+    refused(foreign, f"{kind} chunk {chunks[places[1]].name.split('-')[-1]} of the snapshot is wanted")
 
 
 def test_after_a_forget_urls_have_new_names_and_none_is_the_forgotten_one(large) -> None:
@@ -390,10 +412,10 @@ def test_of_a_forgotten_page_only_its_id_stays_and_only_where_others_name_it(con
 # What is not whole
 
 
-def test_every_truncated_list_of_chunks_is_refused() -> None:
+def test_every_truncated_list_of_chunks_is_refused_pieces() -> None:
     chunks = data(pieces())
     for length in range(len(chunks)):
-        message = refused(chunks[:length], "is missing: the snapshot is truncated")
+        message = refused_pieces(chunks[:length], "is missing: the snapshot is truncated")
         assert f"{pieces()[length].name.split('-')[0]} chunk" in message
 
 
@@ -408,25 +430,25 @@ def test_the_message_says_which_chunk() -> None:
         place = names.index(name)
         damaged = data(chunks)
         damaged[place] = damaged[place][:-1]
-        refused(damaged, words, "truncated or altered")
+        refused_pieces(damaged, words, "truncated or altered")
 
 
 @given(st.data())
-def test_a_chunk_cut_at_any_byte_is_refused(draw: st.DataObject) -> None:
+def test_a_chunk_cut_at_any_byte_is_refused_pieces(draw: st.DataObject) -> None:
     chunks = data(pieces())
     place = draw.draw(st.integers(0, len(chunks) - 1))
     chunks[place] = chunks[place][: draw.draw(st.integers(0, len(chunks[place]) - 1))]
-    refused(chunks, "chunk")
+    refused_pieces(chunks, "chunk")
 
 
 @given(st.data())
-def test_a_chunk_with_any_byte_altered_is_refused(draw: st.DataObject) -> None:
+def test_a_chunk_with_any_byte_altered_is_refused_pieces(draw: st.DataObject) -> None:
     chunks = data(pieces())
     place = draw.draw(st.integers(0, len(chunks) - 1))
     altered = bytearray(chunks[place])
     altered[draw.draw(st.integers(0, len(altered) - 1))] ^= draw.draw(st.integers(1, 255))
     chunks[place] = bytes(altered)
-    refused(chunks, "chunk")
+    refused_pieces(chunks, "chunk")
 
 
 def test_every_byte_of_a_header_counts() -> None:
@@ -435,41 +457,41 @@ def test_every_byte_of_a_header_counts() -> None:
             chunks = data(pieces())
             altered = bytearray(chunks[place])
             altered[byte] ^= 1
-            refused([*chunks[:place], bytes(altered), *chunks[place + 1 :]], "chunk")
+            refused_pieces([*chunks[:place], bytes(altered), *chunks[place + 1 :]], "chunk")
 
 
 @given(st.data())
-def test_any_two_chunks_swapped_are_refused(draw: st.DataObject) -> None:
+def test_any_two_chunks_swapped_are_refused_pieces(draw: st.DataObject) -> None:
     chunks = data(pieces())
     places = st.integers(0, len(chunks) - 1)
     one, other = draw.draw(st.lists(places, min_size=2, max_size=2, unique=True))
     chunks[one], chunks[other] = chunks[other], chunks[one]
-    refused(chunks, "chunk")
+    refused_pieces(chunks, "chunk")
 
 
-def test_any_chunk_left_out_doubled_or_added_is_refused() -> None:
+def test_any_chunk_left_out_doubled_or_added_is_refused_pieces() -> None:
     chunks = data(pieces())
     for place, chunk in enumerate(chunks):
-        refused([*chunks[:place], *chunks[place + 1 :]])
-        refused([*chunks[:place], chunk, *chunks[place:]])
-        refused([*chunks, chunk], "goes on after its last chunk")
+        refused_pieces([*chunks[:place], *chunks[place + 1 :]])
+        refused_pieces([*chunks[:place], chunk, *chunks[place:]])
+        refused_pieces([*chunks, chunk], "goes on after its last chunk")
 
 
 @pytest.mark.parametrize("more", [1, 5])
-def test_a_chunk_of_another_snapshot_of_the_same_ledger_is_refused(more: int) -> None:
+def test_a_chunk_of_another_snapshot_of_the_same_ledger_is_refused_pieces(more: int) -> None:
     ours, theirs = pieces(), {chunk.name: chunk.data for chunk in pieces(more)}
     mixed = 0
     for place, (name, chunk) in enumerate(ours):
         other = theirs.get(name, chunk)
         if other != chunk:
             mixed += 1
-            refused([*data(ours[:place]), other, *data(ours[place + 1 :])])
+            refused_pieces([*data(ours[:place]), other, *data(ours[place + 1 :])])
             theirs_but_one = [chunk if name == ours[place].name else c for name, c in pieces(more)]
-            refused([c if isinstance(c, bytes) else c[1] for c in theirs_but_one])
+            refused_pieces([c if isinstance(c, bytes) else c[1] for c in theirs_but_one])
     assert mixed > 10
 
 
-def test_chunks_of_a_manifest_belong_together(small_chunks) -> None:
+def test_chunks_of_a_manifest_belong_together() -> None:
     """Two manifests that are the same but for a digit in their first and in their last chunk."""
     manifests = []
     for visits in (12, 34):
@@ -479,15 +501,18 @@ def test_chunks_of_a_manifest_belong_together(small_chunks) -> None:
             ledger.apply(writer.entry(f"crawl-{source:02d}"))
         for source in ("crawl-00", "crawl-59"):
             ledger.apply(CrawlEntry(source, Place(1, 0), Place(visits, 0), ItemWriter().items()))
-        manifests.append([chunk for chunk in ledger.snapshot() if chunk.name.startswith("manifest")])
-        body = [chunk.data for chunk in ledger.snapshot() if not chunk.name.startswith("manifest")]
+        with small_chunks():
+            chunks = ledger.snapshot()
+        manifests.append([chunk for chunk in chunks if chunk.name.startswith("manifest")])
+        body = [chunk.data for chunk in chunks if not chunk.name.startswith("manifest")]
     first, second = map(data, manifests)
     assert len(first) == len(second) > 2
     assert first[0] != second[0]
-    Ledger.restore([*second, *body])
+    with small_chunks():
+        Ledger.restore([*second, *body])
     for k in range(1, len(first)):
         if first[:k] != second[:k] and first[k:] != second[k:]:
-            refused([*first[:k], *second[k:], *body], "mixed up")
+            refused_pieces([*first[:k], *second[k:], *body], "mixed up")
 
 
 @pytest.mark.parametrize(
@@ -513,7 +538,8 @@ def test_garbage_is_refused(garbage: Any) -> None:
 
 
 def test_chunks_may_come_from_anything_that_yields_them() -> None:
-    assert Ledger.restore(iter(data(pieces()))).pages == Ledger.restore(tuple(data(pieces()))).pages
+    chunks = data(kept("all-4-plain"))
+    assert Ledger.restore(iter(chunks)).pages == Ledger.restore(tuple(chunks)).pages
 
 
 @pytest.mark.parametrize("version", [0, 2, 65_535])
@@ -522,7 +548,7 @@ def test_another_version_is_refused_by_its_number(version: int) -> None:
         chunks = data(pieces())
         _, _, kind, number, _ = HEADER.unpack_from(chunks[place])
         chunks[place] = seal(kind, number, payload(chunks[place]), version)
-        refused(chunks, f"has version {version}", "this code knows 1")
+        refused_pieces(chunks, f"has version {version}", "this code knows 1")
 
 
 # What fits its checksums and still makes no ledger. Kernels check no bounds: a count beyond its column is no jest.
@@ -575,15 +601,16 @@ class Forgery:
         return self.columns["counts"]
 
     def chunks(self) -> list[bytes]:
-        body = b"".join(column.tobytes() for column in self.columns.values())
-        most = MOST_BYTES - HEADER.size - 8
-        columns = [seal(1, i, body[k : k + most]) for i, k in enumerate(range(0, len(body), most))]
-        urls = [seal(2, i, self.urls[k : k + most]) for i, k in enumerate(range(0, len(self.urls), most))]
+        assert max(len(self.urls), *(column.nbytes for column in self.columns.values())) < MOST_BYTES // 2
+        body = [column.tobytes() for column in self.columns.values() if column.nbytes]
+        columns = [seal(1, i, column) for i, column in enumerate(body)]
+        urls = [seal(2, 0, self.urls)] if self.urls else []
         if self.follows:  # shapes and checksums are made to fit; else what was altered stays so
             words = {name: words for name, (words, _) in self.manifest["columns"].items()}
             self.manifest["columns"] = {
                 name: [words.get(name, c.dtype.str), list(c.shape)] for name, c in self.columns.items()
             }
+            self.manifest["url_bytes"] = len(self.urls)
             for name, sealed in (("column_chunks", columns), ("url_chunks", urls)):
                 self.manifest[name] = [struct.unpack_from("<Q", chunk, HEADER.size)[0] for chunk in sealed]
         text = json.dumps(self.manifest, separators=(",", ":")).encode()
@@ -764,12 +791,14 @@ ALTERATIONS: dict[str, Callable[[Forgery], None]] = {
 }
 
 SAYINGS: dict[str, Callable[[Forgery], None]] = {
-    **{f"no {key}": say(key, value=...) for key in ("state", "columns", "column_chunks", "url_chunks")},
+    **{f"no {key}": say(key, value=...) for key in ("state", "columns", "column_chunks", "url_bytes", "url_chunks")},
     **{
         f"{key} is {value!r}": say(key, value=value)
-        for key in ("state", "columns", "column_chunks", "url_chunks")
+        for key in ("state", "columns", "column_chunks", "url_bytes", "url_chunks")
         for value in (None, 7, "x", [None], {"x": 1})
     },
+    **{f"url_bytes is {value!r}": say("url_bytes", value=value) for value in (-1, 0, 1, 1.5, True, 1 << 22, 1 << 50)},
+    "a checksum too many": lambda f: (f.chunks(), say("column_chunks", value=[*f.manifest["column_chunks"], 1])(f)),
     "something else": say("more", value=1),
     **{
         f"no {key} in the state": say("state", key, value=...)
@@ -790,7 +819,7 @@ SAYINGS: dict[str, Callable[[Forgery], None]] = {
         f"{name} is of type {words!r}": say("columns", name, 0, value=words)
         for name in ("counts", "hot", "clocks")
         for words in ("|O", ">i8", "<f8", "<u8", "|S8", "page-row-1", "x", "", None, 7, [], "<i8,<i8", "|V8", "<M8[s]")
-        if (name, words) != ("clocks", "<u8")
+        if (name, words) not in (("clocks", "<u8"),)
     },
     "a column is no pair": say("columns", "hot", value=["<i8"]),
     "a column is nothing": say("columns", "hot", value=None),

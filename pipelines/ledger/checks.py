@@ -1,4 +1,8 @@
-"""What a ledger checks before it touches anything: an entry passes whole, or is refused and changes nothing."""
+"""What a ledger checks before it touches anything: an entry passes whole, or is refused and changes nothing.
+
+Kernels believe what they get and look at no bounds. So types are checked as strictly as values: an entry comes from a
+log that may be damaged, or from code that is wrong.
+"""
 
 from __future__ import annotations
 
@@ -7,39 +11,70 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.ledger.config import check_class_weights, check_damping, check_link_bonus
+from opicflow.pipelines.ledger.config import check_class_weights, check_damping, check_link_bonus, is_whole, shown
 from opicflow.pipelines.ledger.entries import (
     ENTRY_VERSION,
     NO_CATEGORY,
     CrawlEntry,
     CrawlItems,
-    Ids,
+    Entry,
+    Gossip,
     Ints,
     Kind,
     Outcome,
     Place,
     PolicyEntry,
+    TickEntry,
     TransfersEntry,
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused
 
 MOST_CASH = 1 << 62
 """No amount, and no total of a shard, goes above this: sums of two stay inside 64 bits."""
+MOST_LINKS = 1 << 20
 LONGEST_URL = 65535
+SHARD_SOURCE = "shard/"
+"""Other shards have their marks under this name and their number."""
+
+_MOST = (1 << 63) - 1
+_MOST_SECONDS = 1 << 40
+_ROW_COLUMNS: dict[str, type] = {
+    "kind": np.uint8,
+    "page": np.uint64,
+    "time_ms": np.int64,
+    "outcome": np.uint8,
+    "category": np.uint8,
+    "offset": np.int64,
+    "within": np.int64,
+    "links_known": np.uint8,
+}
+_LINK_COLUMNS: dict[str, type] = {"link_pages": np.uint64, "link_weights": np.uint16, "link_categories": np.uint8}
 
 
-def check_version(version: int) -> None:
-    """Refuse an entry of another version of the rules."""
-    if version != ENTRY_VERSION:
+def check_kind(entry: Entry) -> None:
+    """Refuse what is no entry, or one of another version of the rules."""
+    if type(entry) not in (CrawlEntry, PolicyEntry, TickEntry, TransfersEntry):
+        raise EntryRefused(f"{shown(entry)} is no entry of a shard log")
+    if not is_whole(entry.version, ENTRY_VERSION, ENTRY_VERSION):
         raise EntryRefused(
-            f"the entry has version {version!r}, this code knows version {ENTRY_VERSION}: update opicflow"
+            f"the entry has version {shown(entry.version)}, this code knows version {ENTRY_VERSION}: update opicflow"
         )
+
+
+def check_source(entry: CrawlEntry | PolicyEntry) -> None:
+    """Refuse a source without a name of its own, or a range that is none."""
+    source = entry.source
+    if type(source) is not str or not source or not source.isprintable() or source.startswith(SHARD_SOURCE):
+        raise EntryRefused(f"the source is {shown(source)}: give a name on one line that does not begin with shard/")
+    for place in (entry.start, entry.end):
+        if not (type(place) is Place and is_whole(place.offset, 0, _MOST) and is_whole(place.within, 0, _MOST)):
+            raise EntryRefused(f"{source}: {shown(place)} is no place: give two whole numbers, from 0")
 
 
 def check_range(source: str, start: Place, end: Place, mark: Place) -> bool:
     """Whether [start, end) of a source holds anything above its mark; refuse it where it would leave a hole."""
-    if not (start.offset >= 0 and start.within >= 0 and start <= end):
-        raise EntryRefused(f"{source}: the range {_words(start)} to {_words(end)} is no range")
+    if start > end:
+        raise EntryRefused(f"{source}: {_words(start)} to {_words(end)} is no range: the end comes first")
     if start > mark:
         raise EntryRefused(
             f"{source}: the entry begins at {_words(start)} but the ledger has it up to {_words(mark)} only: "
@@ -51,7 +86,16 @@ def check_range(source: str, start: Place, end: Place, mark: Place) -> bool:
 def check_crawl(entry: CrawlEntry, categories: int, first_id: int, last_id: int) -> None:
     """Refuse rows that are not well formed, or not of this shard."""
     items = entry.items
-    problem = _crawl_problem(items, categories, first_id, last_id) or _place_problem(items, entry.start, entry.end)
+    if type(items) is not CrawlItems:
+        problem = f"its items are {shown(items)}: give CrawlItems"
+    elif entry.visits_total is not None and not is_whole(entry.visits_total, 0, _MOST):
+        problem = f"visits_total is {shown(entry.visits_total)}: give a whole number, or None"
+    else:
+        problem = (
+            _column_problem(items)
+            or _value_problem(items, categories, first_id, last_id)
+            or _place_problem(items, entry.start, entry.end)
+        )
     if problem:
         raise EntryRefused(f"{entry.source}, {_words(entry.start)} to {_words(entry.end)}: {problem}")
 
@@ -65,37 +109,26 @@ def check_policy(entry: PolicyEntry, categories: int) -> None:
             check_class_weights(entry.class_weights, categories)
         if entry.link_bonus_per_1024 is not None:
             check_link_bonus(entry.link_bonus_per_1024, categories)
+        for name, pages in (("drop", entry.drop), ("forget", entry.forget)):
+            if type(pages) is not tuple or not all(is_whole(page, 0, (1 << 64) - 1) for page in pages):
+                raise ConfigRefused(f"{name} is {shown(pages)}: give a tuple of page ids, whole numbers of 64 bits")
     except ConfigRefused as problem:
         raise EntryRefused(f"{entry.source}, {_words(entry.start)}: {problem}") from None
-    if not all(0 <= page < 1 << 64 for page in (*entry.drop, *entry.forget)):
-        raise EntryRefused(f"{entry.source}, {_words(entry.start)}: page ids are whole numbers of 64 bits")
 
 
-def check_transfers(entry: TransfersEntry, first_id: int, last_id: int) -> None:
+def check_tick(entry: TickEntry) -> None:
+    """Refuse what is no second of a clock."""
+    if not is_whole(entry.second, 0, _MOST_SECONDS - 1):
+        raise EntryRefused(f"a tick says second {shown(entry.second)}: give whole seconds since 1970")
+
+
+def check_transfers(entry: TransfersEntry, shard: int, shards: int, first_id: int, last_id: int) -> None:
     """Refuse cash that is negative, enormous, unsorted, or not for this shard."""
-    where = f"transfers of shard {entry.source_shard}, cut {entry.cut}"
-    pages, amounts = entry.pages, entry.amounts
-    problem = ""
-    if pages.dtype != np.uint64 or amounts.dtype != np.int64 or pages.shape != amounts.shape or pages.ndim != 1:
-        problem = "pages must be uint64 and amounts int64, one each"
-    elif entry.last != (entry.gossip is not None) or (entry.virtual and not entry.last):
-        problem = "the last message of a cut, and no other, carries the virtual part and the gossip"
-    elif not 0 <= entry.virtual <= MOST_CASH or (len(amounts) and (amounts.min() < 0 or amounts.max() > MOST_CASH)):
-        problem = "an amount is negative or enormous"
-    elif exact_sum(amounts) + entry.virtual > MOST_CASH:
-        problem = "the amounts together are enormous"
-    elif len(pages) and (pages[0] < first_id or pages[-1] > last_id or np.any(pages[1:] <= pages[:-1])):
-        problem = "pages must be of this shard, sorted by id, each once"
-    elif entry.gossip is not None and not (
-        0 <= entry.gossip.minted <= MOST_CASH
-        and 0 <= entry.gossip.weighted_pages <= MOST_CASH
-        and 0 <= entry.gossip.pages <= MOST_CASH
-        and 0 <= entry.gossip.advance < 1 << 64
-        and np.isfinite(entry.gossip.rate_sum)
-    ):
-        problem = "the gossip is out of bounds"
+    if not is_whole(entry.source_shard, 0, shards - 1) or entry.source_shard == shard:
+        raise EntryRefused(f"transfers of shard {shown(entry.source_shard)}: this is shard {shard} of {shards}")
+    problem = _transfers_problem(entry, first_id, last_id)
     if problem:
-        raise EntryRefused(f"{where}: {problem}")
+        raise EntryRefused(f"transfers of shard {entry.source_shard}, cut {shown(entry.cut)}: {problem}")
 
 
 def exact_sum(amounts: Ints) -> int:
@@ -103,34 +136,68 @@ def exact_sum(amounts: Ints) -> int:
     return (int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFFFFFF).sum())
 
 
-def _crawl_problem(items: CrawlItems, categories: int, first_id: int, last_id: int) -> str:
+def _transfers_problem(entry: TransfersEntry, first_id: int, last_id: int) -> str:
+    pages, amounts = entry.pages, entry.amounts
+    if not (is_whole(entry.cut, 0, _MOST - 1) and is_whole(entry.first, 0, _MOST >> 1) and type(entry.last) is bool):
+        return "cut and first must be whole numbers from 0, and last True or False"
+    if not (_is_column(pages, np.uint64) and _is_column(amounts, np.int64) and len(pages) == len(amounts)):
+        return "pages must be a column of uint64 and amounts one of int64, as long"
+    if entry.last != (entry.gossip is not None) or (not entry.last and entry.virtual != 0):
+        return "the last message of a cut, and no other, carries the virtual part and the gossip"
+    if not is_whole(entry.virtual, 0, MOST_CASH):
+        return "the virtual part is negative or enormous, or no number"
+    if len(amounts) and (amounts.min() < 0 or amounts.max() > MOST_CASH):
+        return "an amount is negative or enormous"
+    if exact_sum(amounts) + entry.virtual > MOST_CASH:
+        return "the amounts together are enormous"
+    if len(pages) and (_outside(pages, first_id, last_id) or np.any(pages[1:] <= pages[:-1])):
+        return "pages must be of this shard, sorted by id, each once"
+    if entry.gossip is not None and not is_gossip(entry.gossip):
+        return "the gossip is out of bounds"
+    return ""
+
+
+def is_gossip(gossip: Gossip) -> bool:
+    """Whether another shard can have said this."""
+    return (
+        type(gossip) is Gossip
+        and is_whole(gossip.advance, 0, (1 << 64) - 1)
+        and all(is_whole(value, 0, MOST_CASH) for value in (gossip.minted, gossip.pages, gossip.weighted_pages))
+        and isinstance(gossip.rate_sum, float)
+        and 0.0 <= gossip.rate_sum < float("inf")
+    )
+
+
+def _column_problem(items: CrawlItems) -> str:
+    for names in (_ROW_COLUMNS, _LINK_COLUMNS):
+        first = next(iter(names))
+        for name, dtype in names.items():
+            column = getattr(items, name)
+            if not _is_column(column, dtype) or len(column) != len(getattr(items, first)):
+                return f"{name} is no column of {np.dtype(dtype)} as long as {first}"
+    if not _is_column(items.url_bytes, np.uint8):
+        return "url_bytes is no column of uint8"
     rows = len(items)
-    columns: list[tuple[npt.NDArray[Any], type]] = [
-        (items.kind, np.uint8),
-        (items.page, np.uint64),
-        (items.time_ms, np.int64),
-        (items.outcome, np.uint8),
-        (items.category, np.uint8),
-        (items.links_known, np.uint8),
-    ]
-    if any(column.dtype != dtype or column.shape != (rows,) for column, dtype in columns):
-        return "the columns differ in length or type"
-    links = len(items.link_pages)
-    columns = [
-        (items.link_pages, np.uint64),
-        (items.link_weights, np.uint16),
-        (items.link_categories, np.uint8),
-    ]
-    if any(column.dtype != dtype or column.shape != (links,) for column, dtype in columns):
-        return "the columns of the links differ in length or type"
-    if not _ragged(items.link_starts, rows, links):
-        return "link_starts do not cut up the links"
-    if not _ragged(items.url_starts, rows, len(items.url_bytes)) or items.url_bytes.dtype != np.uint8:
-        return "url_starts do not cut up the URLs"
-    if rows == 0:
+    for name, total in (("link_starts", len(items.link_pages)), ("url_starts", len(items.url_bytes))):
+        starts = getattr(items, name)
+        if not (
+            _is_column(starts, np.int64)
+            and len(starts) == rows + 1
+            and starts[0] == 0
+            and starts[-1] == total
+            and np.all(starts[1:] >= starts[:-1])
+        ):
+            return f"{name} does not cut up its column into {rows} rows"
+    return ""
+
+
+def _value_problem(items: CrawlItems, categories: int, first_id: int, last_id: int) -> str:
+    if len(items) == 0:
         return ""
     if np.diff(items.url_starts).max() > LONGEST_URL:
         return f"a URL is longer than {LONGEST_URL} bytes"
+    if np.diff(items.link_starts).max() > MOST_LINKS:
+        return f"a page has more than {MOST_LINKS} links"
     if items.kind.max() > max(Kind):
         return f"there is no kind {items.kind.max()}"
     visits = items.kind == Kind.VISIT
@@ -150,32 +217,21 @@ def _crawl_problem(items: CrawlItems, categories: int, first_id: int, last_id: i
 
 
 def _place_problem(items: CrawlItems, start: Place, end: Place) -> str:
-    rows = len(items)
-    offset, within = items.offset, items.within
-    if offset.dtype != np.int64 or within.dtype != np.int64 or offset.shape != (rows,) or within.shape != (rows,):
-        return "places must be int64, one a row"
-    if rows == 0:
+    if len(items) == 0:
         return ""
-    step, inner = np.diff(offset), np.diff(within)
-    if np.any((step < 0) | ((step == 0) & (inner <= 0))):
+    offset, within = items.offset, items.within
+    later = (offset[1:] > offset[:-1]) | ((offset[1:] == offset[:-1]) & (within[1:] > within[:-1]))
+    if not later.all() or within.min() < 0:
         return "places must increase"
     first, last = Place(int(offset[0]), int(within[0])), Place(int(offset[-1]), int(within[-1]))
-    if first < start or last >= end or within.min() < 0:
-        return "a row lies outside the entry's range"
-    return ""
+    return "a row lies outside the entry's range" if first < start or last >= end else ""
 
 
-def _ragged(starts: Ints, rows: int, total: int) -> bool:
-    return bool(
-        starts.dtype == np.int64
-        and starts.shape == (rows + 1,)
-        and starts[0] == 0
-        and starts[-1] == total
-        and (rows == 0 or np.diff(starts).min() >= 0)
-    )
+def _is_column(column: npt.NDArray[Any], dtype: type) -> bool:
+    return type(column) is np.ndarray and column.dtype == dtype and column.ndim == 1
 
 
-def _outside(pages: Ids, first_id: int, last_id: int) -> bool:
+def _outside(pages: npt.NDArray[np.uint64], first_id: int, last_id: int) -> bool:
     return bool(pages.min() < first_id or pages.max() > last_id)
 
 

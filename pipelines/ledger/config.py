@@ -119,7 +119,7 @@ class LedgerConfig:
         for option in ("remember_links", "newcomer_history"):
             _check(type(getattr(self, option)) is bool, option, getattr(self, option), "True or False")
         _check(
-            _is_whole(self.cut_visits_per_1000_pages, 1, 1000),
+            is_whole(self.cut_visits_per_1000_pages, 1, 1000),
             "cut_visits_per_1000_pages",
             self.cut_visits_per_1000_pages,
             "a whole number from 1 to 1000",
@@ -168,7 +168,7 @@ def check_class_weights(weights: tuple[int, ...], categories: int) -> None:
     _check(
         isinstance(weights, tuple)
         and len(weights) == 2 * categories
-        and all(_is_whole(weight, 0, MOST_CLASS_WEIGHT) for weight in weights)
+        and all(is_whole(weight, 0, MOST_CLASS_WEIGHT) for weight in weights)
         and any(weights),
         "class_weights",
         weights,
@@ -183,7 +183,7 @@ def check_link_bonus(bonus: tuple[int, ...], categories: int | None = None) -> N
         isinstance(bonus, tuple)
         and 1 <= len(bonus) <= MOST_CATEGORIES
         and categories in (None, len(bonus))
-        and all(_is_whole(share, 0, 1024) for share in bonus),
+        and all(is_whole(share, 0, 1024) for share in bonus),
         "link_bonus_per_1024",
         bonus,
         f"one whole number from 0 to 1024 for each of 1 to {MOST_CATEGORIES} categories",
@@ -198,13 +198,13 @@ def shown(value: object) -> str:
 
 def check_shard(shard: int, shards: int) -> None:
     """Refuse a shard that does not exist."""
-    if not (_is_whole(shards, 1, MOST_SHARDS) and _is_whole(shard, 0, shards - 1)):
+    if not (is_whole(shards, 1, MOST_SHARDS) and is_whole(shard, 0, shards - 1)):
         raise ConfigRefused(f"there is no shard {shown(shard)} of {shown(shards)}: shards count from 0")
 
 
 def check_theta(theta_start: int) -> None:
     """Refuse a reading that a clock of 64 bits cannot have."""
-    _check(_is_whole(theta_start, 0, (1 << 64) - 1), "theta_start", theta_start, "a whole number of 64 bits")
+    _check(is_whole(theta_start, 0, (1 << 64) - 1), "theta_start", theta_start, "a whole number of 64 bits")
 
 
 def _check_history(history: History) -> None:
@@ -213,8 +213,8 @@ def _check_history(history: History) -> None:
     bounds: dict[str, tuple[Callable[[object, float, float], bool], float, float, str]] = {
         "window_turns": (_is_number, 2.0**-20, 1 << 20, "a positive number of turns, usually 4 to 16"),
         "window_days": (_is_number, 0.01, MOST_DAYS, "a positive number of days, usually 30 to 180"),
-        "measures": (_is_whole, 1, MOST_MEASURES, whole),
-        "min_measures": (_is_whole, 1, MOST_MEASURES, whole),
+        "measures": (is_whole, 1, MOST_MEASURES, whole),
+        "min_measures": (is_whole, 1, MOST_MEASURES, whole),
         "min_gaps": (_is_number, 1, 1024, "a number from 1 to 1024, usually 2"),
     }
     for name, value in vars(history).items():
@@ -232,5 +232,6 @@ def _is_number(value: object, least: float, most: float) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
 
 
-def _is_whole(value: object, least: float, most: float) -> bool:
+def is_whole(value: object, least: float, most: float) -> bool:
+    """Whether a value is a whole number within bounds, of Python's own type: no truth value, no numpy scalar."""
     return type(value) is int and least <= value <= most

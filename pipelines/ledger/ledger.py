@@ -20,17 +20,21 @@ from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.checks import (
     MOST_CASH,
+    SHARD_SOURCE,
     check_crawl,
+    check_kind,
     check_policy,
     check_range,
+    check_source,
+    check_tick,
     check_transfers,
-    check_version,
     exact_sum,
 )
-from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, LedgerConfig, check_shard, check_theta
+from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, LedgerConfig, check_shard, check_theta, shown
 from opicflow.pipelines.ledger.entries import (
     START,
     CrawlEntry,
+    CrawlItems,
     Entry,
     Gossip,
     Ids,
@@ -45,9 +49,10 @@ from opicflow.pipelines.ledger.entries import (
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused, LedgerBroken, SnapshotRefused
 from opicflow.pipelines.ledger.estimates import Estimates, Floats, richest
-from opicflow.pipelines.ledger.layout import Array, Columns
-from opicflow.pipelines.ledger.room import Room, columns_used, new_book, new_table, set_rules
+from opicflow.pipelines.ledger.layout import Array, Book, Columns, Table
+from opicflow.pipelines.ledger.room import Room, new_book, new_table, set_rules
 from opicflow.pipelines.ledger.settle import Settled, settle_links
+from opicflow.pipelines.ledger.soundness import column_problem, state_problem
 from opicflow.schemas.pages import shard_bounds
 
 _SECONDS_PER_DAY = 86400
@@ -142,16 +147,15 @@ class Ledger:
         `EntryRefused` if it would leave a hole or break the books: the ledger is then as it was before.
         """
         self._go_on()
-        check_version(entry.version)
+        check_kind(entry)
         before = self._room.book.counts.copy()
-        if isinstance(entry, CrawlEntry):
-            sealed = self._apply_crawl(entry)
-        elif isinstance(entry, TransfersEntry):
-            sealed = self._apply_transfers(entry)
-        elif isinstance(entry, PolicyEntry):
-            sealed = self._apply_policy(entry)
-        else:
-            sealed = self._apply_tick(entry)
+        try:
+            sealed = self._apply(entry)
+        except EntryRefused:
+            raise
+        except BaseException:  # no memory, an interrupt: what was done is not known
+            self._room.book.counts[at.BROKEN] = 2
+            raise
         self._go_on()
         grown = self._room.book.counts - before
         return Applied(
@@ -168,7 +172,17 @@ class Ledger:
         """How far a source has been applied: the next entry of it may not begin above."""
         return self._marks[source].place if source in self._marks else START
 
+    def _apply(self, entry: Entry) -> list[tuple[int, TransfersEntry]]:
+        if isinstance(entry, CrawlEntry):
+            return self._apply_crawl(entry)
+        if isinstance(entry, TransfersEntry):
+            return self._apply_transfers(entry)
+        if isinstance(entry, PolicyEntry):
+            return self._apply_policy(entry)
+        return self._apply_tick(entry)
+
     def _apply_crawl(self, entry: CrawlEntry) -> list[tuple[int, TransfersEntry]]:
+        check_source(entry)
         mark = self._marks.get(entry.source, Mark())
         if not check_range(entry.source, entry.start, entry.end, mark.place):
             return []
@@ -186,20 +200,7 @@ class Ledger:
                 "the audit does not fit, send the missing entries again"
             )
         sealed: list[tuple[int, TransfersEntry]] = []
-        rows = Columns(
-            items.kind,
-            items.page.view(np.int64),
-            items.time_ms,
-            items.outcome,
-            items.category,
-            items.links_known,
-            items.link_starts,
-            items.link_pages.view(np.int64),
-            items.link_weights,
-            items.link_categories,
-            items.url_starts,
-            items.url_bytes,
-        )
+        rows = _kernel_columns(items)
         room = self._room
         most_links = int(np.diff(items.link_starts).max()) if len(items) else 0
         room.make_scratch(max(most_links, int(room.book.modes[at.LONGEST])))
@@ -221,11 +222,9 @@ class Ledger:
         return sealed
 
     def _apply_transfers(self, entry: TransfersEntry) -> list[tuple[int, TransfersEntry]]:
-        source = f"shard/{entry.source_shard}"
-        if entry.source_shard not in self._peers:
-            raise EntryRefused(f"transfers of shard {entry.source_shard}: this is shard {self.shard} of {self.shards}")
+        check_transfers(entry, self.shard, self.shards, *self._ids)
+        source = f"{SHARD_SOURCE}{entry.source_shard}"
         mark = self._marks.get(source, Mark())
-        check_transfers(entry, *self._ids)
         if not check_range(source, entry.start, entry.end, mark.place):
             return []
         known = mark.place.within - entry.first if entry.cut == mark.place.offset else 0
@@ -243,7 +242,8 @@ class Ledger:
         if int(counts[at.RECEIVED]) + cash > MOST_CASH:
             raise EntryRefused(f"{source}, cut {entry.cut}: the cash received would overflow: rebuild with more shards")
         counts[at.RECEIVED] += cash
-        ids, done = pages.view(np.int64), 0
+        ids, done = np.require(pages, requirements=["C", "A", "W"]).view(np.int64), 0
+        amounts = np.require(amounts, requirements=["C", "A", "W"])
         while True:
             done, why = batches.apply_transfers(room.table, room.book, ids, amounts, done)
             if why == batches.DONE:
@@ -257,8 +257,9 @@ class Ledger:
         return []
 
     def _apply_policy(self, entry: PolicyEntry) -> list[tuple[int, TransfersEntry]]:
-        mark = self._marks.get(entry.source, Mark())
+        check_source(entry)
         check_policy(entry, self.config.categories)
+        mark = self._marks.get(entry.source, Mark())
         if check_range(entry.source, entry.start, entry.end, mark.place):
             if entry.start < mark.place:
                 raise EntryRefused(f"{entry.source}: a policy entry overlaps what the ledger has; send it whole")
@@ -266,12 +267,11 @@ class Ledger:
             self._drop(np.array([*entry.drop, *entry.forget], np.uint64))
             if entry.forget:
                 self._forget(np.array(entry.forget, np.uint64))
-            self._marks[entry.source] = Mark(entry.end)
+            self._marks[entry.source] = Mark(entry.end, mark.total)
         return []
 
     def _apply_tick(self, entry: TickEntry) -> list[tuple[int, TransfersEntry]]:
-        if not 0 <= entry.second < 1 << 40:
-            raise EntryRefused(f"a tick says second {entry.second!r}: give seconds since 1970")
+        check_tick(entry)
         times = self._times
         if entry.second <= times.tick_second:
             return []
@@ -613,22 +613,24 @@ class Ledger:
             "times": vars(self._times),
             "url_generation": self._url_generation,
         }
-        return snapshots.write(state, table, book, columns_used(self.config), self._url_generation)
+        return snapshots.write(state, self.config, table, book)
 
     @classmethod
     def restore(cls, chunks: Iterable[bytes]) -> Ledger:
         """The ledger whose chunks these are, in their order. `SnapshotRefused` if one is missing, moved or altered."""
-        state, columns, urls = snapshots.read(chunks)
+        state, config, columns = snapshots.read(chunks)
         try:
-            ledger = cls(LedgerConfig.from_json(state["config"]), state["shard"], state["shards"])
-            ledger._take(state, columns, urls)
-        except (KeyError, TypeError, ValueError) as problem:
-            raise SnapshotRefused(f"the snapshot does not fit this code: {problem}") from None
+            ledger = cls(config, state["shard"], state["shards"])
+            snapshots.refuse(state_problem(state, ledger.shard, ledger.shards))
+            ledger._take(state, columns)
+            ledger.audit()
+        except (KeyError, TypeError, ValueError, LedgerBroken) as problem:
+            raise SnapshotRefused(f"the snapshot makes no ledger: {shown(problem)}: take an older one") from None
         return ledger
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _take(self, state: dict[str, Any], columns: dict[str, Array], urls: Array) -> None:
+    def _take(self, state: dict[str, Any], columns: dict[str, Array]) -> None:
         """Become the ledger of a snapshot."""
         self._cut = state["cut"]
         self._marks = {s: Mark(Place(o, w), total, digest) for s, o, w, total, digest in state["marks"]}
@@ -639,16 +641,18 @@ class Ledger:
         self._times.days = [(second, theta) for second, theta in self._times.days]
         self._url_generation = state["url_generation"]
         room = self._room
-        book_columns = (*snapshots.BOOK_COLUMNS, "outbox_pages", "outbox_amounts", "links")
-        room.book = room.book._replace(urls=urls, **{name: columns[name] for name in book_columns})
-        room.table = room.table._replace(**{name: columns[name] for name in (*columns_used(self.config), "free")})
+        room.book = room.book._replace(**{name: column for name, column in columns.items() if name in Book._fields})
+        room.table = room.table._replace(**{name: column for name, column in columns.items() if name in Table._fields})
+        unheard = 1 + sum(peer.gossip is None for peer in self._peers.values())
+        snapshots.refuse(column_problem(self.config, room.table, room.book, self._ids, unheard))
         room.rebuild_index()
 
     def _go_on(self) -> None:
-        if self._room.book.counts[at.BROKEN]:
+        broken = self._room.book.counts[at.BROKEN]
+        if broken:
+            why = "its clock would overflow 64 bits" if broken == 1 else "an entry was interrupted half-way"
             raise LedgerBroken(
-                f"the clock of shard {self.shard} would overflow 64 bits: restore its last snapshot, "
-                "and rebuild with more shards"
+                f"shard {self.shard} cannot go on: {why}: restore its last snapshot and go on from there"
             )
 
     def _slots_of(self, pages: Ids) -> Ints:
@@ -701,6 +705,13 @@ class Ledger:
             estimates.columns(),
         )
         return estimates
+
+
+def _kernel_columns(items: CrawlItems) -> Columns:
+    """The columns as one kind of array each, so that kernels are compiled once: contiguous, aligned, writable."""
+    plain = {name: np.require(getattr(items, name), requirements=["C", "A", "W"]) for name in Columns._fields}
+    ids = ("page", "link_pages")
+    return Columns(**{name: c.view(np.int64) if name in ids else c for name, c in plain.items()})
 
 
 def _turns(units: int) -> float:

@@ -1,6 +1,6 @@
 """Snapshots: a ledger as a row of checked chunks, and back.
 
-    manifest …   JSON: state that is not columns, the shape of every column, the checksum of every chunk that follows
+    manifest …   JSON and its own digest: state that is not columns, column shapes, the checksum of every chunk
     columns …    the columns that the configuration uses, one after the other
     URLs …       the URL arena, cut every 4 MiB: since it only grows, full chunks never change until a URL is forgotten
 
@@ -10,6 +10,7 @@ Each chunk is a header (magic, version, kind, number, length, XXH64 of all of it
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -18,8 +19,10 @@ import numpy as np
 import xxhash
 
 from opicflow.pipelines.ledger import layout as at
-from opicflow.pipelines.ledger.errors import SnapshotRefused
+from opicflow.pipelines.ledger.config import LedgerConfig, is_whole, shown
+from opicflow.pipelines.ledger.errors import LedgerError, SnapshotRefused
 from opicflow.pipelines.ledger.layout import Array, Book, Table
+from opicflow.pipelines.ledger.room import columns_used, new_book, new_table
 
 SNAPSHOT_VERSION = 1
 CHUNK_BYTES = 4 << 20
@@ -28,6 +31,8 @@ _CHECKSUM = struct.Struct("<Q")
 _MAGIC = b"OPLS"
 _MANIFEST, _COLUMN, _URLS = 0, 1, 2
 _KINDS = ("manifest", "column", "urls")
+_DIGEST_BYTES = 16
+_ANY = -1  # the checksum of a chunk that nobody has told of
 PAYLOAD_BYTES = CHUNK_BYTES - _HEADER.size - _CHECKSUM.size
 
 BOOK_COLUMNS = (
@@ -50,9 +55,9 @@ class Chunk(NamedTuple):
     data: bytes
 
 
-def write(state: dict[str, Any], table: Table, book: Book, used: tuple[str, ...], url_generation: int) -> list[Chunk]:
+def write(state: dict[str, Any], config: LedgerConfig, table: Table, book: Book) -> list[Chunk]:
     """The chunks of a ledger: its state that is not columns, and its columns."""
-    columns = dict(_columns(table, book, used))
+    columns = _columns(config, table, book)
     pieces = [piece for column in columns.values() for piece in _pieces(_bytes_of(column))]
     body = [_seal(_COLUMN, i, piece) for i, piece in enumerate(pieces)]
     url_pieces = _pieces(_bytes_of(book.urls[: int(book.counts[at.URL_END])]))
@@ -67,46 +72,103 @@ def write(state: dict[str, Any], table: Table, book: Book, used: tuple[str, ...]
         },
         separators=(",", ":"),
     ).encode()
-    heads = [_seal(_MANIFEST, i, piece) for i, piece in enumerate(_pieces(memoryview(manifest + b"\n")))]
+    text = manifest + _digest(manifest) + b"\n"
+    heads = [_seal(_MANIFEST, i, piece) for i, piece in enumerate(_pieces(memoryview(text)))]
     return [
         *(Chunk(f"manifest-{i}", data) for i, data in enumerate(heads)),
         *(Chunk(f"column-{i}", data) for i, data in enumerate(body)),
-        *(Chunk(f"urls-{url_generation}-{i}", data) for i, data in enumerate(urls)),
+        *(Chunk(f"urls-{state['url_generation']}-{i}", data) for i, data in enumerate(urls)),
     ]
 
 
-def read(chunks: Iterable[bytes]) -> tuple[dict[str, Any], dict[str, Array], Array]:
-    """State, columns and URL arena of a snapshot; `SnapshotRefused` for anything but the chunks as written."""
+def read(chunks: Iterable[bytes]) -> tuple[dict[str, Any], LedgerConfig, dict[str, Array]]:
+    """State, configuration and columns of a snapshot; `SnapshotRefused` for anything but the chunks as written."""
     source = iter(chunks)
+    manifest = _read_manifest(source)
+    try:
+        state = manifest["state"]
+        config = LedgerConfig.from_json(state["config"])
+        empty = _columns(config, new_table(config), new_book(config))
+        shapes = {name: _shape(words, empty[name]) for name, words in manifest["columns"].items()}
+        checksums, url_checksums = list(manifest["column_chunks"]), list(manifest["url_chunks"])
+        url_bytes = manifest["url_bytes"]
+    except (KeyError, TypeError, ValueError, AttributeError, LedgerError) as problem:
+        raise _no_ledger(f"its manifest cannot be read: {shown(problem)}") from None
+    if list(shapes) != list(empty) or len(manifest) != 5 or not is_whole(url_bytes, 0, 1 << 50):
+        raise _no_ledger("its columns are not those of its configuration")
+    room = {name: math.prod(shape) * empty[name].dtype.itemsize for name, shape in shapes.items()}
+    needed = sum(_chunks_for(size) for size in room.values())
+    if (needed, _chunks_for(url_bytes)) != (len(checksums), len(url_checksums)):
+        raise _no_ledger("its columns do not have the chunks that they need")
+    number, columns = 0, {}
+    for name, shape in shapes.items():
+        columns[name] = np.empty(shape, empty[name].dtype)
+        number = _fill(columns[name], source, _COLUMN, number, checksums)
+    columns["urls"] = np.empty(url_bytes, np.uint8)
+    _fill(columns["urls"], source, _URLS, 0, url_checksums)
+    if next(source, None) is not None:
+        raise SnapshotRefused("the snapshot goes on after its last chunk: two snapshots were mixed up")
+    return state, config, columns
+
+
+def refuse(problem: str) -> None:
+    """Refuse a snapshot whose chunks are as they were written, but make no ledger."""
+    if problem:
+        raise _no_ledger(problem)
+
+
+def _no_ledger(problem: str) -> SnapshotRefused:
+    return SnapshotRefused(f"the snapshot makes no ledger: {problem}: take an older one")
+
+
+def _read_manifest(source: Iterator[bytes]) -> dict[str, Any]:
     text = b""
     number = 0
     while not text.endswith(b"\n"):
         text += bytes(_open(source, _MANIFEST, number))
         number += 1
+    manifest, digest = text[: -_DIGEST_BYTES - 1], text[-_DIGEST_BYTES - 1 : -1]
+    if _digest(manifest) != digest:
+        raise SnapshotRefused(
+            "the manifest of the snapshot is of two: its chunks were mixed up, take an older snapshot"
+        )
     try:
-        manifest = json.loads(text)
-        state, url_bytes = manifest["state"], manifest["url_bytes"]
-        shapes = {name: (_dtype_of(words), tuple(shape)) for name, (words, shape) in manifest["columns"].items()}
-        checksums, url_checksums = iter(manifest["column_chunks"]), iter(manifest["url_chunks"])
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise SnapshotRefused(f"the snapshot's manifest cannot be read: {problem}") from None
-    number = 0
-    columns = {}
-    for name, (dtype, shape) in shapes.items():
-        columns[name] = np.empty(shape, dtype)
-        number = _fill(columns[name], source, _COLUMN, number, checksums)
-    urls = np.empty(url_bytes, np.uint8)
-    _fill(urls, source, _URLS, 0, url_checksums)
-    if next(source, None) is not None:
-        raise SnapshotRefused("the snapshot goes on after its last chunk: two snapshots were mixed up")
-    return state, columns, urls
+        parsed = json.loads(manifest)
+    except (ValueError, RecursionError) as problem:
+        raise _no_ledger(f"its manifest cannot be read: {shown(problem)}") from None
+    if type(parsed) is not dict:
+        raise _no_ledger("its manifest is none")
+    return parsed
 
 
-def _fill(column: Array, source: Iterator[bytes], kind: int, number: int, checksums: Iterator[int]) -> int:
+def _shape(words: Any, empty: Array) -> tuple[int, ...]:
+    """The shape of a column as a manifest says it, where it has the type and inner shape of the empty one."""
+    dtype, shape = words
+    if (
+        dtype != _dtype_words(empty.dtype)
+        or type(shape) is not list
+        or not all(is_whole(size, 0, 1 << 50) for size in shape)
+        or shape[1:] != list(empty.shape[1:])
+        or len(shape) != empty.ndim
+    ):
+        raise ValueError(f"a column is {shown(words)}")
+    return tuple(shape)
+
+
+def _chunks_for(size: int) -> int:
+    return -(-size // PAYLOAD_BYTES)
+
+
+def _digest(manifest: bytes) -> bytes:
+    """Binds the chunks of a manifest together."""
+    return xxhash.xxh64_hexdigest(manifest).encode()
+
+
+def _fill(column: Array, source: Iterator[bytes], kind: int, number: int, checksums: list[int]) -> int:
     """Fill a column from the next chunks. Returns the number of the chunk after them."""
     room = _bytes_of(column)
     for begin in range(0, len(room), PAYLOAD_BYTES):
-        payload = _open(source, kind, number, next(checksums, -1))
+        payload = _open(source, kind, number, checksums[number])
         if len(payload) != len(room[begin : begin + PAYLOAD_BYTES]):
             raise SnapshotRefused(f"{_KINDS[kind]} chunk {number} of the snapshot does not fit its column")
         room[begin : begin + PAYLOAD_BYTES] = payload
@@ -119,15 +181,17 @@ def _bytes_of(column: Array) -> memoryview:
     return column.reshape(-1).view(np.uint8).data
 
 
-def _columns(table: Table, book: Book, used: tuple[str, ...]) -> Iterator[tuple[str, Array]]:
-    for name in BOOK_COLUMNS:
-        yield name, getattr(book, name)
-    yield "outbox_pages", book.outbox_pages[: int(book.counts[at.OUTBOX])]
-    yield "outbox_amounts", book.outbox_amounts[: int(book.counts[at.OUTBOX])]
-    yield "links", book.links[: int(book.counts[at.LINK_END])]
-    yield "free", table.free[: int(book.counts[at.FREE])]
-    for name in used:
-        yield name, getattr(table, name)[: int(book.counts[at.SLOTS])]
+def _columns(config: LedgerConfig, table: Table, book: Book) -> dict[str, Array]:
+    """Everything that is a ledger's state and a column, but the URLs, in the order of a snapshot."""
+    counts = book.counts
+    return {
+        **{name: getattr(book, name) for name in BOOK_COLUMNS},
+        "outbox_pages": book.outbox_pages[: int(counts[at.OUTBOX])],
+        "outbox_amounts": book.outbox_amounts[: int(counts[at.OUTBOX])],
+        "links": book.links[: int(counts[at.LINK_END])],
+        "free": table.free[: int(counts[at.FREE])],
+        **{name: getattr(table, name)[: int(counts[at.SLOTS])] for name in columns_used(config)},
+    }
 
 
 def _pieces(data: memoryview) -> Iterator[memoryview]:
@@ -145,12 +209,15 @@ def _checksum_of(chunk: bytes) -> int:
     return int(_CHECKSUM.unpack_from(chunk, _HEADER.size)[0])
 
 
-def _open(source: Iterator[bytes], kind: int, number: int, checksum: int | None = None) -> memoryview:
+def _open(source: Iterator[bytes], kind: int, number: int, checksum: int = _ANY) -> memoryview:
     """The payload of the next chunk, which must be this one."""
     where = f"{_KINDS[kind]} chunk {number} of the snapshot"
     chunk = next(source, None)
     if chunk is None:
         raise SnapshotRefused(f"{where} is missing: the snapshot is truncated, take an older one")
+    if not isinstance(chunk, bytes | bytearray | memoryview):
+        raise SnapshotRefused(f"{where} is {shown(chunk)}: give the bytes of its chunks")
+    chunk = bytes(chunk)
     if len(chunk) < _HEADER.size + _CHECKSUM.size or not chunk.startswith(_MAGIC):
         raise SnapshotRefused(f"{where} is not a chunk of a ledger's snapshot")
     _, version, its_kind, its_number, length = _HEADER.unpack_from(chunk)
@@ -161,7 +228,7 @@ def _open(source: Iterator[bytes], kind: int, number: int, checksum: int | None 
     digest.update(payload)
     if len(payload) != length or digest.intdigest() != _checksum_of(chunk):
         raise SnapshotRefused(f"{where} is truncated or altered: its checksum does not fit, take an older snapshot")
-    if (its_kind, its_number) != (kind, number) or checksum not in (None, _checksum_of(chunk)):
+    if (its_kind, its_number) != (kind, number) or checksum not in (_ANY, _checksum_of(chunk)):
         its_name = _KINDS[its_kind] if its_kind < len(_KINDS) else str(its_kind)
         raise SnapshotRefused(
             f"{where} is wanted, but {its_name} chunk {its_number} (of this or another snapshot) comes: "
@@ -172,7 +239,3 @@ def _open(source: Iterator[bytes], kind: int, number: int, checksum: int | None 
 
 def _dtype_words(dtype: np.dtype[Any]) -> str:
     return "page-row-1" if dtype == at.PAGE_ROW else dtype.str
-
-
-def _dtype_of(words: str) -> np.dtype[Any]:
-    return at.PAGE_ROW if words == "page-row-1" else np.dtype(words)

@@ -1,0 +1,218 @@
+"""Whether what a snapshot holds makes a ledger: kernels check no bounds, so a count beyond its column is no jest.
+
+Checksums tell whether chunks are as they were written. This tells whether what was written was ever a ledger: of this
+configuration, with every number where it can be. What it finds is said in a few words and refused by the caller; that
+the books balance is for `Ledger.audit` to see.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from opicflow.pipelines.ledger import layout as at
+from opicflow.pipelines.ledger.checks import MOST_CASH, MOST_LINKS, is_gossip
+from opicflow.pipelines.ledger.config import (
+    UNITS_PER_PAGE,
+    LedgerConfig,
+    check_class_weights,
+    check_link_bonus,
+    is_whole,
+)
+from opicflow.pipelines.ledger.entries import Gossip, Outcome
+from opicflow.pipelines.ledger.layout import Array, Book, Table
+from opicflow.pipelines.ledger.room import columns_used, measures_kept, new_book
+
+_MOST = (1 << 63) - 1
+_WRAP = 1 << 64
+_NEGATIVE_COUNTS = (at.VIRTUAL, at.VIRTUAL_INCOME)
+_CHANGING_MODES = (at.DAMPING_Q20, at.LONGEST, at.BONUS, at.LIKE_US)
+_FLAGS = int(at.LIVE | at.SPENT | at.CIRCULATED | at.LINKS_KNOWN)
+
+
+def state_problem(state: dict[str, Any], shard: int, shards: int) -> str:
+    """What is wrong with the state that is not columns, in a few words; empty if nothing is."""
+    if set(state) != {"config", "shard", "shards", "cut", "marks", "peers", "times", "url_generation"}:
+        return "its state has other parts"
+    if not (is_whole(state["cut"], 0, _MOST) and is_whole(state["url_generation"], 0, _MOST)):
+        return "its cut or generation is no number"
+    if not (_are_lists(state["marks"], 5) and all(_is_mark(mark) for mark in state["marks"])):
+        return "a mark is none"
+    names = [mark[0] for mark in state["marks"]]
+    if names != sorted(set(names)):
+        return "its marks are out of order"
+    if not (_are_lists(state["peers"], 4) and all(_is_peer(peer) for peer in state["peers"])):
+        return "a peer is none"
+    if [peer[0] for peer in state["peers"]] != [other for other in range(shards) if other != shard]:
+        return "its peers are not the other shards"
+    return _times_problem(state["times"])
+
+
+def column_problem(config: LedgerConfig, table: Table, book: Book, ids: tuple[int, int], unheard: int) -> str:
+    """What is wrong with the columns, in a few words; empty if nothing is. Their types and shapes are right."""
+    return (
+        _length_problem(config, table, book)
+        or _book_problem(config, book, ids, unheard)
+        or _page_problem(config, table, book, ids)
+        or _arena_problem(config, table, book)
+    )
+
+
+def _is_mark(mark: list[Any]) -> bool:
+    return (
+        type(mark[0]) is str
+        and mark[0].isprintable()
+        and all(is_whole(value, 0, _MOST) for value in mark[1:4])
+        and is_whole(mark[4], 0, _WRAP - 1)
+    )
+
+
+def _is_peer(peer: list[Any]) -> bool:
+    gossip = peer[3]
+    return (
+        is_whole(peer[0], 0, _MOST)
+        and is_whole(peer[1], 0, _MOST)
+        and is_whole(peer[2], 0, _WRAP - 1)
+        and (gossip is None or (type(gossip) is list and len(gossip) == 5 and is_gossip(Gossip(*gossip))))
+    )
+
+
+def _times_problem(times: Any) -> str:
+    if type(times) is not dict or set(times) != {"tick_second", "sweep_second", "sweep_rate_sum", "days"}:
+        return "its times have other parts"
+    if not (is_whole(times["tick_second"], -1, _MOST) and is_whole(times["sweep_second"], -1, _MOST)):
+        return "a time is no second"
+    rate_sum, days = times["sweep_rate_sum"], times["days"]
+    if not (isinstance(rate_sum, float) and 0.0 <= rate_sum < math.inf):
+        return "its sum of rates is none"
+    if not (_are_lists(days, 2) and all(is_whole(s, 0, _MOST) and is_whole(t, 0, _WRAP - 1) for s, t in days)):
+        return "a day is none"
+    return "its days are out of order" if any(a[0] >= b[0] for a, b in pairwise(days)) else ""
+
+
+def _are_lists(value: Any, length: int) -> bool:
+    return type(value) is list and all(type(inner) is list and len(inner) == length for inner in value)
+
+
+def _book_problem(config: LedgerConfig, book: Book, ids: tuple[int, int], unheard: int) -> str:
+    counts, modes, rules = book.counts, book.modes, book.rules
+    fresh = new_book(config, ids)
+    same = np.ones(at.MODES, bool)
+    same[list(_CHANGING_MODES)] = False
+    positive = np.ones(at.COUNTS, bool)
+    positive[list(_NEGATIVE_COUNTS)] = False
+    if (counts[positive] < 0).any() or (np.abs(counts[list(_NEGATIVE_COUNTS)].astype(float)) > MOST_CASH).any():
+        return "a count is out of bounds"
+    if (modes[same] != fresh.modes[same]).any() or modes[at.LIKE_US] != unheard:
+        return "its modes are not those of its configuration"
+    damping_q20 = int(modes[at.DAMPING_Q20])
+    if not 0 <= damping_q20 <= 1 << 20 or rules[at.DAMPING] != damping_q20 / (1 << 20):
+        return "its damping is no share"
+    check_class_weights(tuple(book.class_weights.tolist()), config.categories)
+    check_link_bonus(tuple(book.link_bonus.tolist()), config.categories)
+    window_in_days = getattr(config.history, "window_days", None) is not None
+    if not 0.0 < rules[at.WINDOW] < math.inf or not (window_in_days or rules[at.WINDOW] == fresh.rules[at.WINDOW]):
+        return "its window is none"
+    others = [at.MIN_GAPS, at.NEWCOMERS]
+    if (rules[others] != fresh.rules[others]).any() or modes[at.BONUS] != (book.link_bonus != 0).any():
+        return "its rules are not those of its configuration"
+    if (book.dividends < 0).any() or (book.class_pages < 0).any() or (book.class_pages > counts[at.PAGES]).any():
+        return "a class is out of bounds"
+    if counts[at.WEIGHTED_PAGES] != int(book.class_weights @ book.class_pages):
+        return "its weighted pages are not those of its classes"
+    everywhere = int(counts[at.MINTED_EVERYWHERE])
+    if not int(counts[at.MINTED]) <= everywhere or counts[at.THETA_CARRY] > MOST_CASH or counts[at.MINTED] > MOST_CASH:
+        return "what was minted is out of bounds"
+    if counts[at.BIRTHS] * UNITS_PER_PAGE != counts[at.MINTED] or counts[at.BROKEN]:
+        return "its births or state are impossible"
+    if (book.forgotten[1:] <= book.forgotten[:-1]).any():
+        return "its forgotten pages are out of order"
+    return ""
+
+
+def _length_problem(config: LedgerConfig, table: Table, book: Book) -> str:
+    fresh = new_book(config)
+    fixed = ("counts", "clocks", "rules", "modes", "dividends", "class_pages", "class_weights", "link_bonus")
+    if any(len(getattr(book, name)) != len(getattr(fresh, name)) for name in fixed):
+        return "its accounts are not those of this version"
+    if any(len(getattr(table, name)) != len(table.hot) for name in columns_used(config)):
+        return "its columns differ in length"
+    counts = book.counts
+    lengths = {
+        at.SLOTS: len(table.hot),
+        at.FREE: len(table.free),
+        at.OUTBOX: len(book.outbox_pages),
+        at.LINK_END: len(book.links),
+        at.URL_END: len(book.urls),
+    }
+    if any(counts[place] != length for place, length in lengths.items()) or counts[at.LINK_STALE]:
+        return "a column is not as long as its count"
+    if counts[at.PAGES] != counts[at.SLOTS] - counts[at.FREE] or counts[at.CURSOR] > counts[at.SLOTS]:
+        return "its counts of slots do not fit"
+    if len(book.outbox_amounts) != len(book.outbox_pages):
+        return "its outbox has two lengths"
+    return ""
+
+
+def _page_problem(config: LedgerConfig, table: Table, book: Book, ids: tuple[int, int]) -> str:
+    rows, free, flags = table.pages, table.free, table.pages["flags"]
+    live = flags != 0
+    if len(free) and (free.min() < 0 or free.max() >= len(rows) or live[free].any()):
+        return "a free slot is none"
+    if live.sum() != len(rows) - len(free) or len(np.unique(free)) != len(free):
+        return "its free slots are not those without a page"
+    if (flags[live] & at.LIVE == 0).any() or (flags & ~np.uint8(_FLAGS) != 0).any():
+        return "a page has unknown flags"
+    pages = table.hot[live, 0].view(np.uint64)
+    if len(pages) and (pages.min() < ids[0] or pages.max() > ids[1] or len(np.unique(pages)) != len(pages)):
+        return "a page is of another shard, or there twice"
+    if table.hot[~live].any() or np.isin(table.hot[live, 0], book.forgotten).any():
+        return "a page is where it should be free or forgotten"
+    raw = table.hot[:, 1]
+    cash = np.where(raw >= 0, raw, ~raw)
+    if (cash > MOST_CASH).any() or cash.astype(float).sum() > MOST_CASH:
+        return "its cash is out of bounds"
+    if (rows["class_"] >= len(book.dividends)).any() or (rows["outcome"] > max(Outcome)).any():
+        return "a page has no class or outcome"
+    due = book.dividends[rows["class_"]] - rows["seen"]
+    if (rows["seen"][live] < 0).any() or (due[live] < 0).any() or (rows["last_visit_ms"] < 0).any():
+        return "a page has seen what never was"
+    opening = rows["opening"][live & (flags & at.SPENT == 0)]
+    if (opening < 0).any() or (opening > MOST_CASH).any() or np.isinf(rows["anchor"]).any():
+        return "a page's balance is out of bounds"
+    if (rows["measures"] > measures_kept(config)[0]).any():
+        return "a page has more measures than are kept"
+    if any(not np.isfinite(c).all() or (c < 0).any() for c in (table.spans, table.held)):
+        return "a rate is no number"
+    return "" if np.isfinite(table.measure_cash).all() else "a measure is no number"
+
+
+def _arena_problem(config: LedgerConfig, table: Table, book: Book) -> str:
+    url_start = table.url_start[table.url_start != 0]
+    if len(url_start) and (url_start.min() < 1 or url_start.max() > len(book.urls) - 1):
+        return "a URL lies outside of the arena"
+    lengths = book.urls[url_start - 1].astype(np.int64) + (book.urls[url_start].astype(np.int64) << 8)
+    if (url_start + 1 + lengths > len(book.urls)).any():
+        return "a URL ends outside of the arena"
+    if (book.outbox_amounts <= 0).any() or book.outbox_amounts.astype(float).sum() > MOST_CASH:
+        return "an amount in the outbox is out of bounds"
+    if not config.remember_links:
+        return "" if len(book.links) == 0 else "it remembers links"
+    stored = table.link_count.astype(np.int64)
+    counts = np.where(stored >= 0, stored, -1 - stored)
+    words = np.where(stored >= 0, counts, counts + (counts + 3) // 4)
+    starts = table.link_start
+    if (counts > book.modes[at.LONGEST]).any() or book.modes[at.LONGEST] > MOST_LINKS:
+        return "a page has more links than any"
+    if not np.array_equal(starts, np.where(words > 0, _sums_before(words), 0)) or words.sum() != len(book.links):
+        return "remembered links lie elsewhere"
+    return ""
+
+
+def _sums_before(words: Array) -> Array:
+    sums = np.zeros(len(words), np.int64)
+    np.cumsum(words[:-1], out=sums[1:])
+    return sums
