@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.ledger.config import check_class_weights, check_damping, check_link_bonus, is_whole, shown
+from opicflow.pipelines.ledger.config import (
+    MOST_CASH,
+    check_class_weights,
+    check_damping,
+    check_link_bonus,
+    is_whole,
+    shown,
+)
 from opicflow.pipelines.ledger.entries import (
     ENTRY_VERSION,
     NO_CATEGORY,
@@ -29,8 +36,6 @@ from opicflow.pipelines.ledger.entries import (
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused
 
-MOST_CASH = 1 << 62
-"""No amount, and no total of a shard, goes above this: sums of two stay inside 64 bits."""
 MOST_LINKS = 1 << 20
 LONGEST_URL = 65535
 SHARD_SOURCE = "shard/"

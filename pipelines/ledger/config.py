@@ -17,6 +17,9 @@ from opicflow.schemas.pages import MOST_SHARDS
 UNITS_PER_PAGE = 1 << 24
 """Cash minted with every page. Integer cash makes conservation exact (docs/decisions/integer-cash.md)."""
 
+MOST_CASH = 1 << 62
+"""No amount, and no total of a shard, goes above this: sums of two stay inside 64 bits."""
+
 ORDINARY_LINK_WEIGHT = 1024
 ORDINARY_CLASS_WEIGHT = 16
 MOST_MEASURES = 16

@@ -19,7 +19,6 @@ from opicflow.pipelines.ledger import batches, index, links, reading, spending, 
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.checks import (
-    MOST_CASH,
     SHARD_SOURCE,
     check_crawl,
     check_kind,
@@ -30,7 +29,7 @@ from opicflow.pipelines.ledger.checks import (
     check_transfers,
     exact_sum,
 )
-from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, LedgerConfig, check_shard, check_theta, shown
+from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE, LedgerConfig, check_shard, check_theta, shown
 from opicflow.pipelines.ledger.entries import (
     START,
     CrawlEntry,
@@ -650,10 +649,8 @@ class Ledger:
     def _go_on(self) -> None:
         broken = self._room.book.counts[at.BROKEN]
         if broken:
-            why = "its clock would overflow 64 bits" if broken == 1 else "an entry was interrupted half-way"
-            raise LedgerBroken(
-                f"shard {self.shard} cannot go on: {why}: restore its last snapshot and go on from there"
-            )
+            why = f"the clock of shard {self.shard} would overflow 64 bits" if broken == 1 else "an entry was cut short"
+            raise LedgerBroken(f"the ledger cannot go on: {why}: restore its last snapshot and go on from there")
 
     def _slots_of(self, pages: Ids) -> Ints:
         slots = np.zeros(len(pages), np.int64)

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger import layout as at
-from opicflow.pipelines.ledger.checks import MOST_CASH, MOST_LINKS, is_gossip
+from opicflow.pipelines.ledger.checks import MOST_LINKS, is_gossip
 from opicflow.pipelines.ledger.config import (
+    MOST_CASH,
     UNITS_PER_PAGE,
     LedgerConfig,
     check_class_weights,

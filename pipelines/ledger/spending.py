@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.kernel import inlined_kernel, lean_kernel, prefetch
-from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
+from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE
 from opicflow.pipelines.ledger.history import keep, keep_newcomer, rate_and_span
 from opicflow.pipelines.ledger.index import find, guess, insert
 from opicflow.pipelines.ledger.layout import (
@@ -185,7 +185,7 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     counts[PAGES] += 1
     counts[BIRTHS] += 1
     counts[MINTED] += UNITS_PER_PAGE
-    counts[MINTED_EVERYWHERE] += UNITS_PER_PAGE * book.modes[LIKE_US]
+    counts[MINTED_EVERYWHERE] = min(counts[MINTED_EVERYWHERE] + UNITS_PER_PAGE * book.modes[LIKE_US], MOST_CASH)
     counts[OPENINGS] += UNITS_PER_PAGE
     counts[WEIGHTED_PAGES] += book.class_weights[class_]
     book.class_pages[class_] += 1
