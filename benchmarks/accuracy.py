@@ -80,8 +80,18 @@ power law of 2.1, damping {damping}, seed {seed}). Less is better: 1.0 says that
 itself in the mean, and "after 5N" that five visits were made for every page of the web, whichever pages they went to.
 """
 
+# Words about the figures at PAGES pages: read them again, and correct them, whenever the figures change.
 DISCUSSION = """\
-TODO: what is better and worse than the prototypes, written once the figures are known.
+As good as the prototypes or better: *all* and *paper-interpolation*; the default *interpolation* under cycle and
+random, and where pages are never read; `settle`.
+The size of greedy batches matters as much as the policy: small batches come back to the few most linked pages all the
+time (measured on 30,000 pages: 2,565 of 300,000 visits go to one page, half of the pages get three visits or fewer) and
+so are slow to reach the rest. With large batches *absorbing* and *interpolation* reach or beat the prototypes after 10N
+(0.01 and 1.7 %); with small ones they do not (0.23 instead of 0.02 %, 3.0 instead of 2.8 % over all pages).
+Worse in any case, for a reason not found, is *variable(8)* in random order: 9.0 instead of 8.5 %, and 9.3 to 12 % with
+three other seeds of the order.
+On a web that grows, the newcomers' history nearly halves the error of pages not read yet (30 to 17 %, 23 to 14 %), but
+the most important tenth of all pages gets one to three points worse; after 10N little of either is left.
 """
 
 

@@ -73,7 +73,7 @@ Entries = list[CrawlEntry | PolicyEntry | TickEntry]
 
 # -- configurations ------------------------------------------------------------------------------------------------
 
-windows_turns = st.sampled_from([0.25, 1.0, 2.5, 8.0])
+windows_turns = st.sampled_from([0.25, 1.0, 2.5, 8.0, 20.0])
 windows_days = st.sampled_from([None, None, 0.5, 3.0])
 HISTORIES: dict[str, st.SearchStrategy[History]] = {
     "all": st.just(All()),

@@ -39,6 +39,16 @@ def nobody(uid):
     raise KeyError(uid)
 pwd.getpwuid = nobody
 """
+READ_ONLY = """
+import tempfile
+temporary_file = tempfile.TemporaryFile
+def read_only(*arguments, dir=None, **options):
+    if str(dir).startswith({!r}):
+        raise PermissionError(13, "Permission denied", str(dir))
+    return temporary_file(*arguments, dir=dir, **options)
+tempfile.TemporaryFile = read_only
+"""
+"""Folders under this one cannot be written to, as numba finds out; for root, nothing is ever read-only."""
 
 
 class Project:
@@ -114,6 +124,17 @@ def test_sources_that_cannot_be_written_beside_are_cached_at_home(project: Proje
     assert project.run()[:2] == ["3", "compiled"]
     assert project.run()[:2] == ["3", "from disk"]
     assert len(project.cached(project.home / ".cache")) == 1
+
+
+def test_a_folder_of_somebody_else_is_left_alone(project: Project) -> None:
+    """It is there, and nothing can be written: an image built by root. numba would go on with a cache of its own."""
+    assert project.run()[:2] == ["3", "compiled"]
+    others = project.package / "__pycache__"
+    assert project.run(READ_ONLY.format(str(others)))[:2] == ["3", "compiled"]
+    assert project.run(READ_ONLY.format(str(others)))[:2] == ["3", "from disk"]
+    assert len(project.cached(project.home / ".cache")) == 1
+    nowhere = READ_ONLY.format(str(project.folder))
+    assert project.run(nowhere)[:2] == ["3", "compiled"]
 
 
 def test_whoever_has_no_home_still_has_kernels(project: Project) -> None:

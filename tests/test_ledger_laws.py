@@ -128,17 +128,17 @@ def test_a_ledger_is_what_its_rules_say(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", sorted(HISTORIES))
 def test_a_busy_small_web_is_what_the_rules_say(policy: str) -> None:
-    """Few pages and every row a visit that pays: windows fill up, merge and expire."""
+    """Few pages and every row a visit that pays: measures merge and expire (a page spends about once a turn)."""
 
-    @settings(max_examples=25)
+    @settings(max_examples=30)
     @given(configs(policy), webs(most=3, least=2), st.integers(0, 1 << 32))
     def check(config: LedgerConfig, web: list[int], seed: int) -> None:
         chance = random.Random(seed)
         steps = [
             Row(Place(i, 0), Kind.VISIT, chance.choice(web), [Link(p) for p in web], Outcome.FETCHED)
-            for i in range(120)
+            for i in range(160)
         ]
-        check_against_the_reference((config, steps), set(range(0, 120, 7)))
+        check_against_the_reference((config, steps), set(range(0, 160, 7)))
 
     check()
 

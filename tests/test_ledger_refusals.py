@@ -34,6 +34,7 @@ from opicflow.pipelines.ledger import (
     Variable,
     batches,
 )
+from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.schemas.pages import shard_bounds
 
@@ -96,7 +97,7 @@ def with_audit(entry: TransfersEntry) -> TransfersEntry:
     try:
         digest = transfer_digest(entry.pages, entry.amounts, entry.virtual, entry.cut)
         total = sum(int(amount) for amount in entry.amounts) + entry.virtual
-    except (ArithmeticError, AttributeError, TypeError, ValueError, np.ma.MaskError):
+    except (ArithmeticError, AttributeError, TypeError, ValueError, np.ma.MaskError, DeprecationWarning):
         return entry  # nobody could count it
     return dataclasses.replace(entry, sent_total=SENT[0] + total, sent_digest=(SENT[1] + digest) % (1 << 64))
 
@@ -622,7 +623,7 @@ def test_it_does_not_matter_how_transfers_lie_in_memory(chunks) -> None:
 
 
 @pytest.mark.parametrize("field", ["sent_total", "sent_digest"])
-@pytest.mark.parametrize("change", [1, -1, 1 << 64, None, 0.5, "x"])
+@pytest.mark.parametrize("change", [1, -1, 1 << 64, None, 0.5, "x", np.array([1, 2])], ids=repr)
 def test_an_audit_that_does_not_fit_is_refused(ledger: Ledger, field: str, change: Any) -> None:
     entry = transfers_entry()
     value = getattr(entry, field) + change if isinstance(change, int) else change
@@ -661,6 +662,37 @@ def test_gossip_out_of_bounds_is_refused(ledger: Ledger, changes: dict[str, Any]
 @pytest.mark.parametrize("gossip", [5, "gossip", {}, (1, 2, 3, 4, 5.0), object(), Gossip], ids=repr)
 def test_what_is_no_gossip_is_refused(ledger: Ledger, gossip: Any) -> None:
     assert_refused(ledger, transfers_entry(gossip=gossip), "transfers of shard 0, cut 1")
+
+
+def test_the_most_cash_that_is_taken_can_be_kept(ledger: Ledger) -> None:
+    """On the page, as its opening balance, in the virtual account: a snapshot holds whatever an entry was taken with."""
+    most = (1 << 62) - SENT[0]
+    newcomer = transfers_entry(pages=ids(here(50)), amounts=cash(most), virtual=0)
+    assert_refused(ledger, transfers_entry(pages=ids(here(50)), amounts=cash(most + 1), virtual=0), "shard")
+    ledger.apply(newcomer)
+    assert_restored(ledger)
+    ledger.apply(ItemWriter(MARK).sighting(here(51)).visit(here(50), []).entry(start=MARK))
+    assert_restored(ledger)
+    ledger.apply(TickEntry(2_000_000))
+    assert_restored(ledger)
+
+
+def test_a_dividend_that_no_class_could_hold_can_be_kept() -> None:
+    """The account of a class without pages may run over: only differences between its readings mean anything."""
+    ledger = Ledger(LedgerConfig(class_weights=(1, 65_536)), SHARD, SHARDS)
+    ledger.apply(ItemWriter().sighting(here(1)).entry())
+    entry = transfers_entry(cut=0, pages=ids(), amounts=cash(), virtual=1 << 47)
+    digest = transfer_digest(entry.pages, entry.amounts, entry.virtual, 0)
+    ledger.apply(dataclasses.replace(entry, sent_total=1 << 47, sent_digest=digest))
+    assert_restored(ledger)
+    ledger.apply(ItemWriter(Place(1, 0)).visit(here(1), []).entry(start=Place(1, 0)))
+    assert_restored(ledger)
+    assert ledger.balance().cash == 0
+
+
+def assert_restored(ledger: Ledger) -> None:
+    assert ledger.audit().drift == 0
+    assert snapshot_of(Ledger.restore(snapshot_of(ledger))) == snapshot_of(ledger)
 
 
 # Ticks
@@ -760,7 +792,9 @@ def test_a_damaged_entry_is_refused_or_the_books_balance(which: int, entry: Any)
         assert "\n" not in str(problem)
         assert snapshot_of(ledger) == SNAPSHOTS[which]
         return
-    LEDGERS[which] = Ledger.restore(SNAPSHOTS[which])  # for the next example
+    finally:
+        if ledger._room.book.counts[at.BROKEN] or snapshot_of(ledger) != SNAPSHOTS[which]:
+            LEDGERS[which] = Ledger.restore(SNAPSHOTS[which])  # for the next example
     assert ledger.audit().drift == 0
     again = Ledger.restore(snapshot_of(ledger))
     assert snapshot_of(again) == snapshot_of(ledger)

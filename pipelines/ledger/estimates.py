@@ -79,4 +79,5 @@ def richest(pages: Ids, rates: Floats, k: int) -> Ints:
         return np.zeros(0, np.int64)
     least = np.partition(rates, len(rates) - k)[len(rates) - k]
     rows = np.flatnonzero(rates >= least)
-    return rows[np.lexsort((pages[rows], -rates[rows]))][:k]
+    best: Ints = rows[np.lexsort((pages[rows], -rates[rows]))][:k]
+    return best
