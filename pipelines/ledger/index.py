@@ -9,9 +9,11 @@ batch moves more entries than it can add, so no batch waits for the whole table.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from opicflow.pipelines.kernel import inlined_kernel, lean_kernel
+from opicflow.pipelines.kernel import inlined_kernel, lean_kernel, prefetch
 from opicflow.pipelines.ledger.layout import (
     Array,
     Bool,
@@ -22,6 +24,7 @@ from opicflow.pipelines.ledger.layout import (
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
+_AHEAD = 16  # rows between asking for memory and needing it
 
 FULLEST = 0.8
 """The load at which the index grows."""
@@ -113,11 +116,17 @@ def move(index: Array, index_old: Array, hot: Array, first: Int, last: Int) -> N
 
 
 @lean_kernel
-def fill(index: Array, hot: Array, pages: Array, slots: Int) -> None:
-    """Enter every live page of the first `slots` slots into an empty index."""
+def fill(index: Array, hot: Array, pages: Any, slots: Int) -> Int:
+    """Enter every live page of the first `slots` slots into an empty index. Returns how many came twice."""
+    twice = np.int64(0)
     for slot in range(slots):
+        if slot + _AHEAD < slots:
+            prefetch(index, home(hot[slot + _AHEAD, 0], index.shape[0]))
         if pages[slot].flags != 0:
+            if search(index, hot, hot[slot, 0]) >= 0:
+                twice += 1
             insert(index, hot[slot, 0], slot)
+    return twice
 
 
 @lean_kernel

@@ -644,7 +644,7 @@ class Ledger:
         room.table = room.table._replace(**{name: column for name, column in columns.items() if name in Table._fields})
         unheard = 1 + sum(peer.gossip is None for peer in self._peers.values())
         snapshots.refuse(column_problem(self.config, room.table, room.book, self._ids, unheard))
-        room.rebuild_index()
+        snapshots.refuse("a page is there twice" if room.rebuild_index() else "")
 
     def _go_on(self) -> None:
         broken = self._room.book.counts[at.BROKEN]

@@ -211,13 +211,14 @@ class Room:
         """Have one index again."""
         self.move_index(self.table.id_index_old.shape[0])
 
-    def rebuild_index(self) -> None:
-        """Make the index anew from the rows."""
+    def rebuild_index(self) -> int:
+        """Make the index anew from the rows. Returns how many pages have two."""
         counts = self.book.counts
         fresh = np.zeros(int(counts[at.PAGES] / index.FULLEST * 1.125) + _FEWEST_ROWS, np.uint64)
-        index.fill(fresh, self.table.hot, self.table.pages, int(counts[at.SLOTS]))
+        twice = index.fill(fresh, self.table.hot, self.table.pages, int(counts[at.SLOTS]))
         self.table = self.table._replace(id_index=fresh, id_index_old=np.zeros(0, np.uint64))
         self._moved = 0
+        return int(twice)
 
     def make_free(self, pages: int) -> None:
         """Room for so many more free slots."""
