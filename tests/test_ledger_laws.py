@@ -22,6 +22,7 @@ from opicflow.pipelines.ledger import (
     Chunk,
     CrawlEntry,
     EntryRefused,
+    Fixed,
     History,
     ImprovedFixed,
     Interpolation,
@@ -141,6 +142,15 @@ def test_a_busy_small_web_is_what_the_rules_say(policy: str) -> None:
         check_against_the_reference((config, steps), set(range(0, 160, 7)))
 
     check()
+
+
+def test_of_measures_equally_close_the_oldest_are_merged() -> None:
+    """Two pages that pay each other all cash there is: a turn a visit, to the unit, so all spans are equal."""
+    steps = [
+        Row(Place(i, 0), Kind.VISIT, 1 + i % 2, [Link(2 - i % 2)], Outcome.FETCHED, category=0) for i in range(120)
+    ]
+    config = LedgerConfig(Fixed(window_turns=60.0), damping=1.0, newcomer_history=False)
+    check_against_the_reference((config, steps), set(range(120)))
 
 
 def test_pages_born_by_a_refund_are_what_the_rules_say() -> None:
@@ -275,8 +285,9 @@ def test_an_entry_that_leaves_a_hole_or_counts_otherwise_is_refused_and_changes_
     ledger = Ledger(config)
     for entry in entries_of(steps, begins.__contains__):
         if isinstance(entry, CrawlEntry):
-            wrong = data.draw(st.integers(-2, 2).filter(bool))
-            refused(ledger, replace(entry, visits_total=entry.visits_total + wrong), "visits sent to this shard")
+            right = entry.visits_total
+            wrong = data.draw(st.integers(0, right + 2).filter(lambda total, right=right: total != right))
+            refused(ledger, replace(entry, visits_total=wrong), "visits sent to this shard")
         if not isinstance(entry, TickEntry):
             later = Place(entry.end.offset, entry.end.within + 1)
             refused(ledger, replace(beyond(entry), start=entry.end, end=later), "send what lies between")

@@ -720,8 +720,14 @@ def negative_due(forged: Forgery) -> None:
     forged.columns["pages"]["seen"][live] += [more, -more]  # in sum as before
 
 
+def no_transfer_but_spent(forged: Forgery) -> None:
+    """The next transfer would join an opening balance that is settled."""
+    spent = (forged.columns["pages"]["flags"] & at.SPENT) != 0
+    forged.columns["hot"][np.flatnonzero(spent & (forged.columns["hot"][:, 1] == 0))[0], 1] = ~0
+
+
 ALTERATIONS: dict[str, Callable[[Forgery], None]] = {
-    **{f"count {i} enormous": put("counts", i, 1 << 50) for i in (0, 1, 2, 16, 24, 25, 26)},
+    **{f"count {i} enormous": put("counts", i, 1 << 50) for i in (0, 1, 2, 3, 16, 22, 24, 25, 26)},
     **{f"count {i} one more": add("counts", i, 1) for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 13, 15, 22, 24, 25, 26, 27)},
     **{f"count {i} one less": add("counts", i, -1) for i in (0, 1, 2, 3, 4, 5, 7, 8, 13, 15, 22, 24, 25, 26, 27)},
     **{f"count {i} negative": put("counts", i, -1) for i in range(at.COUNTS) if i not in (at.VIRTUAL, 12)},
@@ -755,6 +761,7 @@ ALTERATIONS: dict[str, Callable[[Forgery], None]] = {
     "opening balance enormous": row("opening", 1 << 62, slice(None)),
     "dividends seen that never were": row("seen", 1 << 62),
     "dividends seen by another": negative_due,
+    "no transfer yet, but spent": no_transfer_but_spent,
     "cash from nowhere": add("hot", (0, 1), 1),
     "cash that wraps around": put("hot", (slice(0, 8), 1), 1 << 61),
     "a page of another shard": put("hot", (0, 0), 5),
