@@ -35,7 +35,11 @@ from opicflow.schemas.pages import shard_of
 
 @dataclass(frozen=True)
 class Faults:
-    """How often, of a thousand chances, something waits, is split, comes again, or comes too early."""
+    """How often, of a thousand chances, something waits, is split, comes again, or comes too early.
+
+    Something waits after each that is taken, so with `wait` at 500 or more a queue takes less than one entry for
+    each that comes: it grows as long as the crawl runs, and the order chooses by cash of long ago.
+    """
 
     wait: int = 300
     split: int = 300

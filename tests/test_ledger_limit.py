@@ -254,7 +254,7 @@ def test_shards_of_a_larger_web_have_the_limit_of_one_in_any_schedule(seed: int)
     errors = []
     for shards in (1, 5, 16):
         config = LedgerConfig(history=All(), cut_visits_per_1000_pages=20)
-        books = Shards(config, shards, seed, Faults(wait=600, split=500, again=150, early=50))
+        books = Shards(config, shards, seed, Faults(wait=400, split=500, again=150, early=50))
         crawl = Crawl(books, web, "mixed", seed)
         for hour in range(12):
             crawl.run(1)
@@ -263,7 +263,9 @@ def test_shards_of_a_larger_web_have_the_limit_of_one_in_any_schedule(seed: int)
         together = books.balance()
         assert together.drift == 0 and together.sent == together.received
         errors.append(crawl.errors(exact).everywhere)
-    assert max(errors) <= 1.5 * errors[0] + 0.2, errors
+    print("@@", errors)
+    # Measured for three seeds: XX
+    assert max(errors) <= 1.3 * errors[0] + 0.1, errors
 
 
 # Webs that grow

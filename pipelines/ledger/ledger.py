@@ -309,8 +309,10 @@ class Ledger:
         left = virtual
         for other, peer in self._peers.items():
             first, last = shard_bounds(other, self.shards)
-            here = slice(*np.searchsorted(pages, np.array([first, last], np.uint64), side="left"))
-            here = slice(here.start, int(np.searchsorted(pages, np.uint64(last), side="right")))
+            here = slice(
+                int(np.searchsorted(pages, np.uint64(first), side="left")),
+                int(np.searchsorted(pages, np.uint64(last), side="right")),
+            )
             part = quotient * weighted[other] + (rest * weighted[other] // everywhere if everywhere else 0)
             left -= part
             peer.sent_total += exact_sum(amounts[here]) + part
