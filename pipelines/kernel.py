@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar, cast
 
 import numba
@@ -87,7 +88,8 @@ def _cache_folder(chosen: str) -> str:
         try:
             folder = Path(place).expanduser() / f"opicflow-{digest.hexdigest()}"
             folder.mkdir(parents=True, exist_ok=True)
-            return str(folder)
+            with TemporaryFile(dir=folder):  # it may be there, and belong to somebody else
+                return str(folder)
         except (OSError, RuntimeError):  # not writable; no home
             continue
     return ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.kernel import inlined_kernel, lean_kernel, prefetch
-from opicflow.pipelines.ledger.index import FULLEST, find, guess, home
+from opicflow.pipelines.ledger.index import FULLEST, find, guess, home, look_up_early
 from opicflow.pipelines.ledger.layout import (
     ALONE,
     ANNOUNCEMENTS,
@@ -241,6 +241,7 @@ def apply_transfers(table: Table, book: Book, pages: Array, amounts: Array, firs
     for i in range(first, pages.shape[0]):
         if not has_room(table, book, 1, 0, 0, 0):
             return i, NEEDS_ROOM
+        look_up_early(table, pages, i)
         slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
         if slot < 0:
             slot = give_birth(table, book, pages[i], 0, 0.0)

@@ -143,6 +143,8 @@ def exact_sum(amounts: Ints) -> int:
 
 def _transfers_problem(entry: TransfersEntry, first_id: int, last_id: int) -> str:
     pages, amounts = entry.pages, entry.amounts
+    if not (is_whole(entry.sent_total, 0, _MOST) and is_whole(entry.sent_digest, 0, (1 << 64) - 1)):
+        return "sent_total and sent_digest must be whole numbers, from 0"
     if not (is_whole(entry.cut, 0, _MOST - 1) and is_whole(entry.first, 0, _MOST >> 1) and type(entry.last) is bool):
         return "cut and first must be whole numbers from 0, and last True or False"
     if not (_is_column(pages, np.uint64) and _is_column(amounts, np.int64) and len(pages) == len(amounts)):

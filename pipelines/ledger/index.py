@@ -129,8 +129,21 @@ def fill(index: Array, hot: Array, pages: Any, slots: Int) -> Int:
     return twice
 
 
+@inlined_kernel
+def look_up_early(table: Table, pages: Array, i: Int) -> None:
+    """Ask for the memory that looking up the pages after row i will touch: index entries first, then rows."""
+    rows = pages.shape[0]
+    if i + 2 * _AHEAD < rows:
+        prefetch(table.id_index, home(pages[i + 2 * _AHEAD], table.id_index.shape[0]))
+    if i + _AHEAD < rows:
+        slot = guess(table.id_index, table.hot, pages[i + _AHEAD])
+        if slot >= 0:
+            prefetch(table.hot, slot)
+
+
 @lean_kernel
 def find_all(table: Table, pages: Array, slots: Array) -> None:
     """The slot of each page id, or NOWHERE."""
     for i in range(pages.shape[0]):
+        look_up_early(table, pages, i)
         slots[i] = find(table.id_index, table.id_index_old, table.hot, pages[i])

@@ -215,7 +215,7 @@ class Ledger:
                 room.make(row_links + 1, outgoing, links.words_for(row_links, True), url_bytes)
             else:
                 break
-        room.move_index(8 * (len(items) + len(items.link_pages)))
+        room.move_index(32 * (len(items) + len(items.link_pages)))
         self._compact_links(max(int(room.book.counts[at.LINK_END]) // 2, 1 << 15))
         self._marks[entry.source] = Mark(entry.end, total)
         return sealed
@@ -248,7 +248,7 @@ class Ledger:
             if why == batches.DONE:
                 break
             room.make(births=1)
-        room.move_index(8 * len(pages))
+        room.move_index(32 * len(pages))
         if entry.gossip is not None:
             counts[at.VIRTUAL] += spending.declare_dividend(room.book, entry.virtual)
             self._hear(entry.source_shard, entry.gossip)
@@ -671,7 +671,9 @@ class Ledger:
         return rates, float(reading.read_all_rates(room.table, room.book, rates))
 
     def _rate_sum_everywhere(self, own: float) -> float:
-        return own + sum(p.gossip.rate_sum for p in self._peers.values() if p.gossip)
+        """The sum of rates of all shards, as they last told it; one that has not swept yet is taken to be like this."""
+        told = (peer.gossip.rate_sum if peer.gossip else 0.0 for peer in self._peers.values())
+        return own + sum(rate_sum if rate_sum > 0 else own for rate_sum in told)
 
     def _pages_everywhere(self) -> int:
         return self.pages + sum(p.gossip.pages for p in self._peers.values() if p.gossip)

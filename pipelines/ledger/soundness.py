@@ -108,7 +108,8 @@ def _book_problem(config: LedgerConfig, book: Book, ids: tuple[int, int], unhear
     same[list(_CHANGING_MODES)] = False
     positive = np.ones(at.COUNTS, bool)
     positive[list(_NEGATIVE_COUNTS)] = False
-    if (counts[positive] < 0).any() or (np.abs(counts[list(_NEGATIVE_COUNTS)].astype(float)) > MOST_CASH).any():
+    limit = int(counts[at.MINTED]) + int(counts[at.RECEIVED])
+    if (counts[positive] < 0).any() or any(abs(int(counts[place])) > limit for place in _NEGATIVE_COUNTS[:1]):
         return "a count is out of bounds"
     if (modes[same] != fresh.modes[same]).any() or modes[at.LIKE_US] != unheard:
         return "its modes are not those of its configuration"
@@ -123,14 +124,14 @@ def _book_problem(config: LedgerConfig, book: Book, ids: tuple[int, int], unhear
     others = [at.MIN_GAPS, at.NEWCOMERS]
     if (rules[others] != fresh.rules[others]).any() or modes[at.BONUS] != (book.link_bonus != 0).any():
         return "its rules are not those of its configuration"
-    if (book.dividends < 0).any() or (book.class_pages < 0).any() or (book.class_pages > counts[at.PAGES]).any():
+    if (book.class_pages < 0).any() or (book.class_pages > counts[at.PAGES]).any():
         return "a class is out of bounds"
     if counts[at.WEIGHTED_PAGES] != int(book.class_weights @ book.class_pages):
         return "its weighted pages are not those of its classes"
     everywhere = int(counts[at.MINTED_EVERYWHERE])
     if not int(counts[at.MINTED]) <= everywhere or counts[at.THETA_CARRY] > MOST_CASH or counts[at.MINTED] > MOST_CASH:
         return "what was minted is out of bounds"
-    if counts[at.BIRTHS] * UNITS_PER_PAGE != counts[at.MINTED] or counts[at.BROKEN]:
+    if int(counts[at.BIRTHS]) * UNITS_PER_PAGE != counts[at.MINTED] or counts[at.BROKEN]:
         return "its births or state are impossible"
     if (book.forgotten[1:] <= book.forgotten[:-1]).any():
         return "its forgotten pages are out of order"
@@ -189,6 +190,7 @@ _PAGE_PROBLEMS = (
     "a page was visited before 1970",
     "a page has an opening balance out of bounds",
     "a page has an anchor out of bounds",
+    "a page has spent before its first transfer",
 )
 
 
@@ -197,6 +199,7 @@ def _find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
     """The number of the first problem of any page, or -1: one pass, where a dozen of numpy's would take ten times."""
     live = np.int64(0)
     total = 0.0
+    limit = book.counts[at.MINTED] + book.counts[at.RECEIVED]
     for slot in range(table.pages.shape[0]):
         row = table.pages[slot]
         cash = cash_of(table.hot[slot, 1])
@@ -212,7 +215,7 @@ def _find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
             return 3
         if is_forgotten(book, table.hot[slot, 0]):
             return 4
-        if cash > MOST_CASH or total > MOST_CASH:
+        if cash > limit or total > 1.000001 * np.float64(limit):
             return 5
         if row.class_ >= book.dividends.shape[0]:
             return 6
@@ -220,14 +223,17 @@ def _find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
             return 7
         if row.measures > most_measures:
             return 8
-        if row.seen < 0 or row.seen > book.dividends[row.class_]:
+        due = book.dividends[row.class_] - row.seen  # both may have run over: only the difference counts
+        if not 0 <= due <= limit:
             return 9
         if row.last_visit_ms < 0:
             return 10
-        if (row.flags & at.SPENT) == 0 and not 0 <= row.opening <= MOST_CASH:
+        if (row.flags & at.SPENT) == 0 and not 0 <= row.opening <= limit:
             return 11
         if np.isinf(row.anchor):
             return 12
+        if (row.flags & at.SPENT) != 0 and table.hot[slot, 1] < 0:
+            return 13
     return -1 if live == table.pages.shape[0] - table.free.shape[0] else 0
 
 
