@@ -735,6 +735,9 @@ ALTERATIONS: dict[str, Callable[[Forgery], None]] = {
     **{f"mode {i} negative": put("modes", i, -7) for i in range(at.MODES) if i not in (at.FIRST_ID, at.LAST_ID)},
     "no shard is like us": put("modes", at.LIKE_US, 0),
     "fewer links at most than a page has": put("modes", at.LONGEST, 1),
+    **{
+        f"count {i} near its end": put("counts", i, (1 << 63) - 1) for i in (17, 18, 19, 20, 21, 23, 30, 31, 32, 33, 34)
+    },
     "broken": put("counts", at.BROKEN, 1),
     "damping beyond 1": put("modes", at.DAMPING_Q20, 1 << 21),
     "damping is no number": put("rules", at.DAMPING, math.nan),
@@ -916,6 +919,15 @@ def test_each_policy_refuses_the_columns_of_another() -> None:
                 forged = forgery(one)
                 forged.state["config"] = forgery(other).state["config"]
                 refused(forged.chunks(), "snapshot")
+
+
+@pytest.mark.parametrize("longest", [-1, 1, 1 << 40, -(1 << 63)])
+def test_a_ledger_that_remembers_no_links_remembers_none_for_any_page(longest: int) -> None:
+    """Room is made for them at every visit: for ever, if there is never enough."""
+    for name in ("absorbing-4-plain", "interpolation-1-plain"):
+        forged = forgery(name)
+        forged.columns["modes"][at.LONGEST] = longest
+        refused(forged.chunks(), "snapshot")
 
 
 def test_measures_beyond_those_a_page_keeps_are_refused() -> None:
