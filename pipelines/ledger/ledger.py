@@ -215,7 +215,7 @@ class Ledger:
                 room.make(row_links + 1, outgoing, links.words_for(row_links, True), url_bytes)
             else:
                 break
-        room.move_index(32 * (len(items) + len(items.link_pages)))
+        room.move_index(8 * (len(items) + len(items.link_pages)))
         self._compact_links(max(int(room.book.counts[at.LINK_END]) // 2, 1 << 15))
         self._marks[entry.source] = Mark(entry.end, total)
         return sealed
@@ -248,7 +248,7 @@ class Ledger:
             if why == batches.DONE:
                 break
             room.make(births=1)
-        room.move_index(32 * len(pages))
+        room.move_index(8 * len(pages))
         if entry.gossip is not None:
             counts[at.VIRTUAL] += spending.declare_dividend(room.book, entry.virtual)
             self._hear(entry.source_shard, entry.gossip)
