@@ -676,6 +676,18 @@ def test_the_most_cash_that_is_taken_can_be_kept(ledger: Ledger) -> None:
     assert_restored(ledger)
 
 
+def test_the_most_cash_that_is_taken_can_wait_for_another_shard() -> None:
+    ledger = Ledger(LedgerConfig(damping=1, cut_visits_per_1000_pages=1000), SHARD, SHARDS)
+    most = 1 << 62
+    entry = transfers_entry(cut=0, pages=ids(here(50)), amounts=cash(most), virtual=0)
+    digest = transfer_digest(entry.pages, entry.amounts, 0, 0)
+    ledger.apply(dataclasses.replace(entry, sent_total=most, sent_digest=digest))
+    writer = ItemWriter().sighting(here(1)).sighting(here(2)).visit(here(50), [5])
+    ledger.apply(writer.entry())
+    assert ledger.balance().sent > most  # nothing was sealed: all of it waits
+    assert_restored(ledger)
+
+
 def test_a_dividend_that_no_class_could_hold_can_be_kept() -> None:
     """The account of a class without pages may run over: only differences between its readings mean anything."""
     ledger = Ledger(LedgerConfig(class_weights=(1, 65_536)), SHARD, SHARDS)

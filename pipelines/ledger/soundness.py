@@ -32,6 +32,7 @@ from opicflow.pipelines.ledger.spending import cash_of, is_forgotten, is_local
 _MOST = (1 << 63) - 1
 _WRAP = 1 << 64
 _NEGATIVE_COUNTS = (at.VIRTUAL, at.VIRTUAL_INCOME)
+_TALLIES = (*range(at.VISITS_SINCE_CUT, at.OUTBOX), *range(at.TRANSFERS, at.COUNTS))
 _CHANGING_MODES = (at.DAMPING_Q20, at.LONGEST, at.BONUS, at.LIKE_US)
 _MOST_OUTCOME = int(max(Outcome))
 _FLAGS = int(at.LIVE | at.SPENT | at.CIRCULATED | at.LINKS_KNOWN)
@@ -113,6 +114,10 @@ def _book_problem(config: LedgerConfig, book: Book, ids: tuple[int, int], unhear
         return "a count is out of bounds"
     if (modes[same] != fresh.modes[same]).any() or modes[at.LIKE_US] != unheard:
         return "its modes are not those of its configuration"
+    if (counts[list(_TALLIES)] > MOST_CASH).any():
+        return "a tally is about to run over"
+    if not 0 <= modes[at.LONGEST] <= (MOST_LINKS if config.remember_links else 0):
+        return "a page has more links than any"
     damping_q20 = int(modes[at.DAMPING_Q20])
     if not 0 <= damping_q20 <= 1 << 20 or rules[at.DAMPING] != damping_q20 / (1 << 20):
         return "its damping is no share"
@@ -244,7 +249,8 @@ def _arena_problem(config: LedgerConfig, table: Table, book: Book) -> str:
     lengths = book.urls[url_start - 1].astype(np.int64) + (book.urls[url_start].astype(np.int64) << 8)
     if (url_start + 1 + lengths > len(book.urls)).any():
         return "a URL ends outside of the arena"
-    if (book.outbox_amounts <= 0).any() or book.outbox_amounts.astype(float).sum() > MOST_CASH:
+    limit = float(book.counts[at.MINTED]) + float(book.counts[at.RECEIVED])
+    if (book.outbox_amounts <= 0).any() or book.outbox_amounts.astype(float).sum() > 1.000001 * limit:
         return "an amount in the outbox is out of bounds"
     if not config.remember_links:
         return "" if len(book.links) == 0 else "it remembers links"
@@ -252,7 +258,7 @@ def _arena_problem(config: LedgerConfig, table: Table, book: Book) -> str:
     counts = np.where(stored >= 0, stored, -1 - stored)
     words = np.where(stored >= 0, counts, counts + (counts + 3) // 4)
     starts = table.link_start
-    if (counts > book.modes[at.LONGEST]).any() or book.modes[at.LONGEST] > MOST_LINKS:
+    if (counts > book.modes[at.LONGEST]).any():
         return "a page has more links than any"
     if not np.array_equal(starts, np.where(words > 0, _sums_before(words), 0)) or words.sum() != len(book.links):
         return "remembered links lie elsewhere"
