@@ -31,14 +31,23 @@ setup(
     # A new package below one of the roots needs no entry here.
     packages=[f"opicflow.{folder}" for folder in FOLDERS],
     package_dir={f"opicflow.{folder}": folder.replace(".", "/") for folder in FOLDERS},
-    package_data={"": ["py.typed"]},
+    package_data={"": ["py.typed"], "opicflow.schemas": ["published/*.avsc"]},
     zip_safe=False,
     python_requires=">=3.10,<3.14",
     install_requires=[
+        "ada-url>=1.15",  # URLs as the WHATWG says
+        "apache-beam>=2.77",  # the pipelines; brings fastavro, orjson, pyarrow and zstandard, which are used here too
+        "fastavro>=1.9",
         "numba>=0.57",
         "numpy>=1.22.4",
+        "orjson>=3.9.7",
+        "publicsuffixlist>=1.0",  # registrable domains, its list included
+        "pyarrow>=14",  # Parquet
+        "tqdm>=4.64",
         "xxhash>=3.0",
+        "zstandard>=0.18",
     ],
+    entry_points={"console_scripts": ["opicflow = opicflow.pipelines.cli:main"]},
     extras_require={
         "dev": [
             "build>=1.2.1",
@@ -47,6 +56,7 @@ setup(
             "mypy>=1.15",
             "pytest>=8.4",
             "ruff>=0.12",
+            "selectolax>=0.3.21",  # says what our own reading of links must find
             "setuptools>=77.0.1",
         ],
     },

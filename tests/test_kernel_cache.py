@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from opicflow.pipelines import kernel
+from opicflow.schemas import kernel
 
 CALLEE = """
-from opicflow.pipelines.kernel import kernel
+from opicflow.schemas.kernel import kernel
 
 @kernel
 def raised(x):
     return x + 1
 """
 CALLER = """
-from opicflow.pipelines.kernel import kernel
+from opicflow.schemas.kernel import kernel
 from opicflow.pipelines.ledger.callee import raised
 
 @kernel
@@ -62,7 +63,10 @@ class Project:
         self.callee.parent.mkdir(parents=True)
         self.home.mkdir()
         (self.package / "__init__.py").touch()
-        shutil.copy(kernel.__file__, self.package)
+        schemas = folder / "opicflow" / "schemas"
+        schemas.mkdir()
+        (schemas / "__init__.py").touch()
+        shutil.copy(kernel.__file__, schemas)
         (self.callee.parent / "__init__.py").touch()
         self.callee.write_text(CALLEE)
         (self.callee.parent / "caller.py").write_text(CALLER)
@@ -151,17 +155,22 @@ def test_where_nothing_can_be_written_kernels_are_compiled_in_every_process(
     assert project.run(before, **environment)[:2] == ["3", "compiled"]
 
 
-def test_the_kernels_of_this_very_code_have_one_folder() -> None:
-    folder = Path(kernel._cache_folder(""))
+@pytest.mark.parametrize("root", kernel._MADE_OF)
+def test_the_kernels_of_a_root_have_one_folder(root: str) -> None:
+    folder = Path(kernel._cache_folder(root, ""))
     assert folder.name.startswith("opicflow-")
-    assert kernel._cache_folder("") == str(folder)
+    assert kernel._cache_folder(root, "") == str(folder)
 
 
-def test_every_folder_with_kernels_counts_for_the_name() -> None:
+@pytest.mark.parametrize("root", kernel._MADE_OF)
+def test_every_folder_with_kernels_counts_for_the_name(root: str) -> None:
     """A package with kernels that is left out would be served as it was before an upgrade."""
-    pipelines = Path(kernel.__file__).parent
+    top = Path(kernel.__file__).parent.parent
     with_kernels = {
-        path.parent.name for path in pipelines.rglob("*.py") if "pipelines.kernel import kernel" in path.read_text()
+        path.parent.relative_to(top).as_posix()
+        for path in (top / root).rglob("*.py")
+        if re.search(r"schemas\.kernel import [^\n]*kernel", path.read_text())
     }
-    assert with_kernels <= set(kernel._PURE)
-    assert not [path for name in kernel._PURE for path in (pipelines / name).glob("*/*.py")]  # only the top is read
+    read = kernel._MADE_OF[root]
+    assert with_kernels <= set(read)
+    assert not [path for name in read for path in (top / name).glob("*/*.py")]  # only the top is read

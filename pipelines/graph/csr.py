@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.kernel import kernel
+from opicflow.schemas.kernel import kernel
 
 ORDINARY_LINK_WEIGHT = 1024
 MOST_LINK_WEIGHT = 65_535

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph, Int64s, PageNumbers
-from opicflow.pipelines.kernel import kernel
+from opicflow.schemas.kernel import kernel
 
 Floats = npt.NDArray[np.float64]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.kernel import inlined_kernel, lean_kernel, prefetch
 from opicflow.pipelines.ledger.index import FULLEST, find, guess, home, look_up_early
 from opicflow.pipelines.ledger.layout import (
     ALONE,
@@ -57,6 +56,7 @@ from opicflow.pipelines.ledger.spending import (
     spend,
 )
 from opicflow.pipelines.ledger.urls import keep_url
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 DONE = 0
 NEEDS_ROOM = 1
@@ -65,6 +65,7 @@ NEEDS_CUT = 2
 _VISIT, _ANNOUNCEMENT = 0, 2
 _FETCHED, _ALIASED, _GONE, _UNCHANGED, _FAILED, _BLOCKED = 1, 3, 4, 5, 6, 7
 _NO_CATEGORY = 255
+_LATE, _DUPLICATE, _REFUSED = 1, 2, 3
 
 
 @inlined_kernel
@@ -177,15 +178,18 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Columns, i: Int) ->
         slot = give_birth(table, book, page, 0 if category == _NO_CATEGORY else category, 0.0)
         if slot < 0:
             counts[REFUSED_VISITS] += 1
+            items.fates[i] = _REFUSED
             return False
     keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
     row = table.pages[slot]
     if time_ms != 0 and row.visits > 0:
         if time_ms == row.last_visit_ms:
             counts[DUPLICATES] += 1
+            items.fates[i] = _DUPLICATE
             return False
         if time_ms < row.last_visit_ms:
             counts[LATE] += 1
+            items.fates[i] = _LATE
     collect(table, book, slot)
     answered = outcome != _FAILED and outcome != _BLOCKED
     class_ = np.int64(row.class_) if category == _NO_CATEGORY else 2 * np.int64(category) + (row.class_ & 1)

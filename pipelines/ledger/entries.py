@@ -57,6 +57,18 @@ class Outcome(IntEnum):
     BLOCKED = 7
 
 
+class Fate(IntEnum):
+    """What became of a row that was applied."""
+
+    TAKEN = 0
+    LATE = 1
+    """A visit earlier than the page's latest: taken all the same."""
+    DUPLICATE = 2
+    """A visit at the very time of the page's latest: it moved nothing."""
+    REFUSED = 3
+    """A visit of a page that was forgotten: it moved nothing."""
+
+
 @dataclass(frozen=True)
 class CrawlItems:
     """Visits, sightings and announcements in log order, one row each; links and URLs as ragged columns.

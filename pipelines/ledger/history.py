@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.kernel import inlined_kernel, lean_kernel
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.layout import (
     FEWEST,
@@ -30,6 +29,7 @@ from opicflow.pipelines.ledger.layout import (
     Int,
     Table,
 )
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 _PER_TURN = 1.0 / float(1 << 40)
 _PER_UNIT = 1.0 / float(UNITS_PER_PAGE)

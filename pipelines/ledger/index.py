@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.kernel import inlined_kernel, lean_kernel, prefetch
 from opicflow.pipelines.ledger.layout import (
     Array,
     Bool,
     Int,
     Table,
 )
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)

@@ -27,6 +27,7 @@ PAGE_ROW = np.dtype(
         ("theta", np.uint64),  # the turn clock when it last spent, or at its birth
         ("visits", np.uint32),
         ("anchor", np.float32),  # its importance smoothed over trend_days; NaN before the first sweep
+        ("published", np.float32),  # its score when it was last published; 0 = never
         ("class_", np.uint8),  # 2 * category + (1 if read)
         ("flags", np.uint8),
         ("outcome", np.uint8),  # of the last visit
@@ -79,8 +80,8 @@ ANNOUNCEMENTS = 33
 SIGHTINGS = 34
 COUNTS = 35
 
-TRANSIENT_COUNTS = (GENERATION,)
-"""Counts that are no part of the ledger's state."""
+TRANSIENT_COUNTS = (GENERATION, SIGHTINGS)
+"""Counts that are no part of the ledger's state: a router may send a sighting again, or not, and nothing changes."""
 
 # Places in `Book.clocks` (uint64, 2^-40 turn; differences are taken modulo 2^64).
 THETA = 0
@@ -182,3 +183,4 @@ class Columns(NamedTuple):
     link_categories: Array
     url_starts: Array
     url_bytes: Array
+    fates: Array  # uint8: what became of each row; the one column that kernels fill

@@ -32,6 +32,7 @@ from opicflow.pipelines.ledger.checks import (
 from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE, LedgerConfig, check_shard, check_theta, shown
 from opicflow.pipelines.ledger.entries import (
     START,
+    Bytes,
     CrawlEntry,
     CrawlItems,
     Entry,
@@ -78,7 +79,10 @@ class Peer:
 
 @dataclass(frozen=True)
 class Applied:
-    """What an entry did: how many rows of each kind counted, and what must now go to other shards."""
+    """What an entry did: how many rows of each kind counted, and what must now go to other shards.
+
+    `fates` holds a `Fate` for each of the last rows of a crawl entry, from the first that the ledger did not have.
+    """
 
     visits: int = 0
     announcements: int = 0
@@ -87,6 +91,7 @@ class Applied:
     duplicates: int = 0
     late: int = 0
     sealed: tuple[tuple[int, TransfersEntry], ...] = ()
+    fates: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8), compare=False)
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,7 @@ class Ledger:
         self._times = Times()
         self._cut = 0
         self._url_generation = 0
+        self._fates: Bytes = np.zeros(0, np.uint8)
 
     # -- applying the log ------------------------------------------------------------------------------------------
 
@@ -148,6 +154,7 @@ class Ledger:
         self._go_on()
         check_kind(entry)
         before = self._room.book.counts.copy()
+        self._fates = np.zeros(0, np.uint8)
         try:
             sealed = self._apply(entry)
         except EntryRefused:
@@ -165,6 +172,7 @@ class Ledger:
             duplicates=int(grown[at.DUPLICATES]),
             late=int(grown[at.LATE]),
             sealed=tuple(sealed),
+            fates=self._fates,
         )
 
     def mark(self, source: str) -> Place:
@@ -199,7 +207,8 @@ class Ledger:
                 "the audit does not fit, send the missing entries again"
             )
         sealed: list[tuple[int, TransfersEntry]] = []
-        rows = _kernel_columns(items)
+        self._fates = np.zeros(len(items), np.uint8)
+        rows = _kernel_columns(items, self._fates)
         room = self._room
         most_links = int(np.diff(items.link_starts).max()) if len(items) else 0
         room.make_scratch(max(most_links, int(room.book.modes[at.LONGEST])))
@@ -443,6 +452,26 @@ class Ledger:
         return int(self._room.book.counts[at.PAGES])
 
     @property
+    def pages_read(self) -> int:
+        """Pages that were visited and answered."""
+        return int(self._room.book.class_pages[1::2].sum())
+
+    @property
+    def tick_second(self) -> int:
+        """The second of the last tick; -1 before the first."""
+        return self._times.tick_second
+
+    @property
+    def sweep_second(self) -> int:
+        """The tick at which all rates were last summed; -1 before the first."""
+        return self._times.sweep_second
+
+    @property
+    def cut(self) -> int:
+        """The number of the cut that comes next."""
+        return self._cut
+
+    @property
     def turns(self) -> float:
         """Turns of the clock since the ledger began."""
         clocks = self._room.book.clocks
@@ -507,14 +536,23 @@ class Ledger:
             raise LedgerBroken(f"the books of shard {self.shard} do not balance: not so: {'; '.join(broken)}")
         return balance
 
-    def estimate(self, pages: Ids | Iterable[int]) -> Estimates:
+    def estimate(self, pages: Ids | Iterable[int], rate_sum: float | None = None) -> Estimates:
         """What the ledger knows of these pages now.
 
-        Rates are read at this moment; they are put in proportion by the sum of all rates, counted afresh.
+        Rates are read at this moment; they are put in proportion by the sum of all rates, counted afresh unless it is
+        given: whoever asks for many pages in parts asks for `rate_sum` once.
         """
         ids = np.asarray(pages if isinstance(pages, np.ndarray) else list(pages), np.uint64)
         slots = self._slots_of(ids)
-        return self._estimates(ids, slots, self._rate_sum_everywhere(self.rate_sum()))
+        own = self.rate_sum() if rate_sum is None else rate_sum
+        return self._estimates(ids, slots, self._rate_sum_everywhere(own))
+
+    def ranked(self) -> Ids:
+        """All pages, the most important first; equal ones by page id."""
+        rates = self._all_rates()[0]
+        ids, slots = self._live()
+        order = np.lexsort((ids, -rates[slots]))
+        return ids[order]
 
     def estimate_all(self) -> Estimates:
         """What the ledger knows of every page, in the order in which pages came in."""
@@ -575,6 +613,44 @@ class Ledger:
         urls = self._room.book.urls
         length = int(urls[start]) + (int(urls[start + 1]) << 8)
         return bytes(urls[start + 2 : start + 2 + length])
+
+    def urls(self, pages: Ids) -> tuple[Ints, Bytes]:
+        """The URLs of pages, one after the other, and where each starts; empty where it is not known."""
+        slots = self._slots_of(pages)
+        starts = np.zeros(len(pages) + 1, np.int64)
+        urls.measure_urls(self._room.table, self._room.book, slots, starts)
+        out = np.empty(int(starts[-1]), np.uint8)
+        urls.gather_urls(self._room.table, self._room.book, slots, starts, out)
+        return starts, out
+
+    def publish(self, pages: Ids) -> Estimates:
+        """What is to be published of pages that were visited: those with a URL, put in proportion by the last sweep.
+
+        Empty before the first sweep. What is returned counts as published.
+        """
+        slots = self._slots_of(pages)
+        known = slots >= 0
+        known[known] = self._room.table.url_start[slots[known]] != 0
+        rate_sum = self._rate_sum_everywhere(self._times.sweep_rate_sum) if self._times.sweep_rate_sum > 0 else 0.0
+        if rate_sum <= 0:
+            known[:] = False
+        return self._published(pages[known], slots[known], rate_sum)
+
+    def publish_movers(self, most: int, least_move: float) -> Estimates:
+        """The pages whose score moved by more than the share `least_move` since it was published: biggest moves first.
+
+        At most `most` of them, all at this moment: importance is put in proportion by the sum of all rates now.
+        """
+        room = self._room
+        rates, own = self._all_rates()
+        rate_sum = self._rate_sum_everywhere(own)
+        per_rate = self._pages_everywhere() / rate_sum if rate_sum > 0 else 0.0
+        moves = np.zeros(len(rates), np.float64)
+        reading.read_movements(room.table, rates, per_rate, least_move, moves)
+        slots = np.flatnonzero(moves > 0)
+        ids = room.table.hot[slots, 0].view(np.uint64)
+        best = richest(ids, moves[slots], most)
+        return self._published(ids[best], slots[best], rate_sum)
 
     def bytes_per_page(self) -> float:
         """Memory of the columns and the index a page, room to grow included; without URLs and remembered links."""
@@ -678,6 +754,11 @@ class Ledger:
     def _pages_everywhere(self) -> int:
         return self.pages + sum(p.gossip.pages for p in self._peers.values() if p.gossip)
 
+    def _published(self, pages: Ids, slots: Ints, rate_sum: float) -> Estimates:
+        estimates = self._estimates(pages, slots, rate_sum)
+        reading.mark_published(self._room.table, slots, estimates.score)
+        return estimates
+
     def _estimates(self, pages: Ids, slots: Ints, rate_sum: float) -> Estimates:
         room, rows = self._room, len(slots)
         estimates = Estimates(
@@ -708,11 +789,12 @@ class Ledger:
         return estimates
 
 
-def _kernel_columns(items: CrawlItems) -> Columns:
+def _kernel_columns(items: CrawlItems, fates: Bytes) -> Columns:
     """The columns as one kind of array each, so that kernels are compiled once: contiguous, aligned, writable."""
-    plain = {name: np.require(getattr(items, name), requirements=["C", "A", "W"]) for name in Columns._fields}
+    given = (name for name in Columns._fields if name != "fates")
+    plain = {name: np.require(getattr(items, name), requirements=["C", "A", "W"]) for name in given}
     ids = ("page", "link_pages")
-    return Columns(**{name: c.view(np.int64) if name in ids else c for name, c in plain.items()})
+    return Columns(**{name: c.view(np.int64) if name in ids else c for name, c in plain.items()}, fates=fates)
 
 
 def _turns(units: int) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.kernel import inlined_kernel, lean_kernel
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
 from opicflow.pipelines.ledger.layout import (
     GENERATION,
@@ -20,6 +19,7 @@ from opicflow.pipelines.ledger.layout import (
     Scratch,
     Table,
 )
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 MOST_LINK_WEIGHT = 65535
 

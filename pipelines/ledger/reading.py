@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.kernel import inlined_kernel, lean_kernel
 from opicflow.pipelines.ledger.estimates import EstimateColumns
 from opicflow.pipelines.ledger.history import rate_and_span
 from opicflow.pipelines.ledger.layout import P_ABSORBING, POLICY, SLOTS, SPENT, THETA, Array, Book, Float, Int, Table
 from opicflow.pipelines.ledger.spending import cash_of
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
 @inlined_kernel
@@ -99,3 +99,26 @@ def sum_cash(table: Table, book: Book) -> tuple[Int, Int, Int]:
             if (row.flags & SPENT) == 0:
                 openings += row.opening
     return cash, uncollected, openings
+
+
+@lean_kernel
+def read_movements(table: Table, rates: Array, per_rate: Float, least: Float, out: Array) -> None:
+    """How far every slot's score (rate * per_rate) has moved since it was published, if by more than `least` of that.
+
+    0 for pages that moved less, and for those without a URL; a page that was never published has moved all the way.
+    """
+    for slot in range(out.shape[0]):
+        row = table.pages[slot]
+        out[slot] = 0.0
+        if row.flags != 0 and table.url_start[slot] != 0:
+            moved = abs(rates[slot] * per_rate - row.published)
+            if moved > least * row.published:
+                out[slot] = moved
+
+
+@lean_kernel
+def mark_published(table: Table, slots: Array, scores: Array) -> None:
+    """From now on these are the scores that the world knows."""
+    for i in range(slots.shape[0]):
+        if slots[i] >= 0:
+            table.pages[slots[i]].published = np.float32(scores[i])

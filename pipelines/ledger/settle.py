@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opicflow.pipelines.kernel import kernel, lean_kernel
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Ids, Ints
 from opicflow.pipelines.ledger.estimates import Floats
@@ -33,6 +32,7 @@ from opicflow.pipelines.ledger.layout import (
 from opicflow.pipelines.ledger.links import recall_links
 from opicflow.pipelines.ledger.room import new_scratch
 from opicflow.pipelines.ledger.spending import damped
+from opicflow.schemas.kernel import kernel, lean_kernel
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.kernel import lean_kernel
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.checks import MOST_LINKS, is_gossip
 from opicflow.pipelines.ledger.config import (
@@ -28,6 +27,7 @@ from opicflow.pipelines.ledger.entries import Gossip, Outcome
 from opicflow.pipelines.ledger.layout import Array, Book, Int, Table
 from opicflow.pipelines.ledger.room import columns_used, measures_kept, new_book
 from opicflow.pipelines.ledger.spending import cash_of, is_forgotten, is_local
+from opicflow.schemas.kernel import lean_kernel
 
 _MOST = (1 << 63) - 1
 _WRAP = 1 << 64
@@ -196,6 +196,7 @@ _PAGE_PROBLEMS = (
     "a page has an opening balance out of bounds",
     "a page has an anchor out of bounds",
     "a page has spent before its first transfer",
+    "a page was published with a score out of bounds",
 )
 
 
@@ -239,6 +240,8 @@ def _find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
             return 12
         if (row.flags & at.SPENT) != 0 and table.hot[slot, 1] < 0:
             return 13
+        if not 0.0 <= row.published < np.inf:
+            return 14
     return -1 if live == table.pages.shape[0] - table.free.shape[0] else 0
 
 

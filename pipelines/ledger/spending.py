@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.kernel import inlined_kernel, lean_kernel, prefetch
 from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE
 from opicflow.pipelines.ledger.history import keep, keep_newcomer, rate_and_span
 from opicflow.pipelines.ledger.index import find, guess, insert
@@ -61,6 +60,7 @@ from opicflow.pipelines.ledger.layout import (
     Table,
 )
 from opicflow.pipelines.ledger.links import forget_links, recall_links
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 NOWHERE = -1
 ELSEWHERE = -2
@@ -169,6 +169,7 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     row.theta = book.clocks[THETA]
     row.visits = 0
     row.anchor = np.float32(np.nan)
+    row.published = np.float32(0.0)
     row.class_ = class_
     row.flags = LIVE | CIRCULATED  # the crawl has one round's time to read it before the round spends for it
     row.outcome = 0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.kernel import inlined_kernel, lean_kernel
 from opicflow.pipelines.ledger.layout import SLOTS, URL_END, Array, Book, Int, Table
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
 @inlined_kernel
@@ -36,3 +36,23 @@ def compact_urls(table: Table, book: Book, fresh: Array) -> Int:
             table.url_start[slot] = end + 1
             end += size
     return end
+
+
+@lean_kernel
+def measure_urls(table: Table, book: Book, slots: Array, starts: Array) -> None:
+    """Where the URL of each slot will start when they are put in a row; those that are not known are empty."""
+    starts[0] = 0
+    for i in range(slots.shape[0]):
+        start = table.url_start[slots[i]] - 1 if slots[i] >= 0 else np.int64(-1)
+        length = np.int64(0)
+        if start >= 0:
+            length = np.int64(book.urls[start]) + (np.int64(book.urls[start + 1]) << 8)
+        starts[i + 1] = starts[i] + length
+
+
+@lean_kernel
+def gather_urls(table: Table, book: Book, slots: Array, starts: Array, out: Array) -> None:
+    """Put the URLs of these slots in a row, as `measure_urls` has measured."""
+    for i in range(slots.shape[0]):
+        for at in range(starts[i + 1] - starts[i]):
+            out[starts[i] + at] = book.urls[table.url_start[slots[i]] + 1 + at]

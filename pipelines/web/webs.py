@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT, Graph
-from opicflow.pipelines.kernel import kernel
+from opicflow.schemas.kernel import kernel
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

@@ -1,8 +1,9 @@
-"""`kernel`: numba's just-in-time compiler as the pure packages use it.
+"""`kernel`: numba's just-in-time compiler as opicflow uses it.
 
 numba's disk cache looks at the file of a function only: a kernel that calls one of another file would go on with the
 old one after that was changed, or after an upgrade. So the cache lives in a folder named after the content of all
-files that kernels are made of (docs/decisions/numba.md).
+files that kernels may be made of (docs/decisions/numba.md). It lies here because kernels of all three roots use it,
+and imports go down only.
 """
 
 from __future__ import annotations
@@ -21,8 +22,20 @@ from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_HERE = Path(__file__).parent
-_PURE = ("ledger", "refresh", "web", "graph")
+_TOP = Path(__file__).parent.parent
+_MADE_OF = {
+    "schemas": ("schemas",),
+    "connectors": ("schemas", "connectors/files"),
+    "pipelines": (
+        "schemas",
+        "pipelines/ledger",
+        "pipelines/refresh",
+        "pipelines/web",
+        "pipelines/graph",
+        "pipelines/transforms",
+    ),
+}
+"""The folders whose code or constants a kernel of each root may hold."""
 
 
 def kernel(function: F) -> F:
@@ -44,10 +57,17 @@ def inlined_kernel(function: F) -> F:
     return _compile(function, _nrt=False, forceinline=True)
 
 
+def is_compiled() -> bool:
+    """Whether kernels of these sources were compiled before: if not, first calls take long."""
+    compiler: Any = numba
+    folders = [_cache_folder(root, compiler.config.CACHE_DIR) for root in _MADE_OF]
+    return all(folder != "" and any(Path(folder).rglob("*.nbi")) for folder in folders)
+
+
 def _compile(function: F, **options: bool) -> F:
     compiler: Any = numba  # `_nrt` is an option without a type
     before = compiler.config.CACHE_DIR
-    folder = _cache_folder(before)
+    folder = _cache_folder(Path(function.__code__.co_filename).relative_to(_TOP).parts[0], before)
     compiler.config.CACHE_DIR = folder
     try:
         return cast(F, compiler.njit(cache=folder != "", nogil=True, error_model="numpy", **options)(function))
@@ -75,16 +95,27 @@ prefetch: Callable[[Any, Any], None] = cast(Any, intrinsic)(_prefetch)
 """Within kernels: ask for the memory in which a row of an array begins, before it is needed. Changes nothing."""
 
 
+def _trailing_zeros(typing_context: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.IntType(1)(0))
+
+    return types.uint64(types.uint64), generate
+
+
+trailing_zeros: Callable[[Any], Any] = cast(Any, intrinsic)(_trailing_zeros)
+"""Within kernels: how many of the lowest bits of a uint64 are 0; 64 of 0."""
+
+
 @cache
-def _cache_folder(chosen: str) -> str:
+def _cache_folder(root: str, chosen: str) -> str:
     """A folder for what these very sources compile to: in NUMBA_CACHE_DIR, beside them, or in the user's cache.
 
     Empty if none can be made: kernels are then compiled anew in every process.
     """
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted([Path(__file__), *(p for name in _PURE for p in (_HERE / name).glob("*.py"))]):
-        digest.update(str(path.relative_to(_HERE)).encode() + b"\0" + path.read_bytes() + b"\0")
-    for place in [chosen] if chosen else [str(_HERE / "__pycache__"), "~/.cache"]:
+    for path in sorted(file for folder in _MADE_OF[root] for file in (_TOP / folder).glob("*.py")):
+        digest.update(str(path.relative_to(_TOP)).encode() + b"\0" + path.read_bytes() + b"\0")
+    for place in [chosen] if chosen else [str(_TOP / root / "__pycache__"), "~/.cache"]:
         try:
             folder = Path(place).expanduser() / f"opicflow-{digest.hexdigest()}"
             folder.mkdir(parents=True, exist_ok=True)

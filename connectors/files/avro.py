@@ -1,0 +1,748 @@
+"""Crawl events from Avro container files: a kernel decodes blocks of the published schema, fastavro all others.
+
+The container is taken apart here, so that reading can go on at the next sync marker after a block that is damaged. A
+record whose values the kernel does not like goes to fastavro by itself, which says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import bz2
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import fastavro
+import numpy as np
+import orjson
+import zstandard
+from fastavro.schema import parse_schema, to_parsing_canonical_form
+
+from opicflow.connectors.files.decoded import Decoded, RejectWriter
+from opicflow.connectors.files.opening import Block, Damage
+from opicflow.schemas.crawl_events import (
+    EARLIEST_MS,
+    LATEST_MS,
+    MOST_LINKS,
+    MOST_REDIRECTS,
+    CrawlEvent,
+    EventRefused,
+    Reason,
+)
+from opicflow.schemas.event_columns import (
+    FIRST_HOP,
+    HEAVIEST_WEIGHT,
+    ORDINARY_WEIGHT,
+    CrawlEvents,
+    EventWriter,
+    failure_status,
+    merge,
+    says_nofollow,
+)
+from opicflow.schemas.hashing import byte_at, hash_bytes, word_at
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+from opicflow.schemas.records import from_avro
+from opicflow.schemas.registry import breaks, schema
+
+Data = bytes | memoryview
+
+_SYNC_BYTES = 16
+_MOST_NUMBER_BYTES = 10
+_MOST_PACKED_BYTES = 64 << 20
+_MOST_BLOCK_BYTES = 256 << 20
+_KEPT_BYTES = 64 << 10
+_HEADER = {
+    "type": "record",
+    "name": "Header",
+    "fields": [
+        {"name": "magic", "type": {"type": "fixed", "name": "Magic", "size": 4}},
+        {"name": "meta", "type": {"type": "map", "values": "bytes"}},
+        {"name": "sync", "type": {"type": "fixed", "name": "Sync", "size": _SYNC_BYTES}},
+    ],
+}
+
+
+class WrongSchema(ValueError):
+    """The file does not hold crawl events, or in a way that cannot be read. One line."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """What the head of a container file says. `plain` = its records are laid out as the published schema has them."""
+
+    writer: Any
+    sync: bytes
+    unpack: Callable[[Data], Data]
+    size: int
+    plain: bool
+
+
+class AvroBlock(NamedTuple):
+    """A block of the file, unpacked; where it could not be, `detail` says what is wrong with the bytes of `damaged`."""
+
+    offset: int
+    end: int
+    records: int
+    data: Data
+    damaged: bytes = b""
+    detail: str = ""
+
+
+def read_header(first: bytes) -> Container:
+    """The head of a container file, from its first bytes."""
+    stream = BytesIO(first)
+    try:
+        header: Any = fastavro.schemaless_reader(stream, _HEADER, None)
+        written = orjson.loads(header["meta"]["avro.schema"])
+        writer = parse_schema(_with_plain_times(written))
+    except Exception as problem:  # fastavro raises whatever the bytes lead it to
+        raise WrongSchema(f"its head cannot be read ({_line(problem)})") from None
+    codec = header["meta"].get("avro.codec", b"null").decode("latin-1")
+    if codec not in _CODECS:
+        raise WrongSchema(f"its codec {codec[:20]!r} is not one of {', '.join(_CODECS)}")
+    problem_of_schema = _why_not(writer)
+    if problem_of_schema:
+        raise WrongSchema(problem_of_schema)
+    plain = to_parsing_canonical_form(writer) == to_parsing_canonical_form(_reader()) and not _has_other_times(writer)
+    return Container(writer, header["sync"], _CODECS[codec], stream.tell(), plain)
+
+
+def read_blocks(container: Container, pieces: Iterable[Block | Damage], start: int) -> Iterator[AvroBlock]:
+    """The blocks from `start` on, which is where one begins. After damage, from the next that can be found."""
+    tape, at = _Tape(pieces, start), start
+    while tape.has(at, 1):
+        tape.let_go(at)
+        begin = at
+        try:
+            records, data, at = tape.block(begin, container.sync)
+        except _Corrupt as problem:
+            at, damaged = tape.pass_damage(begin, problem.end, container.sync)
+            yield AvroBlock(begin, at, 0, b"", damaged, f"the block is damaged: {problem}")
+            continue
+        try:
+            unpacked = container.unpack(data)
+            if len(unpacked) > _MOST_BLOCK_BYTES:
+                raise ValueError(f"it unpacks to more than {_MOST_BLOCK_BYTES >> 20} MiB")
+        except (zlib.error, zstandard.ZstdError, OSError, lzma.LZMAError, EOFError, ValueError) as problem:
+            damaged = bytes(data[:_KEPT_BYTES])
+            yield AvroBlock(begin, at, 0, b"", damaged, f"the block cannot be unpacked: {_line(problem)}")
+        else:
+            yield AvroBlock(begin, at, records, unpacked)
+
+
+def decode_avro(container: Container, blocks: Sequence[AvroBlock], source: str) -> Decoded:
+    """The events of blocks. The place of one is that of its block and its number in it."""
+    others, rejects = EventWriter(), RejectWriter(source)
+    for block in blocks:
+        if block.detail:
+            rejects.add(Reason.CORRUPT, block.detail, block.offset, block.damaged)
+    whole = [block for block in blocks if not block.detail]
+    if container.plain:
+        events = _decode_plain(container, whole, others, rejects)
+    else:
+        for block in whole:
+            _decode_others(container, block, others, rejects)
+        events = others.events()
+    rejects.rejects.sort(key=lambda reject: reject.offset)
+    return Decoded(events, rejects.rejects)
+
+
+def _decode_plain(
+    container: Container, blocks: Sequence[AvroBlock], others: EventWriter, rejects: RejectWriter
+) -> CrawlEvents:
+    """Records of the published schema, all at once."""
+    data = b"".join(block.data for block in blocks)
+    text = np.frombuffer(data, np.uint8)
+    ends = np.cumsum([len(block.data) for block in blocks], dtype=np.int64)
+    offsets = np.array([block.offset for block in blocks], np.int64)
+    records = np.array([_places(block) for block in blocks], np.int64)
+    rows = sum(min(_places(block), len(block.data) // _LEAST_RECORD_BYTES + 1) for block in blocks)
+    scan = _new_scan(rows, len(blocks), len(text) // _USUAL_LINK_BYTES)
+    scan_records(text, ends, offsets, records, scan)
+    if scan.counts[3]:
+        scan = _new_scan(rows, len(blocks), len(text))
+        scan_records(text, ends, offsets, records, scan)
+    rows, urls, odd, _ = scan.counts.tolist()
+    plain = CrawlEvents(
+        offset=scan.offset[:rows],
+        announce=scan.announce[:rows],
+        time_ms=scan.time_ms[:rows],
+        modified_ms=scan.modified_ms[:rows],
+        status=scan.status[:rows],
+        digest=scan.digest[:rows],
+        links_known=scan.links_known[:rows],
+        hops=scan.hops[:rows],
+        url_starts=scan.url_starts[: rows + 1],
+        begins=scan.begins[:urls],
+        ends=scan.ends[:urls],
+        weights=scan.weights[:urls],
+        nofollow=scan.nofollow[:urls],
+        text=text,
+    )
+    for offset, begin, end in zip(
+        scan.odd_offsets[:odd].tolist(), scan.odd_begins[:odd].tolist(), scan.odd_ends[:odd].tolist(), strict=True
+    ):
+        _take_record(container, BytesIO(data[begin:end]), data[begin:end], offset, others, rejects)
+    for block, end, read_to, done in zip(blocks, ends.tolist(), scan.read_to.tolist(), scan.done.tolist(), strict=True):
+        if done < _places(block) or (done == block.records and read_to < end):
+            _reject_rest(block, done, data[read_to:end], rejects)
+        elif done < block.records:
+            _reject_crowd(block, done, data[read_to:end], rejects)
+    return merge(plain, others.events())
+
+
+def _decode_others(container: Container, block: AvroBlock, others: EventWriter, rejects: RejectWriter) -> None:
+    """Records of another writer's schema, one by one."""
+    stream = BytesIO(block.data)
+    for number in range(_places(block)):
+        begin = stream.tell()
+        if not _take_record(container, stream, block.data, block.offset + number, others, rejects):
+            return
+        if stream.tell() - begin == 0:
+            return
+    if block.records > _places(block):
+        _reject_crowd(block, _places(block), bytes(block.data[stream.tell() :]), rejects)
+    elif stream.tell() < len(block.data):
+        _reject_rest(block, block.records, bytes(block.data[stream.tell() :]), rejects)
+
+
+def _places(block: AvroBlock) -> int:
+    """How many of its records can have a place of their own before the next block."""
+    return min(block.records, block.end - block.offset - 1)
+
+
+def _reject_rest(block: AvroBlock, done: int, rest: bytes, rejects: RejectWriter) -> None:
+    place = block.offset + min(done, block.end - block.offset - 1)
+    if done < block.records:
+        detail = f"record {done + 1} of {block.records} of the block is damaged: what follows in the block is lost too"
+    else:
+        detail = f"{len(rest)} bytes after the {done} records of the block belong to none"
+    rejects.add(Reason.CORRUPT, detail, place, rest)
+
+
+def _reject_crowd(block: AvroBlock, done: int, rest: bytes, rejects: RejectWriter) -> None:
+    detail = (
+        f"the block has {block.records} records in {block.end - block.offset} bytes, and each needs one for its place: "
+        f"those from number {done + 1} on are lost: write it with less compression"
+    )
+    rejects.add(Reason.TOO_LARGE, detail, block.offset + done, rest)
+
+
+def _take_record(
+    container: Container, stream: BytesIO, data: Data, offset: int, others: EventWriter, rejects: RejectWriter
+) -> bool:
+    """Read a record of `data`. False if it cannot be read, and so nothing behind it either."""
+    begin = stream.tell()
+    try:
+        values: Any = fastavro.schemaless_reader(stream, container.writer, _reader())
+        event = from_avro(CrawlEvent, values)
+    except Exception as problem:  # fastavro raises whatever the bytes lead it to
+        rejects.add(Reason.CORRUPT, f"the record is damaged: {_line(problem)}", offset, bytes(data[begin:]))
+        return False
+    try:
+        others.add(offset, event)
+    except EventRefused as problem:
+        rejects.add(problem.reason, str(problem), offset, bytes(data[begin : stream.tell()]))
+    return True
+
+
+@cache
+def _reader() -> Any:
+    return parse_schema(_with_plain_times(schema("CrawlEvent")))
+
+
+def _with_plain_times(written: Any) -> Any:
+    """The schema with milliseconds as plain numbers: there are some that no datetime can be."""
+    if isinstance(written, list):
+        return [_with_plain_times(one) for one in written]
+    if not isinstance(written, dict):
+        return written
+    return {
+        name: _with_plain_times(value)
+        for name, value in written.items()
+        if (name, value) != ("logicalType", "timestamp-millis")
+    }
+
+
+def _has_other_times(written: Any) -> bool:
+    """Whether any number means something else than it says."""
+    if isinstance(written, list):
+        return any(map(_has_other_times, written))
+    return isinstance(written, dict) and ("logicalType" in written or any(map(_has_other_times, written.values())))
+
+
+def _why_not(writer: Any) -> str:
+    """Why records of this schema are no crawl events; empty if they are."""
+    fields = {field["name"] for field in writer.get("fields", ())} if isinstance(writer, dict) else set()
+    if "url" not in fields:
+        return "its records have no field url: they are no crawl events"
+    problems = breaks(writer, schema("CrawlEvent"))
+    return f"its schema is no CrawlEvent: {problems[0]}" if problems else ""
+
+
+def _line(problem: BaseException) -> str:
+    return " ".join(str(problem).split())[:100] or type(problem).__name__
+
+
+def _inflate(data: Data) -> bytes:
+    decoder = zlib.decompressobj(-15)
+    out = decoder.decompress(data, _MOST_BLOCK_BYTES + 1)
+    if not decoder.eof and len(out) <= _MOST_BLOCK_BYTES:
+        raise ValueError("it breaks off")
+    return out
+
+
+def _unzstd(data: Data) -> bytes:
+    parts, left = [], _MOST_BLOCK_BYTES + 1
+    with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+        while left > 0 and (part := reader.read(min(left, 1 << 20))):
+            parts.append(part)
+            left -= len(part)
+    return b"".join(parts)
+
+
+def _unbz2(data: Data) -> bytes:
+    return bz2.BZ2Decompressor().decompress(data, _MOST_BLOCK_BYTES + 1)
+
+
+def _unxz(data: Data) -> bytes:
+    return lzma.LZMADecompressor(memlimit=_MOST_BLOCK_BYTES).decompress(data, _MOST_BLOCK_BYTES + 1)
+
+
+def _as_it_is(data: Data) -> Data:
+    return data
+
+
+_CODECS: dict[str, Callable[[Data], Data]] = {
+    "null": _as_it_is,
+    "deflate": _inflate,
+    "zstandard": _unzstd,
+    "bzip2": _unbz2,
+    "xz": _unxz,
+}
+
+
+class _Corrupt(Exception):
+    """A block is damaged. `end` is where it would end if all of it but its marker were right, 0 where nobody knows."""
+
+    def __init__(self, message: str, end: int = 0) -> None:
+        super().__init__(message)
+        self.end = end
+
+
+class _Tape:
+    """The bytes of a file from a place on, which are let go when nobody needs them any more."""
+
+    def __init__(self, pieces: Iterable[Block | Damage], start: int) -> None:
+        self._pieces = iter(pieces)
+        self._held = b""
+        self._held_at = start
+        self._needed_at = start
+
+    def has(self, at: int, size: int) -> bool:
+        """Whether there are so many bytes from `at` on."""
+        missing = at + size - self._held_at - len(self._held)
+        if missing <= 0:
+            return True
+        parts = [memoryview(self._held)[self._needed_at - self._held_at :]]
+        self._held_at = self._needed_at
+        while missing > 0 and (piece := next(self._pieces, None)) is not None:
+            # Damage counts as one byte: the block that holds it will not fit its marker.
+            parts.append(memoryview(piece.data if isinstance(piece, Block) else b"\0"))
+            missing -= len(parts[-1])
+        self._held = b"".join(parts)
+        return missing <= 0
+
+    def let_go(self, at: int) -> None:
+        """Nobody needs what lies before `at`."""
+        self._needed_at = at
+
+    def view(self, at: int, size: int) -> memoryview:
+        """Bytes that are there; fewer at the end of the file."""
+        begin = at - self._held_at
+        return memoryview(self._held)[begin : begin + size]
+
+    def block(self, at: int, sync: bytes) -> tuple[int, memoryview, int]:
+        """The block that begins at `at`: how many records it has, its data, and where it ends."""
+        self.has(at, 2 * _MOST_NUMBER_BYTES)
+        head = bytes(self.view(at, 2 * _MOST_NUMBER_BYTES))
+        records, used = _number_in(head, 0)
+        size, used = _number_in(head, used)
+        if not 0 <= records < 1 << 31 or not 0 <= size <= _MOST_PACKED_BYTES:
+            raise _Corrupt("its sizes are absurd")
+        begin, end = at + used, at + used + size + _SYNC_BYTES
+        if not self.has(begin, size + _SYNC_BYTES):
+            raise _Corrupt("the file ends in it")
+        if self.view(begin + size, _SYNC_BYTES) != sync:
+            raise _Corrupt("its sync marker does not fit", end)
+        return records, self.view(begin, size), end
+
+    def pass_damage(self, at: int, end: int, sync: bytes) -> tuple[int, bytes]:
+        """Where the next block begins after the damaged one at `at`, or the end; and the first bytes passed over."""
+        if end:
+            try:
+                self.block(end, sync)  # only the marker between them is damaged
+            except _Corrupt:
+                pass
+            else:
+                return end, bytes(self.view(at, min(end - at, _KEPT_BYTES)))
+        passed = b""
+        while self.has(at, _SYNC_BYTES):
+            begin = at - self._held_at
+            found = self._held.find(sync, begin)
+            until = found + _SYNC_BYTES if found >= 0 else len(self._held) - _SYNC_BYTES + 1
+            passed += self._held[begin : min(until, begin + _KEPT_BYTES - len(passed))]
+            at = self._held_at + until
+            self.let_go(at)
+            if found >= 0:
+                return at, passed
+        rest = len(self._held) - (at - self._held_at)
+        return at + rest, passed + bytes(self.view(at, min(rest, _KEPT_BYTES - len(passed))))
+
+
+def _number_in(head: bytes, at: int) -> tuple[int, int]:
+    """A whole number as Avro writes it, and where it ends."""
+    value = 0
+    for shift in range(_MOST_NUMBER_BYTES):
+        if at >= len(head):
+            raise _Corrupt("the file ends in it")
+        byte = head[at]
+        at += 1
+        value |= (byte & 127) << 7 * shift
+        if byte < 128:
+            return (value >> 1) ^ -(value & 1), at
+    raise _Corrupt("its sizes are absurd")
+
+
+# -- the kernel --------------------------------------------------------------------------------------------------------
+
+
+class Scan(NamedTuple):
+    """What the kernel fills. `counts`: rows, URLs, odd records, whether there was no room for all URLs.
+
+    `read_to` and `done` are of blocks: up to where its records could be read, and how many. `at` is the kernel's own:
+    the place in the text, and where the block ends.
+    """
+
+    offset: Any
+    announce: Any
+    time_ms: Any
+    modified_ms: Any
+    status: Any
+    digest: Any
+    links_known: Any
+    hops: Any
+    url_starts: Any
+    begins: Any
+    ends: Any
+    weights: Any
+    nofollow: Any
+    odd_offsets: Any
+    odd_begins: Any
+    odd_ends: Any
+    read_to: Any
+    done: Any
+    counts: Any
+    at: Any
+
+
+_LEAST_RECORD_BYTES, _USUAL_LINK_BYTES = 11, 12
+
+
+def _new_scan(rows: int, blocks: int, links: int) -> Scan:
+    urls = FIRST_HOP * rows + links
+    return Scan(
+        offset=np.empty(rows, np.int64),
+        announce=np.empty(rows, np.uint8),
+        time_ms=np.empty(rows, np.int64),
+        modified_ms=np.empty(rows, np.int64),
+        status=np.empty(rows, np.int16),
+        digest=np.empty(rows, np.uint64),
+        links_known=np.empty(rows, np.uint8),
+        hops=np.empty(rows, np.int64),
+        url_starts=np.zeros(rows + 1, np.int64),
+        begins=np.empty(urls, np.int64),
+        ends=np.empty(urls, np.int64),
+        weights=np.empty(urls, np.uint16),
+        nofollow=np.empty(urls, np.uint8),
+        odd_offsets=np.empty(rows, np.int64),
+        odd_begins=np.empty(rows, np.int64),
+        odd_ends=np.empty(rows, np.int64),
+        read_to=np.empty(blocks, np.int64),
+        done=np.empty(blocks, np.int64),
+        counts=np.zeros(4, np.int64),
+        at=np.zeros(2, np.int64),
+    )
+
+
+@lean_kernel
+def scan_records(text: Any, block_ends: Any, block_offsets: Any, records: Any, out: Scan) -> None:
+    """Decode records into rows. One with values that need a look is listed; a block is left at a damaged one."""
+    rows = np.int64(0)
+    urls = np.int64(0)
+    odd = np.int64(0)
+    begin_of_block = np.int64(0)
+    out.counts[3] = 0
+    for block in range(block_ends.shape[0]):
+        out.at[0] = begin_of_block
+        out.at[1] = block_ends[block]
+        begin_of_block = block_ends[block]
+        done = np.int64(0)
+        while done < records[block] and rows + odd < out.offset.shape[0]:
+            begin = out.at[0]
+            used = _scan_record(text, out, rows, urls)
+            if used == _FULL:
+                out.counts[3] = 1
+                return
+            if used == _DAMAGED:
+                out.at[0] = begin
+                break
+            if used == _ODD:
+                out.odd_offsets[odd] = block_offsets[block] + done
+                out.odd_begins[odd] = begin
+                out.odd_ends[odd] = out.at[0]
+                odd += 1
+            else:
+                out.offset[rows] = block_offsets[block] + done
+                rows += 1
+                urls = used
+                out.url_starts[rows] = urls
+            done += 1
+        out.read_to[block] = out.at[0]
+        out.done[block] = done
+    out.counts[0] = rows
+    out.counts[1] = urls
+    out.counts[2] = odd
+
+
+_DAMAGED, _ODD, _FULL = -1, -2, -3
+_NO_NUMBER = -(1 << 63)
+
+
+@inlined_kernel
+def _number(text: Any, at: Any) -> Any:
+    """The next whole number; `_NO_NUMBER` if there is none."""
+    value = np.uint64(0)
+    shift = np.uint64(0)
+    end = at[1]
+    i = at[0]
+    while i < end:
+        byte = np.uint64(byte_at(text, i))
+        i += 1
+        value |= (byte & np.uint64(127)) << shift
+        if byte < np.uint64(128):
+            at[0] = i
+            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1))
+        shift += np.uint64(7)
+        if shift > np.uint64(63):
+            break
+    return np.int64(_NO_NUMBER)
+
+
+@inlined_kernel
+def _length(text: Any, at: Any) -> Any:
+    """The length of the text that comes next; -1 if it does not fit."""
+    length = _number(text, at)
+    if length < 0 or length > at[1] - at[0]:
+        return np.int64(-1)
+    return length
+
+
+@inlined_kernel
+def _put_url(text: Any, out: Scan, url: Any) -> Any:
+    """Read a text as a URL; False if it does not fit."""
+    length = _length(text, out.at)
+    if length < 0:
+        return False
+    out.begins[url] = out.at[0]
+    out.at[0] += length
+    out.ends[url] = out.at[0]
+    out.weights[url] = 0
+    out.nofollow[url] = 0
+    return True
+
+
+@inlined_kernel
+def _take_time(text: Any, at: Any) -> Any:
+    """A time or null: its milliseconds, 0, -1 if it does not fit, -2 if it is none of the web's."""
+    branch = _number(text, at)
+    if branch == 0:
+        return np.int64(0)
+    if branch != 1:
+        return np.int64(_DAMAGED)
+    time_ms = _number(text, at)
+    if time_ms == _NO_NUMBER:
+        return np.int64(_DAMAGED)
+    return time_ms if EARLIEST_MS <= time_ms < LATEST_MS else np.int64(_ODD)
+
+
+@inlined_kernel
+def _array_block(text: Any, at: Any) -> Any:
+    """How many items come next, 0 at the end of an array, -1 if it does not fit."""
+    items = _number(text, at)
+    if items < 0 and items != _NO_NUMBER:
+        items = -items
+        if _number(text, at) < 0:
+            return np.int64(-1)
+    return items if 0 <= items <= text.shape[0] else np.int64(-1)
+
+
+@lean_kernel
+def _scan_record(text: Any, out: Scan, row: Any, first_url: Any) -> Any:
+    """Decode one record. Returns where its URLs end, or that it is damaged or odd, or that there is no room."""
+    at = out.at
+    odd = False
+    if first_url + FIRST_HOP > out.begins.shape[0]:
+        return _FULL
+    kind = _number(text, at)
+    if not 0 <= kind <= 1:
+        return _DAMAGED
+    out.announce[row] = kind
+    url = first_url
+    if not _put_url(text, out, url):
+        return _DAMAGED
+    time_ms = _take_time(text, at)
+    if time_ms == _DAMAGED:
+        return _DAMAGED
+    odd |= time_ms == _ODD
+    out.time_ms[row] = time_ms
+    out.status[row] = 0
+    branch = _number(text, at)
+    if branch == 1:
+        status = _number(text, at)
+        if status == _NO_NUMBER:
+            return _DAMAGED
+        odd |= not 100 <= status < 1000
+        out.status[row] = status if 0 <= status < 1000 else 0
+    elif branch != 0:
+        return _DAMAGED
+    branch = _number(text, at)
+    if branch == 1:
+        length = _length(text, at)
+        if length < 0:
+            return _DAMAGED
+        status = failure_status(text, at[0], at[0] + length)
+        odd |= status > 0
+        out.status[row] = status
+        at[0] += length
+    elif branch != 0:
+        return _DAMAGED
+    url = first_url + FIRST_HOP
+    while True:
+        items = _array_block(text, at)
+        if items < 0:
+            return _DAMAGED
+        if items == 0:
+            break
+        for _ in range(items):
+            if url >= out.begins.shape[0]:
+                return _FULL
+            if not _put_url(text, out, url):
+                return _DAMAGED
+            url += 1
+    hops = url - first_url - FIRST_HOP
+    odd |= hops > MOST_REDIRECTS
+    out.hops[row] = hops
+    out.begins[first_url + 1] = -1
+    out.ends[first_url + 1] = -1
+    out.weights[first_url + 1] = 0
+    out.nofollow[first_url + 1] = 0
+    branch = _number(text, at)
+    if branch == 1:
+        if not _put_url(text, out, first_url + 1):
+            return _DAMAGED
+    elif branch != 0:
+        return _DAMAGED
+    branch = _number(text, at)  # the content type
+    if branch == 1:
+        length = _length(text, at)
+        if length < 0:
+            return _DAMAGED
+        at[0] += length
+    elif branch != 0:
+        return _DAMAGED
+    out.digest[row] = np.uint64(0)
+    branch = _number(text, at)
+    if branch == 1:
+        length = _length(text, at)
+        if length < 0:
+            return _DAMAGED
+        if length > 0:
+            out.digest[row] = hash_bytes(text, at[0], at[0] + length)
+        at[0] += length
+    elif branch != 0:
+        return _DAMAGED
+    time_ms = _take_time(text, at)
+    if time_ms == _DAMAGED:
+        return _DAMAGED
+    out.modified_ms[row] = max(time_ms, 0)
+    branch = _number(text, at)
+    out.links_known[row] = branch == 1 and kind == 0
+    if branch == 1:
+        first_link = url
+        while True:
+            items = _array_block(text, at)
+            if items < 0:
+                return _DAMAGED
+            if items == 0:
+                break
+            for _ in range(items):
+                if url >= out.begins.shape[0]:
+                    return _FULL
+                state = _scan_link(text, out, url)
+                if state == _DAMAGED:
+                    return _DAMAGED
+                odd |= state == _ODD
+                url += 1
+        odd |= url - first_link > MOST_LINKS
+    elif branch != 0:
+        return _DAMAGED
+    return _ODD if odd else url
+
+
+@inlined_kernel
+def _scan_link(text: Any, out: Scan, url: Any) -> Any:
+    """Decode a link. Returns 0, or that it is damaged or odd."""
+    at = out.at
+    if not _put_url(text, out, url):
+        return _DAMAGED
+    out.weights[url] = ORDINARY_WEIGHT
+    odd = False
+    branch = _number(text, at)
+    if branch == 1:
+        if at[1] - at[0] < 8:
+            return _DAMAGED
+        weight = _as_double(word_at(text, at[0]))
+        at[0] += 8
+        if weight >= 0.0 and weight < np.inf:
+            out.weights[url] = min(np.rint(weight * ORDINARY_WEIGHT), float(HEAVIEST_WEIGHT))
+        else:
+            odd = True
+    elif branch != 0:
+        return _DAMAGED
+    branch = _number(text, at)
+    if branch == 1:
+        length = _length(text, at)
+        if length < 0:
+            return _DAMAGED
+        out.nofollow[url] = says_nofollow(text, at[0], at[0] + length)
+        at[0] += length
+    elif branch != 0:
+        return _DAMAGED
+    return _ODD if odd else 0
+
+
+@inlined_kernel
+def _as_double(bits: Any) -> Any:
+    """The double that these bits are."""
+    sign = -1.0 if bits >> np.uint64(63) else 1.0
+    exponent = np.int64((bits >> np.uint64(52)) & np.uint64(0x7FF))
+    fraction = np.float64(bits & np.uint64(0xFFFFFFFFFFFFF))
+    if exponent == 0x7FF:
+        return np.nan if fraction != 0.0 else sign * np.inf
+    if exponent == 0:
+        return sign * fraction * 2.0**-1074
+    return sign * (1.0 + fraction * 2.0**-52) * 2.0 ** np.float64(exponent - 1023)

@@ -1,0 +1,33 @@
+"""What every reader gives: events as columns, and what it could not take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from opicflow.schemas.crawl_events import Reason, Reject
+from opicflow.schemas.event_columns import CrawlEvents
+
+MOST_REJECTED_BYTES = 64 << 10
+"""Of a reject that is longer, this much is kept: a broken file must not come back as rejects of its own size."""
+
+
+class Decoded(NamedTuple):
+    """The events of a part of a file, in order, and its rejects."""
+
+    events: CrawlEvents
+    rejects: list[Reject]
+
+
+@dataclass
+class RejectWriter:
+    """Collects the rejects of one source."""
+
+    source: str
+    rejects: list[Reject] = field(default_factory=list)
+
+    def add(self, reason: Reason, detail: str, offset: int, original: bytes) -> None:
+        """Add one. The detail is for people, on one line."""
+        if len(original) > MOST_REJECTED_BYTES:
+            detail = f"{detail} (the first {MOST_REJECTED_BYTES} of {len(original)} bytes are kept)"
+        self.rejects.append(Reject(reason, detail, self.source, offset, original[:MOST_REJECTED_BYTES]))

@@ -1,0 +1,629 @@
+"""Crawl events from JSON lines: a kernel reads the plain lines, orjson all others; both say the same.
+
+A plain line is an object of the known fields in plain ASCII, without escapes, each name at most once. The kernel is
+strict: whatever it is not sure of is left to orjson and `event_of`, line by line: an odd line costs only itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from opicflow.connectors.files.decoded import Decoded, RejectWriter
+from opicflow.schemas.crawl_events import (
+    EARLIEST_MS,
+    LATEST_MS,
+    MOST_EVENT_BYTES,
+    MOST_LINKS,
+    MOST_REDIRECTS,
+    EventRefused,
+    Reason,
+)
+from opicflow.schemas.event_columns import (
+    FIRST_HOP,
+    ORDINARY_WEIGHT,
+    CrawlEvents,
+    EventWriter,
+    failure_status,
+    merge,
+    says_nofollow,
+)
+from opicflow.schemas.hashing import byte_at, hash_bytes, word_at
+from opicflow.schemas.json_events import (
+    ANNOUNCED_BY,
+    FIELD_NAMES,
+    LEAST_MILLISECONDS,
+    LINK_FIELD_NAMES,
+    VISIT_WORDS,
+    event_of,
+)
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def decode_jsonl(block: bytes, source: str, first_offset: int) -> Decoded:
+    """The events of whole lines, the first of which begins at `first_offset` of its source."""
+    text = np.frombuffer(block, np.uint8)
+    scan = _new_scan(text)
+    scan_lines(text, first_offset, _WORDS, _CODES, scan)
+    rows, urls, odd = scan.counts.tolist()
+    plain = CrawlEvents(
+        offset=scan.offset[:rows],
+        announce=scan.announce[:rows],
+        time_ms=scan.time_ms[:rows],
+        modified_ms=scan.modified_ms[:rows],
+        status=scan.status[:rows],
+        digest=scan.digest[:rows],
+        links_known=scan.links_known[:rows],
+        hops=scan.hops[:rows],
+        url_starts=scan.url_starts[: rows + 1],
+        begins=scan.begins[:urls],
+        ends=scan.ends[:urls],
+        weights=scan.weights[:urls],
+        nofollow=scan.nofollow[:urls],
+        text=text,
+    )
+    others, rejects = EventWriter(), RejectWriter(source)
+    for begin, end in zip(scan.odd_begins[:odd].tolist(), scan.odd_ends[:odd].tolist(), strict=True):
+        line, offset = block[begin:end], first_offset + begin
+        try:
+            others.add(offset, event_of(_parsed(line)))
+        except EventRefused as problem:
+            rejects.add(problem.reason, str(problem), offset, line)
+    return Decoded(merge(plain, others.events()), rejects.rejects)
+
+
+def _parsed(line: bytes) -> object:
+    if len(line) > MOST_EVENT_BYTES:
+        raise EventRefused(Reason.TOO_LARGE, f"the line is longer than {MOST_EVENT_BYTES >> 20} MiB")
+    try:
+        return orjson.loads(line.removeprefix(b"\xef\xbb\xbf"))
+    except orjson.JSONDecodeError as problem:
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as bad:
+            raise EventRefused(Reason.NOT_UTF8, f"byte {bad.start} of the line is no UTF-8") from None
+        raise EventRefused(Reason.NOT_JSON, f"{problem.msg.partition(': line')[0]} at byte {problem.pos}") from None
+
+
+# -- the kernel --------------------------------------------------------------------------------------------------------
+
+_KIND, _URL, _TIME, _STATUS, _FAILURE, _REDIRECTS, _CANONICAL, _TYPE, _DIGEST, _MODIFIED, _LINKS = range(1, 12)
+_LINK_URL, _LINK_WEIGHT, _LINK_REL, _LINK_NOFOLLOW = range(12, 16)
+_ANNOUNCES, _VISITS = 16, 17
+_SLOTS = 256
+
+
+class Scan(NamedTuple):
+    """What the kernel fills. `counts`: rows, URLs, odd lines."""
+
+    offset: Any
+    announce: Any
+    time_ms: Any
+    modified_ms: Any
+    status: Any
+    digest: Any
+    links_known: Any
+    hops: Any
+    url_starts: Any
+    begins: Any
+    ends: Any
+    weights: Any
+    nofollow: Any
+    odd_begins: Any
+    odd_ends: Any
+    counts: Any
+
+
+def _new_scan(text: Bytes) -> Scan:
+    lines = int(np.count_nonzero(text == ord("\n"))) + 1
+    urls = FIRST_HOP * lines + int(np.count_nonzero(text == ord('"'))) // 2
+    return Scan(
+        offset=np.empty(lines, np.int64),
+        announce=np.empty(lines, np.uint8),
+        time_ms=np.empty(lines, np.int64),
+        modified_ms=np.empty(lines, np.int64),
+        status=np.empty(lines, np.int16),
+        digest=np.empty(lines, np.uint64),
+        links_known=np.empty(lines, np.uint8),
+        hops=np.empty(lines, np.int64),
+        url_starts=np.zeros(lines + 1, np.int64),
+        begins=np.empty(urls, np.int64),
+        ends=np.empty(urls, np.int64),
+        weights=np.empty(urls, np.uint16),
+        nofollow=np.empty(urls, np.uint8),
+        odd_begins=np.empty(lines, np.int64),
+        odd_ends=np.empty(lines, np.int64),
+        counts=np.zeros(3, np.int64),
+    )
+
+
+def _word_table() -> tuple[npt.NDArray[np.uint64], Bytes]:
+    """An open-addressing table from the hash of a name to its code. Names of links and of events never mix."""
+    coded = [(name, code) for code, names in enumerate(FIELD_NAMES.values(), _KIND) for name in names]
+    coded += [("/" + name, code) for code, names in enumerate(LINK_FIELD_NAMES.values(), _LINK_URL) for name in names]
+    coded += [("=" + word, _ANNOUNCES) for word in ANNOUNCED_BY] + [("=" + word, _VISITS) for word in VISIT_WORDS]
+    words, codes = np.zeros(_SLOTS, np.uint64), np.zeros(_SLOTS, np.uint8)
+    for name, code in coded:
+        salt = _SALTS.get(name[0], 0)
+        plain = name[1:] if salt else name
+        digest = int(hash_bytes(np.frombuffer(plain.encode(), np.uint8), 0, len(plain))) ^ salt
+        slot = digest % _SLOTS
+        while codes[slot]:
+            slot = (slot + 1) % _SLOTS
+        words[slot], codes[slot] = digest, code
+    return words, codes
+
+
+_SALTS = {"/": 0x5555555555555555, "=": 0x3333333333333333}
+_OF_EVENTS, _OF_LINKS, _OF_KINDS = np.uint64(0), np.uint64(_SALTS["/"]), np.uint64(_SALTS["="])
+_WORDS, _CODES = _word_table()
+
+_ONES = np.uint64(0x0101010101010101)
+_HIGHS = np.uint64(0x8080808080808080)
+_QUOTES = np.uint64(0x2222222222222222)
+_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
+_SPACES = np.uint64(0x2020202020202020)
+
+_NULL, _TRUE, _FALSE = np.uint32(0x6C6C756E), np.uint32(0x65757274), np.uint32(0x736C6166)
+
+
+@lean_kernel
+def scan_lines(text: Any, first_offset: Any, words: Any, codes: Any, out: Scan) -> None:
+    """Read every plain line of the text into a row; list the others, without those that are blank."""
+    rows = np.int64(0)
+    urls = np.int64(0)
+    odd = np.int64(0)
+    size = text.shape[0]
+    begin = np.int64(0)
+    out.url_starts[0] = 0
+    while begin < size:
+        end, used = _scan_event(text, begin, size, words, codes, out, rows, urls)
+        if end >= 0:
+            end = _past_space(text, end, size)
+        if end >= 0 and end - begin <= MOST_EVENT_BYTES and (end == size or text[end] == 10):
+            out.offset[rows] = first_offset + begin
+            urls = used
+            rows += 1
+            out.url_starts[rows] = urls
+        else:
+            end = _end_of_line(text, begin)
+            last = end
+            while last > begin and _is_space(text[last - 1]):
+                last -= 1
+            if last > begin:
+                out.odd_begins[odd] = begin
+                out.odd_ends[odd] = last
+                odd += 1
+        begin = end + 1
+    out.counts[0] = rows
+    out.counts[1] = urls
+    out.counts[2] = odd
+
+
+@inlined_kernel
+def _is_space(c: Any) -> Any:
+    return c == 32 or c == 9 or c == 13
+
+
+@lean_kernel
+def _end_of_line(text: Any, at: Any) -> Any:
+    size = text.shape[0]
+    newlines = np.uint64(0x0A0A0A0A0A0A0A0A)
+    while at + 8 <= size:
+        x = word_at(text, at) ^ newlines
+        if (x - _ONES) & ~x & _HIGHS:
+            break
+        at += 8
+    while at < size and byte_at(text, at) != 10:
+        at += 1
+    return at
+
+
+@inlined_kernel
+def _end_of_string(text: Any, at: Any, end: Any) -> Any:
+    """Where the string ends that goes on at `at`; -1 if anything of it is not plain ASCII."""
+    while at + 8 <= end:
+        x = word_at(text, at)
+        q = x ^ _QUOTES
+        b = x ^ _BACKSLASHES
+        odd = (((q - _ONES) & ~q) | ((b - _ONES) & ~b) | ((x - _SPACES) & ~x) | x) & _HIGHS
+        if odd:  # its lowest bit is that of the first byte that is not plain
+            at += np.int64(trailing_zeros(odd)) >> 3
+            return at if byte_at(text, at) == 34 else -1
+        at += 8
+    while at < end:
+        c = byte_at(text, at)
+        if c == 34:
+            return at
+        if c == 92 or c < 32 or c >= 128:
+            return -1
+        at += 1
+    return -1
+
+
+@inlined_kernel
+def _past_space(text: Any, at: Any, end: Any) -> Any:
+    while at < end and _is_space(byte_at(text, at)):
+        at += 1
+    return at
+
+
+@inlined_kernel
+def _code_of(text: Any, begin: Any, end: Any, salt: Any, words: Any, codes: Any) -> Any:
+    """The code of a word, 0 if it has none."""
+    digest = hash_bytes(text, begin, end) ^ salt
+    slot = np.int64(digest & np.uint64(_SLOTS - 1))
+    while codes[slot] != 0:
+        if words[slot] == digest:
+            return np.int64(codes[slot])
+        slot = (slot + 1) & (_SLOTS - 1)
+    return np.int64(0)
+
+
+@inlined_kernel
+def _is_word(text: Any, at: Any, end: Any, word: Any) -> Any:
+    """Whether the four letters of null, true or fals stand here."""
+    return (
+        at + 4 <= end
+        and (
+            np.uint32(byte_at(text, at))
+            | np.uint32(byte_at(text, at + 1)) << np.uint32(8)
+            | np.uint32(byte_at(text, at + 2)) << np.uint32(16)
+            | np.uint32(byte_at(text, at + 3)) << np.uint32(24)
+        )
+        == word
+    )
+
+
+@inlined_kernel
+def _past_number(text: Any, at: Any, end: Any) -> Any:
+    """Where a JSON number ends; -1 if it is none."""
+    if at < end and byte_at(text, at) == 45:
+        at += 1
+    if at >= end or not 48 <= byte_at(text, at) <= 57:
+        return -1
+    if byte_at(text, at) == 48:
+        at += 1
+    else:
+        while at < end and 48 <= byte_at(text, at) <= 57:
+            at += 1
+    if at < end and byte_at(text, at) == 46:
+        at += 1
+        if at >= end or not 48 <= byte_at(text, at) <= 57:
+            return -1
+        while at < end and 48 <= byte_at(text, at) <= 57:
+            at += 1
+    if at < end and (byte_at(text, at) == 101 or byte_at(text, at) == 69):
+        return -1  # exponents may overflow: orjson knows
+    return at
+
+
+@lean_kernel
+def _past_value(text: Any, at: Any, end: Any) -> Any:
+    """Where a string, number or word ends; -1 for anything else, which orjson has to check."""
+    if at >= end:
+        return -1
+    if byte_at(text, at) == 34:
+        at = _end_of_string(text, at + 1, end)
+        return at + 1 if at >= 0 else -1
+    if _is_word(text, at, end, _NULL) or _is_word(text, at, end, _TRUE):
+        return at + 4
+    if _is_word(text, at, end, _FALSE) and at + 5 <= end and byte_at(text, at + 4) == 101:
+        return at + 5
+    begin = at
+    at = _past_number(text, at, end)
+    return at if at - begin <= 18 else -1
+
+
+@inlined_kernel
+def _digits(text: Any, begin: Any, end: Any) -> Any:
+    """The number that the digits of `text[begin:end]` say; -1 if there is anything else, or more than 16 of them."""
+    if end - begin > 16 or end <= begin:
+        return np.int64(-1)
+    number = np.int64(0)
+    for i in range(begin, end):
+        if not 48 <= byte_at(text, i) <= 57:
+            return np.int64(-1)
+        number = number * 10 + np.int64(byte_at(text, i)) - 48
+    return number
+
+
+@lean_kernel
+def _iso_ms(text: Any, begin: Any, end: Any) -> Any:
+    """The time that YYYY-MM-DDThh:mm:ss[.fff…][Z] says, in UTC; -1 for all other forms."""
+    if end - begin < 19:
+        return np.int64(-1)
+    if (
+        byte_at(text, begin + 4) != 45
+        or byte_at(text, begin + 7) != 45
+        or byte_at(text, begin + 13) != 58
+        or byte_at(text, begin + 16) != 58
+    ):
+        return np.int64(-1)
+    if byte_at(text, begin + 10) != 84 and byte_at(text, begin + 10) != 32:
+        return np.int64(-1)
+    year, month = _digits(text, begin, begin + 4), _digits(text, begin + 5, begin + 7)
+    day, hour = _digits(text, begin + 8, begin + 10), _digits(text, begin + 11, begin + 13)
+    minute, second = _digits(text, begin + 14, begin + 16), _digits(text, begin + 17, begin + 19)
+    if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= _month_days(year, month):
+        return np.int64(-1)
+    if not 0 <= hour <= 23 or not 0 <= minute <= 59 or not 0 <= second <= 59:
+        return np.int64(-1)
+    at = begin + 19
+    milliseconds = np.int64(0)
+    if at < end and byte_at(text, at) == 46:
+        at += 1
+        scale = np.int64(100)
+        first = at
+        while at < end and 48 <= byte_at(text, at) <= 57:
+            milliseconds += scale * (np.int64(byte_at(text, at)) - 48)
+            scale //= 10
+            at += 1
+        if not 1 <= at - first <= 9:
+            return np.int64(-1)
+    if at < end and byte_at(text, at) == 90:
+        at += 1
+    if at != end:
+        return np.int64(-1)
+    # Days since 1970 with years that begin in March, so that leap days come last.
+    shifted = year - (1 if month <= 2 else 0)
+    era = shifted // 400
+    of_era = shifted - era * 400
+    of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
+    days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
+    return ((days * 24 + hour) * 60 + minute) * 60000 + second * 1000 + milliseconds
+
+
+@inlined_kernel
+def _month_days(year: Any, month: Any) -> Any:
+    if month == 2:
+        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    return 30 if month == 4 or month == 6 or month == 9 or month == 11 else 31
+
+
+@lean_kernel
+def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Scan, row: Any, first_url: Any) -> Any:
+    """Read the object that begins here into a row. Returns where it ends (or -1), and where its URLs do."""
+    failed = (np.int64(-1), first_url)
+    out.announce[row] = 0
+    out.time_ms[row] = 0
+    out.modified_ms[row] = 0
+    out.status[row] = 0
+    out.digest[row] = np.uint64(0)
+    out.links_known[row] = 0
+    out.hops[row] = 0
+    for slot in range(2):
+        out.begins[first_url + slot] = -1
+        out.ends[first_url + slot] = -1
+        out.weights[first_url + slot] = 0
+        out.nofollow[first_url + slot] = 0
+    next_url = first_url + FIRST_HOP
+    seen = np.int64(0)
+    at = _past_space(text, begin, end)
+    if at >= end or byte_at(text, at) != 123:
+        return failed
+    at = _past_space(text, at + 1, end)
+    while True:
+        if byte_at(text, at) != 34:
+            return failed
+        key = at + 1
+        at = _end_of_string(text, key, end)
+        if at < 0:
+            return failed
+        code = _code_of(text, key, at, _OF_EVENTS, words, codes)
+        if code > 0:
+            if (seen >> code) & 1:
+                return failed
+            seen |= np.int64(1) << code
+        at = _past_space(text, at + 1, end)
+        if byte_at(text, at) != 58:
+            return failed
+        at = _past_space(text, at + 1, end)
+        value = at
+        quoted = byte_at(text, at) == 34
+        if code == _LINKS and byte_at(text, at) == 91:
+            at, next_url = _scan_links(text, at, end, words, codes, out, next_url, True)
+            if at < 0:
+                return failed
+            out.links_known[row] = 1
+        elif code == _REDIRECTS and byte_at(text, at) == 91:
+            hops = next_url
+            at, next_url = _scan_links(text, at, end, words, codes, out, next_url, False)
+            if at < 0 or next_url - hops > MOST_REDIRECTS or (out.links_known[row] and next_url > hops):
+                return failed  # hops come before links
+            for i in range(hops, next_url):
+                out.weights[i] = 0
+            out.hops[row] = next_url - hops
+        else:
+            at = _past_value(text, at, end)
+            if at < 0:
+                return failed
+            if code > 0 and not _is_word(text, value, end, _NULL):
+                if quoted:
+                    if not _take_string(text, value + 1, at - 1, code, words, codes, out, row, first_url):
+                        return failed
+                elif not _take_number(text, value, at, code, out, row):
+                    return failed
+        at = _past_space(text, at, end)
+        if byte_at(text, at) == 44:
+            at = _past_space(text, at + 1, end)
+        elif byte_at(text, at) == 125:
+            break
+        else:
+            return failed
+    if out.begins[first_url] < 0:
+        return failed
+    if out.announce[row]:
+        out.links_known[row] = 0
+        if next_url > first_url + FIRST_HOP:
+            return failed
+    return at + 1, next_url
+
+
+@inlined_kernel
+def _take_string(
+    text: Any, begin: Any, end: Any, code: Any, words: Any, codes: Any, out: Scan, row: Any, first_url: Any
+) -> Any:
+    """Keep the string of a field; False if the library has to look at it."""
+    if code in (_URL, _CANONICAL):
+        if end <= begin:
+            return False
+        slot = first_url if code == _URL else first_url + 1
+        out.begins[slot] = begin
+        out.ends[slot] = end
+        return True
+    if code in (_TIME, _MODIFIED):
+        time_ms = _iso_ms(text, begin, end)
+        if not EARLIEST_MS <= time_ms < LATEST_MS:
+            return False
+        if code == _TIME:
+            out.time_ms[row] = time_ms
+        else:
+            out.modified_ms[row] = time_ms
+        return True
+    if code == _KIND:
+        kind = _code_of(text, begin, end, _OF_KINDS, words, codes)
+        out.announce[row] = kind == _ANNOUNCES
+        return kind != 0
+    if code == _DIGEST:
+        if end <= begin:
+            return False
+        out.digest[row] = hash_bytes(text, begin, end)
+        return True
+    if code in (_STATUS, _FAILURE):
+        status = failure_status(text, begin, end)
+        if status > 0 or out.status[row] < 0:
+            return False
+        out.status[row] = status
+        return True
+    return code == _TYPE
+
+
+@inlined_kernel
+def _take_number(text: Any, begin: Any, end: Any, code: Any, out: Scan, row: Any) -> Any:
+    """Keep the number of a field; False if the library has to look at it."""
+    number = _digits(text, begin, end)
+    if number < 0:
+        return False
+    if code == _STATUS:
+        if out.status[row] == 0:  # a failure says more
+            out.status[row] = number
+        return 100 <= number < 1000
+    if code in (_TIME, _MODIFIED):
+        time_ms = number if number >= LEAST_MILLISECONDS else number * 1000
+        if not EARLIEST_MS <= time_ms < LATEST_MS:
+            return False
+        if code == _TIME:
+            out.time_ms[row] = time_ms
+        else:
+            out.modified_ms[row] = time_ms
+        return True
+    return False
+
+
+@lean_kernel
+def _scan_links(
+    text: Any, at: Any, end: Any, words: Any, codes: Any, out: Scan, next_url: Any, may_be_objects: Any
+) -> Any:
+    """Read a list of links, strings or objects, into the next URLs. Returns where it ends (or -1), and the next URL."""
+    failed = (np.int64(-1), next_url)
+    first = next_url
+    at = _past_space(text, at + 1, end)
+    if byte_at(text, at) == 93:
+        return at + 1, next_url
+    while True:
+        out.weights[next_url] = ORDINARY_WEIGHT
+        out.nofollow[next_url] = 0
+        if byte_at(text, at) == 34:
+            out.begins[next_url] = at + 1
+            at = _end_of_string(text, at + 1, end)
+            if at < 0:
+                return failed
+            out.ends[next_url] = at
+            at += 1
+        elif may_be_objects and byte_at(text, at) == 123:
+            at = _scan_link(text, at, end, words, codes, out, next_url)
+            if at < 0:
+                return failed
+        else:
+            return failed
+        next_url += 1
+        if next_url - first > MOST_LINKS:
+            return failed
+        at = _past_space(text, at, end)
+        if byte_at(text, at) == 93:
+            return at + 1, next_url
+        if byte_at(text, at) != 44:
+            return failed
+        at = _past_space(text, at + 1, end)
+
+
+@lean_kernel
+def _scan_link(text: Any, at: Any, end: Any, words: Any, codes: Any, out: Scan, url: Any) -> Any:
+    """Read a link that is an object. Returns where it ends, or -1."""
+    seen = np.int64(0)
+    at = _past_space(text, at + 1, end)
+    while True:
+        if byte_at(text, at) != 34:
+            return -1
+        key = at + 1
+        at = _end_of_string(text, key, end)
+        if at < 0:
+            return -1
+        code = _code_of(text, key, at, _OF_LINKS, words, codes)
+        if code > 0:
+            if (seen >> code) & 1:
+                return -1
+            seen |= np.int64(1) << code
+        at = _past_space(text, at + 1, end)
+        if byte_at(text, at) != 58:
+            return -1
+        at = _past_space(text, at + 1, end)
+        value = at
+        at = _past_value(text, at, end)
+        if at < 0:
+            return -1
+        if code == _LINK_URL:
+            if byte_at(text, value) != 34:
+                return -1
+            out.begins[url] = value + 1
+            out.ends[url] = at - 1
+        elif code == _LINK_REL and byte_at(text, value) == 34:
+            out.nofollow[url] |= says_nofollow(text, value + 1, at - 1)
+        elif code == _LINK_NOFOLLOW:
+            out.nofollow[url] |= _is_word(text, value, end, _TRUE)
+        elif code == _LINK_WEIGHT and not _is_word(text, value, end, _NULL):
+            weight = _weight(text, value, at)
+            if weight < 0:
+                return -1
+            out.weights[url] = weight
+        at = _past_space(text, at, end)
+        if byte_at(text, at) == 125:
+            return at + 1 if (seen >> _LINK_URL) & 1 else -1
+        if byte_at(text, at) != 44:
+            return -1
+        at = _past_space(text, at + 1, end)
+
+
+@inlined_kernel
+def _weight(text: Any, begin: Any, end: Any) -> Any:
+    """A weight of at most two digits, and three after the point, in 1/1024; -1 for others."""
+    point = begin
+    while point < end and byte_at(text, point) != 46:
+        point += 1
+    whole = _digits(text, begin, point)
+    if whole < 0 or whole > 63:
+        return np.int64(-1)
+    if point == end:
+        return whole * ORDINARY_WEIGHT
+    places = end - point - 1
+    fraction = _digits(text, point + 1, end)
+    if fraction < 0 or places > 3:
+        return np.int64(-1)
+    scale = 10 if places == 1 else 100 if places == 2 else 1000
+    return np.int64(np.rint(np.float64(whole * scale + fraction) / np.float64(scale) * ORDINARY_WEIGHT))

@@ -1,0 +1,386 @@
+"""Finds the files that somebody named, and reads their bytes, decompressed, in blocks of bounded size.
+
+Damage is part of what is read: where a gzip member or a zstd frame breaks off stands a `Damage`, and reading
+goes on at the next member or frame that can be decoded. The same file always gives the same blocks and offsets, so an
+offset is a place to go on from.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import sys
+import zlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple
+
+import zstandard
+
+STDIN = "-"
+BLOCK_BYTES = 8 << 20
+
+_READ_BYTES = 1 << 20
+_PIECE_BYTES = 64 << 10
+_TRY_BYTES = 4 << 10
+_MOST_TRIES = 4096
+_KEPT_BYTES = 1 << 20
+"""How far back a search for the next member may go from the place where the damage showed."""
+
+_GZIP = b"\x1f\x8b\x08"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
+_MOST_ZSTD_HEADER_BYTES = 18
+
+
+class InputRefused(ValueError):
+    """A file that was named cannot be read. One line: what, where, and what to do."""
+
+
+class Block(NamedTuple):
+    """A stretch of decompressed bytes. The next block begins where it ends, unless there is damage between them."""
+
+    offset: int
+    data: bytes
+
+
+class Damage(NamedTuple):
+    """Bytes that cannot be decompressed. It counts as one byte, so that its place is no other's.
+
+    `compressed_offset` is where the broken member or frame begins in the file, `detail` one line for people. What was
+    decoded of it, from `unsure_from` to `offset`, stands before: no checksum vouches for it.
+    """
+
+    offset: int
+    compressed_offset: int
+    detail: str
+    unsure_from: int
+
+
+def expand(names: Sequence[str]) -> list[str]:
+    """The files that are meant, in the order given, each pattern's in the order of their names.
+
+    A name is a path, a pattern, "-" for standard input, or, with "://" in it, whatever Beam's file systems know.
+    """
+    return [file for name in names for file in _expand_one(name)]
+
+
+def open_bytes(name: str) -> BinaryIO:
+    """The bytes of a file as they are, not decompressed."""
+    if name == STDIN:
+        return sys.stdin.buffer
+    try:
+        if "://" in name:
+            filesystems, uncompressed = _filesystems()
+            remote: BinaryIO = filesystems.open(name, compression_type=uncompressed)
+            return remote
+        return open(name, "rb")
+    except FileNotFoundError:
+        raise InputRefused(f"{name}: no such file: check the name") from None
+    except IsADirectoryError:
+        raise InputRefused(f"{name}: a folder: name the files in it, such as {os.path.join(name, '*')}") from None
+    except (OSError, ValueError, ImportError) as error:
+        raise InputRefused(f"{name}: cannot be opened ({_one_line(error)}): check its permissions") from None
+
+
+def decompressed(source: str | BinaryIO, *, start: int = 0, block_bytes: int = BLOCK_BYTES) -> Iterator[Block | Damage]:
+    """The bytes of a file from the offset `start` on, plain, gzip or zstd: its content decides, not its name.
+
+    Blocks hold `block_bytes`, the last one before damage or the end less. What lies before `start` is passed over where
+    the file can be, else read and dropped.
+    """
+    file = open_bytes(source) if isinstance(source, str) else source
+    name = source if isinstance(source, str) else ""
+    try:
+        tape = _Tape(file)
+        codec = _codec_of(tape.piece(0, _TRY_BYTES), name)
+        if codec is None and file.seekable():
+            file.seek(start - tape.read_to, os.SEEK_CUR)
+            yield from _as_they_lie(file, start, block_bytes)
+        else:
+            yield from _gathered(_members(tape, codec) if codec else _plain(tape), start, block_bytes)
+    finally:
+        if isinstance(source, str) and source != STDIN:
+            file.close()
+
+
+def is_compressed(file: str) -> bool:
+    """Whether a local file is read through a decompressor."""
+    with open_bytes(file) as opened:
+        return _codec_of(opened.read(4), "") is not None
+
+
+def _expand_one(name: str) -> list[str]:
+    if name == STDIN:
+        return [name]
+    if "://" in name:
+        return _expand_remote(name)
+    if os.path.isdir(name):
+        raise InputRefused(f"{name}: a folder: name the files in it, such as {os.path.join(name, '*')}")
+    if os.path.exists(name):
+        return [name]
+    if not glob.has_magic(name):
+        raise InputRefused(f"{name}: no such file: check the name")
+    found = sorted(path for path in glob.glob(name, recursive=True) if not os.path.isdir(path))
+    if not found:
+        raise InputRefused(f"{name}: matches no file: check the pattern")
+    return found
+
+
+def _expand_remote(name: str) -> list[str]:
+    filesystems, _ = _filesystems()
+    try:
+        found = sorted(file.path for match in filesystems.match([name]) for file in match.metadata_list)
+    except Exception as error:  # each file system has its own errors
+        raise InputRefused(f"{name}: cannot be listed ({_one_line(error)}): check the address and access") from None
+    if not found:
+        raise InputRefused(f"{name}: no such file: check the name")
+    return found
+
+
+def _filesystems() -> tuple[Any, str]:
+    from apache_beam.io.filesystem import CompressionTypes  # takes seconds, and few need it
+    from apache_beam.io.filesystems import FileSystems
+
+    return FileSystems, CompressionTypes.UNCOMPRESSED
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+class _Tape:
+    """The bytes of a file that is read once, forwards, the last of them kept so that a search can go back a little."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._bytes = bytearray()
+        self._first = 0
+        self.ended = False
+
+    @property
+    def read_to(self) -> int:
+        return self._first + len(self._bytes)
+
+    def piece(self, at: int, size: int) -> bytes:
+        """The bytes from `at` on, fewer than `size` only at the end of the file."""
+        while self.read_to < at + size and not self.ended:
+            forget = min(at - _KEPT_BYTES - self._first, len(self._bytes))
+            if forget >= _READ_BYTES:
+                del self._bytes[:forget]
+                self._first += forget
+            more = self._file.read(_READ_BYTES)
+            self._bytes += more
+            self.ended = not more
+        return bytes(self._bytes[at - self._first : at - self._first + size])
+
+
+_Piece = bytes | tuple[int, str] | None
+"""What a file gives: decoded bytes; (where the broken member begins, what is wrong); None where a member begins."""
+
+
+class _Broken(Exception):
+    """A member cannot be decoded any further than `at`."""
+
+    def __init__(self, at: int, detail: str) -> None:
+        super().__init__(detail)
+        self.at = at
+
+
+class _Codec(NamedTuple):
+    name: str
+    magic: bytes
+    decode: Callable[[_Tape, int], Generator[bytes, None, int]]  # yields what it decodes, returns where the next begins
+    begins: Callable[[_Tape, int], bool]  # whether a member really begins here
+
+
+def _as_they_lie(file: BinaryIO, offset: int, block_bytes: int) -> Iterator[Block]:
+    while data := file.read(block_bytes):
+        while len(data) < block_bytes and (more := file.read(block_bytes - len(data))):
+            data += more
+        yield Block(offset, data)
+        offset += len(data)
+
+
+def _plain(tape: _Tape) -> Iterator[_Piece]:
+    at = 0
+    while piece := tape.piece(at, _READ_BYTES):
+        yield piece
+        at += len(piece)
+
+
+def _codec_of(first: bytes, name: str) -> _Codec | None:
+    if first.startswith(_GZIP):
+        return _GZIP_CODEC
+    if first.startswith(_ZSTD) or _SKIPPABLE.match(first):
+        return _ZSTD_CODEC
+    # A compressed file whose very first bytes are damaged: only its name still tells, and text has no such bytes.
+    if re.search(rb"[\x00-\x08]", first) and not first.startswith(b"Obj\x01"):
+        return {".gz": _GZIP_CODEC, ".zst": _ZSTD_CODEC}.get(os.path.splitext(name)[1].lower())
+    return None
+
+
+def _members(tape: _Tape, codec: _Codec) -> Iterator[_Piece]:
+    at = 0
+    gone_back_bytes = 0
+    while piece := tape.piece(at, _PIECE_BYTES):
+        if piece[0] == 0:  # some writers fill up with zeros
+            at += len(piece) - len(piece.lstrip(b"\0"))
+            continue
+        begins = at
+        yield None
+        try:
+            at = yield from codec.decode(tape, begins)
+        except _Broken as broken:
+            # A member that lost bytes may have swallowed the next ones before it broke, so the search goes back, but
+            # all in all not further than the file is long: the time stays linear.
+            back_bytes = min(broken.at - begins - 1, _KEPT_BYTES, _KEPT_BYTES + tape.read_to - gone_back_bytes)
+            back_bytes = max(back_bytes, 0)
+            gone_back_bytes += back_bytes
+            at, given_up = _next_member(tape, codec, max(broken.at - back_bytes, begins + 1))
+            after = f"reading goes on at byte {at}"
+            if given_up:
+                after = f"{_MOST_TRIES} places after it look like another and are not: the rest of the file is not read"
+            elif not tape.piece(at, 1):
+                after = "there is no other after it"
+            yield begins, f"the {codec.name} at byte {begins} is damaged at byte {broken.at} ({broken}), {after}"
+            if given_up:
+                return
+
+
+def _next_member(tape: _Tape, codec: _Codec, at: int) -> tuple[int, bool]:
+    """Where the next member begins, or the end of the file; and whether the search was given up."""
+    tries = 0
+    while piece := tape.piece(at, _PIECE_BYTES):
+        found = piece.find(codec.magic)
+        if found < 0:
+            at += max(len(piece) - len(codec.magic) + 1, 1)
+        elif codec.begins(tape, at + found):
+            return at + found, False
+        else:
+            at += found + 1
+            tries += 1
+            if tries == _MOST_TRIES:
+                return at, True
+    return at, False
+
+
+def _gzip_member(tape: _Tape, at: int) -> Generator[bytes, None, int]:
+    decoder = zlib.decompressobj(31)
+    while not decoder.eof:
+        piece = tape.piece(at, _PIECE_BYTES)
+        before = decoder.copy()
+        try:
+            out = decoder.decompress(piece, _READ_BYTES)
+        except zlib.error as error:
+            good_bytes = yield from _salvaged(before, piece)
+            raise _Broken(at + good_bytes, str(error)) from None
+        if not piece and not out:
+            raise _Broken(at, "it is cut off")
+        at += len(piece) - len(decoder.unconsumed_tail) - len(decoder.unused_data)
+        yield out
+    return at
+
+
+def _salvaged(decoder: Any, piece: bytes) -> Generator[bytes, None, int]:
+    """What can be decoded of a piece that is damaged: a call that fails gives nothing, so the calls grow smaller."""
+    at = 0
+    for size in (4096, 64, 1):
+        while at < len(piece):
+            before = decoder.copy()
+            try:
+                out = decoder.decompress(piece[at : at + size])
+            except zlib.error:
+                decoder = before
+                break
+            yield out
+            at += size
+    return at
+
+
+def _gzip_begins(tape: _Tape, at: int) -> bool:
+    decoder = zlib.decompressobj(31)
+    try:
+        return bool(decoder.decompress(tape.piece(at, _TRY_BYTES), _PIECE_BYTES)) or decoder.eof
+    except zlib.error:
+        return False
+
+
+def _zstd_frame(tape: _Tape, at: int) -> Generator[bytes, None, int]:
+    """One frame, a block of it at a time: zstandard has no bound for what one call gives, but a block has (128 KiB)."""
+    if _SKIPPABLE.match(tape.piece(at, 4)):
+        size = tape.piece(at + 4, 4)
+        end = at + 8 + int.from_bytes(size, "little")
+        for passed in range(at, end, _READ_BYTES):
+            tape.piece(passed, 1)
+        if not tape.piece(end - 1, 1):
+            raise _Broken(at + 8, "it is cut off")
+        return end
+    head = tape.piece(at, _MOST_ZSTD_HEADER_BYTES)
+    try:
+        head_bytes = zstandard.frame_header_size(head)
+        has_checksum = zstandard.get_frame_parameters(head).has_checksum
+        decoder = zstandard.ZstdDecompressor().decompressobj()
+        yield decoder.decompress(head[:head_bytes])
+        at += head_bytes
+        last = False
+        while not last:
+            block_head = tape.piece(at, 3)
+            word = int.from_bytes(block_head, "little")
+            last, kind, size_bytes = bool(word & 1), word >> 1 & 3, word >> 3
+            block = tape.piece(at, 3 + (1 if kind == 1 else size_bytes))  # kind 1: one byte, so many times
+            if len(block_head) < 3 or len(block) < 3 + (1 if kind == 1 else size_bytes):
+                raise _Broken(at, "it is cut off")
+            yield decoder.decompress(block)
+            at += len(block)
+        if has_checksum:
+            checksum = tape.piece(at, 4)
+            if len(checksum) < 4:
+                raise _Broken(at, "it is cut off")
+            yield decoder.decompress(checksum)
+            at += len(checksum)
+    except zstandard.ZstdError as error:
+        raise _Broken(at, str(error)) from None
+    return at
+
+
+def _zstd_begins(tape: _Tape, at: int) -> bool:
+    try:
+        return any(_zstd_frame(tape, at)) or True
+    except _Broken:
+        return False
+
+
+_GZIP_CODEC = _Codec("gzip member", _GZIP, _gzip_member, _gzip_begins)
+_ZSTD_CODEC = _Codec("zstd frame", _ZSTD, _zstd_frame, _zstd_begins)
+
+
+def _gathered(pieces: Iterator[_Piece], start: int, block_bytes: int) -> Iterator[Block | Damage]:
+    """Blocks of one size from pieces of any, and the offsets; what lies before `start` is dropped."""
+    waiting = bytearray()
+    offset = 0  # of the first byte that waits
+    member = 0
+    for piece in pieces:
+        if piece is None:
+            member = offset + len(waiting)
+            continue
+        if isinstance(piece, tuple):
+            if waiting:
+                yield Block(offset, bytes(waiting))
+            offset += len(waiting)
+            waiting.clear()
+            if offset >= start:
+                yield Damage(offset, *piece, unsure_from=member)
+            offset += 1
+            continue
+        if offset < start:
+            dropped = min(start - offset, len(piece))
+            piece = piece[dropped:]
+            offset += dropped
+        waiting += piece
+        while len(waiting) >= block_bytes:
+            yield Block(offset, bytes(waiting[:block_bytes]))
+            del waiting[:block_bytes]
+            offset += block_bytes
+    if waiting:
+        yield Block(offset, bytes(waiting))

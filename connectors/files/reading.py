@@ -1,0 +1,225 @@
+"""Reads crawl logs of any format as a row of batches: each is a stretch of its file, and can be decoded by itself.
+
+The batches of a file touch: one begins where the one before ended, and their places only depend on the file. So they
+can be decoded in any order, on any thread, and reading can go on from the end of any of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import NamedTuple
+
+from opicflow.connectors.files.archives import read_edges, read_warc, read_wat
+from opicflow.connectors.files.avro import AvroBlock, WrongSchema, decode_avro, read_blocks, read_header
+from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
+from opicflow.connectors.files.formats import Format, sniff
+from opicflow.connectors.files.jsonl import decode_jsonl
+from opicflow.connectors.files.opening import Block, Damage, InputRefused, decompressed, is_compressed
+from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason, Reject
+from opicflow.schemas.event_columns import EventWriter
+
+BATCH_BYTES = 2 << 20
+_HEAD_BYTES = 1 << 16
+_MOST_HEADER_BYTES = 4 << 20
+_BATCH_ITEMS = 500
+_BATCH_LINKS = 50_000
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part of a file: the records that begin from `start` up to (not including) `end`, an offset after decompression.
+
+    `source` is the name under which the ledger keeps its mark. `in_a_line` tells that `start` may lie within a line.
+    """
+
+    source: str
+    file: str
+    format: Format
+    start: int = 0
+    end: int | None = None
+    in_a_line: bool = False
+
+
+class Batch(NamedTuple):
+    """Records of a stretch, in [start, end), still to be decoded."""
+
+    start: int
+    end: int
+    decode: Callable[[], Decoded]
+
+
+def format_of(file: str) -> Format | None:
+    """What a file holds; None if it is empty. `InputRefused` if it is nothing known here."""
+    blocks = decompressed(file, block_bytes=_HEAD_BYTES)
+    first = next((block.data for block in blocks if isinstance(block, Block)), b"")
+    found = sniff(first, file)
+    if found is None and first.strip():
+        raise InputRefused(
+            f"{file}: not a crawl log: give JSON lines, Avro, WARC, WAT, or an edge list (docs/formats.md says how)"
+        )
+    return found
+
+
+def split(stretch: Stretch, range_bytes: int) -> list[Stretch]:
+    """The stretch in ranges that can be read in parallel: plain JSON lines on this machine; others stay whole."""
+    if stretch.format is not Format.JSONL or "://" in stretch.file or not os.path.isfile(stretch.file):
+        return [stretch]
+    if is_compressed(stretch.file):
+        return [stretch]
+    end = os.path.getsize(stretch.file) if stretch.end is None else stretch.end
+    cuts = list(range(stretch.start + range_bytes, end, range_bytes))
+    # A range begins one byte early and drops the rest of that line: so a line that begins at the cut is not lost.
+    firsts = [stretch, *(replace(stretch, start=cut - 1, in_a_line=True) for cut in cuts)]
+    return [replace(first, end=cut) for first, cut in zip(firsts, [*cuts, stretch.end], strict=True)]
+
+
+def read(stretch: Stretch) -> Iterator[Batch]:
+    """The batches of a stretch, in order."""
+    blocks = decompressed(stretch.file, start=stretch.start, block_bytes=BATCH_BYTES)
+    if stretch.format is Format.JSONL:
+        return _lines(blocks, stretch)
+    if stretch.format is Format.AVRO:
+        return _avro(blocks, stretch)
+    return _items(blocks, stretch)
+
+
+def _lines(blocks: Iterable[Block | Damage], stretch: Stretch) -> Iterator[Batch]:
+    """Whole lines. Damage ends a line; one that is too long is dropped but for its beginning."""
+    source, held, at = stretch.source, b"", stretch.start
+    passing = stretch.in_a_line  # until the line ends
+    is_too_long = False
+    for block in blocks:
+        if isinstance(block, Damage):
+            if held:
+                yield _of_lines(at, block.offset, held, source, is_too_long)
+            is_of_the_one_before = passing and not is_too_long and block.offset == at
+            if not is_of_the_one_before and not _is_behind(block.offset, stretch):
+                yield Batch(block.offset, block.offset + 1, partial(_rejected, _of_damage(block, source)))
+            held, at, passing, is_too_long = b"", block.offset + 1, False, False
+            if _is_behind(at, stretch):
+                return
+            continue
+        offset, data = block
+        if passing:
+            end = data.find(b"\n") + 1
+            if end == 0:
+                continue
+            if is_too_long:
+                yield _of_lines(at, offset + end, held, source, True)
+            held, at, passing, is_too_long = b"", offset + end, False, False
+            offset, data = at, data[end:]
+        if _is_behind(at, stretch):
+            return
+        last = -1 if stretch.end is None else data.find(b"\n", max(stretch.end - 1 - offset, 0))
+        end = (data.rfind(b"\n") if last < 0 else last) + 1
+        if end:
+            yield _of_lines(at, offset + end, held + data[:end], source)
+            held, at = b"", offset + end
+            if _is_behind(at, stretch):
+                return
+        held += data[end:]
+        if len(held) > MOST_EVENT_BYTES:
+            passing = is_too_long = True
+            held = held[:MOST_REJECTED_BYTES]
+    if held:
+        yield _of_lines(at, offset + len(data), held, source, is_too_long)
+
+
+def _is_behind(at: int, stretch: Stretch) -> bool:
+    return stretch.end is not None and at >= stretch.end
+
+
+def _of_lines(begin: int, end: int, held: bytes, source: str, is_too_long: bool = False) -> Batch:
+    if not is_too_long:
+        return Batch(begin, end, partial(decode_jsonl, held, source, begin))
+    detail = f"the line is longer than {MOST_EVENT_BYTES >> 20} MiB"
+    return Batch(begin, end, partial(_rejected, Reject(Reason.TOO_LARGE, detail, source, begin, held)))
+
+
+def _avro(blocks: Iterator[Block | Damage], stretch: Stretch) -> Iterator[Batch]:
+    """The blocks of a container. If its head says nothing readable, the whole file is one reject."""
+    head = decompressed(stretch.file, block_bytes=_MOST_HEADER_BYTES) if stretch.start else blocks
+    first = b""
+    for piece in head:
+        first += piece.data if isinstance(piece, Block) else b"\0"
+        if len(first) >= _MOST_HEADER_BYTES or isinstance(piece, Damage):
+            break
+    try:
+        container = read_header(first)
+    except WrongSchema as problem:
+        if first and stretch.start == 0:  # or it was said before
+            reject = Reject(Reason.WRONG_SCHEMA, str(problem), stretch.source, 0, first[:MOST_REJECTED_BYTES])
+            size = len(first) + sum(len(p.data) if isinstance(p, Block) else 1 for p in blocks)
+            yield Batch(0, size, partial(_rejected, reject))
+        return
+    pieces: Iterable[Block | Damage] = blocks
+    begin = start = stretch.start
+    if start == 0:
+        pieces = chain([Block(container.size, first[container.size :])], blocks)
+        start = container.size
+    held: list[AvroBlock] = []
+    end, size = begin, 0
+    for block in read_blocks(container, pieces, start):
+        if _is_behind(block.offset, stretch):
+            break
+        held.append(block)
+        end = block.end
+        size += len(block.data)
+        if size >= BATCH_BYTES or len(held) >= _BATCH_ITEMS:
+            yield Batch(begin, end, partial(decode_avro, container, held, stretch.source))
+            held, begin, size = [], end, 0
+    if held:
+        yield Batch(begin, end, partial(decode_avro, container, held, stretch.source))
+
+
+def _items(blocks: Iterable[Block | Damage], stretch: Stretch) -> Iterator[Batch]:
+    """The records of archives and edge lists, some hundreds at a time."""
+    end = stretch.start
+
+    def counted() -> Iterator[Block | Damage]:
+        nonlocal end
+        for block in blocks:
+            end = block.offset + (len(block.data) if isinstance(block, Block) else 1)
+            yield block
+
+    readers = {Format.WARC: read_warc, Format.WAT: read_wat, Format.EDGES: read_edges}
+    held: list[tuple[int, CrawlEvent | Reject]] = []
+    links, begin = 0, stretch.start
+    for place, item in readers[stretch.format](counted(), stretch.source):
+        if _is_behind(place, stretch):
+            end = place
+            break
+        if len(held) >= _BATCH_ITEMS or links >= _BATCH_LINKS:
+            yield Batch(begin, place, partial(_written, held, stretch.source))
+            held, links, begin = [], 0, place
+        held.append((place, item))
+        links += len(item.links or ()) if isinstance(item, CrawlEvent) else 0
+    if held or end > begin:
+        yield Batch(begin, max(end, begin + 1), partial(_written, held, stretch.source))
+
+
+def _written(items: list[tuple[int, CrawlEvent | Reject]], source: str) -> Decoded:
+    """Events that were read one by one, as columns."""
+    events, rejects = EventWriter(), RejectWriter(source)
+    for place, item in items:
+        if isinstance(item, Reject):
+            rejects.rejects.append(item)
+            continue
+        try:
+            events.add(place, item)
+        except EventRefused as problem:
+            rejects.add(problem.reason, str(problem), place, item.url.encode("utf-8", "surrogatepass"))
+    return Decoded(events.events(), rejects.rejects)
+
+
+def _rejected(reject: Reject) -> Decoded:
+    return Decoded(EventWriter().events(), [reject])
+
+
+def _of_damage(damage: Damage, source: str) -> Reject:
+    detail = f"{damage.detail} (byte {damage.compressed_offset} of the compressed file)"
+    return Reject(Reason.CORRUPT, detail, source, damage.offset, b"")

@@ -1,0 +1,45 @@
+"""Writes files that are whole, or not there at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, that is at `path` once all was written to disk, and nowhere when anything went wrong."""
+    partial = _partial(path)
+    try:
+        with open(partial, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            partial.unlink()
+        raise
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a small file, whole or not at all. It survives the process; to survive the machine takes `whole_file`."""
+    partial = _partial(path)
+    partial.write_bytes(data)
+    os.replace(partial, path)
+
+
+def sync_folder(folder: Path) -> None:
+    """See to it that the names in a folder survive the machine."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")

@@ -1,0 +1,86 @@
+"""Entries of a shard log as bytes: what goes through a shuffle, into a journal, and into the log itself.
+
+Columns that only ever rise are stored as differences: they then take a byte or two a row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opicflow.pipelines.ledger.config import shown
+from opicflow.pipelines.ledger.entries import (
+    CrawlEntry,
+    CrawlItems,
+    Entry,
+    Gossip,
+    Ints,
+    Place,
+    PolicyEntry,
+    TickEntry,
+    TransfersEntry,
+)
+from opicflow.schemas.columns import Column, ColumnsRefused, pack, unpack
+
+_RISING = ("offset", "link_starts", "url_starts")
+_KINDS: dict[str, type[Entry]] = {
+    "crawl": CrawlEntry,
+    "policy": PolicyEntry,
+    "tick": TickEntry,
+    "transfers": TransfersEntry,
+}
+
+
+class Decoded(NamedTuple):
+    """An entry, and the note of plain values that went with it."""
+
+    entry: Entry
+    note: dict[str, Any]
+
+
+def encode_entry(entry: Entry, note: dict[str, Any] | None = None) -> bytes:
+    """The bytes of an entry, and of a note of plain values that goes with it."""
+    kind = next(name for name, of_kind in _KINDS.items() if type(entry) is of_kind)
+    values = {f.name: getattr(entry, f.name) for f in dataclasses.fields(entry)}
+    columns: dict[str, Column] = {}
+    if isinstance(entry, CrawlEntry):
+        del values["items"]
+        columns = {f.name: getattr(entry.items, f.name) for f in dataclasses.fields(CrawlItems)}
+        for name in _RISING:
+            columns[name] = _steps(columns[name])
+    elif isinstance(entry, TransfersEntry):
+        columns = {"pages": values.pop("pages"), "amounts": values.pop("amounts")}
+        values["gossip"] = entry.gossip and dataclasses.asdict(entry.gossip)
+    return pack(kind, {**values, "note": note or {}}, columns)
+
+
+def decode_entry(data: bytes) -> Decoded:
+    """What `encode_entry` was given; `ColumnsRefused` for anything else. Judging the entry is left to the ledger."""
+    packed = unpack(data)
+    values, columns = dict(packed.values), dict(packed.columns)
+    try:
+        note = values.pop("note")
+        for name in values.keys() & {"start", "end"}:
+            values[name] = Place(*values[name])
+        for name in values.keys() & {"class_weights", "link_bonus_per_1024", "drop", "forget"}:
+            values[name] = None if values[name] is None else tuple(values[name])
+        if packed.kind == "crawl":
+            for name in _RISING:
+                summed: Ints = np.cumsum(columns[name], dtype=np.int64)
+                columns[name] = summed
+            values["items"] = CrawlItems(**columns)
+        elif packed.kind == "transfers":
+            values |= columns
+            values["gossip"] = values["gossip"] and Gossip(**values["gossip"])
+        return Decoded(_KINDS[packed.kind](**values), note)
+    except (KeyError, TypeError) as problem:
+        raise ColumnsRefused(f"these columns are no entry: {shown(problem)}") from None
+
+
+def _steps(column: Ints) -> Ints:
+    """The differences between values, the first one from 0: what `np.cumsum` undoes."""
+    steps = column.copy()
+    steps[1:] -= column[:-1]
+    return steps

@@ -1,0 +1,267 @@
+"""Decode and Route: from portions of crawl logs to batches for the ledgers, and rejects.
+
+Batches are decoded on some threads, ahead of the one that is wanted, and leave in their order: the log's.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, Queue
+from threading import Thread
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
+import orjson
+
+from opicflow.connectors.files.decoded import Decoded
+from opicflow.connectors.files.reading import Batch, Stretch, read
+from opicflow.pipelines.ledger import CrawlEntry, Place
+from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.pipelines.transforms.routing import Rules, Seen, route
+from opicflow.schemas.crawl_events import Reject
+from opicflow.schemas.event_columns import EventWriter
+from opicflow.schemas.urls import Canonicaliser, CanonicalUrls
+
+REJECTS = "rejects"
+_THREADS = min(4, os.cpu_count() or 1)
+_MOST_AHEAD = 48
+"""Batches that are read and decoded before they are wanted: the ledger of one segment works while the next is read."""
+
+
+@dataclass(frozen=True)
+class Portion:
+    """A part of the input: stretches of files, in order. After `most_bytes` it ends; what is left is for the next one.
+
+    `closes` tells that the input ends with it, if it is not cut short.
+    """
+
+    number: int
+    stretches: tuple[Stretch, ...]
+    most_bytes: int
+    closes: bool
+
+
+class Part(NamedTuple):
+    """A batch of a portion, decoded. The last one has no events; `files` then says how far every file was read."""
+
+    portion: int
+    number: int
+    source: str
+    start: int
+    end: int
+    decoded: Decoded
+    urls: CanonicalUrls | None
+    last: bool = False
+    ended: bool = False
+    files: tuple[tuple[str, int, bool], ...] = ()
+
+
+def parts_of(portion: Portion, rules: Rules) -> Iterator[Part]:
+    """Decode a portion. Files are named in the last part with how far they were read, and whether to their end."""
+    files: dict[str, tuple[int, bool]] = {}
+    number, left, source, end = 0, portion.most_bytes, "", 0
+    ahead = _resumed(portion, rules) if portion.stretches else None
+    try:
+        while ahead is not None and left > 0:
+            step = ahead.next()
+            if step is None:
+                break
+            source, end = step.source, step.end
+            files[source] = (end, step.decoded is None)
+            if step.decoded is not None:
+                yield Part(portion.number, number, source, step.start, end, step.decoded, step.urls)
+                number += 1
+                left -= end - step.start
+    except BaseException:
+        if ahead is not None:
+            ahead.close()
+        raise
+    everything = all(files.get(stretch.source, (0, False))[1] for stretch in portion.stretches)
+    if ahead is not None:
+        if everything:
+            ahead.close()
+        else:
+            _paused[source, end, rules] = ahead
+    yield Part(
+        portion.number,
+        number,
+        source,
+        end,
+        end,
+        Decoded(EventWriter().events(), []),
+        None,
+        last=True,
+        ended=portion.closes and everything,
+        files=tuple((name, at, done) for name, (at, done) in files.items()),
+    )
+
+
+class _Step(NamedTuple):
+    """A batch, decoded; or the end of a file, without."""
+
+    source: str
+    start: int
+    end: int
+    decoded: Decoded | None
+    urls: CanonicalUrls | None
+
+
+class _Ahead:
+    """Reads and decodes on threads of its own, some batches ahead of the one that is wanted."""
+
+    def __init__(self, stretches: tuple[Stretch, ...], rules: Rules) -> None:
+        self._pool = ThreadPoolExecutor(_THREADS, "decode")
+        self._waiting: Queue[tuple[str, int, int, Future[tuple[Decoded, CanonicalUrls]] | None] | BaseException | None]
+        self._waiting = Queue(_MOST_AHEAD)
+        self._canonicaliser = Canonicaliser(rules.urls)
+        self._closed = False
+        Thread(target=self._read, args=(stretches,), name="read", daemon=True).start()
+
+    def next(self) -> _Step | None:
+        """What comes next; None after the last file."""
+        item = self._waiting.get()
+        if isinstance(item, BaseException):
+            raise item
+        if item is None:
+            return None
+        source, start, end, future = item
+        return _Step(source, start, end, *(future.result() if future else (None, None)))
+
+    def close(self) -> None:
+        """Stop reading. What was read ahead is lost."""
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with suppress(Empty):
+            while True:
+                self._waiting.get_nowait()
+
+    def _read(self, stretches: tuple[Stretch, ...]) -> None:
+        try:
+            for stretch in stretches:
+                end = stretch.start
+                for batch in read(stretch):
+                    end = batch.end
+                    future = self._pool.submit(_decode, batch, self._canonicaliser)
+                    self._waiting.put((stretch.source, batch.start, end, future))
+                    if self._closed:
+                        return
+                self._waiting.put((stretch.source, end, end, None))
+            self._waiting.put(None)
+        except BaseException as problem:  # told where it is read
+            if not self._closed:
+                self._waiting.put(problem)
+
+
+_paused: dict[tuple[str, int, Rules], _Ahead] = {}
+"""Readers that a portion has left at a place: in this process the next portion goes on there."""
+
+
+def _resumed(portion: Portion, rules: Rules) -> _Ahead:
+    """A reader at the beginning of a portion."""
+    first = portion.stretches[0]
+    ahead = _paused.pop((first.source, first.start, rules), None)
+    close_readers()
+    return ahead or _Ahead(portion.stretches, rules)
+
+
+def close_readers() -> None:
+    """Stop all reading ahead."""
+    while _paused:
+        _paused.popitem()[1].close()
+
+
+def _decode(batch: Batch, canonicaliser: Canonicaliser) -> tuple[Decoded, CanonicalUrls]:
+    decoded = batch.decode()
+    events = decoded.events
+    own = np.repeat(events.url_starts[:-1], np.diff(events.url_starts))
+    return decoded, canonicaliser.canonicalise(events.text, events.begins, events.ends, own)
+
+
+class RoutedPart(NamedTuple):
+    """The batch that a part makes for the ledger, its rejects in the order of the log, and what was counted."""
+
+    batch: bytes
+    rejects: list[Reject]
+    counts: dict[str, int]
+
+
+def route_part(part: Part, rules: Rules, seen: Seen) -> RoutedPart:
+    """Route a part."""
+    events, rejects = part.decoded.events, list(part.decoded.rejects)
+    urls = part.urls or Canonicaliser().canonicalise(events.text, events.begins, events.ends, events.begins)
+    routed = route(events, urls, rules, seen)
+    for row, reason, detail in routed.rejected:
+        first = int(events.url_starts[row])
+        url = events.text[int(events.begins[first]) : int(events.ends[first])].tobytes()
+        rejects.append(Reject(reason, detail, part.source, int(events.offset[row]), url))
+    rejects.sort(key=lambda reject: reject.offset)
+    counts = {name: count for name, count in routed.counts.items() if count}
+    counts["events_read"] = len(events) + len(part.decoded.rejects)
+    note = {
+        "portion": part.portion,
+        "part": part.number,
+        "last": part.last,
+        "ended": part.ended,
+        "files": part.files,
+        "counts": counts,
+        "rejects": Counter(reject.reason.value for reject in rejects),
+    }
+    entry = CrawlEntry(part.source or "nothing", Place(part.start, 0), Place(part.end, 0), routed.items)
+    return RoutedPart(encode_entry(entry, note), rejects, counts)
+
+
+def reject_line(reject: Reject, file: str) -> bytes:
+    """A reject as a line of JSON. Its bytes are text where they are UTF-8, else base64."""
+    record: dict[str, Any] = {
+        "reason": reject.reason.value,
+        "detail": reject.detail,
+        "source": file,
+        "offset": reject.offset,
+    }
+    try:
+        record["bytes"] = reject.bytes.decode("utf-8")
+    except UnicodeDecodeError:
+        record["bytes_base64"] = base64.b64encode(reject.bytes).decode("ascii")
+    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+
+
+class Decode(beam.DoFn):
+    """Portions in, their parts out."""
+
+    def __init__(self, rules: Rules) -> None:
+        """URLs are made canonical by these rules."""
+        self._rules = rules
+
+    def process(self, element: Portion) -> Iterator[Part]:
+        """Decode one portion."""
+        yield from parts_of(element, self._rules)
+
+
+class Route(beam.DoFn):
+    """Parts in; batches out, keyed by shard, and rejects under a tag."""
+
+    def __init__(self, rules: Rules, files: dict[str, str]) -> None:
+        """Links weigh what these rules say; `files` tells the name of every source."""
+        self._rules = rules
+        self._files = files
+        self._seen: Seen | None = None  # made where it is used: this object travels
+
+    def start_bundle(self) -> None:
+        """A bundle that is done again must send its sightings again."""
+        self._seen = Seen()
+
+    def process(self, element: Part) -> Iterator[Any]:
+        """Route one part."""
+        assert self._seen is not None
+        batch, rejects, _ = route_part(element, self._rules, self._seen)
+        yield 0, batch
+        if rejects:
+            lines = b"".join(reject_line(reject, self._files[reject.source]) for reject in rejects)
+            yield beam.pvalue.TaggedOutput(REJECTS, (f"rejects-{element.portion:06}-{element.number:06}", lines))

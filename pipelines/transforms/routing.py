@@ -1,0 +1,418 @@
+"""What a router makes of crawl events: the rows of the ledgers' crawl entries. A pure function of events and rules.
+
+A visit becomes one row for every hop it was redirected through, a row for the page that answered, and a sighting for
+every URL that the ledger may not know yet. Everything that depends on judgement is decided here, in one place:
+
+- 2xx and unknown statuses are FETCHED; 304 UNCHANGED; other 3xx REDIRECTED to its first link; 404 and 410 GONE;
+  401, 402, 403, 407, 451 and what a rule forbade BLOCKED; all others FAILED.
+- A page that names another one as canonical is ALIASED: its only link is that one. Its other links say nothing of the
+  canonical page, which may belong to somebody else.
+- "Not modified" with an empty list of links means that there was no body: its links are not known.
+- A link weighs what the event says times the weight of its kind; one that weighs nothing is a sighting all the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Outcome
+from opicflow.schemas.crawl_events import Reason
+from opicflow.schemas.event_columns import BLOCKED, FAILED, GONE, UNKNOWN_STATUS, CrawlEvents
+from opicflow.schemas.hashing import byte_at, hash_bytes
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+from opicflow.schemas.urls import PAGE, CanonicalUrls, NotAPage, UrlRules, canonical, registrable_domain
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+
+MOST_KIND_WEIGHT = 63.0
+_SEEN_SLOTS = 1 << 20
+_ONE = 1024
+
+
+@dataclass(frozen=True)
+class LinkWeights:
+    """What links of each kind weigh; 1 = an ordinary link. Internal = on the same host, or registrable domain."""
+
+    internal: float = 1.0
+    external: float = 1.0
+    nofollow: float = 0.0
+    same_site: str = "host"
+
+    def __post_init__(self) -> None:
+        """Refuse weights that make no sense."""
+        for name in ("internal", "external", "nofollow"):
+            weight = getattr(self, name)
+            if not (math.isfinite(weight) and 0 <= weight <= MOST_KIND_WEIGHT):
+                raise ValueError(
+                    f"the weight of {name} links is {weight}: give a number from 0 to {MOST_KIND_WEIGHT:g}"
+                )
+        if self.same_site not in ("host", "domain"):
+            raise ValueError(f"same_site is {self.same_site!r}: give host or domain")
+
+    def quantised(self) -> Ints:
+        """Internal, external, nofollow, in 1/1024."""
+        return np.array([round(w * _ONE) for w in (self.internal, self.external, self.nofollow)], np.int64)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of a log: which addresses are one page, and what links weigh. They hold from a place in the log on."""
+
+    urls: UrlRules = field(default_factory=UrlRules)
+    links: LinkWeights = field(default_factory=LinkWeights)
+
+    def to_json(self) -> dict[str, Any]:
+        """The rules as plain values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Rules:
+        """The rules that `to_json` wrote."""
+        urls = {**values["urls"], "drop_parameters": tuple(values["urls"]["drop_parameters"])}
+        return cls(UrlRules(**urls), LinkWeights(**values["links"]))
+
+
+class Routed(NamedTuple):
+    """The rows of a batch, the events that are none (their row, why), and counts of what went in."""
+
+    items: CrawlItems
+    rejected: list[tuple[int, Reason, str]]
+    counts: dict[str, int]
+
+
+class Seen:
+    """Which page ids had their URL sent lately. It may forget; then a sighting goes out twice, and changes nothing.
+
+    It must not outlive what it has seen being sent: one of its own for every bundle.
+    """
+
+    def __init__(self) -> None:
+        """Nothing was seen yet."""
+        self.ids = np.zeros(_SEEN_SLOTS, np.uint64)
+
+
+def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen) -> Routed:
+    """The rows of these events. `urls` are theirs, canonical."""
+    starts = events.url_starts
+    pages = urls.states[starts[:-1]] == PAGE
+    sites = _sites(events, urls, rules.links)
+    most_rows = int((events.hops + 1)[pages].sum()) + len(urls.ids)
+    out = _Out(
+        kind=np.empty(most_rows, np.uint8),
+        page=np.empty(most_rows, np.uint64),
+        time_ms=np.empty(most_rows, np.int64),
+        outcome=np.empty(most_rows, np.uint8),
+        offset=np.empty(most_rows, np.int64),
+        within=np.empty(most_rows, np.int64),
+        links_known=np.empty(most_rows, np.uint8),
+        link_starts=np.zeros(most_rows + 1, np.int64),
+        link_pages=np.empty(len(urls.ids), np.uint64),
+        link_weights=np.empty(len(urls.ids), np.uint16),
+        url_starts=np.zeros(most_rows + 1, np.int64),
+        url_begins=np.empty(most_rows, np.int64),
+        counts=np.zeros(len(COUNTS), np.int64),
+    )
+    given = _In(
+        offset=events.offset,
+        announce=events.announce,
+        time_ms=events.time_ms,
+        outcome=_OUTCOMES[events.status.astype(np.int64) - GONE],
+        links_known=events.links_known,
+        hops=events.hops,
+        starts=starts,
+        nofollow=events.nofollow,
+        weights=events.weights,
+        begins=urls.begins,
+        ends=urls.ends,
+        states=urls.states,
+        ids=urls.ids,
+        sites=sites,
+    )
+    rows = int(fill_rows(given, rules.links.quantised(), seen.ids, out))
+    url_bytes = np.empty(int(out.url_starts[rows]), np.uint8)
+    copy_urls(urls.text, out.url_begins, out.url_starts, rows, url_bytes)
+    links = int(out.link_starts[rows])
+    items = CrawlItems(
+        kind=out.kind[:rows],
+        page=out.page[:rows],
+        time_ms=out.time_ms[:rows],
+        outcome=out.outcome[:rows],
+        category=np.full(rows, NO_CATEGORY, np.uint8),
+        offset=out.offset[:rows],
+        within=out.within[:rows],
+        links_known=out.links_known[:rows],
+        link_starts=out.link_starts[: rows + 1],
+        link_pages=out.link_pages[:links],
+        link_weights=out.link_weights[:links],
+        link_categories=np.full(links, NO_CATEGORY, np.uint8),
+        url_starts=out.url_starts[: rows + 1],
+        url_bytes=url_bytes,
+    )
+    rejected = [
+        (row, Reason.NOT_A_PAGE, _why_no_page(_text_of(events, int(starts[row])), rules.urls))
+        for row in np.flatnonzero(~pages).tolist()
+    ]
+    return Routed(items, rejected, dict(zip(COUNTS, out.counts.tolist(), strict=True)))
+
+
+COUNTS = (
+    "visits",
+    "announcements",
+    "links",
+    "links_nofollow",
+    "links_not_pages",
+    "visits_links_unknown",
+    "visits_unchanged",
+    "visits_failed",
+    "visits_without_time",
+    "redirects",
+    "aliases",
+)
+"""What is counted of the events that are routed; visits are counted before duplicates are found."""
+
+(
+    _VISITS,
+    _ANNOUNCEMENTS,
+    _LINKS,
+    _NOFOLLOW,
+    _NOT_PAGES,
+    _UNKNOWN,
+    _UNCHANGED_VISITS,
+    _FAILED_VISITS,
+    _TIMELESS,
+    _REDIRECTS,
+    _ALIASES,
+) = range(len(COUNTS))
+
+
+def _outcome_table() -> Bytes:
+    """The outcome of every status from GONE to 999."""
+    table = np.full(1000 - GONE, Outcome.FAILED, np.uint8)
+    table[[status - GONE for status in (UNKNOWN_STATUS, *range(200, 300))]] = Outcome.FETCHED
+    table[300 - GONE : 400 - GONE] = Outcome.REDIRECTED
+    table[304 - GONE] = Outcome.UNCHANGED
+    table[[status - GONE for status in (GONE, 404, 410)]] = Outcome.GONE
+    table[[status - GONE for status in (BLOCKED, 401, 402, 403, 407, 451)]] = Outcome.BLOCKED
+    table[FAILED - GONE] = Outcome.FAILED
+    return table
+
+
+_OUTCOMES = _outcome_table()
+_FETCHED, _REDIRECTED, _ALIASED = int(Outcome.FETCHED), int(Outcome.REDIRECTED), int(Outcome.ALIASED)
+_GONE, _UNCHANGED = int(Outcome.GONE), int(Outcome.UNCHANGED)
+_VISIT, _SIGHTING, _ANNOUNCEMENT = int(Kind.VISIT), int(Kind.SIGHTING), int(Kind.ANNOUNCEMENT)
+
+
+class _In(NamedTuple):
+    offset: Any
+    announce: Any
+    time_ms: Any
+    outcome: Any
+    links_known: Any
+    hops: Any
+    starts: Any
+    nofollow: Any
+    weights: Any
+    begins: Any
+    ends: Any
+    states: Any
+    ids: Any
+    sites: Any
+
+
+class _Out(NamedTuple):
+    kind: Any
+    page: Any
+    time_ms: Any
+    outcome: Any
+    offset: Any
+    within: Any
+    links_known: Any
+    link_starts: Any
+    link_pages: Any
+    link_weights: Any
+    url_starts: Any
+    url_begins: Any
+    counts: Any
+
+
+@lean_kernel
+def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
+    """Write the rows of all events whose URL is a page. Returns how many."""
+    at = np.int64(0)
+    for i in range(given.offset.shape[0]):
+        url = given.starts[i]
+        if given.states[url] != PAGE:
+            continue
+        if given.announce[i]:
+            out.counts[_ANNOUNCEMENTS] += 1
+            at = _write(given, out, seen, at, i, _ANNOUNCEMENT, url, 0)
+            continue
+        out.counts[_VISITS] += 1
+        out.counts[_TIMELESS] += given.time_ms[i] == 0
+        first_link = url + 2 + given.hops[i]
+        end = given.starts[i + 1]
+        within = np.int64(0)
+        for hop in range(url + 2, first_link):
+            target = url
+            for later in range(hop + 1, first_link):
+                if given.states[later] == PAGE:
+                    target = later
+                    break
+            if given.states[hop] == PAGE and given.ids[hop] != given.ids[target]:
+                at = _write(given, out, seen, at, i, _VISIT, hop, within)
+                out.time_ms[at - 1] = given.time_ms[i]
+                out.outcome[at - 1] = _REDIRECTED
+                _link_to(given, out, at, target)
+                out.counts[_REDIRECTS] += 1
+            within += 1
+        at = _write(given, out, seen, at, i, _VISIT, url, within)
+        outcome = given.outcome[i]
+        known = given.links_known[i] != 0
+        alias = given.states[url + 1] == PAGE and given.ids[url + 1] != given.ids[url] and outcome == _FETCHED
+        if alias:
+            outcome = _ALIASED
+            known = False
+            _link_to(given, out, at, url + 1)
+            out.counts[_ALIASES] += 1
+        elif outcome == _UNCHANGED:
+            known = known and end > first_link
+            out.counts[_UNCHANGED_VISITS] += 1
+        elif outcome > _GONE:
+            known = False
+            out.counts[_FAILED_VISITS] += 1
+        elif outcome == _GONE:
+            known = False
+        out.counts[_UNKNOWN] += outcome == _FETCHED and not known
+        out.outcome[at - 1] = outcome
+        out.time_ms[at - 1] = given.time_ms[i]
+        visit = at
+        for link in range(first_link, end):
+            if given.states[link] != PAGE:
+                out.counts[_NOT_PAGES] += 1
+                continue
+            out.counts[_LINKS] += 1
+            out.counts[_NOFOLLOW] += given.nofollow[link] != 0
+            if known and not (outcome == _REDIRECTED and out.links_known[visit - 1]):
+                kind = 2 if given.nofollow[link] else 0 if given.sites[link] == given.sites[url] else 1
+                weight = min((given.weights[link] * weights[kind] + 512) >> 10, 65535)
+                if weight > 0:
+                    place = out.link_starts[visit]
+                    out.link_pages[place] = given.ids[link]
+                    out.link_weights[place] = weight
+                    out.link_starts[visit] = place + 1
+                    out.links_known[visit - 1] = outcome == _REDIRECTED
+        out.links_known[visit - 1] = known or alias
+        if given.states[url + 1] == PAGE:
+            at = _sight(given, out, seen, at, i, url + 1, within + 1)
+        for link in range(first_link, end):
+            if given.states[link] == PAGE:
+                at = _sight(given, out, seen, at, i, link, within + 2 + link - first_link)
+    return at
+
+
+@inlined_kernel
+def _write(given: _In, out: _Out, seen: Any, at: Any, event: Any, kind: Any, url: Any, within: Any) -> Any:
+    """Write a row, without links yet. Returns the next row."""
+    out.kind[at] = kind
+    out.page[at] = given.ids[url]
+    out.time_ms[at] = 0
+    out.outcome[at] = 0
+    out.offset[at] = given.offset[event]
+    out.within[at] = within
+    out.links_known[at] = 0
+    out.link_starts[at + 1] = out.link_starts[at]
+    out.url_begins[at] = given.begins[url]
+    out.url_starts[at + 1] = out.url_starts[at] + (
+        given.ends[url] - given.begins[url] if _is_fresh(seen, given.ids[url]) else 0
+    )
+    return at + 1
+
+
+@inlined_kernel
+def _link_to(given: _In, out: _Out, at: Any, target: Any) -> None:
+    """Give the row before `at` one ordinary link."""
+    place = out.link_starts[at]
+    out.link_pages[place] = given.ids[target]
+    out.link_weights[place] = _ONE
+    out.link_starts[at] = place + 1
+    out.links_known[at - 1] = 1
+
+
+@inlined_kernel
+def _sight(given: _In, out: _Out, seen: Any, at: Any, event: Any, url: Any, within: Any) -> Any:
+    """Write a sighting if the URL was not sent lately. Returns the next row."""
+    page = given.ids[url]
+    if seen[page >> np.uint64(44)] == page:
+        return at
+    return _write(given, out, seen, at, event, _SIGHTING, url, within)
+
+
+@inlined_kernel
+def _is_fresh(seen: Any, page: Any) -> Any:
+    """Whether a page's URL was not sent lately; from now on it was."""
+    slot = page >> np.uint64(44)
+    if seen[slot] == page:
+        return False
+    seen[slot] = page
+    return True
+
+
+@lean_kernel
+def copy_urls(text: Any, begins: Any, starts: Any, rows: Any, out: Any) -> None:
+    """Gather the URLs of the rows that carry one."""
+    for row in range(rows):
+        shift = begins[row] - starts[row]
+        for at in range(starts[row], starts[row + 1]):
+            out[np.uint64(at)] = byte_at(text, at + shift)
+
+
+@lean_kernel
+def hash_hosts(text: Any, begins: Any, states: Any, out: Any) -> None:
+    """A hash of every URL's host and port."""
+    for i in range(begins.shape[0]):
+        if states[i] == PAGE:
+            at = begins[i] + 7 + (byte_at(text, begins[i] + 4) == 115)  # past http:// or https://
+            first = at
+            while byte_at(text, at) != 47:
+                at += 1
+            out[i] = hash_bytes(text, first, at)
+
+
+def _sites(events: CrawlEvents, urls: CanonicalUrls, links: LinkWeights) -> npt.NDArray[np.uint64]:
+    """A number for the site of every URL, where it matters."""
+    sites = np.zeros(len(urls.ids), np.uint64)
+    if links.internal == links.external:
+        return sites
+    hash_hosts(urls.text, urls.begins, urls.states, sites)
+    if links.same_site == "host":
+        return sites
+    of_pages = np.flatnonzero(urls.states == PAGE)
+    _, examples, inverse = np.unique(sites[of_pages], return_index=True, return_inverse=True)
+    domains = []
+    for row in of_pages[examples].tolist():
+        name = registrable_domain(urls.text[int(urls.begins[row]) : int(urls.ends[row])].tobytes())
+        domains.append(int(hash_bytes(np.frombuffer(name, np.uint8), 0, len(name))))
+    sites[of_pages] = np.array(domains, np.uint64)[inverse]
+    return sites
+
+
+def _text_of(events: CrawlEvents, url: int) -> bytes:
+    return events.text[int(events.begins[url]) : int(events.ends[url])].tobytes()
+
+
+def _why_no_page(given: bytes, rules: UrlRules) -> str:
+    try:
+        canonical(given.decode("utf-8"), None, rules)
+    except NotAPage as problem:
+        return f"url: {problem}"
+    except UnicodeError:
+        return "url: it is no UTF-8"
+    return "url: it is no page"

@@ -1,0 +1,96 @@
+"""Named columns and plain values as bytes: what travels between the stages of a pipeline, and lies in a journal.
+
+    magic "OPFC", version (2 bytes), XXH64 of all that follows (8 bytes)
+    length of the head (4 bytes), the head: JSON with the kind, plain values, and name, type and length of each column
+    the columns, one after the other, each at a multiple of 8 bytes
+
+A column whose values are all the same is stored once, and one of whole numbers in the fewest bytes that hold it: most
+of a crawl's columns are like that.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import xxhash
+
+COLUMNS_VERSION = 1
+_START = struct.Struct("<4sHQ")
+FRAME_BYTES = _START.size
+"""How long the part of packed columns is that holds their checksum."""
+_LENGTH = struct.Struct("<I")
+_MAGIC = b"OPFC"
+_NARROW = {"<i8": (np.int8, np.int16, np.int32), "<u8": (np.uint8, np.uint16, np.uint32)}
+_MOST = {kind: int(np.iinfo(kind).max) for kinds in _NARROW.values() for kind in kinds}
+_MOST_HEAD = 16 << 20
+
+Column = npt.NDArray[Any]
+
+
+class ColumnsRefused(ValueError):
+    """Bytes are not what `pack` wrote. The message is one line."""
+
+
+class Packed(NamedTuple):
+    """What was packed: its kind, plain values, and columns. The columns may be read-only."""
+
+    kind: str
+    values: dict[str, Any]
+    columns: dict[str, Column]
+
+
+def pack(kind: str, values: dict[str, Any], columns: dict[str, Column]) -> bytes:
+    """The bytes of plain values and of one-dimensional columns."""
+    described, parts = [], []
+    for name, column in columns.items():
+        stored = np.ascontiguousarray(_narrowed(column))
+        constant = len(stored) > 1 and stored[0] == stored[-1] and bool((stored == stored[0]).all())
+        if constant:
+            stored = stored[:1]
+        described.append([name, column.dtype.str, stored.dtype.str, len(column), bool(constant)])
+        parts += [stored.data if len(stored) else b"", bytes(-stored.nbytes % 8)]
+    head = orjson.dumps({"kind": kind, "values": values, "columns": described}, default=list)
+    head += b" " * (-(_START.size + _LENGTH.size + len(head)) % 8)
+    parts = [_LENGTH.pack(len(head)), head, *parts]
+    digest = xxhash.xxh64()
+    for part in parts:
+        digest.update(part)
+    return b"".join((_START.pack(_MAGIC, COLUMNS_VERSION, digest.intdigest()), *parts))
+
+
+def unpack(data: bytes) -> Packed:
+    """What `pack` was given; `ColumnsRefused` for anything else, whatever happened to it."""
+    if len(data) < _START.size + _LENGTH.size or not data.startswith(_MAGIC):
+        raise ColumnsRefused("these are no packed columns")
+    _, version, digest = _START.unpack_from(data)
+    if version != COLUMNS_VERSION:
+        raise ColumnsRefused(f"the columns have version {version}, this code knows version {COLUMNS_VERSION}")
+    view = memoryview(data)[_START.size :]
+    if xxhash.xxh64_intdigest(view) != digest:
+        raise ColumnsRefused("the columns were damaged: their checksum does not fit")
+    (size,) = _LENGTH.unpack_from(view)
+    head = orjson.loads(view[_LENGTH.size : _LENGTH.size + size])
+    at = _LENGTH.size + size
+    columns = {}
+    for name, dtype, stored_as, length, constant in head["columns"]:
+        stored = np.frombuffer(view, stored_as, 1 if constant else length, at) if length else np.zeros(0, stored_as)
+        at += -(-stored.nbytes // 8) * 8
+        column = stored.astype(dtype, copy=False)
+        columns[name] = np.full(length, column[0], dtype) if constant else column
+    return Packed(head["kind"], head["values"], columns)
+
+
+def _narrowed(column: Column) -> Column:
+    """The column in the smallest whole numbers that hold all of it."""
+    kinds = _NARROW.get(column.dtype.str, ())
+    if not kinds or len(column) == 0:
+        return column
+    least, most = int(column.min()), int(column.max())
+    for kind in kinds:
+        if most <= _MOST[kind] and least >= (-_MOST[kind] if least < 0 else 0):
+            return column.astype(kind)
+    return column

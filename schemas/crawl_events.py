@@ -1,0 +1,86 @@
+"""A crawl event: what a crawler tells of one page, and why one may be refused. Small, and forgiving.
+
+Everything a crawler may not know is optional. `status` is the HTTP status, `failure` what went wrong where there was
+none. `url` is the page that answered; `redirects` are the URLs it was reached through, the one asked for first. Of
+`links`, None = not known (no transfer), () = the page has none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+MOST_LINKS = 100_000
+MOST_REDIRECTS = 64
+MOST_EVENT_BYTES = 32 << 20
+"""A record longer than this is rejected without being read."""
+
+EARLIEST_MS = 631_152_000_000
+"""1990: before the first page of the web."""
+LATEST_MS = 4_102_444_800_000
+"""2100. A fetch outside these years is a clock gone wrong, and would drag the ticks along."""
+
+
+class Reason(str, Enum):
+    """Why something is rejected: the words of the summary, the rejects and the metrics."""
+
+    NOT_JSON = "not-json"
+    NOT_UTF8 = "not-utf8"
+    NOT_AN_EVENT = "not-an-event"
+    NOT_A_PAGE = "not-a-page"
+    BAD_FIELD = "bad-field"
+    BAD_TIME = "bad-time"
+    BAD_WEIGHT = "bad-weight"
+    TOO_MANY_LINKS = "too-many-links"
+    TOO_LARGE = "too-large"
+    CORRUPT = "corrupt"
+    WRONG_SCHEMA = "wrong-schema"
+    EMPTY_FILE = "empty-file"
+
+
+class EventRefused(ValueError):
+    """An event makes no sense. The reason is a word of `Reason`, the message one line for people."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Link(NamedTuple):
+    """A link as the crawler saw it. `weight` is a multiple of an ordinary link; None = ordinary."""
+
+    url: str
+    weight: float | None = None
+    rel: str | None = None
+
+
+@dataclass(frozen=True)
+class CrawlEvent:
+    """One event, before its URLs are made canonical. Times are milliseconds since 1970, None = not known.
+
+    `announce` is a page told of and not fetched: a seed, a sitemap entry (its lastmod is `last_modified_ms`), a push.
+    """
+
+    url: str
+    announce: bool = False
+    fetched_at_ms: int | None = None
+    status: int | None = None
+    failure: str | None = None
+    redirects: tuple[str, ...] = ()
+    canonical: str | None = None
+    content_type: str | None = None
+    digest: str | None = None
+    last_modified_ms: int | None = None
+    links: tuple[Link, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Reject:
+    """What was not taken, whole: its bytes, the reason, and the place it came from (a file and an offset in it)."""
+
+    reason: Reason
+    detail: str
+    source: str
+    offset: int
+    bytes: bytes

@@ -1,0 +1,283 @@
+"""Crawl events as columns: how whole batches of them travel from the readers to the router.
+
+Nothing is judged here but what needs no other event: URLs are still as the crawler wrote them, as parts of one text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.schemas.crawl_events import (
+    EARLIEST_MS,
+    LATEST_MS,
+    MOST_LINKS,
+    MOST_REDIRECTS,
+    CrawlEvent,
+    EventRefused,
+    Link,
+    Reason,
+)
+from opicflow.schemas.hashing import byte_at, hash_bytes
+from opicflow.schemas.kernel import lean_kernel
+from opicflow.schemas.pages import page_id, page_ids
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.uint64]
+
+UNKNOWN_STATUS = 0
+FAILED, BLOCKED, GONE = -1, -2, -3
+"""Statuses of visits that got no answer: it failed, it was not allowed, the page is gone for good."""
+
+ORDINARY_WEIGHT = 1024
+HEAVIEST_WEIGHT = 65535
+
+URL, CANONICAL, FIRST_HOP = 0, 1, 2
+"""The places of an event's URLs: its own, the canonical one, the hops it was reached through, then its links."""
+
+_BLANKS = re.compile(r"[\x00-\x20]+")
+_BLOCKED_WORDS = ("robots", "robots-txt", "robotstxt", "blocked", "filtered", "forbidden", "denied", "excluded")
+_GONE_WORDS = ("gone", "not-found", "notfound")
+
+
+@dataclass(frozen=True)
+class CrawlEvents:
+    """Events in the order of their source, a row each; their URLs in a column of parts of `text`.
+
+    `offset` is the place in the source and increases. `status` is an HTTP status, `UNKNOWN_STATUS`, or one of
+    `FAILED`, `BLOCKED`, `GONE`. Times are 0 where they are not known, `digest` likewise. Event i has the URLs
+    `url_starts[i]` up to `url_starts[i+1]`: its own, its canonical one (begin -1 = none), `hops[i]` hops, its links.
+    """
+
+    offset: Ints
+    announce: Bytes
+    time_ms: Ints
+    modified_ms: Ints
+    status: npt.NDArray[np.int16]
+    digest: Ids
+    links_known: Bytes
+    hops: Ints
+    url_starts: Ints
+    begins: Ints
+    ends: Ints
+    weights: npt.NDArray[np.uint16]
+    nofollow: Bytes
+    text: Bytes
+
+    def __len__(self) -> int:
+        """How many events there are."""
+        return len(self.offset)
+
+    @property
+    def links(self) -> int:
+        """How many links they have, together."""
+        return int(len(self.begins) - FIRST_HOP * len(self) - self.hops.sum())
+
+    def take(self, rows: Ints) -> CrawlEvents:
+        """These rows, in this order, on the same text."""
+        sizes = np.diff(self.url_starts)[rows]
+        starts = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(sizes, out=starts[1:])
+        urls = np.arange(starts[-1]) + np.repeat(self.url_starts[rows] - starts[:-1], sizes)
+        of_urls = ("begins", "ends", "weights", "nofollow")
+        kept = {f.name: getattr(self, f.name)[urls if f.name in of_urls else rows] for f in fields(self)[:-6]}
+        kept |= {name: getattr(self, name)[urls] for name in of_urls}
+        return CrawlEvents(**kept, url_starts=starts, text=self.text)
+
+
+def merge(first: CrawlEvents, second: CrawlEvents) -> CrawlEvents:
+    """The events of both in the order of their offsets."""
+    if len(second) == 0:
+        return first
+    size = len(first.text)
+    shifted = {name: getattr(second, name) + size * (second.begins >= 0) for name in ("begins", "ends")}
+    joined: dict[str, Any] = {
+        f.name: np.concatenate((getattr(first, f.name), shifted.get(f.name, getattr(second, f.name))))
+        for f in fields(first)
+        if f.name != "url_starts"
+    }
+    starts = np.concatenate((first.url_starts, second.url_starts[1:] + first.url_starts[-1]))
+    both = CrawlEvents(**joined, url_starts=starts)
+    if len(first) == 0:
+        return both
+    return both.take(np.argsort(both.offset, kind="stable"))
+
+
+@dataclass
+class EventWriter:
+    """Builds `CrawlEvents` event by event: for everything that no kernel reads."""
+
+    _rows: list[tuple[int, bool, int, int, int, int, bool, int, int]] = field(default_factory=list)
+    _urls: list[bytes | None] = field(default_factory=list)
+    _weights: list[int] = field(default_factory=list)
+    _nofollow: list[bool] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """How many events were added."""
+        return len(self._rows)
+
+    def add(self, offset: int, event: CrawlEvent) -> None:
+        """Add an event, or raise `EventRefused` and add nothing."""
+        links = event.links or ()
+        if len(links) > MOST_LINKS:
+            raise EventRefused(Reason.TOO_MANY_LINKS, f"it has {len(links)} links, more than {MOST_LINKS}")
+        if len(event.redirects) > MOST_REDIRECTS:
+            raise EventRefused(Reason.BAD_FIELD, f"redirects: more than {MOST_REDIRECTS} of them")
+        weights = [quantised(link.weight) for link in links]
+        times = (
+            checked_time_ms(event.fetched_at_ms, "fetched_at"),
+            0 if event.last_modified_ms is None or not _is_time(event.last_modified_ms) else event.last_modified_ms,
+        )
+        digest = 0
+        if event.digest:
+            digest = page_id(event.digest.encode("utf-8", "surrogatepass"))
+        urls = [_encoded(event.url), None if event.canonical is None else _encoded(event.canonical)]
+        urls += [_encoded(hop) for hop in event.redirects]
+        urls += [_encoded(link.url) for link in links]
+        self._rows.append(
+            (
+                offset,
+                event.announce,
+                *times,
+                _status(event),
+                digest,
+                event.links is not None and not event.announce,
+                len(event.redirects),
+                len(urls),
+            )
+        )
+        before = len(urls) - len(links)
+        self._urls += urls
+        self._weights += [0] * before + weights
+        self._nofollow += [False] * before + [is_nofollow(link) for link in links]
+
+    def events(self) -> CrawlEvents:
+        """All events added so far."""
+        offset, announce, time_ms, modified_ms, status, digest, known, hops, sizes = (
+            zip(*self._rows, strict=True) if self._rows else ((),) * 9
+        )
+        lengths = np.array([-1 if url is None else len(url) for url in self._urls], np.int64)
+        ends = np.cumsum(np.maximum(lengths, 0))
+        begins = np.where(lengths >= 0, ends - lengths, -1)
+        starts = np.zeros(len(self._rows) + 1, np.int64)
+        np.cumsum(np.array(sizes, np.int64), out=starts[1:])
+        return CrawlEvents(
+            offset=np.array(offset, np.int64),
+            announce=np.array(announce, np.uint8),
+            time_ms=np.array(time_ms, np.int64),
+            modified_ms=np.array(modified_ms, np.int64),
+            status=np.array(status, np.int16),
+            digest=np.array(digest, np.uint64),
+            links_known=np.array(known, np.uint8),
+            hops=np.array(hops, np.int64),
+            url_starts=starts,
+            begins=begins,
+            ends=np.where(begins >= 0, ends, -1),
+            weights=np.array(self._weights, np.uint16),
+            nofollow=np.array(self._nofollow, np.uint8),
+            text=np.frombuffer(b"".join(url for url in self._urls if url), np.uint8),
+        )
+
+
+def quantised(weight: float | None) -> int:
+    """A link's weight in units of 1/1024 of an ordinary link, at most 65535."""
+    if weight is None:
+        return ORDINARY_WEIGHT
+    if not (math.isfinite(weight) and weight >= 0):
+        raise EventRefused(Reason.BAD_WEIGHT, f"a link has the weight {weight}: give a finite number from 0")
+    return round(min(weight * ORDINARY_WEIGHT, HEAVIEST_WEIGHT))
+
+
+def checked_time_ms(time_ms: int | None, name: str) -> int:
+    """A time of a fetch, 0 where it is not known; refused outside the years of the web."""
+    if time_ms is None:
+        return 0
+    if not _is_time(time_ms):
+        raise EventRefused(Reason.BAD_TIME, f"{name}: it lies outside the years 1990 to 2099")
+    return time_ms
+
+
+def is_nofollow(link: Link) -> bool:
+    """Whether the page does not vouch for a link: nofollow, ugc or sponsored among its rel words."""
+    return link.rel is not None and not set(_BLANKS.split(link.rel.lower())).isdisjoint(_NOFOLLOW_WORDS)
+
+
+def _is_time(time_ms: int) -> bool:
+    return EARLIEST_MS <= time_ms < LATEST_MS
+
+
+def _status(event: CrawlEvent) -> int:
+    if event.failure:
+        word = event.failure.strip().lower().replace("_", "-")
+        return BLOCKED if word in _BLOCKED_WORDS else GONE if word in _GONE_WORDS else FAILED
+    status = event.status
+    if status is None:
+        return UNKNOWN_STATUS
+    if not -32768 < status < 1000:
+        raise EventRefused(Reason.BAD_FIELD, f"status: {str(status)[:20]} is no HTTP status")
+    if status >= 100:
+        return status
+    return BLOCKED if status in _HERITRIX_BLOCKED else FAILED
+
+
+_HERITRIX_BLOCKED = frozenset({-9998, -5000, -5001, -5002, -5003, -5004})
+"""Statuses below 100 are Heritrix's: these say that a rule kept it out, the others that the fetch failed."""
+
+
+_BLOCKED_HASHES = page_ids(_BLOCKED_WORDS)
+_GONE_HASHES = page_ids(_GONE_WORDS)
+
+
+@lean_kernel
+def failure_status(text: Any, begin: Any, end: Any) -> Any:
+    """Within kernels: the status of a failure in plain words; 1 where it has to be looked at."""
+    for at in range(begin, end):
+        c = byte_at(text, at)
+        if not (97 <= c <= 122 or c == 45):
+            return 1
+    if begin == end:
+        return 1
+    digest = hash_bytes(text, begin, end)
+    for i in range(_BLOCKED_HASHES.shape[0]):
+        if _BLOCKED_HASHES[i] == digest:
+            return BLOCKED
+    for i in range(_GONE_HASHES.shape[0]):
+        if _GONE_HASHES[i] == digest:
+            return GONE
+    return FAILED
+
+
+_NOFOLLOW_WORDS = ("nofollow", "ugc", "sponsored")
+_NOFOLLOW_BYTES = np.array([list(word.encode().ljust(9, b"\0")) for word in _NOFOLLOW_WORDS], np.uint8)
+
+
+@lean_kernel
+def says_nofollow(text: Any, begin: Any, end: Any) -> Any:
+    """Within kernels: what `is_nofollow` says of a rel attribute."""
+    at = begin
+    while at < end:
+        word = at
+        while at < end and byte_at(text, at) > 32:
+            at += 1
+        for i in range(_NOFOLLOW_BYTES.shape[0]):
+            length = 0
+            while length < 9 and _NOFOLLOW_BYTES[i, length] != 0:
+                length += 1
+            if length == at - word:
+                same = True
+                for j in range(length):
+                    same &= (byte_at(text, word + j) | 32) == _NOFOLLOW_BYTES[i, j]
+                if same:
+                    return True
+        at += 1
+    return False
+
+
+def _encoded(url: str) -> bytes:
+    return url.encode("utf-8", "surrogatepass")  # a lone surrogate is no URL: found out where it is judged

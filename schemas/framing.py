@@ -1,0 +1,181 @@
+"""How a record travels as one message: Avro's single-object encoding, or Confluent's with the id of a schema registry.
+
+    single-object   C3 01   fingerprint of the writer's schema, 8 bytes little-endian    body
+    Confluent       00      id of the writer's schema, 4 bytes big-endian                body
+
+Neither can be mistaken for JSON or any other text: no text begins with 00, and C3 01 is not UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from functools import cache
+from io import BytesIO
+from typing import Any, NamedTuple, cast
+
+import fastavro
+from fastavro.schema import parse_schema
+
+from opicflow.schemas import registry
+from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
+from opicflow.schemas.registry import Schema
+
+MOST_MESSAGE_BYTES = 2 * MOST_EVENT_BYTES
+"""No message is longer: there must be room for a reject that holds the longest event."""
+
+
+class FramingRefused(ValueError):
+    """A message is not what it should be. The text is one line for people."""
+
+
+class FrameKind(Enum):
+    """How a message says which schema it was written with."""
+
+    SINGLE_OBJECT = "single-object"
+    CONFLUENT = "Confluent"
+
+
+_MARKS = {FrameKind.SINGLE_OBJECT: b"\xc3\x01", FrameKind.CONFLUENT: b"\x00"}
+_BODY_STARTS = {FrameKind.SINGLE_OBJECT: 10, FrameKind.CONFLUENT: 5}
+
+
+class Frame(NamedTuple):
+    """What a message says of its writer's schema: a fingerprint (single-object) or a registry's id (Confluent)."""
+
+    kind: FrameKind
+    number: int
+
+    def __str__(self) -> str:
+        """The frame as messages name it."""
+        return f"fingerprint {self.number:016x}" if self.kind is FrameKind.SINGLE_OBJECT else f"schema id {self.number}"
+
+
+WriterOf = Callable[[Frame], "Schema | None"]
+"""Finds the writer's schema of a frame; None = there is none. It is trusted, and asked once for each frame."""
+
+
+def frame_kind(message: bytes) -> FrameKind | None:
+    """The kind of frame that a message begins with; None = no frame, so perhaps JSON. The rest is not looked at."""
+    return next((kind for kind, mark in _MARKS.items() if message.startswith(mark)), None)
+
+
+def published_writer(frame: Frame) -> Schema | None:
+    """The writer's schema where it is one of the published ones: enough for single-object encoding."""
+    found = registry.with_fingerprint(frame.number) if frame.kind is FrameKind.SINGLE_OBJECT else None
+    return registry.schema(*found) if found else None
+
+
+def encode_single_object(name: str, values: dict[str, Any]) -> bytes:
+    """`values` as a record of the latest version of schema `name`, with its fingerprint.
+
+    Values that are no such record are a bug of the caller: fastavro's own errors, whatever they are.
+    """
+    return _encode(name, values, FrameKind.SINGLE_OBJECT, registry.fingerprint(name).to_bytes(8, "little"))
+
+
+def encode_confluent(name: str, values: dict[str, Any], schema_id: int) -> bytes:
+    """`values` as a record of the latest version of schema `name`, which a schema registry knows as `schema_id`."""
+    return _encode(name, values, FrameKind.CONFLUENT, schema_id.to_bytes(4, "big"))
+
+
+class Decoder:
+    """Reads messages as the latest version of one schema, whatever version of it they were written with.
+
+    Times come as whole milliseconds, fields that the writer did not have as their defaults. Everything that is not such
+    a message, from its first byte to its last, is `FramingRefused`; what `writer_of` raises passes through.
+    """
+
+    def __init__(self, name: str, writer_of: WriterOf = published_writer) -> None:
+        self._name = name
+        self._schema = registry.schema(name)
+        self._reader = _parsed(self._schema)
+        self._writer_of = writer_of
+        self._writers: dict[Frame, Any] = {}
+
+    def decode(self, message: bytes) -> dict[str, Any]:
+        """The record of a message in either framing."""
+        frame = self._frame(message)
+        writer = self._writers.get(frame) or self._learn(frame)
+        stream = BytesIO(message)
+        stream.seek(_BODY_STARTS[frame.kind])
+        try:
+            values = fastavro.schemaless_reader(stream, writer, self._reader)
+        except Exception:
+            # fastavro stumbles over a broken body in many ways; what it says of it differs from run to run.
+            raise FramingRefused(
+                f"a {self._name} of {frame} breaks off or is damaged near byte {stream.tell()} of {len(message)}: "
+                "send it again, or correct what it says it was written with"
+            ) from None
+        if stream.tell() != len(message):
+            raise FramingRefused(
+                f"a {self._name} of {frame} ends at byte {stream.tell()} of {len(message)}: send one record a message, "
+                "or correct what it says it was written with"
+            )
+        return cast(dict[str, Any], values)
+
+    def _frame(self, message: bytes) -> Frame:
+        kind = frame_kind(message)
+        if len(message) > MOST_MESSAGE_BYTES:
+            raise FramingRefused(f"a {self._name} has {len(message)} bytes: send at most {MOST_MESSAGE_BYTES}")
+        if kind is None:
+            raise FramingRefused(
+                f"a {self._name} begins with {message[:2].hex(' ') or 'nothing'}: frame it as Avro single-object "
+                "encoding (c3 01) or as Confluent (00)"
+            )
+        body = _BODY_STARTS[kind]
+        if len(message) < body:
+            raise FramingRefused(f"a {self._name} breaks off within its first {body} bytes: send it whole")
+        mark = len(_MARKS[kind])
+        return Frame(kind, int.from_bytes(message[mark:body], "little" if kind is FrameKind.SINGLE_OBJECT else "big"))
+
+    def _learn(self, frame: Frame) -> Any:
+        schema = self._writer_of(frame)
+        if schema is None:
+            raise FramingRefused(
+                f"a {self._name} was written with {frame}, which is not known here: publish that schema, "
+                "or update opicflow"
+            )
+        try:
+            in_the_way = registry.breaks(schema, self._schema)
+            writer = _parsed(schema)
+        except Exception as problem:
+            raise FramingRefused(f"{frame} is no Avro schema ({_one_line(problem)}): correct the registry") from None
+        if in_the_way:
+            raise FramingRefused(
+                f"{frame} cannot be read as {self._name} ({_one_line(in_the_way[0])}): write with a published schema"
+            )
+        self._writers[frame] = writer
+        return writer
+
+
+def _encode(name: str, values: dict[str, Any], kind: FrameKind, number: bytes) -> bytes:
+    stream = BytesIO(_MARKS[kind] + number)
+    stream.seek(_BODY_STARTS[kind])
+    fastavro.schemaless_writer(stream, _to_write(name), values, strict_allow_default=True)
+    if stream.tell() > MOST_MESSAGE_BYTES:
+        raise FramingRefused(f"a {name} would have {stream.tell()} bytes: send at most {MOST_MESSAGE_BYTES}")
+    return stream.getvalue()
+
+
+@cache
+def _to_write(name: str) -> Any:
+    return parse_schema(registry.schema(name))
+
+
+def _parsed(schema: Any) -> Any:
+    """A schema for reading, without its logical types: no time is too far away for whole milliseconds."""
+    return parse_schema(_without_logical_types(schema))
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_logical_types(one) for one in schema]
+    if isinstance(schema, dict):
+        return {key: _without_logical_types(value) for key, value in schema.items() if key != "logicalType"}
+    return schema
+
+
+def _one_line(problem: object) -> str:
+    text = " ".join((str(problem) or type(problem).__name__).split())
+    return text if len(text) <= 120 else text[:117] + "..."

@@ -1,0 +1,200 @@
+"""Crawl events as JSON objects: which names a field may have, and how forgiving their values are read.
+
+Besides its own name every field goes by the names that Scrapy items, Heritrix logs and Nutch dumps use. Where an object
+has several of them, the first in the list counts. Names that are in no list are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import timegm
+from datetime import datetime
+from typing import Any
+
+from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Link, Reason
+
+FIELD_NAMES: dict[str, tuple[str, ...]] = {
+    "kind": ("kind", "event"),
+    "url": ("url", "uri", "response_url"),
+    "fetched_at": ("fetched_at", "fetch_time", "fetchTime", "crawled_at", "timestamp", "fetch_date"),
+    "status": ("status", "status_code", "statusCode", "http_status", "httpStatusCode", "response_status"),
+    "failure": ("failure", "error", "failure_class"),
+    "redirects": ("redirects", "redirect_urls", "redirect_chain"),
+    "canonical": ("canonical", "canonical_url", "canonicalUrl"),
+    "content_type": ("content_type", "contentType", "mime_type", "mimetype", "mimeType"),
+    "digest": ("digest", "content_digest", "signature", "sha1", "checksum"),
+    "last_modified": ("last_modified", "lastmod", "lastModified", "modifiedTime"),
+    "links": ("links", "outlinks", "out_links", "outLinks"),
+}
+LINK_FIELD_NAMES: dict[str, tuple[str, ...]] = {
+    "url": ("url", "href", "toUrl", "uri"),
+    "weight": ("weight",),
+    "rel": ("rel",),
+    "nofollow": ("nofollow",),
+}
+ANNOUNCED_BY = ("announce", "announcement", "seed", "sitemap", "push")
+VISIT_WORDS = ("visit", "fetch", "crawl")
+LEAST_MILLISECONDS = 100_000_000_000
+"""An epoch from here on is in milliseconds; below, in seconds (which lasts until the year 5138)."""
+
+_ISO = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?"
+    r"(?: ?(?:([Zz])|(?:UTC)|([+-])(\d\d):?(\d\d)))?)?"
+)
+_DIGITS = re.compile(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d{3})?")
+_HTTP_DATE = re.compile(r"[A-Z][a-z]{2}, (\d\d) ([A-Z][a-z]{2}) (\d{4}) (\d\d):(\d\d):(\d\d) GMT")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def event_of(value: object) -> CrawlEvent:
+    """The event that a JSON value says; `EventRefused` if it is none."""
+    if not isinstance(value, dict):
+        raise EventRefused(Reason.NOT_AN_EVENT, f"it is {_kind_of(value)}, not an object with a url")
+    found = {name: _first(value, names) for name, names in FIELD_NAMES.items()}
+    url = found["url"]
+    if url is None:
+        raise EventRefused(Reason.NOT_AN_EVENT, "it has no url")
+    status, failure = found["status"], found["failure"]
+    if isinstance(status, str):  # "404", or what went wrong
+        status, failure = (float(status), failure) if _is_number(status) else (None, failure or status)
+    if isinstance(status, float) and status.is_integer():
+        status = int(status)
+    if status is not None and (not isinstance(status, int) or isinstance(status, bool)):
+        raise EventRefused(Reason.BAD_FIELD, f"status: {_kind_of(status)} is no HTTP status")
+    if failure is not None and not isinstance(failure, str):
+        failure = "error" if failure else None  # a crawler's own object; false and empty ones say that all went well
+    return CrawlEvent(
+        url=_text(url, "url"),
+        announce=_is_announcement(found["kind"]),
+        fetched_at_ms=_time_ms(found["fetched_at"], "fetched_at"),
+        status=status,
+        failure=failure or None,
+        redirects=tuple(_text(hop, "redirects") for hop in _list(found["redirects"], "redirects")),
+        canonical=_text(found["canonical"], "canonical") if found["canonical"] else None,
+        content_type=_optional_text(found["content_type"]),
+        digest=_optional_text(found["digest"]),
+        last_modified_ms=_time_or_nothing(found["last_modified"]),
+        links=None if found["links"] is None else tuple(_link(link) for link in _list(found["links"], "links")),
+    )
+
+
+def time_ms_of(value: object) -> int | None:
+    """Milliseconds since 1970 of an ISO 8601 time, an HTTP date, 14 or 17 digits, or an epoch; None if it is no time.
+
+    A time without a zone is taken for UTC. Fractions below a millisecond are cut off.
+    """
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int):
+        return value if abs(value) >= LEAST_MILLISECONDS else value * 1000
+    if isinstance(value, float):
+        if not abs(value) < 1e16:
+            return None
+        return int(value) if abs(value) >= LEAST_MILLISECONDS else int(value * 1000)
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    if match := _ISO.fullmatch(text):
+        year, month, day, hour, minute, second, fraction, _, sign, east_h, east_m = match.groups()
+        east = (int(east_h) * 3600 + int(east_m) * 60) * (-1 if sign == "-" else 1) if sign else 0
+        return _moment((year, month, day, hour, minute, second), int(((fraction or "") + "000")[:3]), east)
+    if match := _HTTP_DATE.fullmatch(text):
+        day, word, year, hour, minute, second = match.groups()
+        month = str(_MONTHS.index(word) + 1) if word in _MONTHS else "0"
+        return _moment((year, month, day, hour, minute, second), 0, 0)
+    if match := _DIGITS.fullmatch(text):
+        return _moment(match.groups()[:6], int(match[7] or 0), 0)
+    if _is_number(text):
+        return time_ms_of(float(text) if "." in text else int(text))
+    return None
+
+
+def _moment(parts: tuple[str | None, ...], milliseconds: int, east_seconds: int) -> int | None:
+    year, month, day, hour, minute, second = (int(part or 0) for part in parts)
+    try:
+        moment = datetime(year, month, day, hour, minute, min(second, 59))  # a leap second counts as the one before
+    except ValueError:
+        return None
+    if second > 60:
+        return None
+    return (timegm(moment.timetuple()) - east_seconds) * 1000 + milliseconds
+
+
+def _first(value: dict[str, Any], names: tuple[str, ...]) -> Any:
+    for name in names:
+        if value.get(name) is not None:
+            return value[name]
+    return None
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"\s*-?\d{1,15}(\.\d{1,9})?\s*", text) is not None and text.isascii()
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise EventRefused(Reason.BAD_FIELD, f"{name}: {_kind_of(value)} is no URL")
+    return value
+
+
+def _optional_text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else str(value) if isinstance(value, int) else None
+
+
+def _list(value: object, name: str) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise EventRefused(Reason.BAD_FIELD, f"{name}: {_kind_of(value)} is no list")
+    return value
+
+
+def _link(value: object) -> Link:
+    if isinstance(value, str):
+        return Link(value)
+    if not isinstance(value, dict):
+        raise EventRefused(Reason.BAD_FIELD, f"links: {_kind_of(value)} is no link")
+    url, weight, rel, nofollow = (_first(value, names) for names in LINK_FIELD_NAMES.values())
+    if weight is not None and (not isinstance(weight, (int, float)) or isinstance(weight, bool)):
+        raise EventRefused(Reason.BAD_WEIGHT, f"a link's weight is {_kind_of(weight)}: give a finite number from 0")
+    if isinstance(rel, list):
+        rel = " ".join(word for word in rel if isinstance(word, str))
+    words = rel if isinstance(rel, str) else ""
+    return Link(_text(url, "links"), weight, f"{words} nofollow" if nofollow is True else words or None)
+
+
+def _is_announcement(kind: object) -> bool:
+    if kind is None:
+        return False
+    word = kind.lower() if isinstance(kind, str) else ""
+    if word in ANNOUNCED_BY:
+        return True
+    if word in VISIT_WORDS:
+        return False
+    raise EventRefused(Reason.BAD_FIELD, f"kind: give visit or announce, not {_shown(kind)}")
+
+
+def _time_ms(value: object, name: str) -> int | None:
+    if value is None:
+        return None
+    time_ms = time_ms_of(value)
+    if time_ms is None:
+        raise EventRefused(Reason.BAD_TIME, f"{name}: {_shown(value)} is neither ISO 8601 nor an epoch")
+    return time_ms
+
+
+def _time_or_nothing(value: object) -> int | None:
+    """What a server says of its pages is often no time at all: that is no reason to lose the event."""
+    return time_ms_of(value)
+
+
+def _shown(value: object) -> str:
+    """A value in a few words. Lists and objects may be too deep to print."""
+    of_one_line = isinstance(value, (str, int, float)) and not isinstance(value, bool)
+    return f"{_kind_of(value)} {str(value)[:40]!r}" if of_one_line else _kind_of(value)
+
+
+def _kind_of(value: object) -> str:
+    return {type(None): "null", bool: "a truth value", int: "a number", float: "a number", str: "a text"}.get(
+        type(value), "a list" if isinstance(value, list) else "an object"
+    )

@@ -1,0 +1,334 @@
+"""Canonical URLs: what makes two addresses one page.
+
+A canonical URL is the WHATWG's normal form (by the library ada) of an http or https URL, without fragment and without
+user name and password, at most `LONGEST_URL` bytes, all ASCII. Rules may fold more; they are off unless asked for.
+
+Most URLs of a crawl log are canonical already. A kernel recognises the plain ones among them and hashes them where
+they lie; all others go to the library. The kernel is careful rather than clever: what it does not know it leaves.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import ada_url
+import numpy as np
+import numpy.typing as npt
+from publicsuffixlist import PublicSuffixList
+
+from opicflow.schemas.hashing import byte_at, hash_bytes
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+from opicflow.schemas.pages import page_id
+
+LONGEST_URL = 8192
+TRACKING_PARAMETERS = ("utm_*", "gclid", "dclid", "fbclid", "msclkid", "yclid", "mc_cid", "mc_eid", "igshid", "_ga")
+SESSION_PARAMETERS = ("jsessionid", "phpsessid", "sessionid", "session_id", "sid", "aspsessionid*", "cfid", "cftoken")
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.uint64]
+
+_SESSION_IN_PATH = re.compile(r";jsessionid=[^/?]*", re.IGNORECASE)
+_WITH_AUTHORITY = re.compile(rb"https?://", re.IGNORECASE)
+_MOST_REMEMBERED = 1 << 18
+
+
+class NotAPage(ValueError):
+    """A URL that no page can have. The message is one line."""
+
+    def __init__(self, message: str, is_no_url: bool = False) -> None:
+        super().__init__(message)
+        self.is_no_url = is_no_url
+
+
+@dataclass(frozen=True)
+class UrlRules:
+    """What else makes two addresses one page. `drop_parameters` are names; one that ends in * begins like this."""
+
+    drop_parameters: tuple[str, ...] = ()
+    fold_www: bool = False
+    fold_https: bool = False
+
+    @property
+    def drops_session_in_path(self) -> bool:
+        """Whether `;jsessionid=…` goes from paths too."""
+        return _is_dropped("jsessionid", self.drop_parameters)
+
+
+NO_RULES = UrlRules()
+
+
+def canonical(url: str, base: str | None = None, rules: UrlRules = NO_RULES) -> bytes:
+    """The canonical form of a URL, or of a relative one on a page `base`. `NotAPage` says why it has none."""
+    plain = url.partition("#")[0]
+    try:
+        form = ada_url.join_url(base, plain) if base is not None else ada_url.normalize_url(plain)
+    except ValueError:
+        raise NotAPage("it is no URL", is_no_url=True) from None
+    if not form.startswith(("https://", "http://")):
+        raise NotAPage(f"{form.partition(':')[0][:20]}: is neither http nor https")
+    if rules != NO_RULES or "@" in form:
+        form = _folded(form, rules)
+    if len(form) > LONGEST_URL:
+        raise NotAPage(f"it is longer than {LONGEST_URL} bytes")
+    return form.encode("ascii")
+
+
+def _folded(form: str, rules: UrlRules) -> str:
+    """A normal form without user name and password, and as the rules want it."""
+    parts = ada_url.URL(form)
+    parts.username = parts.password = ""
+    if rules.fold_https and parts.protocol == "http:":
+        parts.protocol = "https:"
+    while rules.fold_www and parts.hostname.startswith("www.") and "." in parts.hostname[4:].rstrip("."):
+        parts.hostname = parts.hostname[4:]
+    if rules.drops_session_in_path and ";" in parts.pathname:
+        parts.pathname = _SESSION_IN_PATH.sub("", parts.pathname)
+    if rules.drop_parameters and parts.search:
+        kept = [part for part in parts.search[1:].split("&") if not _is_dropped(part, rules.drop_parameters)]
+        joined = "&".join(kept)
+        parts.search = "?" + joined if joined else ""  # a ? that the first name begins with would be lost
+    return str(parts.href)
+
+
+def host(url: bytes) -> bytes:
+    """The host of a canonical URL, with its port if it has one."""
+    begin = url.index(b"//") + 2
+    return url[begin : url.index(b"/", begin)]
+
+
+def registrable_domain(url: bytes) -> bytes:
+    """What somebody registered of a canonical URL's host (example.co.uk), by the public suffix list; else the host."""
+    name = host(url)
+    domain = name.split(b":")[0]
+    if domain.rpartition(b".")[2].isdigit():
+        return name  # an address
+    found = _SUFFIXES.privatesuffix(domain.decode())
+    return found.encode() if found else name
+
+
+def _is_dropped(part: str, names: tuple[str, ...]) -> bool:
+    name = part.split("=", 1)[0].lower()
+    lower = map(str.lower, names)
+    return any(name.startswith(given[:-1]) if given.endswith("*") else name == given for given in lower)
+
+
+_SUFFIXES = PublicSuffixList(accept_unknown=True)
+
+
+# -- whole batches -----------------------------------------------------------------------------------------------------
+
+PAGE = 0
+ASK = 1
+"""The library has to look at it."""
+NO_PAGE = 2
+ABSENT = 3
+"""There is no URL in this place."""
+
+
+@dataclass
+class Canonicaliser:
+    """Makes URLs canonical in batches. It remembers what the library said; that changes nothing but the speed."""
+
+    rules: UrlRules = NO_RULES
+    _remembered: dict[bytes, bytes | None] = field(default_factory=dict)
+
+    def canonicalise(self, text: Bytes, begins: Ints, ends: Ints, base_of: Ints) -> CanonicalUrls:
+        """The canonical form and page id of `text[begins[i]:ends[i]]` (UTF-8), for every i; absent where begin < 0.
+
+        `base_of[i]` is the row whose URL a relative one is resolved against: a row before it, or itself for none.
+        """
+        states = np.empty(len(begins), np.uint8)
+        ids = np.zeros(len(begins), np.uint64)
+        ends = ends.copy()
+        recognise(text, begins, ends, _rule_bits(self.rules), states, ids)
+        asked = np.flatnonzero(states == ASK)
+        if len(asked) == 0:
+            return CanonicalUrls(text, begins, ends, states, ids)
+        begins = begins.copy()
+        raw = text.tobytes() if len(asked) > 64 else None  # slices of bytes are faster than slices of arrays
+        added: dict[int, bytes] = {}
+        size = len(text)
+        for row, begin, end, base in zip(
+            asked.tolist(), begins[asked].tolist(), ends[asked].tolist(), base_of[asked].tolist(), strict=True
+        ):
+            given = raw[begin:end] if raw is not None else text[begin:end].tobytes()
+            form = self._absolute(given)
+            may_be_relative = form is None or (form and not _WITH_AUTHORITY.match(given))  # http:x is, on http pages
+            if may_be_relative and base != row and states[base] == PAGE:
+                at = int(begins[base])
+                page = added[at] if at in added else text[at : ends[base]].tobytes()
+                form = self._ask(given, page.decode("ascii"))
+            if not form:
+                states[row] = NO_PAGE
+                begins[row] = ends[row] = 0
+                continue
+            states[row] = PAGE
+            ids[row] = page_id(form)
+            begins[row], ends[row] = size, size + len(form)
+            added[size] = form
+            size += len(form)
+        text = np.concatenate((text, np.frombuffer(b"".join(added.values()), np.uint8)))
+        return CanonicalUrls(text, begins, ends, states, ids)
+
+    def _absolute(self, given: bytes) -> bytes | None:
+        """The canonical form of an absolute URL; None if it is none, empty if it is that of something else."""
+        if len(given) > LONGEST_URL:  # an image within a link, mostly
+            return self._ask(given, None)
+        try:
+            return self._remembered[given]
+        except KeyError:
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.clear()
+            form = self._remembered[given] = self._ask(given, None)
+            return form
+
+    def _ask(self, given: bytes, base: str | None) -> bytes | None:
+        try:
+            return canonical(given.partition(b"#")[0].decode("utf-8"), base, self.rules)
+        except NotAPage as problem:
+            return None if problem.is_no_url else b""
+        except UnicodeError:
+            return b""
+
+
+@dataclass(frozen=True)
+class CanonicalUrls:
+    """URLs as parts of a text, with their states and page ids; `begins` and `ends` mean something for `PAGE` only."""
+
+    text: Bytes
+    begins: Ints
+    ends: Ints
+    states: Bytes
+    ids: Ids
+
+
+_FOLD_WWW, _FOLD_HTTPS, _DROP_IN_QUERY, _DROP_IN_PATH = 1, 2, 4, 8
+
+
+def _rule_bits(rules: UrlRules) -> int:
+    return (
+        _FOLD_WWW * rules.fold_www
+        + _FOLD_HTTPS * rules.fold_https
+        + _DROP_IN_QUERY * bool(rules.drop_parameters)
+        + _DROP_IN_PATH * rules.drops_session_in_path
+    )
+
+
+def _table(allowed: str) -> Bytes:
+    table = np.zeros(256, np.uint8)
+    table[np.frombuffer(allowed.encode(), np.uint8)] = 1
+    return table
+
+
+_LETTERS_AND_DIGITS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+_PLAIN = _table(_LETTERS_AND_DIGITS + "-_~!$&()*+,;=:@|[]")
+"""Bytes that mean nothing special, and stay as they are, in a path and in a query."""
+
+
+@lean_kernel
+def recognise(text: Any, begins: Any, ends: Any, rules: Any, states: Any, ids: Any) -> None:
+    """Hash every URL that is plainly canonical, its fragment cut off (`ends`); leave the others to the library."""
+    for i in range(begins.shape[0]):
+        if begins[i] < 0:
+            states[i] = ABSENT
+            continue
+        end = canonical_end(text, begins[i], ends[i], rules)
+        if end < 0:
+            states[i] = ASK
+        else:
+            states[i] = PAGE
+            ends[i] = end
+            ids[i] = hash_bytes(text, begins[i], end)
+
+
+@inlined_kernel
+def canonical_end(text: Any, begin: Any, end: Any, rules: Any) -> Any:
+    """Where a URL ends without its fragment, if it is plainly canonical and no rule touches it; else -1."""
+    if end - begin > LONGEST_URL or end - begin < 10:
+        return -1
+    if (
+        byte_at(text, begin) != 104
+        or byte_at(text, begin + 1) != 116
+        or byte_at(text, begin + 2) != 116
+        or byte_at(text, begin + 3) != 112
+    ):  # http
+        return -1
+    at = begin + 4
+    if byte_at(text, at) == 115:  # s
+        at += 1
+    elif rules & _FOLD_HTTPS:
+        return -1
+    if byte_at(text, at) != 58 or byte_at(text, at + 1) != 47 or byte_at(text, at + 2) != 47:  # ://
+        return -1
+    at = _end_of_host(text, at + 3, end, rules)
+    return -1 if at < 0 else _end_of_path(text, at, end, rules)
+
+
+@inlined_kernel
+def _end_of_host(text: Any, begin: Any, end: Any, rules: Any) -> Any:
+    """Where the path begins; -1 for hosts with ports, of numbers, in Punycode, with empty labels."""
+    label = begin
+    at = begin
+    while at < end:
+        c = byte_at(text, at)
+        if (97 <= c <= 122) or (48 <= c <= 57) or c == 45:  # a-z 0-9 -
+            if c == 45 and at == label + 3 and byte_at(text, at - 1) == 45:  # xn-- and its like
+                return -1
+            at += 1
+        elif c == 46 or c == 47:  # . /
+            if at == label:
+                return -1
+            if c == 47:
+                if 48 <= byte_at(text, label) <= 57:  # may be a number: an IPv4 address
+                    return -1
+                return at
+            if (rules & _FOLD_WWW) and label == begin and at == begin + 3:
+                return -1
+            at += 1
+            label = at
+        else:
+            return -1
+    return -1
+
+
+@inlined_kernel
+def _end_of_path(text: Any, begin: Any, end: Any, rules: Any) -> Any:
+    """Where the URL ends that goes on with a path at `begin`; -1 if the library might change anything of it."""
+    at = begin + 1
+    segment = at
+    while at < end:
+        c = byte_at(text, at)
+        if _PLAIN[c]:
+            if c == 59 and rules & _DROP_IN_PATH:  # ;
+                return -1
+        elif c == 47:  # /
+            segment = at + 1
+        elif c == 46:  # . at the start of a segment may be a dot segment
+            if at == segment:
+                return -1
+        elif c == 37:  # %2e is a dot too
+            if at + 2 >= end or (
+                byte_at(text, at + 1) == 50 and (byte_at(text, at + 2) == 69 or byte_at(text, at + 2) == 101)
+            ):
+                return -1
+        else:
+            break
+        at += 1
+    if at < end and byte_at(text, at) == 63:  # ?
+        if rules & _DROP_IN_QUERY:
+            return -1
+        at += 1
+        query = at
+        while at < end:
+            c = byte_at(text, at)
+            if not (_PLAIN[c] or c == 46 or c == 47 or c == 37 or c == 63):
+                break
+            at += 1
+        if at == query:
+            return -1
+    if at < end and byte_at(text, at) != 35:  # whatever a fragment holds is dropped
+        return -1
+    return at

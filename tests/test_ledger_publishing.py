@@ -1,0 +1,170 @@
+"""What a ledger publishes: visited pages at once, movers in sweeps; and what became of every row of an entry."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from opicflow.pipelines.ledger import Fate, ItemWriter, Ledger, Place, PolicyEntry, TickEntry
+from opicflow.pipelines.web.crawl import introductions
+from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.schemas.pages import page_id
+
+DAY = 86400
+
+
+def urls(pages: int) -> list[bytes]:
+    return [f"https://example.org/{page}".encode() for page in range(pages)]
+
+
+def crawled(pages: int = 50, crawls: int = 3, seed: int = 1) -> Ledger:
+    """A ledger of a web whose pages have URLs, each visited some times, and swept once."""
+    web = power_law_web(pages, seed, mean_links=5)
+    names = urls(pages)
+    ids = [page_id(name) for name in names]
+    log = ItemWriter()
+    for page in range(pages):
+        log.announcement(ids[page], url=names[page])
+    for crawl in range(crawls):
+        for page in range(pages):
+            targets = web.targets[web.starts[page] : web.starts[page + 1]]
+            log.visit(ids[page], [ids[target] for target in targets], time_ms=1000 * (crawl * pages + page + 1))
+    ledger = Ledger()
+    ledger.apply(log.entry())
+    ledger.apply(TickEntry(DAY))
+    return ledger
+
+
+def test_nothing_is_published_of_visits_before_the_first_sweep() -> None:
+    ledger = Ledger()
+    ledger.apply(ItemWriter().visit(1, [2], url=b"https://a.example/").entry())
+    assert len(ledger.publish(np.array([1], np.uint64)).pages) == 0
+    ledger.apply(TickEntry(DAY))
+    assert ledger.publish(np.array([1], np.uint64)).pages.tolist() == [1]
+
+
+def test_pages_without_a_url_wait() -> None:
+    ledger = Ledger()
+    ledger.apply(ItemWriter().visit(1, [2], url=b"https://a.example/").entry())
+    ledger.apply(TickEntry(DAY))
+    assert ledger.publish(np.array([2, 1, 3], np.uint64)).pages.tolist() == [1]
+    assert ledger.publish_movers(10, 0.1).pages.tolist() == []
+    ledger.apply(ItemWriter(Place(1, 0)).sighting(2, url=b"https://a.example/2").entry(start=Place(1, 0)))
+    assert ledger.publish_movers(10, 0.1).pages.tolist() == [2]
+
+
+def test_the_first_sweep_publishes_every_page_and_importance_sums_to_1() -> None:
+    ledger = crawled()
+    first = ledger.publish_movers(1000, 0.1)
+    assert len(first.pages) == ledger.pages
+    assert first.importance.sum() == pytest.approx(1.0)
+    assert len(ledger.publish_movers(1000, 0.1).pages) == 0
+
+
+def test_the_biggest_movers_come_first_and_the_others_later() -> None:
+    ledger, whole = crawled(), crawled()
+    order = whole.publish_movers(1000, 0.1)
+    assert (np.diff(order.score) <= 0).all()  # of pages never published, the move is the score
+    some = ledger.publish_movers(7, 0.1)
+    rest = ledger.publish_movers(1000, 0.1)
+    assert some.pages.tolist() == order.pages[:7].tolist()
+    assert rest.pages.tolist() == order.pages[7:].tolist()
+
+
+def test_only_pages_that_moved_by_more_than_the_share_are_due() -> None:
+    ledger = crawled()
+    before = ledger.publish_movers(1000, 0.1)
+    known = dict(zip(before.pages.tolist(), before.score.tolist(), strict=True))
+    log = ItemWriter(Place(10**6, 0))
+    ids = [page_id(url) for url in urls(50)]
+    for page in ids[:20]:
+        log.visit(page, [ids[0]], time_ms=10**7)
+    ledger.apply(log.entry(start=ledger.mark("crawl")))
+    now = ledger.estimate_all()
+    moved = {
+        page
+        for page, score in zip(now.pages.tolist(), now.score.tolist(), strict=True)
+        if abs(score - known[page]) > 0.1 * known[page] * (1 + 1e-6)
+    }
+    due = ledger.publish_movers(1000, 0.1)
+    assert 0 < len(due.pages) < ledger.pages
+    assert set(due.pages.tolist()) == moved
+
+
+def test_what_was_published_survives_a_snapshot() -> None:
+    ledger = crawled()
+    ledger.publish_movers(20, 0.1)
+    restored = Ledger.restore(chunk.data for chunk in ledger.snapshot())
+    assert restored.publish_movers(1000, 0.1).pages.tolist() == ledger.publish_movers(1000, 0.1).pages.tolist()
+
+
+def test_a_page_that_is_born_again_was_never_published() -> None:
+    ledger = crawled()
+    ledger.publish_movers(1000, 0.1)
+    page = page_id(urls(1)[0])
+    ledger.apply(PolicyEntry("policies", Place(0, 0), Place(1, 0), drop=(page,)))
+    log = ItemWriter(Place(10**6, 0)).announcement(page, url=urls(1)[0])
+    ledger.apply(log.entry(start=ledger.mark("crawl")))
+    assert page in ledger.publish_movers(1000, 0.1).pages.tolist()
+
+
+def test_urls_come_in_the_order_asked_for() -> None:
+    ledger = crawled(8)
+    names = urls(8)
+    starts, text = ledger.urls(np.array([page_id(names[3]), 77, page_id(names[0])], np.uint64))
+    found = [text[a:b].tobytes() for a, b in itertools.pairwise(starts)]
+    assert found == [names[3], b"", names[0]]
+
+
+def test_ranked_is_top_of_all_pages() -> None:
+    ledger = crawled()
+    assert ledger.ranked().tolist() == ledger.top(1000).pages.tolist()
+
+
+def test_estimates_in_parts_are_the_same_with_one_sum() -> None:
+    ledger = crawled()
+    whole = ledger.estimate_all()
+    parts = [ledger.estimate(whole.pages[at : at + 7], ledger.rate_sum()).importance for at in range(0, 50, 7)]
+    assert np.concatenate(parts).tolist() == whole.importance.tolist()
+
+
+def test_fates_tell_what_became_of_each_row() -> None:
+    ledger = Ledger()
+    ledger.apply(PolicyEntry("policies", Place(0, 0), Place(1, 0), forget=(9,)))
+    log = ItemWriter().visit(1, [2], time_ms=2000).visit(1, [2], time_ms=2000).visit(1, [2], time_ms=1000)
+    entry = log.visit(9, []).sighting(4).visit(1, [2], time_ms=3000).entry()
+    expected = [Fate.TAKEN, Fate.DUPLICATE, Fate.LATE, Fate.REFUSED, Fate.TAKEN, Fate.TAKEN]
+    assert ledger.apply(entry).fates.tolist() == expected
+    assert ledger.apply(entry).fates.tolist() == []
+
+
+def test_fates_are_those_of_the_rows_that_were_new() -> None:
+    ledger = Ledger()
+    log = ItemWriter().visit(1, [2], time_ms=2000).visit(2, [], time_ms=1)
+    ledger.apply(log.entry())
+    longer = log.visit(1, [2], time_ms=2000).visit(3, [1])
+    assert ledger.apply(longer.entry()).fates.tolist() == [Fate.DUPLICATE, Fate.TAKEN]
+
+
+def test_sightings_sent_again_leave_the_same_snapshot() -> None:
+    once, twice = Ledger(), Ledger()
+    for ledger, times in ((once, 1), (twice, 3)):
+        log = ItemWriter().visit(1, [2])
+        for _ in range(times):
+            log.sighting(2, url=b"https://a.example/")
+        ledger.apply(log.entry())
+        ledger.apply(ItemWriter(Place(10, 0)).visit(2, [1]).entry(start=ledger.mark("crawl")))
+    a, b = (ledger.estimate_all() for ledger in (once, twice))
+    assert a.importance.tolist() == b.importance.tolist()
+    assert once.balance() == twice.balance()
+
+
+def test_pages_read_counts_pages_that_answered() -> None:
+    ledger = Ledger()
+    assert ledger.pages_read == 0
+    ledger.apply(introductions(page_ids(10, 1)))
+    assert (ledger.pages, ledger.pages_read) == (10, 0)
+    ledger.apply(ItemWriter().visit(5, [6]).visit(5, []).visit(7).entry())
+    assert ledger.pages_read == 2

@@ -1,0 +1,412 @@
+"""Canonical URLs: the kernel and the library never differ, and what is one page is one URL."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from opicflow.schemas.hashing import hash_bytes
+from opicflow.schemas.pages import page_id
+from opicflow.schemas.urls import (
+    ABSENT,
+    ASK,
+    LONGEST_URL,
+    NO_PAGE,
+    NO_RULES,
+    PAGE,
+    SESSION_PARAMETERS,
+    TRACKING_PARAMETERS,
+    Canonicaliser,
+    NotAPage,
+    UrlRules,
+    _rule_bits,
+    canonical,
+    host,
+    recognise,
+    registrable_domain,
+)
+
+RULES = [
+    NO_RULES,
+    UrlRules(fold_www=True),
+    UrlRules(fold_https=True),
+    UrlRules(drop_parameters=(*TRACKING_PARAMETERS, *SESSION_PARAMETERS)),
+    UrlRules(drop_parameters=("jsess*", "A", "b"), fold_www=True, fold_https=True),
+]
+every_rule = pytest.mark.parametrize("rules", RULES, ids=["none", "www", "https", "parameters", "all"])
+
+PLAIN = [
+    "http://example.com/",
+    "https://example.com/",
+    "https://www.example.com/",
+    "https://en.wikipedia.org/wiki/PageRank",
+    "https://en.wikipedia.org/wiki/Marge_(disambiguation)",
+    "https://en.wikipedia.org/w/index.php?title=PageRank&action=history",
+    "https://de.wikipedia.org/wiki/K%C3%B6ln",
+    "https://www.youtube.com/watch?v=dQw4w9WgXcQ",
+    "https://www.youtube.com/@somebody/videos",
+    "https://github.com/apache/beam/blob/master/sdks/python/setup.py#L12",
+    "https://github.com/apache/beam/issues?q=is%3Aissue+is%3Aopen",
+    "https://news.ycombinator.com/item?id=1234567",
+    "https://stackoverflow.com/questions/11227809/why-is-processing-a-sorted-array-faster",
+    "https://www.amazon.com/dp/B000000000/ref=sr_1_1?keywords=web&qid=1",
+    "https://www.nytimes.com/2020/01/02/technology/page.html",
+    "https://www.bbc.co.uk/news/world-europe-12345678",
+    "http://blog.example.org/2019/05/some-post/#comments",
+    "http://blog.example.org/?p=12",
+    "https://shop.example.de/category/shoes;color=red?sort=price,asc",
+    "https://maps.example.com/@48.1,11.5,12z/data=!3m1!4b1",
+    "https://docs.python.org/3/library/re.html",
+    "https://arxiv.org/abs/1001.0001v2",
+    "https://doi.org/10.1145/775152.775192",
+    "https://t.co/AbCdEfGhIj",
+    "https://medium.com/@someone/a-title-0123456789ab",
+    "https://web.archive.org/web/20200101000000/http://example.com/",
+    "https://example.com/a//b",
+    "https://example.com/file.tar.gz",
+    "https://example.com/~user/",
+    "https://example.com/a-b_c~d!e$f&g(h)i*j+k,l;m=n:o@p",
+    "https://example.com/search?q=a+b&x[]=1&x[]=2",
+    "https://example.com/search?q=%22quoted%22",
+    "https://example.com/?a=b?c/d",
+    "https://3m.example.com/",
+    "https://a--b.example.com/",
+    "https://sub-domain.of.a-long-name.example.museum/x/y/z",
+    "http://www.host1805.example/section6/page-1805.html",
+    "https://cdn.example.net/img/logo.png?v=1.2.3",
+    "https://example.com/index.jsp;x=y",
+    "https://example.com/a/b/c/d/e/f/g/h",
+    "https://example.com/%7Euser/%E2%82%AC",
+    "https://example.com/feed.xml",
+    "https://example.com/robots.txt",
+    "https://example.com/tag/c%2B%2B/page/2/",
+    "https://example.com/article,12345.html",
+    "https://example.com/a.b.c...d",
+    "https://example.com/path/?utm_source=x&utm_medium=y",
+    "https://example.com:8443/admin/",
+    "http://192.0.2.1/status",
+    "https://xn--bcher-kva.example/",
+]
+
+HOSTS = """
+a.b example.com www.example.com www.com www.com. www.www.a.com www.a.co.uk EXAMPLE.com a..b .a a. 1.2.3.4 1.2.3 0x7f.1
+www.1.2.3.4 a.1 a.0x1 1a.2b a.1b xn--bcher-kva.de xn--a a--b.c -a.b a-.b a_b.c www.x_y.z b\u00fccher.de \uff41.com
+user@a.b u:p@www.a.b [::1] [1:2::3] a.b:80 a.b:443 a.b:8080 www.a.b:443 a.b:99999 a%41.b a!b.c localhost a*b.c
+"""
+hosts = st.sampled_from([*HOSTS.split(), "", "a b.c", "a" * 64 + ".b", ("a" * 60 + ".") * 5 + "b"])
+nasty = st.text(alphabet="a/.?#%2eE5c;&=:@\\ \t\n'\"<>`{}|[]^~!$()*+,-_\x00\x7fé€Aé😀", max_size=12)
+parts = st.sampled_from(
+    [
+        "/",
+        "/.",
+        "/..",
+        "/a",
+        "/%2e",
+        "/%2E%2e/",
+        "/a.",
+        "/.a",
+        "//",
+        "/;jsessionid=A1",
+        "/b;JSESSIONID=x;y=z/c",
+        "?",
+        "??",
+        "&",
+        "?a=1",
+        "&A=2",
+        "&b",
+        "?utm_source=x",
+        "&utm_x=1",
+        "?jsessionid=1",
+        "&PHPSESSID=9",
+        "=",
+        "#",
+        "#a?b",
+        "%",
+        "%4",
+        "\\",
+        "/wiki/Köln",
+        "/a b",
+        "%zz",
+        "'",
+        "|",
+        "/C|/",
+        "/~",
+        "a@b",
+        ":80",
+    ]
+)
+schemes = st.sampled_from(
+    ["http://", "https://", "HTTP://", "http:", "https:", "http:/", "ftp://", "//", "", "mailto:", " http://"]
+)
+built = st.builds("".join, st.tuples(schemes, hosts, st.lists(parts | nasty, max_size=4).map("".join)))
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    url = bytearray(draw(st.sampled_from(PLAIN)).encode())
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(url)))
+        byte = draw(st.integers(0, 255) | st.sampled_from(list(b"/.?#%;&=:@\\ 0123w")))
+        url[at : at + draw(st.integers(0, 1))] = bytes([byte]) * draw(st.integers(0, 2))
+    return bytes(url)
+
+
+of_text = st.builds("http{}://{}/{}".format, st.sampled_from(["", "s"]), st.sampled_from(["a.b", "www.c.d"]), nasty)
+urls = (built | of_text).map(lambda text: text.encode("utf-8", "surrogatepass")) | mutated() | st.binary(max_size=30)
+
+
+def columns(given: list[bytes], before: bytes = b"\xff") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ends = np.cumsum([len(url) for url in given], dtype=np.int64) + len(before)
+    lengths = np.array([len(url) for url in given], np.int64)
+    return np.frombuffer(before + b"".join(given), np.uint8), ends - lengths, ends
+
+
+def recognised(url: bytes, rules: UrlRules = NO_RULES) -> bytes | None:
+    text, begins, ends = columns([url])
+    states, ids = np.zeros(1, np.uint8), np.zeros(1, np.uint64)
+    recognise(text, begins, ends, _rule_bits(rules), states, ids)
+    if states[0] == ASK:
+        return None
+    found = text[begins[0] : ends[0]].tobytes()
+    assert states[0] == PAGE and ids[0] == page_id(found)
+    return found
+
+
+def form_of(url: bytes, base: bytes | None = None, rules: UrlRules = NO_RULES) -> bytes | None:
+    try:
+        return canonical(url.partition(b"#")[0].decode(), None if base is None else base.decode(), rules)
+    except (NotAPage, UnicodeError):
+        return None
+
+
+def in_a_batch(
+    given: list[bytes | None], bases: list[int] | None = None, rules: UrlRules = NO_RULES
+) -> list[bytes | None]:
+    text, begins, ends = columns([url or b"" for url in given])
+    absent = np.array([url is None for url in given], bool)
+    begins[absent] = ends[absent] = -1
+    base_of = np.array(range(len(given)) if bases is None else bases, np.int64)
+    before = begins.copy(), ends.copy()
+    found = Canonicaliser(rules).canonicalise(text, begins, ends, base_of)
+    assert (begins == before[0]).all() and (ends == before[1]).all()
+    forms: list[bytes | None] = []
+    for row, state in enumerate(found.states):
+        assert state in (PAGE, NO_PAGE, ABSENT) and (state == ABSENT) == (given[row] is None)
+        form = found.text[found.begins[row] : found.ends[row]].tobytes() if state == PAGE else None
+        assert found.ids[row] == (0 if form is None else page_id(form))
+        forms.append(form)
+    return forms
+
+
+# -- hashes
+
+
+def test_hashes_are_those_of_xxhash_for_every_length_and_at_every_offset() -> None:
+    data = np.random.default_rng(0).integers(0, 256, 420, np.uint8).tobytes()
+    text = np.frombuffer(data, np.uint8)
+    for length in range(201):
+        for offset in (0, 1, 7, 8, 13):
+            assert hash_bytes(text, offset, offset + length) == xxhash.xxh64_intdigest(data[offset : offset + length])
+
+
+@given(st.binary(max_size=300), st.integers(0, 40))
+def test_hashes_are_those_of_xxhash(data: bytes, offset: int) -> None:
+    begin = min(offset, len(data))
+    assert hash_bytes(np.frombuffer(data, np.uint8), begin, len(data)) == xxhash.xxh64_intdigest(data[begin:])
+
+
+# -- the kernel and the library
+
+
+@every_rule
+@given(url=urls)
+@example(url=b"http://a.b/..;jsessionid=1/x")
+@example(url=b"http://a.b/@x")
+@example(url=b"http://a.b.c/#\xff")
+def test_what_the_kernel_recognises_is_what_the_library_says(url: bytes, rules: UrlRules) -> None:
+    found = recognised(url, rules)
+    if found is not None:
+        assert found == form_of(url, None, rules) == url[: len(found)]
+
+
+@every_rule
+@given(url=urls)
+@example(url=b"http://www.www.a.com/")
+@example(url=b"http://www.com./")
+@example(url=b"http://a.b/?utm_x=1&?&")
+@example(url=b"http://a.b/???&a=1")
+def test_a_canonical_url_is_its_own(url: bytes, rules: UrlRules) -> None:
+    form = form_of(url, None, rules)
+    if form is not None:
+        assert form_of(form, None, rules) == form
+        assert len(form) <= LONGEST_URL and form.isascii() and b"#" not in form
+        assert host(form) and b"/" not in host(form) and b"@" not in host(form)
+        assert registrable_domain(form)
+
+
+@every_rule
+@given(given=st.lists(st.none() | urls | parts.map(str.encode), min_size=1, max_size=8), data=st.data())
+@example(given=[b"http://a.b/c/d", b"http:e", b"https:e", b"http:/e", b"http://e"], data=None)
+def test_a_batch_is_what_its_urls_are_one_by_one(
+    given: list[bytes | None], data: st.DataObject | None, rules: UrlRules
+) -> None:
+    bases = [data.draw(st.integers(0, row)) if data else 0 for row in range(len(given))]
+    expected: list[bytes | None] = []
+    for row, url in enumerate(given):
+        base = None if bases[row] == row else expected[bases[row]]
+        expected.append(None if url is None else form_of(url, base, rules))
+    assert in_a_batch(given, bases, rules) == expected
+    assert (
+        in_a_batch(given * 70, [base + len(given) * turn for turn in range(70) for base in bases], rules)
+        == expected * 70
+    )
+
+
+def test_ordinary_urls_do_not_go_to_the_library() -> None:
+    canonical_ones = [url.partition("#")[0] for url in PLAIN]
+    assert [canonical(url).decode() for url in PLAIN] == canonical_ones
+    quick = sum(recognised(url.encode()) is not None for url in PLAIN)
+    assert quick >= 0.9 * len(PLAIN), f"{quick} of {len(PLAIN)}"
+
+
+# -- what is a page
+
+
+@pytest.mark.parametrize(
+    ("given", "form"),
+    [
+        ("HTTP://Example.COM:80", "http://example.com/"),
+        ("https://a.b:443/x", "https://a.b/x"),
+        ("https://a.b:80/x", "https://a.b:80/x"),
+        ("http://a.b/x#y?z", "http://a.b/x"),
+        ("http://a.b/x?y#z#", "http://a.b/x?y"),
+        ("http://user:secret@a.b/x", "http://a.b/x"),
+        ("http://user@a.b/@x?@", "http://a.b/@x?@"),
+        ("http://a.b/../c/./d/%2e%2E/e", "http://a.b/c/e"),
+        ("http://a.b\\c d", "http://a.b/c%20d"),
+        (" \thttp://a.b/c\n", "http://a.b/c"),
+        ("http://bücher.example/ü?ü", "http://xn--bcher-kva.example/%C3%BC?%C3%BC"),
+        ("http://0x7f.1/", "http://127.0.0.1/"),
+        ("http://a.b/?", "http://a.b/?"),
+    ],
+)
+def test_what_is_written_in_many_ways_is_one_page(given: str, form: str) -> None:
+    assert canonical(given).decode() == form
+    assert in_a_batch([given.encode()]) == [form.encode()]
+
+
+@pytest.mark.parametrize(
+    "given", ["", "a/b", "/c", "//", "http://", "mailto:a@b.c", "data:,x", "ftp://a.b/", "http://a b/"]
+)
+def test_what_no_page_can_have_is_refused_in_one_line(given: str) -> None:
+    with pytest.raises(NotAPage, match=r"^it is no URL$|^\w+: is neither http nor https$"):
+        canonical(given)
+    assert in_a_batch([given.encode()]) == [None]
+
+
+def test_relative_links_are_those_of_the_page_they_are_on() -> None:
+    links = [
+        b"d",
+        b"/d",
+        b"//e.f",
+        b"?g",
+        b"",
+        b"#h",
+        b"http:d",
+        b"mailto:a@b.c",
+        b"http://e.f/",
+        b"javascript:x",
+        None,
+    ]
+    forms = [
+        b"http://a.b/c/d",
+        b"http://a.b/d",
+        b"http://e.f/",
+        b"http://a.b/c/x?g",
+        b"http://a.b/c/x",
+        b"http://a.b/c/x",
+    ]
+    forms += [b"http://a.b/c/d"]
+    found = in_a_batch([b"http://u@A.b/c/x#y", *links], [0] * 12)
+    assert found == [b"http://a.b/c/x", *forms, None, b"http://e.f/", None, None]
+
+
+def test_a_relative_link_on_what_is_no_page_is_none() -> None:
+    assert in_a_batch([b"mailto:a@b.c", b"d", b"http://a.b/", b"\xff", b"d"], [0, 0, 0, 3, 3]) == [
+        None,
+        None,
+        b"http://a.b/",
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize("filler", ["x", "ü"])
+def test_a_url_has_so_many_bytes_and_no_more(filler: str) -> None:
+    size = len(canonical("http://a.b/" + filler)) - len("http://a.b/")
+    fits = (LONGEST_URL - len("http://a.b/c")) // size
+    longest = "http://a.b/c" + filler * fits
+    assert len(canonical(longest)) == LONGEST_URL - (LONGEST_URL - len("http://a.b/c")) % size
+    assert in_a_batch([longest.encode() + b"#" + b"f" * 9000]) == [canonical(longest)]
+    with pytest.raises(NotAPage, match=f"longer than {LONGEST_URL} bytes"):
+        canonical(longest + filler)
+    assert in_a_batch([(longest + filler).encode(), b"x" * 100_000], [0, 0]) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("rules", "given", "form"),
+    [
+        (
+            UrlRules(drop_parameters=("utm_*", "sid")),
+            "http://a.b/?utm_a=1&x=2&UTM_B&sid=3&sidx=4",
+            "http://a.b/?x=2&sidx=4",
+        ),
+        (UrlRules(drop_parameters=("UTM_*", "Sid")), "http://a.b/?utm_a=1&x=2&SID=1&x", "http://a.b/?x=2&x"),
+        (UrlRules(drop_parameters=("sid",)), "http://a.b/?sid=1", "http://a.b/"),
+        (UrlRules(drop_parameters=("sid",)), "http://a.b/??sid=1&x", "http://a.b/??sid=1&x"),
+        (UrlRules(drop_parameters=("sid",)), "http://a.b/?sid=1&?x", "http://a.b/??x"),
+        (UrlRules(drop_parameters=("sid",)), "http://a.b/x;jsessionid=1", "http://a.b/x;jsessionid=1"),
+        (UrlRules(drop_parameters=("jsessionid",)), "http://a.b/x;JSessionID=1.a/y;z?jsessionid=2", "http://a.b/x/y;z"),
+        (UrlRules(drop_parameters=("JSESSIONID",)), "http://a.b/x;jsessionid=1", "http://a.b/x"),
+        (UrlRules(fold_www=True), "http://www.a.b/", "http://a.b/"),
+        (UrlRules(fold_www=True), "http://www.com/", "http://www.com/"),
+        (UrlRules(fold_www=True), "http://www.com./", "http://www.com./"),
+        (UrlRules(fold_www=True), "http://www2.a.b/", "http://www2.a.b/"),
+        (UrlRules(fold_https=True), "http://a.b/", "https://a.b/"),
+        (UrlRules(fold_https=True), "http://a.b:443/", "https://a.b/"),
+        (UrlRules(fold_https=True), "http://a.b:80/", "https://a.b/"),
+        (UrlRules(fold_https=True), "http://a.b:8080/", "https://a.b:8080/"),
+    ],
+)
+def test_rules_fold_what_they_say_and_nothing_else(rules: UrlRules, given: str, form: str) -> None:
+    assert canonical(given, rules=rules).decode() == form
+    assert in_a_batch([given.encode()], rules=rules) == [form.encode()]
+
+
+@pytest.mark.parametrize(
+    ("url", "its_host", "domain"),
+    [
+        (b"http://a.b.example.co.uk/x", b"a.b.example.co.uk", b"example.co.uk"),
+        (b"http://example.com:8080/x", b"example.com:8080", b"example.com"),
+        (b"http://a.example.com/http://x/", b"a.example.com", b"example.com"),
+        (b"http://192.0.2.1/", b"192.0.2.1", b"192.0.2.1"),
+        (b"http://192.0.2.1:81/", b"192.0.2.1:81", b"192.0.2.1:81"),
+        (b"http://[::1]:80/", b"[::1]:80", b"[::1]:80"),
+        (b"http://localhost/", b"localhost", b"localhost"),
+        (b"http://co.uk/", b"co.uk", b"co.uk"),
+        (b"http://xn--bcher-kva.example.de/", b"xn--bcher-kva.example.de", b"example.de"),
+    ],
+)
+def test_hosts_and_the_domains_somebody_registered(url: bytes, its_host: bytes, domain: bytes) -> None:
+    assert (host(url), registrable_domain(url)) == (its_host, domain)
+
+
+def test_what_is_remembered_changes_nothing() -> None:
+    canonicaliser = Canonicaliser()
+    text, begins, ends = columns([b"HTTP://a.b/x", b"mailto:a", b"y"])
+    own = np.zeros(3, np.int64)
+    first, second = (canonicaliser.canonicalise(text, begins, ends, own) for _ in range(2))
+    assert (first.ids == second.ids).all() and (first.states == second.states).all()
