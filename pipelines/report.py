@@ -358,7 +358,7 @@ def _period(samples: Sequence[Sample]) -> str:
     if not times:
         return "When the crawl ran is not known."
     ends = (datetime.fromtimestamp(time_ms // 1000, timezone.utc) for time_ms in (min(times), max(times)))
-    return "Crawled from {:%Y-%m-%d %H:%M} to {:%Y-%m-%d %H:%M} UTC.".format(*ends)
+    return "Crawled from {:%Y-%m-%d} to {:%Y-%m-%d} (UTC).".format(*ends)
 
 
 def _account(summary: dict[str, int | float | str]) -> str:
@@ -369,8 +369,8 @@ def _account(summary: dict[str, int | float | str]) -> str:
     if not isinstance(read, int) or len(counts) < len(parts):
         return ""
     lost = read - sum(counts)
-    said = f"Not so: {_number(lost)} are missing. Please report this" if lost else "All are accounted for"
-    return f"Events read = visits + announcements + rejects + duplicates? {said}."
+    said = f"not so, {_number(lost)} are missing: please report this" if lost else "all are accounted for"
+    return f"Events read = visits + announcements + rejects + duplicates: {said}."
 
 
 def _distribution(report: Report) -> Html:
@@ -418,7 +418,7 @@ def _movement(report: Report) -> Html:
         return _section("Movement", _nothing("There are no samples or no top pages."))
     then = [(sample.events, dict(sample.top)) for sample in report.samples]
     lines = [[(events, rates.get(one.page, math.nan)) for events, rates in then] for one in top]
-    plot = _Plot(_linear("events", (x for x, _ in then)), _log("importance", (y for line in lines for _, y in line)))
+    plot = _Plot(_linear("visits", (x for x, _ in then)), _log("importance", (y for line in lines for _, y in line)))
     # Ten lines are told apart by five colours, two kinds of line, and their ranks at the end.
     classes = [f"colour{i % 5}{' dashed' * (i >= 5)}" for i in range(len(top))]
     names = [f"{rank}: {one.url}" for rank, one in enumerate(top, 1)]
@@ -426,7 +426,7 @@ def _movement(report: Report) -> Html:
     ends = {i: height for i, line in enumerate(lines) if not math.isnan(height := plot.place(*line[-1])[1])}
     for i, height in zip(ends, _apart(list(ends.values())), strict=True):
         marks.append(_text_at(_RIGHT + 8.0, height + 4.0, str(i + 1), "start", f"rank {classes[i]}"))
-    drawn = plot.figure("Line plot: importance of the final top pages, listed beside it, against events.", *marks)
+    drawn = plot.figure("Line plot: importance of the final top pages, listed beside it, against visits.", *marks)
     pages = [_element("li", _swatch(class_), _link(one.url, 90)) for class_, one in zip(classes, top, strict=True)]
     return _section("Movement", _element("div", drawn, _element("ol", *pages), class_="beside"))
 
@@ -440,9 +440,9 @@ def _idle(report: Report) -> Html:
     if report.samples:
         points = [(sample.events, sample.idle_share) for sample in report.samples]
         shares = _linear("idle cash", (y for _, y in points), least_step=0.0, shown=_percent)
-        plot = _Plot(_linear("events", (x for x, _ in points)), shares)
+        plot = _Plot(_linear("visits", (x for x, _ in points)), shares)
         line = plot.line(points, "colour0", "share of all cash that is idle")
-        over = plot.figure("Line plot: share of all cash that is idle, against events.", line)
+        over = plot.figure("Line plot: share of all cash that is idle, against visits.", line)
     return _section("Idle cash", _element("div", over, now, class_="beside"))
 
 
@@ -467,7 +467,7 @@ def _top_pages(report: Report) -> Html:
 def _trend(one: TopPage) -> str:
     """The change a day as a share of the importance itself."""
     relative = one.trend_per_day / one.importance if one.importance > 0 else math.nan
-    if not math.isfinite(relative):
+    if not abs(relative) < 1:  # it came in with the first pages, or is about to vanish: that is no trend yet
         return "—"
     return "→ steady" if abs(relative) < 0.0005 else f"{'↑' if relative > 0 else '↓'} {_percent(abs(relative))}"
 

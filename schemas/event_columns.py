@@ -214,7 +214,7 @@ def _is_time(time_ms: int) -> bool:
 
 def _status(event: CrawlEvent) -> int:
     if event.failure:
-        word = event.failure.strip().lower().replace("_", "-")
+        word = event.failure.strip().lower().replace("_", "-").replace(".", "-")
         return BLOCKED if word in _BLOCKED_WORDS else GONE if word in _GONE_WORDS else FAILED
     status = event.status
     if status is None:

@@ -6,6 +6,7 @@ has several of them, the first in the list counts. Names that are in no list are
 
 from __future__ import annotations
 
+import math
 import re
 from calendar import timegm
 from datetime import datetime
@@ -90,7 +91,8 @@ def time_ms_of(value: object) -> int | None:
     if isinstance(value, float):
         if not abs(value) < 1e16:
             return None
-        return int(value) if abs(value) >= LEAST_MILLISECONDS else int(value * 1000)
+        # A double has less than half a microsecond to spare: 0.123 s must not become 122 ms.
+        return int(value) if abs(value) >= LEAST_MILLISECONDS else math.floor(value * 1000 + 0.0005)
     if not isinstance(value, str):
         return None
     text = value.strip()

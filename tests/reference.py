@@ -289,6 +289,8 @@ class ReferenceLedger:
         self.cursor = 0
         self.visits_since_cut = 0
         self.visits = self.duplicates = self.late = 0
+        self.recent: set[tuple[int, int]] = set()
+        self.recent_before: set[tuple[int, int]] = set()
         self.cuts = 0
         self.outbox: dict[int, int] = {}
         self.peers = {s: Peer() for s in range(shards) if s != shard}
@@ -484,10 +486,16 @@ class ReferenceLedger:
             return False
         page.url = page.url or row.url
         if row.time_ms != 0 and page.visits > 0:
-            if row.time_ms == page.latest_ms:
+            is_late = row.time_ms < page.latest_ms
+            known = any((row.page, row.time_ms) in visits for visits in (self.recent, self.recent_before))
+            if row.time_ms == page.latest_ms or (is_late and known):
                 self.duplicates += 1
                 return False
-            self.late += row.time_ms < page.latest_ms
+            self.late += is_late
+        if row.time_ms != 0 and self.config.remembered_visits:
+            self.recent.add((row.page, row.time_ms))
+            if len(self.recent) == self.config.remembered_visits:
+                self.recent, self.recent_before = set(), self.recent
         answered = row.outcome not in (Outcome.FAILED, Outcome.BLOCKED)
         category = page.category if row.category == NO_CATEGORY else row.category
         self._change_class(page, category, page.read or answered)

@@ -364,6 +364,9 @@ SHAPES = [
     HERITRIX,
     '{"kind":"seed","url":"http://a.b/"}',
     '{"url":"http://a.b/","failure":"robots"}',
+    '{"title":"\\u00e9 \\"\\ud83d\\ude00\\" 日本","url":"http://a.b/\u00e9","fetched_at":"2026-05-01T10:00:00.123456+02:00"}',
+    '{"kind":"VISIT","url":"http://a.b/","fetched_at":1767225600.1234567,"meta":{"a":[1,{"b":null}],"c":{}},"x":[]}',
+    '{"url":"http://a.b/","links":[{"href":"http://a.b/c","text":"\u00fc\\n","data":{"k":[[]]}}]}',
 ]
 
 
@@ -424,7 +427,7 @@ def test_the_kernel_says_what_the_library_says_of_thousands_of_ordinary_lines(se
             ("weight", maybe(weight)),
             ("rel", maybe(rel)),
             ("nofollow", chance.random() < 0.5),
-            ("anchor", "a b"),
+            ("anchor", chance.choice(["a b", "é", {"a": []}])),
         ]
         chosen = [(chance.choice(LINK_FIELD_NAMES["url"]), maybe(url())), *chance.sample(others, chance.randrange(3))]
         return url() if chance.random() < 0.5 else dict(chance.sample(chosen, len(chosen)))
@@ -433,7 +436,17 @@ def test_the_kernel_says_what_the_library_says_of_thousands_of_ordinary_lines(se
         text = f"{chance.randint(1988, 2101)}-{chance.randint(1, 12):02}-{chance.randint(1, 31):02}"
         text += f"{chance.choice('T ')}{chance.randint(0, 24):02}:{chance.randint(0, 59):02}:{chance.randint(0, 60):02}"
         text += chance.choice(["", ".1", ".05", ".1239", ".123456"]) + chance.choice(["", "Z", "Z", "+01:00"])
-        return chance.choice([text, text, chance.randint(6 * 10**8, 4_200_000_000), chance.randint(0, 5 * 10**12)])
+        second = chance.randint(6 * 10**8, 4_200_000_000)
+        exact = round(second + chance.random(), chance.randint(1, 7))
+        return chance.choice([text, text, second, exact, exact * 1000, chance.randint(0, 5 * 10**12)])
+
+    def anything(depth: int = 0) -> object:
+        kind = chance.randrange(8 if depth < 4 else 5)
+        if kind >= 5:
+            values = [anything(depth + 1) for _ in range(chance.randrange(4))]
+            return values if kind == 5 else {f"{chance.choice('aé')}{n}": value for n, value in enumerate(values)}
+        text = "".join(chance.choice('ab"\\/é日😀\n\x7f\x01') for _ in range(chance.randrange(9)))
+        return [text, chance.randint(-9, 10 ** chance.randint(1, 17)), chance.random(), None, True][kind]
 
     block = []
     for _ in range(5000):
@@ -448,11 +461,13 @@ def test_the_kernel_says_what_the_library_says_of_thousands_of_ordinary_lines(se
             "digest": f"{chance.getrandbits(64):x}",
             "last_modified": time(),
             "links": [link() for _ in range(chance.randrange(5))],
+            "title": anything(),
+            "meta": anything(),
         }
         chosen = chance.sample(sorted(values), chance.randrange(8))
         if "links" in chosen and chance.random() < 0.8:
             chosen.append(chosen.pop(chosen.index("links")))
-        members = [(chance.choice(FIELD_NAMES[field]), maybe(values[field])) for field in chosen]
+        members = [(chance.choice(FIELD_NAMES.get(field, (field,))), maybe(values[field])) for field in chosen]
         members.insert(chance.randint(0, len(members)), ("url", maybe(url())))
         marks = chance.choice([(",", ":"), (", ", ": "), (" ,", "\t:\r")])
         block.append(json.dumps(dict(members), separators=marks, ensure_ascii=chance.random() < 0.5).encode())
@@ -493,7 +508,9 @@ def test_taking_and_merging_rows_loses_nothing(given: list[bytes], data: st.Data
 # -- the kernel is used
 
 
-@pytest.mark.parametrize("line", SHAPES, ids=["ours", "scrapy", "nutch", "heritrix", "seed", "failure"])
+@pytest.mark.parametrize(
+    "line", SHAPES, ids=["ours", "scrapy", "nutch", "heritrix", "seed", "failure", "title", "meta", "text"]
+)
 def test_ordinary_lines_take_the_kernel(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(value: object) -> CrawlEvent:
         raise AssertionError(value)

@@ -584,7 +584,7 @@ class Forgery:
         self.columns: dict[str, np.ndarray] = {}
         begin = 0
         for name, (words, shape) in self.manifest["columns"].items():
-            dtype = at.PAGE_ROW if words == "page-row-1" else np.dtype(words)
+            dtype = at.PAGE_ROW if words == "page-row-2" else np.dtype(words)
             size = math.prod(shape) * dtype.itemsize
             raw = np.frombuffer(parts[1][begin : begin + size], np.uint8).copy()
             self.columns[name] = raw.view(dtype).reshape(shape)  # a copy of rows would leave out what pads them
@@ -828,7 +828,7 @@ SAYINGS: dict[str, Callable[[Forgery], None]] = {
     **{
         f"{name} is of type {words!r}": say("columns", name, 0, value=words)
         for name in ("counts", "hot", "clocks")
-        for words in ("|O", ">i8", "<f8", "<u8", "|S8", "page-row-1", "x", "", None, 7, [], "<i8,<i8", "|V8", "<M8[s]")
+        for words in ("|O", ">i8", "<f8", "<u8", "|S8", "page-row-2", "x", "", None, 7, [], "<i8,<i8", "|V8", "<M8[s]")
         if (name, words) not in (("clocks", "<u8"),)
     },
     "a column is no pair": say("columns", "hot", value=["<i8"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from opicflow.connectors.files import reading
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.opening import Block, InputRefused, decompressed
-from opicflow.connectors.files.reading import Batch, Stretch, format_of, read
+from opicflow.connectors.files.reading import Batch, Stretch, format_of, read, split
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason
 
 Item = tuple[int, str]
@@ -34,7 +35,7 @@ contents = st.lists(
 
 
 def items_of(batch: Batch) -> list[Item]:
-    events, rejects = batch.decode()
+    events, rejects, _ = batch.decode()
     urls = [
         events.text[events.begins[first] : events.ends[first]].tobytes().decode() for first in events.url_starts[:-1]
     ]
@@ -290,3 +291,43 @@ def test_reading_begins_where_an_open_file_stands() -> None:
     file = io.BytesIO(b"abcdefgh")
     file.seek(2)
     assert list(decompressed(file, start=1, block_bytes=3)) == [Block(1, b"def"), Block(4, b"gh")]
+
+
+@pytest.mark.parametrize("may_grow", [False, True])
+def test_a_last_line_that_breaks_off_waits_only_where_the_file_may_grow(may_grow: bool, tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    whole, begun = b'{"url":"https://a.example/"}\n', b'{"url":"https://b.ex'
+    file.write_bytes(whole + begun)
+    stretch = Stretch("log", str(file), Format.JSONL, may_grow=may_grow)
+    batches = list(read(stretch))
+    assert batches[-1].end == len(whole) + (0 if may_grow else len(begun))
+    assert sum(len(batch.decode().rejects) for batch in batches) == (0 if may_grow else 1)
+    file.write_bytes(whole + begun + b'ample/"}')  # no newline, but whole
+    rest = list(read(replace(stretch, start=batches[-1].end)))
+    assert sum(len(batch.decode().events) for batch in rest) == (1 if may_grow else 0)
+
+
+def test_ranges_of_a_split_stretch_are_read_like_the_whole(tmp_path: Path) -> None:
+    file = tmp_path / "log.jsonl"
+    file.write_bytes(b"".join(b'{"url":"https://a.example/%d"}\n' % (7**n) for n in range(60)))
+    stretch = Stretch("log", str(file), Format.JSONL)
+    offsets = [offset for batch in read(stretch) for offset in batch.decode().events.offset.tolist()]
+    for range_bytes in (1, 10, 100, 1000, 10**6):
+        at, found = 0, []
+        for part in split(stretch, range_bytes):
+            for batch in read(part):
+                assert batch.start == at
+                at = batch.end
+                found += batch.decode().events.offset.tolist()
+        assert found == offsets
+
+
+def test_what_is_compressed_or_far_away_stays_whole(tmp_path: Path) -> None:
+    packed = tmp_path / "log.jsonl.gz"
+    packed.write_bytes(gzip.compress(b'{"url":"https://a.example/"}\n' * 100))
+    for stretch in (
+        Stretch("log", str(packed), Format.JSONL),
+        Stretch("log", "s3://bucket/log.jsonl", Format.JSONL),
+        Stretch("log", str(packed), Format.AVRO),
+    ):
+        assert split(stretch, 10) == [stretch]

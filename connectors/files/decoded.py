@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,10 +14,14 @@ MOST_REJECTED_BYTES = 64 << 10
 
 
 class Decoded(NamedTuple):
-    """The events of a part of a file, in order, and its rejects."""
+    """The events of a part of a file, in order, and its rejects.
+
+    `original` gives the bytes of the record at an offset, where a reader still has them.
+    """
 
     events: CrawlEvents
     rejects: list[Reject]
+    original: Callable[[int], bytes] | None = None
 
 
 @dataclass

@@ -6,13 +6,14 @@ strict: whatever it is not sure of is left to orjson and `event_of`, line by lin
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
-from opicflow.connectors.files.decoded import Decoded, RejectWriter
+from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
@@ -74,7 +75,14 @@ def decode_jsonl(block: bytes, source: str, first_offset: int) -> Decoded:
             others.add(offset, event_of(_parsed(line)))
         except EventRefused as problem:
             rejects.add(problem.reason, str(problem), offset, line)
-    return Decoded(merge(plain, others.events()), rejects.rejects)
+    return Decoded(merge(plain, others.events()), rejects.rejects, partial(_line_at, block, first_offset))
+
+
+def _line_at(block: bytes, first_offset: int, offset: int) -> bytes:
+    """The line that begins at an offset."""
+    begin = offset - first_offset
+    end = block.find(b"\n", begin)
+    return block[begin : len(block) if end < 0 else end][:MOST_REJECTED_BYTES]
 
 
 def _parsed(line: bytes) -> object:
@@ -146,7 +154,8 @@ def _word_table() -> tuple[npt.NDArray[np.uint64], Bytes]:
     """An open-addressing table from the hash of a name to its code. Names of links and of events never mix."""
     coded = [(name, code) for code, names in enumerate(FIELD_NAMES.values(), _KIND) for name in names]
     coded += [("/" + name, code) for code, names in enumerate(LINK_FIELD_NAMES.values(), _LINK_URL) for name in names]
-    coded += [("=" + word, _ANNOUNCES) for word in ANNOUNCED_BY] + [("=" + word, _VISITS) for word in VISIT_WORDS]
+    for word in (*ANNOUNCED_BY, *VISIT_WORDS):
+        coded += [("=" + form, _ANNOUNCES if word in ANNOUNCED_BY else _VISITS) for form in (word, word.upper())]
     words, codes = np.zeros(_SLOTS, np.uint64), np.zeros(_SLOTS, np.uint8)
     for name, code in coded:
         salt = _SALTS.get(name[0], 0)
@@ -303,21 +312,162 @@ def _past_number(text: Any, at: Any, end: Any) -> Any:
     return at
 
 
+@inlined_kernel
+def _hex_4(text: Any, at: Any, end: Any) -> Any:
+    """The number that four hexadecimal digits say; -1 if they are none."""
+    if at + 4 > end:
+        return np.int64(-1)
+    number = np.int64(0)
+    for i in range(at, at + 4):
+        c = np.int64(byte_at(text, i))
+        if 48 <= c <= 57:
+            digit = c - 48
+        elif 97 <= (c | 32) <= 102:
+            digit = (c | 32) - 87
+        else:
+            return np.int64(-1)
+        number = number * 16 + digit
+    return number
+
+
+@inlined_kernel
+def _past_escape(text: Any, at: Any, end: Any) -> Any:
+    """Where an escape ends that begins with the backslash at `at`; -1 if it is none, or half of a pair."""
+    c = byte_at(text, at + 1)
+    if c == 34 or c == 92 or c == 47 or c == 98 or c == 102 or c == 110 or c == 114 or c == 116:
+        return at + 2
+    if c != 117:
+        return np.int64(-1)
+    unit = _hex_4(text, at + 2, end)
+    if unit < 0 or 0xDC00 <= unit <= 0xDFFF:
+        return np.int64(-1)
+    if not 0xD800 <= unit <= 0xDBFF:
+        return at + 6
+    if at + 12 > end or byte_at(text, at + 6) != 92 or byte_at(text, at + 7) != 117:
+        return np.int64(-1)
+    return at + 12 if 0xDC00 <= _hex_4(text, at + 8, end) <= 0xDFFF else np.int64(-1)
+
+
+@inlined_kernel
+def _past_character(text: Any, at: Any, end: Any) -> Any:
+    """Where a character ends that is not ASCII; -1 if it is no UTF-8."""
+    c = byte_at(text, at)
+    least, most = 0x80, 0xBF
+    if 0xC2 <= c <= 0xDF:
+        more = 1
+    elif 0xE0 <= c <= 0xEF:
+        more = 2
+        if c == 0xE0:
+            least = 0xA0
+        elif c == 0xED:
+            most = 0x9F
+    elif 0xF0 <= c <= 0xF4:
+        more = 3
+        if c == 0xF0:
+            least = 0x90
+        elif c == 0xF4:
+            most = 0x8F
+    else:
+        return np.int64(-1)
+    if at + more >= end or not least <= byte_at(text, at + 1) <= most:
+        return np.int64(-1)
+    for i in range(at + 2, at + more + 1):
+        if not 0x80 <= byte_at(text, i) <= 0xBF:
+            return np.int64(-1)
+    return at + more + 1
+
+
+@lean_kernel
+def _past_string(text: Any, at: Any, end: Any, escapes: Any) -> Any:
+    """Where the string that goes on at `at` ends, its quote included; -1 if it is none or has a forbidden escape."""
+    while at < end:
+        plain = _end_of_string(text, at, end)
+        if plain >= 0:
+            return plain + 1
+        while at < end:
+            c = byte_at(text, at)
+            if c == 34:
+                return at + 1
+            if c < 32:
+                return np.int64(-1)
+            if c == 92:
+                if not escapes or at + 1 >= end:
+                    return np.int64(-1)
+                at = _past_escape(text, at, end)
+            elif c >= 128:
+                at = _past_character(text, at, end)
+            else:
+                at += 1
+            if at < 0:
+                return np.int64(-1)
+    return np.int64(-1)
+
+
 @lean_kernel
 def _past_value(text: Any, at: Any, end: Any) -> Any:
     """Where a string, number or word ends; -1 for anything else, which orjson has to check."""
     if at >= end:
-        return -1
+        return np.int64(-1)
     if byte_at(text, at) == 34:
-        at = _end_of_string(text, at + 1, end)
-        return at + 1 if at >= 0 else -1
+        return _past_string(text, at + 1, end, True)
     if _is_word(text, at, end, _NULL) or _is_word(text, at, end, _TRUE):
         return at + 4
     if _is_word(text, at, end, _FALSE) and at + 5 <= end and byte_at(text, at + 4) == 101:
         return at + 5
     begin = at
     at = _past_number(text, at, end)
-    return at if at - begin <= 18 else -1
+    return at if at - begin <= 18 else np.int64(-1)
+
+
+_DEEPEST = 60
+
+
+@lean_kernel
+def _past_anything(text: Any, at: Any, end: Any) -> Any:
+    """Where any value ends, lists and objects in each other included; -1 if orjson has to check."""
+    depth = 0
+    objects = np.uint64(0)  # a bit a level: whether it is an object
+    while True:
+        c = byte_at(text, at) if at < end else np.uint8(0)
+        opened = c == 123 or c == 91
+        if opened:
+            if depth >= _DEEPEST:
+                return np.int64(-1)
+            depth += 1
+            objects = (objects << np.uint64(1)) | np.uint64(c == 123)
+            at = _past_space(text, at + 1, end)
+        else:
+            at = _past_value(text, at, end)
+            if at < 0:
+                return np.int64(-1)
+        while depth > 0:
+            is_object = (objects & np.uint64(1)) != np.uint64(0)
+            at = _past_space(text, at, end)
+            c = byte_at(text, at) if at < end else np.uint8(0)
+            if c == (125 if is_object else 93):
+                at += 1
+                depth -= 1
+                objects >>= np.uint64(1)
+                opened = False
+                continue
+            if not opened:
+                if c != 44:
+                    return np.int64(-1)
+                at = _past_space(text, at + 1, end)
+            opened = False
+            if is_object:
+                if at >= end or byte_at(text, at) != 34:
+                    return np.int64(-1)
+                at = _past_string(text, at + 1, end, True)
+                if at < 0:
+                    return np.int64(-1)
+                at = _past_space(text, at, end)
+                if at >= end or byte_at(text, at) != 58:
+                    return np.int64(-1)
+                at = _past_space(text, at + 1, end)
+            break
+        if depth == 0:
+            return at
 
 
 @inlined_kernel
@@ -335,7 +485,7 @@ def _digits(text: Any, begin: Any, end: Any) -> Any:
 
 @lean_kernel
 def _iso_ms(text: Any, begin: Any, end: Any) -> Any:
-    """The time that YYYY-MM-DDThh:mm:ss[.fff…][Z] says, in UTC; -1 for all other forms."""
+    """The time that YYYY-MM-DDThh:mm:ss[.fff…][Z or ±hh:mm] says; -1 for all other forms."""
     if end - begin < 19:
         return np.int64(-1)
     if (
@@ -366,8 +516,17 @@ def _iso_ms(text: Any, begin: Any, end: Any) -> Any:
             at += 1
         if not 1 <= at - first <= 9:
             return np.int64(-1)
+    east_minutes = np.int64(0)
     if at < end and byte_at(text, at) == 90:
         at += 1
+    elif end - at == 6 and byte_at(text, at + 3) == 58 and (byte_at(text, at) == 43 or byte_at(text, at) == 45):
+        hours, minutes = _digits(text, at + 1, at + 3), _digits(text, at + 4, at + 6)
+        if hours < 0 or minutes < 0:
+            return np.int64(-1)
+        east_minutes = hours * 60 + minutes
+        if byte_at(text, at) == 45:
+            east_minutes = -east_minutes
+        at += 6
     if at != end:
         return np.int64(-1)
     # Days since 1970 with years that begin in March, so that leap days come last.
@@ -376,7 +535,7 @@ def _iso_ms(text: Any, begin: Any, end: Any) -> Any:
     of_era = shifted - era * 400
     of_year = (153 * (month - 3 if month > 2 else month + 9) + 2) // 5 + day - 1
     days = era * 146097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719468
-    return ((days * 24 + hour) * 60 + minute) * 60000 + second * 1000 + milliseconds
+    return ((days * 24 + hour) * 60 + minute - east_minutes) * 60000 + second * 1000 + milliseconds
 
 
 @inlined_kernel
@@ -440,7 +599,12 @@ def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Sc
                 out.weights[i] = 0
             out.hops[row] = next_url - hops
         else:
-            at = _past_value(text, at, end)
+            if quoted:
+                at = _past_string(text, at + 1, end, code == 0 or code == _TYPE)
+            elif code == 0:
+                at = _past_anything(text, at, end)
+            else:
+                at = _past_value(text, at, end)
             if at < 0:
                 return failed
             if code > 0 and not _is_word(text, value, end, _NULL):
@@ -505,17 +669,42 @@ def _take_string(
 
 
 @inlined_kernel
+def _epoch_ms(text: Any, begin: Any, end: Any) -> Any:
+    """The time that an epoch says, in seconds or milliseconds, with a fraction or not; -1 where rounding may matter."""
+    point = begin
+    while point < end and byte_at(text, point) != 46:
+        point += 1
+    number = _digits(text, begin, point)
+    if number < 0 or point == end:
+        return number if number >= LEAST_MILLISECONDS or number < 0 else number * 1000
+    after = point + 1 if number >= LEAST_MILLISECONDS else min(point + 4, end)
+    nines = 0
+    while after + nines < end and nines < 3 and byte_at(text, after + nines) == 57:
+        nines += 1
+    if nines == 3 or end - point > 10:
+        return np.int64(-1)
+    if number >= LEAST_MILLISECONDS:
+        return number
+    milliseconds = np.int64(0)
+    for place in range(3):
+        milliseconds *= 10
+        if point + 1 + place < end:
+            milliseconds += np.int64(byte_at(text, point + 1 + place)) - 48
+    return number * 1000 + milliseconds
+
+
+@inlined_kernel
 def _take_number(text: Any, begin: Any, end: Any, code: Any, out: Scan, row: Any) -> Any:
     """Keep the number of a field; False if the library has to look at it."""
-    number = _digits(text, begin, end)
-    if number < 0:
-        return False
     if code == _STATUS:
+        number = _digits(text, begin, end)
+        if number < 0:
+            return False
         if out.status[row] == 0:  # a failure says more
             out.status[row] = number
         return 100 <= number < 1000
     if code in (_TIME, _MODIFIED):
-        time_ms = number if number >= LEAST_MILLISECONDS else number * 1000
+        time_ms = _epoch_ms(text, begin, end)
         if not EARLIEST_MS <= time_ms < LATEST_MS:
             return False
         if code == _TIME:
@@ -541,11 +730,10 @@ def _scan_links(
         out.nofollow[next_url] = 0
         if byte_at(text, at) == 34:
             out.begins[next_url] = at + 1
-            at = _end_of_string(text, at + 1, end)
+            at = _past_string(text, at + 1, end, False)
             if at < 0:
                 return failed
-            out.ends[next_url] = at
-            at += 1
+            out.ends[next_url] = at - 1
         elif may_be_objects and byte_at(text, at) == 123:
             at = _scan_link(text, at, end, words, codes, out, next_url)
             if at < 0:
@@ -585,7 +773,12 @@ def _scan_link(text: Any, at: Any, end: Any, words: Any, codes: Any, out: Scan, 
             return -1
         at = _past_space(text, at + 1, end)
         value = at
-        at = _past_value(text, at, end)
+        if byte_at(text, at) == 34:
+            at = _past_string(text, at + 1, end, code == 0)
+        elif code == 0:
+            at = _past_anything(text, at, end)
+        else:
+            at = _past_value(text, at, end)
         if at < 0:
             return -1
         if code == _LINK_URL:

@@ -13,6 +13,8 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
+import orjson
+
 from opicflow.connectors.files.archives import read_edges, read_warc, read_wat
 from opicflow.connectors.files.avro import AvroBlock, WrongSchema, decode_avro, read_blocks, read_header
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
@@ -33,7 +35,8 @@ _BATCH_LINKS = 50_000
 class Stretch:
     """A part of a file: the records that begin from `start` up to (not including) `end`, an offset after decompression.
 
-    `source` is the name under which the ledger keeps its mark. `in_a_line` tells that `start` may lie within a line.
+    `source` is the name under which the ledger keeps its mark. `in_a_line` tells that `start` may lie within a line;
+    `may_grow` that the file is read again when it has grown: a last line that breaks off then waits for its rest.
     """
 
     source: str
@@ -42,6 +45,7 @@ class Stretch:
     start: int = 0
     end: int | None = None
     in_a_line: bool = False
+    may_grow: bool = False
 
 
 class Batch(NamedTuple):
@@ -125,8 +129,17 @@ def _lines(blocks: Iterable[Block | Damage], stretch: Stretch) -> Iterator[Batch
         if len(held) > MOST_EVENT_BYTES:
             passing = is_too_long = True
             held = held[:MOST_REJECTED_BYTES]
-    if held:
+    if held and not (stretch.may_grow and _is_unfinished(held)):
         yield _of_lines(at, offset + len(data), held, source, is_too_long)
+
+
+def _is_unfinished(line: bytes) -> bool:
+    """Whether the last line of a file breaks off: somebody may still be writing it."""
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return True
+    return False
 
 
 def _is_behind(at: int, stretch: Stretch) -> bool:

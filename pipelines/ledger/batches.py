@@ -41,6 +41,7 @@ from opicflow.pipelines.ledger.layout import (
     Table,
 )
 from opicflow.pipelines.ledger.links import forget_links, gather_links, recall_links, remember_links, words_for
+from opicflow.pipelines.ledger.recent import has_room_for_a_visit, is_recent, keep_visit, visit_key
 from opicflow.pipelines.ledger.spending import (
     announce,
     cash_of,
@@ -78,6 +79,7 @@ def has_room(table: Table, book: Book, births: Int, outgoing: Int, links: Int, u
         and counts[OUTBOX] + outgoing <= book.outbox_pages.shape[0]
         and counts[LINK_END] + links <= book.links.shape[0]
         and counts[URL_END] + url_bytes + 2 <= book.urls.shape[0]
+        and has_room_for_a_visit(book)
     )
 
 
@@ -188,8 +190,14 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Columns, i: Int) ->
             items.fates[i] = _DUPLICATE
             return False
         if time_ms < row.last_visit_ms:
+            if is_recent(book, visit_key(page, time_ms)):
+                counts[DUPLICATES] += 1
+                items.fates[i] = _DUPLICATE
+                return False
             counts[LATE] += 1
             items.fates[i] = _LATE
+    if time_ms != 0:
+        keep_visit(book, visit_key(page, time_ms))
     collect(table, book, slot)
     answered = outcome != _FAILED and outcome != _BLOCKED
     class_ = np.int64(row.class_) if category == _NO_CATEGORY else 2 * np.int64(category) + (row.class_ & 1)

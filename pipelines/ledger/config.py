@@ -101,7 +101,8 @@ class LedgerConfig:
     Classes: a page belongs to a category (0 … categories-1) and is unread or read. `class_weights` holds
     two integers a category, unread then read, 16 = ordinary: how much of a dividend a page of that class draws.
     `link_bonus_per_1024` holds one integer a category: what a link to a page of that category carries on top of
-    its share, taken from the virtual account while it lasts.
+    its share, taken from the virtual account while it lasts. Of at least the last `remembered_visits` visits the ledger
+    can tell whether one comes again (8 to 32 bytes each); of others only whether it was the page's latest.
     """
 
     history: History = field(default_factory=Interpolation)
@@ -112,6 +113,7 @@ class LedgerConfig:
     newcomer_history: bool = True
     cut_visits_per_1000_pages: int = 10
     trend_days: float = 7.0
+    remembered_visits: int = 1 << 20
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, in one line each."""
@@ -126,6 +128,12 @@ class LedgerConfig:
             "cut_visits_per_1000_pages",
             self.cut_visits_per_1000_pages,
             "a whole number from 1 to 1000",
+        )
+        _check(
+            is_whole(self.remembered_visits, 0, 1 << 30),
+            "remembered_visits",
+            self.remembered_visits,
+            "a whole number from 0 to 2^30",
         )
         _check(_is_number(self.trend_days, 0.01, MOST_DAYS), "trend_days", self.trend_days, "a positive number of days")
 

@@ -78,9 +78,11 @@ VISITS_SINCE_SWEEP = 31
 ROUND_SPENDS = 32
 ANNOUNCEMENTS = 33
 SIGHTINGS = 34
-COUNTS = 35
+RECENT = 35  # visits on the side of `recent` that takes new ones
+RECENT_SIDE = 36  # which one that is
+COUNTS = 37
 
-TRANSIENT_COUNTS = (GENERATION, SIGHTINGS)
+TRANSIENT_COUNTS = (GENERATION, SIGHTINGS, RECENT_SIDE)
 """Counts that are no part of the ledger's state: a router may send a sighting again, or not, and nothing changes."""
 
 # Places in `Book.clocks` (uint64, 2^-40 turn; differences are taken modulo 2^64).
@@ -108,7 +110,8 @@ LAST_ID = 8
 LONGEST = 9  # the most links a page ever had remembered
 BONUS = 10  # 1: some links carry a bonus
 LIKE_US = 11  # this shard and those that have not spoken yet: taken to mint as it does
-MODES = 12
+MOST_RECENT = 12  # visits that a side of `recent` takes
+MODES = 13
 
 # History policies as kernels know them.
 P_ALL = 0
@@ -154,6 +157,7 @@ class Book(NamedTuple):
     links: Array  # int64: remembered links: ids, then packed weights where they are not ordinary
     outbox_pages: Array  # int64
     outbox_amounts: Array  # int64
+    recent: Array  # int64 [2, n]: hashes of the visits of late, open addressing, two sides
 
 
 class Scratch(NamedTuple):

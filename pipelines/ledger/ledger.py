@@ -52,7 +52,7 @@ from opicflow.pipelines.ledger.estimates import Estimates, Floats, richest
 from opicflow.pipelines.ledger.layout import Array, Book, Columns, Table
 from opicflow.pipelines.ledger.room import Room, new_book, new_table, set_rules
 from opicflow.pipelines.ledger.settle import Settled, settle_links
-from opicflow.pipelines.ledger.soundness import column_problem, state_problem
+from opicflow.pipelines.ledger.soundness import column_problem, recent_problem, state_problem
 from opicflow.schemas.pages import shard_bounds
 
 _SECONDS_PER_DAY = 86400
@@ -674,6 +674,7 @@ class Ledger:
         """The whole state in chunks of at most 4 MiB. Full chunks of URLs stay as they are until one is forgotten."""
         self._go_on()
         self._compact_links(-1)  # where links lie depends on how the log came in batches: here it must not
+        self._room.turn_recent()
         counts = self._room.book.counts.copy()
         counts[list(at.TRANSIENT_COUNTS)] = 0
         table, book = self._room.table, self._room.book._replace(counts=counts)
@@ -720,6 +721,9 @@ class Ledger:
         room = self._room
         room.book = room.book._replace(**{name: column for name, column in columns.items() if name in Book._fields})
         room.table = room.table._replace(**{name: column for name, column in columns.items() if name in Table._fields})
+        latest, before = (columns[name] for name in snapshots.RECENT_COLUMNS)
+        snapshots.refuse(recent_problem(self.config, room.book, latest, before))
+        room.set_recent(latest, before)
         unheard = 1 + sum(peer.gossip is None for peer in self._peers.values())
         snapshots.refuse(column_problem(self.config, room.table, room.book, self._ids, unheard))
         snapshots.refuse("a page is there twice" if room.rebuild_index() else "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger import index
+from opicflow.pipelines.ledger import index, recent
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import (
     MOST_MEASURES,
@@ -96,6 +96,7 @@ def new_book(config: LedgerConfig, ids: tuple[int, int] = _EVERY_ID, theta_start
     modes[at.MEASURES], modes[at.FEWEST] = measures_kept(config)
     modes[at.REMEMBER] = config.remember_links
     modes[at.ALONE] = ids == _EVERY_ID
+    modes[at.MOST_RECENT] = config.remembered_visits
     modes[at.CUT_PER_1000] = config.cut_visits_per_1000_pages
     bounds = np.array(ids, np.uint64).view(np.int64)
     modes[at.FIRST_ID], modes[at.LAST_ID] = bounds[0], bounds[1]
@@ -115,6 +116,7 @@ def new_book(config: LedgerConfig, ids: tuple[int, int] = _EVERY_ID, theta_start
         links=np.zeros(0, np.int64),
         outbox_pages=np.zeros(0, np.int64),
         outbox_amounts=np.zeros(0, np.int64),
+        recent=np.zeros((2, _FEWEST_ROWS), np.int64),
     )
     set_rules(book, config.damping, config.class_weights, config.link_bonus_per_1024)
     return book
@@ -137,6 +139,13 @@ def set_rules(
     if link_bonus_per_1024 is not None:
         book.link_bonus[:] = link_bonus_per_1024
         book.modes[at.BONUS] = any(link_bonus_per_1024)
+
+
+def recent_visits(book: Book) -> tuple[Array, Array]:
+    """The hashes of the visits of late, sorted: those that came last, and those before."""
+    side = int(book.counts[at.RECENT_SIDE])
+    latest, before = book.recent[side], book.recent[1 - side]
+    return np.sort(latest[latest != 0]), np.sort(before[before != 0])
 
 
 def new_scratch(links: int) -> Scratch:
@@ -188,6 +197,22 @@ class Room:
         grow(book.outbox_amounts, int(counts[at.OUTBOX]) + outgoing, 8)
         grow(book.links, int(counts[at.LINK_END]) + words, 8)
         grow(book.urls, int(counts[at.URL_END]) + url_bytes + 2, 8)
+        if not recent.has_room_for_a_visit(book):
+            self.set_recent(*recent_visits(book), 2 * book.recent.shape[1])
+
+    def turn_recent(self) -> None:
+        """Have the visits that came last on the first side."""
+        if self.book.counts[at.RECENT_SIDE]:
+            self.set_recent(*recent_visits(self.book), self.book.recent.shape[1])
+
+    def set_recent(self, latest: Array, before: Array, rows: int = 0) -> None:
+        """Have these visits of late, in a table of at least so many rows a side."""
+        needed = max(rows, _FEWEST_ROWS, 2 * (max(len(latest), len(before)) + 1))
+        sides = np.zeros((2, 1 << (needed - 1).bit_length()), np.int64)
+        recent.fill_side(sides[0], latest)
+        recent.fill_side(sides[1], before)
+        self.book = self.book._replace(recent=sides)
+        self.book.counts[at.RECENT_SIDE] = 0
 
     def make_scratch(self, links: int) -> None:
         """Scratch room for a visit of so many links."""

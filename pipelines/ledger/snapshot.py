@@ -22,7 +22,7 @@ from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import LedgerConfig, is_whole, shown
 from opicflow.pipelines.ledger.errors import LedgerError, SnapshotRefused
 from opicflow.pipelines.ledger.layout import Array, Book, Table
-from opicflow.pipelines.ledger.room import columns_used, new_book, new_table
+from opicflow.pipelines.ledger.room import columns_used, new_book, new_table, recent_visits
 
 SNAPSHOT_VERSION = 1
 CHUNK_BYTES = 4 << 20
@@ -46,6 +46,7 @@ BOOK_COLUMNS = (
     "link_bonus",
     "forgotten",
 )
+RECENT_COLUMNS = ("recent_visits", "recent_visits_before")
 
 
 class Chunk(NamedTuple):
@@ -189,6 +190,7 @@ def _columns(config: LedgerConfig, table: Table, book: Book) -> dict[str, Array]
         "outbox_pages": book.outbox_pages[: int(counts[at.OUTBOX])],
         "outbox_amounts": book.outbox_amounts[: int(counts[at.OUTBOX])],
         "links": book.links[: int(counts[at.LINK_END])],
+        **dict(zip(RECENT_COLUMNS, recent_visits(book), strict=True)),
         "free": table.free[: int(counts[at.FREE])],
         **{name: getattr(table, name)[: int(counts[at.SLOTS])] for name in columns_used(config)},
     }
@@ -238,4 +240,4 @@ def _open(source: Iterator[bytes], kind: int, number: int, checksum: int = _ANY)
 
 
 def _dtype_words(dtype: np.dtype[Any]) -> str:
-    return "page-row-1" if dtype == at.PAGE_ROW else dtype.str
+    return "page-row-2" if dtype == at.PAGE_ROW else dtype.str

@@ -66,6 +66,17 @@ def column_problem(config: LedgerConfig, table: Table, book: Book, ids: tuple[in
     )
 
 
+def recent_problem(config: LedgerConfig, book: Book, latest: Array, before: Array) -> str:
+    """What is wrong with the visits of late; empty if nothing is."""
+    most = config.remembered_visits
+    for keys in (latest, before):
+        if (keys == 0).any() or (keys[1:] <= keys[:-1]).any():
+            return "its visits of late are out of order"
+    if len(book.counts) != at.COUNTS or book.counts[at.RECENT] != len(latest) or len(latest) >= max(most, 1):
+        return "its visits of late are not as many as their count"
+    return "" if len(before) in (0, most) else "its visits before the latest are too few or too many"
+
+
 def _is_mark(mark: list[Any]) -> bool:
     return (
         type(mark[0]) is str

@@ -198,9 +198,12 @@ def route_part(part: Part, rules: Rules, seen: Seen) -> RoutedPart:
     urls = part.urls or Canonicaliser().canonicalise(events.text, events.begins, events.ends, events.begins)
     routed = route(events, urls, rules, seen)
     for row, reason, detail in routed.rejected:
-        first = int(events.url_starts[row])
-        url = events.text[int(events.begins[first]) : int(events.ends[first])].tobytes()
-        rejects.append(Reject(reason, detail, part.source, int(events.offset[row]), url))
+        first, offset = int(events.url_starts[row]), int(events.offset[row])
+        if part.decoded.original is not None:
+            original = part.decoded.original(offset)
+        else:
+            original = events.text[int(events.begins[first]) : int(events.ends[first])].tobytes()
+        rejects.append(Reject(reason, detail, part.source, offset, original))
     rejects.sort(key=lambda reject: reject.offset)
     counts = {name: count for name, count in routed.counts.items() if count}
     counts["events_read"] = len(events) + len(part.decoded.rejects)

@@ -1,0 +1,73 @@
+"""Visits of late: what tells a visit that came twice from one that is merely late.
+
+The time of a page's latest visit is in its row. Of all of late, a hash of page and time is kept in a table with two
+sides: one takes new visits until it is full; then it becomes the older side, and the oldest visits are forgotten. So at
+least the last `remembered_visits` visits are known, whatever their times, in memory that does not grow with the crawl.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opicflow.pipelines.ledger.layout import MOST_RECENT, RECENT, RECENT_SIDE, Array, Book, Bool, Int
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+
+
+@inlined_kernel
+def visit_key(page: Int, time_ms: Int) -> Int:
+    """A hash of a visit, never 0."""
+    x = np.uint64(page) ^ (np.uint64(time_ms) * np.uint64(0x9E3779B97F4A7C15))
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return np.int64(x) if x != np.uint64(0) else np.int64(1)
+
+
+@inlined_kernel
+def has_room_for_a_visit(book: Book) -> Bool:
+    """Whether another visit can be kept: a side is at most half full."""
+    return 2 * (book.counts[RECENT] + 1) <= book.recent.shape[1] or book.modes[MOST_RECENT] == 0
+
+
+@inlined_kernel
+def _place(side: Array, key: Int) -> Int:
+    """Where a key is, or would be."""
+    mask = side.shape[0] - 1
+    at = np.int64(np.uint64(key) >> np.uint64(20)) & mask
+    while side[at] != 0 and side[at] != key:
+        at = (at + 1) & mask
+    return at
+
+
+@inlined_kernel
+def is_recent(book: Book, key: Int) -> Bool:
+    """Whether the visit was kept and is not forgotten yet."""
+    return book.modes[MOST_RECENT] != 0 and (
+        book.recent[0, _place(book.recent[0], key)] == key or book.recent[1, _place(book.recent[1], key)] == key
+    )
+
+
+@inlined_kernel
+def keep_visit(book: Book, key: Int) -> None:
+    """Keep a visit. When the side is full the older one is forgotten, and takes what comes next."""
+    most = book.modes[MOST_RECENT]
+    if most == 0:
+        return
+    side = book.counts[RECENT_SIDE]
+    at = _place(book.recent[side], key)
+    if book.recent[side, at] == key:
+        return
+    book.recent[side, at] = key
+    book.counts[RECENT] += 1
+    if book.counts[RECENT] >= most:
+        book.counts[RECENT_SIDE] = 1 - side
+        book.counts[RECENT] = 0
+        for i in range(book.recent.shape[1]):
+            book.recent[1 - side, i] = 0
+
+
+@lean_kernel
+def fill_side(side: Array, keys: Array) -> None:
+    """Put keys into an empty side."""
+    for i in range(keys.shape[0]):
+        side[_place(side, keys[i])] = keys[i]
