@@ -13,8 +13,8 @@ help:  ## list the targets
 
 setup: $(STAMP)  ## create .venv and install opicflow and its tools there
 
-demo: $(STAMP)  ## simulate a small crawl and show its top pages beside their exact PageRank
-	@$(VENV)/python examples/first_crawl.py
+demo: $(STAMP)  ## replay the crawl log in examples/ and show its top pages beside their exact PageRank
+	@$(VENV)/python examples/demo.py
 
 test: $(STAMP)  ## run every test but the soak tests
 	@$(VENV)/python -m pytest

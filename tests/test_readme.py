@@ -24,7 +24,7 @@ def test_the_python_example_prints_what_readme_says() -> None:
 
 
 def test_the_demo_prints_what_readme_says() -> None:
-    printed = run("examples/first_crawl.py").splitlines()
+    printed = run("examples/demo.py").splitlines()
     shown = [line for line in BLOCKS[0][1].splitlines() if line]
     assert len(shown) >= 7
     assert [line for line in shown if line not in printed] == []

@@ -28,8 +28,13 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a small file, whole or not at all. It survives the process; to survive the machine takes `whole_file`."""
     partial = _partial(path)
-    partial.write_bytes(data)
-    os.replace(partial, path)
+    try:
+        partial.write_bytes(data)
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            partial.unlink()
+        raise
 
 
 def sync_folder(folder: Path) -> None:

@@ -72,7 +72,9 @@ def recent_problem(config: LedgerConfig, book: Book, latest: Array, before: Arra
     for keys in (latest, before):
         if (keys == 0).any() or (keys[1:] <= keys[:-1]).any():
             return "its visits of late are out of order"
-    if len(book.counts) != at.COUNTS or book.counts[at.RECENT] != len(latest) or len(latest) >= max(most, 1):
+    if len(book.counts) != at.COUNTS or book.counts[at.RECENT_SIDE] != 0:
+        return "its accounts are not those of this version"
+    if book.counts[at.RECENT] != len(latest) or len(latest) >= max(most, 1):
         return "its visits of late are not as many as their count"
     return "" if len(before) in (0, most) else "its visits before the latest are too few or too many"
 

@@ -80,7 +80,7 @@ class Head:
     part: int = 0
     chain: str = ""
     events: int = 0
-    next_sample_visits: int = 0
+    next_sample_visits: int = 1
     visits_at_sweep: int = 0
     unpublished: tuple[int, ...] = ()
 
@@ -173,11 +173,11 @@ class Keeper:
                 swept = self.ledger.sweep_second
                 self.ledger.apply(TickEntry(tick_second))
                 if self.config.publications and self.ledger.sweep_second != swept:
-                    yield from self._publish_movers(f"publications-{place}-{number:04}-0")
+                    yield from self._publish_movers(f"publications-{place}-{number:06}-0")
             applied = self.ledger.apply(rows)
             self._count(rows.items, applied.fates)
             if self.config.publications:
-                yield from self._publish_visited(rows.items, f"publications-{place}-{number:04}-1")
+                yield from self._publish_visited(rows.items, f"publications-{place}-{number:06}-1")
             if self.config.samples and self.ledger.visits >= self.head.next_sample_visits:
                 self._sample(int(rows.items.offset[-1]) if len(rows.items) else 0)
         for name, count in note["counts"].items():

@@ -1,0 +1,136 @@
+"""What `make demo` shows: the example log replayed on the command line, and its top pages beside their exact PageRank.
+
+The exact ranks are computed from the same log by other means: the links of every page's last answer, all in memory,
+iterated until nothing moves. The ledger sees one event after the other and asks for no graph.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import sys
+from contextlib import redirect_stdout
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from opicflow.pipelines.cli import main as opicflow
+from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.graph.pagerank import pagerank
+from opicflow.schemas.crawl_events import CrawlEvent, EventRefused
+from opicflow.schemas.event_columns import EventWriter, is_nofollow
+from opicflow.schemas.json_events import event_of
+from opicflow.schemas.kernel import is_compiled
+from opicflow.schemas.urls import NotAPage, canonical
+
+TOP = Path(__file__).resolve().parent.parent
+LOG = Path("examples/crawl.jsonl.gz")
+OUT = Path("build/demo")
+SHOWN = 10
+
+
+def main() -> int:
+    """Replay, compare, and say where the report is."""
+    os.chdir(TOP)
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    if not is_compiled():
+        print("The kernels are compiled now, once on every machine: this takes up to a minute.", flush=True)
+    print("A crawl log of five days, replayed; links are remembered for pages that answer 'not modified':", flush=True)
+    code = run(LOG, "--remember-links", "--out", OUT, "--state", OUT / "state", "--report", OUT / "report.html")
+    if code == 0:
+        print("\nThe same log settled: the ranks of the graph that it leaves behind.", flush=True)
+        with redirect_stdout(StringIO()):
+            code = run(LOG, "--settle", "40", "--out", OUT / "settled")
+    if code:
+        return code
+    crawled, settled, exact = importance(OUT), importance(OUT / "settled"), exact_ranks(LOG)
+    print("\nBoth beside the exact PageRank of that graph, computed by other means:\n")
+    print("  importance     settled   PageRank      off  settled  page")
+    for url in sorted(exact, key=lambda url: -exact[url])[:SHOWN]:
+        off, off_settled = crawled[url] / exact[url] - 1, settled[url] / exact[url] - 1
+        print(f"  {crawled[url]:10.6f}  {settled[url]:10.6f} {exact[url]:10.6f} {off:+8.1%} {off_settled:+8.2%}  {url}")
+    for name, ranks in (("as the crawl went:", crawled), ("settled:", settled)):
+        all_pages, top_tenth = mean_errors(ranks, exact)
+        print(f"\n  mean error {name:18} all pages {all_pages:6.2%}, the top tenth {top_tenth:6.2%}", end="")
+    print("\n\nOne page:   .venv/bin/opicflow show https://docs.tern.example/ --state build/demo/state")
+    print("Your log:   .venv/bin/opicflow replay LOG (docs/replay.md says the rest)")
+    print("The report: build/demo/report.html, for a browser")
+    return 0
+
+
+def run(*arguments: object) -> int:
+    """Run `opicflow replay`, and show how it is called."""
+    words = ["replay", *map(str, arguments)]
+    print(f"\n$ opicflow {' '.join(words)}", file=sys.__stdout__, flush=True)
+    return opicflow([*words, "--quiet"])
+
+
+def importance(folder: Path) -> dict[str, float]:
+    """The importance of every page, from the file that the replay wrote."""
+    with open(folder / "importance.jsonl", "rb") as lines:
+        return {record["url"]: record["importance"] for record in map(json.loads, lines)}
+
+
+def exact_ranks(log: Path) -> dict[str, float]:
+    """The exact PageRank of every page of the graph that a log leaves behind."""
+    links: dict[str, list[str]] = {}
+    with gzip.open(log) as lines:
+        for line in lines:
+            try:
+                event = event_of(orjson.loads(line))
+                EventWriter().add(0, event)  # refuses what makes no sense
+                canonical(event.url)
+            except (ValueError, EventRefused):
+                continue
+            read(event, links)
+    number = {url: place for place, url in enumerate(links)}
+    sources = [number[url] for url, targets in links.items() for _ in targets]
+    targets = [number[target] for targets in links.values() for target in targets]
+    ranks = pagerank(Graph.from_links(len(number), sources, targets)).values
+    return dict(zip(links, ranks.tolist(), strict=True))
+
+
+def read(event: CrawlEvent, links: dict[str, list[str]]) -> None:
+    """Note what an event says: `links` are those that every page has after it."""
+    chain = [page for page in map(page_of, (*event.redirects, event.url)) if page]
+    for hop, target in pairwise(chain):
+        links[hop] = [target]
+    page, other = chain[-1], page_of(event.canonical or "")
+    named = [(link, page_of(link.url)) for link in event.links or ()]
+    for known in (page, other, *(target for _, target in named)):
+        if known:
+            links.setdefault(known, [])
+    if event.announce or event.failure or event.status in (304, 403, 500, 502, 503):
+        return
+    if event.status in (404, 410):
+        links[page] = []
+    elif other and other != page:
+        links[page] = [other]
+    elif event.links is not None:
+        links[page] = [target for link, target in named if target and not is_nofollow(link)]
+
+
+def page_of(url: str) -> str | None:
+    """The canonical URL; None if it is no page's."""
+    try:
+        return canonical(url).decode()
+    except NotAPage:
+        return None
+
+
+def mean_errors(ranks: dict[str, float], exact: dict[str, float]) -> tuple[float, float]:
+    """The mean relative error over all pages, and over the most important tenth."""
+    right = np.array(sorted(exact.values(), reverse=True))
+    given = np.array([ranks[url] for url in sorted(exact, key=lambda url: -exact[url])])
+    off = np.abs(given - right) / right
+    return float(off.mean()), float(off[: len(off) // 10].mean())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""`opicflow`: the command line. Exit codes: 0; 2 for what the user can mend, in one line; 1 for a bug."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, NoReturn
+
+EXIT_BUG, EXIT_USER, EXIT_INTERRUPTED = 1, 2, 130
+
+_interrupted = False
+
+_REPLAY_EXAMPLES = """examples:
+  opicflow replay crawl.jsonl                          the top pages of a crawl
+  opicflow replay 'logs/*.jsonl.gz' --out results --report report.html
+  zcat crawl.gz | opicflow replay -                    from another program (JSON lines)
+  opicflow replay today.jsonl --state state            goes on from yesterday's ledger; a killed replay goes on too
+  opicflow replay CC-*.warc.wat.gz --settle 10         every page visited once: the exact ranks of the graph seen
+"""
+_VALIDATE_EXAMPLES = """examples:
+  opicflow validate crawl.jsonl
+  opicflow validate 'logs/*.avro' --json
+"""
+_SHOW_EXAMPLES = """examples:
+  opicflow show https://example.org/ --state state
+"""
+_TOP_EXAMPLES = """examples:
+  opicflow top --state state -n 20
+  opicflow top --state state --unread                  the most important pages that were never read
+  opicflow top --state state --host                    the most important hosts
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, and where help is."""
+        self.exit(EXIT_USER, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command. Returns its exit code."""
+    for signal_ in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(signal_) is not signal.SIG_IGN:  # as in the background of a script
+            signal.signal(signal_, _interrupt)
+    said = io.StringIO()  # results come at the end, so that trouble with standard output is told from all other
+    try:
+        try:
+            options = _parser().parse_args(arguments)
+            with redirect_stdout(said):
+                code = _run(options)
+            print(said.getvalue(), end="")
+            return code
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        _say("opicflow: interrupted; nothing was left half-written")
+        sys.stderr.flush()
+        os._exit(EXIT_INTERRUPTED)  # a segment may still be under way on another thread
+    except OSError as problem:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(problem, BrokenPipeError):  # as behind `| head`: no mistake
+            return 0
+        return _refuse(f"standard output: {problem.strerror}: see to it, and run again")
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Imported late: help and mistakes in the options come at once.
+    from opicflow.pipelines import commands
+
+    try:
+        command: Any = getattr(commands, options.command)
+        return int(command(options))
+    except BaseException as problem:
+        if _interrupted:  # whatever Beam or a compiler made of it
+            raise KeyboardInterrupt from None
+        if isinstance(problem, commands.REFUSALS):
+            return _refuse(commands.one_line(problem))
+        if isinstance(problem, OSError):
+            return _refuse(commands.os_problem(problem, options))
+        if not isinstance(problem, Exception):
+            raise
+        hidden = commands.user_problem(problem, options)
+        if hidden:
+            return _refuse(hidden)
+        traceback.print_exc()
+        _say("opicflow: this is a bug; please report it with the lines above")
+        return EXIT_BUG
+
+
+def _refuse(message: str) -> int:
+    _say(f"opicflow: {message}")
+    return EXIT_USER
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    global _interrupted
+    _interrupted = True
+    raise KeyboardInterrupt
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="opicflow", description="Which pages of a crawl matter, computed while the crawl runs.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+    _add_replay(commands)
+    validate = _add(commands, "validate", "say what of a log would be rejected, and what would make it better")
+    validate.epilog = _VALIDATE_EXAMPLES
+    _add_logs(validate)
+    _add_rules(validate)
+    validate.add_argument("--json", action="store_true", help="print the findings as JSON")
+    validate.add_argument("--most", type=_whole, default=10, metavar="N", help="show so many rejects (%(default)s)")
+    show = _add(commands, "show", "show what the ledger of a state knows of one page")
+    show.epilog = _SHOW_EXAMPLES
+    show.add_argument("url", metavar="URL", help="the page; it need not be canonical")
+    _add_state(show)
+    top = _add(commands, "top", "show the most important pages of a state")
+    top.epilog = _TOP_EXAMPLES
+    _add_state(top)
+    top.add_argument("-n", "--top", type=_whole, default=10, metavar="N", help="how many (%(default)s)")
+    top.add_argument("--host", action="store_true", help="hosts instead of pages")
+    top.add_argument("--unread", action="store_true", help="only pages that were never read")
+    for command in (show, top):
+        command.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _add(commands: Any, name: str, help_: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=help_,
+        description=help_[0].upper() + help_[1:] + ".",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
+def _add_logs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "logs",
+        nargs="+",
+        metavar="LOG",
+        help="JSON lines, Avro, WARC, WAT or an edge list; plain, gzip or zstd; a path, a glob, - for standard input, "
+        "or a URL that Beam's file systems open",
+    )
+
+
+def _add_state(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state", type=Path, required=True, metavar="DIR", help="the folder of a replay's state")
+
+
+def _add_rules(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("which addresses are one page, and what links weigh")
+    group.add_argument(
+        "--drop-parameters",
+        metavar="NAMES",
+        help="query parameters that make no page: names with commas, * at the end for any; 'tracking' and 'session' "
+        "stand for the usual ones",
+    )
+    group.add_argument("--fold-www", action="store_true", default=None, help="www.example.org is example.org")
+    group.add_argument("--fold-https", action="store_true", default=None, help="http pages are the https ones")
+    group.add_argument("--internal-weight", type=float, metavar="W", help="of links within a site (1)")
+    group.add_argument("--external-weight", type=float, metavar="W", help="of links to other sites (1)")
+    group.add_argument("--nofollow-weight", type=float, metavar="W", help="of nofollow, ugc and sponsored links (0)")
+    group.add_argument("--same-site", choices=["host", "domain"], help="what a site is: a host, or what was registered")
+
+
+def _add_replay(commands: Any) -> None:
+    replay = _add(commands, "replay", "compute the importance of all pages of a crawl log")
+    replay.epilog = _REPLAY_EXAMPLES
+    _add_logs(replay)
+    out = replay.add_argument_group("what comes out")
+    out.add_argument("--out", type=Path, metavar="DIR", help="write importance, rejects and summary.json there")
+    out.add_argument("--format", choices=["jsonl", "avro", "parquet"], default="jsonl", help="of these (%(default)s)")
+    out.add_argument("--top", type=_whole, default=10, metavar="N", help="show so many pages (%(default)s)")
+    out.add_argument("--report", type=Path, metavar="FILE", help="write a report as one HTML page")
+    out.add_argument("--publications", action="store_true", help="also write what would be published during the crawl")
+    out.add_argument("--json", action="store_true", help="print the summary as JSON")
+    out.add_argument("--quiet", action="store_true", help="no progress")
+    count = replay.add_argument_group("how to count")
+    count.add_argument("--history", metavar="NAME", help="interpolation (the default), all, variable, fixed, …")
+    window = count.add_mutually_exclusive_group()
+    window.add_argument("--window-turns", type=float, metavar="T", help="of the histories with a window (8)")
+    window.add_argument("--window-days", type=float, metavar="DAYS", help="the window in days of event time")
+    count.add_argument("--damping", type=float, metavar="D", help="the share of cash that follows links (0.85)")
+    count.add_argument("--remember-links", action="store_true", default=None, help="keep 8 bytes a link: see the guide")
+    count.add_argument("--settle", type=_whole, default=0, metavar="ROUNDS", help="settle the ranks of the graph seen")
+    _add_rules(replay)
+    run = replay.add_argument_group("how to run")
+    run.add_argument("--state", type=Path, metavar="DIR", help="keep the ledger there, and go on from it")
+    run.add_argument("--runner", default="DirectRunner", metavar="NAME", help="a Beam runner; %(default)s = in-process")
+    run.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
+    run.add_argument("--segment-mb", type=_whole, default=256, metavar="MB", help=argparse.SUPPRESS)
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 1 << 40:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no positive whole number")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,488 @@
+"""What the commands of `opicflow` do, and how they say it."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import dataclasses
+import errno
+import json
+import logging
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+logging.getLogger().setLevel(logging.ERROR)  # before Beam is imported, which warns of clouds that are not used here
+for _name in ("common", "direct.executor"):  # what they log comes as an exception too
+    logging.getLogger(f"apache_beam.runners.{_name}").setLevel(logging.CRITICAL)
+
+import numpy as np  # noqa: E402
+from tqdm import tqdm  # noqa: E402
+
+from opicflow.connectors.files.opening import InputRefused, expand  # noqa: E402
+from opicflow.connectors.files.reading import Stretch  # noqa: E402
+from opicflow.connectors.files.writing import whole_file  # noqa: E402
+from opicflow.pipelines.ledger import ConfigRefused, Ledger, LedgerConfig, Outcome  # noqa: E402
+from opicflow.pipelines.ledger.estimates import richest  # noqa: E402
+from opicflow.pipelines.replaying import (  # noqa: E402
+    Counting,
+    NothingRead,
+    Progress,
+    Request,
+    Result,
+    known_format,
+    notes_for,
+    replayed,
+)
+from opicflow.pipelines.report import Host, Report, Sample, TopPage, render  # noqa: E402
+from opicflow.pipelines.results import Pages, importance_lines, pages_of  # noqa: E402
+from opicflow.pipelines.state import StateFolder, StateRefused  # noqa: E402
+from opicflow.pipelines.transforms.decoding import Portion, parts_of, route_part  # noqa: E402
+from opicflow.pipelines.transforms.keep_ledger import LostTable  # noqa: E402
+from opicflow.pipelines.transforms.keeping import KeeperConfig  # noqa: E402
+from opicflow.pipelines.transforms.publishing import ROWS_PER_PART, pack_estimates, rows_of  # noqa: E402
+from opicflow.pipelines.transforms.routing import LinkWeights, Rules, Seen  # noqa: E402
+from opicflow.schemas.columns import ColumnsRefused  # noqa: E402
+from opicflow.schemas.kernel import is_compiled  # noqa: E402
+from opicflow.schemas.pages import page_id  # noqa: E402
+from opicflow.schemas.urls import (  # noqa: E402
+    SESSION_PARAMETERS,
+    TRACKING_PARAMETERS,
+    NotAPage,
+    UrlRules,
+    canonical,
+)
+
+REFUSALS = (InputRefused, StateRefused, ConfigRefused, NothingRead, LostTable, ColumnsRefused)
+"""Errors that say in one line what was wrong, where, and what to do."""
+
+_FLOWING = ("FETCHED", "REDIRECTED", "ALIASED")
+"""Last outcomes of pages whose cash moves on at their next visit."""
+_SECONDS_BETWEEN_LINES = 5.0
+_BARS = 40
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_TOP_HOSTS = 20
+
+
+def one_line(problem: BaseException) -> str:
+    """The message of an error, without what Beam adds to it."""
+    text = " ".join(str(problem).split())
+    return re.sub(r" \[while running '[^']*'(?: with name '[^']*')?\]", "", text)
+
+
+def os_problem(problem: OSError, options: argparse.Namespace) -> str:
+    """What the system would not do, where, and what to do."""
+    where = problem.filename
+    if where is None and problem.errno in _NO_SPACE:  # which then does not say where: in the work folder
+        where = getattr(options, "state", None) or getattr(options, "out", None) or tempfile.gettempdir()
+    return (
+        f"{f'{where}: ' if where else ''}{' '.join(str(problem.strerror or problem).split())}: see to it, and run again"
+    )
+
+
+def user_problem(problem: BaseException, options: argparse.Namespace) -> str:
+    """The message of an error that the user can mend and that Beam has wrapped up; empty for a bug."""
+    chain: BaseException | None = problem
+    while chain is not None:
+        if isinstance(chain, REFUSALS):
+            return one_line(chain)
+        if isinstance(chain, OSError) and chain.strerror:
+            return os_problem(chain, options)
+        chain = chain.__cause__ or chain.__context__
+    return ""
+
+
+# -- replay ------------------------------------------------------------------------------------------------------------
+
+
+def replay(options: argparse.Namespace) -> int:
+    """Compute the importance of all pages of a crawl log."""
+    request = Request(
+        logs=tuple(options.logs),
+        out=options.out,
+        format=options.format,
+        counting=Counting(
+            options.history, options.window_turns, options.window_days, options.damping, options.remember_links
+        ),
+        rules=_rules(options),
+        settle_rounds=options.settle,
+        state=options.state,
+        samples=options.report is not None,
+        publications=options.publications,
+        runner=options.runner,
+        beam_options=tuple(options.beam_option),
+        segment_bytes=options.segment_mb << 20,
+    )
+    if options.publications and options.out is None:
+        raise InputRefused("--publications: nowhere to write them: name a folder with --out")
+    if options.report is not None:
+        _check_report(options.report)
+    if not (options.quiet or is_compiled()):
+        print("compiling, once for this version: about half a minute", file=sys.stderr, flush=True)
+    shower = _Shower(quiet=options.quiet)
+    try:
+        with replayed(request, shower.show) as result:
+            shower.close()
+            best = result.importance[: -(-options.top // ROWS_PER_PART)]  # read while its parts are there
+            if options.report is not None:
+                with whole_file(options.report) as file:
+                    file.write(render(_report(result, options.logs)).encode("utf-8"))
+                result.written.append(options.report)
+    finally:
+        shower.close()
+    if options.json:
+        print(json.dumps(result.summary, indent=2))
+    else:
+        _print_result(result, best, options.top)
+    return 0
+
+
+def _check_report(path: Path) -> None:
+    """Say before the work what would come out after it."""
+    if not path.parent.is_dir():
+        raise InputRefused(f"{path}: its folder is not there: make it, or name another file")
+    if path.is_dir():
+        raise InputRefused(f"{path}: a folder: name a file in it, such as {path / 'report.html'}")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as problem:
+        raise InputRefused(f"{path}: cannot be written ({problem.strerror}): name another file") from None
+
+
+class _Shower:
+    """Progress: a bar on a terminal, a line now and then otherwise, both on stderr."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._bar: Any = None
+        self._shown_at = 0.0
+
+    def show(self, progress: Progress) -> None:
+        if self._quiet:
+            return
+        rate = progress.events / max(progress.seconds, 1e-9)
+        words = f"{progress.events:,} events, {rate:,.0f}/s, {progress.pages:,} pages"
+        if sys.stderr.isatty():
+            if self._bar is None:
+                self._bar = tqdm(total=progress.total_bytes, unit="B", unit_scale=True, file=sys.stderr, leave=False)
+            self._bar.set_postfix_str(words, refresh=False)
+            self._bar.update(progress.done_bytes - self._bar.n)
+        elif progress.seconds - self._shown_at >= _SECONDS_BETWEEN_LINES:
+            self._shown_at = progress.seconds
+            if progress.total_bytes and progress.done_bytes:
+                left = progress.seconds * (progress.total_bytes / progress.done_bytes - 1)
+                words += f", {progress.done_bytes / progress.total_bytes:.0%}, {left:.0f} s left"
+            print(words, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _rules(options: argparse.Namespace) -> Rules | None:
+    """The rules that are asked for; None if nothing is said of them."""
+    names: list[str] = []
+    for name in (options.drop_parameters or "").split(","):
+        named = {"tracking": TRACKING_PARAMETERS, "session": SESSION_PARAMETERS}.get(name.strip().lower())
+        names += named or ([name.strip().lower()] if name.strip() else [])
+    weights = {
+        name: getattr(options, f"{name}_weight")
+        for name in ("internal", "external", "nofollow")
+        if getattr(options, f"{name}_weight") is not None
+    }
+    if options.same_site is not None:
+        weights["same_site"] = options.same_site
+    if not (names or weights or options.fold_www or options.fold_https):
+        return None
+    try:
+        links = LinkWeights(**weights)
+    except ValueError as problem:
+        raise ConfigRefused(str(problem)) from None
+    return Rules(UrlRules(tuple(dict.fromkeys(names)), bool(options.fold_www), bool(options.fold_https)), links)
+
+
+def _print_result(result: Result, best: Sequence[bytes], most: int) -> None:
+    summary = result.summary
+    print(
+        f"{summary['events_read']:,} events read = {summary['visits']:,} visits + {summary['announcements']:,} "
+        f"announcements + {summary['rejects']:,} rejects + {summary['duplicates']:,} duplicates"
+    )
+    print(
+        f"{summary['pages']:,} pages, {summary['pages_read']:,} read; {summary['links']:,} links; "
+        f"{summary['late']:,} visits came late"
+    )
+    for reason, count in summary["rejects_by_reason"].items():
+        print(f"  {count:10,}  {reason}")
+    for note in result.notes:
+        print(f"note: {note}")
+    print()
+    _print_pages(best, most)
+    print(f"\n{summary['seconds']:.1f} s, {summary['events_per_second']:,} events/s")
+    for path in result.written:
+        print(f"written: {path}")
+
+
+def _print_pages(parts: Sequence[bytes], most: int) -> None:
+    print("  importance      score  visits  page")
+    for part in parts:
+        pages = pages_of(part)
+        c = pages.columns
+        for row, url in enumerate(pages.urls[:most]):
+            mark = "" if c["measured"][row] else "  (its history is the default one so far)"
+            print(f"  {c['importance'][row]:10.6f} {c['score'][row]:10.2f} {c['visits'][row]:7}  {url}{mark}")
+        most -= len(pages.urls)
+        if most <= 0:
+            return
+
+
+def _report(result: Result, logs: list[str]) -> Report:
+    pages = [pages_of(part) for part in result.importance]
+    first = pages[0]
+    c = first.columns
+    top = tuple(
+        TopPage(
+            page=int(c["pages"][row]),
+            url=url,
+            importance=float(c["importance"][row]),
+            score=float(c["score"][row]),
+            trend_per_day=float(c["trend_per_day"][row]),
+            visits=int(c["visits"][row]),
+            last_outcome=Outcome(int(c["last_outcome"][row])).name,
+            measured=bool(c["measured"][row]),
+        )
+        for row, url in enumerate(first.urls[:50])
+    )
+    summary = {name: value for name, value in result.summary.items() if isinstance(value, (int, float, str))}
+    examples = []
+    for line in result.reject_lines:
+        record = json.loads(line)
+        excerpt = record.get("bytes")
+        if excerpt is None:
+            excerpt = base64.b64decode(record["bytes_base64"]).decode("utf-8", "backslashreplace")
+        excerpt = excerpt[:200]
+        examples.append((record["reason"], f"{record['source']}, byte {record['offset']}", excerpt))
+    return Report(
+        title=", ".join(logs) if len(logs) < 4 else f"{logs[0]} and {len(logs) - 1} more",
+        summary=summary,
+        samples=tuple(
+            Sample(
+                events=sample["visits"],
+                time_ms=sample["time_ms"],
+                visits=sample["visits"],
+                pages=sample["pages"],
+                pages_read=sample["pages_read"],
+                idle_share=sample["idle_share"],
+                top=tuple((page, importance) for page, importance in sample["top"]),
+            )
+            for sample in result.samples
+        ),
+        top=top,
+        hosts=tuple(_hosts(pages)[:_TOP_HOSTS]),
+        score_counts=_histogram(np.concatenate([p.columns["score"] for p in pages])),
+        idle={outcome: share for outcome, share in result.idle.items() if outcome not in _FLOWING},
+        rejects=result.summary["rejects_by_reason"],
+        reject_examples=tuple(examples),
+        notes=tuple(result.notes),
+    )
+
+
+def _hosts(pages: list[Pages]) -> list[Host]:
+    """All hosts, the most important first."""
+    total: Counter[str] = Counter()
+    count: Counter[str] = Counter()
+    read: Counter[str] = Counter()
+    for part in pages:
+        names = [url.split("/", 3)[2] for url in part.urls]
+        count.update(names)
+        for name, importance, visits in zip(
+            names, part.columns["importance"].tolist(), part.columns["visits"].tolist(), strict=True
+        ):
+            total[name] += importance
+            read[name] += visits > 0
+    ranked = sorted(total.items(), key=lambda item: (-item[1], item[0]))
+    return [Host(name, count[name], read[name], importance) for name, importance in ranked]
+
+
+def _histogram(scores: Any) -> tuple[tuple[float, float, int], ...]:
+    positive = scores[scores > 0]
+    if len(positive) == 0:
+        return ()
+    low, high = np.log10(positive.min()), np.log10(positive.max())
+    edges = 10 ** np.linspace(low - 1e-9, max(high, low + 0.1) + 1e-9, _BARS + 1)
+    counts, _ = np.histogram(positive, edges)
+    return tuple(
+        (float(begin), float(end), int(number))
+        for begin, end, number in zip(edges[:-1], edges[1:], counts, strict=True)
+    )
+
+
+# -- validate ----------------------------------------------------------------------------------------------------------
+
+
+def validate(options: argparse.Namespace) -> int:
+    """Say what of a log would be rejected and why, and what is missing for better results."""
+    rules = _rules(options) or Rules()
+    begun = time.perf_counter()
+    counts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    shown: list[dict[str, Any]] = []
+    seen = Seen()
+    files = list(dict.fromkeys(expand(options.logs)))
+    for file in files:
+        format_ = known_format(file)
+        if format_ is None:
+            reasons["empty-file"] += 1
+            counts["events_read"] += 1
+            shown.append({"reason": "empty-file", "where": file, "detail": "the file is empty", "bytes": ""})
+            continue
+        portion = Portion(0, (Stretch("log", file, format_),), 1 << 62, closes=True)
+        for part in parts_of(portion, rules):
+            events = part.decoded.events
+            visits = events.announce == 0
+            counts["visits_without_digest"] += int(((events.digest == 0) & visits).sum())
+            _, rejects, routed = route_part(part, rules, seen)
+            counts.update(routed)
+            for reject in rejects:
+                reasons[reject.reason.value] += 1
+                if len(shown) < options.most:
+                    shown.append(
+                        {
+                            "reason": reject.reason.value,
+                            "where": f"{file}, byte {reject.offset}",
+                            "detail": reject.detail,
+                            "bytes": reject.bytes[:120].decode("utf-8", "backslashreplace"),
+                        }
+                    )
+    rejected = sum(reasons.values())
+    summary: dict[str, Any] = {
+        "events_read": counts.pop("events_read", 0),
+        "visits": counts.pop("visits", 0),
+        "announcements": counts.pop("announcements", 0),
+        "rejects": rejected,
+        **{name: count for name, count in counts.items() if count},
+        "rejects_by_reason": dict(reasons.most_common()),
+        "seconds": round(time.perf_counter() - begun, 3),
+    }
+    summary.setdefault("visits_links_unknown", 0)
+    summary.setdefault("visits_without_time", 0)
+    notes = notes_for(summary, {})
+    if summary.get("visits_without_digest", 0) > 0.05 * max(summary["visits"], 1):
+        notes.append(
+            f"{summary['visits_without_digest'] / max(summary['visits'], 1):.0%} of the visits have no digest: "
+            "change rates will have to be guessed from status and links."
+        )
+    if options.json:
+        print(json.dumps({"summary": summary, "rejects": shown, "notes": notes}, indent=2))
+        return 0
+    print(
+        f"{summary['events_read']:,} events read = {summary['visits']:,} visits + {summary['announcements']:,} "
+        f"announcements + {rejected:,} rejects (duplicates are only known to a replay)"
+    )
+    for reason, count in reasons.most_common():
+        print(f"  {count:10,}  {reason}")
+    for row in shown:
+        print(f"{row['where']}: {row['reason']}: {_printable(row['detail'])}")
+        if row["bytes"]:
+            print(f"    {_printable(row['bytes'])}")
+    for note in notes:
+        print(f"note: {note}")
+    if not notes and not rejected:
+        print("nothing to complain about")
+    return 0
+
+
+def _printable(text: str) -> str:
+    """Without characters that a terminal would obey."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+# -- show and top ------------------------------------------------------------------------------------------------------
+
+
+def show(options: argparse.Namespace) -> int:
+    """Show what the ledger of a state knows of one page."""
+    with _ledger_of(options.state) as (ledger, rules):
+        try:
+            url = canonical(options.url, None, rules.urls)
+        except NotAPage as problem:
+            raise InputRefused(f"{options.url[:200]}: {problem}: give the URL of a page") from None
+        page = page_id(url)
+        estimates = ledger.estimate([page])
+        if not estimates.known[0]:
+            raise InputRefused(f"{url.decode()}: not in the ledger: nobody has fetched, linked or announced it")
+        e = {field.name: getattr(estimates, field.name)[0].item() for field in dataclasses.fields(estimates)}
+        higher = int((ledger.estimate_all().importance > e["importance"]).sum())
+        if options.json:
+            record = json.loads(importance_lines(pages_of(pack_estimates(ledger, estimates))))
+            print(json.dumps({**record, "rank": higher + 1}, indent=2))
+            return 0
+        print(f"{url.decode()}\n")
+        rows = [
+            ("importance", f"{e['importance']:.9f}  (rank {higher + 1:,} of {ledger.pages:,} pages)"),
+            ("score", f"{e['score']:.3f}  (1 = an average page)"),
+            ("trend", f"{e['trend_per_day']:+.3g} a day"),
+            ("history", f"{e['rate']:.6g}  ({'measured' if e['measured'] else 'the default one: it never spent'})"),
+            ("cash", f"{e['cash']:,} units"),
+            ("waiting cash", f"{e['waiting']:,} units since its last visit"),
+            ("visits", f"{e['visits']:,}"),
+            ("last visit", _time(e["last_visit_ms"])),
+            ("last outcome", Outcome(e["last_outcome"]).name),
+            ("error factor", f"{e['error_factor']:.3g}"),
+            ("page id", f"{page:016x}"),
+        ]
+        for name, value in rows:
+            print(f"  {name:14} {value}")
+    return 0
+
+
+def top(options: argparse.Namespace) -> int:
+    """Show the most important pages, or hosts, of a state."""
+    with _ledger_of(options.state) as (ledger, _):
+        everything = ledger.estimate_all()
+        if options.unread:
+            everything = rows_of(everything, np.flatnonzero(everything.visits == 0))
+        if options.host:
+            hosts = _hosts([pages_of(pack_estimates(ledger, everything))])[: options.top]
+            if options.json:
+                print(json.dumps([dataclasses.asdict(named) for named in hosts], indent=2))
+                return 0
+            print("  importance    pages     read  host")
+            for named in hosts:
+                print(f"  {named.importance:10.6f} {named.pages:8,} {named.read:8,}  {named.host}")
+            return 0
+        best = richest(everything.pages, everything.importance, options.top)
+        part = pack_estimates(ledger, rows_of(everything, best))
+        if options.json:
+            print(json.dumps([json.loads(line) for line in importance_lines(pages_of(part)).splitlines()], indent=2))
+        else:
+            _print_pages([part], options.top)
+    return 0
+
+
+@contextmanager
+def _ledger_of(path: Path) -> Iterator[tuple[Ledger, Rules]]:
+    """The ledger and the rules of a state folder, while nobody else uses it."""
+    with StateFolder.locked(path, create=False) as folder:
+        state = folder.read()
+        if state is None or not state.snapshot:
+            raise StateRefused(f"{path}: no ledger yet: the first replay into it has not come to a checkpoint")
+        keeper = folder.keeper(state, KeeperConfig(LedgerConfig.from_json(state.config["ledger"])))
+        yield keeper.ledger, Rules.from_json(state.rules[-1])
+
+
+def _time(time_ms: int) -> str:
+    if time_ms == 0:
+        return "never, or at a time that nobody told"
+    return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+__all__ = ["REFUSALS", "one_line", "os_problem", "replay", "show", "top", "user_problem", "validate"]

@@ -1,0 +1,173 @@
+"""The replay: a crawl log on disk becomes importance. The pipeline is `Replay`; `run` is a row of segments of it.
+
+The in-process runner keeps everything between two stages in memory. So the input is cut into segments; each is one
+bounded pipeline, and the ledger goes from one to the next by its head. Whatever comes out is a part with a name in the
+work folder: names are in the order of the log, on any runner.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam import typehints
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from opicflow.connectors.files.reading import Stretch, split
+from opicflow.connectors.files.writing import write_atomically
+from opicflow.pipelines.transforms.decoding import REJECTS, Decode, Portion, Route, close_readers
+from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger
+from opicflow.pipelines.transforms.keeping import Head, Keeper, KeeperConfig
+from opicflow.pipelines.transforms.routing import Rules
+
+SEGMENT_BYTES = 256 << 20
+IN_PROCESS = "DirectRunner"
+"""The runner by this name is Beam's in-process FnApi runner, and never the Prism that Beam would download."""
+
+
+class Replay(beam.PTransform):
+    """Portions of crawl logs in; rejects, publications, reports and the final importance out, as named parts."""
+
+    def __init__(
+        self, config: KeeperConfig, rules: Rules, files: dict[str, str], run: str, resume: Head | None, durable: bool
+    ) -> None:
+        """`files` tells the name of every source; `resume` is where the ledger in this process stands."""
+        super().__init__()
+        self._config = config
+        self._rules = rules
+        self._files = files
+        self._run = run
+        self._resume = resume
+        self._durable = durable
+
+    def expand(self, portions: Any) -> Any:
+        """One screen: what happens to a crawl log."""
+        routed = (
+            portions
+            | "Decode" >> beam.ParDo(Decode(self._rules))
+            | "Route" >> beam.ParDo(Route(self._rules, self._files)).with_outputs(REJECTS, main="batches")
+        )
+        routed.batches.element_type = typehints.KV[int, bytes]  # or they would be pickled
+        keep = KeepLedger(self._config, self._run, self._resume, self._durable)
+        kept = routed.batches | "KeepLedger" >> beam.ParDo(keep)
+        # Not flattened: each is saved in the stage that makes it, and never all of it in memory.
+        return {"rejects": routed[REJECTS], "kept": kept}
+
+
+class SavePart(beam.DoFn):
+    """Writes a part to the work folder, whole or not at all: written again, it is the same."""
+
+    def __init__(self, folder: str) -> None:
+        """The folder is there, and seen by all workers."""
+        self._folder = folder
+
+    def process(self, element: tuple[str, bytes]) -> None:
+        """Write one part."""
+        name, data = element
+        write_atomically(Path(self._folder) / name, data)
+
+
+@dataclass
+class Plan:
+    """What is to be replayed and how."""
+
+    stretches: list[Stretch]
+    config: KeeperConfig
+    rules: Rules
+    work: Path
+    runner: str = IN_PROCESS
+    beam_options: Sequence[str] = ()
+    segment_bytes: int = SEGMENT_BYTES
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+def run(plan: Plan, keeper: Keeper | None, after: Callable[[dict[str, Any], Keeper | None], None]) -> None:
+    """Replay from where `keeper` stands. `after` is told the report of every segment, and its keeper if it is here."""
+    head = keeper.head if keeper else None
+    if keeper:
+        TABLES.put(plan.run, 0, keeper)
+    try:
+        if plan.runner != IN_PROCESS:
+            _run_whole(plan, after)
+            return
+        left = plan.stretches
+        while True:
+            number = head.portion if head else 0
+            portion = Portion(number, tuple(left), plan.segment_bytes, closes=True)
+            _run_pipeline(plan, [portion], head, FnApiRunner())
+            report = json.loads((plan.work / f"report-{number:06}.json").read_bytes())
+            keeper = TABLES.look(plan.run, 0)
+            assert keeper is not None
+            head = keeper.head
+            after(report, keeper)
+            if report["ended"]:
+                return
+            left = _left(left, {name: (at, done) for name, at, done in report["files"]})
+    finally:
+        close_readers()
+        TABLES.let_go(plan.run)
+
+
+def _run_whole(plan: Plan, after: Callable[[dict[str, Any], Keeper | None], None]) -> None:
+    """The whole input as one segment, on a runner that is not this process."""
+    ranges = [part for stretch in plan.stretches for part in split(stretch, plan.segment_bytes)]
+    portions = [
+        Portion(number, (part,), 1 << 62, closes=number == len(ranges) - 1) for number, part in enumerate(ranges)
+    ] or [Portion(0, (), 1 << 62, closes=True)]
+    _run_pipeline(plan, portions, None, plan.runner)
+    for portion in portions:
+        after(json.loads((plan.work / f"report-{portion.number:06}.json").read_bytes()), None)
+
+
+def _run_pipeline(plan: Plan, portions: list[Portion], head: Head | None, runner: Any) -> None:
+    files = {stretch.source: stretch.file for stretch in plan.stretches}
+    durable = plan.runner != IN_PROCESS
+    pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(plan.beam_options)))
+    created = pipeline | "ListPortions" >> beam.Create(portions, reshuffle=durable)
+    outputs = created | "Replay" >> Replay(plan.config, plan.rules, files, plan.run, head, durable)
+    for name, output in outputs.items():
+        _ = output | f"Publish {name}" >> beam.ParDo(SavePart(str(plan.work)))
+    pipeline.run().wait_until_finish()
+
+
+def _left(stretches: Sequence[Stretch], files: dict[str, tuple[int, bool]]) -> list[Stretch]:
+    """What is still to be read, as far as the last segment came."""
+    left = []
+    for stretch in stretches:
+        at, done = files.get(stretch.source, (stretch.start, False))
+        if not done:
+            left.append(replace(stretch, start=at))
+    return left
+
+
+class Parts(Sequence[bytes]):
+    """The parts of a kind, in the order of the log, read when they are asked for."""
+
+    def __init__(self, work: Path, kind: str) -> None:
+        """The parts that are there now."""
+        self._paths = sorted(work.glob(f"{kind}-*"))
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._paths)
+
+    def __getitem__(self, number: Any) -> Any:
+        """One of them, or a list of some."""
+        found = self._paths[number]
+        return [path.read_bytes() for path in found] if isinstance(found, list) else found.read_bytes()
+
+
+def remove_parts(work: Path, from_portion: int = 0) -> None:
+    """Remove the parts of the portions from this one on, and everything final: they are about to be made again."""
+    for path in work.glob("*-*"):
+        number = path.name.split("-")[1].removesuffix(".json")
+        if path.name.startswith("importance-") or (number.isdigit() and int(number) >= from_portion):
+            with suppress(FileNotFoundError):
+                path.unlink()

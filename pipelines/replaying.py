@@ -1,0 +1,490 @@
+"""The work of `opicflow replay`: from the names of logs to files of results, checkpoints on the way.
+
+Everything that decides about results is in the pipeline; here is what surrounds it: which files, from where on, what
+was counted, what is written, and when a checkpoint is worth its time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from apache_beam.runners.runner import create_runner
+
+from opicflow.connectors.files.formats import Format
+from opicflow.connectors.files.opening import STDIN, InputRefused, decompressed, expand
+from opicflow.connectors.files.reading import Stretch, format_of
+from opicflow.connectors.files.writing import whole_file
+from opicflow.pipelines.ledger import HISTORIES, ConfigRefused, LedgerConfig
+from opicflow.pipelines.replay import IN_PROCESS, SEGMENT_BYTES, Parts, Plan, remove_parts, run
+from opicflow.pipelines.results import write_importance, write_rejects
+from opicflow.pipelines.state import Source, State, StateFolder, StateRefused, identify, is_read, remember_end
+from opicflow.pipelines.transforms.decoding import reject_line
+from opicflow.pipelines.transforms.keeping import Keeper, KeeperConfig
+from opicflow.pipelines.transforms.routing import Rules
+from opicflow.schemas.crawl_events import Reason, Reject
+
+_LEAST_CHECKPOINT_BYTES = 64 << 20
+_EMPTY_PART = "rejects-000000-empty"
+
+
+class NothingRead(ValueError):
+    """The input held nothing that could be used. One line."""
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How the ledger is to count, as far as somebody said so; None = as the state has it, or the default."""
+
+    history: str | None = None
+    window_turns: float | None = None
+    window_days: float | None = None
+    damping: float | None = None
+    remember_links: bool | None = None
+
+    def over(self, config: LedgerConfig) -> LedgerConfig:
+        """This configuration with what was said. `ConfigRefused` says what cannot be."""
+        history = config.history
+        if self.history is not None:
+            if self.history not in HISTORIES:
+                raise ConfigRefused(f"--history {self.history}: give one of {', '.join(HISTORIES)}")
+            if not isinstance(history, HISTORIES[self.history]):
+                history = HISTORIES[self.history]()
+        for name in ("window_turns", "window_days"):
+            value = getattr(self, name)
+            if value is not None:
+                if name not in {field.name for field in fields(history)}:
+                    named = next(n for n, policy in HISTORIES.items() if isinstance(history, policy))
+                    option = "--" + name.replace("_", "-")
+                    raise ConfigRefused(f"{option}: the history {named} has no window: leave it away")
+                history = replace(history, **{name: value})
+        said = {name: getattr(self, name) for name in ("damping", "remember_links")}
+        return replace(config, history=history, **{name: value for name, value in said.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class Request:
+    """What somebody wants replayed. `rules` None = as the state has them, or the defaults."""
+
+    logs: tuple[str, ...]
+    out: Path | None = None
+    format: str = "jsonl"
+    counting: Counting = Counting()
+    rules: Rules | None = None
+    settle_rounds: int = 0
+    state: Path | None = None
+    samples: bool = False
+    publications: bool = False
+    runner: str = IN_PROCESS
+    beam_options: tuple[str, ...] = ()
+    segment_bytes: int = SEGMENT_BYTES
+
+
+@dataclass
+class Progress:
+    """How far a replay is. `total_bytes` counts the files that are not compressed; None = not known."""
+
+    events: int
+    pages: int
+    done_bytes: int
+    total_bytes: int | None
+    seconds: float
+
+
+@dataclass
+class Result:
+    """What a replay has to tell."""
+
+    summary: dict[str, Any]
+    importance: Sequence[bytes]
+    samples: list[dict[str, Any]]
+    idle: dict[str, float]
+    reject_lines: list[bytes]
+    notes: list[str]
+    written: list[Path] = field(default_factory=list)
+
+
+_COUNTED = (
+    "links",
+    "links_nofollow",
+    "links_not_pages",
+    "visits_links_unknown",
+    "visits_unchanged",
+    "visits_failed",
+    "visits_without_time",
+    "redirects",
+    "aliases",
+)
+
+
+@contextmanager
+def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator[Result]:
+    """Replay, write what was asked for, and give the result. A state is done with this run once the caller is."""
+    begun = time.perf_counter()
+    _check_runner(request)
+    files = list(dict.fromkeys(expand(request.logs)))
+    if request.out is not None:
+        _make_folder(request.out)
+    with ExitStack() as stack:
+        folder = None
+        state: State | None = None
+        if request.state is not None:
+            folder = stack.enter_context(StateFolder.locked(request.state, create=True))
+            state = folder.read()
+        config, rules = _settings(request, state)
+        notes: list[str] = []
+        if state is None:
+            state = State(config.to_json(), [rules.to_json()])
+        elif Rules.from_json(state.rules[-1]) != rules:
+            state.rules.append(rules.to_json())
+            notes.append("From here on other rules hold for addresses and links than before.")
+        keeper = folder.keeper(state, config) if folder and state.snapshot else None
+        work = stack.enter_context(_work_folder(folder, request.out))
+        resumed = bool(state.run) and state.run["logs"] == list(request.logs)
+        if resumed and state.run["finished"]:
+            # It may have been killed right at its end: who runs it again gets the same results, unless there is more.
+            resumed = all(_is_read(file, state) for file in files)
+            if resumed:
+                notes.append("Nothing new since these logs were replayed: the results are the same as then.")
+        if not resumed:
+            state.run = {"logs": list(request.logs), "reports": [], "starts": {}, "finished": False}
+        remove_parts(work, keeper.head.portion if keeper and resumed else 0)
+        stretches, empty = _stretches(files, state, notes, may_grow=folder is not None)
+        (work / _EMPTY_PART).write_bytes(b"".join(reject_line(_of_empty(file), file) for file in empty))
+        sizes = {s.source: (s.file, _size(s.file)) for s in stretches}
+        least_bytes = min(_LEAST_CHECKPOINT_BYTES, request.segment_bytes)
+        saved_at, snapshot_bytes = _done_bytes(stretches, state.sources), 0
+
+        def after(report: dict[str, Any], keeper: Keeper | None) -> None:
+            nonlocal saved_at, snapshot_bytes
+            assert state is not None
+            if report["tally"] or not state.run["reports"]:
+                state.run["reports"].append({key: report[key] for key in ("tally", "rejects", "samples")})
+            state.run["last"] = {
+                key: value for key, value in report.items() if key not in ("tally", "rejects", "samples")
+            }
+            read = {name: (at, done) for name, at, done in report["files"]}
+            for source in state.sources:
+                if source.name in read:
+                    source.at, done = read[source.name]
+                    if done and folder:
+                        remember_end(source)
+            done_bytes = _done_bytes(stretches, state.sources)
+            is_worth_it = done_bytes - saved_at >= max(snapshot_bytes, least_bytes) // 2
+            if folder and keeper and (is_worth_it or report["ended"]):
+                saved_at = done_bytes
+                with _named(folder.path):
+                    snapshot_bytes = folder.write(state, keeper)
+            seconds = time.perf_counter() - begun
+            events = _tallied(state)["events_read"]
+            progress(Progress(events, report["pages"], done_bytes, _total_bytes(sizes), seconds))
+
+        plan = Plan(
+            stretches,
+            config,
+            rules,
+            work,
+            runner=request.runner,
+            beam_options=request.beam_options,
+            segment_bytes=request.segment_bytes,
+        )
+        run(plan, keeper, after)
+        notes += _nothing_new(state, stretches)
+        notes += _unfinished(state, stretches, sizes)
+        result = _result(state, work, empty, files, notes)
+        result.summary["seconds"] = round(time.perf_counter() - begun, 3)
+        if request.out is not None:
+            _write(request, result, work)
+        result.summary["seconds"] = round(time.perf_counter() - begun, 3)
+        result.summary["events_per_second"] = round(result.summary["events_read"] / result.summary["seconds"])
+        if request.out is not None:
+            _write_summary(request.out, result)
+        yield result
+        if folder:
+            state.run["finished"] = True
+            folder.write_state(state)
+            for path in work.glob("importance-*"):
+                path.unlink()
+
+
+def _check_runner(request: Request) -> None:
+    if request.runner == IN_PROCESS:
+        return
+    if request.state is not None:
+        raise StateRefused(f"--state needs --runner {IN_PROCESS}: the ledger is kept by this process")
+    try:
+        create_runner(request.runner)
+    except (ValueError, ImportError, AttributeError):
+        raise ConfigRefused(f"--runner {request.runner}: Beam knows no such runner here: check its name") from None
+
+
+def _settings(request: Request, state: State | None) -> tuple[KeeperConfig, Rules]:
+    """How to count, by what was asked for and what the state says; refused where they contradict each other."""
+    if state is None:
+        counting = request.counting
+        if request.settle_rounds and counting.remember_links is None:
+            counting = replace(counting, remember_links=True)
+        config = counting.over(LedgerConfig())
+    else:
+        kept = LedgerConfig.from_json(state.config["ledger"])
+        config = request.counting.over(kept)
+        if config != kept:
+            raise StateRefused(
+                f"{request.state}: its ledger counts with other options ({_difference(config, kept)}): leave the "
+                "options away, or name another folder"
+            )
+    if request.settle_rounds and not config.remember_links:
+        raise ConfigRefused("--settle needs remembered links: replay from the start with --remember-links")
+    rules = request.rules or (Rules.from_json(state.rules[-1]) if state else Rules())
+    keeper_config = KeeperConfig(
+        ledger=config,
+        settle_rounds=request.settle_rounds,
+        samples=request.samples,
+        publications=request.publications,
+    )
+    return keeper_config, rules
+
+
+def _difference(asked: LedgerConfig, kept: LedgerConfig) -> str:
+    ours, theirs = asked.to_json(), kept.to_json()
+    return ", ".join(f"{name}: {theirs[name]}" for name in ours if ours[name] != theirs[name])
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as problem:
+        raise InputRefused(
+            f"{path}: cannot be written to ({problem.strerror}): name another folder with --out"
+        ) from None
+
+
+@contextmanager
+def _work_folder(folder: StateFolder | None, out: Path | None) -> Iterator[Path]:
+    if folder:
+        folder.work.mkdir(exist_ok=True)
+        yield folder.work
+        return
+    work = Path(tempfile.mkdtemp(prefix=".opicflow-", dir=out))
+    try:
+        yield work
+    finally:
+        # An interrupted segment may still write on another thread: it no longer finds the folder.
+        gone = work.with_name(f"{work.name}-gone")
+        with suppress(OSError):
+            os.rename(work, gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+
+def known_format(file: str) -> Format | None:
+    """What a file holds; None if it is empty. Standard input cannot be looked into, and is taken for JSON lines."""
+    if file == STDIN:
+        return Format.JSONL
+    is_empty = next(decompressed(file, block_bytes=1), None) is None  # whatever its name says
+    return None if is_empty else format_of(file)
+
+
+def _stretches(files: Sequence[str], state: State, notes: list[str], may_grow: bool) -> tuple[list[Stretch], list[str]]:
+    """What is to be read of each file, and the files that are empty."""
+    starts: dict[str, int] = state.run["starts"]
+    stretches, empty, used = [], [], set[str]()
+    for file in files:
+        format_ = known_format(file)
+        if format_ is None:
+            empty.append(file)
+            continue
+        source = _stdin_of(state) if file == STDIN else None
+        if source is None:
+            source, other = identify(file, state.sources, used)
+            if other:
+                notes.append(f"{file} begins like {other.file}, but goes on differently: taken for another log.")
+        used.add(source.name)
+        starts.setdefault(source.name, source.at)
+        stretches.append(Stretch(source.name, file, format_, source.at, may_grow=may_grow and file != STDIN))
+    if not stretches:
+        raise NothingRead(f"{', '.join(files)[:200]}: empty: there is nothing to replay")
+    return stretches, empty
+
+
+def _stdin_of(state: State) -> Source | None:
+    """Standard input as the run that goes on had it: the same bytes are expected to come again."""
+    return next((s for s in state.sources if s.file == STDIN and s.name in state.run["starts"]), None)
+
+
+def _is_read(file: str, state: State) -> bool:
+    """Whether all of a file was read before."""
+    if file == STDIN:
+        return False
+    if known_format(file) is None:
+        return True
+    return is_read(identify(file, list(state.sources), set()).source)
+
+
+def _unfinished(state: State, stretches: Sequence[Stretch], sizes: dict[str, tuple[str, int | None]]) -> list[str]:
+    at = {source.name: source.at for source in state.sources}
+    return [
+        f"{stretch.file}: its last line is not finished: it waits for the next replay into this state."
+        for stretch in stretches
+        if stretch.may_grow and stretch.format is Format.JSONL and at[stretch.source] < (sizes[stretch.source][1] or 0)
+    ]
+
+
+def _nothing_new(state: State, stretches: Sequence[Stretch]) -> list[str]:
+    at = {source.name: source.at for source in state.sources}
+    starts = state.run["starts"]
+    return [
+        f"{stretch.file}: nothing new since it was replayed into this state."
+        for stretch in stretches
+        if at[stretch.source] == starts[stretch.source] > 0
+    ]
+
+
+def _of_empty(file: str) -> Reject:
+    return Reject(Reason.EMPTY_FILE, "the file is empty", file, 0, b"")
+
+
+def _size(file: str) -> int | None:
+    """The size of a local file that is not compressed."""
+    try:
+        with open(file, "rb") as opened:
+            if opened.read(4)[:3] in (b"\x1f\x8b\x08", b"\x28\xb5\x2f"):
+                return None
+        return os.path.getsize(file)
+    except OSError:
+        return None
+
+
+def _total_bytes(sizes: dict[str, tuple[str, int | None]]) -> int | None:
+    total = 0
+    for _, size in sizes.values():
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def _done_bytes(stretches: Sequence[Stretch], sources: list[Source]) -> int:
+    at = {source.name: source.at for source in sources}
+    return sum(at[stretch.source] for stretch in stretches)
+
+
+def _tallied(state: State) -> dict[str, int]:
+    """What was counted in this run."""
+    total: dict[str, int] = {"events_read": 0}
+    for report in state.run["reports"]:
+        for name, count in report["tally"].items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def _result(state: State, work: Path, empty: list[str], files: list[str], notes: list[str]) -> Result:
+    tally, last = _tallied(state), state.run["last"]
+    reasons: dict[str, int] = {}
+    for report in state.run["reports"]:
+        for reason, count in report["rejects"].items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    if empty:
+        reasons[Reason.EMPTY_FILE.value] = len(empty)
+    duplicates, forgotten = tally.get("duplicates", 0), tally.get("forgotten", 0)
+    if forgotten:
+        reasons["forgotten"] = forgotten
+    summary: dict[str, Any] = {
+        "events_read": tally["events_read"] + len(empty),
+        "visits": tally.get("visits", 0) - duplicates - forgotten,
+        "announcements": tally.get("announcements", 0),
+        "rejects": sum(reasons.values()),
+        "duplicates": duplicates,
+        "late": tally.get("late", 0),
+        "pages": last["pages"],
+        "pages_read": last["pages_read"],
+        **{name: tally.get(name, 0) for name in _COUNTED},
+        "transfers": last["transfers"],
+        "turns": round(last["turns"], 3),
+        "drift": last["drift"],
+        "rejects_by_reason": dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+        "files": len(files),
+    }
+    total = sum(summary[name] for name in ("visits", "announcements", "rejects", "duplicates"))
+    assert total == summary["events_read"], f"{total} events accounted for, {summary['events_read']} read"
+    importance = Parts(work, "importance")
+    if summary["pages"] == 0:
+        reasons_named = ", ".join(f"{reason} {count:,}" for reason, count in summary["rejects_by_reason"].items())
+        raise NothingRead(
+            f"nothing could be read: all {summary['rejects']:,} records were rejected ({reasons_named}): opicflow "
+            "validate shows them"
+            if reasons_named
+            else f"{', '.join(files)[:200]}: empty: there is nothing to replay"
+        )
+    return Result(
+        summary=summary,
+        importance=importance,
+        samples=[sample for report in state.run["reports"] for sample in report["samples"]],
+        idle=last["idle"],
+        reject_lines=[line for part in Parts(work, "rejects") for line in part.splitlines()[:5]][:20],
+        notes=notes + notes_for(summary, last["idle"], state.config["ledger"]["remember_links"]),
+    )
+
+
+def notes_for(summary: dict[str, Any], idle: dict[str, float], remembers: bool = False) -> list[str]:
+    """What would make the results better, in sentences."""
+    notes = []
+    visits = max(summary["visits"], 1)
+    if summary["visits_links_unknown"] > 0.05 * visits:
+        notes.append(
+            f"Links are not known for {summary['visits_links_unknown'] / visits:.0%} of the visits: such pages pass "
+            "nothing on. Send links, [] where a page has none."
+        )
+    if summary["visits_without_time"] > 0.05 * visits:
+        notes.append(
+            f"{summary['visits_without_time'] / visits:.0%} of the visits have no fetched_at: duplicates cannot be "
+            "told, and there are no trends."
+        )
+    if idle.get("UNCHANGED", 0) > 0.05 and not remembers:
+        notes.append(
+            f"{idle['UNCHANGED']:.0%} of the cash sits on pages that answered 'not modified': --remember-links lets "
+            "them pay along the links they had."
+        )
+    return notes
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """What the system refuses while a file is written says which one: an error for lack of space does not by itself."""
+    try:
+        yield
+    except OSError as problem:
+        problem.filename = str(path)
+        raise
+
+
+def _write(request: Request, result: Result, work: Path) -> None:
+    assert request.out is not None
+    importance = request.out / f"importance.{request.format}"
+    with _named(importance):
+        write_importance(importance, request.format, result.importance)
+    rejects = request.out / f"rejects.{request.format}"
+    with _named(rejects):
+        write_rejects(rejects, request.format, Parts(work, "rejects"))
+    result.written += [importance, rejects]
+    if request.publications:
+        publications = request.out / f"publications.{request.format}"
+        with _named(publications):
+            write_importance(publications, request.format, Parts(work, "publications"))
+        result.written.append(publications)
+
+
+def _write_summary(out: Path, result: Result) -> None:
+    path = out / "summary.json"
+    with _named(path), whole_file(path) as file:
+        file.write(json.dumps(result.summary, indent=2).encode() + b"\n")
+    result.written.append(path)

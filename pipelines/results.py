@@ -1,0 +1,178 @@
+"""What a replay leaves behind: importance, publications and rejects as files in the format asked for."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import fastavro
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from opicflow.connectors.files.writing import whole_file
+from opicflow.pipelines.ledger import Outcome
+from opicflow.schemas.columns import Column, Packed, unpack
+from opicflow.schemas.registry import schema
+
+_OUTCOMES = [outcome.name for outcome in Outcome]
+_SYNC_MARKER = b"opicflow-results"
+"""The same results are the same bytes: a marker drawn by chance would be another one every time."""
+
+_ARROW = {
+    "string": pa.string(),
+    "double": pa.float64(),
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "bytes": pa.binary(),
+}
+
+
+class Pages(NamedTuple):
+    """Packed estimates as columns of plain values, a row a page."""
+
+    urls: list[str]
+    columns: dict[str, Column]
+    moment: dict[str, Any]
+
+
+def pages_of(part: bytes) -> Pages:
+    """The pages of a part that was published."""
+    packed: Packed = unpack(part)
+    columns = dict(packed.columns)
+    ends = np.cumsum(columns.pop("url_lengths"))
+    text = columns.pop("url_bytes").tobytes().decode("ascii")
+    urls = [text[begin:end] for begin, end in zip([0, *ends.tolist()][:-1], ends.tolist(), strict=True)]
+    return Pages(urls, columns, packed.values)
+
+
+def write_importance(path: Path, format_: str, parts: Iterable[bytes]) -> int:
+    """Write published pages as `Importance` records. Returns how many."""
+    if format_ == "jsonl":
+        return _write_lines(path, map(importance_lines, map(pages_of, parts)))
+    return _write(path, format_, "Importance", map(_importance_columns, map(pages_of, parts)))
+
+
+def write_rejects(path: Path, format_: str, parts: Iterable[bytes]) -> int:
+    """Write rejects, which come as lines of JSON. Returns how many."""
+    if format_ == "jsonl":
+        return _write_lines(path, parts)
+    return _write(path, format_, "Reject", map(_reject_columns, parts))
+
+
+def importance_lines(pages: Pages) -> bytes:
+    """Pages as lines of JSON, the fields in the order of the schema."""
+    c, moment = pages.columns, pages.moment
+    event_time = moment["event_time_ms"] or "null"
+    tail = (
+        f',"pages":{moment["pages"]},"clock":{moment["clock"]!r},"event_time":{event_time},'
+        f'"shard":{moment["shard"]},"cut":{moment["cut"]}}}\n'
+    )
+    line = (
+        '{"url":"%s","page":"%016x","importance":%r,"score":%r,"trend_per_day":%r,"cash":%d,"waiting_cash":%d,'
+        '"history":%r,"error_factor":%r,"visits":%d,"last_visit":%s,"last_outcome":"%s","measured":%s' + tail
+    )
+    urls = pages.urls
+    if any("\\" in url for url in urls):  # the one character of canonical URLs that JSON escapes
+        urls = [url.replace("\\", "\\\\") for url in urls]
+    rows = zip(
+        urls,
+        c["pages"].tolist(),
+        c["importance"].tolist(),
+        c["score"].tolist(),
+        c["trend_per_day"].tolist(),
+        c["cash"].tolist(),
+        c["waiting"].tolist(),
+        c["rate"].tolist(),
+        c["error_factor"].tolist(),
+        c["visits"].tolist(),
+        [time_ms or "null" for time_ms in c["last_visit_ms"].tolist()],
+        [_OUTCOMES[outcome] for outcome in c["last_outcome"].tolist()],
+        ["true" if measured else "false" for measured in c["measured"].tolist()],
+        strict=True,
+    )
+    return "".join(map(line.__mod__, rows)).encode("ascii")
+
+
+def _importance_columns(pages: Pages) -> dict[str, list[Any]]:
+    c, rows = pages.columns, len(pages.urls)
+    return {
+        "url": pages.urls,
+        "page": [f"{page:016x}" for page in c["pages"].tolist()],
+        "importance": c["importance"].tolist(),
+        "score": c["score"].tolist(),
+        "trend_per_day": c["trend_per_day"].tolist(),
+        "cash": c["cash"].tolist(),
+        "waiting_cash": c["waiting"].tolist(),
+        "history": c["rate"].tolist(),
+        "error_factor": c["error_factor"].tolist(),
+        "visits": c["visits"].tolist(),
+        "last_visit": [time_ms or None for time_ms in c["last_visit_ms"].tolist()],
+        "last_outcome": [_OUTCOMES[outcome] for outcome in c["last_outcome"].tolist()],
+        "measured": [bool(measured) for measured in c["measured"].tolist()],
+        "pages": [pages.moment["pages"]] * rows,
+        "clock": [pages.moment["clock"]] * rows,
+        "event_time": [pages.moment["event_time_ms"] or None] * rows,
+        "shard": [pages.moment["shard"]] * rows,
+        "cut": [pages.moment["cut"]] * rows,
+    }
+
+
+def _reject_columns(lines: bytes) -> dict[str, list[Any]]:
+    records = [orjson.loads(line) for line in lines.splitlines()]
+    original = [
+        record["bytes"].encode() if "bytes" in record else base64.b64decode(record["bytes_base64"])
+        for record in records
+    ]
+    named = {name: [record[name] for record in records] for name in ("reason", "detail", "source", "offset")}
+    return {**named, "bytes": original}
+
+
+def _write_lines(path: Path, parts: Iterable[bytes]) -> int:
+    lines = 0
+    with whole_file(path) as file:
+        for part in parts:
+            file.write(part)
+            lines += part.count(b"\n")
+    return lines
+
+
+def _write(path: Path, format_: str, name: str, parts: Iterator[dict[str, list[Any]]]) -> int:
+    """Write columns as records of a published schema, as Avro or Parquet."""
+    rows = 0
+    with whole_file(path) as file:
+        if format_ == "avro":
+
+            def records() -> Iterator[dict[str, Any]]:
+                nonlocal rows
+                for columns in parts:
+                    for values in zip(*columns.values(), strict=True):
+                        rows += 1
+                        yield dict(zip(columns, values, strict=True))
+
+            fastavro.writer(file, schema(name), records(), codec="deflate", sync_marker=_SYNC_MARKER)
+            return rows
+        layout = pa.schema([(field["name"], _arrow_type(field["type"])) for field in schema(name)["fields"]])
+        empty: list[dict[str, list[Any]]] = [{field.name: [] for field in layout}]
+        with pq.ParquetWriter(file, layout, compression="zstd") as writer:
+            for columns in chain(parts, empty):
+                table = pa.table(columns, schema=layout)
+                if table.num_rows:
+                    writer.write_table(table)
+                rows += table.num_rows
+    return rows
+
+
+def _arrow_type(avro_type: Any) -> Any:
+    if isinstance(avro_type, list):  # null, or something
+        return _arrow_type(avro_type[1])
+    if isinstance(avro_type, dict):
+        if avro_type.get("logicalType") == "timestamp-millis":
+            return pa.timestamp("ms", tz="UTC")
+        return pa.string() if avro_type["type"] == "enum" else _arrow_type(avro_type["type"])
+    return _ARROW[avro_type]
