@@ -112,12 +112,12 @@ def test_a_snapshot_with_visits_that_cannot_be_is_refused(damage: str) -> None:
         "times": vars(ledger._times),
         "url_generation": 0,
     }
+    ledger._room.turn_recent()
     book = ledger._room.book
     if damage == "count":
         book.counts[RECENT] = 3
     elif damage == "older":
-        side = 1 - int(book.counts[RECENT + 1])
-        book.recent[side, np.flatnonzero(book.recent[side])[0]] = 0
+        book.recent[1, np.flatnonzero(book.recent[1])[0]] = 0
     elif damage == "order":
         book.counts[RECENT] += 10**6
     chunks = write_snapshot(state, ledger.config, ledger._room.table, book)
