@@ -38,6 +38,7 @@ from opicflow.pipelines.replaying import (  # noqa: E402
     Request,
     Result,
     known_format,
+    most_first,
     notes_for,
     replayed,
 )
@@ -369,7 +370,7 @@ def validate(options: argparse.Namespace) -> int:
         "announcements": counts.pop("announcements", 0),
         "rejects": rejected,
         **{name: count for name, count in counts.items() if count},
-        "rejects_by_reason": dict(reasons.most_common()),
+        "rejects_by_reason": most_first(reasons),
         "seconds": round(time.perf_counter() - begun, 3),
     }
     summary.setdefault("visits_links_unknown", 0)
@@ -387,7 +388,7 @@ def validate(options: argparse.Namespace) -> int:
         f"{summary['events_read']:,} events read = {summary['visits']:,} visits + {summary['announcements']:,} "
         f"announcements + {rejected:,} rejects (duplicates are only known to a replay)"
     )
-    for reason, count in reasons.most_common():
+    for reason, count in most_first(reasons).items():
         print(f"  {count:10,}  {reason}")
     for row in shown:
         print(f"{row['where']}: {row['reason']}: {_printable(row['detail'])}")
@@ -414,7 +415,8 @@ def show(options: argparse.Namespace) -> int:
         try:
             url = canonical(options.url, None, rules.urls)
         except NotAPage as problem:
-            raise InputRefused(f"{options.url[:200]}: {problem}: give the URL of a page") from None
+            advice = "give the URL of a page" if "://" in options.url else f"do you mean https://{options.url[:200]} ?"
+            raise InputRefused(f"{options.url[:200]}: {problem}: {advice}") from None
         page = page_id(url)
         estimates = ledger.estimate([page])
         if not estimates.known[0]:

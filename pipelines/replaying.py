@@ -20,7 +20,7 @@ from typing import Any
 from apache_beam.runners.runner import create_runner
 
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.opening import STDIN, InputRefused, decompressed, expand
+from opicflow.connectors.files.opening import STDIN, InputRefused, decompressed, expand, is_compressed
 from opicflow.connectors.files.reading import Stretch, format_of
 from opicflow.connectors.files.writing import whole_file
 from opicflow.pipelines.ledger import HISTORIES, ConfigRefused, LedgerConfig
@@ -29,7 +29,7 @@ from opicflow.pipelines.results import write_importance, write_rejects
 from opicflow.pipelines.state import Source, State, StateFolder, StateRefused, identify, is_read, remember_end
 from opicflow.pipelines.transforms.decoding import reject_line
 from opicflow.pipelines.transforms.keeping import Keeper, KeeperConfig
-from opicflow.pipelines.transforms.routing import Rules
+from opicflow.pipelines.transforms.routing import COUNTS, Rules
 from opicflow.schemas.crawl_events import Reason, Reject
 
 _LEAST_CHECKPOINT_BYTES = 64 << 20
@@ -112,17 +112,7 @@ class Result:
     written: list[Path] = field(default_factory=list)
 
 
-_COUNTED = (
-    "links",
-    "links_nofollow",
-    "links_not_pages",
-    "visits_links_unknown",
-    "visits_unchanged",
-    "visits_failed",
-    "visits_without_time",
-    "redirects",
-    "aliases",
-)
+_COUNTED = COUNTS[2:]  # all but visits and announcements, which are told for themselves
 
 
 @contextmanager
@@ -357,7 +347,7 @@ def _size(file: str) -> int | None:
     """The size of a local file that is not compressed."""
     try:
         with open(file, "rb") as opened:
-            if opened.read(4)[:3] in (b"\x1f\x8b\x08", b"\x28\xb5\x2f"):
+            if is_compressed(opened.read(4)):
                 return None
         return os.path.getsize(file)
     except OSError:
@@ -411,7 +401,7 @@ def _result(state: State, work: Path, empty: list[str], files: list[str], notes:
         "transfers": last["transfers"],
         "turns": round(last["turns"], 3),
         "drift": last["drift"],
-        "rejects_by_reason": dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+        "rejects_by_reason": most_first(reasons),
         "files": len(files),
     }
     total = sum(summary[name] for name in ("visits", "announcements", "rejects", "duplicates"))
@@ -433,6 +423,11 @@ def _result(state: State, work: Path, empty: list[str], files: list[str], notes:
         reject_lines=[line for part in Parts(work, "rejects") for line in part.splitlines()[:5]][:20],
         notes=notes + notes_for(summary, last["idle"], state.config["ledger"]["remember_links"]),
     )
+
+
+def most_first(counts: dict[str, int]) -> dict[str, int]:
+    """The counts, the highest first; equal ones by name."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def notes_for(summary: dict[str, Any], idle: dict[str, float], remembers: bool = False) -> list[str]:

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import xxhash
 
-from opicflow.connectors.files.opening import STDIN, Block, decompressed, open_bytes
+from opicflow.connectors.files.opening import STDIN, Block, decompressed, is_compressed, open_bytes
 from opicflow.connectors.files.writing import sync_folder, whole_file
 from opicflow.pipelines.ledger import Ledger, LedgerError
 from opicflow.pipelines.transforms.keeping import Keeper, KeeperConfig
@@ -30,7 +30,6 @@ from opicflow.pipelines.transforms.keeping import Keeper, KeeperConfig
 STATE_VERSION = 1
 _HEAD_BYTES = 1 << 16
 _TAIL_BYTES = 1 << 12
-_COMPRESSED = (b"\x1f\x8b\x08", b"\x28\xb5\x2f")
 
 
 class StateRefused(ValueError):
@@ -216,7 +215,7 @@ def remember_end(source: Source) -> None:
     if source.file == STDIN:
         return
     with open_bytes(source.file) as file:
-        source.is_compressed = _is_compressed(file.read(4))
+        source.is_compressed = is_compressed(file.read(4))
         source.tail_end = file.seek(0, os.SEEK_END) if source.is_compressed else source.at
         source.tail_digest = _tail(file, source.tail_end)
 
@@ -226,8 +225,8 @@ def is_read(source: Source) -> bool:
     if not source.tail_digest:
         return False
     with open_bytes(source.file) as file:
-        is_compressed = _is_compressed(file.read(4))
-        return is_compressed == source.is_compressed and file.seek(0, os.SEEK_END) == source.tail_end
+        packed = is_compressed(file.read(4))
+        return packed == source.is_compressed and file.seek(0, os.SEEK_END) == source.tail_end
 
 
 def _goes_on_alike(file: str, source: Source) -> bool:
@@ -235,10 +234,10 @@ def _goes_on_alike(file: str, source: Source) -> bool:
     if not source.tail_digest:
         return True
     with open_bytes(file) as opened:
-        is_compressed = _is_compressed(opened.read(4))
-        if is_compressed == source.is_compressed:
+        packed = is_compressed(opened.read(4))
+        if packed == source.is_compressed:
             return _tail(opened, source.tail_end) == source.tail_digest
-    if not is_compressed:  # it is not any more: how much of it is in the tail cannot be told
+    if not packed:  # it is not any more: how much of it is in the tail cannot be told
         return True
     start = max(source.at - _TAIL_BYTES, 0)
     found = b""
@@ -252,10 +251,6 @@ def _tail(file: BinaryIO, end: int) -> str:
     start = max(end - _TAIL_BYTES, 0)
     file.seek(start)
     return _digest(file.read(end - start))
-
-
-def _is_compressed(first: bytes) -> bool:
-    return first[:3] in _COMPRESSED
 
 
 def _digest(data: bytes) -> str:

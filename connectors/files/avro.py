@@ -23,6 +23,7 @@ from fastavro.schema import parse_schema, to_parsing_canonical_form
 
 from opicflow.connectors.files.decoded import Decoded, RejectWriter
 from opicflow.connectors.files.opening import Block, Damage
+from opicflow.connectors.files.scan import Scan, new_scan
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
@@ -160,37 +161,20 @@ def _decode_plain(
     offsets = np.array([block.offset for block in blocks], np.int64)
     records = np.array([_places(block) for block in blocks], np.int64)
     rows = sum(min(_places(block), len(block.data) // _LEAST_RECORD_BYTES + 1) for block in blocks)
-    scan = _new_scan(rows, len(blocks), len(text) // _USUAL_LINK_BYTES)
-    scan_records(text, ends, offsets, records, scan)
-    if scan.counts[3]:
-        scan = _new_scan(rows, len(blocks), len(text))
-        scan_records(text, ends, offsets, records, scan)
-    rows, urls, odd, _ = scan.counts.tolist()
-    plain = CrawlEvents(
-        offset=scan.offset[:rows],
-        announce=scan.announce[:rows],
-        time_ms=scan.time_ms[:rows],
-        modified_ms=scan.modified_ms[:rows],
-        status=scan.status[:rows],
-        digest=scan.digest[:rows],
-        links_known=scan.links_known[:rows],
-        hops=scan.hops[:rows],
-        url_starts=scan.url_starts[: rows + 1],
-        begins=scan.begins[:urls],
-        ends=scan.ends[:urls],
-        weights=scan.weights[:urls],
-        nofollow=scan.nofollow[:urls],
-        text=text,
-    )
-    for offset, begin, end in zip(
-        scan.odd_offsets[:odd].tolist(), scan.odd_begins[:odd].tolist(), scan.odd_ends[:odd].tolist(), strict=True
-    ):
+    read_to, done, at = (np.zeros(size, np.int64) for size in (len(blocks), len(blocks), 2))
+    for links in (len(text) // _USUAL_LINK_BYTES, len(text)):
+        scan = new_scan(rows, FIRST_HOP * rows + links)
+        scan_records(text, ends, offsets, records, read_to, done, at, scan)
+        if not scan.counts[3]:
+            break
+    plain = scan.events(text)
+    for offset, begin, end in scan.odd():
         _take_record(container, BytesIO(data[begin:end]), data[begin:end], offset, others, rejects)
-    for block, end, read_to, done in zip(blocks, ends.tolist(), scan.read_to.tolist(), scan.done.tolist(), strict=True):
-        if done < _places(block) or (done == block.records and read_to < end):
-            _reject_rest(block, done, data[read_to:end], rejects)
-        elif done < block.records:
-            _reject_crowd(block, done, data[read_to:end], rejects)
+    for block, end, to, passed in zip(blocks, ends.tolist(), read_to.tolist(), done.tolist(), strict=True):
+        if passed < _places(block) or (passed == block.records and to < end):
+            _reject_rest(block, passed, data[to:end], rejects)
+        elif passed < block.records:
+            _reject_crowd(block, passed, data[to:end], rejects)
     return merge(plain, others.events())
 
 
@@ -420,90 +404,41 @@ def _number_in(head: bytes, at: int) -> tuple[int, int]:
 # -- the kernel --------------------------------------------------------------------------------------------------------
 
 
-class Scan(NamedTuple):
-    """What the kernel fills. `counts`: rows, URLs, odd records, whether there was no room for all URLs.
-
-    `read_to` and `done` are of blocks: up to where its records could be read, and how many. `at` is the kernel's own:
-    the place in the text, and where the block ends.
-    """
-
-    offset: Any
-    announce: Any
-    time_ms: Any
-    modified_ms: Any
-    status: Any
-    digest: Any
-    links_known: Any
-    hops: Any
-    url_starts: Any
-    begins: Any
-    ends: Any
-    weights: Any
-    nofollow: Any
-    odd_offsets: Any
-    odd_begins: Any
-    odd_ends: Any
-    read_to: Any
-    done: Any
-    counts: Any
-    at: Any
-
-
 _LEAST_RECORD_BYTES, _USUAL_LINK_BYTES = 11, 12
 
 
-def _new_scan(rows: int, blocks: int, links: int) -> Scan:
-    urls = FIRST_HOP * rows + links
-    return Scan(
-        offset=np.empty(rows, np.int64),
-        announce=np.empty(rows, np.uint8),
-        time_ms=np.empty(rows, np.int64),
-        modified_ms=np.empty(rows, np.int64),
-        status=np.empty(rows, np.int16),
-        digest=np.empty(rows, np.uint64),
-        links_known=np.empty(rows, np.uint8),
-        hops=np.empty(rows, np.int64),
-        url_starts=np.zeros(rows + 1, np.int64),
-        begins=np.empty(urls, np.int64),
-        ends=np.empty(urls, np.int64),
-        weights=np.empty(urls, np.uint16),
-        nofollow=np.empty(urls, np.uint8),
-        odd_offsets=np.empty(rows, np.int64),
-        odd_begins=np.empty(rows, np.int64),
-        odd_ends=np.empty(rows, np.int64),
-        read_to=np.empty(blocks, np.int64),
-        done=np.empty(blocks, np.int64),
-        counts=np.zeros(4, np.int64),
-        at=np.zeros(2, np.int64),
-    )
-
-
 @lean_kernel
-def scan_records(text: Any, block_ends: Any, block_offsets: Any, records: Any, out: Scan) -> None:
-    """Decode records into rows. One with values that need a look is listed; a block is left at a damaged one."""
+def scan_records(
+    text: Any, block_ends: Any, block_offsets: Any, records: Any, read_to: Any, done_of: Any, at: Any, out: Scan
+) -> None:
+    """Decode records into rows. One with values that need a look is listed; a block is left at a damaged one.
+
+    `read_to` and `done_of` take how far every block was read, in bytes and in records; `at` is where the reader is, and
+    where the block ends.
+    """
     rows = np.int64(0)
     urls = np.int64(0)
     odd = np.int64(0)
     begin_of_block = np.int64(0)
     out.counts[3] = 0
     for block in range(block_ends.shape[0]):
-        out.at[0] = begin_of_block
-        out.at[1] = block_ends[block]
+        at[0] = begin_of_block
+        at[1] = block_ends[block]
         begin_of_block = block_ends[block]
         done = np.int64(0)
         while done < records[block] and rows + odd < out.offset.shape[0]:
-            begin = out.at[0]
-            used = _scan_record(text, out, rows, urls)
+            begin = at[0]
+            used = _scan_record(text, at, out, rows, urls)
             if used == _FULL:
                 out.counts[3] = 1
                 return
             if used == _DAMAGED:
-                out.at[0] = begin
+                at[0] = begin
                 break
             if used == _ODD:
                 out.odd_offsets[odd] = block_offsets[block] + done
                 out.odd_begins[odd] = begin
-                out.odd_ends[odd] = out.at[0]
+                out.odd_ends[odd] = at[0]
                 odd += 1
             else:
                 out.offset[rows] = block_offsets[block] + done
@@ -511,8 +446,8 @@ def scan_records(text: Any, block_ends: Any, block_offsets: Any, records: Any, o
                 urls = used
                 out.url_starts[rows] = urls
             done += 1
-        out.read_to[block] = out.at[0]
-        out.done[block] = done
+        read_to[block] = at[0]
+        done_of[block] = done
     out.counts[0] = rows
     out.counts[1] = urls
     out.counts[2] = odd
@@ -552,14 +487,14 @@ def _length(text: Any, at: Any) -> Any:
 
 
 @inlined_kernel
-def _put_url(text: Any, out: Scan, url: Any) -> Any:
+def _put_url(text: Any, at: Any, out: Scan, url: Any) -> Any:
     """Read a text as a URL; False if it does not fit."""
-    length = _length(text, out.at)
+    length = _length(text, at)
     if length < 0:
         return False
-    out.begins[url] = out.at[0]
-    out.at[0] += length
-    out.ends[url] = out.at[0]
+    out.begins[url] = at[0]
+    at[0] += length
+    out.ends[url] = at[0]
     out.weights[url] = 0
     out.nofollow[url] = 0
     return True
@@ -591,9 +526,8 @@ def _array_block(text: Any, at: Any) -> Any:
 
 
 @lean_kernel
-def _scan_record(text: Any, out: Scan, row: Any, first_url: Any) -> Any:
+def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any:
     """Decode one record. Returns where its URLs end, or that it is damaged or odd, or that there is no room."""
-    at = out.at
     odd = False
     if first_url + FIRST_HOP > out.begins.shape[0]:
         return _FULL
@@ -602,7 +536,7 @@ def _scan_record(text: Any, out: Scan, row: Any, first_url: Any) -> Any:
         return _DAMAGED
     out.announce[row] = kind
     url = first_url
-    if not _put_url(text, out, url):
+    if not _put_url(text, at, out, url):
         return _DAMAGED
     time_ms = _take_time(text, at)
     if time_ms == _DAMAGED:
@@ -640,7 +574,7 @@ def _scan_record(text: Any, out: Scan, row: Any, first_url: Any) -> Any:
         for _ in range(items):
             if url >= out.begins.shape[0]:
                 return _FULL
-            if not _put_url(text, out, url):
+            if not _put_url(text, at, out, url):
                 return _DAMAGED
             url += 1
     hops = url - first_url - FIRST_HOP
@@ -652,7 +586,7 @@ def _scan_record(text: Any, out: Scan, row: Any, first_url: Any) -> Any:
     out.nofollow[first_url + 1] = 0
     branch = _number(text, at)
     if branch == 1:
-        if not _put_url(text, out, first_url + 1):
+        if not _put_url(text, at, out, first_url + 1):
             return _DAMAGED
     elif branch != 0:
         return _DAMAGED
@@ -692,7 +626,7 @@ def _scan_record(text: Any, out: Scan, row: Any, first_url: Any) -> Any:
             for _ in range(items):
                 if url >= out.begins.shape[0]:
                     return _FULL
-                state = _scan_link(text, out, url)
+                state = _scan_link(text, at, out, url)
                 if state == _DAMAGED:
                     return _DAMAGED
                 odd |= state == _ODD
@@ -704,10 +638,9 @@ def _scan_record(text: Any, out: Scan, row: Any, first_url: Any) -> Any:
 
 
 @inlined_kernel
-def _scan_link(text: Any, out: Scan, url: Any) -> Any:
+def _scan_link(text: Any, at: Any, out: Scan, url: Any) -> Any:
     """Decode a link. Returns 0, or that it is damaged or odd."""
-    at = out.at
-    if not _put_url(text, out, url):
+    if not _put_url(text, at, out, url):
         return _DAMAGED
     out.weights[url] = ORDINARY_WEIGHT
     odd = False

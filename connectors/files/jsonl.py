@@ -7,13 +7,14 @@ strict: whatever it is not sure of is left to orjson and `event_of`, line by lin
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
+from opicflow.connectors.files.scan import Scan, new_scan
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
@@ -26,7 +27,6 @@ from opicflow.schemas.crawl_events import (
 from opicflow.schemas.event_columns import (
     FIRST_HOP,
     ORDINARY_WEIGHT,
-    CrawlEvents,
     EventWriter,
     failure_status,
     merge,
@@ -51,26 +51,10 @@ def decode_jsonl(block: bytes, source: str, first_offset: int) -> Decoded:
     text = np.frombuffer(block, np.uint8)
     scan = _new_scan(text)
     scan_lines(text, first_offset, _WORDS, _CODES, scan)
-    rows, urls, odd = scan.counts.tolist()
-    plain = CrawlEvents(
-        offset=scan.offset[:rows],
-        announce=scan.announce[:rows],
-        time_ms=scan.time_ms[:rows],
-        modified_ms=scan.modified_ms[:rows],
-        status=scan.status[:rows],
-        digest=scan.digest[:rows],
-        links_known=scan.links_known[:rows],
-        hops=scan.hops[:rows],
-        url_starts=scan.url_starts[: rows + 1],
-        begins=scan.begins[:urls],
-        ends=scan.ends[:urls],
-        weights=scan.weights[:urls],
-        nofollow=scan.nofollow[:urls],
-        text=text,
-    )
+    plain = scan.events(text)
     others, rejects = EventWriter(), RejectWriter(source)
-    for begin, end in zip(scan.odd_begins[:odd].tolist(), scan.odd_ends[:odd].tolist(), strict=True):
-        line, offset = block[begin:end], first_offset + begin
+    for offset, begin, end in scan.odd():
+        line = block[begin:end]
         try:
             others.add(offset, event_of(_parsed(line)))
         except EventRefused as problem:
@@ -106,48 +90,9 @@ _ANNOUNCES, _VISITS = 16, 17
 _SLOTS = 256
 
 
-class Scan(NamedTuple):
-    """What the kernel fills. `counts`: rows, URLs, odd lines."""
-
-    offset: Any
-    announce: Any
-    time_ms: Any
-    modified_ms: Any
-    status: Any
-    digest: Any
-    links_known: Any
-    hops: Any
-    url_starts: Any
-    begins: Any
-    ends: Any
-    weights: Any
-    nofollow: Any
-    odd_begins: Any
-    odd_ends: Any
-    counts: Any
-
-
 def _new_scan(text: Bytes) -> Scan:
     lines = int(np.count_nonzero(text == ord("\n"))) + 1
-    urls = FIRST_HOP * lines + int(np.count_nonzero(text == ord('"'))) // 2
-    return Scan(
-        offset=np.empty(lines, np.int64),
-        announce=np.empty(lines, np.uint8),
-        time_ms=np.empty(lines, np.int64),
-        modified_ms=np.empty(lines, np.int64),
-        status=np.empty(lines, np.int16),
-        digest=np.empty(lines, np.uint64),
-        links_known=np.empty(lines, np.uint8),
-        hops=np.empty(lines, np.int64),
-        url_starts=np.zeros(lines + 1, np.int64),
-        begins=np.empty(urls, np.int64),
-        ends=np.empty(urls, np.int64),
-        weights=np.empty(urls, np.uint16),
-        nofollow=np.empty(urls, np.uint8),
-        odd_begins=np.empty(lines, np.int64),
-        odd_ends=np.empty(lines, np.int64),
-        counts=np.zeros(3, np.int64),
-    )
+    return new_scan(lines, FIRST_HOP * lines + int(np.count_nonzero(text == ord('"'))) // 2)
 
 
 def _word_table() -> tuple[npt.NDArray[np.uint64], Bytes]:
@@ -205,6 +150,7 @@ def scan_lines(text: Any, first_offset: Any, words: Any, codes: Any, out: Scan) 
             while last > begin and _is_space(text[last - 1]):
                 last -= 1
             if last > begin:
+                out.odd_offsets[odd] = first_offset + begin
                 out.odd_begins[odd] = begin
                 out.odd_ends[odd] = last
                 odd += 1

@@ -104,10 +104,9 @@ def decompressed(source: str | BinaryIO, *, start: int = 0, block_bytes: int = B
             file.close()
 
 
-def is_compressed(file: str) -> bool:
-    """Whether a local file is read through a decompressor."""
-    with open_bytes(file) as opened:
-        return _codec_of(opened.read(4), "") is not None
+def is_compressed(first: bytes) -> bool:
+    """Whether a file that begins with these bytes (four are enough) is read through a decompressor."""
+    return _codec_of(first, "") is not None
 
 
 def _expand_one(name: str) -> list[str]:

@@ -72,8 +72,9 @@ def split(stretch: Stretch, range_bytes: int) -> list[Stretch]:
     """The stretch in ranges that can be read in parallel: plain JSON lines on this machine; others stay whole."""
     if stretch.format is not Format.JSONL or "://" in stretch.file or not os.path.isfile(stretch.file):
         return [stretch]
-    if is_compressed(stretch.file):
-        return [stretch]
+    with open(stretch.file, "rb") as file:
+        if is_compressed(file.read(4)):
+            return [stretch]
     end = os.path.getsize(stretch.file) if stretch.end is None else stretch.end
     cuts = list(range(stretch.start + range_bytes, end, range_bytes))
     # A range begins one byte early and drops the rest of that line: so a line that begins at the cut is not lost.
