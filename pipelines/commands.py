@@ -47,10 +47,11 @@ from opicflow.pipelines.results import Pages, importance_lines, pages_of  # noqa
 from opicflow.pipelines.state import StateFolder, StateRefused  # noqa: E402
 from opicflow.pipelines.transforms.decoding import Portion, parts_of, route_part  # noqa: E402
 from opicflow.pipelines.transforms.keep_ledger import LostTable  # noqa: E402
-from opicflow.pipelines.transforms.keeping import KeeperConfig  # noqa: E402
+from opicflow.pipelines.transforms.keeping import FLOWING, KeeperConfig  # noqa: E402
 from opicflow.pipelines.transforms.publishing import ROWS_PER_PART, pack_estimates, rows_of  # noqa: E402
 from opicflow.pipelines.transforms.routing import LinkWeights, Rules, Seen  # noqa: E402
 from opicflow.schemas.columns import ColumnsRefused  # noqa: E402
+from opicflow.schemas.crawl_events import Reason  # noqa: E402
 from opicflow.schemas.kernel import is_compiled  # noqa: E402
 from opicflow.schemas.pages import page_id  # noqa: E402
 from opicflow.schemas.urls import (  # noqa: E402
@@ -64,8 +65,6 @@ from opicflow.schemas.urls import (  # noqa: E402
 REFUSALS = (InputRefused, StateRefused, ConfigRefused, NothingRead, LostTable, ColumnsRefused)
 """Errors that say in one line what was wrong, where, and what to do."""
 
-_FLOWING = ("FETCHED", "REDIRECTED", "ALIASED")
-"""Last outcomes of pages whose cash moves on at their next visit."""
 _SECONDS_BETWEEN_LINES = 5.0
 _BARS = 40
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -289,7 +288,7 @@ def _report(result: Result, logs: list[str]) -> Report:
         top=top,
         hosts=tuple(_hosts(pages)[:_TOP_HOSTS]),
         score_counts=_histogram(np.concatenate([p.columns["score"] for p in pages])),
-        idle={outcome: share for outcome, share in result.idle.items() if outcome not in _FLOWING},
+        idle={outcome: share for outcome, share in result.idle.items() if Outcome[outcome] not in FLOWING},
         rejects=result.summary["rejects_by_reason"],
         reject_examples=tuple(examples),
         notes=tuple(result.notes),
@@ -341,9 +340,9 @@ def validate(options: argparse.Namespace) -> int:
     for file in files:
         format_ = known_format(file)
         if format_ is None:
-            reasons["empty-file"] += 1
+            reasons[Reason.EMPTY_FILE.value] += 1
             counts["events_read"] += 1
-            shown.append({"reason": "empty-file", "where": file, "detail": "the file is empty", "bytes": ""})
+            shown.append({"reason": Reason.EMPTY_FILE.value, "where": file, "detail": "the file is empty", "bytes": ""})
             continue
         portion = Portion(0, (Stretch("log", file, format_),), 1 << 62, closes=True)
         for part in parts_of(portion, rules):

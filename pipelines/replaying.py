@@ -20,7 +20,7 @@ from typing import Any
 from apache_beam.runners.runner import create_runner
 
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.opening import STDIN, InputRefused, decompressed, expand, is_compressed
+from opicflow.connectors.files.opening import STDIN, InputRefused, expand, is_compressed
 from opicflow.connectors.files.reading import Stretch, format_of
 from opicflow.connectors.files.writing import whole_file
 from opicflow.pipelines.ledger import HISTORIES, ConfigRefused, LedgerConfig
@@ -278,10 +278,7 @@ def _work_folder(folder: StateFolder | None, out: Path | None) -> Iterator[Path]
 
 def known_format(file: str) -> Format | None:
     """What a file holds; None if it is empty. Standard input cannot be looked into, and is taken for JSON lines."""
-    if file == STDIN:
-        return Format.JSONL
-    is_empty = next(decompressed(file, block_bytes=1), None) is None  # whatever its name says
-    return None if is_empty else format_of(file)
+    return Format.JSONL if file == STDIN else format_of(file)
 
 
 def _stretches(files: Sequence[str], state: State, notes: list[str], may_grow: bool) -> tuple[list[Stretch], list[str]]:

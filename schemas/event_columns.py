@@ -86,7 +86,8 @@ class CrawlEvents:
         np.cumsum(sizes, out=starts[1:])
         urls = np.arange(starts[-1]) + np.repeat(self.url_starts[rows] - starts[:-1], sizes)
         of_urls = ("begins", "ends", "weights", "nofollow")
-        kept = {f.name: getattr(self, f.name)[urls if f.name in of_urls else rows] for f in fields(self)[:-6]}
+        of_rows = [f.name for f in fields(self) if f.name not in (*of_urls, "url_starts", "text")]
+        kept = {name: getattr(self, name)[rows] for name in of_rows}
         kept |= {name: getattr(self, name)[urls] for name in of_urls}
         return CrawlEvents(**kept, url_starts=starts, text=self.text)
 

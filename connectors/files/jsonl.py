@@ -42,6 +42,7 @@ from opicflow.schemas.json_events import (
     event_of,
 )
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
+from opicflow.schemas.pages import page_id
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -105,7 +106,7 @@ def _word_table() -> tuple[npt.NDArray[np.uint64], Bytes]:
     for name, code in coded:
         salt = _SALTS.get(name[0], 0)
         plain = name[1:] if salt else name
-        digest = int(hash_bytes(np.frombuffer(plain.encode(), np.uint8), 0, len(plain))) ^ salt
+        digest = page_id(plain) ^ salt
         slot = digest % _SLOTS
         while codes[slot]:
             slot = (slot + 1) % _SLOTS

@@ -57,9 +57,12 @@ class Batch(NamedTuple):
 
 
 def format_of(file: str) -> Format | None:
-    """What a file holds; None if it is empty. `InputRefused` if it is nothing known here."""
+    """What a file holds; None if it is empty, whatever its name says. `InputRefused` if it is nothing known here."""
     blocks = decompressed(file, block_bytes=_HEAD_BYTES)
-    first = next((block.data for block in blocks if isinstance(block, Block)), b"")
+    begins_with = next(blocks, None)
+    if begins_with is None:
+        return None
+    first = next((block.data for block in chain([begins_with], blocks) if isinstance(block, Block)), b"")
     found = sniff(first, file)
     if found is None and first.strip():
         raise InputRefused(

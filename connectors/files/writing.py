@@ -10,14 +10,18 @@ from typing import BinaryIO
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, that is at `path` once all was written to disk, and nowhere when anything went wrong."""
+def whole_file(path: Path, to_disk: bool = True) -> Iterator[BinaryIO]:
+    """A file to write to, that is at `path` once all was written to disk, and nowhere when anything went wrong.
+
+    Without `to_disk` it survives the process, and perhaps not the machine.
+    """
     partial = _partial(path)
     try:
         with open(partial, "wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if to_disk:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(partial, path)
     except BaseException:
         with suppress(FileNotFoundError):
@@ -27,14 +31,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a small file, whole or not at all. It survives the process; to survive the machine takes `whole_file`."""
-    partial = _partial(path)
-    try:
-        partial.write_bytes(data)
-        os.replace(partial, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            partial.unlink()
-        raise
+    with whole_file(path, to_disk=False) as file:
+        file.write(data)
 
 
 def sync_folder(folder: Path) -> None:

@@ -64,7 +64,7 @@ class Fate(IntEnum):
     LATE = 1
     """A visit earlier than the page's latest: taken all the same."""
     DUPLICATE = 2
-    """A visit at the very time of the page's latest: it moved nothing."""
+    """A visit that came before, the same page at the same time: it moved nothing."""
     REFUSED = 3
     """A visit of a page that was forgotten: it moved nothing."""
 

@@ -483,6 +483,11 @@ class Ledger:
         return int(self._room.book.counts[at.CLOCK])
 
     @property
+    def minted(self) -> int:
+        """Cash minted so far, in units. `balance` counts all else beside it."""
+        return int(self._room.book.counts[at.MINTED])
+
+    @property
     def visits(self) -> int:
         """Visits applied so far; duplicates and visits of forgotten pages are not among them."""
         return int(self._room.book.counts[at.VISITS])

@@ -39,6 +39,8 @@ _FEWEST_BETWEEN_SAMPLES = 200
 _SAMPLED_PAGES = 50
 _VISITS_PER_PUBLICATION = 500
 _MANY = 1 << 62
+FLOWING = (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED)
+"""Last outcomes of pages whose cash moves on at their next visit."""
 MOST_HELD = 1024
 """Batches that may wait for one that comes before them. More means that it was lost."""
 
@@ -179,7 +181,7 @@ class Keeper:
             if self.config.publications:
                 yield from self._publish_visited(rows.items, f"publications-{place}-{number:06}-1")
             if self.config.samples and self.ledger.visits >= self.head.next_sample_visits:
-                self._sample(int(rows.items.offset[-1]) if len(rows.items) else 0)
+                self._sample()
         for name, count in note["counts"].items():
             self._tally[name] = self._tally.get(name, 0) + count
         for reason, count in note["rejects"].items():
@@ -193,7 +195,7 @@ class Keeper:
         )
         if note["last"]:
             if note["ended"] and self.config.samples:
-                self._sample(0)
+                self._sample()
             yield Output(f"report-{note['portion']:06}.json", self._report(note))
         if note["ended"]:
             yield from self._publish_all()
@@ -226,10 +228,9 @@ class Keeper:
         for name, fate in (("duplicates", Fate.DUPLICATE), ("late", Fate.LATE), ("forgotten", Fate.REFUSED)):
             self._tally[name] = self._tally.get(name, 0) + int((answered & (fates == fate)).sum())
 
-    def _sample(self, offset: int) -> None:
+    def _sample(self) -> None:
         ledger = self.ledger
-        idle, minted = ledger.idle_cash(), max(ledger.balance().minted, 1)
-        flowing = (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED)
+        idle, minted = ledger.idle_cash(), max(ledger.minted, 1)
         top = ledger.top(_SAMPLED_PAGES)
         self._samples.append(
             {
@@ -237,7 +238,7 @@ class Keeper:
                 "visits": ledger.visits,
                 "pages": ledger.pages,
                 "pages_read": ledger.pages_read,
-                "idle_share": sum(cash for outcome, cash in idle.items() if outcome not in flowing) / minted,
+                "idle_share": sum(cash for outcome, cash in idle.items() if outcome not in FLOWING) / minted,
                 "top": [[page, float(f"{i:.6g}")] for page, i in zip(top.pages.tolist(), top.importance, strict=True)],
             }
         )
@@ -275,9 +276,8 @@ class Keeper:
     def _report(self, note: dict[str, Any]) -> bytes:
         """What happened since the last report."""
         ledger = self.ledger
-        minted = max(ledger.balance().minted, 1)
+        minted = max(ledger.minted, 1)
         report = {
-            "head": asdict(self.head),
             "ended": note["ended"],
             "files": note["files"],
             "tally": self._tally,
@@ -285,7 +285,6 @@ class Keeper:
             "samples": self._samples,
             "pages": ledger.pages,
             "pages_read": ledger.pages_read,
-            "visits_ever": ledger.visits,
             "transfers": ledger.transfers,
             "turns": ledger.turns,
             "drift": ledger.audit().drift if note["ended"] else 0,

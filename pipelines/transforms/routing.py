@@ -23,9 +23,10 @@ import numpy.typing as npt
 
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Outcome
 from opicflow.schemas.crawl_events import Reason
-from opicflow.schemas.event_columns import BLOCKED, FAILED, GONE, UNKNOWN_STATUS, CrawlEvents
+from opicflow.schemas.event_columns import BLOCKED, GONE, UNKNOWN_STATUS, CrawlEvents
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+from opicflow.schemas.pages import page_ids
 from opicflow.schemas.urls import PAGE, CanonicalUrls, NotAPage, UrlRules, canonical, registrable_domain
 
 Bytes = npt.NDArray[np.uint8]
@@ -200,7 +201,6 @@ def _outcome_table() -> Bytes:
     table[304 - GONE] = Outcome.UNCHANGED
     table[[status - GONE for status in (GONE, 404, 410)]] = Outcome.GONE
     table[[status - GONE for status in (BLOCKED, 401, 402, 403, 407, 451)]] = Outcome.BLOCKED
-    table[FAILED - GONE] = Outcome.FAILED
     return table
 
 
@@ -399,8 +399,8 @@ def _sites(events: CrawlEvents, urls: CanonicalUrls, links: LinkWeights) -> npt.
     domains = []
     for row in of_pages[examples].tolist():
         name = registrable_domain(urls.text[int(urls.begins[row]) : int(urls.ends[row])].tobytes())
-        domains.append(int(hash_bytes(np.frombuffer(name, np.uint8), 0, len(name))))
-    sites[of_pages] = np.array(domains, np.uint64)[inverse]
+        domains.append(name)
+    sites[of_pages] = page_ids(domains)[inverse]
     return sites
 
 
