@@ -149,6 +149,8 @@ class Visits:
             page=self._ids[pages],
             time_ms=np.zeros(rows, np.int64),
             outcome=np.full(rows, Outcome.FETCHED, np.uint8),
+            digest=np.zeros(rows, np.uint64),
+            modified_ms=np.zeros(rows, np.int64),
             category=np.full(rows, NO_CATEGORY, np.uint8),
             offset=np.arange(offset, offset + rows),
             within=np.zeros(rows, np.int64),

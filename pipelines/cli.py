@@ -13,6 +13,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NoReturn
 
+_SECONDS_TO_BE_HEARD = 0.5
+
 EXIT_BUG, EXIT_USER, EXIT_INTERRUPTED = 1, 2, 130
 
 _interrupted = False
@@ -46,6 +48,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code."""
+    signal.signal(signal.SIGALRM, _interrupt)
     for signal_ in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(signal_) is not signal.SIG_IGN:  # as in the background of a script
             signal.signal(signal_, _interrupt)
@@ -61,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except KeyboardInterrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         _say("opicflow: interrupted; nothing was left half-written")
         sys.stderr.flush()
         os._exit(EXIT_INTERRUPTED)  # a segment may still be under way on another thread
@@ -104,9 +108,16 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def _interrupt(number: int, frame: object) -> NoReturn:
+def _interrupt(number: int, frame: object) -> None:
+    """Interrupt the command, and see to it until it is: what is raised within a finaliser is heard by nobody."""
     global _interrupted
     _interrupted = True
+    signal.setitimer(signal.ITIMER_REAL, _SECONDS_TO_BE_HEARD)
+    problem = sys.exc_info()[1]
+    while problem is not None:
+        if isinstance(problem, KeyboardInterrupt):
+            return  # it is on its way out, and must not be interrupted again
+        problem = problem.__cause__ or problem.__context__
     raise KeyboardInterrupt
 
 

@@ -224,6 +224,8 @@ def rows_of(items: CrawlItems, rows: Ints) -> CrawlItems:
         page=items.page[rows],
         time_ms=items.time_ms[rows],
         outcome=items.outcome[rows],
+        digest=items.digest[rows],
+        modified_ms=items.modified_ms[rows],
         category=items.category[rows],
         offset=items.offset[rows],
         within=items.within[rows],

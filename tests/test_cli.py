@@ -414,6 +414,29 @@ def test_an_interrupted_replay_leaves_nothing_half_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interrupt_that_falls_on_deaf_ears_is_heard_all_the_same() -> None:
+    code = """
+import os, signal, sys
+from opicflow.pipelines import cli, commands
+
+class Deaf:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)  # what is raised in here is heard by nobody
+
+def replay(options):
+    del deaf[0]
+    signal.pause()
+    return 0
+
+deaf = [Deaf()]
+signal.signal(signal.SIGINT, signal.default_int_handler)
+commands.replay = replay
+sys.exit(cli.main(["replay", "log"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130 and done.stderr.endswith("opicflow: interrupted; nothing was left half-written\n")
+
+
 def test_standard_output_that_nobody_reads_is_no_mistake(log: Path, tmp_path: Path) -> None:
     read, write_ = os.pipe()
     os.close(read)

@@ -285,6 +285,8 @@ def sightings(first: int, last: int) -> CrawlEntry:
         page=pages,
         time_ms=np.zeros(rows, np.int64),
         outcome=zeros,
+        digest=np.zeros(rows, np.uint64),
+        modified_ms=np.zeros(rows, np.int64),
         category=np.full(rows, NO_CATEGORY, np.uint8),
         offset=numbers.astype(np.int64),
         within=np.zeros(rows, np.int64),

@@ -48,6 +48,8 @@ _ROW_COLUMNS: dict[str, type] = {
     "page": np.uint64,
     "time_ms": np.int64,
     "outcome": np.uint8,
+    "digest": np.uint64,
+    "modified_ms": np.int64,
     "category": np.uint8,
     "offset": np.int64,
     "within": np.int64,
@@ -216,7 +218,7 @@ def _value_problem(items: CrawlItems, categories: int, first_id: int, last_id: i
     for category in (items.category, items.link_categories):
         if np.any((category >= categories) & (category != NO_CATEGORY)):
             return f"a category is not below {categories}"
-    if items.time_ms.min() < 0:
+    if min(items.time_ms.min(), items.modified_ms.min()) < 0:
         return "a time lies before 1970"
     if _outside(items.page, first_id, last_id):
         return "a page is not of this shard"

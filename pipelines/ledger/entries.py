@@ -73,7 +73,8 @@ class Fate(IntEnum):
 class CrawlItems:
     """Visits, sightings and announcements in log order, one row each; links and URLs as ragged columns.
 
-    `time_ms` is the time of the fetch (0 = not known). `links_known` tells `[]` (no links) from null (not known).
+    `time_ms` is the time of the fetch (0 = not known), `digest` a hash of the content that came (0 = not known), and
+    `modified_ms` when it last changed as somebody says (0 = nobody): the server of a visit, a sitemap's announcement. `links_known` tells `[]` (no links) from null (not known).
     Row i has the links `link_starts[i]` up to `link_starts[i+1]`, and its URL likewise (empty = not known).
     `offset` and `within` are the place of each row in its source; they never decrease.
     """
@@ -82,6 +83,8 @@ class CrawlItems:
     page: Ids
     time_ms: Ints
     outcome: Bytes
+    digest: Ids
+    modified_ms: Ints
     category: Bytes
     offset: Ints
     within: Ints
@@ -106,6 +109,8 @@ class CrawlItems:
             page=self.page[first:last],
             time_ms=self.time_ms[first:last],
             outcome=self.outcome[first:last],
+            digest=self.digest[first:last],
+            modified_ms=self.modified_ms[first:last],
             category=self.category[first:last],
             offset=self.offset[first:last],
             within=self.within[first:last],
@@ -268,7 +273,7 @@ class ItemWriter:
     """
 
     next_place: Place = START
-    _rows: list[tuple[int, int, int, int, int, Place, bool]] = field(default_factory=list)
+    _rows: list[tuple[int, int, int, int, int, int, int, Place, bool]] = field(default_factory=list)
     _links: list[list[Link]] = field(default_factory=list)
     _urls: list[bytes] = field(default_factory=list)
 
@@ -280,23 +285,28 @@ class ItemWriter:
         time_ms: int = 0,
         category: int = NO_CATEGORY,
         url: bytes = b"",
+        digest: int = 0,
+        modified_ms: int = 0,
     ) -> ItemWriter:
         """A fetch of `page`. `links` None = not known, [] = none; a plain id is an ordinary link."""
-        row = (Kind.VISIT, page, time_ms, outcome, category, self._take_place(), links is not None)
+        row = (Kind.VISIT, page, time_ms, outcome, digest, modified_ms, category, self._take_place(), links is not None)
         return self._add(row, [Link(x) if isinstance(x, int) else x for x in links or ()], url)
 
     def sighting(self, page: int, category: int = NO_CATEGORY, url: bytes = b"") -> ItemWriter:
         """A URL seen in a link."""
-        return self._add((Kind.SIGHTING, page, 0, Outcome.NONE, category, self._take_place(), False), [], url)
+        return self._add((Kind.SIGHTING, page, 0, Outcome.NONE, 0, 0, category, self._take_place(), False), [], url)
 
-    def announcement(self, page: int, category: int = NO_CATEGORY, url: bytes = b"") -> ItemWriter:
+    def announcement(
+        self, page: int, category: int = NO_CATEGORY, url: bytes = b"", modified_ms: int = 0
+    ) -> ItemWriter:
         """A seed, a sitemap entry, a push from a site."""
-        return self._add((Kind.ANNOUNCEMENT, page, 0, Outcome.NONE, category, self._take_place(), False), [], url)
+        row = (Kind.ANNOUNCEMENT, page, 0, Outcome.NONE, 0, modified_ms, category, self._take_place(), False)
+        return self._add(row, [], url)
 
     def items(self) -> CrawlItems:
         """All rows written so far."""
-        kind, page, time_ms, outcome, category, places, known = (
-            zip(*self._rows, strict=True) if self._rows else ((),) * 7
+        kind, page, time_ms, outcome, digest, modified_ms, category, places, known = (
+            zip(*self._rows, strict=True) if self._rows else ((),) * 9
         )
         links = [link for of_row in self._links for link in of_row]
         return CrawlItems(
@@ -304,6 +314,8 @@ class ItemWriter:
             page=np.array(page, np.uint64),
             time_ms=np.array(time_ms, np.int64),
             outcome=np.array(outcome, np.uint8),
+            digest=np.array(digest, np.uint64),
+            modified_ms=np.array(modified_ms, np.int64),
             category=np.array(category, np.uint8),
             offset=np.array([p.offset for p in places], np.int64),
             within=np.array([p.within for p in places], np.int64),
@@ -325,7 +337,9 @@ class ItemWriter:
         self.next_place = Place(place.offset + 1, 0)
         return place
 
-    def _add(self, row: tuple[int, int, int, int, int, Place, bool], links: list[Link], url: bytes) -> ItemWriter:
+    def _add(
+        self, row: tuple[int, int, int, int, int, int, int, Place, bool], links: list[Link], url: bytes
+    ) -> ItemWriter:
         self._rows.append(row)
         self._links.append(links)
         self._urls.append(url)

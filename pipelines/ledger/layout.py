@@ -179,6 +179,8 @@ class Columns(NamedTuple):
     page: Array
     time_ms: Array
     outcome: Array
+    digest: Array  # as bits
+    modified_ms: Array
     category: Array
     links_known: Array
     link_starts: Array

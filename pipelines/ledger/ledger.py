@@ -802,7 +802,7 @@ def _kernel_columns(items: CrawlItems, fates: Bytes) -> Columns:
     """The columns as one kind of array each, so that kernels are compiled once: contiguous, aligned, writable."""
     given = (name for name in Columns._fields if name != "fates")
     plain = {name: np.require(getattr(items, name), requirements=["C", "A", "W"]) for name in given}
-    ids = ("page", "link_pages")
+    ids = ("page", "link_pages", "digest")
     return Columns(**{name: c.view(np.int64) if name in ids else c for name, c in plain.items()}, fates=fates)
 
 

@@ -110,6 +110,8 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen) ->
         page=np.empty(most_rows, np.uint64),
         time_ms=np.empty(most_rows, np.int64),
         outcome=np.empty(most_rows, np.uint8),
+        digest=np.empty(most_rows, np.uint64),
+        modified_ms=np.empty(most_rows, np.int64),
         offset=np.empty(most_rows, np.int64),
         within=np.empty(most_rows, np.int64),
         links_known=np.empty(most_rows, np.uint8),
@@ -125,6 +127,8 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen) ->
         announce=events.announce,
         time_ms=events.time_ms,
         outcome=_OUTCOMES[events.status.astype(np.int64) - GONE],
+        digest=events.digest,
+        modified_ms=events.modified_ms,
         links_known=events.links_known,
         hops=events.hops,
         starts=starts,
@@ -145,6 +149,8 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen) ->
         page=out.page[:rows],
         time_ms=out.time_ms[:rows],
         outcome=out.outcome[:rows],
+        digest=out.digest[:rows],
+        modified_ms=out.modified_ms[:rows],
         category=np.full(rows, NO_CATEGORY, np.uint8),
         offset=out.offset[:rows],
         within=out.within[:rows],
@@ -215,6 +221,8 @@ class _In(NamedTuple):
     announce: Any
     time_ms: Any
     outcome: Any
+    digest: Any
+    modified_ms: Any
     links_known: Any
     hops: Any
     starts: Any
@@ -232,6 +240,8 @@ class _Out(NamedTuple):
     page: Any
     time_ms: Any
     outcome: Any
+    digest: Any
+    modified_ms: Any
     offset: Any
     within: Any
     links_known: Any
@@ -254,6 +264,7 @@ def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
         if given.announce[i]:
             out.counts[_ANNOUNCEMENTS] += 1
             at = _write(given, out, seen, at, i, _ANNOUNCEMENT, url, 0)
+            out.modified_ms[at - 1] = given.modified_ms[i]
             continue
         out.counts[_VISITS] += 1
         out.counts[_TIMELESS] += given.time_ms[i] == 0
@@ -293,6 +304,8 @@ def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
         out.counts[_UNKNOWN] += outcome == _FETCHED and not known
         out.outcome[at - 1] = outcome
         out.time_ms[at - 1] = given.time_ms[i]
+        out.digest[at - 1] = given.digest[i]
+        out.modified_ms[at - 1] = given.modified_ms[i]
         visit = at
         for link in range(first_link, end):
             if given.states[link] != PAGE:
@@ -325,6 +338,8 @@ def _write(given: _In, out: _Out, seen: Any, at: Any, event: Any, kind: Any, url
     out.page[at] = given.ids[url]
     out.time_ms[at] = 0
     out.outcome[at] = 0
+    out.digest[at] = np.uint64(0)
+    out.modified_ms[at] = 0
     out.offset[at] = given.offset[event]
     out.within[at] = within
     out.links_known[at] = 0
