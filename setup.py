@@ -56,6 +56,7 @@ setup(
             "mypy>=1.15",
             "pytest>=8.4",
             "ruff>=0.12",
+            "scipy>=1.11",  # says what our own optima must be
             "selectolax>=0.3.21",  # says what our own reading of links must find
             "setuptools>=77.0.1",
         ],

@@ -27,6 +27,7 @@ from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger
 from opicflow.pipelines.transforms.keeping import Head, Keeper, KeeperConfig
 from opicflow.pipelines.transforms.routing import Rules
 
+_FINAL = ("importance-", "schedule-", "orders-")
 SEGMENT_BYTES = 256 << 20
 IN_PROCESS = "DirectRunner"
 """The runner by this name is Beam's in-process FnApi runner, and never the Prism that Beam would download."""
@@ -168,6 +169,6 @@ def remove_parts(work: Path, from_portion: int = 0) -> None:
     """Remove the parts of the portions from this one on, and everything final: they are about to be made again."""
     for path in work.glob("*-*"):
         number = path.name.split("-")[1].removesuffix(".json")
-        if path.name.startswith("importance-") or (number.isdigit() and int(number) >= from_portion):
+        if path.name.startswith(_FINAL) or (number.isdigit() and int(number) >= from_portion):
             with suppress(FileNotFoundError):
                 path.unlink()

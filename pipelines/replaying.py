@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from opicflow.connectors.files.reading import Stretch, format_of
 from opicflow.connectors.files.writing import whole_file
 from opicflow.pipelines.ledger import HISTORIES, ConfigRefused, LedgerConfig
 from opicflow.pipelines.replay import IN_PROCESS, SEGMENT_BYTES, Parts, Plan, remove_parts, run
-from opicflow.pipelines.results import write_importance, write_rejects
+from opicflow.pipelines.results import write_importance, write_orders, write_rejects, write_schedules
 from opicflow.pipelines.state import Source, State, StateFolder, StateRefused, identify, is_read, remember_end
 from opicflow.pipelines.transforms.decoding import reject_line
 from opicflow.pipelines.transforms.keeping import Keeper, KeeperConfig
@@ -201,8 +202,9 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
         if folder:
             state.run["finished"] = True
             folder.write_state(state)
-            for path in work.glob("importance-*"):
-                path.unlink()
+            for kind in ("importance", "schedule", "orders"):
+                for path in work.glob(f"{kind}-*"):
+                    path.unlink()
 
 
 def _check_runner(request: Request) -> None:
@@ -467,12 +469,25 @@ def _write(request: Request, result: Result, work: Path) -> None:
     rejects = request.out / f"rejects.{request.format}"
     with _named(rejects):
         write_rejects(rejects, request.format, Parts(work, "rejects"))
-    result.written += [importance, rejects]
+    schedule = request.out / f"refresh-schedule.{request.format}"
+    with _named(schedule):
+        write_schedules(schedule, request.format, Parts(work, "schedule"))
+    orders = request.out / f"crawl-orders.{request.format}"
+    with _named(orders):
+        write_orders(orders, request.format, chain(Parts(work, "ordered"), Parts(work, "orders")))
+    result.written += [importance, schedule, orders, rejects]
     if request.publications:
         publications = request.out / f"publications.{request.format}"
         with _named(publications):
             write_importance(publications, request.format, Parts(work, "publications"))
-        result.written.append(publications)
+        replanned = request.out / f"refresh-publications.{request.format}"
+        with _named(replanned):
+            write_schedules(replanned, request.format, Parts(work, "replanned"))
+        tombstones = request.out / "tombstones.jsonl"
+        with _named(tombstones), whole_file(tombstones) as file:
+            for part in Parts(work, "tombstones"):
+                file.write(part)
+        result.written += [publications, replanned, tombstones]
 
 
 def _write_summary(out: Path, result: Result) -> None:

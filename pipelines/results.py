@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from opicflow.connectors.files.writing import whole_file
 from opicflow.pipelines.ledger import Outcome
+from opicflow.pipelines.ledger.scheduling import DECIDED_BY, KNOWN_FROM, WHY
 from opicflow.schemas.columns import Column, Packed, unpack
 from opicflow.schemas.registry import schema
 
@@ -65,6 +66,78 @@ def write_rejects(path: Path, format_: str, parts: Iterable[bytes]) -> int:
     return _write(path, format_, "Reject", map(_reject_columns, parts))
 
 
+def write_schedules(path: Path, format_: str, parts: Iterable[bytes]) -> int:
+    """Write when pages are to be fetched again as `RefreshSchedule` records. Returns how many."""
+    return _write_columns(path, format_, "RefreshSchedule", map(schedule_columns, map(pages_of, parts)))
+
+
+def write_orders(path: Path, format_: str, parts: Iterable[bytes]) -> int:
+    """Write `CrawlOrder` records. Returns how many."""
+    return _write_columns(path, format_, "CrawlOrder", map(order_columns, map(pages_of, parts)))
+
+
+def schedule_columns(pages: Pages) -> dict[str, list[Any]]:
+    """The values of `RefreshSchedule` records, by field."""
+    c, rows = pages.columns, len(pages.urls)
+    second = pages.moment["second"]
+    never = np.isinf(c["interval_seconds"])
+    return {
+        "url": pages.urls,
+        "page": _page_words(c["pages"]),
+        "due": _times(np.where(never | (second == 0), 0, c["due_second"])),
+        "interval_seconds": [
+            None if none else seconds
+            for none, seconds in zip(never.tolist(), c["interval_seconds"].tolist(), strict=True)
+        ],
+        "decided_by": [DECIDED_BY[number] for number in c["decided_by"].tolist()],
+        "changes_per_day": c["changes_per_day"].tolist(),
+        "changes_known_from": [KNOWN_FROM[number] for number in c["known_from"].tolist()],
+        "importance": c["importance"].tolist(),
+        "category": [number or None for number in c["category"].tolist()],
+        "last_visit": _times(c["last_visit_second"]),
+        "event_time": [1000 * second or None] * rows,
+        "shard": [pages.moment["shard"]] * rows,
+        "changes_error": c["changes_error"].tolist(),
+        "staleness_cost": c["staleness_cost"].tolist(),
+        "host": _hosts(pages.urls),
+    }
+
+
+def order_columns(pages: Pages) -> dict[str, list[Any]]:
+    """The values of `CrawlOrder` records, by field."""
+    c, rows = pages.columns, len(pages.urls)
+    second = pages.moment["second"]
+    return {
+        "url": pages.urls,
+        "page": _page_words(c["pages"]),
+        "ordered_at": [1000 * second] * rows,
+        "why": [WHY[number] for number in c["why"].tolist()],
+        "priority": c["priority"].tolist(),
+        "due": _times(np.where(second == 0, 0, np.maximum(c["due_second"], 0))),
+        "expires_at": [1000 * pages.moment["expires_second"]] * rows,
+        "importance": c["importance"].tolist(),
+        "waiting_cash": c["waiting"].tolist(),
+        "category": [number or None for number in c["category"].tolist()],
+        "last_visit": _times(c["last_visit_second"]),
+        "shard": [pages.moment["shard"]] * rows,
+        "not_before": _times(np.where(second == 0, 0, c["not_before_second"])),
+        "host": _hosts(pages.urls),
+    }
+
+
+def _page_words(pages: Column) -> list[str]:
+    return [f"{page:016x}" for page in pages.tolist()]
+
+
+def _times(seconds: Any) -> list[int | None]:
+    """Milliseconds since 1970; None for 0."""
+    return [1000 * second or None for second in seconds.tolist()]
+
+
+def _hosts(urls: list[str]) -> list[str]:
+    return [url.split("/", 3)[2] for url in urls]
+
+
 def importance_lines(pages: Pages) -> bytes:
     """Pages as lines of JSON, the fields in the order of the schema."""
     c, moment = pages.columns, pages.moment
@@ -103,7 +176,7 @@ def _importance_columns(pages: Pages) -> dict[str, list[Any]]:
     c, rows = pages.columns, len(pages.urls)
     return {
         "url": pages.urls,
-        "page": [f"{page:016x}" for page in c["pages"].tolist()],
+        "page": _page_words(c["pages"]),
         "importance": c["importance"].tolist(),
         "score": c["score"].tolist(),
         "trend_per_day": c["trend_per_day"].tolist(),
@@ -131,6 +204,21 @@ def _reject_columns(lines: bytes) -> dict[str, list[Any]]:
     ]
     named = {name: [record[name] for record in records] for name in ("reason", "detail", "source", "offset")}
     return {**named, "bytes": original}
+
+
+def _write_columns(path: Path, format_: str, name: str, parts: Iterator[dict[str, list[Any]]]) -> int:
+    """Write columns as records of a published schema, in the format asked for."""
+    if format_ != "jsonl":
+        return _write(path, format_, name, parts)
+    return _write_lines(path, map(json_lines, parts))
+
+
+def json_lines(columns: dict[str, list[Any]]) -> bytes:
+    """Columns as lines of JSON, a row each."""
+    rows = zip(*columns.values(), strict=True)
+    return b"".join(
+        orjson.dumps(dict(zip(columns, row, strict=True)), option=orjson.OPT_APPEND_NEWLINE) for row in rows
+    )
 
 
 def _write_lines(path: Path, parts: Iterable[bytes]) -> int:

@@ -38,6 +38,22 @@ FAILED, BLOCKED, GONE = -1, -2, -3
 ORDINARY_WEIGHT = 1024
 HEAVIEST_WEIGHT = 65535
 
+UNKNOWN_MEDIA, HTML, XML, FEED, PDF, OTHER_MEDIA = range(6)
+"""Kinds of content, as told by its type."""
+MEDIA_TYPES = {
+    "text/html": HTML,
+    "application/xhtml+xml": HTML,
+    "application/rss+xml": FEED,
+    "application/atom+xml": FEED,
+    "application/rdf+xml": FEED,
+    "application/feed+json": FEED,
+    "application/pdf": PDF,
+    "text/xml": XML,
+    "application/xml": XML,
+    "+xml": XML,
+}
+"""Content types of each kind; what begins with + is how one ends. The first that fits counts."""
+
 URL, CANONICAL, FIRST_HOP = 0, 1, 2
 """The places of an event's URLs: its own, the canonical one, the hops it was reached through, then its links."""
 
@@ -51,8 +67,9 @@ class CrawlEvents:
     """Events in the order of their source, a row each; their URLs in a column of parts of `text`.
 
     `offset` is the place in the source and increases. `status` is an HTTP status, `UNKNOWN_STATUS`, or one of
-    `FAILED`, `BLOCKED`, `GONE`. Times are 0 where they are not known, `digest` likewise. Event i has the URLs
-    `url_starts[i]` up to `url_starts[i+1]`: its own, its canonical one (begin -1 = none), `hops[i]` hops, its links.
+    `FAILED`, `BLOCKED`, `GONE`. Times are 0 where they are not known, `digest` likewise; `media` is a kind of content.
+    Event i has the URLs `url_starts[i]` up to `url_starts[i+1]`: its own, its canonical one (begin -1 = none),
+    `hops[i]` hops, its links.
     """
 
     offset: Ints
@@ -61,6 +78,7 @@ class CrawlEvents:
     modified_ms: Ints
     status: npt.NDArray[np.int16]
     digest: Ids
+    media: Bytes
     links_known: Bytes
     hops: Ints
     url_starts: Ints
@@ -114,7 +132,7 @@ def merge(first: CrawlEvents, second: CrawlEvents) -> CrawlEvents:
 class EventWriter:
     """Builds `CrawlEvents` event by event: for everything that no kernel reads."""
 
-    _rows: list[tuple[int, bool, int, int, int, int, bool, int, int]] = field(default_factory=list)
+    _rows: list[tuple[int, bool, int, int, int, int, int, bool, int, int]] = field(default_factory=list)
     _urls: list[bytes | None] = field(default_factory=list)
     _weights: list[int] = field(default_factory=list)
     _nofollow: list[bool] = field(default_factory=list)
@@ -148,6 +166,7 @@ class EventWriter:
                 *times,
                 _status(event),
                 digest,
+                _media(event.content_type),
                 event.links is not None and not event.announce,
                 len(event.redirects),
                 len(urls),
@@ -160,8 +179,8 @@ class EventWriter:
 
     def events(self) -> CrawlEvents:
         """All events added so far."""
-        offset, announce, time_ms, modified_ms, status, digest, known, hops, sizes = (
-            zip(*self._rows, strict=True) if self._rows else ((),) * 9
+        offset, announce, time_ms, modified_ms, status, digest, media, known, hops, sizes = (
+            zip(*self._rows, strict=True) if self._rows else ((),) * 10
         )
         lengths = np.array([-1 if url is None else len(url) for url in self._urls], np.int64)
         ends = np.cumsum(np.maximum(lengths, 0))
@@ -175,6 +194,7 @@ class EventWriter:
             modified_ms=np.array(modified_ms, np.int64),
             status=np.array(status, np.int16),
             digest=np.array(digest, np.uint64),
+            media=np.array(media, np.uint8),
             links_known=np.array(known, np.uint8),
             hops=np.array(hops, np.int64),
             url_starts=starts,
@@ -278,6 +298,42 @@ def says_nofollow(text: Any, begin: Any, end: Any) -> Any:
                     return True
         at += 1
     return False
+
+
+_NAMES_OF_TYPES = np.array([list(name.encode().ljust(24, b"\0")) for name in MEDIA_TYPES], np.uint8)
+_SIZES_OF_TYPES = np.array([len(name) for name in MEDIA_TYPES], np.int64)
+_MEDIA_OF_TYPES = np.array(list(MEDIA_TYPES.values()), np.int64)
+
+
+@lean_kernel
+def media_of(text: Any, begin: Any, end: Any) -> Any:
+    """Within kernels: the kind of content that a content type tells of, whatever its parameters."""
+    last = begin
+    while last < end and byte_at(text, last) != 59:  # ;
+        last += 1
+    while begin < last and byte_at(text, begin) <= 32:
+        begin += 1
+    while last > begin and byte_at(text, last - 1) <= 32:
+        last -= 1
+    if begin == last:
+        return UNKNOWN_MEDIA
+    for row in range(_SIZES_OF_TYPES.shape[0]):
+        first = last - _SIZES_OF_TYPES[row]
+        if first == begin or (first > begin and _NAMES_OF_TYPES[row, 0] == 43):  # +
+            same = True
+            for i in range(_SIZES_OF_TYPES[row]):
+                c = byte_at(text, first + i)
+                same &= (c | 32 if 65 <= c <= 90 else c) == _NAMES_OF_TYPES[row, i]
+            if same:
+                return _MEDIA_OF_TYPES[row]
+    return OTHER_MEDIA
+
+
+def _media(content_type: str | None) -> int:
+    if not content_type:
+        return UNKNOWN_MEDIA
+    given = content_type.encode("utf-8", "surrogatepass")
+    return int(media_of(np.frombuffer(given, np.uint8), 0, len(given)))
 
 
 def _encoded(url: str) -> bytes:

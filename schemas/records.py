@@ -21,7 +21,7 @@ _HEX_64 = "a 64-bit number as 16 lower-case hexadecimal digits"
 Hex64 = Annotated[int, _HEX_64]
 
 Outcome = Literal["NONE", "FETCHED", "REDIRECTED", "ALIASED", "GONE", "UNCHANGED", "FAILED", "BLOCKED"]
-DecidedBy = Literal["OTHER", "BUDGET", "PINNED", "FORBIDDEN"]
+DecidedBy = Literal["OTHER", "BUDGET", "PINNED", "FORBIDDEN", "DISCOVERY", "BACK_OFF", "GONE", "LIMIT", "REQUESTED"]
 ChangesKnownFrom = Literal["OTHER", "DEFAULT", "INTERVALS", "LAST_MODIFIED", "POLICY"]
 Why = Literal["OTHER", "DISCOVERY", "REFRESH", "REQUESTED"]
 
@@ -66,6 +66,9 @@ class RefreshSchedule:
     last_visit_ms: int | None
     event_time_ms: int | None
     shard: int
+    changes_error: float = -1.0
+    staleness_cost: float = 0.0
+    host: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,11 +87,13 @@ class CrawlOrder:
     category: int | None
     last_visit_ms: int | None
     shard: int
+    not_before_ms: int | None = None
+    host: str = ""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A publication: what holds from here on for a page, a pattern's or a category's pages, or the whole crawl."""
+    """A publication: what holds from here on for a page, a host, a URL prefix, a category, or the whole crawl."""
 
     rules_version: int = 1
     published_at_ms: int | None = None
@@ -108,6 +113,13 @@ class Policy:
     link_bonus_per_1024: tuple[int, ...] | None = None
     fetches_per_second: float | None = None
     discovery_share: float | None = None
+    host: str | None = None
+    url_prefix: str | None = None
+    expires_at_ms: int | None = None
+    shortest_interval_seconds: float | None = None
+    longest_interval_seconds: float | None = None
+    host_fetches_per_day: float | None = None
+    refresh_policy: str | None = None
 
 
 class PairTotal(NamedTuple):

@@ -234,6 +234,9 @@ class Page:
     visits: int = 0
     latest_ms: int = 0
     outcome: Outcome = Outcome.NONE
+    gone_in_a_row: int = 0
+    there_second: int = 0
+    """When it was last there, of the visits that came in order."""
     url: bytes = b""
 
     @property
@@ -401,10 +404,7 @@ class ReferenceLedger:
         for page_id in (*entry.drop, *entry.forget):
             page = self.page(page_id)
             if page is not None:
-                slot = self.slots.index(page)
-                self.virtual += self.cash(page)
-                self.slots[slot] = None
-                self.free.append(slot)
+                self._let_go(page)
         self.forgotten.update(entry.forget)
 
     def _tick(self, second: int) -> list[Sealed]:
@@ -412,7 +412,18 @@ class ReferenceLedger:
             return []
         self.tick_second = second
         self._set_window(second)
+        for page in self.pages:
+            gone = page.latest_ms // 1000 - page.there_second
+            often = page.gone_in_a_row >= self.config.refresh.gone_visits
+            if often and gone >= self.config.refresh.gone_days * SECONDS_PER_DAY:
+                self._let_go(page)
         return self._cut()
+
+    def _let_go(self, page: Page) -> None:
+        slot = self.slots.index(page)
+        self.virtual += self.cash(page)
+        self.slots[slot] = None
+        self.free.append(slot)
 
     def _set_window(self, second: int) -> None:
         """A window in days, in turns: how far the clock came since then, between noted days as if it ran evenly.
@@ -504,8 +515,11 @@ class ReferenceLedger:
         links_were_known = page.links is not None
         failed_before = page.outcome == Outcome.FAILED
         page.visits += 1
+        if answered and row.outcome != Outcome.GONE and row.time_ms >= page.latest_ms:
+            page.there_second = max(page.there_second, row.time_ms // 1000)
         page.latest_ms = max(page.latest_ms, row.time_ms)
         page.outcome = row.outcome
+        page.gone_in_a_row = page.gone_in_a_row + 1 if row.outcome == Outcome.GONE else 0
         pays: list[Link] | None = None
         fresh = False
         if row.outcome == Outcome.GONE:

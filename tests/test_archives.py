@@ -22,6 +22,7 @@ from opicflow.connectors.files.archives import read_warc
 from opicflow.connectors.files.formats import Format, sniff
 from opicflow.connectors.files.opening import Block, Damage, InputRefused, decompressed, expand
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, MOST_LINKS, CrawlEvent, Link, Reason, Reject
+from opicflow.schemas.event_columns import FEED, HTML, OTHER_MEDIA, PDF, UNKNOWN_MEDIA, EventWriter
 
 compressors = pytest.mark.parametrize("compress", [gz, zst])
 Compress = Callable[..., bytes]
@@ -207,6 +208,24 @@ def test_a_response_is_a_visit() -> None:
         last_modified_ms=1577923200000,
         links=(Link("http://a.example/q", None, "ugc"),),
     )
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (record(response(b"", Content_Type="application/pdf")), PDF),
+        (record(response(b"", Content_Type="Application/RSS+xml; charset=utf-8")), FEED),
+        (record(response(b"", Content_Type="")), UNKNOWN_MEDIA),
+        (record(response(b"", Content_Type=""), WARC_Identified_Payload_Type="image/png"), OTHER_MEDIA),
+        (record(b"<p>", "resource"), HTML),
+        (record(b"", "revisit"), UNKNOWN_MEDIA),
+    ],
+)
+def test_records_tell_their_kind_of_content(data: bytes, kind: int) -> None:
+    (event,) = events(data)
+    writer = EventWriter()
+    writer.add(0, event)
+    assert writer.events().media.tolist() == [kind]
 
 
 @pytest.mark.parametrize(

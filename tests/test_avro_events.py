@@ -25,7 +25,17 @@ from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.opening import Block
 from opicflow.connectors.files.reading import Stretch, read
 from opicflow.schemas.crawl_events import MOST_LINKS, MOST_REDIRECTS, CrawlEvent, EventRefused, Link, Reason
-from opicflow.schemas.event_columns import CrawlEvents, EventWriter
+from opicflow.schemas.event_columns import (
+    FEED,
+    HTML,
+    MEDIA_TYPES,
+    OTHER_MEDIA,
+    PDF,
+    UNKNOWN_MEDIA,
+    XML,
+    CrawlEvents,
+    EventWriter,
+)
 from opicflow.schemas.records import to_avro
 from opicflow.schemas.registry import schema
 
@@ -42,7 +52,7 @@ def rows_of(events: CrawlEvents) -> list[tuple[object, ...]]:
             events.begins.tolist(), events.ends.tolist(), events.weights.tolist(), events.nofollow.tolist(), strict=True
         )
     ]
-    own = ("offset", "announce", "time_ms", "modified_ms", "status", "digest", "links_known", "hops")
+    own = ("offset", "announce", "time_ms", "modified_ms", "status", "digest", "media", "links_known", "hops")
     starts = events.url_starts.tolist()
     columns = (getattr(events, name).tolist() for name in own)
     return [(*row, tuple(urls[i:j])) for *row, i, j in zip(*columns, starts[:-1], starts[1:], strict=True)]
@@ -136,6 +146,12 @@ times = st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(631_152_000_000, 4_10
 weights = st.floats() | st.floats(0, 70) | st.sampled_from([0.0, -0.0, 0.5, 5e-324, 2.5, 63.9999, 1e308, 0.00048828125])
 links = st.builds(Link, texts, st.none() | weights, st.none() | texts)
 good_links = st.builds(Link, texts, st.none() | st.floats(0, 1e300), st.none() | texts)
+content_types = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["", "", " \t", "\x0f"]),
+    st.sampled_from([*MEDIA_TYPES, "image/svg+xml", "TEXT/HTML", "text/plain", "text\x0fhtml", "a+XML", "+xm", ""]),
+    st.sampled_from(["", "", " ", "x", "é", ";charset=utf-8", " ; +xml", "; a\\"]),
+)
 events = st.builds(
     CrawlEvent,
     url=texts,
@@ -145,7 +161,7 @@ events = st.builds(
     failure=st.none() | st.none() | texts,
     redirects=st.lists(texts, max_size=4).map(tuple) | st.just(("",) * 60),
     canonical=st.none() | texts,
-    content_type=st.none() | texts,
+    content_type=st.none() | texts | content_types,
     digest=st.none() | texts,
     last_modified_ms=st.none() | times,
     links=st.none() | st.lists(good_links, max_size=6).map(tuple) | st.lists(links, max_size=6).map(tuple),
@@ -171,6 +187,28 @@ def test_the_kernel_says_what_fastavro_says(given: list[CrawlEvent], codec: str,
             refused.append(problem.reason)
     assert [row[1:] for row in rows] == [row[1:] for row in rows_of(writer.events())]
     assert [reason for reason, _ in rejects] == refused
+
+
+def test_kinds_of_content_are_known_by_their_type() -> None:
+    kinds = {
+        None: UNKNOWN_MEDIA,
+        "": UNKNOWN_MEDIA,
+        " ; text/html": UNKNOWN_MEDIA,
+        "text/html": HTML,
+        " Text/HTML ; charset=utf-8": HTML,
+        "application/xhtml+xml": HTML,
+        "application/rss+xml": FEED,
+        "application/feed+json": FEED,
+        "application/pdf;": PDF,
+        "image/svg+XML": XML,
+        "text/xml": XML,
+        "text/plain": OTHER_MEDIA,
+        "text/html5": OTHER_MEDIA,
+    }
+    data = written([CrawlEvent("a", content_type=given) for given in kinds])
+    for plain in (True, False):
+        decoded = decode_avro(replace(read_header(data), plain=plain), blocks_of(data), "f")
+        assert decoded.events.media.tolist() == list(kinds.values())
 
 
 def test_columns_have_their_types() -> None:

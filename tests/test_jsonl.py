@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import orjson
@@ -27,8 +29,15 @@ from opicflow.schemas.crawl_events import (
 from opicflow.schemas.event_columns import (
     BLOCKED,
     FAILED,
+    FEED,
     GONE,
+    HTML,
+    MEDIA_TYPES,
+    OTHER_MEDIA,
+    PDF,
+    UNKNOWN_MEDIA,
     UNKNOWN_STATUS,
+    XML,
     CrawlEvents,
     EventWriter,
     is_nofollow,
@@ -50,7 +59,7 @@ def rows_of(events: CrawlEvents) -> list[Row]:
             events.begins.tolist(), events.ends.tolist(), events.weights.tolist(), events.nofollow.tolist(), strict=True
         )
     ]
-    own = ("offset", "announce", "time_ms", "modified_ms", "status", "digest", "links_known", "hops")
+    own = ("offset", "announce", "time_ms", "modified_ms", "status", "digest", "media", "links_known", "hops")
     starts = events.url_starts.tolist()
     columns = (getattr(events, name).tolist() for name in own)
     return [
@@ -253,6 +262,15 @@ plain_times = st.builds(
     st.sampled_from(["", "Z"]),
 ) | st.integers(631_152_000, 4_102_444_800).map(str)
 plain_numbers = st.integers(0, 66).map(str) | st.integers(0, 66_000).map(lambda thousandths: str(thousandths / 1000))
+content_types = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["", "", " ", "\t ", "\x0f", "\n"]),
+    st.sampled_from(
+        [*MEDIA_TYPES, "image/svg+xml", "TEXT/HTML", "text/plain", "text/htm", "text\x0fhtml", "a+XML", "+xm"]
+    ),
+    st.sampled_from(["", "", "", " ", "x", "é", "\\"]),
+    st.sampled_from(["", "", ";charset=utf-8", ' ; charset="é"', ";", "; +xml", ";\\"]),
+)
 words_of_rel = words.map(json.dumps) | st.just("null")
 link_values = {
     "url": mostly(plain_urls, texts | anything),
@@ -270,7 +288,12 @@ field_values = {
     "failure": mostly(words.map(json.dumps) | st.just("null"), texts | anything),
     "redirects": mostly(lists_of(plain_urls), lists_of(texts) | lists_of(plain_links, 2) | anything),
     "canonical": mostly(plain_urls | st.just("null"), texts | anything),
-    "content_type": mostly(plain_urls, texts | anything),
+    "content_type": mostly(
+        content_types.map(json.dumps) | content_types.map(lambda text: json.dumps(text, ensure_ascii=False)),
+        content_types.flatmap(as_json)
+        | content_types.map(lambda text: json.dumps(text).replace("/", "\\/"))
+        | anything,
+    ),
     "digest": mostly(words.map(json.dumps), texts | numbers | anything),
     "last_modified": mostly(plain_times, times | numbers | anything),
     "links": mostly(
@@ -457,7 +480,9 @@ def test_the_kernel_says_what_the_library_says_of_thousands_of_ordinary_lines(se
             "failure": chance.choice([None, "robots", "gone", "timeout", "not-found"]),
             "redirects": [url() for _ in range(chance.randrange(4))],
             "canonical": url(),
-            "content_type": "text/html",
+            "content_type": chance.choice(
+                [*MEDIA_TYPES, "TEXT/HTML; x", "image/png", ";", 'a/b; c="d"', "image/svg+xml"]
+            ),
             "digest": f"{chance.getrandbits(64):x}",
             "last_modified": time(),
             "links": [link() for _ in range(chance.randrange(5))],
@@ -503,6 +528,83 @@ def test_taking_and_merging_rows_loses_nothing(given: list[bytes], data: st.Data
     assert rows_of(first) == [rows_of(events)[row] for row in rows]
     assert rows_of(merge(first, second)) == rows_of(events) == rows_of(merge(second, first))
     assert events.links == sum(len(row[-1]) - 2 - row[-2] for row in rows_of(events))  # type: ignore[arg-type, operator]
+
+
+# -- kinds of content
+
+MEDIA = [
+    ("text/html", HTML),
+    ("Text/HTML; charset=UTF-8", HTML),
+    ("\t text/html \t;", HTML),
+    ('text/html; charset="utf-8"', HTML),
+    ("application/xhtml+xml", HTML),
+    ("application/rss+xml", FEED),
+    ("application/atom+xml;type=entry", FEED),
+    ("application/feed+json", FEED),
+    ("APPLICATION/RDF+XML", FEED),
+    ("application/pdf", PDF),
+    ("text/xml", XML),
+    ("application/xml", XML),
+    ("image/svg+xml", XML),
+    ("application/vnd.x+XML ; a=b", XML),
+    ("+xml", XML),
+    ("text/plain", OTHER_MEDIA),
+    ("text/html5", OTHER_MEDIA),
+    ("xtext/html", OTHER_MEDIA),
+    ("text/htm", OTHER_MEDIA),
+    ("text/plain; text/html", OTHER_MEDIA),
+    ("image/xml+svg", OTHER_MEDIA),
+    ("application/json;+xml", OTHER_MEDIA),
+    ("image/svgxml", OTHER_MEDIA),
+    ("text\x0fhtml", OTHER_MEDIA),
+    ("image/svg\x0bxml", OTHER_MEDIA),
+    ("html", OTHER_MEDIA),
+    ("téxt/html", OTHER_MEDIA),
+    ("", UNKNOWN_MEDIA),
+    (" \t", UNKNOWN_MEDIA),
+    ("; charset=utf-8", UNKNOWN_MEDIA),
+]
+
+
+def media(line: str) -> list[int]:
+    decoded = decode_jsonl(line.encode(), "f", 0)
+    assert not decoded.rejects
+    return decoded.events.media.tolist()
+
+
+@pytest.mark.parametrize(("content_type", "kind"), MEDIA)
+def test_kinds_of_content_are_known_by_their_type(content_type: str, kind: int) -> None:
+    writer = EventWriter()
+    writer.add(0, CrawlEvent("http://a.b/", content_type=content_type))
+    assert writer.events().media.tolist() == [kind]
+    escaped = "".join(f"\\u{ord(c):04x}" for c in content_type)
+    for name in FIELD_NAMES["content_type"]:
+        assert media(json.dumps({"url": "http://a.b/", name: content_type}, ensure_ascii=False)) == [kind]
+        assert media(f'{{"{name}":"{escaped}","url":"http://a.b/"}}') == [kind]
+
+
+def test_the_kernel_tells_kinds_of_content_whatever_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonl, "event_of", None)
+    for content_type, kind in MEDIA:
+        if min(content_type.partition(";")[0], default=" ") >= " ":  # no escape in the name
+            assert media(json.dumps({"url": "a", "mimetype": content_type}, ensure_ascii=False)) == [kind]
+    assert media('{"url":"a","contentType":null}\n{"url":"a"}\n{"url":"a","mime_type":"text/html"}') == [0, 0, HTML]
+
+
+def test_kinds_of_content_are_documented() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "formats.md").read_text(encoding="utf-8")
+    rows = re.search(r"\| kind of content .*\n\|.*\n((?:\|.*\n)+)", text)
+    assert rows
+    said = [[cell.strip() for cell in row.split("|")[1:3]] for row in rows[1].splitlines()]
+    names = {"html": HTML, "feed": FEED, "pdf": PDF, "xml": XML, "other": OTHER_MEDIA, "unknown": UNKNOWN_MEDIA}
+    assert [kind for kind, _ in said] == list(names)
+    types = {name: names[kind] for kind, cell in said for name in re.findall("`([^`]+)`", cell)}
+    assert types == MEDIA_TYPES
+
+
+@pytest.mark.parametrize("value", ["null", '""', "1.5", "[]", "{}", "false"])
+def test_content_of_no_type_is_of_no_known_kind(value: str) -> None:
+    assert media(f'{{"url":"a","content_type":{value}}}') == [OTHER_MEDIA if value == "false" else UNKNOWN_MEDIA]
 
 
 # -- the kernel is used

@@ -14,7 +14,7 @@ import pytest
 
 TOP = Path(__file__).resolve().parent.parent
 ROOTS = ["pipelines", "schemas", "connectors"]
-PURE = ["schemas/kernel.py", "pipelines/ledger", "pipelines/graph", "pipelines/web", "schemas/pages.py"]
+PURE = ["schemas/kernel.py", "pipelines/ledger", "pipelines/refresh", "pipelines/graph", "pipelines/web", "schemas/pages.py"]
 
 SOURCES = sorted(file for root in ROOTS for file in (TOP / root).rglob("*.py"))
 PAGES = sorted(

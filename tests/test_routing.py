@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pytest
 
 from opicflow.pipelines.ledger import NO_CATEGORY, CrawlItems, Kind, Outcome
-from opicflow.pipelines.transforms.routing import COUNTS, LinkWeights, Routed, Rules, Seen, route
+from opicflow.pipelines.transforms.routing import COUNTS, Categories, LinkWeights, Routed, Rules, Seen, route
 from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.pages import page_id
+from opicflow.schemas.url_patterns import PatternRefused
 from opicflow.schemas.urls import Canonicaliser, UrlRules
 
 HOME, ABOUT, OTHER = "https://a.example/", "https://a.example/about", "https://b.example/"
@@ -220,6 +223,141 @@ def test_rules_of_addresses_fold_pages_everywhere() -> None:
 def test_rules_survive_their_json() -> None:
     rules = Rules(UrlRules(("a", "b*"), True, False), LinkWeights(1, 2, 3, "domain"))
     assert Rules.from_json(rules.to_json()) == rules
+
+
+def test_rules_survive_the_text_of_their_json_and_older_ones_tell_no_pages_apart() -> None:
+    rules = Rules(categories=Categories(True, ("*.pdf", "https://a.example/*")))
+    assert Rules.from_json(json.loads(json.dumps(rules.to_json()))) == rules
+    assert hash(Rules.from_json(json.loads(json.dumps(rules.to_json())))) == hash(rules)
+    older = Rules(UrlRules(("a",)), LinkWeights(external=2)).to_json()
+    del older["categories"]
+    assert Rules.from_json(older) == Rules(UrlRules(("a",)), LinkWeights(external=2))
+
+
+# -- categories
+
+NEWS, A_PDF, A_HOP = "https://a.example/news/1", "https://b.example/x.pdf", "https://a.example/news/old"
+PATTERNS = ("*/news/*", "*.pdf", "https://a.example/*")
+BY_PATTERN, BY_MEDIA, BY_BOTH = Categories(False, PATTERNS), Categories(True), Categories(True, PATTERNS)
+
+
+def categorised(categories: Categories, *events: CrawlEvent) -> tuple[list[tuple[Kind, str, int]], list[int]]:
+    """Kind, URL and category of every row, and the category of every link."""
+    items = routed(*events, rules=Rules(categories=categories)).items
+    assert items.category.dtype == items.link_categories.dtype == np.uint8
+    assert len(items.category) == len(items) and len(items.link_categories) == len(items.link_pages)
+    told = [
+        (kind, url, category) for (kind, url, *_), category in zip(rows(items), items.category.tolist(), strict=True)
+    ]
+    return told, items.link_categories.tolist()
+
+
+def test_every_page_and_link_belongs_to_the_first_pattern_it_matches() -> None:
+    visit = CrawlEvent(
+        HOME,
+        redirects=(A_HOP, "https://c.example/"),
+        content_type="text/html",
+        links=(Link(NEWS), Link(OTHER), Link(A_PDF)),
+    )
+    alias = CrawlEvent("https://c.example/a", canonical=A_PDF, content_type="application/pdf", links=(Link(ABOUT),))
+    seeds = [
+        CrawlEvent(url, announce=True, content_type="text/html") for url in ("https://d.example/a.pdf", OTHER + "x")
+    ]
+    told, of_links = categorised(BY_PATTERN, visit, alias, *seeds)
+    assert told == [
+        (Kind.VISIT, A_HOP, 6),
+        (Kind.VISIT, "https://c.example/", NO_CATEGORY),
+        (Kind.VISIT, HOME, 8),
+        (Kind.SIGHTING, NEWS, 6),
+        (Kind.SIGHTING, OTHER, NO_CATEGORY),
+        (Kind.SIGHTING, A_PDF, 7),
+        (Kind.VISIT, "https://c.example/a", NO_CATEGORY),
+        (Kind.SIGHTING, ABOUT, 8),
+        (Kind.ANNOUNCEMENT, "https://d.example/a.pdf", 7),
+        (Kind.ANNOUNCEMENT, OTHER + "x", NO_CATEGORY),
+    ]
+    assert of_links == [NO_CATEGORY, 8, 6, NO_CATEGORY, 7, 7]  # of the hops, the visit, the alias
+
+
+def test_a_visited_page_that_matches_no_pattern_belongs_to_its_kind_of_content() -> None:
+    visit = CrawlEvent(
+        OTHER,
+        redirects=("https://c.example/",),
+        content_type="text/html",
+        links=(Link(A_PDF), Link("https://d.example/")),
+    )
+    told, of_links = categorised(BY_BOTH, visit, CrawlEvent(NEWS, content_type="application/pdf"))
+    assert told == [
+        (Kind.VISIT, "https://c.example/", NO_CATEGORY),
+        (Kind.VISIT, OTHER, 1),
+        (Kind.SIGHTING, A_PDF, 7),
+        (Kind.SIGHTING, "https://d.example/", NO_CATEGORY),
+        (Kind.VISIT, NEWS, 6),
+    ]
+    assert of_links == [NO_CATEGORY, 7, NO_CATEGORY]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "category"),
+    [
+        ("text/html", 1),
+        ("text/xml", 2),
+        ("application/rss+xml", 3),
+        ("application/pdf", 4),
+        ("image/png", 5),
+        ("", NO_CATEGORY),
+        (None, NO_CATEGORY),
+    ],
+)
+def test_kinds_of_content_are_categories_of_visits_alone(content_type: str | None, category: int) -> None:
+    visit = CrawlEvent(HOME, content_type=content_type, links=(Link(ABOUT),))
+    alias = CrawlEvent(OTHER, content_type=content_type, canonical=ABOUT)
+    told, of_links = categorised(BY_MEDIA, visit, alias, CrawlEvent(A_PDF, announce=True, content_type=content_type))
+    assert [found for _, _, found in told] == [category, NO_CATEGORY, category, NO_CATEGORY]
+    assert told[0][1] == HOME and of_links == [NO_CATEGORY] * 2
+    assert {found for _, _, found in categorised(Categories(), visit, alias)[0]} == {NO_CATEGORY}
+
+
+def test_categories_change_nothing_else() -> None:
+    events = [
+        CrawlEvent(HOME, redirects=(A_HOP,), content_type="text/html", links=(Link(NEWS), Link("x:y"), Link(A_PDF))),
+        CrawlEvent(A_PDF, canonical=OTHER, content_type="application/pdf"),
+        CrawlEvent(NEWS, status=404, links=()),
+        CrawlEvent(ABOUT, announce=True),
+    ]
+    plain = routed(*events)
+    for categories in (BY_MEDIA, BY_PATTERN, BY_BOTH):
+        other = routed(*events, rules=Rules(categories=categories))
+        assert other.counts == plain.counts
+        for column in fields(CrawlItems):
+            same = np.array_equal(getattr(plain.items, column.name), getattr(other.items, column.name))
+            assert same == ("categor" not in column.name or (column.name, categories) == ("link_categories", BY_MEDIA))
+    assert set(plain.items.category.tolist()) == set(plain.items.link_categories.tolist()) == {NO_CATEGORY}
+
+
+def test_links_without_weight_have_no_category_for_they_are_not_there() -> None:
+    visit = CrawlEvent(OTHER, links=(Link(NEWS, rel="nofollow"), Link("x:y"), Link(A_PDF), Link(HOME, weight=0.0)))
+    told, of_links = categorised(BY_PATTERN, visit)
+    assert of_links == [7] and [category for *_, category in told] == [NO_CATEGORY, 6, 7, 8]
+
+
+def test_categories_have_numbers_and_names() -> None:
+    assert BY_BOTH.names == ("unknown", "html", "xml", "feed", "pdf", "other", *PATTERNS)
+    assert [BY_BOTH.number(name) for name in BY_BOTH.names] == list(range(9))
+    assert [given.count for given in (Categories(), BY_MEDIA, BY_PATTERN, BY_BOTH)] == [1, 6, 9, 9]
+    with pytest.raises(ValueError, match=r"\Athe category 'image' is none of: unknown, html, xml, feed, pdf, other\Z"):
+        BY_MEDIA.number("image")
+    with pytest.raises(ValueError, match=r"\Athe category 'html' is none of: unknown\Z"):
+        Categories().number("html")
+    many = Categories(patterns=tuple(f"*{number:0400}*" for number in range(64)))
+    assert many.number(many.patterns[-1]) == 69
+    with pytest.raises(ValueError, match=r"\A.{,700}\Z"):
+        many.number("x\n" * 400)
+
+
+def test_patterns_of_categories_are_checked() -> None:
+    with pytest.raises(PatternRefused, match="begin it with"):
+        Categories(patterns=("a.example/*",))
 
 
 @pytest.mark.parametrize(

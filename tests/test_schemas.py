@@ -56,9 +56,12 @@ PUBLISHED = {
     ("Audit", 1): (0x6B2209FFC0F71BE5, "7c7c4ed00bfc5e04bdefe5d5beb83b076da2e3a7774bcd4cc73c7c6d3b91ebba"),
     ("CrawlEvent", 1): (0xCB540FDEA9A20DA5, "b853c96318b77cf2db9ba46f0cf402ea61eb9185adc5ff5e0869c13b77b1163c"),
     ("CrawlOrder", 1): (0x9560F8C65D7BE7E0, "edd47c168d0ad7bcfb3a9c58d181ad057a67a1538775fb0a3a90f11e0a4d23e8"),
+    ("CrawlOrder", 2): (0x1AFC7FA6632B7826, "482f522c4f96fdf2118c4c04777e297e7d3200758543c2f0c241a442cd28bff3"),
     ("Importance", 1): (0xC5E0900A1F1846E8, "6b5c9c07cadc117059872959dc8c6fcba0a66ac614990117f9fb468029e95ca4"),
     ("Policy", 1): (0x168512476606AFAD, "f50d82efa57ed22c6a6ee71d99b8d0db1b7cd1859e8c4ba0e2d27fb4e8d0f3f3"),
+    ("Policy", 2): (0x221BF672A6736AD7, "4deabf37562dfd140bd8b2ccc1e5370c57946b52da84fce51d3b319215c2ccee"),
     ("RefreshSchedule", 1): (0x43149E6E6C9C98BE, "1b0738b65ddc0ee39002882477890c62d31fd3e1f884be9f16bda8d085d711e5"),
+    ("RefreshSchedule", 2): (0xE3C9F4EE4B097F82, "17d436ecb4a356f810af29867f92537c2881da44224702d1825522fdd5fcd360"),
     ("Reject", 1): (0x32F7E082D46DB616, "39ad8525f9bccf0e9fcd69993db45088a9ac592ac9c69afd7fa11096e510b414"),
 }
 """The fingerprint of every published version and the SHA-256 of its file. A line here is never changed, only added."""
@@ -110,6 +113,9 @@ EXAMPLES: dict[str, Record] = {
         last_visit_ms=TIME_MS - 86_400_500,
         event_time_ms=TIME_MS - 2,
         shard=2,
+        changes_error=0.5,
+        staleness_cost=0.0625,
+        host="example.org",
     ),
     "CrawlOrder": CrawlOrder(
         url="https://example.org/",
@@ -124,6 +130,8 @@ EXAMPLES: dict[str, Record] = {
         category=None,
         last_visit_ms=None,
         shard=0,
+        not_before_ms=TIME_MS + 1,
+        host="example.org:8080",
     ),
     "Policy": Policy(
         published_at_ms=TIME_MS,
@@ -138,6 +146,13 @@ EXAMPLES: dict[str, Record] = {
         damping=0.85,
         class_weights=(16, 16, 64, 32),
         link_bonus_per_1024=(),
+        host="example.org:8080",
+        url_prefix="https://example.org/news/",
+        expires_at_ms=TIME_MS + 86_400_000,
+        shortest_interval_seconds=60.0,
+        longest_interval_seconds=86400.5,
+        host_fetches_per_day=1000.0,
+        refresh_policy="thesis",
     ),
     "Reject": Reject(Reason.NOT_JSON, "this is no JSON: correct it", "crawl.jsonl", 1 << 40, b"\x00\xff{"),
     "Audit": Audit(
@@ -261,6 +276,15 @@ def test_what_has_a_default_may_be_left_out(name: str) -> None:
 def test_every_version_can_be_read_as_every_other(name: str) -> None:
     schemas = [registry.schema(name, version) for version in registry.versions(name)]
     assert [line for writer in schemas for reader in schemas for line in breaks(writer, reader)] == []
+
+
+def test_a_reader_of_version_1_takes_a_newer_reason_for_another() -> None:
+    old, new = registry.schema("RefreshSchedule", 1), registry.schema("RefreshSchedule", 2)
+    written = BytesIO()
+    fastavro.schemaless_writer(written, new, to_avro(EXAMPLES["RefreshSchedule"]) | {"decided_by": "BACK_OFF"})
+    for reader, decided_by in ((old, "OTHER"), (new, "BACK_OFF")):
+        read = fastavro.schemaless_reader(BytesIO(written.getvalue()), new, reader)
+        assert read["decided_by"] == decided_by
 
 
 def test_the_latest_version_is_what_is_meant_where_none_is_named() -> None:

@@ -37,9 +37,11 @@ from opicflow.schemas.event_columns import (
     FIRST_HOP,
     HEAVIEST_WEIGHT,
     ORDINARY_WEIGHT,
+    UNKNOWN_MEDIA,
     CrawlEvents,
     EventWriter,
     failure_status,
+    media_of,
     merge,
     says_nofollow,
 )
@@ -590,11 +592,13 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
             return _DAMAGED
     elif branch != 0:
         return _DAMAGED
-    branch = _number(text, at)  # the content type
+    out.media[row] = UNKNOWN_MEDIA
+    branch = _number(text, at)
     if branch == 1:
         length = _length(text, at)
         if length < 0:
             return _DAMAGED
+        out.media[row] = media_of(text, at[0], at[0] + length)
         at[0] += length
     elif branch != 0:
         return _DAMAGED

@@ -27,8 +27,10 @@ from opicflow.schemas.crawl_events import (
 from opicflow.schemas.event_columns import (
     FIRST_HOP,
     ORDINARY_WEIGHT,
+    UNKNOWN_MEDIA,
     EventWriter,
     failure_status,
+    media_of,
     merge,
     says_nofollow,
 )
@@ -501,6 +503,7 @@ def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Sc
     out.modified_ms[row] = 0
     out.status[row] = 0
     out.digest[row] = np.uint64(0)
+    out.media[row] = UNKNOWN_MEDIA
     out.links_known[row] = 0
     out.hops[row] = 0
     for slot in range(2):
@@ -612,7 +615,16 @@ def _take_string(
             return False
         out.status[row] = status
         return True
-    return code == _TYPE
+    if code == _TYPE:
+        for at in range(begin, end):
+            c = byte_at(text, at)
+            if c == 92:  # an escape within the name
+                return False
+            if c == 59:  # ;
+                break
+        out.media[row] = media_of(text, begin, end)
+        return True
+    return False
 
 
 @inlined_kernel

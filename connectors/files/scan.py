@@ -23,6 +23,7 @@ class Scan(NamedTuple):
     modified_ms: Any
     status: Any
     digest: Any
+    media: Any
     links_known: Any
     hops: Any
     url_starts: Any
@@ -45,6 +46,7 @@ class Scan(NamedTuple):
             modified_ms=self.modified_ms[:rows],
             status=self.status[:rows],
             digest=self.digest[:rows],
+            media=self.media[:rows],
             links_known=self.links_known[:rows],
             hops=self.hops[:rows],
             url_starts=self.url_starts[: rows + 1],
@@ -71,6 +73,7 @@ def new_scan(rows: int, urls: int) -> Scan:
         modified_ms=np.empty(rows, np.int64),
         status=np.empty(rows, np.int16),
         digest=np.empty(rows, np.uint64),
+        media=np.empty(rows, np.uint8),
         links_known=np.empty(rows, np.uint8),
         hops=np.empty(rows, np.int64),
         url_starts=np.zeros(rows + 1, np.int64),

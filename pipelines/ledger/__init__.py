@@ -20,6 +20,7 @@ from opicflow.pipelines.ledger.config import (
     Interpolation,
     LedgerConfig,
     PaperInterpolation,
+    RefreshConfig,
     Variable,
 )
 from opicflow.pipelines.ledger.entries import (
@@ -31,6 +32,7 @@ from opicflow.pipelines.ledger.entries import (
     Gossip,
     ItemWriter,
     Kind,
+    LetGo,
     Link,
     Outcome,
     Place,
@@ -46,7 +48,7 @@ from opicflow.pipelines.ledger.errors import (
     SnapshotRefused,
 )
 from opicflow.pipelines.ledger.estimates import Estimates
-from opicflow.pipelines.ledger.ledger import Applied, Balance, Ledger
+from opicflow.pipelines.ledger.ledger import Applied, Balance, Ledger, Planned
 from opicflow.pipelines.ledger.settle import Settled
 from opicflow.pipelines.ledger.snapshot import Chunk
 
@@ -79,11 +81,14 @@ __all__ = [
     "LedgerBroken",
     "LedgerConfig",
     "LedgerError",
+    "LetGo",
     "Link",
     "Outcome",
     "PaperInterpolation",
     "Place",
+    "Planned",
     "PolicyEntry",
+    "RefreshConfig",
     "Settled",
     "SnapshotRefused",
     "TickEntry",

@@ -41,6 +41,7 @@ from opicflow.pipelines.ledger.layout import (
     Table,
 )
 from opicflow.pipelines.ledger.links import forget_links, gather_links, recall_links, remember_links, words_for
+from opicflow.pipelines.ledger.observing import announce_change, observe
 from opicflow.pipelines.ledger.recent import has_room_for_a_visit, is_recent, keep_visit, visit_key
 from opicflow.pipelines.ledger.spending import (
     announce,
@@ -134,6 +135,7 @@ def look_ahead(table: Table, items: Columns, i: Int) -> None:
         if slot >= 0:
             prefetch(table.hot, slot)
             prefetch(table.pages, slot)
+            prefetch(table.refresh, slot)
             if table.spans.shape[0] > 0:
                 prefetch(table.spans, slot)
         for j in range(items.link_starts[i + 1], items.link_starts[i + 2]):
@@ -167,6 +169,8 @@ def sight(table: Table, book: Book, items: Columns, i: Int) -> None:
         change_class(table, book, slot, 2 * category + (table.pages[slot].class_ & 1))
     if announced:
         announce(table, slot)
+        if items.modified_ms[i] != 0:
+            announce_change(table, slot, items.modified_ms[i])
     keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
 
 
@@ -196,6 +200,7 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Columns, i: Int) ->
                 return False
             counts[LATE] += 1
             items.fates[i] = _LATE
+    observe(table, book, slot, outcome, time_ms, items.digest[i], items.modified_ms[i], items.fates[i] == _LATE)
     if time_ms != 0:
         keep_visit(book, visit_key(page, time_ms))
     collect(table, book, slot)

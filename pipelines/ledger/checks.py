@@ -35,6 +35,7 @@ from opicflow.pipelines.ledger.entries import (
     TransfersEntry,
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused
+from opicflow.schemas.records import Policy
 
 MOST_LINKS = 1 << 20
 LONGEST_URL = 65535
@@ -119,6 +120,8 @@ def check_policy(entry: PolicyEntry, categories: int) -> None:
         for name, pages in (("drop", entry.drop), ("forget", entry.forget)):
             if type(pages) is not tuple or not all(is_whole(page, 0, (1 << 64) - 1) for page in pages):
                 raise ConfigRefused(f"{name} is {shown(pages)}: give a tuple of page ids, whole numbers of 64 bits")
+        if type(entry.policies) is not tuple or not all(type(policy) is Policy for policy in entry.policies):
+            raise ConfigRefused(f"policies is {shown(entry.policies)}: give a tuple of Policy records")
     except ConfigRefused as problem:
         raise EntryRefused(f"{entry.source}, {_words(entry.start)}: {problem}") from None
 
@@ -172,6 +175,7 @@ def is_gossip(gossip: Gossip) -> bool:
         type(gossip) is Gossip
         and is_whole(gossip.advance, 0, (1 << 64) - 1)
         and all(is_whole(value, 0, MOST_CASH) for value in (gossip.minted, gossip.pages, gossip.weighted_pages))
+        and is_whole(gossip.shares, 0, MOST_CASH)
         and isinstance(gossip.rate_sum, float)
         and 0.0 <= gossip.rate_sum < float("inf")
     )

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opicflow.pipelines.ledger.errors import ConfigRefused
+from opicflow.pipelines.refresh.plans import POLICIES
+from opicflow.pipelines.refresh.rates import ESTIMATORS
 from opicflow.schemas.pages import MOST_SHARDS
 
 UNITS_PER_PAGE = 1 << 24
@@ -95,6 +97,73 @@ HISTORIES: dict[str, type] = {
 
 
 @dataclass(frozen=True)
+class RefreshConfig:
+    """How the pages that are known share the fetches of a day.
+
+    `policy` and `estimator` are names of `refresh.plans.POLICIES` and `refresh.rates.ESTIMATORS`. `bandwidth_per_day`
+    is all fetches, discovery included; None = as many as the crawl makes. Discovery gets `discovery_share` of them
+    while there are unread pages enough, and takes those with the most waiting cash, or the highest estimate. No page is
+    refreshed more often than every `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every
+    `longest_interval_days`. `host_fetches_per_day` bounds what one host gets. An order that was not answered after
+    `order_timeout_hours` is given again. A page that fails is tried again after `retry_hours`, then twice that, and so
+    on up to `longest_retry_days`; one that is gone after `gone_days`, then twice that, and is dropped when it was found
+    gone `gone_visits` times in a row, and was there `gone_days` ago for the last time.
+    """
+
+    policy: str = "thesis"
+    estimator: str = "likelihood"
+    alpha: float = 0.95
+    bandwidth_per_day: float | None = None
+    discovery_share: float = 0.25
+    discover_by: str = "cash"
+    cycle_hours: float = 24.0
+    shortest_interval_seconds: float = 3600.0
+    longest_interval_days: float = 365.0
+    host_fetches_per_day: float | None = None
+    order_timeout_hours: float = 48.0
+    retry_hours: float = 6.0
+    longest_retry_days: float = 30.0
+    gone_days: float = 15.0
+    gone_visits: int = 4
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, in one line each."""
+        for name, choices in (("policy", POLICIES), ("estimator", ESTIMATORS), ("discover_by", DISCOVERIES)):
+            chosen = getattr(self, name)
+            _check(isinstance(chosen, str) and chosen in choices, name, chosen, f"one of {', '.join(choices)}")
+        for name, least, most, may_be_none in _REFRESH_BOUNDS:
+            value = getattr(self, name)
+            sensible = (may_be_none and value is None) or _is_number(value, least, most)
+            _check(sensible, name, value, f"a number from {least:g} to {most:g}")
+        _check(is_whole(self.gone_visits, 1, 255), "gone_visits", self.gone_visits, "a whole number from 1 to 255")
+        longest = self.longest_interval_days * 86400
+        _check(
+            self.shortest_interval_seconds <= longest,
+            "shortest_interval_seconds",
+            self.shortest_interval_seconds,
+            f"at most the longest interval, {longest:g} seconds",
+        )
+
+
+DISCOVERIES = ("cash", "estimate")
+"""What discovery may choose unread pages by."""
+
+_REFRESH_BOUNDS = (
+    ("alpha", 0.01, 10, False),
+    ("bandwidth_per_day", 1e-3, 1e12, True),
+    ("discovery_share", 0, 1, False),
+    ("cycle_hours", 1, 24 * 365, False),
+    ("shortest_interval_seconds", 1, 86400 * MOST_DAYS, False),
+    ("longest_interval_days", 1 / 24, MOST_DAYS, False),
+    ("host_fetches_per_day", 1e-3, 1e12, True),
+    ("order_timeout_hours", 1, 24 * MOST_DAYS, False),
+    ("retry_hours", 1 / 60, 24 * MOST_DAYS, False),
+    ("longest_retry_days", 1 / 24, MOST_DAYS, False),
+    ("gone_days", 1 / 24, MOST_DAYS, False),
+)
+
+
+@dataclass(frozen=True)
 class LedgerConfig:
     """Everything that decides what a ledger makes of its log.
 
@@ -102,7 +171,9 @@ class LedgerConfig:
     two integers a category, unread then read, 16 = ordinary: how much of a dividend a page of that class draws.
     `link_bonus_per_1024` holds one integer a category: what a link to a page of that category carries on top of
     its share, taken from the virtual account while it lasts. Of at least the last `remembered_visits` visits the ledger
-    can tell whether one comes again (8 to 32 bytes each); of others only whether it was the page's latest.
+    can tell whether one comes again (8 to 32 bytes each); of others only whether it was the page's latest. Where there
+    are more than `max_pages`, or a host has more than `max_unread_per_host` pages that were never read, the poorest
+    unread ones are let go at the next tick.
     """
 
     history: History = field(default_factory=Interpolation)
@@ -114,6 +185,9 @@ class LedgerConfig:
     cut_visits_per_1000_pages: int = 10
     trend_days: float = 7.0
     remembered_visits: int = 1 << 20
+    refresh: RefreshConfig = field(default_factory=RefreshConfig)
+    max_pages: int | None = None
+    max_unread_per_host: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, in one line each."""
@@ -136,6 +210,10 @@ class LedgerConfig:
             "a whole number from 0 to 2^30",
         )
         _check(_is_number(self.trend_days, 0.01, MOST_DAYS), "trend_days", self.trend_days, "a positive number of days")
+        _check(type(self.refresh) is RefreshConfig, "refresh", self.refresh, "a RefreshConfig")
+        for name in ("max_pages", "max_unread_per_host"):
+            value = getattr(self, name)
+            _check(value is None or is_whole(value, 1, 1 << 40), name, value, "a positive whole number, or None")
 
     @property
     def categories(self) -> int:
@@ -155,6 +233,7 @@ class LedgerConfig:
             fields = dict(values)
             history = dict(fields.pop("history"))
             fields["history"] = HISTORIES[history.pop("policy")](**history)
+            fields["refresh"] = RefreshConfig(**fields["refresh"])
             for name in ("class_weights", "link_bonus_per_1024"):
                 fields[name] = tuple(fields[name])
             return cls(**fields)

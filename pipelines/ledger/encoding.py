@@ -23,6 +23,7 @@ from opicflow.pipelines.ledger.entries import (
     TransfersEntry,
 )
 from opicflow.schemas.columns import Column, ColumnsRefused, pack, unpack
+from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy_to_json
 
 _RISING = ("offset", "link_starts", "url_starts")
 _KINDS: dict[str, type[Entry]] = {
@@ -45,6 +46,8 @@ def encode_entry(entry: Entry, note: dict[str, Any] | None = None) -> bytes:
     kind = next(name for name, of_kind in _KINDS.items() if type(entry) is of_kind)
     values = {f.name: getattr(entry, f.name) for f in dataclasses.fields(entry)}
     columns: dict[str, Column] = {}
+    if isinstance(entry, PolicyEntry):
+        values["policies"] = [policy_to_json(policy) for policy in entry.policies]
     if isinstance(entry, CrawlEntry):
         del values["items"]
         columns = {f.name: getattr(entry.items, f.name) for f in dataclasses.fields(CrawlItems)}
@@ -66,6 +69,8 @@ def decode_entry(data: bytes) -> Decoded:
             values[name] = Place(*values[name])
         for name in values.keys() & {"class_weights", "link_bonus_per_1024", "drop", "forget"}:
             values[name] = None if values[name] is None else tuple(values[name])
+        if packed.kind == "policy":
+            values["policies"] = tuple(map(policy_from_json, values["policies"]))
         if packed.kind == "crawl":
             for name in _RISING:
                 summed: Ints = np.cumsum(columns[name], dtype=np.int64)
@@ -75,7 +80,7 @@ def decode_entry(data: bytes) -> Decoded:
             values |= columns
             values["gossip"] = values["gossip"] and Gossip(**values["gossip"])
         return Decoded(_KINDS[packed.kind](**values), note)
-    except (KeyError, TypeError) as problem:
+    except (KeyError, TypeError, PolicyRefused) as problem:
         raise ColumnsRefused(f"these columns are no entry: {shown(problem)}") from None
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
+from opicflow.schemas.records import Policy
 
 ENTRY_VERSION = 1
 NO_CATEGORY = 255
@@ -69,12 +70,26 @@ class Fate(IntEnum):
     """A visit of a page that was forgotten: it moved nothing."""
 
 
+class LetGo(IntEnum):
+    """Why a page was let go."""
+
+    DROPPED = 1
+    """A policy said so."""
+    FORGOTTEN = 2
+    """A policy said so, and that it must not be learnt again."""
+    GONE = 3
+    """It was found gone again and again."""
+    LIMIT = 4
+    """There were too many unread pages, and it was among the poorest."""
+
+
 @dataclass(frozen=True)
 class CrawlItems:
     """Visits, sightings and announcements in log order, one row each; links and URLs as ragged columns.
 
     `time_ms` is the time of the fetch (0 = not known), `digest` a hash of the content that came (0 = not known), and
-    `modified_ms` when it last changed as somebody says (0 = nobody): the server of a visit, a sitemap's announcement. `links_known` tells `[]` (no links) from null (not known).
+    `modified_ms` when it last changed as somebody says (0 = nobody): the server of a visit, a sitemap's announcement.
+    `links_known` tells `[]` (no links) from null (not known).
     Row i has the links `link_starts[i]` up to `link_starts[i+1]`, and its URL likewise (empty = not known).
     `offset` and `within` are the place of each row in its source; they never decrease.
     """
@@ -145,7 +160,8 @@ class PolicyEntry:
     """Rules that hold from here on, and pages to let go. What is None stays as it is.
 
     `drop` lets pages go for good: they may be born again. `forget` also removes their URLs from the next
-    snapshot and never learns them again.
+    snapshot and never learns them again. `policies` are publications, in their order: the ledger takes those that are
+    possible, and says why it does not take the others.
     """
 
     source: str
@@ -156,6 +172,7 @@ class PolicyEntry:
     link_bonus_per_1024: tuple[int, ...] | None = None
     drop: tuple[int, ...] = ()
     forget: tuple[int, ...] = ()
+    policies: tuple[Policy, ...] = ()
     version: int = ENTRY_VERSION
 
 
@@ -169,13 +186,14 @@ class TickEntry:
 
 @dataclass(frozen=True)
 class Gossip:
-    """What shards tell each other at a cut: own advance of the turn clock, cash minted, pages, sum of rates."""
+    """What shards tell each other at a cut: own advance of the turn clock, cash minted, pages, and sums."""
 
     advance: int
     minted: int
     pages: int
     weighted_pages: int
     rate_sum: float
+    shares: int = 0
 
 
 @dataclass(frozen=True)

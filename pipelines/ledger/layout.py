@@ -36,6 +36,26 @@ PAGE_ROW = np.dtype(
     align=True,
 )
 
+REFRESH_ROW = np.dtype(
+    [
+        ("intervals", np.uint64),  # the last eight intervals between visits, changed or not (refresh/rates.py)
+        ("dated", np.uint64),  # the same as its server's dates of change tell
+        ("digest", np.uint32),  # of the content that came last; 0 = not known
+        ("checked", np.uint32),  # the second of the last visit that answered; 0 = never, or not known
+        ("modified", np.uint32),  # the date of change that was told last, in seconds; 0 = none
+        ("share", np.float32),  # its part of the sum that bandwidth is shared by, as counted there
+        ("ordered", np.uint32),  # the second when it was ordered and not visited since; 0 = it is not
+        ("interval", np.uint16),  # as last published, packed; 0 = never
+        ("failures", np.uint8),  # visits in a row that did not answer
+        ("notes", np.uint8),  # LIES and flags
+    ]
+)
+
+# Notes of a page that concern its refreshing.
+LIES = np.uint8(15)  # how much its dates of change are mistrusted
+RATE_SET = np.uint8(64)  # a publication sets its change rate
+TOLD = np.uint8(128)  # somebody announced that it has changed since it was fetched
+
 # Flags of a page. FREE is no flag at all, so that a slot full of zeros is free.
 LIVE = np.uint8(1)
 SPENT = np.uint8(2)  # it has spent at least once: its opening balance is settled
@@ -80,7 +100,11 @@ ANNOUNCEMENTS = 33
 SIGHTINGS = 34
 RECENT = 35  # visits on the side of `recent` that takes new ones
 RECENT_SIDE = 36  # which one that is
-COUNTS = 37
+SHARES = 37  # the sum that bandwidth is shared by, in units of 1 / SHARE_UNITS
+EVICTED = 38  # pages let go because there were too many
+LONG_GONE = 39  # visits since the last tick that found a page gone so often that it may go
+URL_STALE = 40  # bytes of URLs of pages that are no longer there
+COUNTS = 41
 
 TRANSIENT_COUNTS = (GENERATION, SIGHTINGS, RECENT_SIDE)
 """Counts that are no part of the ledger's state: a router may send a sighting again, or not, and nothing changes."""
@@ -95,7 +119,9 @@ DAMPING = 0
 WINDOW = 1  # turns
 MIN_GAPS = 2
 NEWCOMERS = 3  # 1: newcomers get a default history
-RULES = 4
+DEFAULT_RATE = 4  # changes a day of a page of which nothing is known
+SHARE_POWER = 5  # how a share follows a change rate
+RULES = 6
 
 # Places in `Book.modes` (int64).
 POLICY = 0
@@ -111,7 +137,9 @@ LONGEST = 9  # the most links a page ever had remembered
 BONUS = 10  # 1: some links carry a bonus
 LIKE_US = 11  # this shard and those that have not spoken yet: taken to mint as it does
 MOST_RECENT = 12  # visits that a side of `recent` takes
-MODES = 13
+ESTIMATOR = 13  # of change rates
+GONE_VISITS = 14  # in a row, after which a page is let go
+MODES = 15
 
 # History policies as kernels know them.
 P_ALL = 0
@@ -127,6 +155,7 @@ class Table(NamedTuple):
 
     hot: Array  # int64 [n, 2]: page id as bits; cash, or ~cash until the page has had its first transfer
     pages: Any  # PAGE_ROW [n]: kernels read the fields of a row as attributes
+    refresh: Any  # REFRESH_ROW [n]
     spans: Array  # float32 [n, 2]: rate and span (interpolation)
     totals: Array  # int64 [n]: earned units (all), amounts (absorbing)
     held: Array  # float64 [n]: paper's interpolation
@@ -152,7 +181,8 @@ class Book(NamedTuple):
     class_pages: Array  # int64 [classes]
     class_weights: Array  # int64 [classes]
     link_bonus: Array  # int64 [categories], per 1024
-    forgotten: Array  # int64, sorted: ids never to be learnt again
+    forgotten: Array  # int64, sorted: ids that must not be learnt again
+    forgotten_until: Array  # int64: the second from which each may
     urls: Array  # uint8: the URL arena: length (2 bytes, little endian) and bytes of each
     links: Array  # int64: remembered links: ids, then packed weights where they are not ordinary
     outbox_pages: Array  # int64

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.ledger import batches, index, links, reading, spending, urls
+from opicflow.pipelines.ledger import batches, index, links, observing, reading, scheduling, spending, urls
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.checks import (
@@ -29,7 +29,15 @@ from opicflow.pipelines.ledger.checks import (
     check_transfers,
     exact_sum,
 )
-from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE, LedgerConfig, check_shard, check_theta, shown
+from opicflow.pipelines.ledger.config import (
+    MOST_CASH,
+    UNITS_PER_PAGE,
+    LedgerConfig,
+    RefreshConfig,
+    check_shard,
+    check_theta,
+    shown,
+)
 from opicflow.pipelines.ledger.entries import (
     START,
     Bytes,
@@ -40,6 +48,7 @@ from opicflow.pipelines.ledger.entries import (
     Ids,
     Ints,
     Kind,
+    LetGo,
     Outcome,
     Place,
     PolicyEntry,
@@ -51,12 +60,24 @@ from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused, Ledger
 from opicflow.pipelines.ledger.estimates import Estimates, Floats, richest
 from opicflow.pipelines.ledger.layout import Array, Book, Columns, Table
 from opicflow.pipelines.ledger.room import Room, new_book, new_table, set_rules
+from opicflow.pipelines.ledger.scheduling import Budget, Orders, Shared, Survey
 from opicflow.pipelines.ledger.settle import Settled, settle_links
 from opicflow.pipelines.ledger.soundness import column_problem, recent_problem, state_problem
-from opicflow.schemas.pages import shard_bounds
+from opicflow.pipelines.refresh import publications
+from opicflow.pipelines.refresh.orders import packed_intervals, rank_within, unpacked_intervals
+from opicflow.pipelines.refresh.plans import SHARE_UNITS
+from opicflow.pipelines.refresh.publications import Publications
+from opicflow.schemas.pages import page_id, shard_bounds
+from opicflow.schemas.policy_json import PolicyRefused
+from opicflow.schemas.records import Policy
 
 _SECONDS_PER_DAY = 86400
 _WRAP = 1 << 64
+_BUDGET_WORDS = ("fetches_per_second", "discovery_share", "refresh_policy")
+_ASKED_FOR_SECONDS = 30 * _SECONDS_PER_DAY  # after which those who asked for pages at once no longer do
+_EVICTED_AT_LEAST = 64  # one in so many pages goes when there are too many, so that not every tick has to look
+FOR_EVER = (1 << 63) - 1
+"""The second from which what is forgotten for ever may be learnt again."""
 
 
 @dataclass
@@ -91,6 +112,10 @@ class Applied:
     duplicates: int = 0
     late: int = 0
     sealed: tuple[tuple[int, TransfersEntry], ...] = ()
+    refused: tuple[tuple[Policy, str], ...] = ()
+    """Publications that were not taken, and why."""
+    let_go: tuple[tuple[LetGo, Ids], ...] = field(default=(), compare=False)
+    """Pages that are no longer there, and why: what was published of them no longer holds."""
     fates: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8), compare=False)
 
 
@@ -120,6 +145,27 @@ class Times:
     sweep_second: int = -1
     sweep_rate_sum: float = 0.0
     days: list[tuple[int, int]] = field(default_factory=list)
+    first_tick_second: int = -1
+    planned_second: int = -1
+
+
+@dataclass
+class Credits:
+    """Fetches that the bandwidth allows and nobody has got yet: parts of one, which the next cycle has on top."""
+
+    refresh: float = 0.0
+    discovery: float = 0.0
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan: what is known of all pages, how they share the bandwidth, who is fetched, what is to be published."""
+
+    survey: Survey
+    shared: Shared
+    orders: Orders
+    publish: Ints
+    """Rows of the survey whose schedule is to be published."""
 
 
 class Ledger:
@@ -143,6 +189,12 @@ class Ledger:
         self._cut = 0
         self._url_generation = 0
         self._fates: Bytes = np.zeros(0, np.uint8)
+        self._publications = Publications()
+        self._forgetting: list[tuple[publications.Prefixes, int]] = []
+        self._published_budget: dict[str, Any] = {}
+        self._credits = Credits()
+        self._refused: list[tuple[Policy, str]] = []
+        self._let_go: list[tuple[LetGo, Ids]] = []
 
     # -- applying the log ------------------------------------------------------------------------------------------
 
@@ -155,6 +207,7 @@ class Ledger:
         check_kind(entry)
         before = self._room.book.counts.copy()
         self._fates = np.zeros(0, np.uint8)
+        self._refused, self._let_go = [], []
         try:
             sealed = self._apply(entry)
         except EntryRefused:
@@ -172,6 +225,8 @@ class Ledger:
             duplicates=int(grown[at.DUPLICATES]),
             late=int(grown[at.LATE]),
             sealed=tuple(sealed),
+            refused=tuple(self._refused),
+            let_go=tuple(self._let_go),
             fates=self._fates,
         )
 
@@ -207,6 +262,7 @@ class Ledger:
                 "the audit does not fit, send the missing entries again"
             )
         sealed: list[tuple[int, TransfersEntry]] = []
+        self._forget_new(items)
         self._fates = np.zeros(len(items), np.uint8)
         rows = _kernel_columns(items, self._fates)
         room = self._room
@@ -272,9 +328,10 @@ class Ledger:
             if entry.start < mark.place:
                 raise EntryRefused(f"{entry.source}: a policy entry overlaps what the ledger has; send it whole")
             set_rules(self._room.book, entry.damping, entry.class_weights, entry.link_bonus_per_1024)
-            self._drop(np.array([*entry.drop, *entry.forget], np.uint64))
-            if entry.forget:
-                self._forget(np.array(entry.forget, np.uint64))
+            self._drop(np.array(entry.drop, np.uint64), LetGo.DROPPED)
+            self._forget(np.array(entry.forget, np.uint64), FOR_EVER)
+            for policy in entry.policies:
+                self._take_up(policy)
             self._marks[entry.source] = Mark(entry.end, mark.total)
         return []
 
@@ -284,7 +341,12 @@ class Ledger:
         if entry.second <= times.tick_second:
             return []
         times.tick_second = entry.second
+        if times.first_tick_second < 0:
+            times.first_tick_second = entry.second
         self._set_window(entry.second)
+        self._expire(entry.second)
+        self._let_gone_go()
+        self._evict()
         counts = self._room.book.counts
         aged = entry.second - times.sweep_second >= _SECONDS_PER_DAY
         if aged or counts[at.VISITS_SINCE_SWEEP] * 64 >= counts[at.PAGES]:
@@ -314,6 +376,7 @@ class Ledger:
             pages=int(counts[at.PAGES]),
             weighted_pages=own,
             rate_sum=self._times.sweep_rate_sum,
+            shares=int(counts[at.SHARES]),
         )
         left = virtual
         for other, peer in self._peers.items():
@@ -410,29 +473,315 @@ class Ledger:
 
     # -- letting pages go ------------------------------------------------------------------------------------------
 
-    def _drop(self, pages: Ids) -> None:
+    def _drop(self, pages: Ids, why: LetGo) -> None:
         """Let pages go for good: their cash goes to the virtual page. Pages that are not here are passed over."""
         if len(pages) == 0:
             return
         room = self._room
         room.finish_moving()
         room.make_free(len(pages))
-        for page in pages.view(np.int64):
-            slot = index.find(room.table.id_index, room.table.id_index_old, room.table.hot, page)
-            if slot >= 0:
-                index.remove(room.table.id_index, room.table.hot, page)
-                spending.drop_page(room.table, room.book, slot)
-                room.book.counts[at.DROPPED] += 1
+        known = pages[self._slots_of(pages) >= 0]
+        if len(known):
+            self._let_go.append((why, known))
+        spending.drop_pages(room.table, room.book, np.ascontiguousarray(pages).view(np.int64))
 
-    def _forget(self, pages: Ids) -> None:
-        """Remove the URLs of dropped pages from the arena, and never learn these pages again."""
+    def _forget(self, pages: Ids, until: int) -> None:
+        """Let pages go, remove their URLs from the arena, and do not learn them again until a second has come."""
+        if len(pages) == 0:
+            return
+        self._drop(pages, LetGo.FORGOTTEN)
+        book = self._room.book
+        refuse_until = dict(zip(book.forgotten.tolist(), book.forgotten_until.tolist(), strict=True))
+        for page in pages.view(np.int64).tolist():
+            refuse_until[page] = max(refuse_until.get(page, 0), until)
+        self._set_forgotten(sorted(refuse_until.items()))
+        self._compact_urls()
+
+    def _set_forgotten(self, refuse_until: list[tuple[int, int]]) -> None:
+        ids, seconds = zip(*refuse_until, strict=True) if refuse_until else ((), ())
+        self._room.book = self._room.book._replace(
+            forgotten=np.array(ids, np.int64), forgotten_until=np.array(seconds, np.int64)
+        )
+
+    def _compact_urls(self) -> None:
+        """Rewrite the arena of URLs in the order of the slots, without those of pages that are no longer there."""
         room = self._room
         fresh = np.zeros(int(room.book.counts[at.URL_END]), np.uint8)
         end = int(urls.compact_urls(room.table, room.book, fresh))
-        forgotten = np.union1d(room.book.forgotten, pages.view(np.int64))
-        room.book = room.book._replace(urls=fresh[:end].copy(), forgotten=forgotten)
+        room.book = room.book._replace(urls=fresh[:end].copy())
         room.book.counts[at.URL_END] = end
+        room.book.counts[at.URL_STALE] = 0
         self._url_generation += 1
+
+    def _forget_new(self, items: CrawlItems) -> None:
+        """Pages of hosts and prefixes that were forgotten are so from the moment when their URLs would become known."""
+        for prefixes, until in self._forgetting:
+            found = publications.matches_ragged(prefixes, items.url_bytes, items.url_starts)
+            self._forget(np.unique(items.page[found]), until)
+
+    def _let_gone_go(self) -> None:
+        """Drop pages that were found gone again and again, and were not there for long."""
+        counts, table, config = self._room.book.counts, self._room.table, self.config.refresh
+        if counts[at.LONG_GONE] == 0:
+            return
+        counts[at.LONG_GONE] = 0
+        ids, slots = self._live()
+        rows, refresh = table.pages[slots], table.refresh[slots]
+        is_gone = (rows["outcome"] == Outcome.GONE) & (refresh["failures"] >= config.gone_visits)
+        since = rows["last_visit_ms"] // 1000 - refresh["checked"]
+        self._drop(ids[is_gone & (since >= config.gone_days * _SECONDS_PER_DAY)], LetGo.GONE)
+
+    def _evict(self) -> None:
+        """Let the poorest unread pages go where there are too many; what they hold goes to the virtual page."""
+        config, room = self.config, self._room
+        counts = room.book.counts
+        too_many = 0 if config.max_pages is None else self.pages - config.max_pages
+        if too_many > 0 or config.max_unread_per_host is not None:
+            ids, slots = self._live()
+            unread = (room.table.pages["class_"][slots] & 1) == 0
+            ids, slots = ids[unread], slots[unread]
+            waiting = np.zeros(int(counts[at.SLOTS]), np.int64)
+            reading.read_waiting(room.table, room.book, waiting)
+            poorest_last = np.lexsort((ids, -waiting[slots]))
+            ids, slots = ids[poorest_last], slots[poorest_last]
+            goes = np.zeros(len(ids), np.bool_)
+            if config.max_unread_per_host is not None:
+                hosts = np.zeros(len(slots), np.uint64)
+                urls.hash_hosts(room.table, room.book, slots, hosts)
+                names, numbers = np.unique(hosts, return_inverse=True)
+                goes = (rank_within(numbers, len(names)) >= config.max_unread_per_host) & (hosts != 0)
+            left = np.flatnonzero(~goes)
+            more = too_many - int(goes.sum())
+            if more > 0:
+                goes[left[-(more + config.max_pages // _EVICTED_AT_LEAST if config.max_pages else more) :]] = True
+            counts[at.EVICTED] += int(goes.sum())
+            self._drop(ids[goes], LetGo.LIMIT)
+        if 2 * counts[at.URL_STALE] > counts[at.URL_END]:
+            self._compact_urls()
+
+    # -- publications ----------------------------------------------------------------------------------------------
+
+    def _take_up(self, policy: Policy) -> None:
+        """A publication holds from now on; one that is impossible is refused with a reason."""
+        try:
+            publications.check(policy, self.config.categories)
+            self._check_not_forgotten(policy)
+            taken = self._publications.add(policy, max(self._times.tick_second, 0))
+            self._check_pins(policy, taken)
+        except PolicyRefused as problem:
+            self._refused.append((policy, str(problem)))
+            return
+        self._put_in_force(taken)
+        for name in _BUDGET_WORDS:
+            if getattr(policy, name) is not None:
+                self._published_budget[name] = getattr(policy, name)
+        set_rules(self._room.book, policy.damping, policy.class_weights, policy.link_bonus_per_1024)
+        if policy.drop or policy.forget:
+            pages = self._pages_named(policy)
+            if policy.forget:
+                self._forget(pages, _until(policy))
+            else:
+                self._drop(pages, LetGo.DROPPED)
+
+    def _put_in_force(self, taken: Publications) -> None:
+        self._publications = taken
+        self._forgetting = [
+            (publications.prefixes_of((one.policy,)), _until(one.policy))
+            for one in taken
+            if one.policy.forget and one.policy.url is None
+        ]
+
+    def _pages_named(self, policy: Policy) -> Ids:
+        """The page of a publication's URL, known or not; the known pages of its host or prefix."""
+        if policy.url is not None:
+            return np.array([page_id(policy.url)], np.uint64)
+        ids, slots = self._live()
+        room = self._room
+        prefixes = publications.prefixes_of((policy,))
+        return ids[publications.matches(prefixes, room.book.urls, room.table.url_start[slots])]
+
+    def _check_not_forgotten(self, policy: Policy) -> None:
+        """Refuse words about a page that must not be learnt: they would bring its URL back."""
+        if policy.url is None or policy.forget:
+            return
+        page = np.array([page_id(policy.url)], np.uint64).view(np.int64)[0]
+        if spending.is_forgotten(self._room.book, page):
+            raise PolicyRefused("url is a page that was forgotten: publish for pages that may be known")
+
+    def _check_pins(self, policy: Policy, taken: Publications) -> None:
+        """Refuse a pin that does not fit into the bandwidth with those there are."""
+        if policy.refresh_interval_seconds is None or self._bandwidth() is None:
+            return
+        budget = self.budget()
+        ids, slots = self._live()
+        rows = self._room.table.pages[slots]
+        read = (rows["class_"] & 1) == 1
+        categories = (rows["class_"] >> 1).astype(np.uint8)
+        said = publications.directives(
+            taken, self._room.book.urls, self._room.table.url_start[slots], ids, categories
+        ).interval_seconds
+        pinned = float((_SECONDS_PER_DAY / said[(said > 0) & read]).sum())
+        most = budget.per_day * (1 - budget.discovery_share)
+        if pinned > most:
+            raise PolicyRefused(
+                f"pins would take {pinned:.6g} of the {most:.6g} fetches a day that there are for refreshing: give a "
+                "longer interval, fewer pages or more bandwidth"
+            )
+
+    def _expire(self, second: int) -> None:
+        """What people published for a time ends; what had to be forgotten until now may be learnt again."""
+        left = self._publications.expire(1000 * second).without_asked_before(second - _ASKED_FOR_SECONDS)
+        if left is not self._publications:
+            self._put_in_force(left)
+        book = self._room.book
+        if len(book.forgotten) and book.forgotten_until.min() <= second:
+            pairs = zip(book.forgotten.tolist(), book.forgotten_until.tolist(), strict=True)
+            self._set_forgotten([(page, until) for page, until in pairs if until > second])
+
+    # -- refreshing ------------------------------------------------------------------------------------------------
+
+    def budget(self) -> Budget:
+        """What there is to share among the pages of this shard, as configured and as published."""
+        refresh, published = self.config.refresh, self._published_budget
+        per_day = self._bandwidth()
+        if per_day is None:
+            times = self._times
+            days = (times.tick_second - times.first_tick_second) / _SECONDS_PER_DAY
+            per_day = self.visits / max(days, 1.0)
+        else:
+            per_day *= self._part_of_bandwidth()
+        host_most = publications.default_host_cap(self._publications) or refresh.host_fetches_per_day
+        return Budget(
+            policy=published.get("refresh_policy", refresh.policy),
+            per_day=per_day,
+            discovery_share=published.get("discovery_share", refresh.discovery_share),
+            host_most=np.inf if host_most is None else host_most,
+            shard=self.shard,
+            shards=self.shards,
+        )
+
+    def preview(self, refresh: RefreshConfig | None = None, budget: Budget | None = None) -> Planned:
+        """The plan for the cycle that begins now, with other options or another budget if they are given.
+
+        Nothing is remembered: asked again, it is the same. To be published is the schedule of every page.
+        """
+        config = refresh or self.config.refresh
+        budget = budget or self.budget()
+        surveyed = self._survey(config, budget)
+        planned = scheduling.shared(surveyed, config, budget)
+        days = config.cycle_hours / 24
+        most = int(planned.refresh_per_day * days), int(planned.discovery_per_day * days)
+        ordered = scheduling.orders(surveyed, planned, config, self._publications, budget, *most)
+        return Planned(surveyed, planned, ordered, np.flatnonzero(surveyed.known))
+
+    def plan(self, most_moved: int, least_move: float) -> Planned:
+        """Share the bandwidth for the cycle that begins now, and order. Who was ordered and what is told is remembered.
+
+        To be published are the schedules of pages that were visited since the last plan, and at most `most_moved` of
+        others whose interval moved by more than the share `least_move`: those that moved most.
+        """
+        config, times, table = self.config.refresh, self._times, self._room.table
+        surveyed = self._survey(config, self.budget())
+        self._set_shares(surveyed)
+        budget = self.budget()
+        planned = scheduling.shared(surveyed, config, budget)
+        cycle = int(config.cycle_hours * 3600)
+        passed = cycle if times.planned_second < 0 else min(max(surveyed.second - times.planned_second, 0), cycle)
+        refresh = self._credits.refresh + planned.refresh_per_day * passed / _SECONDS_PER_DAY
+        discovery = self._credits.discovery + planned.discovery_per_day * passed / _SECONDS_PER_DAY
+        most = max(int(refresh), 0), int(discovery)
+        ordered = scheduling.orders(surveyed, planned, config, self._publications, budget, *most)
+        overdrawn = min(refresh - ordered.refreshed, 0.0)  # by pages that people asked for
+        self._credits = Credits(overdrawn or refresh % 1.0, discovery % 1.0)
+        publish = self._to_publish(surveyed, planned, most_moved, least_move)
+        slots = surveyed.slots
+        table.refresh["ordered"][slots[ordered.rows]] = min(max(surveyed.second, 1), (1 << 32) - 1)
+        table.refresh["interval"][slots[publish]] = packed_intervals(planned.intervals[publish])
+        times.planned_second = surveyed.second
+        return Planned(surveyed, planned, ordered, publish)
+
+    def _survey(self, config: RefreshConfig, budget: Budget) -> Survey:
+        room = self._room
+        rates, own = self._all_rates()
+        rate_sum = self._rate_sum_everywhere(own)
+        waiting = np.zeros(int(room.book.counts[at.SLOTS]), np.int64)
+        reading.read_waiting(room.table, room.book, waiting)
+        ids, slots = self._live()
+        latest = int(room.table.pages["last_visit_ms"][slots].max()) // 1000 if len(slots) else 0
+        return scheduling.survey(
+            room.table,
+            room.book,
+            config,
+            self._publications,
+            budget,
+            (ids, slots),
+            rates,
+            1.0 / rate_sum if rate_sum > 0 else 0.0,
+            self._pages_everywhere(),
+            waiting,
+            max(self._times.tick_second, latest, 0),
+        )
+
+    @property
+    def publications(self) -> Publications:
+        """What is in force of what people published."""
+        return self._publications
+
+    @property
+    def planned_second(self) -> int:
+        """The second of the last plan; -1 before the first."""
+        return self._times.planned_second
+
+    @property
+    def shares(self) -> float:
+        """S: what bandwidth is shared by, summed over the pages of this shard."""
+        return int(self._room.book.counts[at.SHARES]) / SHARE_UNITS
+
+    @property
+    def evicted(self) -> int:
+        """Pages let go because there were too many."""
+        return int(self._room.book.counts[at.EVICTED])
+
+    def _bandwidth(self) -> float | None:
+        """Fetches a day for all shards, if somebody said so."""
+        per_second = self._published_budget.get("fetches_per_second")
+        return self.config.refresh.bandwidth_per_day if per_second is None else per_second * _SECONDS_PER_DAY
+
+    def _part_of_bandwidth(self) -> float:
+        """The part that this shard has: as its shares are to those of all, or its pages while shares are not known."""
+        if self.shards == 1:
+            return 1.0
+        gossips = [peer.gossip for peer in self._peers.values()]
+        own = int(self._room.book.counts[at.SHARES])
+        told = [gossip.shares if gossip else 0 for gossip in gossips]
+        if own and all(told):
+            return own / (own + sum(told))
+        return self.pages / max(self.pages + sum(g.pages if g else self.pages for g in gossips), 1)
+
+    def _set_shares(self, surveyed: Survey) -> None:
+        """Count everybody's share anew: importance and publications have moved on since the last plan."""
+        rows = surveyed.sharing
+        alpha = self.config.refresh.alpha
+        shares = np.zeros(len(surveyed))
+        wanted = surveyed.wanted
+        shares[rows] = (wanted.weights * wanted.changes_per_day**alpha) ** (1 / (alpha + 1))
+        if wanted.pinned is not None:
+            shares[rows[wanted.pinned > 0]] = 0.0
+        rate_set = np.zeros(len(surveyed), np.bool_)
+        rate_set[rows] = surveyed.known_from[rows] == scheduling.BY_POLICY
+        observing.set_all_shares(self._room.table, self._room.book, surveyed.slots, shares, rate_set)
+
+    def _to_publish(self, surveyed: Survey, planned: Shared, most_moved: int, least_move: float) -> Ints:
+        known = surveyed.known
+        told = unpacked_intervals(self._room.table.refresh["interval"][surveyed.slots])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            moved = np.abs(np.log(planned.intervals / told))
+        moved = np.where(np.isnan(moved), 0.0, moved)  # never again, as before
+        visited = known & (surveyed.fetched >= max(self._times.planned_second, 1))
+        movers = np.flatnonzero(known & ~visited & (moved > np.log1p(least_move)))
+        best = movers[richest(surveyed.pages[movers], moved[movers], most_moved)]
+        publish: Ints = np.sort(np.concatenate((np.flatnonzero(visited), best)))
+        return publish
 
     def _compact_links(self, most_stale_words: int) -> None:
         """Rewrite the arena of remembered links in the order of the slots, if more of it than this is stale."""
@@ -534,6 +883,7 @@ class Ledger:
             "pages are what their classes say": np.array_equal(classes, room.book.class_pages)
             and classes.sum() == counts[at.PAGES] == counts[at.SLOTS] - counts[at.FREE],
             "minted cash is a whole number of births": balance.minted == UNITS_PER_PAGE * int(counts[at.BIRTHS]),
+            "shares are what their sum says": observing.sum_shares(table, room.book) == counts[at.SHARES],
             "cash in the outbox was sent": waiting_outside <= balance.sent,
         }
         broken = [law for law, holds in laws.items() if not holds]
@@ -694,6 +1044,9 @@ class Ledger:
                 for s, p in sorted(self._peers.items())
             ],
             "times": vars(self._times),
+            "credits": vars(self._credits),
+            "publications": self._publications.to_json(),
+            "published_budget": self._published_budget,
             "url_generation": self._url_generation,
         }
         return snapshots.write(state, self.config, table, book)
@@ -722,6 +1075,9 @@ class Ledger:
         }
         self._times = Times(**state["times"])
         self._times.days = [(second, theta) for second, theta in self._times.days]
+        self._credits = Credits(**state["credits"])
+        self._put_in_force(Publications.from_json(state["publications"]))
+        self._published_budget = dict(state["published_budget"])
         self._url_generation = state["url_generation"]
         room = self._room
         room.book = room.book._replace(**{name: column for name, column in columns.items() if name in Book._fields})
@@ -804,6 +1160,11 @@ def _kernel_columns(items: CrawlItems, fates: Bytes) -> Columns:
     plain = {name: np.require(getattr(items, name), requirements=["C", "A", "W"]) for name in given}
     ids = ("page", "link_pages", "digest")
     return Columns(**{name: c.view(np.int64) if name in ids else c for name, c in plain.items()}, fates=fates)
+
+
+def _until(policy: Policy) -> int:
+    """The second from which what a publication has forgotten may be learnt again."""
+    return FOR_EVER if policy.expires_at_ms is None else policy.expires_at_ms // 1000
 
 
 def _turns(units: int) -> float:

@@ -22,6 +22,7 @@ from opicflow.pipelines.ledger.config import (
     Variable,
 )
 from opicflow.pipelines.ledger.layout import Array, Book, Scratch, Table
+from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
 
 _FEWEST_ROWS = 256
 _EVERY_ID = (0, (1 << 64) - 1)
@@ -60,7 +61,7 @@ def columns_used(config: LedgerConfig) -> tuple[str, ...]:
         at.P_INTERPOLATION: ("spans",),
     }.get(policy_code(config), ("measure_cash", "measure_theta", "before_theta"))
     links = ("link_start", "link_count") if config.remember_links else ()
-    return ("hot", "pages", *used, "url_start", *links)
+    return ("hot", "pages", "refresh", *used, "url_start", *links)
 
 
 def new_table(config: LedgerConfig) -> Table:
@@ -69,6 +70,7 @@ def new_table(config: LedgerConfig) -> Table:
     return Table(
         hot=np.zeros((0, 2), np.int64),
         pages=np.zeros(0, at.PAGE_ROW),
+        refresh=np.zeros(0, at.REFRESH_ROW),
         spans=np.zeros((0, 2), np.float32),
         totals=np.zeros(0, np.int64),
         held=np.zeros(0, np.float64),
@@ -91,7 +93,11 @@ def new_book(config: LedgerConfig, ids: tuple[int, int] = _EVERY_ID, theta_start
     rules[at.WINDOW] = getattr(history, "window_turns", 1.0)
     rules[at.MIN_GAPS] = getattr(history, "min_gaps", 1.0)
     rules[at.NEWCOMERS] = config.newcomer_history and not isinstance(history, (All, Absorbing))
+    rules[at.DEFAULT_RATE] = DEFAULT_CHANGES_PER_DAY
+    rules[at.SHARE_POWER] = config.refresh.alpha / (config.refresh.alpha + 1)
     modes = np.zeros(at.MODES, np.int64)
+    modes[at.GONE_VISITS] = config.refresh.gone_visits
+    modes[at.ESTIMATOR] = ESTIMATORS[config.refresh.estimator]
     modes[at.POLICY] = policy_code(config)
     modes[at.MEASURES], modes[at.FEWEST] = measures_kept(config)
     modes[at.REMEMBER] = config.remember_links
@@ -112,6 +118,7 @@ def new_book(config: LedgerConfig, ids: tuple[int, int] = _EVERY_ID, theta_start
         class_weights=np.zeros(classes, np.int64),
         link_bonus=np.zeros(config.categories, np.int64),
         forgotten=np.zeros(0, np.int64),
+        forgotten_until=np.zeros(0, np.int64),
         urls=np.zeros(0, np.uint8),
         links=np.zeros(0, np.int64),
         outbox_pages=np.zeros(0, np.int64),

@@ -45,6 +45,7 @@ BOOK_COLUMNS = (
     "class_weights",
     "link_bonus",
     "forgotten",
+    "forgotten_until",
 )
 RECENT_COLUMNS = ("recent_visits", "recent_visits_before")
 
@@ -240,4 +241,5 @@ def _open(source: Iterator[bytes], kind: int, number: int, checksum: int = _ANY)
 
 
 def _dtype_words(dtype: np.dtype[Any]) -> str:
-    return "page-row-2" if dtype == at.PAGE_ROW else dtype.str
+    names = {at.PAGE_ROW: "page-row-2", at.REFRESH_ROW: "refresh-row-1"}
+    return names.get(dtype, dtype.str)

@@ -25,6 +25,7 @@ from opicflow.pipelines.ledger.config import (
 )
 from opicflow.pipelines.ledger.entries import Gossip, Outcome
 from opicflow.pipelines.ledger.layout import Array, Book, Int, Table
+from opicflow.pipelines.ledger.observing import MOST_SHARE
 from opicflow.pipelines.ledger.room import columns_used, measures_kept, new_book
 from opicflow.pipelines.ledger.spending import cash_of, is_forgotten, is_local
 from opicflow.schemas.kernel import lean_kernel
@@ -35,12 +36,27 @@ _NEGATIVE_COUNTS = (at.VIRTUAL, at.VIRTUAL_INCOME)
 _TALLIES = (*range(at.VISITS_SINCE_CUT, at.OUTBOX), *range(at.TRANSFERS, at.COUNTS))
 _CHANGING_MODES = (at.DAMPING_Q20, at.LONGEST, at.BONUS, at.LIKE_US)
 _MOST_OUTCOME = int(max(Outcome))
+_STATE = {
+    "config",
+    "shard",
+    "shards",
+    "cut",
+    "marks",
+    "peers",
+    "times",
+    "credits",
+    "publications",
+    "published_budget",
+    "url_generation",
+}
+_TIMES = {"tick_second", "sweep_second", "sweep_rate_sum", "days", "first_tick_second", "planned_second"}
+_NOTES = int(at.LIES | at.RATE_SET | at.TOLD)
 _FLAGS = int(at.LIVE | at.SPENT | at.CIRCULATED | at.LINKS_KNOWN)
 
 
 def state_problem(state: dict[str, Any], shard: int, shards: int) -> str:
     """What is wrong with the state that is not columns, in a few words; empty if nothing is."""
-    if set(state) != {"config", "shard", "shards", "cut", "marks", "peers", "times", "url_generation"}:
+    if set(state) != _STATE:
         return "its state has other parts"
     if not (is_whole(state["cut"], 0, _MOST) and is_whole(state["url_generation"], 0, _MOST)):
         return "its cut or generation is no number"
@@ -53,6 +69,11 @@ def state_problem(state: dict[str, Any], shard: int, shards: int) -> str:
         return "a peer is none"
     if [peer[0] for peer in state["peers"]] != [other for other in range(shards) if other != shard]:
         return "its peers are not the other shards"
+    credits = state["credits"]
+    if type(credits) is not dict or set(credits) != {"refresh", "discovery"}:
+        return "its credits have other parts"
+    if not all(isinstance(credit, float) and math.isfinite(credit) for credit in credits.values()):
+        return "a credit is no number"
     return _times_problem(state["times"])
 
 
@@ -94,14 +115,14 @@ def _is_peer(peer: list[Any]) -> bool:
         is_whole(peer[0], 0, _MOST)
         and is_whole(peer[1], 0, _MOST)
         and is_whole(peer[2], 0, _WRAP - 1)
-        and (gossip is None or (type(gossip) is list and len(gossip) == 5 and is_gossip(Gossip(*gossip))))
+        and (gossip is None or (type(gossip) is list and len(gossip) == 6 and is_gossip(Gossip(*gossip))))
     )
 
 
 def _times_problem(times: Any) -> str:
-    if type(times) is not dict or set(times) != {"tick_second", "sweep_second", "sweep_rate_sum", "days"}:
+    if type(times) is not dict or set(times) != _TIMES:
         return "its times have other parts"
-    if not (is_whole(times["tick_second"], -1, _MOST) and is_whole(times["sweep_second"], -1, _MOST)):
+    if not all(is_whole(times[name], -1, _MOST) for name in _TIMES if name.endswith("_second")):
         return "a time is no second"
     rate_sum, days = times["sweep_rate_sum"], times["days"]
     if not (isinstance(rate_sum, float) and 0.0 <= rate_sum < math.inf):
@@ -139,7 +160,7 @@ def _book_problem(config: LedgerConfig, book: Book, ids: tuple[int, int], unhear
     window_in_days = getattr(config.history, "window_days", None) is not None
     if not 0.0 < rules[at.WINDOW] < math.inf or not (window_in_days or rules[at.WINDOW] == fresh.rules[at.WINDOW]):
         return "its window is none"
-    others = [at.MIN_GAPS, at.NEWCOMERS]
+    others = [at.MIN_GAPS, at.NEWCOMERS, at.DEFAULT_RATE, at.SHARE_POWER]
     if (rules[others] != fresh.rules[others]).any() or modes[at.BONUS] != (book.link_bonus != 0).any():
         return "its rules are not those of its configuration"
     if (book.class_pages < 0).any() or (book.class_pages > counts[at.PAGES]).any():
@@ -151,6 +172,8 @@ def _book_problem(config: LedgerConfig, book: Book, ids: tuple[int, int], unhear
         return "what was minted is out of bounds"
     if int(counts[at.BIRTHS]) * UNITS_PER_PAGE != counts[at.MINTED] or counts[at.BROKEN]:
         return "its births or state are impossible"
+    if len(book.forgotten_until) != len(book.forgotten) or (book.forgotten_until < 0).any():
+        return "its forgotten pages have no times"
     if (book.forgotten[1:] <= book.forgotten[:-1]).any():
         return "its forgotten pages are out of order"
     return ""
@@ -210,6 +233,8 @@ _PAGE_PROBLEMS = (
     "a page has an anchor out of bounds",
     "a page has spent before its first transfer",
     "a page was published with a score out of bounds",
+    "a page has a share out of bounds",
+    "a page has unknown notes",
 )
 
 
@@ -255,6 +280,11 @@ def _find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
             return 13
         if not 0.0 <= row.published < np.inf:
             return 14
+        refresh = table.refresh[slot]
+        if not 0.0 <= refresh.share <= MOST_SHARE:
+            return 15
+        if refresh.notes & ~_NOTES:
+            return 16
     return -1 if live == table.pages.shape[0] - table.free.shape[0] else 0
 
 

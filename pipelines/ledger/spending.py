@@ -11,7 +11,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE
 from opicflow.pipelines.ledger.history import keep, keep_newcomer, rate_and_span
-from opicflow.pipelines.ledger.index import find, guess, insert
+from opicflow.pipelines.ledger.index import find, guess, insert, remove
 from opicflow.pipelines.ledger.layout import (
     ABSORBED,
     ALONE,
@@ -23,6 +23,7 @@ from opicflow.pipelines.ledger.layout import (
     CURSOR,
     DAMPING,
     DAMPING_Q20,
+    DROPPED,
     EARNED,
     FIRST_ID,
     FREE,
@@ -49,9 +50,11 @@ from opicflow.pipelines.ledger.layout import (
     THETA_CARRY,
     TRANSFERS,
     UNCOLLECTED,
+    URL_STALE,
     VIRTUAL,
     VIRTUAL_INCOME,
     WEIGHTED_PAGES,
+    Array,
     Book,
     Bool,
     Float,
@@ -60,6 +63,7 @@ from opicflow.pipelines.ledger.layout import (
     Table,
 )
 from opicflow.pipelines.ledger.links import forget_links, recall_links
+from opicflow.pipelines.ledger.observing import be_born_unseen, set_share
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 NOWHERE = -1
@@ -178,6 +182,7 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     if book.rules[NEWCOMERS] != 0.0:
         rate = newcomer_rate(book) + parent_rate
     keep_newcomer(table, book, slot, rate, book.clocks[THETA])
+    be_born_unseen(table, slot)
     table.url_start[slot] = 0
     if book.modes[REMEMBER] != 0:
         table.link_start[slot] = 0
@@ -433,6 +438,17 @@ def declare_dividend(book: Book, amount: Int) -> Int:
 
 
 @lean_kernel
+def drop_pages(table: Table, book: Book, pages: Array) -> None:
+    """Let pages go for good; those that are not here are passed over. There is one index, and room for free slots."""
+    for i in range(pages.shape[0]):
+        slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
+        if slot >= 0:
+            remove(table.id_index, table.hot, pages[i])
+            drop_page(table, book, slot)
+            book.counts[DROPPED] += 1
+
+
+@lean_kernel
 def drop_page(table: Table, book: Book, slot: Int) -> None:
     """A page goes for good. Its cash goes to the virtual page; what was minted with it stays.
 
@@ -449,12 +465,17 @@ def drop_page(table: Table, book: Book, slot: Int) -> None:
         counts[EARNED] -= table.totals[slot]
         table.totals[slot] = 0
     forget_links(table, book, slot)
+    set_share(table, book, slot, 0.0)
+    be_born_unseen(table, slot)
     class_ = np.int64(row.class_)
     book.class_pages[class_] -= 1
     counts[WEIGHTED_PAGES] -= book.class_weights[class_]
     row.flags = 0
     table.hot[slot, 0] = 0
     table.hot[slot, 1] = 0
+    start = table.url_start[slot]
+    if start != 0:
+        counts[URL_STALE] += 2 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
     table.url_start[slot] = 0
     table.free[counts[FREE]] = slot
     counts[FREE] += 1

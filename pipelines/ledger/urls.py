@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.ledger.layout import SLOTS, URL_END, Array, Book, Int, Table
+from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
@@ -56,3 +57,18 @@ def gather_urls(table: Table, book: Book, slots: Array, starts: Array, out: Arra
     for i in range(slots.shape[0]):
         for at in range(starts[i + 1] - starts[i]):
             out[starts[i] + at] = book.urls[table.url_start[slots[i]] + 1 + at]
+
+
+@lean_kernel
+def hash_hosts(table: Table, book: Book, slots: Array, out: Array) -> None:
+    """A hash of the host, with its port if it has one, of every page at `slots`; 0 where the URL is not known."""
+    for i in range(slots.shape[0]):
+        start = table.url_start[slots[i]]
+        out[i] = 0
+        if start != 0:
+            first = start + 1 + 7 + (byte_at(book.urls, start + 1 + 4) == 115)  # past http:// or https://
+            last = first
+            end = start + 1 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
+            while last < end and byte_at(book.urls, last) != 47:
+                last += 1
+            out[i] = hash_bytes(book.urls, first, last)

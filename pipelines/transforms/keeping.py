@@ -11,13 +11,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from opicflow.pipelines.ledger import (
+    Applied,
     CrawlEntry,
     CrawlItems,
     Fate,
@@ -26,12 +27,23 @@ from opicflow.pipelines.ledger import (
     LedgerConfig,
     Outcome,
     Place,
+    Planned,
+    PolicyEntry,
     TickEntry,
 )
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.entries import Ints
-from opicflow.pipelines.transforms.publishing import everything, pack_estimates
+from opicflow.pipelines.ledger.scheduling import cost_of
+from opicflow.pipelines.transforms.publishing import (
+    ROWS_PER_PART,
+    everything,
+    pack_estimates,
+    pack_orders,
+    pack_schedules,
+)
 from opicflow.schemas.columns import FRAME_BYTES
+from opicflow.schemas.policy_json import policy_to_json
+from opicflow.schemas.records import Policy
 
 _MS_PER_HOUR = 3_600_000
 _SECONDS_PER_HOUR = 3600
@@ -39,6 +51,7 @@ _FEWEST_BETWEEN_SAMPLES = 200
 _SAMPLED_PAGES = 50
 _VISITS_PER_PUBLICATION = 500
 _MANY = 1 << 62
+_POLICIES = "policies"
 FLOWING = (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED)
 """Last outcomes of pages whose cash moves on at their next visit."""
 MOST_HELD = 1024
@@ -55,7 +68,9 @@ class KeeperConfig:
 
     `settle_rounds`: the final importance is that of the remembered graph, settled for so many rounds (0 = as the ledger
     has it). `samples`: tell how the crawl went. `publications`: publish during the crawl, at most `records_per_visit`
-    in sweeps, of pages whose score moved by more than `least_move` of itself.
+    in sweeps, of pages whose score moved by more than `least_move` of itself; and plan every cycle. `policies` are what
+    people published, in the order of their times: each holds from its time on, one without a time from the beginning,
+    and one that asks for pages without saying when asks at the end.
     """
 
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
@@ -64,10 +79,13 @@ class KeeperConfig:
     publications: bool = False
     records_per_visit: float = 2.0
     least_move: float = 0.1
+    policies: tuple[Policy, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The configuration as plain values."""
-        return {**asdict(self), "ledger": self.ledger.to_json()}
+        values = {**asdict(replace(self, policies=())), "ledger": self.ledger.to_json()}
+        del values["policies"]  # they are part of the log, as events are
+        return values
 
 
 @dataclass(frozen=True)
@@ -75,7 +93,7 @@ class Head:
     """How far a ledger is: the batch that comes next, and a hash of the chain of all batches it was given.
 
     Two keepers of one configuration with the same chain hash are the same. `unpublished`: pages that were visited and
-    wait to be published, some hundreds at once.
+    wait to be published, some hundreds at once. `policies_chain`: a hash of the chain of all publications applied.
     """
 
     portion: int = 0
@@ -84,6 +102,8 @@ class Head:
     events: int = 0
     next_sample_visits: int = 1
     visits_at_sweep: int = 0
+    visits_at_plan: int = 0
+    policies_chain: str = ""
     unpublished: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
@@ -124,21 +144,22 @@ class Keeper:
         self._tally: dict[str, int] = {}
         self._rejects: dict[str, int] = {}
         self._samples: list[dict[str, Any]] = []
+        self._refused: list[list[Any]] = []
         self.snapshot_bytes = 0
         self.journal_bytes = 0
 
     def notes(self) -> bytes:
         """Everything of the keeper that is not its ledger, as bytes."""
         held = [base64.b64encode(data).decode("ascii") for data in self.held.values()]
-        notes = [asdict(self.head), self._tally, self._rejects, self._samples, held]
+        notes = [asdict(self.head), self._tally, self._rejects, self._samples, self._refused, held]
         return json.dumps(notes, separators=(",", ":")).encode()
 
     @classmethod
     def from_notes(cls, config: KeeperConfig, ledger: Ledger, notes: bytes) -> Keeper:
         """The keeper whose notes these are."""
-        head, tally, rejects, samples, held = json.loads(notes)
+        head, tally, rejects, samples, refused, held = json.loads(notes)
         keeper = cls(config, ledger, Head.from_bytes(json.dumps(head).encode()))
-        keeper._tally, keeper._rejects, keeper._samples = tally, rejects, samples
+        keeper._tally, keeper._rejects, keeper._samples, keeper._refused = tally, rejects, samples, refused
         for data in map(base64.b64decode, held):
             note = decode_entry(data).note
             keeper.held[note["portion"], note["part"]] = data
@@ -170,13 +191,20 @@ class Keeper:
 
     def _apply(self, entry: CrawlEntry, note: dict[str, Any]) -> Iterator[Output]:
         place = f"{note['portion']:06}-{note['part']:06}"
+        if self.ledger.tick_second < 0:
+            yield from self._take_up_policies(0, f"{place}-000000-a")
         for number, (tick_second, rows) in enumerate(self._pieces(entry)):
             if tick_second is not None:
                 swept = self.ledger.sweep_second
-                self.ledger.apply(TickEntry(tick_second))
+                applied = self.ledger.apply(TickEntry(tick_second))
+                yield from self._tell_let_go(applied, f"{place}-{number:06}-a")
+                yield from self._take_up_policies(1000 * tick_second, f"{place}-{number:06}-b")
+                if self.config.publications and self._cycle_is_over(tick_second):
+                    yield from self._publish_plan(f"{place}-{number:06}")
                 if self.config.publications and self.ledger.sweep_second != swept:
                     yield from self._publish_movers(f"publications-{place}-{number:06}-0")
             applied = self.ledger.apply(rows)
+            yield from self._tell_let_go(applied, f"{place}-{number:06}-c")
             self._count(rows.items, applied.fates)
             if self.config.publications:
                 yield from self._publish_visited(rows.items, f"publications-{place}-{number:06}-1")
@@ -193,12 +221,16 @@ class Keeper:
             part=0 if note["last"] else note["part"] + 1,
             events=self.head.events + events,
         )
+        planned = None
+        if note["ended"]:
+            yield from self._take_up_policies(_MANY, f"{place}-999999-d")
+            planned = self.ledger.preview()
         if note["last"]:
             if note["ended"] and self.config.samples:
                 self._sample()
-            yield Output(f"report-{note['portion']:06}.json", self._report(note))
-        if note["ended"]:
-            yield from self._publish_all()
+            yield Output(f"report-{note['portion']:06}.json", self._report(note, planned))
+        if planned is not None:
+            yield from self._publish_all(planned)
 
     def _pieces(self, entry: CrawlEntry) -> Iterator[tuple[int | None, CrawlEntry]]:
         """The entry in pieces: a tick before each new hour of event time, an end where a sample is due."""
@@ -265,15 +297,62 @@ class Keeper:
         if len(published.pages):
             yield Output(name, pack_estimates(self.ledger, published))
 
-    def _publish_all(self) -> Iterator[Output]:
-        """All pages, the most important first."""
+    def _cycle_is_over(self, second: int) -> bool:
+        """Whether it is time for another plan."""
+        planned = self.ledger.planned_second
+        return planned < 0 or second - planned >= self.config.ledger.refresh.cycle_hours * _SECONDS_PER_HOUR
+
+    def _publish_plan(self, place: str) -> Iterator[Output]:
+        """Plan the cycle that begins: orders, and the schedules that moved."""
+        visits = self.ledger.visits - self.head.visits_at_plan
+        self.head = replace(self.head, visits_at_plan=self.ledger.visits)
+        planned = self.ledger.plan(int(self.config.records_per_visit * visits), self.config.least_move)
+        if len(planned.publish):
+            yield Output(f"replanned-{place}", pack_schedules(self.ledger, planned, planned.publish))
+        if len(planned.orders.rows):
+            yield Output(f"ordered-{place}", pack_orders(self.ledger, planned))
+
+    def _take_up_policies(self, until_ms: int, place: str) -> Iterator[Output]:
+        """Apply what was published up to a time of the crawl, and was not applied before."""
+        policies = self.config.policies
+        first = last = self.ledger.mark(_POLICIES).offset
+        while last < len(policies) and policy_time_ms(policies[last]) <= until_ms:
+            last += 1
+        if last == first:
+            return
+        entry = PolicyEntry(_POLICIES, Place(first, 0), Place(last, 0), policies=policies[first:last])
+        self.head = replace(self.head, policies_chain=policies_chain(policies[first:last], self.head.policies_chain))
+        applied = self.ledger.apply(entry)
+        self._refused += [[policy_to_json(policy), why] for policy, why in applied.refused]
+        self._tally["policies"] = self._tally.get("policies", 0) + last - first - len(applied.refused)
+        yield from self._tell_let_go(applied, place)
+
+    def _tell_let_go(self, applied: Applied, place: str) -> Iterator[Output]:
+        """Of pages that are no longer there, say so: what was published of them no longer holds."""
+        if not applied.let_go:
+            return
+        lines = []
+        for why, pages in applied.let_go:
+            name = f"pages_{why.name.lower()}"
+            self._tally[name] = self._tally.get(name, 0) + len(pages)
+            tail = f'"why":"{why.name}","event_time":{1000 * max(self.ledger.tick_second, 0) or "null"}}}\n'
+            lines += [f'{{"page":"{page:016x}",{tail}' for page in pages.tolist()]
+        yield Output(f"tombstones-{place}", "".join(lines).encode())
+
+    def _publish_all(self, planned: Planned) -> Iterator[Output]:
+        """All pages, the most important first; when each is to be fetched again; and who is, in the next cycle."""
         config, settled = self.config, None
         if config.settle_rounds and self.ledger.pages:
             settled = self.ledger.settle(config.settle_rounds)
         for number, part in enumerate(everything(self.ledger, settled)):
             yield Output(f"importance-{number:06}", part)
+        for number, first in enumerate(range(0, max(len(planned.publish), 1), ROWS_PER_PART)):
+            rows = planned.publish[first : first + ROWS_PER_PART]
+            yield Output(f"schedule-{number:06}", pack_schedules(self.ledger, planned, rows))
+        if not self.config.publications:  # during which they are given out
+            yield Output("orders-000000", pack_orders(self.ledger, planned))
 
-    def _report(self, note: dict[str, Any]) -> bytes:
+    def _report(self, note: dict[str, Any], planned: Planned | None) -> bytes:
         """What happened since the last report."""
         ledger = self.ledger
         minted = max(ledger.minted, 1)
@@ -288,10 +367,48 @@ class Keeper:
             "transfers": ledger.transfers,
             "turns": ledger.turns,
             "drift": ledger.audit().drift if note["ended"] else 0,
+            "refused_policies": self._refused,
+            "plan": planned and plan_in_words(self.ledger, planned),
             "idle": {outcome.name: cash / minted for outcome, cash in ledger.idle_cash().items()},
         }
-        self._tally, self._rejects, self._samples = {}, {}, []
+        self._tally, self._rejects, self._samples, self._refused = {}, {}, [], []
         return json.dumps(report, separators=(",", ":")).encode()
+
+
+def plan_in_words(ledger: Ledger, planned: Planned) -> dict[str, Any]:
+    """A plan in some numbers: what there is to share, what it costs, and who is ordered."""
+    survey, shared = planned.survey, planned.shared
+    costs = cost_of(survey, shared, ledger.config.refresh.alpha)
+    budget = ledger.budget()
+    return {
+        "policy": budget.policy,
+        "bandwidth_per_day": round(budget.per_day, 6),
+        "refresh_per_day": round(shared.refresh_per_day, 6),
+        "discovery_per_day": round(shared.discovery_per_day, 6),
+        "feasible": shared.plan.feasible,
+        "why": shared.plan.why,
+        "pages_refreshed": len(survey.sharing) - costs.never_refreshed,
+        "freshness": round(costs.freshness, 6),
+        "obsolescence": float(f"{costs.obsolescence:.6g}") if np.isfinite(costs.obsolescence) else None,
+        "orders": len(planned.orders.rows),
+        "orders_refresh": planned.orders.refreshed,
+        "orders_discovery": planned.orders.discovered,
+    }
+
+
+def policies_chain(policies: Iterable[Policy], chain: str = "") -> str:
+    """A hash of publications in their order, after those that made `chain`."""
+    for policy in policies:
+        link = chain + json.dumps(policy_to_json(policy), sort_keys=True)
+        chain = hashlib.blake2b(link.encode(), digest_size=16).hexdigest()
+    return chain
+
+
+def policy_time_ms(policy: Policy) -> int:
+    """When a publication of a replay holds from, in the time of the crawl."""
+    if policy.published_at_ms is not None:
+        return policy.published_at_ms
+    return _MANY if policy.fetch_now else 0
 
 
 def hours(items: CrawlItems, tick_second: int) -> Iterator[Slice]:

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.ledger import Estimates, Ledger, Settled
+from opicflow.pipelines.ledger import Estimates, Ledger, Planned, Settled
+from opicflow.pipelines.ledger.entries import Ints
+from opicflow.pipelines.ledger.scheduling import cost_of
 from opicflow.schemas.columns import Column, pack
 
 KIND = "importance"
 ROWS_PER_PART = 1 << 16
+_DAY = 86400.0
 _LEFT_OUT = ("known",)
 
 
@@ -27,6 +30,57 @@ def pack_estimates(ledger: Ledger, estimates: Estimates) -> bytes:
     columns["url_lengths"] = np.diff(starts)
     columns["url_bytes"] = urls
     return pack(KIND, moment(ledger), columns)
+
+
+def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
+    """When these pages of a plan are to be fetched again, as packed columns with all that their records need."""
+    survey, shared = planned.survey, planned.shared
+    cost = survey.weights * (survey.changes_per_day * np.maximum(survey.second - survey.fetched, 0) / _DAY) ** (
+        ledger.config.refresh.alpha
+    )  # now, of pages that are not to be fetched again; else the mean until the next fetch
+    expected = cost_of(survey, shared, ledger.config.refresh.alpha).staleness_cost
+    cost[survey.sharing] = np.where(np.isinf(expected), cost[survey.sharing], expected)
+    columns: dict[str, Column] = {
+        "pages": survey.pages,
+        "due_second": shared.due,
+        "interval_seconds": shared.intervals,
+        "decided_by": survey.reasons(),
+        "changes_per_day": survey.changes_per_day,
+        "changes_error": survey.changes_error,
+        "known_from": survey.known_from,
+        "importance": survey.importance,
+        "staleness_cost": cost,
+        "category": survey.category,
+        "last_visit_second": survey.fetched,
+    }
+    return _pack_rows(ledger, "refresh-schedule", columns, rows, survey.second)
+
+
+def pack_orders(ledger: Ledger, planned: Planned) -> bytes:
+    """The orders of a plan, as packed columns with all that their records need."""
+    survey, orders = planned.survey, planned.orders
+    rows = orders.rows
+    columns: dict[str, Column] = {
+        "pages": survey.pages[rows],
+        "why": orders.why,
+        "priority": orders.priority,
+        "due_second": planned.shared.due[rows],
+        "not_before_second": orders.not_before,
+        "importance": survey.importance[rows],
+        "waiting": survey.waiting[rows],
+        "category": survey.category[rows],
+        "last_visit_second": survey.fetched[rows],
+    }
+    return _pack_rows(ledger, "crawl-orders", columns, np.arange(len(rows)), survey.second)
+
+
+def _pack_rows(ledger: Ledger, kind: str, columns: dict[str, Column], rows: Ints, second: int) -> bytes:
+    columns = {name: column[rows] for name, column in columns.items()}
+    starts, urls = ledger.urls(columns["pages"])
+    columns["url_lengths"] = np.diff(starts)
+    columns["url_bytes"] = urls
+    expires = second + int(ledger.config.refresh.order_timeout_hours * 3600)
+    return pack(kind, {"second": second, "expires_second": expires, "shard": ledger.shard}, columns)
 
 
 def moment(ledger: Ledger) -> dict[str, Any]:
@@ -46,12 +100,14 @@ def everything(ledger: Ledger, settled: Settled | None, rows_per_part: int = ROW
     if settled is not None:
         rows = np.lexsort((settled.pages, -settled.importance))
         order, ranks = settled.pages[rows], settled.importance[rows]
+    known = np.diff(ledger.urls(order)[0]) > 0  # those whose URL is not known yet wait
+    order, ranks = order[known], None if ranks is None else ranks[known]
     rate_sum = ledger.rate_sum()
     for first in range(0, max(len(order), 1), rows_per_part):
         part = slice(first, first + rows_per_part)
         estimates = ledger.estimate(order[part], rate_sum)
         if ranks is not None:
-            estimates = replace(estimates, importance=ranks[part], score=ranks[part] * len(order))
+            estimates = replace(estimates, importance=ranks[part], score=ranks[part] * ledger.pages)
         yield pack_estimates(ledger, estimates)
 
 

@@ -8,6 +8,8 @@ every URL that the ledger may not know yet. Everything that depends on judgement
 - A page that names another one as canonical is ALIASED: its only link is that one. Its other links say nothing of the
   canonical page, which may belong to somebody else.
 - "Not modified" with an empty list of links means that there was no body: its links are not known.
+- A page's category is that of the first URL pattern it matches; a visited page that matches none has that of its kind
+  of content, where pages are told apart by it.
 - A link weighs what the event says times the weight of its kind; one that weighs nothing is a sighting all the same.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,10 +26,11 @@ import numpy.typing as npt
 
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Outcome
 from opicflow.schemas.crawl_events import Reason
-from opicflow.schemas.event_columns import BLOCKED, GONE, UNKNOWN_STATUS, CrawlEvents
+from opicflow.schemas.event_columns import BLOCKED, GONE, UNKNOWN_MEDIA, UNKNOWN_STATUS, CrawlEvents
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import page_ids
+from opicflow.schemas.url_patterns import NO_PATTERN, check_patterns, first_patterns
 from opicflow.schemas.urls import PAGE, CanonicalUrls, NotAPage, UrlRules, canonical, registrable_domain
 
 Bytes = npt.NDArray[np.uint8]
@@ -62,12 +66,53 @@ class LinkWeights:
         return np.array([round(w * _ONE) for w in (self.internal, self.external, self.nofollow)], np.int64)
 
 
+MEDIA_CATEGORIES = ("unknown", "html", "xml", "feed", "pdf", "other")
+"""The categories by kind of content, each at the number of its kind."""
+
+
+@dataclass(frozen=True)
+class Categories:
+    """What pages are told apart by: their kind of content, URL patterns (`*` = any run of characters), both or neither.
+
+    A page belongs to the first pattern it matches. Categories are numbers: kinds of content first, then the patterns.
+    """
+
+    by_media: bool = False
+    patterns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse patterns that make no sense."""
+        check_patterns(self.patterns)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each category."""
+        return (*MEDIA_CATEGORIES, *self.patterns)
+
+    @property
+    def count(self) -> int:
+        """How many categories there are: one if pages are not told apart."""
+        return len(self.names) if self.by_media or self.patterns else 1
+
+    def number(self, name: str) -> int:
+        """The category of this name; `ValueError` if there is none."""
+        names = self.names[: self.count]
+        if name not in names:
+            choices = textwrap.shorten(", ".join(names), 500, placeholder=" …")
+            raise ValueError(f"the category {name[:60]!r} is none of: {choices}")
+        return names.index(name)
+
+
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a log: which addresses are one page, and what links weigh. They hold from a place in the log on."""
+    """The rules of a log: which addresses are one page, what links weigh, which categories pages belong to.
+
+    They hold from a place in the log on.
+    """
 
     urls: UrlRules = field(default_factory=UrlRules)
     links: LinkWeights = field(default_factory=LinkWeights)
+    categories: Categories = field(default_factory=Categories)
 
     def to_json(self) -> dict[str, Any]:
         """The rules as plain values."""
@@ -77,7 +122,9 @@ class Rules:
     def from_json(cls, values: dict[str, Any]) -> Rules:
         """The rules that `to_json` wrote."""
         urls = {**values["urls"], "drop_parameters": tuple(values["urls"]["drop_parameters"])}
-        return cls(UrlRules(**urls), LinkWeights(**values["links"]))
+        told_apart = values.get("categories", {"patterns": ()})  # older rules have none
+        categories = {**told_apart, "patterns": tuple(told_apart["patterns"])}
+        return cls(UrlRules(**urls), LinkWeights(**values["links"]), Categories(**categories))
 
 
 class Routed(NamedTuple):
@@ -112,12 +159,14 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen) ->
         outcome=np.empty(most_rows, np.uint8),
         digest=np.empty(most_rows, np.uint64),
         modified_ms=np.empty(most_rows, np.int64),
+        category=np.full(most_rows, NO_CATEGORY, np.uint8),
         offset=np.empty(most_rows, np.int64),
         within=np.empty(most_rows, np.int64),
         links_known=np.empty(most_rows, np.uint8),
         link_starts=np.zeros(most_rows + 1, np.int64),
         link_pages=np.empty(len(urls.ids), np.uint64),
         link_weights=np.empty(len(urls.ids), np.uint16),
+        link_categories=np.full(len(urls.ids), NO_CATEGORY, np.uint8),
         url_starts=np.zeros(most_rows + 1, np.int64),
         url_begins=np.empty(most_rows, np.int64),
         counts=np.zeros(len(COUNTS), np.int64),
@@ -139,6 +188,8 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen) ->
         states=urls.states,
         ids=urls.ids,
         sites=sites,
+        media=events.media if rules.categories.by_media else np.zeros(0, np.uint8),
+        patterns=first_patterns(rules.categories.patterns, urls),
     )
     rows = int(fill_rows(given, rules.links.quantised(), seen.ids, out))
     url_bytes = np.empty(int(out.url_starts[rows]), np.uint8)
@@ -151,14 +202,14 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen) ->
         outcome=out.outcome[:rows],
         digest=out.digest[:rows],
         modified_ms=out.modified_ms[:rows],
-        category=np.full(rows, NO_CATEGORY, np.uint8),
+        category=out.category[:rows],
         offset=out.offset[:rows],
         within=out.within[:rows],
         links_known=out.links_known[:rows],
         link_starts=out.link_starts[: rows + 1],
         link_pages=out.link_pages[:links],
         link_weights=out.link_weights[:links],
-        link_categories=np.full(links, NO_CATEGORY, np.uint8),
+        link_categories=out.link_categories[:links],
         url_starts=out.url_starts[: rows + 1],
         url_bytes=url_bytes,
     )
@@ -214,6 +265,7 @@ _OUTCOMES = _outcome_table()
 _FETCHED, _REDIRECTED, _ALIASED = int(Outcome.FETCHED), int(Outcome.REDIRECTED), int(Outcome.ALIASED)
 _GONE, _UNCHANGED = int(Outcome.GONE), int(Outcome.UNCHANGED)
 _VISIT, _SIGHTING, _ANNOUNCEMENT = int(Kind.VISIT), int(Kind.SIGHTING), int(Kind.ANNOUNCEMENT)
+_FIRST_PATTERN = len(MEDIA_CATEGORIES)
 
 
 class _In(NamedTuple):
@@ -233,6 +285,8 @@ class _In(NamedTuple):
     states: Any
     ids: Any
     sites: Any
+    media: Any  # empty where pages are not told apart by it
+    patterns: Any  # the number of the first that each URL matches; empty if there are none
 
 
 class _Out(NamedTuple):
@@ -242,12 +296,14 @@ class _Out(NamedTuple):
     outcome: Any
     digest: Any
     modified_ms: Any
+    category: Any
     offset: Any
     within: Any
     links_known: Any
     link_starts: Any
     link_pages: Any
     link_weights: Any
+    link_categories: Any
     url_starts: Any
     url_begins: Any
     counts: Any
@@ -257,6 +313,7 @@ class _Out(NamedTuple):
 def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
     """Write the rows of all events whose URL is a page. Returns how many."""
     at = np.int64(0)
+    by_media, by_pattern = given.media.shape[0] > 0, given.patterns.shape[0] > 0
     for i in range(given.offset.shape[0]):
         url = given.starts[i]
         if given.states[url] != PAGE:
@@ -285,6 +342,9 @@ def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
                 out.counts[_REDIRECTS] += 1
             within += 1
         at = _write(given, out, seen, at, i, _VISIT, url, within)
+        is_content = given.outcome[i] == _FETCHED  # what comes with an error says nothing of the page
+        if by_media and is_content and out.category[at - 1] == NO_CATEGORY and given.media[i] != UNKNOWN_MEDIA:
+            out.category[at - 1] = given.media[i]
         outcome = given.outcome[i]
         known = given.links_known[i] != 0
         alias = given.states[url + 1] == PAGE and given.ids[url + 1] != given.ids[url] and outcome == _FETCHED
@@ -320,6 +380,8 @@ def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
                     place = out.link_starts[visit]
                     out.link_pages[place] = given.ids[link]
                     out.link_weights[place] = weight
+                    if by_pattern:
+                        out.link_categories[place] = _category(given, link)
                     out.link_starts[visit] = place + 1
                     out.links_known[visit - 1] = outcome == _REDIRECTED
         out.links_known[visit - 1] = known or alias
@@ -340,6 +402,8 @@ def _write(given: _In, out: _Out, seen: Any, at: Any, event: Any, kind: Any, url
     out.outcome[at] = 0
     out.digest[at] = np.uint64(0)
     out.modified_ms[at] = 0
+    if given.patterns.shape[0] > 0:
+        out.category[at] = _category(given, url)
     out.offset[at] = given.offset[event]
     out.within[at] = within
     out.links_known[at] = 0
@@ -352,11 +416,20 @@ def _write(given: _In, out: _Out, seen: Any, at: Any, event: Any, kind: Any, url
 
 
 @inlined_kernel
+def _category(given: _In, url: Any) -> Any:
+    """The category of the pattern that a URL matches."""
+    pattern = given.patterns[url]
+    return NO_CATEGORY if pattern == NO_PATTERN else _FIRST_PATTERN + np.int64(pattern)
+
+
+@inlined_kernel
 def _link_to(given: _In, out: _Out, at: Any, target: Any) -> None:
     """Give the row before `at` one ordinary link."""
     place = out.link_starts[at]
     out.link_pages[place] = given.ids[target]
     out.link_weights[place] = _ONE
+    if given.patterns.shape[0] > 0:
+        out.link_categories[place] = _category(given, target)
     out.link_starts[at] = place + 1
     out.links_known[at - 1] = 1
 

@@ -1,0 +1,87 @@
+"""Which pages are ordered in a cycle: retries that back off, caps of hosts, and who is chosen when not all can be.
+
+Everything is a pure function of columns, the page ids among them: the same pages wait the same jittered time in every
+run, and hosts' allowances add up exactly whatever the number of shards.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.schemas.kernel import lean_kernel
+
+Ids = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+NEVER = 65535
+"""The packed interval of a page that is not to be fetched again."""
+
+_STEPS_PER_OCTAVE = 2048
+_JITTER = 0.25
+
+
+def packed_intervals(seconds: Floats) -> npt.NDArray[np.uint16]:
+    """Intervals in two bytes, to a thirtieth of a per cent: 1 second to a century. Infinite ones become `NEVER`."""
+    with np.errstate(divide="ignore"):
+        steps = np.round(np.log2(seconds) * _STEPS_PER_OCTAVE) + 1
+    return np.where(np.isinf(seconds), NEVER, np.clip(steps, 1, NEVER - 1)).astype(np.uint16)
+
+
+def unpacked_intervals(packed: npt.NDArray[np.uint16]) -> Floats:
+    """The intervals in seconds; 0 where there was none yet."""
+    seconds = np.exp2((packed.astype(np.float64) - 1) / _STEPS_PER_OCTAVE)
+    out: Floats = np.where(packed == 0, 0.0, np.where(packed == NEVER, np.inf, seconds))
+    return out
+
+
+def back_off_seconds(pages: Ids, failures: Ints, first_seconds: float, longest_seconds: float) -> Floats:
+    """How long pages that failed so many times in a row are left alone: twice as long every time, with jitter.
+
+    The jitter, a quarter up or down, comes from the page id and the number of failures, so that pages that failed
+    together do not come back together.
+    """
+    doubled = first_seconds * np.exp2(np.clip(failures - 1, 0, 40).astype(np.float64))
+    x = (pages ^ (failures.astype(np.uint64) << np.uint64(56))) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    share = (x >> np.uint64(11)).astype(np.float64) / (1 << 53)
+    seconds: Floats = np.minimum(doubled, longest_seconds) * (1 - _JITTER + 2 * _JITTER * share)
+    return seconds
+
+
+def allowances(per_cycle: Floats, cycle: int, shard: int, shards: int) -> Ints:
+    """How many orders each host may get in this cycle from this shard, of so many a cycle from all shards.
+
+    Over shards and cycles they add up exactly, as the sum of floor((x + s) / n) over all shards s of n is floor(x).
+    """
+    begin, end = (np.floor((np.minimum(per_cycle, 1e12) * n + shard) / shards) for n in (cycle, cycle + 1))
+    allowed: Ints = (end - begin).astype(np.int64)
+    return allowed
+
+
+def chosen(pages: Ids, urgency: Floats, host: Ints | None, host_most: Ints, most: int) -> Ints:
+    """The rows of the `most` most urgent pages of which no host has more than it may: most urgent first.
+
+    Equally urgent ones go by page id. `host` numbers the rows' hosts, None = no host has a cap.
+    """
+    order = np.lexsort((pages, -urgency))
+    if host is not None and len(order):
+        order = order[rank_within(host[order], len(host_most)) < host_most[host[order]]]
+    return order[: max(most, 0)]
+
+
+def rank_within(groups: Ints, count: int) -> Ints:
+    """For every row, how many rows before it are of the same group."""
+    ranks = np.zeros(len(groups), np.int64)
+    _rank(np.ascontiguousarray(groups), np.zeros(count, np.int64), ranks)
+    return ranks
+
+
+@lean_kernel
+def _rank(groups: Any, seen: Any, ranks: Any) -> None:
+    for i in range(groups.shape[0]):
+        ranks[i] = seen[groups[i]]
+        seen[groups[i]] += 1

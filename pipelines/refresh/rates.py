@@ -1,0 +1,287 @@
+"""How often a page changes (thesis, chapter 4; design.md §6), read from what its last eight intervals showed.
+
+An *interval* lies between two successive successful visits of a page. A *word* keeps eight of them, a byte each, the
+latest lowest: bit 7 says whether the page had changed in it, bits 0-6 are the code of its length, 1 to 127 on a
+logarithmic scale. Code 0 is no interval. A page has two words:
+
+- `intervals` tells whether it changed: the whole length of every interval (the thesis' existence of change);
+- `dated` tells when it last changed (the thesis' last date of change): of an interval with a change the time from the
+  change to the visit after it, of one without a change the whole length. A first visit whose answer has a date is an
+  interval with a change too, as in the thesis: from that date to the visit.
+
+A page changes as a Poisson process; its rate is in changes per day. So that pages that always or never changed have a
+rate too, every estimate but the thesis' own counts, besides the intervals kept, half an interval with a change and half
+one without, both of their mean length. With intervals of one length that is log((n + 1) / (n - C + 1/2)) a length, near
+the estimator of Cho and Garcia-Molina, log((n + 1/2) / (n - C + 1/2)), which is 0 for a page that never changed. What
+was measured, and what the other choices would do, is in docs/change-rates.md.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+
+Array = npt.NDArray[Any]
+
+# What kernels compute with: words and numbers of the machine, for which Python has no types.
+Word = Any
+Int = Any
+Float = Any
+Bool = Any
+
+INTERVALS_KEPT = 8
+LEAST_SECONDS = 60.0
+MOST_SECONDS = 20 * 365.25 * 86_400.0
+MOST_CODE = 127
+LEAST_RATE = 86_400.0 / MOST_SECONDS
+MOST_RATE = 1_440.0
+MOST_ERROR = 9.99
+DEFAULT_CHANGES_PER_DAY = 1 / 14
+"""The rate of a page of which nothing is known: halfway, by ratio, between once a day and once in half a year."""
+
+# Where a rate was read from.
+DEFAULT = 1
+INTERVALS = 2
+LAST_MODIFIED = 3
+
+# How rates are read.
+LIKELIHOOD = 0
+EXISTENCE = 1
+THESIS = 2
+ESTIMATORS: Final = {"likelihood": LIKELIHOOD, "existence": EXISTENCE, "thesis": THESIS}
+
+_STEP = math.log(MOST_SECONDS / LEAST_SECONDS) / (MOST_CODE - 1)
+_DAYS = LEAST_SECONDS / 86_400.0 * np.exp(_STEP * (np.arange(256) % 128 - 1))
+_DAYS[[0, 128]] = 0.0
+
+_BYTE = np.uint64(8)
+_LOWEST = np.uint64(0xFF)
+_CHANGED = np.uint64(0x80)
+_CODES = np.uint64(0x7F7F7F7F7F7F7F7F)
+_NOTHING = np.uint64(0)
+
+_HALF = 0.5
+_EXACT_ENOUGH = 1e-4
+_MOST_STEPS = 16
+
+
+class ChangeRates(NamedTuple):
+    """The change rate of every page, the relative standard error of each, and where it was read from."""
+
+    rates: npt.NDArray[np.float64]
+    errors: npt.NDArray[np.float64]
+    known_from: npt.NDArray[np.uint8]
+
+
+def change_rates(
+    intervals: npt.NDArray[np.uint64],
+    dated: npt.NDArray[np.uint64],
+    use_dates: npt.NDArray[np.bool_],
+    estimator: str = "likelihood",
+    default_rate: float = DEFAULT_CHANGES_PER_DAY,
+) -> ChangeRates:
+    """The change rates of pages, given their words and whether the dates of each are to be believed.
+
+    Estimators: `"likelihood"` takes the likeliest rate, from dates where they are believed and from the lengths of
+    intervals elsewhere; `"existence"` takes no dates; `"thesis"` takes the thesis' formula where dates are believed.
+    Pages of which nothing is kept get `default_rate`, and are known from DEFAULT; others from INTERVALS or
+    LAST_MODIFIED. Errors are relative: 0.5 says that half the rate and one and a half times the rate would be no
+    surprise. None is above 9.99.
+
+    Refuses arguments that make no sense with a ValueError of one line.
+    """
+    if estimator not in ESTIMATORS:
+        raise ValueError(f"there is no estimator {estimator!r}: choose {', '.join(ESTIMATORS)}")
+    if not LEAST_RATE <= default_rate <= MOST_RATE:
+        raise ValueError(
+            f"the default rate is {default_rate} changes per day: give a number from {LEAST_RATE:.6f} to {MOST_RATE:g}"
+        )
+    if not intervals.shape == dated.shape == use_dates.shape == (intervals.size,):
+        raise ValueError("intervals, dated and use_dates must be columns of one length")
+    pages = intervals.size
+    result = ChangeRates(np.empty(pages), np.empty(pages), np.empty(pages, np.uint8))
+    read_rates(
+        np.ascontiguousarray(intervals, np.uint64),
+        np.ascontiguousarray(dated, np.uint64),
+        np.ascontiguousarray(use_dates, np.bool_),
+        ESTIMATORS[estimator],
+        float(default_rate),
+        result.rates,
+        result.errors,
+        result.known_from,
+    )
+    return result
+
+
+@inlined_kernel
+def code_of(seconds: Float) -> Word:
+    """The code of a length: of the nearest one on the scale, by ratio."""
+    if not seconds > LEAST_SECONDS:
+        return np.uint64(1)
+    steps = math.log(min(seconds, MOST_SECONDS) / LEAST_SECONDS) / _STEP
+    return np.uint64(np.int64(steps + 1.5))
+
+
+@inlined_kernel
+def pushed(word: Word, seconds: Float, changed: Bool) -> Word:
+    """A word with one more interval; the oldest of eight is forgotten."""
+    return (np.uint64(word) << _BYTE) | code_of(seconds) | (_CHANGED if changed else _NOTHING)
+
+
+@inlined_kernel
+def keeps_any(word: Word) -> Bool:
+    """Whether there is an interval in a word."""
+    return (np.uint64(word) & _CODES) != _NOTHING
+
+
+@inlined_kernel
+def sums(word: Word) -> tuple[Float, Float, Float, Float]:
+    """How many intervals a word keeps and their total length in days; the same of those with a change."""
+    rest = np.uint64(word)
+    count, total, changed_count, changed_total = 0.0, 0.0, 0.0, 0.0
+    while rest != _NOTHING:
+        days = _DAYS[rest & _LOWEST]
+        if days > 0.0:
+            count += 1.0
+            total += days
+            if (rest & _CHANGED) != _NOTHING:
+                changed_count += 1.0
+                changed_total += days
+        rest >>= _BYTE
+    return count, total, changed_count, changed_total
+
+
+@inlined_kernel
+def pull(word: Word, mean: Float, rate: Float) -> tuple[Float, Float]:
+    """What intervals with a change, half a one of mean length among them, add to the slope of the log likelihood.
+
+    Second how fast that falls with the rate: the information at this rate.
+    """
+    rest = np.uint64(word)
+    upwards = mean / (math.exp(mean * rate) - 1.0)
+    information = _HALF * upwards * (upwards + mean)
+    upwards *= _HALF
+    while rest != _NOTHING:
+        days = _DAYS[rest & _LOWEST]
+        if (rest & _CHANGED) != _NOTHING and days > 0.0:
+            one = days / (math.exp(days * rate) - 1.0)
+            upwards += one
+            information += one * (one + days)
+        rest >>= _BYTE
+    return upwards, information
+
+
+@inlined_kernel
+def bounded(rate: Float) -> Float:
+    """A rate, within the bounds of rates."""
+    return min(max(rate, LEAST_RATE), MOST_RATE)
+
+
+@lean_kernel
+def existence_rate(word: Word) -> tuple[Float, Float]:
+    """The likeliest rate given which intervals had a change (thesis, 4.1), smoothed, and its Fisher information.
+
+    Both 0 of a word without intervals.
+
+    The slope of the log likelihood is 0 where the pull of intervals with a change equals the length of the others. The
+    logarithm of that pull is convex and falls, and the first guess is never too high, as c / (exp(c x) - 1) is convex
+    in c; so Newton's method goes up to the rate and never beyond.
+    """
+    count, total, changed_count, changed_total = sums(word)
+    if count == 0.0:
+        return 0.0, 0.0
+    mean = total / count
+    unchanged_total = total - changed_total + _HALF * mean
+    changed_count += _HALF
+    changed_mean = (changed_total + _HALF * mean) / changed_count
+    rate = math.log1p(changed_count * changed_mean / unchanged_total) / changed_mean
+    information = 0.0
+    for _ in range(_MOST_STEPS):
+        upwards, information = pull(word, mean, rate)
+        step = upwards * math.log(upwards / unchanged_total) / information
+        rate += step
+        if step <= _EXACT_ENOUGH * rate:  # the error left is about the square of this
+            break
+    if rate != bounded(rate):
+        rate = bounded(rate)
+        _, information = pull(word, mean, rate)
+    return rate, information
+
+
+@inlined_kernel
+def dated_rate(word: Word) -> tuple[Float, Float]:
+    """The likeliest rate given the last changes, C / (Σl + Σv), smoothed, and its Fisher information.
+
+    Both 0 of a word without intervals. Looked at backwards from a visit, time runs until the last change or through
+    the whole interval: so many changes in so much time.
+    """
+    count, total, changed_count, _ = sums(word)
+    if count == 0.0:
+        return 0.0, 0.0
+    rate = bounded((changed_count + _HALF) / (total + total / count))
+    return rate, (changed_count + _HALF) / (rate * rate)
+
+
+@inlined_kernel
+def thesis_dated_rate(word: Word) -> tuple[Float, Float]:
+    """The thesis' formula C / Σl (4.2), and its Fisher information. Both 0 of a word without changes.
+
+    It leaves out the time in which the page did not change. A page that changes far more rarely than it is visited
+    has l about half an interval in the mean, whatever its rate is: two changes an interval come out, too many by
+    2 / (rate * length) times. It is right only for pages that change in nearly every interval.
+    """
+    _, _, changed_count, changed_total = sums(word)
+    if changed_count == 0.0:
+        return 0.0, 0.0
+    rate = bounded(changed_count / changed_total)
+    return rate, changed_count / (rate * rate)
+
+
+@inlined_kernel
+def relative_error(rate: Float, information: Float) -> Float:
+    """The standard error of a rate over the rate; 9.99 at most."""
+    sharpness = rate * math.sqrt(information)
+    return min(1.0 / sharpness, MOST_ERROR) if sharpness > 0.0 else MOST_ERROR
+
+
+@inlined_kernel
+def rate_of(
+    intervals: Word, dated: Word, use_dates: Bool, estimator: Int, default_rate: Float
+) -> tuple[Float, Float, Int]:
+    """The change rate of a page, its relative error, and where it was read from.
+
+    Under the thesis' estimator a page without a change among its dated intervals has the likeliest rate: the formula
+    says nothing of it.
+    """
+    if estimator != EXISTENCE and use_dates and keeps_any(dated):
+        rate, information = thesis_dated_rate(dated) if estimator == THESIS else dated_rate(dated)
+        if rate == 0.0:
+            rate, information = dated_rate(dated)
+        return rate, relative_error(rate, information), LAST_MODIFIED
+    if keeps_any(intervals):
+        rate, information = existence_rate(intervals)
+        return rate, relative_error(rate, information), INTERVALS
+    return default_rate, MOST_ERROR, DEFAULT
+
+
+@lean_kernel
+def read_rates(
+    intervals: Array,
+    dated: Array,
+    use_dates: Array,
+    estimator: Int,
+    default_rate: Float,
+    rates_out: Array,
+    errors_out: Array,
+    known_out: Array,
+) -> None:
+    """Fill the columns of `ChangeRates`."""
+    for i in range(intervals.shape[0]):
+        rates_out[i], errors_out[i], known_out[i] = rate_of(
+            intervals[i], dated[i], use_dates[i], estimator, default_rate
+        )

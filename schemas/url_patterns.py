@@ -1,0 +1,190 @@
+"""URL patterns: which pages somebody means. `*` stands for any run of characters, everything else for itself.
+
+A pattern is matched against whole canonical URLs: `https://example.org/news/*`, `*.pdf`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.schemas.hashing import byte_at, word_at
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
+from opicflow.schemas.urls import PAGE, CanonicalUrls, NotAPage, canonical
+
+MOST_PATTERNS = 64
+MOST_PATTERN_BYTES = 512
+MOST_STARS = 8
+NO_PATTERN = 255
+
+Bytes = npt.NDArray[np.uint8]
+
+_ONES, _HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_ORIGIN = re.compile(r"https?://[^/*]*/")
+
+
+class PatternRefused(ValueError):
+    """A pattern makes no sense. One line."""
+
+
+def check_patterns(patterns: tuple[str, ...]) -> None:
+    """Refuse patterns that are too many or too large, or that no page can match."""
+    if len(patterns) > MOST_PATTERNS:
+        raise PatternRefused(f"there are {len(patterns)} URL patterns: give at most {MOST_PATTERNS}")
+    for number, pattern in enumerate(patterns):
+        problem = "it is there twice" if pattern in patterns[:number] else _why_not(pattern)
+        if problem:
+            raise PatternRefused(f"the URL pattern {pattern[:60]!a}: {problem}")
+
+
+def first_patterns(patterns: tuple[str, ...], urls: CanonicalUrls) -> Bytes:
+    """The number of the first pattern that each page's URL matches; `NO_PATTERN` for the others.
+
+    Empty if there are no patterns.
+    """
+    if not patterns:
+        return np.zeros(0, np.uint8)
+    found = np.full(len(urls.ids), NO_PATTERN, np.uint8)
+    find_patterns(urls.text, urls.begins, urls.ends, urls.states, _taken_apart(patterns), found)
+    return found
+
+
+def _why_not(pattern: str) -> str:
+    """Why a pattern is refused; empty if it is not."""
+    if len(pattern) > MOST_PATTERN_BYTES:
+        return f"it is longer than {MOST_PATTERN_BYTES} bytes"
+    if pattern.count("*") > MOST_STARS:
+        return f"it has more than {MOST_STARS} stars"
+    if not pattern.startswith(("http://", "https://", "*")):
+        return "no page matches it: begin it with http://, https:// or *"
+    odd = re.search(r"[^!-~]|#", pattern)
+    if odd:
+        return f"no page matches it: canonical URLs have no {odd[0]!a}"
+    if "*" in pattern:
+        origin = _ORIGIN.match(pattern)
+        fixed = origin[0] if origin else ""
+    else:
+        fixed = pattern
+    if fixed:
+        try:
+            form = canonical(fixed).decode()
+        except NotAPage as problem:
+            return f"no page matches it: {problem}"
+        if form != fixed:
+            return f"no page matches it: canonical URLs say {form} for {fixed}"
+    return ""
+
+
+class _Pieces(NamedTuple):
+    """What lies between the stars of patterns, of pattern i the pieces from `starts[i]` up to `starts[i+1]`.
+
+    `heads` are their first eight bytes, as one number, zeros behind; `masks` tell which of the bits those are.
+    """
+
+    starts: Any
+    least_bytes: Any  # that a URL has which matches the pattern
+    text: Any
+    begins: Any
+    sizes: Any
+    heads: Any
+    masks: Any
+
+
+@lru_cache(maxsize=16)
+def _taken_apart(patterns: tuple[str, ...]) -> _Pieces:
+    pieces = [pattern.encode().split(b"*") for pattern in patterns]
+    flat = [piece for of_pattern in pieces for piece in of_pattern]
+    sizes = np.array([len(piece) for piece in flat], np.int64)
+    return _Pieces(
+        starts=np.cumsum([0, *map(len, pieces)], dtype=np.int64),
+        least_bytes=np.array([sum(map(len, of_pattern)) for of_pattern in pieces], np.int64),
+        text=np.frombuffer(b"".join(flat) or b"*", np.uint8),
+        begins=np.cumsum(sizes) - sizes,
+        sizes=sizes,
+        heads=np.array([int.from_bytes(piece[:8], "little") for piece in flat], np.uint64),
+        masks=np.array([(1 << 8 * min(len(piece), 8)) - 1 for piece in flat], np.uint64),
+    )
+
+
+@lean_kernel
+def find_patterns(text: Any, begins: Any, ends: Any, states: Any, pieces: _Pieces, out: Any) -> None:
+    """Write the number of the first pattern that matches, for every URL that is a page and matches one."""
+    for i in range(begins.shape[0]):
+        if states[i] == PAGE:
+            for pattern in range(pieces.least_bytes.shape[0]):
+                if _matches(text, begins[i], ends[i], pieces, pattern):
+                    out[i] = pattern
+                    break
+
+
+@inlined_kernel
+def _matches(text: Any, begin: Any, end: Any, pieces: _Pieces, pattern: Any) -> Any:
+    """Whether a URL begins with the first piece and ends with the last, and has the others in between in their order.
+
+    Each of those may be taken at the first place where it stands: that leaves the most to the next ones.
+    """
+    first, last = pieces.starts[pattern], pieces.starts[pattern + 1] - 1
+    if pieces.least_bytes[pattern] > end - begin or not _stands(text, begin, pieces, first):
+        return False
+    if first == last:
+        return end - begin == pieces.sizes[first]
+    at = begin + pieces.sizes[first]
+    end -= pieces.sizes[last]
+    if not _stands(text, end, pieces, last):
+        return False
+    for piece in range(first + 1, last):
+        at = _found(text, at, end - pieces.sizes[piece], pieces, piece)
+        if at < 0:
+            return False
+        at += pieces.sizes[piece]
+    return True
+
+
+@inlined_kernel
+def _found(text: Any, at: Any, last: Any, pieces: _Pieces, piece: Any) -> Any:
+    """The first place from `at` to `last` where a piece stands; -1 if there is none."""
+    first_byte = _ONES * (pieces.heads[piece] & np.uint64(255))
+    second_byte = _ONES * (pieces.heads[piece] >> np.uint64(8) & np.uint64(255))
+    while at <= last:
+        if pieces.sizes[piece] > 1 and at + 8 <= text.shape[0]:
+            word = word_at(text, at)
+            other = (word ^ first_byte) | ((word >> np.uint64(8)) ^ second_byte)
+            same = (other - _ONES) & ~other & _HIGHS
+            if not same:
+                at += 7
+                continue
+            at += np.int64(trailing_zeros(same)) >> 3  # the lowest bit is that of the first place where both bytes are
+        if at <= last and _stands(text, at, pieces, piece):
+            return at
+        at += 1
+    return np.int64(-1)
+
+
+@inlined_kernel
+def _stands(text: Any, at: Any, pieces: _Pieces, piece: Any) -> Any:
+    """Whether a piece stands here, where the text has room for it."""
+    if (_word(text, at) & pieces.masks[piece]) != pieces.heads[piece]:
+        return False
+    size = pieces.sizes[piece]
+    done = 8
+    while done < size:
+        done = min(done, size - 8)
+        if word_at(text, at + done) != word_at(pieces.text, pieces.begins[piece] + done):
+            return False
+        done += 8
+    return True
+
+
+@inlined_kernel
+def _word(text: Any, at: Any) -> Any:
+    """Eight bytes, zeros where the text has ended."""
+    if at + 8 <= text.shape[0]:
+        return word_at(text, at)
+    word = np.uint64(0)
+    for i in range(at, text.shape[0]):
+        word |= np.uint64(byte_at(text, i)) << np.uint64(8 * (i - at))
+    return word
