@@ -415,7 +415,7 @@ class ReferenceLedger:
         for page in self.pages:
             gone = page.latest_ms // 1000 - page.there_second
             often = page.gone_in_a_row >= self.config.refresh.gone_visits
-            if often and gone >= self.config.refresh.gone_days * SECONDS_PER_DAY:
+            if often and gone >= self.config.refresh.seconds_to_be_gone:
                 self._let_go(page)
         return self._cut()
 
@@ -515,7 +515,8 @@ class ReferenceLedger:
         links_were_known = page.links is not None
         failed_before = page.outcome == Outcome.FAILED
         page.visits += 1
-        if answered and row.outcome != Outcome.GONE and row.time_ms >= page.latest_ms:
+        is_there = answered and (row.outcome != Outcome.GONE or page.there_second == 0)
+        if is_there and row.time_ms >= page.latest_ms:
             page.there_second = max(page.there_second, row.time_ms // 1000)
         page.latest_ms = max(page.latest_ms, row.time_ms)
         page.outcome = row.outcome

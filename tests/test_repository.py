@@ -14,7 +14,11 @@ import pytest
 
 TOP = Path(__file__).resolve().parent.parent
 ROOTS = ["pipelines", "schemas", "connectors"]
-PURE = ["schemas/kernel.py", "pipelines/ledger", "pipelines/refresh", "pipelines/graph", "pipelines/web", "schemas/pages.py"]
+PURE = [
+    "schemas/kernel.py",
+    "schemas/pages.py",
+    *(f"pipelines/{name}" for name in ("ledger", "refresh", "graph", "web")),
+]
 
 SOURCES = sorted(file for root in ROOTS for file in (TOP / root).rglob("*.py"))
 PAGES = sorted(

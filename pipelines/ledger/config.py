@@ -107,7 +107,7 @@ class RefreshConfig:
     `longest_interval_days`. `host_fetches_per_day` bounds what one host gets. An order that was not answered after
     `order_timeout_hours` is given again. A page that fails is tried again after `retry_hours`, then twice that, and so
     on up to `longest_retry_days`; one that is gone after `gone_days`, then twice that, and is dropped when it was found
-    gone `gone_visits` times in a row, and was there `gone_days` ago for the last time.
+    gone `gone_visits` times in a row over at least the time that takes.
     """
 
     policy: str = "thesis"
@@ -143,6 +143,11 @@ class RefreshConfig:
             self.shortest_interval_seconds,
             f"at most the longest interval, {longest:g} seconds",
         )
+
+    @property
+    def seconds_to_be_gone(self) -> float:
+        """How long a page is gone at least before it is dropped: what the re-checks of it take."""
+        return 86400 * self.gone_days * float(2 ** (min(self.gone_visits, 64) - 1) - 1)
 
 
 DISCOVERIES = ("cash", "estimate")

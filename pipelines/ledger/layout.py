@@ -41,7 +41,7 @@ REFRESH_ROW = np.dtype(
         ("intervals", np.uint64),  # the last eight intervals between visits, changed or not (refresh/rates.py)
         ("dated", np.uint64),  # the same as its server's dates of change tell
         ("digest", np.uint32),  # of the content that came last; 0 = not known
-        ("checked", np.uint32),  # the second of the last visit that answered; 0 = never, or not known
+        ("checked", np.uint32),  # the second of the last visit that answered, or first found it gone; 0 = none
         ("modified", np.uint32),  # the date of change that was told last, in seconds; 0 = none
         ("share", np.float32),  # its part of the sum that bandwidth is shared by, as counted there
         ("ordered", np.uint32),  # the second when it was ordered and not visited since; 0 = it is not

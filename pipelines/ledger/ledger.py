@@ -520,7 +520,7 @@ class Ledger:
             self._forget(np.unique(items.page[found]), until)
 
     def _let_gone_go(self) -> None:
-        """Drop pages that were found gone again and again, and were not there for long."""
+        """Drop pages that were found gone again and again, for as long as it would take the plans to do so."""
         counts, table, config = self._room.book.counts, self._room.table, self.config.refresh
         if counts[at.LONG_GONE] == 0:
             return
@@ -529,7 +529,7 @@ class Ledger:
         rows, refresh = table.pages[slots], table.refresh[slots]
         is_gone = (rows["outcome"] == Outcome.GONE) & (refresh["failures"] >= config.gone_visits)
         since = rows["last_visit_ms"] // 1000 - refresh["checked"]
-        self._drop(ids[is_gone & (since >= config.gone_days * _SECONDS_PER_DAY)], LetGo.GONE)
+        self._drop(ids[is_gone & (since >= config.seconds_to_be_gone)], LetGo.GONE)
 
     def _evict(self) -> None:
         """Let the poorest unread pages go where there are too many; what they hold goes to the virtual page."""

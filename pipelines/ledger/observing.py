@@ -102,6 +102,8 @@ def observe(
         row.failures = min(np.int64(row.failures) + 1, 255) if goes_on else 1
         if outcome == _GONE and row.failures >= book.modes[GONE_VISITS]:
             book.counts[LONG_GONE] += 1
+        if outcome == _GONE and row.checked == 0 and not late:
+            row.checked = min(time_ms // 1000, _LAST_SECOND)  # it was never there: from now on it is gone
         return
     row.failures = 0
     second = time_ms // 1000

@@ -410,7 +410,7 @@ def _write(given: _In, out: _Out, seen: Any, at: Any, event: Any, kind: Any, url
     out.link_starts[at + 1] = out.link_starts[at]
     out.url_begins[at] = given.begins[url]
     out.url_starts[at + 1] = out.url_starts[at] + (
-        given.ends[url] - given.begins[url] if _is_fresh(seen, given.ids[url]) else 0
+        given.ends[url] - given.begins[url] if _is_fresh(seen, given.ids[url]) or kind == _VISIT else 0
     )
     return at + 1
 
