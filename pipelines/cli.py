@@ -33,6 +33,12 @@ _VALIDATE_EXAMPLES = """examples:
 _SHOW_EXAMPLES = """examples:
   opicflow show https://example.org/ --state state
 """
+_SCHEDULE_EXAMPLES = """examples:
+  opicflow schedule --state state                      who is fetched tomorrow, as things are
+  opicflow schedule --state state --bandwidth 100000 --policy harmonic
+  opicflow schedule --state state --bandwidth 100000 --compare
+  opicflow schedule --state state --export frontier.csv
+"""
 _TOP_EXAMPLES = """examples:
   opicflow top --state state -n 20
   opicflow top --state state --unread                  the most important pages that were never read
@@ -141,7 +147,16 @@ def _parser() -> argparse.ArgumentParser:
     top.add_argument("-n", "--top", type=_whole, default=10, metavar="N", help="how many (%(default)s)")
     top.add_argument("--host", action="store_true", help="hosts instead of pages")
     top.add_argument("--unread", action="store_true", help="only pages that were never read")
-    for command in (show, top):
+    schedule = _add(
+        commands, "schedule", "plan when the pages of a state are fetched again, with other options if you like"
+    )
+    schedule.epilog = _SCHEDULE_EXAMPLES
+    _add_state(schedule)
+    _add_budget(schedule, "--policy")
+    schedule.add_argument("-n", "--top", type=_whole, default=10, metavar="N", help="show so many orders (%(default)s)")
+    schedule.add_argument("--compare", action="store_true", help="show all policies side by side")
+    schedule.add_argument("--export", type=Path, metavar="FILE", help="write the plan for a frontier: .csv or .jsonl")
+    for command in (show, top, schedule):
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
@@ -186,6 +201,18 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--same-site", choices=["host", "domain"], help="what a site is: a host, or what was registered")
 
 
+def _add_budget(parser: argparse.ArgumentParser, policy: str) -> None:
+    group = parser.add_argument_group("when pages are fetched again (docs/refresh.md)")
+    group.add_argument("--bandwidth", type=float, metavar="N", help="fetches a day (as many as the crawl made)")
+    group.add_argument(
+        policy, dest="refresh_policy", metavar="NAME", help="thesis, freshness, harmonic, importance, greedy or uniform"
+    )
+    group.add_argument("--discovery-share", type=float, metavar="S", help="of the bandwidth, for unread pages (0.25)")
+    group.add_argument("--host-fetches", type=float, metavar="N", help="of a host a day at most")
+    group.add_argument("--shortest-interval", type=float, metavar="SECONDS", help="between two fetches (3600)")
+    group.add_argument("--longest-interval", type=float, metavar="DAYS", help="between two fetches (365)")
+
+
 def _add_replay(commands: Any) -> None:
     replay = _add(commands, "replay", "compute the importance of all pages of a crawl log")
     replay.epilog = _REPLAY_EXAMPLES
@@ -206,7 +233,17 @@ def _add_replay(commands: Any) -> None:
     count.add_argument("--damping", type=float, metavar="D", help="the share of cash that follows links (0.85)")
     count.add_argument("--remember-links", action="store_true", default=None, help="keep 8 bytes a link: see the guide")
     count.add_argument("--settle", type=_whole, default=0, metavar="ROUNDS", help="settle the ranks of the graph seen")
+    count.add_argument("--max-pages", type=_whole, metavar="N", help="let the poorest unread pages go above so many")
+    count.add_argument("--max-unread-per-host", type=_whole, metavar="N", help="the same for the unread of one host")
     _add_rules(replay)
+    _add_budget(replay, "--refresh-policy")
+    focus = replay.add_argument_group("what to focus on (docs/refresh.md)")
+    focus.add_argument("--policies", type=Path, metavar="FILE", help="publications: Policy records as JSON lines")
+    focus.add_argument("--by-media", action="store_true", default=None, help="categories html, xml, feed, pdf, other")
+    focus.add_argument("--category", action="append", default=[], metavar="PATTERN", help="one of URLs such as *.pdf")
+    focus.add_argument("--factor", action="append", default=[], metavar="NAME=F", help="of a category's importance")
+    focus.add_argument("--bonus", action="append", default=[], metavar="NAME=S", help="of links to a category's pages")
+    focus.add_argument("--unread-weight", type=float, metavar="W", help="of unread pages in dividends (1)")
     run = replay.add_argument_group("how to run")
     run.add_argument("--state", type=Path, metavar="DIR", help="keep the ledger there, and go on from it")
     run.add_argument("--runner", default="DirectRunner", metavar="NAME", help="a Beam runner; %(default)s = in-process")

@@ -31,8 +31,10 @@ from opicflow.connectors.files.reading import Stretch  # noqa: E402
 from opicflow.connectors.files.writing import whole_file  # noqa: E402
 from opicflow.pipelines.ledger import ConfigRefused, Ledger, LedgerConfig, Outcome  # noqa: E402
 from opicflow.pipelines.ledger.estimates import richest  # noqa: E402
+from opicflow.pipelines.refresh.publications import check  # noqa: E402
 from opicflow.pipelines.replaying import (  # noqa: E402
     Counting,
+    Focus,
     NothingRead,
     Progress,
     Request,
@@ -40,20 +42,25 @@ from opicflow.pipelines.replaying import (  # noqa: E402
     known_format,
     most_first,
     notes_for,
+    numbered,
+    plan_notes,
     replayed,
 )
 from opicflow.pipelines.report import Host, Report, Sample, TopPage, render  # noqa: E402
-from opicflow.pipelines.results import Pages, importance_lines, pages_of  # noqa: E402
+from opicflow.pipelines.results import Pages, importance_lines, json_lines, order_columns, pages_of  # noqa: E402
+from opicflow.pipelines.schedule import Compared, compared, export, iso, planned  # noqa: E402
 from opicflow.pipelines.state import StateFolder, StateRefused  # noqa: E402
 from opicflow.pipelines.transforms.decoding import Portion, parts_of, route_part  # noqa: E402
 from opicflow.pipelines.transforms.keep_ledger import LostTable  # noqa: E402
-from opicflow.pipelines.transforms.keeping import FLOWING, KeeperConfig  # noqa: E402
-from opicflow.pipelines.transforms.publishing import ROWS_PER_PART, pack_estimates, rows_of  # noqa: E402
-from opicflow.pipelines.transforms.routing import LinkWeights, Rules, Seen  # noqa: E402
+from opicflow.pipelines.transforms.keeping import FLOWING, KeeperConfig, plan_in_words  # noqa: E402
+from opicflow.pipelines.transforms.publishing import ROWS_PER_PART, pack_estimates, pack_orders, rows_of  # noqa: E402
+from opicflow.pipelines.transforms.routing import Categories, LinkWeights, Rules, Seen  # noqa: E402
 from opicflow.schemas.columns import ColumnsRefused  # noqa: E402
 from opicflow.schemas.crawl_events import Reason  # noqa: E402
 from opicflow.schemas.kernel import is_compiled  # noqa: E402
 from opicflow.schemas.pages import page_id  # noqa: E402
+from opicflow.schemas.policy_json import PolicyRefused, policies_of  # noqa: E402
+from opicflow.schemas.records import Policy  # noqa: E402
 from opicflow.schemas.urls import (  # noqa: E402
     SESSION_PARAMETERS,
     TRACKING_PARAMETERS,
@@ -62,7 +69,7 @@ from opicflow.schemas.urls import (  # noqa: E402
     canonical,
 )
 
-REFUSALS = (InputRefused, StateRefused, ConfigRefused, NothingRead, LostTable, ColumnsRefused)
+REFUSALS = (InputRefused, StateRefused, ConfigRefused, NothingRead, LostTable, ColumnsRefused, PolicyRefused)
 """Errors that say in one line what was wrong, where, and what to do."""
 
 _SECONDS_BETWEEN_LINES = 5.0
@@ -104,14 +111,24 @@ def user_problem(problem: BaseException, options: argparse.Namespace) -> str:
 
 def replay(options: argparse.Namespace) -> int:
     """Compute the importance of all pages of a crawl log."""
+    rules = _rules(options)
     request = Request(
         logs=tuple(options.logs),
         out=options.out,
         format=options.format,
         counting=Counting(
-            options.history, options.window_turns, options.window_days, options.damping, options.remember_links
+            options.history,
+            options.window_turns,
+            options.window_days,
+            options.damping,
+            options.remember_links,
+            _refresh_fields(options),
+            options.max_pages,
+            options.max_unread_per_host,
         ),
-        rules=_rules(options),
+        focus=_focus(options),
+        policies=_policies(options, rules),
+        rules=rules,
         settle_rounds=options.settle,
         state=options.state,
         samples=options.report is not None,
@@ -201,13 +218,59 @@ def _rules(options: argparse.Namespace) -> Rules | None:
     }
     if options.same_site is not None:
         weights["same_site"] = options.same_site
-    if not (names or weights or options.fold_www or options.fold_https):
+    patterns = getattr(options, "category", [])
+    by_media = bool(getattr(options, "by_media", False))
+    if not (names or weights or options.fold_www or options.fold_https or patterns or by_media):
         return None
     try:
-        links = LinkWeights(**weights)
+        links, categories = LinkWeights(**weights), Categories(by_media, tuple(patterns))
     except ValueError as problem:
         raise ConfigRefused(str(problem)) from None
-    return Rules(UrlRules(tuple(dict.fromkeys(names)), bool(options.fold_www), bool(options.fold_https)), links)
+    urls = UrlRules(tuple(dict.fromkeys(names)), bool(options.fold_www), bool(options.fold_https))
+    return Rules(urls, links, categories)
+
+
+def _refresh_fields(options: argparse.Namespace) -> dict[str, Any]:
+    """What was said of the bandwidth and its limits, by the fields of `RefreshConfig`."""
+    said = {
+        "policy": options.refresh_policy,
+        "bandwidth_per_day": options.bandwidth,
+        "discovery_share": options.discovery_share,
+        "host_fetches_per_day": options.host_fetches,
+        "shortest_interval_seconds": options.shortest_interval,
+        "longest_interval_days": options.longest_interval,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _focus(options: argparse.Namespace) -> Focus | None:
+    bonus = dict(_named_numbers("--bonus", options.bonus))
+    return Focus(bonus, options.unread_weight) if bonus or options.unread_weight is not None else None
+
+
+def _policies(options: argparse.Namespace, rules: Rules | None) -> tuple[Policy, ...]:
+    """The publications of a file, and the importance factors of categories as publications before them."""
+    categories = (rules or Rules()).categories
+    factors = [
+        Policy(category=numbered(categories, "--factor", name), importance_factor=factor)
+        for name, factor in _named_numbers("--factor", options.factor)
+    ]
+    for policy in factors:
+        check(policy, categories.count)
+    if options.policies is None:
+        return tuple(factors)
+    with open(options.policies, "rb") as file:
+        return (*factors, *policies_of(file, str(options.policies)))
+
+
+def _named_numbers(option: str, given: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """NAME=NUMBER, as options have it."""
+    for text in given:
+        name, _, number = text.rpartition("=")
+        try:
+            yield name, float(number)
+        except ValueError:
+            raise ConfigRefused(f"{option} {text[:80]}: give NAME=NUMBER, such as {option} pdf=0.5") from None
 
 
 def _print_result(result: Result, best: Sequence[bytes], most: int) -> None:
@@ -226,9 +289,23 @@ def _print_result(result: Result, best: Sequence[bytes], most: int) -> None:
         print(f"note: {note}")
     print()
     _print_pages(best, most)
+    print()
+    _print_plan(summary["plan"])
     print(f"\n{summary['seconds']:.1f} s, {summary['events_per_second']:,} events/s")
     for path in result.written:
         print(f"written: {path}")
+
+
+def _print_plan(plan: dict[str, Any]) -> None:
+    print(
+        f"  {plan['policy']}: {plan['bandwidth_per_day']:,.0f} fetches a day, {plan['refresh_per_day']:,.0f} for "
+        f"{plan['pages_refreshed']:,} pages to refresh, {plan['discovery_per_day']:,.0f} for unread ones; "
+        f"{plan['freshness']:.0%} of what is kept is fresh, by importance"
+    )
+    print(
+        f"  orders of the next cycle: {plan['orders']:,} ({plan['orders_refresh']:,} refresh, "
+        f"{plan['orders_discovery']:,} discovery)"
+    )
 
 
 def _print_pages(parts: Sequence[bytes], most: int) -> None:
@@ -469,6 +546,73 @@ def top(options: argparse.Namespace) -> int:
     return 0
 
 
+# -- schedule ----------------------------------------------------------------------------------------------------------
+
+
+def schedule(options: argparse.Namespace) -> int:
+    """Plan when the pages of a state are fetched again, under these options."""
+    with _ledger_of(options.state) as (ledger, _):
+        budget = ledger.budget()
+        published = {"policy": budget.policy, "discovery_share": budget.discovery_share}
+        refresh = dataclasses.replace(ledger.config.refresh, **{**published, **_refresh_fields(options)})
+        plan = planned(ledger, refresh, options.bandwidth)
+        words = plan_in_words(ledger, plan, refresh)
+        rows = list(compared(ledger, refresh, options.bandwidth)) if options.compare else []
+        best = json_lines(order_columns(pages_of(pack_orders(ledger, plan)))).splitlines()[: options.top]
+        orders = [json.loads(line) for line in best]
+        if options.export is not None:
+            _check_report(options.export)
+            export(options.export, ledger, plan)
+    if options.json:
+        policies = [dataclasses.asdict(row) for row in rows]
+        print(json.dumps({"plan": words, "orders": orders, **({"policies": policies} if rows else {})}, indent=2))
+        return 0
+    _print_plan(words)
+    for note in plan_notes(words):
+        print(f"note: {note}")
+    if rows:
+        _print_compared(rows)
+    if orders:
+        print("\n  why        not before            last visit            page")
+    for order in orders:
+        print(f"  {order['why']:9}  {_date(order['not_before']):20}  {_date(order['last_visit']):20}  {order['url']}")
+    if options.export is not None:
+        print(f"written: {options.export}")
+    return 0
+
+
+def _print_compared(rows: Sequence[Compared]) -> None:
+    print("\n  policy      freshness  obsolescence  harmonic  never   shortest     median    longest")
+    for row in rows:
+        obsolescence, harmonic = (
+            "unbounded" if cost is None else f"{cost:.4g}" for cost in (row.obsolescence, row.harmonic_staleness)
+        )
+        spans = [
+            _span(seconds)
+            for seconds in (
+                row.shortest_interval_seconds,
+                row.median_interval_seconds,
+                row.longest_interval_seconds,
+            )
+        ]
+        print(
+            f"  {row.policy:10} {row.freshness:10.2%} {obsolescence:>13} {harmonic:>9} {row.never_refreshed:6,} "
+            + " ".join(f"{span:>10}" for span in spans)
+        )
+
+
+def _span(seconds: float) -> str:
+    """A time in the unit that people would use."""
+    for unit, size in (("days", 86400.0), ("hours", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _date(time_ms: int | None) -> str:
+    return "never" if time_ms is None else iso(time_ms // 1000)
+
+
 @contextmanager
 def _ledger_of(path: Path) -> Iterator[tuple[Ledger, Rules]]:
     """The ledger and the rules of a state folder, while nobody else uses it."""
@@ -486,4 +630,4 @@ def _time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-__all__ = ["REFUSALS", "one_line", "os_problem", "replay", "show", "top", "user_problem", "validate"]
+__all__ = ["REFUSALS", "one_line", "os_problem", "replay", "schedule", "show", "top", "user_problem", "validate"]

@@ -24,16 +24,18 @@ from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.opening import STDIN, InputRefused, expand, is_compressed
 from opicflow.connectors.files.reading import Stretch, format_of
 from opicflow.connectors.files.writing import whole_file
-from opicflow.pipelines.ledger import HISTORIES, ConfigRefused, LedgerConfig
+from opicflow.pipelines.ledger import HISTORIES, ORDINARY_CLASS_WEIGHT, ConfigRefused, LedgerConfig, LetGo
 from opicflow.pipelines.replay import IN_PROCESS, SEGMENT_BYTES, Parts, Plan, remove_parts, run
 from opicflow.pipelines.results import write_importance, write_orders, write_rejects, write_schedules
 from opicflow.pipelines.state import Source, State, StateFolder, StateRefused, identify, is_read, remember_end
 from opicflow.pipelines.transforms.decoding import reject_line
-from opicflow.pipelines.transforms.keeping import Keeper, KeeperConfig
-from opicflow.pipelines.transforms.routing import COUNTS, Rules
+from opicflow.pipelines.transforms.keeping import Keeper, KeeperConfig, policies_chain, policy_time_ms
+from opicflow.pipelines.transforms.routing import COUNTS, Categories, Rules
 from opicflow.schemas.crawl_events import Reason, Reject
+from opicflow.schemas.records import Policy
 
 _LEAST_CHECKPOINT_BYTES = 64 << 20
+_REFUSED_SHOWN = 5
 _EMPTY_PART = "rejects-000000-empty"
 
 
@@ -50,6 +52,10 @@ class Counting:
     window_days: float | None = None
     damping: float | None = None
     remember_links: bool | None = None
+    refresh: dict[str, Any] = field(default_factory=dict)
+    """Fields of `RefreshConfig`."""
+    max_pages: int | None = None
+    max_unread_per_host: int | None = None
 
     def over(self, config: LedgerConfig) -> LedgerConfig:
         """This configuration with what was said. `ConfigRefused` says what cannot be."""
@@ -67,18 +73,52 @@ class Counting:
                     option = "--" + name.replace("_", "-")
                     raise ConfigRefused(f"{option}: the history {named} has no window: leave it away")
                 history = replace(history, **{name: value})
-        said = {name: getattr(self, name) for name in ("damping", "remember_links")}
-        return replace(config, history=history, **{name: value for name, value in said.items() if value is not None})
+        names = ("damping", "remember_links", "max_pages", "max_unread_per_host")
+        said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return replace(config, history=history, refresh=replace(config.refresh, **self.refresh), **said)
+
+
+@dataclass(frozen=True)
+class Focus:
+    """What the cash of a crawl is drawn to: categories by name, and unread pages."""
+
+    bonus: dict[str, float] = field(default_factory=dict)
+    """What links to pages of a category carry on top, as a share of what they carry."""
+    unread_weight: float | None = None
+    """How much of the dividends an unread page draws; 1 = as much as any other."""
+
+    def over(self, config: LedgerConfig, categories: Categories) -> LedgerConfig:
+        """This configuration for these categories with what was said. `ConfigRefused` says what cannot be."""
+        bonus = [0] * categories.count
+        for name, share in self.bonus.items():
+            if not 0 <= share <= 1:
+                raise ConfigRefused(f"--bonus {name}={share:g}: give a share from 0 to 1")
+            bonus[numbered(categories, "--bonus", name)] = round(1024 * share)
+        weight = 1.0 if self.unread_weight is None else self.unread_weight
+        if not 0 <= weight <= 1000:
+            raise ConfigRefused(f"--unread-weight {weight:g}: give a number from 0 to 1000")
+        weights = (round(ORDINARY_CLASS_WEIGHT * weight), ORDINARY_CLASS_WEIGHT) * categories.count
+        return replace(config, link_bonus_per_1024=tuple(bonus), class_weights=weights)
+
+
+def numbered(categories: Categories, option: str, name: str) -> int:
+    """The number of a category by its name; refused by the name of an option."""
+    try:
+        return categories.number(name)
+    except ValueError as problem:
+        raise ConfigRefused(f"{option}: {problem}") from None
 
 
 @dataclass(frozen=True)
 class Request:
-    """What somebody wants replayed. `rules` None = as the state has them, or the defaults."""
+    """What somebody wants replayed. `rules` and `focus` None = as the state has them, or the defaults."""
 
     logs: tuple[str, ...]
     out: Path | None = None
     format: str = "jsonl"
     counting: Counting = Counting()
+    focus: Focus | None = None
+    policies: tuple[Policy, ...] = ()
     rules: Rules | None = None
     settle_rounds: int = 0
     state: Path | None = None
@@ -113,6 +153,7 @@ class Result:
     written: list[Path] = field(default_factory=list)
 
 
+_KEPT = ("tally", "rejects", "samples", "refused_policies")
 _COUNTED = COUNTS[2:]  # all but visits and announcements, which are told for themselves
 
 
@@ -138,6 +179,7 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
             state.rules.append(rules.to_json())
             notes.append("From here on other rules hold for addresses and links than before.")
         keeper = folder.keeper(state, config) if folder and state.snapshot else None
+        _check_policies(request, config, keeper)
         work = stack.enter_context(_work_folder(folder, request.out))
         resumed = bool(state.run) and state.run["logs"] == list(request.logs)
         if resumed and state.run["finished"]:
@@ -158,10 +200,8 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
             nonlocal saved_at, snapshot_bytes
             assert state is not None
             if report["tally"] or not state.run["reports"]:
-                state.run["reports"].append({key: report[key] for key in ("tally", "rejects", "samples")})
-            state.run["last"] = {
-                key: value for key, value in report.items() if key not in ("tally", "rejects", "samples")
-            }
+                state.run["reports"].append({key: report[key] for key in _KEPT})
+            state.run["last"] = {key: value for key, value in report.items() if key not in _KEPT}
             read = {name: (at, done) for name, at, done in report["files"]}
             for source in state.sources:
                 if source.name in read:
@@ -207,6 +247,16 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
                     path.unlink()
 
 
+def _check_policies(request: Request, config: KeeperConfig, keeper: Keeper | None) -> None:
+    """Refuse publications that are not those a state has had, and more."""
+    had = keeper.policies_had if keeper else 0
+    if keeper and config.policies and policies_chain(config.policies[:had]) != keeper.head.policies_chain:
+        raise StateRefused(
+            f"{request.state}: the {had} publications it has had are not the first of these: give all of them again, "
+            "and put new ones after them, with later times"
+        )
+
+
 def _check_runner(request: Request) -> None:
     if request.runner == IN_PROCESS:
         return
@@ -220,14 +270,22 @@ def _check_runner(request: Request) -> None:
 
 def _settings(request: Request, state: State | None) -> tuple[KeeperConfig, Rules]:
     """How to count, by what was asked for and what the state says; refused where they contradict each other."""
+    rules = request.rules or (Rules.from_json(state.rules[-1]) if state else Rules())
     if state is None:
         counting = request.counting
         if request.settle_rounds and counting.remember_links is None:
             counting = replace(counting, remember_links=True)
-        config = counting.over(LedgerConfig())
+        config = (request.focus or Focus()).over(counting.over(LedgerConfig()), rules.categories)
     else:
         kept = LedgerConfig.from_json(state.config["ledger"])
         config = request.counting.over(kept)
+        if rules.categories.count != kept.categories:
+            raise StateRefused(
+                f"{request.state}: its ledger has {kept.categories} categories of pages, and these rules have "
+                f"{rules.categories.count}: leave --by-media and --category away, or name another folder"
+            )
+        if request.focus is not None:
+            config = request.focus.over(config, rules.categories)
         if config != kept:
             raise StateRefused(
                 f"{request.state}: its ledger counts with other options ({_difference(config, kept)}): leave the "
@@ -235,12 +293,12 @@ def _settings(request: Request, state: State | None) -> tuple[KeeperConfig, Rule
             )
     if request.settle_rounds and not config.remember_links:
         raise ConfigRefused("--settle needs remembered links: replay from the start with --remember-links")
-    rules = request.rules or (Rules.from_json(state.rules[-1]) if state else Rules())
     keeper_config = KeeperConfig(
         ledger=config,
         settle_rounds=request.settle_rounds,
         samples=request.samples,
         publications=request.publications,
+        policies=tuple(sorted(request.policies, key=policy_time_ms)),
     )
     return keeper_config, rules
 
@@ -402,6 +460,14 @@ def _result(state: State, work: Path, empty: list[str], files: list[str], notes:
         "drift": last["drift"],
         "rejects_by_reason": most_first(reasons),
         "files": len(files),
+        "policies": tally.get("policies", 0),
+        "policies_refused": sum(len(report["refused_policies"]) for report in state.run["reports"]),
+        "pages_let_go": {
+            why.name.lower(): tally[f"pages_{why.name.lower()}"]
+            for why in LetGo
+            if f"pages_{why.name.lower()}" in tally
+        },
+        "plan": last["plan"],
     }
     total = sum(summary[name] for name in ("visits", "announcements", "rejects", "duplicates"))
     assert total == summary["events_read"], f"{total} events accounted for, {summary['events_read']} read"
@@ -420,8 +486,22 @@ def _result(state: State, work: Path, empty: list[str], files: list[str], notes:
         samples=[sample for report in state.run["reports"] for sample in report["samples"]],
         idle=last["idle"],
         reject_lines=[line for part in Parts(work, "rejects") for line in part.splitlines()[:5]][:20],
-        notes=notes + notes_for(summary, last["idle"], state.config["ledger"]["remember_links"]),
+        notes=notes
+        + _policy_notes(state)
+        + plan_notes(last["plan"])
+        + notes_for(summary, last["idle"], state.config["ledger"]["remember_links"]),
     )
+
+
+def _policy_notes(state: State) -> list[str]:
+    refused = [one for report in state.run["reports"] for one in report["refused_policies"]]
+    notes = [f"refused: {json.dumps(policy)[:200]}: {why}" for policy, why in refused[:_REFUSED_SHOWN]]
+    return notes + ([f"{len(refused) - _REFUSED_SHOWN} more were refused."] if len(refused) > _REFUSED_SHOWN else [])
+
+
+def plan_notes(plan: dict[str, Any]) -> list[str]:
+    """What of a plan was not possible."""
+    return [f"refresh: {why}." for why in plan["why"].split("; ") if why]
 
 
 def most_first(counts: dict[str, int]) -> dict[str, int]:

@@ -22,7 +22,7 @@ from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.ledger.observing import BELIEVED
 from opicflow.pipelines.refresh.orders import allowances, back_off_seconds, chosen
 from opicflow.pipelines.refresh.plans import Costs, Plan, Wanted, costs, solve
-from opicflow.pipelines.refresh.publications import Publications, directives, host_caps
+from opicflow.pipelines.refresh.publications import Directives, Publications, directives, host_caps
 from opicflow.pipelines.refresh.rates import change_rates
 from opicflow.schemas.pages import page_id
 
@@ -86,6 +86,9 @@ class Survey:
     hosts: Ids
     """A hash of the host of every page, 0 = not known; of no length where no host has a cap."""
 
+    suspended: str
+    """Which pins are not honoured, as they do not fit into the bandwidth; empty: all are."""
+
     def __len__(self) -> int:
         """How many pages there are."""
         return len(self.pages)
@@ -122,7 +125,10 @@ def survey(
     outcome, failures = rows["outcome"], refresh["failures"].astype(np.int64)
     is_read = (rows["class_"] & 1) == 1
     decided_by = np.full(len(pages), _BUDGET, np.uint8)
-    decided_by[said.interval_seconds > 0] = _PINNED
+    pins, suspended = _affordable(
+        np.where(is_read & (outcome != Outcome.GONE), said.interval_seconds, 0.0), said, budget
+    )
+    decided_by[pins > 0] = _PINNED
     decided_by[~is_read] = _DISCOVERY
     decided_by[failures > 0] = _BACK_OFF
     decided_by[outcome == Outcome.GONE] = _GONE
@@ -140,7 +146,7 @@ def survey(
     sharing = np.flatnonzero((decided_by == _BUDGET) | (decided_by == _PINNED))
     shortest = np.where(said.shortest_seconds > 0, said.shortest_seconds, config.shortest_interval_seconds)[sharing]
     longest_ = np.where(said.longest_seconds > 0, said.longest_seconds, config.longest_interval_days * _DAY)[sharing]
-    pins = said.interval_seconds[sharing]
+    pins = pins[sharing]
     caps = host_caps(publications)
     hosts, host_numbers, host_most = np.zeros(0, np.uint64), None, None
     if caps or np.isfinite(budget.host_most):
@@ -182,7 +188,28 @@ def survey(
         sharing=sharing,
         known=table.url_start[slots] != 0,
         hosts=hosts,
+        suspended=suspended,
     )
+
+
+def _affordable(intervals: Floats, said: Directives, budget: Budget) -> tuple[Floats, str]:
+    """The pins that fit into the bandwidth for refreshing, first come first served; and of the others, in words."""
+    pinned = np.flatnonzero(intervals > 0)
+    numbers, of = np.unique(said.number[pinned], return_inverse=True)
+    takes = np.bincount(of, _DAY / intervals[pinned], len(numbers))
+    most = budget.per_day * (1 - budget.discovery_share)
+    taken, too_many = 0.0, []
+    for place, takes_per_day in enumerate(takes.tolist()):
+        if taken + takes_per_day <= most * (1 + 1e-9):
+            taken += takes_per_day
+        else:
+            too_many.append(place)
+    if not too_many:
+        return intervals, ""
+    intervals = intervals.copy()
+    intervals[pinned[np.isin(of, too_many)]] = 0.0
+    listed = ", ".join(f"{int(numbers[place])} ({takes[place]:.6g} a day)" for place in too_many[:5])
+    return intervals, f"pins beyond the {most:.6g} fetches a day for refreshing are not honoured: publications {listed}"
 
 
 @dataclass(frozen=True)

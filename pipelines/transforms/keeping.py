@@ -29,6 +29,7 @@ from opicflow.pipelines.ledger import (
     Place,
     Planned,
     PolicyEntry,
+    RefreshConfig,
     TickEntry,
 )
 from opicflow.pipelines.ledger.encoding import decode_entry
@@ -147,6 +148,11 @@ class Keeper:
         self._refused: list[list[Any]] = []
         self.snapshot_bytes = 0
         self.journal_bytes = 0
+
+    @property
+    def policies_had(self) -> int:
+        """How many publications were applied so far."""
+        return self.ledger.mark(_POLICIES).offset
 
     def notes(self) -> bytes:
         """Everything of the keeper that is not its ledger, as bytes."""
@@ -315,7 +321,7 @@ class Keeper:
     def _take_up_policies(self, until_ms: int, place: str) -> Iterator[Output]:
         """Apply what was published up to a time of the crawl, and was not applied before."""
         policies = self.config.policies
-        first = last = self.ledger.mark(_POLICIES).offset
+        first = last = self.policies_had
         while last < len(policies) and policy_time_ms(policies[last]) <= until_ms:
             last += 1
         if last == first:
@@ -375,18 +381,20 @@ class Keeper:
         return json.dumps(report, separators=(",", ":")).encode()
 
 
-def plan_in_words(ledger: Ledger, planned: Planned) -> dict[str, Any]:
-    """A plan in some numbers: what there is to share, what it costs, and who is ordered."""
+def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | None = None) -> dict[str, Any]:
+    """A plan in some numbers: what there is to share, what it costs, and who is ordered.
+
+    `refresh`: the options it was made with, if they are not those of the ledger.
+    """
     survey, shared = planned.survey, planned.shared
-    costs = cost_of(survey, shared, ledger.config.refresh.alpha)
-    budget = ledger.budget()
+    costs = cost_of(survey, shared, (refresh or ledger.config.refresh).alpha)
     return {
-        "policy": budget.policy,
-        "bandwidth_per_day": round(budget.per_day, 6),
+        "policy": refresh.policy if refresh else ledger.budget().policy,
+        "bandwidth_per_day": round(shared.refresh_per_day + shared.discovery_per_day, 6),
         "refresh_per_day": round(shared.refresh_per_day, 6),
         "discovery_per_day": round(shared.discovery_per_day, 6),
-        "feasible": shared.plan.feasible,
-        "why": shared.plan.why,
+        "feasible": shared.plan.feasible and not survey.suspended,
+        "why": "; ".join(filter(None, (survey.suspended, shared.plan.why))),
         "pages_refreshed": len(survey.sharing) - costs.never_refreshed,
         "freshness": round(costs.freshness, 6),
         "obsolescence": float(f"{costs.obsolescence:.6g}") if np.isfinite(costs.obsolescence) else None,
