@@ -15,9 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.harness import Figure, check, race, say, touch_memory, versus
+from opicflow.pipelines.ledger import (
+    NO_CATEGORY,
+    CrawlEntry,
+    CrawlItems,
+    Ledger,
+    LedgerConfig,
+    Outcome,
+    Place,
+    RefreshConfig,
+    TickEntry,
+)
 from opicflow.pipelines.refresh.calendar import DAY_S, Calendar, due_by_scan, due_times
 from opicflow.pipelines.refresh.plans import POLICIES, Floats, Ints, Wanted, solve
 from opicflow.pipelines.refresh.rates import LEAST_RATE, LEAST_SECONDS, MOST_CODE, MOST_RATE, MOST_SECONDS, change_rates
+from opicflow.schemas.pages import page_id
 
 SEED = 1
 ALPHA = 0.95
@@ -48,7 +60,8 @@ TINY = Sizes(40_000, 2_000, 1_000, 200, 2, 2, 1)
 def measure(tiny: bool) -> Iterator[Figure]:
     """All figures of the group."""
     sizes = TINY if tiny else Sizes()
-    # Memory of a page in the ledger, `refresh.bytes_per_page`, belongs here.
+    say("refresh: in the ledger")
+    yield from in_the_ledger(sizes)
     say("refresh: change rates")
     yield from rates(sizes)
     say("refresh: scan and calendar")
@@ -61,6 +74,63 @@ def measure(tiny: bool) -> Iterator[Figure]:
         yield from plans(pages, sizes)
     say("refresh: plans with host caps")
     yield from plans_with_caps(sizes)
+
+
+def in_the_ledger(sizes: Sizes) -> Iterator[Figure]:
+    """What refreshing adds to a page in the ledger, and a whole plan of it: survey, policy, orders."""
+    pages = sizes.fewer_pages
+    ledger = Ledger(LedgerConfig(refresh=RefreshConfig(bandwidth_per_day=pages / DAYS)))
+    random = np.random.default_rng(SEED)
+    for day in range(4):
+        ledger.apply(TickEntry((20_000 + day) * DAY_S))
+        ledger.apply(_visits(pages, day, random.integers(0, 2, pages).astype(np.uint64)))
+    of = f"{pages:,} pages, visited {day + 1} times"
+    yield Figure("refresh.bytes_per_page", ledger.refresh_bytes_per_page(), "bytes", f"{of}; 40 are allowed")
+    planned = ledger.preview()
+    wanted, bandwidth = planned.survey.wanted, planned.shared.refresh_per_day
+    check(abs(planned.shared.plan.frequencies.sum() / bandwidth - 1) < 1e-9, "the plan uses the bandwidth")
+    check(len(planned.orders.rows) <= pages // DAYS, "there are no more orders than fetches")
+
+    def plan(number: int) -> int:
+        return len(ledger.preview().survey)
+
+    def share(number: int) -> int:
+        return len(solve("thesis", wanted, bandwidth, ALPHA).frequencies)
+
+    whole, alone = race(sizes.heavy_rounds, plan, share)
+    how = f"{of}; thesis, from the ledger's columns to orders, against sharing the bandwidth alone"
+    yield versus("refresh.ledger_plan", whole, "pages/s", alone, how)
+
+
+def _visits(pages: int, day: int, version: npt.NDArray[np.uint64]) -> CrawlEntry:
+    """Every page visited once, one after the other over a day; its content is told by `version`."""
+    numbers = np.arange(pages)
+    text = b"".join(
+        b"https://host-%06d.example/page/%08d" % (n % (pages // PAGES_PER_HOST + 1), n) for n in range(pages)
+    )
+    length = len(text) // pages
+    urls = np.frombuffer(text, np.uint8)
+    ids = np.array([page_id(text[n * length : (n + 1) * length]) for n in range(pages)], np.uint64)
+    nothing = np.zeros(pages, np.uint8)
+    items = CrawlItems(
+        kind=nothing,
+        page=ids,
+        time_ms=((20_000 + day) * DAY_S + numbers * DAY_S // pages) * 1000 + 1,
+        outcome=np.full(pages, Outcome.FETCHED, np.uint8),
+        digest=numbers.astype(np.uint64) * np.uint64(2) + version + np.uint64(1),
+        modified_ms=np.zeros(pages, np.int64),
+        category=np.full(pages, NO_CATEGORY, np.uint8),
+        offset=numbers + day * pages,
+        within=np.zeros(pages, np.int64),
+        links_known=nothing + np.uint8(1),
+        link_starts=np.zeros(pages + 1, np.int64),
+        link_pages=np.zeros(0, np.uint64),
+        link_weights=np.zeros(0, np.uint16),
+        link_categories=np.zeros(0, np.uint8),
+        url_starts=np.arange(pages + 1) * length,
+        url_bytes=urls,
+    )
+    return CrawlEntry("crawl", Place(day * pages, 0), Place((day + 1) * pages, 0), items)
 
 
 def made_up(pages: int) -> Wanted:

@@ -207,7 +207,9 @@ def _add_budget(parser: argparse.ArgumentParser, policy: str) -> None:
     group.add_argument(
         policy, dest="refresh_policy", metavar="NAME", help="thesis, freshness, harmonic, importance, greedy or uniform"
     )
+    group.add_argument("--cycle", type=float, metavar="HOURS", help="how often orders are given: a page once (24)")
     group.add_argument("--discovery-share", type=float, metavar="S", help="of the bandwidth, for unread pages (0.25)")
+    group.add_argument("--discover-by", metavar="NAME", help="cash (the most waiting cash first) or estimate")
     group.add_argument("--host-fetches", type=float, metavar="N", help="of a host a day at most")
     group.add_argument("--shortest-interval", type=float, metavar="SECONDS", help="between two fetches (3600)")
     group.add_argument("--longest-interval", type=float, metavar="DAYS", help="between two fetches (365)")

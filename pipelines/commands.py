@@ -47,13 +47,26 @@ from opicflow.pipelines.replaying import (  # noqa: E402
     replayed,
 )
 from opicflow.pipelines.report import Host, Report, Sample, TopPage, render  # noqa: E402
-from opicflow.pipelines.results import Pages, importance_lines, json_lines, order_columns, pages_of  # noqa: E402
+from opicflow.pipelines.results import (  # noqa: E402
+    Pages,
+    importance_lines,
+    json_lines,
+    order_columns,
+    pages_of,
+    schedule_columns,
+)
 from opicflow.pipelines.schedule import Compared, compared, export, iso, planned  # noqa: E402
 from opicflow.pipelines.state import StateFolder, StateRefused  # noqa: E402
 from opicflow.pipelines.transforms.decoding import Portion, parts_of, route_part  # noqa: E402
 from opicflow.pipelines.transforms.keep_ledger import LostTable  # noqa: E402
 from opicflow.pipelines.transforms.keeping import FLOWING, KeeperConfig, plan_in_words  # noqa: E402
-from opicflow.pipelines.transforms.publishing import ROWS_PER_PART, pack_estimates, pack_orders, rows_of  # noqa: E402
+from opicflow.pipelines.transforms.publishing import (  # noqa: E402
+    ROWS_PER_PART,
+    pack_estimates,
+    pack_orders,
+    pack_schedules,
+    rows_of,
+)
 from opicflow.pipelines.transforms.routing import Categories, LinkWeights, Rules, Seen  # noqa: E402
 from opicflow.schemas.columns import ColumnsRefused  # noqa: E402
 from opicflow.schemas.crawl_events import Reason  # noqa: E402
@@ -235,7 +248,9 @@ def _refresh_fields(options: argparse.Namespace) -> dict[str, Any]:
     said = {
         "policy": options.refresh_policy,
         "bandwidth_per_day": options.bandwidth,
+        "cycle_hours": options.cycle,
         "discovery_share": options.discovery_share,
+        "discover_by": options.discover_by,
         "host_fetches_per_day": options.host_fetches,
         "shortest_interval_seconds": options.shortest_interval,
         "longest_interval_days": options.longest_interval,
@@ -298,12 +313,12 @@ def _print_result(result: Result, best: Sequence[bytes], most: int) -> None:
 
 def _print_plan(plan: dict[str, Any]) -> None:
     print(
-        f"  {plan['policy']}: {plan['bandwidth_per_day']:,.0f} fetches a day, {plan['refresh_per_day']:,.0f} for "
-        f"{plan['pages_refreshed']:,} pages to refresh, {plan['discovery_per_day']:,.0f} for unread ones; "
-        f"{plan['freshness']:.0%} of what is kept is fresh, by importance"
+        f"refresh: {plan['policy']}, {plan['bandwidth_per_day']:,.0f} fetches a day: {plan['refresh_per_day']:,.0f} "
+        f"for {plan['pages_refreshed']:,} pages known, {plan['discovery_per_day']:,.0f} for unread ones; "
+        f"{plan['freshness']:.0%} fresh, by importance"
     )
     print(
-        f"  orders of the next cycle: {plan['orders']:,} ({plan['orders_refresh']:,} refresh, "
+        f"orders:  {plan['orders']:,} for the next {plan['cycle_hours']:g} hours ({plan['orders_refresh']:,} refresh, "
         f"{plan['orders_discovery']:,} discovery)"
     )
 
@@ -455,7 +470,7 @@ def validate(options: argparse.Namespace) -> int:
     if summary.get("visits_without_digest", 0) > 0.05 * max(summary["visits"], 1):
         notes.append(
             f"{summary['visits_without_digest'] / max(summary['visits'], 1):.0%} of the visits have no digest: "
-            "change rates will have to be guessed from status and links."
+            "change rates rest on 'not modified' and dates of change alone."
         )
     if options.json:
         print(json.dumps({"summary": summary, "rejects": shown, "notes": notes}, indent=2))
@@ -498,10 +513,15 @@ def show(options: argparse.Namespace) -> int:
         if not estimates.known[0]:
             raise InputRefused(f"{url.decode()}: not in the ledger: nobody has fetched, linked or announced it")
         e = {field.name: getattr(estimates, field.name)[0].item() for field in dataclasses.fields(estimates)}
+        plan = ledger.preview()
+        row = np.flatnonzero(plan.survey.pages == np.uint64(page))
+        refresh = schedule_columns(pages_of(pack_schedules(ledger, plan, row)))
+        again = {name: values[0] for name, values in refresh.items()}
         higher = int((ledger.estimate_all().importance > e["importance"]).sum())
         if options.json:
             record = json.loads(importance_lines(pages_of(pack_estimates(ledger, estimates))))
-            print(json.dumps({**record, "rank": higher + 1}, indent=2))
+            names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
+            print(json.dumps({**record, "rank": higher + 1, **{name: again[name] for name in names}}, indent=2))
             return 0
         print(f"{url.decode()}\n")
         rows = [
@@ -514,6 +534,9 @@ def show(options: argparse.Namespace) -> int:
             ("visits", f"{e['visits']:,}"),
             ("last visit", _time(e["last_visit_ms"])),
             ("last outcome", Outcome(e["last_outcome"]).name),
+            ("changes", f"{again['changes_per_day']:.3g} a day  (known from {again['changes_known_from']})"),
+            ("refresh", f"{_interval(again['interval_seconds'])}  (decided by {again['decided_by']})"),
+            ("due", _time(again["due"]) if again["due"] else "not told"),
             ("error factor", f"{e['error_factor']:.3g}"),
             ("page id", f"{page:016x}"),
         ]
@@ -607,6 +630,10 @@ def _span(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def _interval(seconds: float | None) -> str:
+    return "not again" if seconds is None else f"every {_span(seconds)}"
 
 
 def _date(time_ms: int | None) -> str:

@@ -235,8 +235,8 @@ class Page:
     latest_ms: int = 0
     outcome: Outcome = Outcome.NONE
     gone_in_a_row: int = 0
-    there_second: int = 0
-    """When it was last there, of the visits that came in order."""
+    gone_since: int = 0
+    """The second when it was first found gone in a row, or last there."""
     url: bytes = b""
 
     @property
@@ -413,9 +413,9 @@ class ReferenceLedger:
         self.tick_second = second
         self._set_window(second)
         for page in self.pages:
-            gone = page.latest_ms // 1000 - page.there_second
             often = page.gone_in_a_row >= self.config.refresh.gone_visits
-            if often and gone >= self.config.refresh.seconds_to_be_gone:
+            gone = page.latest_ms // 1000 - page.gone_since
+            if often and page.gone_since and gone >= self.config.refresh.seconds_to_be_gone:
                 self._let_go(page)
         return self._cut()
 
@@ -496,6 +496,7 @@ class ReferenceLedger:
         if page is None:
             return False
         page.url = page.url or row.url
+        is_late = False
         if row.time_ms != 0 and page.visits > 0:
             is_late = row.time_ms < page.latest_ms
             known = any((row.page, row.time_ms) in visits for visits in (self.recent, self.recent_before))
@@ -508,6 +509,13 @@ class ReferenceLedger:
             if len(self.recent) == self.config.remembered_visits:
                 self.recent, self.recent_before = set(), self.recent
         answered = row.outcome not in (Outcome.FAILED, Outcome.BLOCKED)
+        if not is_late:
+            is_gone = row.outcome == Outcome.GONE
+            if page.gone_since < row.time_ms // 1000 < 2**32 and (
+                (is_gone and (page.gone_in_a_row == 0 or page.gone_since == 0)) or (answered and not is_gone)
+            ):
+                page.gone_since = row.time_ms // 1000
+            page.gone_in_a_row = min(page.gone_in_a_row + 1, 255) if is_gone else 0
         category = page.category if row.category == NO_CATEGORY else row.category
         self._change_class(page, category, page.read or answered)
 
@@ -515,12 +523,8 @@ class ReferenceLedger:
         links_were_known = page.links is not None
         failed_before = page.outcome == Outcome.FAILED
         page.visits += 1
-        is_there = answered and (row.outcome != Outcome.GONE or page.there_second == 0)
-        if is_there and row.time_ms >= page.latest_ms:
-            page.there_second = max(page.there_second, row.time_ms // 1000)
         page.latest_ms = max(page.latest_ms, row.time_ms)
         page.outcome = row.outcome
-        page.gone_in_a_row = page.gone_in_a_row + 1 if row.outcome == Outcome.GONE else 0
         pays: list[Link] | None = None
         fresh = False
         if row.outcome == Outcome.GONE:

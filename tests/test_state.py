@@ -41,7 +41,14 @@ from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.urls import UrlRules
 
 COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli"]
-RESULTS = ("importance.jsonl", "rejects.jsonl", "publications.jsonl")
+RESULTS = (
+    "importance.jsonl",
+    "refresh-schedule.jsonl",
+    "crawl-orders.jsonl",
+    "rejects.jsonl",
+    "publications.jsonl",
+    "refresh-publications.jsonl",
+)
 
 
 @pytest.fixture(scope="module")

@@ -102,9 +102,10 @@ class RefreshConfig:
 
     `policy` and `estimator` are names of `refresh.plans.POLICIES` and `refresh.rates.ESTIMATORS`. `bandwidth_per_day`
     is all fetches, discovery included; None = as many as the crawl makes. Discovery gets `discovery_share` of them
-    while there are unread pages enough, and takes those with the most waiting cash, or the highest estimate. No page is
-    refreshed more often than every `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every
-    `longest_interval_days`. `host_fetches_per_day` bounds what one host gets. An order that was not answered after
+    while there are unread pages enough, and takes those with the most waiting cash, or the highest estimate. Orders are
+    given every `cycle_hours`, a page once. No page is refreshed more often than that or every
+    `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every `longest_interval_days`.
+    `host_fetches_per_day` bounds what one host gets. An order that was not answered after
     `order_timeout_hours` is given again. A page that fails is tried again after `retry_hours`, then twice that, and so
     on up to `longest_retry_days`; one that is gone after `gone_days`, then twice that, and is dropped when it was found
     gone `gone_visits` times in a row over at least the time that takes.

@@ -10,6 +10,7 @@ No clock, no files, no randomness: time comes as `TickEntry`, and what it owes t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,18 +63,17 @@ from opicflow.pipelines.ledger.layout import Array, Book, Columns, Table
 from opicflow.pipelines.ledger.room import Room, new_book, new_table, set_rules
 from opicflow.pipelines.ledger.scheduling import Budget, Orders, Shared, Survey
 from opicflow.pipelines.ledger.settle import Settled, settle_links
-from opicflow.pipelines.ledger.soundness import column_problem, recent_problem, state_problem
+from opicflow.pipelines.ledger.soundness import BUDGET_WORDS, column_problem, recent_problem, state_problem
 from opicflow.pipelines.refresh import publications
 from opicflow.pipelines.refresh.orders import packed_intervals, rank_within, unpacked_intervals
 from opicflow.pipelines.refresh.plans import SHARE_UNITS
 from opicflow.pipelines.refresh.publications import Publications
 from opicflow.schemas.pages import page_id, shard_bounds
-from opicflow.schemas.policy_json import PolicyRefused
+from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy_to_json
 from opicflow.schemas.records import Policy
 
 _SECONDS_PER_DAY = 86400
 _WRAP = 1 << 64
-_BUDGET_WORDS = ("fetches_per_second", "discovery_share", "refresh_policy")
 _ASKED_FOR_SECONDS = 30 * _SECONDS_PER_DAY  # after which those who asked for pages at once no longer do
 _EVICTED_AT_LEAST = 64  # one in so many pages goes when there are too many, so that not every tick has to look
 FOR_EVER = (1 << 63) - 1
@@ -262,9 +262,20 @@ class Ledger:
                 "the audit does not fit, send the missing entries again"
             )
         sealed: list[tuple[int, TransfersEntry]] = []
-        self._forget_new(items)
         self._fates = np.zeros(len(items), np.uint8)
-        rows = _kernel_columns(items, self._fates)
+        first = 0
+        for row, page, until in self._forget_new(items):
+            sealed += self._apply_rows(items.rows(first, row), self._fates[first:row])
+            self._forget(np.array([page], np.uint64), until)
+            first = row
+        sealed += self._apply_rows(items.rows(first, len(items)), self._fates[first:])
+        self._compact_links(max(int(self._room.book.counts[at.LINK_END]) // 2, 1 << 15))
+        self._marks[entry.source] = Mark(entry.end, total)
+        return sealed
+
+    def _apply_rows(self, items: CrawlItems, fates: Bytes) -> list[tuple[int, TransfersEntry]]:
+        sealed: list[tuple[int, TransfersEntry]] = []
+        rows = _kernel_columns(items, fates)
         room = self._room
         most_links = int(np.diff(items.link_starts).max()) if len(items) else 0
         room.make_scratch(max(most_links, int(room.book.modes[at.LONGEST])))
@@ -281,8 +292,6 @@ class Ledger:
             else:
                 break
         room.move_index(8 * (len(items) + len(items.link_pages)))
-        self._compact_links(max(int(room.book.counts[at.LINK_END]) // 2, 1 << 15))
-        self._marks[entry.source] = Mark(entry.end, total)
         return sealed
 
     def _apply_transfers(self, entry: TransfersEntry) -> list[tuple[int, TransfersEntry]]:
@@ -329,7 +338,7 @@ class Ledger:
                 raise EntryRefused(f"{entry.source}: a policy entry overlaps what the ledger has; send it whole")
             set_rules(self._room.book, entry.damping, entry.class_weights, entry.link_bonus_per_1024)
             self._drop(np.array(entry.drop, np.uint64), LetGo.DROPPED)
-            self._forget(np.array(entry.forget, np.uint64), FOR_EVER)
+            self._forget_ids(entry.forget)
             for policy in entry.policies:
                 self._take_up(policy)
             self._marks[entry.source] = Mark(entry.end, mark.total)
@@ -487,21 +496,30 @@ class Ledger:
 
     def _forget(self, pages: Ids, until: int) -> None:
         """Let pages go, remove their URLs from the arena, and do not learn them again until a second has come."""
-        if len(pages) == 0:
-            return
         self._drop(pages, LetGo.FORGOTTEN)
-        book = self._room.book
-        refuse_until = dict(zip(book.forgotten.tolist(), book.forgotten_until.tolist(), strict=True))
-        for page in pages.view(np.int64).tolist():
-            refuse_until[page] = max(refuse_until.get(page, 0), until)
-        self._set_forgotten(sorted(refuse_until.items()))
-        self._compact_urls()
+        self._refuse(pages, np.full(len(pages), max(until, 0), np.int64))
+        self._compact_stale_urls(0)
 
-    def _set_forgotten(self, refuse_until: list[tuple[int, int]]) -> None:
-        ids, seconds = zip(*refuse_until, strict=True) if refuse_until else ((), ())
-        self._room.book = self._room.book._replace(
-            forgotten=np.array(ids, np.int64), forgotten_until=np.array(seconds, np.int64)
-        )
+    def _forget_ids(self, pages: tuple[int, ...]) -> None:
+        """Forget pages for ever, and what people said of their URLs."""
+        if not pages:
+            return
+        taken, ids = self._publications, frozenset(pages)
+        for one in taken:
+            if one.policy.url is not None and page_id(one.policy.url) in ids:
+                taken = taken.add(Policy(url=one.policy.url, forget=True), 0)
+        self._put_in_force(taken)
+        self._forget(np.array(pages, np.uint64), FOR_EVER)
+
+    def _refuse(self, pages: Ids, until: Ints) -> None:
+        """Do not learn pages until their second has come, or a later one that was said before."""
+        book = self._room.book
+        ids = np.concatenate((book.forgotten, pages.view(np.int64)))
+        seconds = np.concatenate((book.forgotten_until, until))
+        order = np.lexsort((seconds, ids))
+        ids, seconds = ids[order], seconds[order]
+        last = np.append(ids[1:] != ids[:-1], np.ones(min(len(ids), 1), np.bool_))
+        self._room.book = book._replace(forgotten=ids[last], forgotten_until=seconds[last])
 
     def _compact_urls(self) -> None:
         """Rewrite the arena of URLs in the order of the slots, without those of pages that are no longer there."""
@@ -513,11 +531,37 @@ class Ledger:
         room.book.counts[at.URL_STALE] = 0
         self._url_generation += 1
 
-    def _forget_new(self, items: CrawlItems) -> None:
-        """Pages of hosts and prefixes that were forgotten are so from the moment when their URLs would become known."""
-        for prefixes, until in self._forgetting:
+    def _compact_stale_urls(self, most_stale_bytes: int) -> None:
+        if self._room.book.counts[at.URL_STALE] > most_stale_bytes:
+            self._compact_urls()
+
+    def _forget_new(self, items: CrawlItems) -> list[tuple[int, int, int]]:
+        """Pages of hosts and prefixes that were forgotten are so from the row on where their URLs become known.
+
+        Of a page that nothing names before that row this is done at once; others are returned: the row, the page, and
+        until when it is forgotten.
+        """
+        until = np.full(len(items), -1, np.int64)
+        for prefixes, second in self._forgetting:
             found = publications.matches_ragged(prefixes, items.url_bytes, items.url_starts)
-            self._forget(np.unique(items.page[found]), until)
+            until[found] = np.maximum(until[found], second)
+        rows = np.flatnonzero(until >= 0)
+        if len(rows) == 0:
+            return []
+        pages, first = np.unique(items.page[rows], return_index=True)
+        first = rows[first]
+        book = self._room.book
+        slots, named = self._slots_of(pages), first.copy()
+        naming = np.concatenate((np.arange(len(items)), np.repeat(np.arange(len(items)), np.diff(items.link_starts))))
+        names = np.concatenate((items.page, items.link_pages))
+        places = np.minimum(np.searchsorted(pages, names), len(pages) - 1)
+        here = pages[places] == names
+        np.minimum.at(named, places[here], naming[here])
+        later = ((slots >= 0) | (named < first)) & ~np.isin(pages.view(np.int64), book.forgotten)
+        self._refuse(pages[~later], until[first[~later]])
+        return sorted(
+            zip(first[later].tolist(), pages[later].tolist(), until[first[later]].tolist(), strict=True),
+        )
 
     def _let_gone_go(self) -> None:
         """Drop pages that were found gone again and again, for as long as it would take the plans to do so."""
@@ -527,9 +571,10 @@ class Ledger:
         counts[at.LONG_GONE] = 0
         ids, slots = self._live()
         rows, refresh = table.pages[slots], table.refresh[slots]
-        is_gone = (rows["outcome"] == Outcome.GONE) & (refresh["failures"] >= config.gone_visits)
+        is_gone = ((refresh["notes"] & observing.WAS_GONE) != 0) & (refresh["failures"] >= config.gone_visits)
         since = rows["last_visit_ms"] // 1000 - refresh["checked"]
-        self._drop(ids[is_gone & (since >= config.seconds_to_be_gone)], LetGo.GONE)
+        is_long = (refresh["checked"] != 0) & (since >= config.seconds_to_be_gone)
+        self._drop(ids[is_gone & is_long], LetGo.GONE)
 
     def _evict(self) -> None:
         """Let the poorest unread pages go where there are too many; what they hold goes to the virtual page."""
@@ -556,23 +601,23 @@ class Ledger:
                 goes[left[-(more + config.max_pages // _EVICTED_AT_LEAST if config.max_pages else more) :]] = True
             counts[at.EVICTED] += int(goes.sum())
             self._drop(ids[goes], LetGo.LIMIT)
-        if 2 * counts[at.URL_STALE] > counts[at.URL_END]:
-            self._compact_urls()
+        self._compact_stale_urls(int(counts[at.URL_END]) // 2)
 
     # -- publications ----------------------------------------------------------------------------------------------
 
-    def _take_up(self, policy: Policy) -> None:
+    def _take_up(self, given: Policy) -> None:
         """A publication holds from now on; one that is impossible is refused with a reason."""
         try:
+            policy = policy_from_json(policy_to_json(given))  # as a snapshot gives it back
             publications.check(policy, self.config.categories)
             self._check_not_forgotten(policy)
             taken = self._publications.add(policy, max(self._times.tick_second, 0))
             self._check_pins(policy, taken)
         except PolicyRefused as problem:
-            self._refused.append((policy, str(problem)))
+            self._refused.append((given, str(problem)))
             return
         self._put_in_force(taken)
-        for name in _BUDGET_WORDS:
+        for name in BUDGET_WORDS:
             if getattr(policy, name) is not None:
                 self._published_budget[name] = getattr(policy, name)
         set_rules(self._room.book, policy.damping, policy.class_weights, policy.link_bonus_per_1024)
@@ -634,9 +679,11 @@ class Ledger:
         if left is not self._publications:
             self._put_in_force(left)
         book = self._room.book
-        if len(book.forgotten) and book.forgotten_until.min() <= second:
-            pairs = zip(book.forgotten.tolist(), book.forgotten_until.tolist(), strict=True)
-            self._set_forgotten([(page, until) for page, until in pairs if until > second])
+        stays = book.forgotten_until > second
+        if not stays.all():
+            self._room.book = book._replace(
+                forgotten=book.forgotten[stays], forgotten_until=book.forgotten_until[stays]
+            )
 
     # -- refreshing ------------------------------------------------------------------------------------------------
 
@@ -660,18 +707,27 @@ class Ledger:
             shards=self.shards,
         )
 
-    def preview(self, refresh: RefreshConfig | None = None, budget: Budget | None = None) -> Planned:
+    def preview(
+        self, refresh: RefreshConfig | None = None, budget: Budget | None = None, coming: Iterable[Policy] = ()
+    ) -> Planned:
         """The plan for the cycle that begins now, with other options or another budget if they are given.
 
-        Nothing is remembered: asked again, it is the same. To be published is the schedule of every page.
+        What the publications that are `coming` say of pages holds too, where it is possible. Nothing is remembered:
+        asked again, it is the same. To be published is the schedule of every page.
         """
+        in_force = self._publications
+        for policy in coming:
+            with suppress(PolicyRefused):
+                publications.check(policy, self.config.categories)
+                in_force = in_force.add(policy, FOR_EVER)
         config = refresh or self.config.refresh
         budget = budget or self.budget()
-        surveyed = self._survey(config, budget)
+        surveyed = self._survey(config, budget, in_force)
         planned = scheduling.shared(surveyed, config, budget)
         days = config.cycle_hours / 24
         most = int(planned.refresh_per_day * days), int(planned.discovery_per_day * days)
-        ordered = scheduling.orders(surveyed, planned, config, self._publications, budget, *most)
+        cycle = int(config.cycle_hours * 3600)
+        ordered = scheduling.orders(surveyed, planned, config, in_force, budget, *most, cycle)
         return Planned(surveyed, planned, ordered, np.flatnonzero(surveyed.known))
 
     def plan(self, most_moved: int, least_move: float) -> Planned:
@@ -681,7 +737,7 @@ class Ledger:
         others whose interval moved by more than the share `least_move`: those that moved most.
         """
         config, times, table = self.config.refresh, self._times, self._room.table
-        surveyed = self._survey(config, self.budget())
+        surveyed = self._survey(config, self.budget(), self._publications)
         self._set_shares(surveyed)
         budget = self.budget()
         planned = scheduling.shared(surveyed, config, budget)
@@ -690,7 +746,7 @@ class Ledger:
         refresh = self._credits.refresh + planned.refresh_per_day * passed / _SECONDS_PER_DAY
         discovery = self._credits.discovery + planned.discovery_per_day * passed / _SECONDS_PER_DAY
         most = max(int(refresh), 0), int(discovery)
-        ordered = scheduling.orders(surveyed, planned, config, self._publications, budget, *most)
+        ordered = scheduling.orders(surveyed, planned, config, self._publications, budget, *most, passed)
         overdrawn = min(refresh - ordered.refreshed, 0.0)  # by pages that people asked for
         self._credits = Credits(overdrawn or refresh % 1.0, discovery % 1.0)
         publish = self._to_publish(surveyed, planned, most_moved, least_move)
@@ -700,7 +756,7 @@ class Ledger:
         times.planned_second = surveyed.second
         return Planned(surveyed, planned, ordered, publish)
 
-    def _survey(self, config: RefreshConfig, budget: Budget) -> Survey:
+    def _survey(self, config: RefreshConfig, budget: Budget, in_force: Publications) -> Survey:
         room = self._room
         rates, own = self._all_rates()
         rate_sum = self._rate_sum_everywhere(own)
@@ -708,11 +764,13 @@ class Ledger:
         reading.read_waiting(room.table, room.book, waiting)
         ids, slots = self._live()
         latest = int(room.table.pages["last_visit_ms"][slots].max()) // 1000 if len(slots) else 0
+        if self._times.tick_second >= 0:  # a visit far beyond the clock has another clock
+            latest = min(latest, self._times.tick_second + _SECONDS_PER_DAY)
         return scheduling.survey(
             room.table,
             room.book,
             config,
-            self._publications,
+            in_force,
             budget,
             (ids, slots),
             rates,
@@ -774,8 +832,9 @@ class Ledger:
     def _to_publish(self, surveyed: Survey, planned: Shared, most_moved: int, least_move: float) -> Ints:
         known = surveyed.known
         told = unpacked_intervals(self._room.table.refresh["interval"][surveyed.slots])
+        intervals = unpacked_intervals(packed_intervals(planned.intervals))  # as they can be told
         with np.errstate(divide="ignore", invalid="ignore"):
-            moved = np.abs(np.log(planned.intervals / told))
+            moved = np.abs(np.log(intervals / told))
         moved = np.where(np.isnan(moved), 0.0, moved)  # never again, as before
         visited = known & (surveyed.fetched >= max(self._times.planned_second, 1))
         movers = np.flatnonzero(known & ~visited & (moved > np.log1p(least_move)))
@@ -1008,8 +1067,12 @@ class Ledger:
         return self._published(ids[best], slots[best], rate_sum)
 
     def bytes_per_page(self) -> float:
-        """Memory of the columns and the index a page, room to grow included; without URLs and remembered links."""
+        """Memory of the columns and the index a page, room to grow included; without refreshing, URLs and links."""
         return self._room.bytes_in_use() / max(self.pages, 1)
+
+    def refresh_bytes_per_page(self) -> float:
+        """Memory that refreshing takes a page, room to grow included."""
+        return float(self._room.table.refresh.nbytes) / max(self.pages, 1)
 
     def settle(self, rounds: int) -> Settled:
         """Let the round run alone `rounds` times on a copy, along remembered links: the ranks of the graph as known.
@@ -1057,7 +1120,7 @@ class Ledger:
         state, config, columns = snapshots.read(chunks)
         try:
             ledger = cls(config, state["shard"], state["shards"])
-            snapshots.refuse(state_problem(state, ledger.shard, ledger.shards))
+            snapshots.refuse(state_problem(state, config, ledger.shard, ledger.shards))
             ledger._take(state, columns)
             ledger.audit()
         except (KeyError, TypeError, ValueError, LedgerBroken) as problem:
@@ -1164,7 +1227,7 @@ def _kernel_columns(items: CrawlItems, fates: Bytes) -> Columns:
 
 def _until(policy: Policy) -> int:
     """The second from which what a publication has forgotten may be learnt again."""
-    return FOR_EVER if policy.expires_at_ms is None else policy.expires_at_ms // 1000
+    return FOR_EVER if policy.expires_at_ms is None else -(-policy.expires_at_ms // 1000)
 
 
 def _turns(units: int) -> float:

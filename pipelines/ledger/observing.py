@@ -1,9 +1,10 @@
 """What visits tell of change: the row of a page's refresh column moves with every visit, and the sum of shares with it.
 
 An observation needs two visits that answered and a way to compare them: the digests of what came, "not modified", or
-dates of change that can be believed. Late visits and duplicates are none. A date is a lie if it lies in the future, is
-the moment of the fetch (servers that make pages up say so always), stays while the content changes, or moves while it
-does not; a page whose dates lied is not asked for them again until they were twice right.
+dates of change that can be believed. Late visits and duplicates are none, nor do they answer an order. What came before
+a redirect, or before a page was gone, is not compared with what comes after it. A date is a lie if it lies in the
+future, is the moment of the fetch (servers that make pages up say so always), stays while the content changes, or moves
+while it does not. A lie counts two, and every date that is right takes one away.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _LIE, _MOST_LIES = 2, 8
 _LAST_SECOND = 0xFFFFFFFF
 BELIEVED = 1
 """Dates that lied are believed while no more than this is held against them."""
+WAS_GONE = np.uint8(32)
+"""Among a page's notes: the last visit found it gone, and its failures count how often in a row."""
 MOST_SHARE = 65536.0
 """No page's share goes above this, so that their sum stays within 64 bits."""
 
@@ -90,32 +93,52 @@ def announce_change(table: Table, slot: Int, modified_ms: Int) -> None:
         row.notes |= TOLD
 
 
+@inlined_kernel
+def forget_content(table: Table, slot: Int, second: Int) -> None:
+    """From this second on there is something else: nothing that comes later is compared with what was there."""
+    row = table.refresh[slot]
+    row.checked = second
+    row.digest = 0
+    row.modified = 0
+
+
 @lean_kernel
 def observe(
     table: Table, book: Book, slot: Int, outcome: Int, time_ms: Int, digest: Int, modified_ms: Int, late: Bool
 ) -> None:
     """A visit as far as change is concerned."""
+    if late:
+        return
     row = table.refresh[slot]
     row.ordered = 0
+    second = time_ms // 1000
+    is_later = row.checked < second <= _LAST_SECOND
+    was_gone = (row.notes & WAS_GONE) != 0
+    was_told = (row.notes & TOLD) != 0
     if not (outcome == _UNCHANGED or (_FETCHED <= outcome <= _ALIASED)):
-        goes_on = (outcome == _GONE) == (table.pages[slot].outcome == _GONE)  # gone, or failing, as before
+        goes_on = (outcome == _GONE) == was_gone  # gone, or failing, as before
         row.failures = min(np.int64(row.failures) + 1, 255) if goes_on else 1
-        if outcome == _GONE and row.failures >= book.modes[GONE_VISITS]:
+        if outcome != _GONE:
+            row.notes &= ~WAS_GONE
+            return
+        row.notes = (row.notes | WAS_GONE) & ~TOLD
+        if row.failures >= book.modes[GONE_VISITS]:
             book.counts[LONG_GONE] += 1
-        if outcome == _GONE and row.checked == 0 and not late:
-            row.checked = min(time_ms // 1000, _LAST_SECOND)  # it was never there: from now on it is gone
+        if is_later and (not was_gone or row.checked == 0):
+            forget_content(table, slot, second)  # from now on it is gone
         return
     row.failures = 0
-    second = time_ms // 1000
-    if time_ms == 0 or late or second <= row.checked or second > _LAST_SECOND:
+    row.notes &= ~(WAS_GONE | TOLD)
+    if not is_later:
         return
     length = second - np.int64(row.checked)
     seen_before = row.checked != 0
-    row.checked = second
     if outcome == _REDIRECTED:
+        forget_content(table, slot, second)
         return
-    was_told = (row.notes & TOLD) != 0
-    row.notes &= ~TOLD
+    row.checked = second
+    is_counted = row.share > 0 and (row.notes & RATE_SET) == 0
+    before = rate_now(table, book, slot) if is_counted else 0.0
     folded = (digest ^ (digest >> 32)) & 0xFFFFFFFF
     dated = min(max(modified_ms // 1000, 0), _LAST_SECOND) if outcome != _UNCHANGED else np.int64(0)
 
@@ -136,11 +159,12 @@ def observe(
         compared = True
         changed = dated != row.modified
 
-    is_counted = row.share > 0 and (row.notes & RATE_SET) == 0
-    before = rate_now(table, book, slot) if is_counted else 0.0
     if compared and seen_before:
         row.intervals = pushed(row.intervals, np.float64(length), changed)
-    if is_believed and (changed or not seen_before or row.modified == 0):
+    if is_believed and not compared:  # what it was is not known, but when it changed
+        changed = row.dated == 0 or dated > second - length
+        compared = True
+    if is_believed and (changed or row.dated == 0):
         row.dated = pushed(row.dated, np.float64(max(second - dated, 0)), True)
     elif compared and not changed and row.dated != 0:
         row.dated = pushed(row.dated, np.float64(length), False)

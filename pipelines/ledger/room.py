@@ -257,7 +257,7 @@ class Room:
         grow(self.table.free, int(self.book.counts[at.FREE]) + pages, 8)
 
     def bytes_in_use(self) -> int:
-        """The memory of the columns and the index: without URLs and remembered links."""
+        """The memory of the columns and the index: without refreshing, URLs and remembered links."""
         table = self.table
-        names = [name for name in self._used if name not in ("url_start", "link_start", "link_count")]
+        names = [name for name in self._used if name not in ("refresh", "url_start", "link_start", "link_count")]
         return sum(getattr(table, name).nbytes for name in (*names, "id_index", "id_index_old"))

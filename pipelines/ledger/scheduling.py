@@ -16,10 +16,10 @@ import numpy.typing as npt
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger import urls
 from opicflow.pipelines.ledger.config import RefreshConfig
-from opicflow.pipelines.ledger.entries import Bytes, Ids, Ints, Outcome
+from opicflow.pipelines.ledger.entries import Bytes, Ids, Ints
 from opicflow.pipelines.ledger.estimates import Floats
 from opicflow.pipelines.ledger.layout import Book, Table
-from opicflow.pipelines.ledger.observing import BELIEVED
+from opicflow.pipelines.ledger.observing import BELIEVED, WAS_GONE
 from opicflow.pipelines.refresh.orders import allowances, back_off_seconds, chosen
 from opicflow.pipelines.refresh.plans import Costs, Plan, Wanted, costs, solve
 from opicflow.pipelines.refresh.publications import Directives, Publications, directives, host_caps
@@ -36,6 +36,8 @@ _REQUESTED = DECIDED_BY.index("REQUESTED")
 BY_POLICY = KNOWN_FROM.index("POLICY")
 _WHY_DISCOVERY, _WHY_REFRESH, _WHY_REQUESTED = range(1, 4)
 _DAY = 86400.0
+_LONGEST = 1e12  # seconds: whatever is longer is never, and would not fit into 64 bits
+_FIRST = 1e12
 
 
 @dataclass(frozen=True)
@@ -122,16 +124,15 @@ def survey(
     importance = rates[slots] * per_rate
     weights = importance * pages_everywhere * said.factor
 
-    outcome, failures = rows["outcome"], refresh["failures"].astype(np.int64)
+    failures = refresh["failures"].astype(np.int64)
     is_read = (rows["class_"] & 1) == 1
+    is_gone = (refresh["notes"] & WAS_GONE) != 0
     decided_by = np.full(len(pages), _BUDGET, np.uint8)
-    pins, suspended = _affordable(
-        np.where(is_read & (outcome != Outcome.GONE), said.interval_seconds, 0.0), said, budget
-    )
+    pins, suspended = _affordable(np.where(is_read & ~is_gone, said.interval_seconds, 0.0), said, budget)
     decided_by[pins > 0] = _PINNED
     decided_by[~is_read] = _DISCOVERY
     decided_by[failures > 0] = _BACK_OFF
-    decided_by[outcome == Outcome.GONE] = _GONE
+    decided_by[is_gone] = _GONE
     decided_by[(said.forbidden != 0) | (said.factor == 0)] = _FORBIDDEN
 
     retry = np.zeros(len(pages))
@@ -145,6 +146,7 @@ def survey(
     changes = np.where(is_set, said.changes_per_day, found.rates)
     sharing = np.flatnonzero((decided_by == _BUDGET) | (decided_by == _PINNED))
     shortest = np.where(said.shortest_seconds > 0, said.shortest_seconds, config.shortest_interval_seconds)[sharing]
+    shortest = np.maximum(shortest, config.cycle_hours * 3600)  # once a cycle is as often as a page is ordered
     longest_ = np.where(said.longest_seconds > 0, said.longest_seconds, config.longest_interval_days * _DAY)[sharing]
     pins = pins[sharing]
     caps = host_caps(publications)
@@ -230,7 +232,7 @@ def shared(survey: Survey, config: RefreshConfig, budget: Budget) -> Shared:
     """Have the policy share the bandwidth: discovery takes its part while there are unread pages, retries come off."""
     cycle_days = config.cycle_hours / 24
     now = survey.second
-    unread = float((survey.decided_by == _DISCOVERY).sum())
+    unread = float((can_be_ordered(survey, config) & (survey.decided_by == _DISCOVERY)).sum())
     discovery = min(budget.discovery_share * budget.per_day, unread / cycle_days)
     refresh = budget.per_day - discovery
     retried = survey.fetched + survey.retry_seconds <= now + cycle_days * _DAY
@@ -239,17 +241,26 @@ def shared(survey: Survey, config: RefreshConfig, budget: Budget) -> Shared:
     intervals = np.where(survey.retry_seconds > 0, survey.retry_seconds, np.inf)
     with np.errstate(divide="ignore"):
         intervals[survey.sharing] = _DAY / plan.frequencies
-    finite = np.where(np.isinf(intervals), 0.0, intervals)
-    # Of a page that was read at a time that nobody knows, the time may be any within its interval.
-    since = np.where(survey.fetched > 0, survey.fetched, now - (finite * _phase(survey.pages)).astype(np.int64))
+    finite = np.where(np.isinf(intervals), 0.0, np.minimum(intervals, _LONGEST))
+    # Of a page that was read at a time that nobody knows, the time may be any within its interval: always the same.
+    passed = np.mod(now / np.maximum(finite, 1.0) + _phase(survey.pages), 1.0) * finite
+    since = np.where(survey.fetched > 0, survey.fetched, now - passed.astype(np.int64))
     due = np.where(np.isinf(intervals), -1, since + np.round(finite).astype(np.int64))
-    due[(survey.decided_by == _DISCOVERY) | survey.requested | (survey.told & np.isfinite(intervals))] = now
+    told = survey.told & np.isfinite(intervals) & (survey.retry_seconds == 0)
+    due[(survey.decided_by == _DISCOVERY) | survey.requested | told] = now
     return Shared(plan, intervals, due, discovery, refresh)
 
 
 def cost_of(survey: Survey, shared: Shared, alpha: float) -> Costs:
     """What the frequencies cost by every measure, per page of `survey.sharing` and in all."""
     return costs(survey.wanted, shared.plan.frequencies, alpha)
+
+
+def can_be_ordered(survey: Survey, config: RefreshConfig) -> npt.NDArray[np.bool_]:
+    """Which pages have a URL, may be fetched, and were not ordered so lately that the answer may still come."""
+    outstanding = (survey.ordered > 0) & (survey.ordered + config.order_timeout_hours * 3600 > survey.second)
+    free: npt.NDArray[np.bool_] = survey.known & ~outstanding & (survey.decided_by != _FORBIDDEN)
+    return free
 
 
 class Orders(NamedTuple):
@@ -271,26 +282,28 @@ def orders(
     budget: Budget,
     refresh_most: int,
     discovery_most: int,
+    passed: int,
 ) -> Orders:
-    """Who is fetched in the cycle that begins: so many of those that are due, and so many that were never read."""
+    """Who is fetched in the cycle that begins: so many of those that are due, and so many that were never read.
+
+    Hosts with a cap get what it allows for the seconds that have passed.
+    """
     now, cycle = survey.second, int(config.cycle_hours * 3600)
-    outstanding = (survey.ordered > 0) & (survey.ordered + config.order_timeout_hours * 3600 > now)
-    is_free = survey.known & ~outstanding & (survey.decided_by != _FORBIDDEN)
+    is_free = can_be_ordered(survey, config)
     requested = is_free & survey.requested
     age = np.maximum(now + cycle - survey.fetched, 1).astype(np.float64)
     is_refresh = is_free & ~requested & (survey.decided_by != _DISCOVERY)
+    due, urgency = shared.due, age / np.maximum(shared.intervals, 1.0)
+    is_pinned = survey.decided_by == _PINNED
     if budget.policy == "greedy":
-        is_due = survey.fetched + config.shortest_interval_seconds <= now + cycle
+        due = _soonest(survey, due)
         urgency = survey.waiting.astype(np.float64)
-        is_due &= (survey.retry_seconds == 0) | (shared.due <= now + cycle)
-    else:
-        is_due = (shared.due >= 0) & (shared.due <= now + cycle)
-        urgency = age / np.maximum(shared.intervals, 1.0)
-    is_due &= is_refresh
+    is_due = is_refresh & (due >= 0) & (due <= now + cycle)
+    urgency = np.where(is_pinned, _FIRST * (1 + urgency), urgency)  # their part comes off the top
     is_new = is_free & ~requested & (survey.decided_by == _DISCOVERY)
     worth = survey.waiting.astype(np.float64) if config.discover_by == "cash" else survey.importance
 
-    groups, most = _groups(survey, publications, budget, config, requested | is_due | is_new)
+    groups, most, is_capped = _groups(survey, publications, budget, passed, requested | is_due | is_new)
     taken: list[Ints] = []
     left = most
     limits = ((requested, survey.importance, len(survey)), (is_due, urgency, None), (is_new, worth, discovery_most))
@@ -309,45 +322,62 @@ def orders(
     priority = np.where(why == _WHY_DISCOVERY, worth[rows], staleness[rows])
     if budget.policy == "greedy":
         priority = np.where(why == _WHY_REFRESH, waiting[rows], priority)
-    not_before = np.where(why == _WHY_REFRESH, np.maximum(shared.due[rows], now), now)
-    not_before = np.where(budget.policy == "greedy", now, not_before)
-    return Orders(
-        rows, why, priority, _spread(not_before, rows, groups, now, cycle), len(taken[0]) + len(taken[1]), len(taken[2])
-    )
+    not_before = np.where(why == _WHY_REFRESH, np.maximum(due[rows], now), now)
+    if groups is not None:
+        at_capped = np.flatnonzero(is_capped[groups[rows]])
+        not_before[at_capped] = _spread(not_before[at_capped], groups[rows[at_capped]], now, cycle)
+    return Orders(rows, why, priority, not_before, len(taken[0]) + len(taken[1]), len(taken[2]))
+
+
+def _soonest(survey: Survey, due: Ints) -> Ints:
+    """When pages may be fetched again that wait for nothing but their shortest interval; pins and retries wait."""
+    shortest = np.zeros(len(survey))
+    if survey.wanted.most is not None:
+        shortest[survey.sharing] = np.ceil(_DAY / survey.wanted.most)
+    waits = (survey.decided_by != _BUDGET) | (due == survey.second)  # due now: somebody said that it has changed
+    soonest: Ints = np.where(waits, due, survey.fetched + shortest.astype(np.int64))
+    return soonest
 
 
 def _groups(
-    survey: Survey, publications: Publications, budget: Budget, config: RefreshConfig, candidates: npt.NDArray[np.bool_]
-) -> tuple[Ints | None, Ints]:
-    """The number of every page's host, and how many orders each host may get in this cycle; None = as many as asked."""
+    survey: Survey, publications: Publications, budget: Budget, passed: int, candidates: npt.NDArray[np.bool_]
+) -> tuple[Ints | None, Ints, npt.NDArray[np.bool_]]:
+    """The number of every page's host, how many orders each host may get now, and which hosts have a cap.
+
+    No numbers (None) if no host has any.
+    """
     if len(survey.hosts) == 0:
-        return None, np.zeros(0, np.int64)
+        return None, np.zeros(0, np.int64), np.zeros(0, np.bool_)
     rows = np.flatnonzero(candidates)
     names, numbers = np.unique(survey.hosts[rows], return_inverse=True)
     groups = np.zeros(len(survey), np.int64)
     groups[rows] = numbers
-    per_cycle = _caps_of(names, host_caps(publications), budget) * config.cycle_hours / 24
-    cycle = int(survey.second / (config.cycle_hours * 3600))
-    return groups, allowances(per_cycle, cycle, budget.shard, budget.shards)
+    caps = _caps_of(names, host_caps(publications), budget)
+    is_capped = np.isfinite(caps)
+    allowed = allowances(caps, survey.second - passed, survey.second, budget.shard, budget.shards)
+    return groups, np.where(is_capped, allowed, len(survey)), is_capped
 
 
 def _caps_of(names: Ids, caps: dict[bytes, float], budget: Budget) -> Floats:
-    """How many fetches a day each of these hosts may get, from all shards together; one that is not known may all."""
+    """How many fetches a day each of these hosts may get, from all shards together; one that is not known may all.
+
+    The hashes of the hosts are sorted, and each is there once.
+    """
     most = np.where(names == 0, np.inf, budget.host_most)
-    for host, cap in caps.items():
-        most[names == np.uint64(page_id(host))] = cap
+    if len(caps) and len(names):
+        hashes = np.array([page_id(host) for host in caps], np.uint64)
+        places = np.minimum(np.searchsorted(names, hashes), len(names) - 1)
+        here = names[places] == hashes
+        most[places[here]] = np.array(list(caps.values()))[here]
     return most
 
 
-def _spread(not_before: Ints, rows: Ints, groups: Ints | None, now: int, cycle: int) -> Ints:
+def _spread(not_before: Ints, of: Ints, now: int, cycle: int) -> Ints:
     """Orders of a host with a cap do not begin all at once, but one after the other over the cycle."""
-    if groups is None or len(rows) == 0:
-        return not_before.astype(np.int64)
-    of = groups[rows]
-    order = np.lexsort((np.arange(len(rows)), not_before, of))
+    order = np.lexsort((np.arange(len(of)), not_before, of))
     counts = np.bincount(of)
-    rank = np.zeros(len(rows), np.int64)
-    rank[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)[: len(rows)]
+    rank = np.zeros(len(of), np.int64)
+    rank[order] = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
     step = cycle / np.maximum(counts, 1)
     spread: Ints = np.maximum(not_before, now + (rank * step[of]).astype(np.int64))
     return spread

@@ -25,10 +25,12 @@ from opicflow.pipelines.ledger.config import (
 )
 from opicflow.pipelines.ledger.entries import Gossip, Outcome
 from opicflow.pipelines.ledger.layout import Array, Book, Int, Table
-from opicflow.pipelines.ledger.observing import MOST_SHARE
+from opicflow.pipelines.ledger.observing import MOST_SHARE, WAS_GONE
 from opicflow.pipelines.ledger.room import columns_used, measures_kept, new_book
 from opicflow.pipelines.ledger.spending import cash_of, is_forgotten, is_local
+from opicflow.pipelines.refresh.publications import Publications, check
 from opicflow.schemas.kernel import lean_kernel
+from opicflow.schemas.policy_json import policy_from_json
 
 _MOST = (1 << 63) - 1
 _WRAP = 1 << 64
@@ -50,11 +52,13 @@ _STATE = {
     "url_generation",
 }
 _TIMES = {"tick_second", "sweep_second", "sweep_rate_sum", "days", "first_tick_second", "planned_second"}
-_NOTES = int(at.LIES | at.RATE_SET | at.TOLD)
+BUDGET_WORDS = ("fetches_per_second", "discovery_share", "refresh_policy")
+"""What publications say of the budget."""
+_NOTES = int(at.LIES | at.RATE_SET | at.TOLD | WAS_GONE)
 _FLAGS = int(at.LIVE | at.SPENT | at.CIRCULATED | at.LINKS_KNOWN)
 
 
-def state_problem(state: dict[str, Any], shard: int, shards: int) -> str:
+def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shards: int) -> str:
     """What is wrong with the state that is not columns, in a few words; empty if nothing is."""
     if set(state) != _STATE:
         return "its state has other parts"
@@ -72,9 +76,16 @@ def state_problem(state: dict[str, Any], shard: int, shards: int) -> str:
     credits = state["credits"]
     if type(credits) is not dict or set(credits) != {"refresh", "discovery"}:
         return "its credits have other parts"
-    if not all(isinstance(credit, float) and math.isfinite(credit) for credit in credits.values()):
+    refresh, discovery = credits["refresh"], credits["discovery"]
+    if not all(isinstance(credit, float) for credit in (refresh, discovery)):
         return "a credit is no number"
-    return _times_problem(state["times"])
+    if not (-_MOST <= refresh < 1.0 and 0.0 <= discovery < 1.0):
+        return "a credit is out of bounds"
+    return (
+        _times_problem(state["times"])
+        or _publications_problem(state["publications"], config.categories)
+        or _budget_problem(state["published_budget"], config.categories)
+    )
 
 
 def column_problem(config: LedgerConfig, table: Table, book: Book, ids: tuple[int, int], unheard: int) -> str:
@@ -130,6 +141,30 @@ def _times_problem(times: Any) -> str:
     if not (_are_lists(days, 2) and all(is_whole(s, 0, _MOST) and is_whole(t, 0, _WRAP - 1) for s, t in days)):
         return "a day is none"
     return "its days are out of order" if any(a[0] >= b[0] for a, b in pairwise(days)) else ""
+
+
+def _publications_problem(values: Any, categories: int) -> str:
+    if type(values) is not dict or not is_whole(values.get("count"), 0, _MOST):
+        return "its publications are none"
+    listed: Any = values.get("publications")
+    if not _are_lists(listed, 3) or not all(
+        is_whole(number, 1, values["count"]) and is_whole(second, 0, _MOST) for number, second, _ in listed
+    ):
+        return "a publication has no number or time"
+    found = Publications.from_json(values)
+    if found.to_json() != values:
+        return "its publications are out of order"
+    for one in found:
+        check(one.policy, categories)
+    return ""
+
+
+def _budget_problem(values: Any, categories: int) -> str:
+    if type(values) is not dict or not set(values) <= set(BUDGET_WORDS):
+        return "its budget has other parts"
+    if values:
+        check(policy_from_json(values), categories)
+    return ""
 
 
 def _are_lists(value: Any, length: int) -> bool:

@@ -22,6 +22,7 @@ NEVER = 65535
 
 _STEPS_PER_OCTAVE = 2048
 _JITTER = 0.25
+_MOST_PER_DAY = 1e9  # of a host: times the days of 9,000 years, still exact
 
 
 def packed_intervals(seconds: Floats) -> npt.NDArray[np.uint16]:
@@ -52,13 +53,16 @@ def back_off_seconds(pages: Ids, failures: Ints, first_seconds: float, longest_s
     return seconds
 
 
-def allowances(per_cycle: Floats, cycle: int, shard: int, shards: int) -> Ints:
-    """How many orders each host may get in this cycle from this shard, of so many a cycle from all shards.
+def allowances(per_day: Floats, since: int, until: int, shard: int, shards: int) -> Ints:
+    """How many orders each host may get between two seconds from this shard, of so many a day from all shards.
 
-    Over shards and cycles they add up exactly, as the sum of floor((x + s) / n) over all shards s of n is floor(x).
+    Over shards and time they add up exactly, as the sum of floor((x + s) / n) over all shards s of n is floor(x).
     """
-    begin, end = (np.floor((np.minimum(per_cycle, 1e12) * n + shard) / shards) for n in (cycle, cycle + 1))
-    allowed: Ints = (end - begin).astype(np.int64)
+    begin, end = (
+        (np.floor(np.minimum(per_day, _MOST_PER_DAY) * (second / 86400)).astype(np.int64) + shard) // shards
+        for second in (since, until)
+    )
+    allowed: Ints = end - begin
     return allowed
 
 

@@ -70,8 +70,8 @@ class KeeperConfig:
     `settle_rounds`: the final importance is that of the remembered graph, settled for so many rounds (0 = as the ledger
     has it). `samples`: tell how the crawl went. `publications`: publish during the crawl, at most `records_per_visit`
     in sweeps, of pages whose score moved by more than `least_move` of itself; and plan every cycle. `policies` are what
-    people published, in the order of their times: each holds from its time on, one without a time from the beginning,
-    and one that asks for pages without saying when asks at the end.
+    people published, in the order of their times (`policy_time_ms`): each is applied when the crawl comes to its time.
+    The plan at the end already reckons with those that are still to come.
     """
 
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
@@ -229,8 +229,7 @@ class Keeper:
         )
         planned = None
         if note["ended"]:
-            yield from self._take_up_policies(_MANY, f"{place}-999999-d")
-            planned = self.ledger.preview()
+            planned = self.ledger.preview(coming=self.config.policies[self.policies_had :])
         if note["last"]:
             if note["ended"] and self.config.samples:
                 self._sample()
@@ -391,6 +390,7 @@ def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | Non
     return {
         "policy": refresh.policy if refresh else ledger.budget().policy,
         "bandwidth_per_day": round(shared.refresh_per_day + shared.discovery_per_day, 6),
+        "cycle_hours": (refresh or ledger.config.refresh).cycle_hours,
         "refresh_per_day": round(shared.refresh_per_day, 6),
         "discovery_per_day": round(shared.discovery_per_day, 6),
         "feasible": shared.plan.feasible and not survey.suspended,
