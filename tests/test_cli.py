@@ -115,7 +115,9 @@ def test_show_and_top_tell_what_the_results_tell(log: Path, opicflow: Run, tmp_p
     code, out, _ = opicflow("top", "--state", state, "-n", "5", "--json")
     assert code == 0 and json.loads(out) == records[:5]
     code, out, _ = opicflow("show", first["url"].upper().replace("/PAGE", "/page"), "--state", state, "--json")
-    assert code == 0 and json.loads(out) == {**first, "rank": 1}
+    (again,) = (record for record in records_of(tmp_path / "refresh-schedule.jsonl") if record["url"] == first["url"])
+    names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
+    assert code == 0 and json.loads(out) == {**first, "rank": 1, **{name: again[name] for name in names}}
     out = opicflow("show", first["url"], "--state", state)[1]
     for told in (first["url"], f"{first['importance']:.9f}", "rank 1 of", first["page"], f"{first['cash']:,} units"):
         assert told in out

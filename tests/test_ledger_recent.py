@@ -110,6 +110,9 @@ def test_a_snapshot_with_visits_that_cannot_be_is_refused(damage: str) -> None:
         "marks": [["log", 17, 0, 17, 0]],
         "peers": [],
         "times": vars(ledger._times),
+        "credits": vars(ledger._credits),
+        "publications": ledger.publications.to_json(),
+        "published_budget": {},
         "url_generation": 0,
     }
     ledger._room.turn_recent()

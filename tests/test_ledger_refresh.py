@@ -1056,7 +1056,10 @@ def test_pins_are_honoured_exactly(policy: str) -> None:
 
 
 def test_greedy_keeps_the_shortest_interval() -> None:
-    crawl = Crawl(with_refresh(policy="greedy", bandwidth_per_day=50.0, shortest_interval_seconds=6 * 3600.0))
+    config = with_refresh(
+        policy="greedy", bandwidth_per_day=50.0, cycle_hours=6.0, shortest_interval_seconds=6 * 3600.0
+    )
+    crawl = Crawl(config)
     crawl.read(range(10), T0)
     crawl.publish(Policy(url=url_of(3), shortest_interval_seconds=10.0 * DAY))
     crawl.tick(T0 + 60)

@@ -32,12 +32,14 @@ STREAMS = ("refresh-schedule", "crawl-orders")
 
 
 def crawl(days: int = DAYS) -> bytes:
-    """Every page but ten read every day; page n changes every n // 5 + 1 days."""
+    """Every page but ten read every day, a seventh in the first days only; page n changes every n // 5 + 1 days."""
     chance = random.Random(7)
     targets = [[chance.randrange(PAGES) for _ in range(5)] for _ in range(READ)]
     lines = []
     for day in range(days):
         for number in range(READ):
+            if number % 7 == 3 and day > DAYS // 3:  # since when it was not read
+                continue
             event = CrawlEvent(
                 url(number),
                 fetched_at_ms=FIRST_MS + day * DAY_MS + number * 60_000,
@@ -97,12 +99,12 @@ def test_a_replay_writes_both_streams_in_every_format(log: Path, tmp_path: Path)
 
 
 def test_the_plan_keeps_the_bandwidth_and_follows_change_and_importance(log: Path, tmp_path: Path) -> None:
-    result = run([log], tmp_path, counting=counted(bandwidth_per_day=20.0, discovery_share=0.25))
+    result = run([log], tmp_path, counting=counted(bandwidth_per_day=8.0, discovery_share=0.25))
     schedule = schedule_of(tmp_path)
     assert len(schedule) == PAGES
     read = [schedule[url(number)] for number in range(READ)]
     frequencies = [86400 / record["interval_seconds"] for record in read]
-    assert sum(frequencies) == pytest.approx(15, rel=1e-6)
+    assert sum(frequencies) == pytest.approx(6, rel=1e-6)
     assert {record["decided_by"] for record in read} == {"BUDGET"}
     assert {schedule[url(number)]["decided_by"] for number in range(READ, PAGES)} == {"DISCOVERY"}
     for record in read:
@@ -113,11 +115,11 @@ def test_the_plan_keeps_the_bandwidth_and_follows_change_and_importance(log: Pat
     share = [(r["importance"] * r["changes_per_day"] ** 0.95) ** (1 / 1.95) for r in read]
     assert [f / sum(frequencies) for f in frequencies] == pytest.approx([s / sum(share) for s in share], rel=1e-6)
     plan = result.summary["plan"]
-    assert (plan["policy"], plan["bandwidth_per_day"], plan["feasible"]) == ("thesis", 20.0, True)
+    assert (plan["policy"], plan["bandwidth_per_day"], plan["feasible"]) == ("thesis", 8.0, True)
 
     orders = records_of(tmp_path / "crawl-orders.jsonl")
-    assert len(orders) <= 20 and {order["why"] for order in orders} == {"REFRESH", "DISCOVERY"}
-    assert sum(order["why"] == "DISCOVERY" for order in orders) == 5
+    assert len(orders) <= 8 and {order["why"] for order in orders} == {"REFRESH", "DISCOVERY"}
+    assert sum(order["why"] == "DISCOVERY" for order in orders) == 2
     now = schedule[url(0)]["event_time"]
     for order in orders:
         assert order["ordered_at"] == now <= order["not_before"] <= now + DAY_MS < order["expires_at"]
@@ -167,13 +169,13 @@ def test_publications_steer_the_plan(log: Path, tmp_path: Path) -> None:
     result = run(
         [log],
         tmp_path,
-        counting=counted(bandwidth_per_day=20.0),
+        counting=counted(bandwidth_per_day=8.0),
         policies=published(
             Policy(url=url(1), refresh_interval_seconds=86400.0),
             Policy(url=url(2), refresh_forbidden=True),
             Policy(url=url(3), changes_per_day=5.0),
             Policy(url=url(4), fetch_now=True),
-            Policy(url=url(5), importance_factor=100.0),
+            Policy(url=url(5), importance_factor=10.0),
             Policy(url=url(6), refresh_interval_seconds=10.0),  # 8640 a day: more than there is
         ),
     )
@@ -183,7 +185,8 @@ def test_publications_steer_the_plan(log: Path, tmp_path: Path) -> None:
     assert (schedule[url(3)]["changes_known_from"], schedule[url(3)]["changes_per_day"]) == ("POLICY", 5.0)
     assert schedule[url(4)]["decided_by"] == "REQUESTED"
     assert records_of(tmp_path / "crawl-orders.jsonl")[0]["url"] == url(4)
-    assert min(schedule.values(), key=lambda r: r["interval_seconds"] or 1e9)["url"] == url(5)
+    others = [schedule[url(number)] for number in range(4, READ)]
+    assert min(others, key=lambda record: record["interval_seconds"])["url"] == url(5)
     assert schedule[url(6)]["decided_by"] == "BUDGET" and not result.summary["plan"]["feasible"]
     assert any("pins beyond" in note for note in result.notes)
     assert result.summary["policies"] == 5  # who asks for a page without a time asks at the end

@@ -48,7 +48,7 @@ long = st.lists(
 urls = st.text("ab", max_size=24) | long.map(lambda text: text.replace("*", "")) | long
 
 
-@settings(max_examples=600)
+@settings(max_examples=250)
 @given(
     st.lists(few | long, min_size=1, max_size=5).map(tuple),
     st.lists(urls, min_size=1, max_size=8),
