@@ -65,9 +65,9 @@ one length it makes `log((n + 1) / (n - C + 1/2))` a length.
 An estimator is chosen by name: `likelihood` (the default) takes dates where the dates of a page are believed and
 existence elsewhere; `existence` takes no dates; `thesis` takes `C / Σl` where dates are believed, and dates where none
 of the intervals kept has a change, of which the formula says nothing. A page without any interval gets the default
-rate, once in {default:.0f} days: halfway, by ratio, between once a day and once in half a year. While it has nothing but
-dates, no interval in which a change was looked for, its rate is no less than that: one old date that nothing confirms
-would make it a quiet page for months.
+rate, once in {default:.0f} days: halfway, by ratio, between once a day and once in half a year. While it has nothing
+but dates, no interval in which a change was looked for, its rate is no less than that: one old date that nothing
+confirms would make it a quiet page for months.
 """
 
 HOW_TO_READ = """\
