@@ -214,11 +214,20 @@ def _write_columns(path: Path, format_: str, name: str, parts: Iterator[dict[str
 
 
 def json_lines(columns: dict[str, list[Any]]) -> bytes:
-    """Columns as lines of JSON, a row each."""
-    rows = zip(*columns.values(), strict=True)
-    return b"".join(
-        orjson.dumps(dict(zip(columns, row, strict=True)), option=orjson.OPT_APPEND_NEWLINE) for row in rows
-    )
+    """Columns of texts, or of numbers and nothing, as lines of JSON, a row each: columns are said as wholes."""
+    texts = []
+    line = []
+    for name, values in columns.items():
+        is_text = bool(values) and isinstance(values[0], str)
+        line.append(f'"{name}":"%s"' if is_text else f'"{name}":%s')
+        if not is_text:
+            texts.append(orjson.dumps(values).decode("ascii")[1:-1].split(",") if values else [])
+        elif {'"', "\\"} & set("".join(values)):
+            texts.append([orjson.dumps(value).decode("utf-8")[1:-1] for value in values])
+        else:
+            texts.append(values)
+    template = "{" + ",".join(line) + "}\n"
+    return "".join(map(template.__mod__, zip(*texts, strict=True))).encode("utf-8")
 
 
 def _write_lines(path: Path, parts: Iterable[bytes]) -> int:

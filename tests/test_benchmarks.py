@@ -69,10 +69,10 @@ def test_an_unknown_group_is_one_line_and_exit_code_2() -> None:
 
 def test_the_accuracy_page_has_every_table_filled(tmp_path: Path) -> None:
     out = tmp_path / "docs" / "accuracy.md"
-    done = run("benchmarks/accuracy.py", "--pages", "200", "--out", str(out))
+    done = run("benchmarks/accuracy.py", "--pages", "100", "--out", str(out))
     assert done.returncode == 0, done.stderr
     page = out.read_text(encoding="utf-8")
-    assert "a made-up web of 200 pages" in page and "--pages 200" in page
+    assert "a made-up web of 100 pages" in page and "--pages 100" in page
     tables = re.findall(r"(?:^\|.*\n)+", page, flags=re.M)
     assert len(tables) == page.count("\n## ")
     figure = re.compile(r"(0\.\d\d|[1-9]\.\d|\d\d+) / (0\.\d\d|[1-9]\.\d|\d\d+)")

@@ -8,7 +8,7 @@ plan (shares, published intervals, who was ordered) is for the ledger to write d
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,7 +77,6 @@ class Survey:
     """Whether people ask for it now and it was not fetched since."""
     told: npt.NDArray[np.bool_]
     """Whether somebody announced that it has changed since it was fetched."""
-    failures: Ints
     retry_seconds: Floats
     """How long pages that do not answer are left alone; 0 for others."""
     wanted: Wanted
@@ -115,18 +114,24 @@ def survey(
 ) -> Survey:
     """What is known of the pages `live` (ids and slots). Importance is a page's rate times `per_rate`."""
     pages, slots = live
-    rows, refresh = table.pages[slots], table.refresh[slots]
-    categories = (rows["class_"] >> 1).astype(np.uint8)
+
+    def of_page(field: str) -> Any:
+        return table.pages[field][slots]
+
+    def of_refresh(field: str) -> Any:
+        return table.refresh[field][slots]
+
+    categories = (of_page("class_") >> 1).astype(np.uint8)
     said = directives(publications, book.urls, table.url_start[slots], pages, categories)
-    believed = (refresh["notes"] & at.LIES) <= BELIEVED
-    found = change_rates(refresh["intervals"], refresh["dated"], believed, config.estimator)
+    notes, failures, fetched = of_refresh("notes"), of_refresh("failures"), of_page("last_visit_ms") // 1000
+    believed = (notes & at.LIES) <= BELIEVED
+    found = change_rates(of_refresh("intervals"), of_refresh("dated"), believed, config.estimator)
     is_set = ~np.isnan(said.changes_per_day)
     importance = rates[slots] * per_rate
     weights = importance * pages_everywhere * said.factor
 
-    failures = refresh["failures"].astype(np.int64)
-    is_read = (rows["class_"] & 1) == 1
-    is_gone = (refresh["notes"] & WAS_GONE) != 0
+    is_read = (of_page("class_") & 1) == 1
+    is_gone = (notes & WAS_GONE) != 0
     decided_by = np.full(len(pages), _BUDGET, np.uint8)
     pins, suspended = _affordable(np.where(is_read & ~is_gone, said.interval_seconds, 0.0), said, budget)
     decided_by[pins > 0] = _PINNED
@@ -141,7 +146,7 @@ def survey(
         (_GONE, config.gone_days * _DAY, np.inf),
     ):
         these = np.flatnonzero(decided_by == by)
-        retry[these] = back_off_seconds(pages[these], failures[these], first, longest)
+        retry[these] = back_off_seconds(pages[these], failures[these].astype(np.int64), first, longest)
 
     changes = np.where(is_set, said.changes_per_day, found.rates)
     sharing = np.flatnonzero((decided_by == _BUDGET) | (decided_by == _PINNED))
@@ -178,13 +183,10 @@ def survey(
         changes_error=np.where(is_set, 0.0, found.errors),
         known_from=np.where(is_set, BY_POLICY, found.known_from).astype(np.uint8),
         decided_by=decided_by,
-        fetched=rows["last_visit_ms"] // 1000,
-        ordered=refresh["ordered"].astype(np.int64),
-        requested=(said.asked_second >= 0)
-        & (rows["last_visit_ms"] // 1000 < np.maximum(said.asked_second, 1))
-        & (decided_by != _FORBIDDEN),
-        told=(refresh["notes"] & at.TOLD) != 0,
-        failures=failures,
+        fetched=fetched,
+        ordered=of_refresh("ordered").astype(np.int64),
+        requested=(said.asked_second >= 0) & (fetched < np.maximum(said.asked_second, 1)) & (decided_by != _FORBIDDEN),
+        told=(notes & at.TOLD) != 0,
         retry_seconds=retry,
         wanted=wanted,
         sharing=sharing,

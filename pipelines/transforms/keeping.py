@@ -229,13 +229,14 @@ class Keeper:
         )
         planned = None
         if note["ended"]:
+            yield from self._publish_importance()  # before the plan, which takes memory of its own
             planned = self.ledger.preview(coming=self.config.policies[self.policies_had :])
         if note["last"]:
             if note["ended"] and self.config.samples:
                 self._sample()
             yield Output(f"report-{note['portion']:06}.json", self._report(note, planned))
         if planned is not None:
-            yield from self._publish_all(planned)
+            yield from self._publish_preview(planned)
 
     def _pieces(self, entry: CrawlEntry) -> Iterator[tuple[int | None, CrawlEntry]]:
         """The entry in pieces: a tick before each new hour of event time, an end where a sample is due."""
@@ -344,13 +345,16 @@ class Keeper:
             lines += [f'{{"page":"{page:016x}",{tail}' for page in pages.tolist()]
         yield Output(f"tombstones-{place}", "".join(lines).encode())
 
-    def _publish_all(self, planned: Planned) -> Iterator[Output]:
-        """All pages, the most important first; when each is to be fetched again; and who is, in the next cycle."""
+    def _publish_importance(self) -> Iterator[Output]:
+        """All pages, the most important first."""
         config, settled = self.config, None
         if config.settle_rounds and self.ledger.pages:
             settled = self.ledger.settle(config.settle_rounds)
         for number, part in enumerate(everything(self.ledger, settled)):
             yield Output(f"importance-{number:06}", part)
+
+    def _publish_preview(self, planned: Planned) -> Iterator[Output]:
+        """When each page is to be fetched again; and who is, in the next cycle."""
         for number, first in enumerate(range(0, max(len(planned.publish), 1), ROWS_PER_PART)):
             rows = planned.publish[first : first + ROWS_PER_PART]
             yield Output(f"schedule-{number:06}", pack_schedules(self.ledger, planned, rows))

@@ -11,7 +11,6 @@ import numpy as np
 
 from opicflow.pipelines.ledger import Estimates, Ledger, Planned, Settled
 from opicflow.pipelines.ledger.entries import Ints
-from opicflow.pipelines.ledger.scheduling import cost_of
 from opicflow.schemas.columns import Column, pack
 
 KIND = "importance"
@@ -34,26 +33,26 @@ def pack_estimates(ledger: Ledger, estimates: Estimates) -> bytes:
 
 def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
     """When these pages of a plan are to be fetched again, as packed columns with all that their records need."""
-    survey, shared = planned.survey, planned.shared
-    cost = survey.weights * (survey.changes_per_day * np.maximum(survey.second - survey.fetched, 0) / _DAY) ** (
-        ledger.config.refresh.alpha
-    )  # now, of pages that are not to be fetched again; else the mean until the next fetch
-    expected = cost_of(survey, shared, ledger.config.refresh.alpha).staleness_cost
-    cost[survey.sharing] = np.where(np.isinf(expected), cost[survey.sharing], expected)
+    survey, shared, alpha = planned.survey, planned.shared, ledger.config.refresh.alpha
+    weights, changes, fetched = survey.weights[rows], survey.changes_per_day[rows], survey.fetched[rows]
+    # In the mean until the next fetch; now, where none follows.
+    with np.errstate(invalid="ignore"):
+        mean = weights * (changes * shared.intervals[rows] / _DAY) ** alpha / (alpha + 1)
+    now = weights * (changes * np.maximum(survey.second - fetched, 0) / _DAY) ** alpha
     columns: dict[str, Column] = {
-        "pages": survey.pages,
-        "due_second": shared.due,
-        "interval_seconds": shared.intervals,
-        "decided_by": survey.reasons(),
-        "changes_per_day": survey.changes_per_day,
-        "changes_error": survey.changes_error,
-        "known_from": survey.known_from,
-        "importance": survey.importance,
-        "staleness_cost": cost,
-        "category": survey.category,
-        "last_visit_second": survey.fetched,
+        "pages": survey.pages[rows],
+        "due_second": shared.due[rows],
+        "interval_seconds": shared.intervals[rows],
+        "decided_by": survey.reasons()[rows],
+        "changes_per_day": changes,
+        "changes_error": survey.changes_error[rows],
+        "known_from": survey.known_from[rows],
+        "importance": survey.importance[rows],
+        "staleness_cost": np.where(np.isfinite(mean), mean, now),
+        "category": survey.category[rows],
+        "last_visit_second": fetched,
     }
-    return _pack_rows(ledger, "refresh-schedule", columns, rows, survey.second)
+    return _pack_rows(ledger, "refresh-schedule", columns, survey.second)
 
 
 def pack_orders(ledger: Ledger, planned: Planned) -> bytes:
@@ -71,11 +70,10 @@ def pack_orders(ledger: Ledger, planned: Planned) -> bytes:
         "category": survey.category[rows],
         "last_visit_second": survey.fetched[rows],
     }
-    return _pack_rows(ledger, "crawl-orders", columns, np.arange(len(rows)), survey.second)
+    return _pack_rows(ledger, "crawl-orders", columns, survey.second)
 
 
-def _pack_rows(ledger: Ledger, kind: str, columns: dict[str, Column], rows: Ints, second: int) -> bytes:
-    columns = {name: column[rows] for name, column in columns.items()}
+def _pack_rows(ledger: Ledger, kind: str, columns: dict[str, Column], second: int) -> bytes:
     starts, urls = ledger.urls(columns["pages"])
     columns["url_lengths"] = np.diff(starts)
     columns["url_bytes"] = urls
