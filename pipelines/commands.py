@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,6 @@ from opicflow.pipelines.report import Host, Report, Sample, TopPage, render  # n
 from opicflow.pipelines.results import (  # noqa: E402
     Pages,
     importance_lines,
-    json_lines,
     order_columns,
     pages_of,
     schedule_columns,
@@ -574,6 +574,8 @@ def top(options: argparse.Namespace) -> int:
 
 def schedule(options: argparse.Namespace) -> int:
     """Plan when the pages of a state are fetched again, under these options."""
+    if options.export is not None:
+        _check_report(options.export)
     with _ledger_of(options.state) as (ledger, _):
         budget = ledger.budget()
         published = {"policy": budget.policy, "discovery_share": budget.discovery_share}
@@ -581,10 +583,10 @@ def schedule(options: argparse.Namespace) -> int:
         plan = planned(ledger, refresh, options.bandwidth)
         words = plan_in_words(ledger, plan, refresh)
         rows = list(compared(ledger, refresh, options.bandwidth)) if options.compare else []
-        best = json_lines(order_columns(pages_of(pack_orders(ledger, plan)))).splitlines()[: options.top]
-        orders = [json.loads(line) for line in best]
+        columns = order_columns(pages_of(pack_orders(ledger, plan)))
+        best = islice(zip(*columns.values(), strict=True), options.top)
+        orders = [dict(zip(columns, values, strict=True)) for values in best]
         if options.export is not None:
-            _check_report(options.export)
             export(options.export, ledger, plan)
     if options.json:
         policies = [dataclasses.asdict(row) for row in rows]
