@@ -36,13 +36,17 @@ setup(
     python_requires=">=3.10,<3.14",
     install_requires=[
         "ada-url>=1.15",  # URLs as the WHATWG says
-        "apache-beam>=2.77",  # the pipelines; brings fastavro, orjson, pyarrow and zstandard, which are used here too
+        "apache-beam>=2.77",  # the pipelines; brings fastavro, orjson, pyarrow, requests and zstandard, used here too
+        "crc32c>=2.7",  # without it kafka-python computes checksums in Python
         "fastavro>=1.9",
+        "kafka-python>=3.0.12",
+        "lz4>=4.0",  # what topics are compressed with
         "numba>=0.57",
         "numpy>=1.22.4",
         "orjson>=3.9.7",
         "publicsuffixlist>=1.0",  # registrable domains, its list included
         "pyarrow>=14",  # Parquet
+        "requests>=2.28",  # the schema registry
         "tqdm>=4.64",
         "xxhash>=3.0",
         "zstandard>=0.18",

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -62,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         try:
             options = _parser().parse_args(arguments)
+            if options.prints_as_it_goes:
+                return _run(options)
             with redirect_stdout(said):
                 code = _run(options)
             print(said.getvalue(), end="")
@@ -86,8 +89,8 @@ def _run(options: argparse.Namespace) -> int:
     from opicflow.pipelines import commands
 
     try:
-        command: Any = getattr(commands, options.command)
-        return int(command(options))
+        module: Any = import_module(f"opicflow.pipelines.{options.module}")
+        return int(getattr(module, options.command)(options))
     except BaseException as problem:
         if _interrupted:  # whatever Beam or a compiler made of it
             raise KeyboardInterrupt from None
@@ -161,14 +164,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(commands: Any, name: str, help_: str) -> argparse.ArgumentParser:
+def _add(commands: Any, name: str, help_: str, module: str = "commands") -> argparse.ArgumentParser:
+    """A command: the function of its name in a module of `pipelines`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=help_,
         description=help_[0].upper() + help_[1:] + ".",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(module=module, prints_as_it_goes=False)
     return parser
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
+    """How to reach Kafka. `connection_of` in `pipelines.cluster` makes a `Connection` of it."""
+    group = parser.add_argument_group("how to reach Kafka (docs/kafka.md)")
+    group.add_argument("--brokers", metavar="HOST:PORT", help="of the cluster; several with commas between")
+    group.add_argument("--properties", metavar="FILE", help="settings such as security.protocol, and all secrets")
+    group.add_argument("--registry", metavar="URL", help="a schema registry; without one Avro says what it is itself")
+    group.add_argument("--prefix", default="", metavar="TEXT", help="what the names of all topics begin with")
 
 
 def _add_logs(parser: argparse.ArgumentParser) -> None:

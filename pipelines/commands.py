@@ -30,6 +30,7 @@ from tqdm import tqdm  # noqa: E402
 from opicflow.connectors.files.opening import InputRefused, expand  # noqa: E402
 from opicflow.connectors.files.reading import Stretch  # noqa: E402
 from opicflow.connectors.files.writing import whole_file  # noqa: E402
+from opicflow.connectors.kafka.connection import KafkaRefused  # noqa: E402
 from opicflow.pipelines.ledger import ConfigRefused, Ledger, LedgerConfig, Outcome  # noqa: E402
 from opicflow.pipelines.ledger.estimates import richest  # noqa: E402
 from opicflow.pipelines.refresh.publications import check  # noqa: E402
@@ -82,7 +83,16 @@ from opicflow.schemas.urls import (  # noqa: E402
     canonical,
 )
 
-REFUSALS = (InputRefused, StateRefused, ConfigRefused, NothingRead, LostTable, ColumnsRefused, PolicyRefused)
+REFUSALS = (
+    InputRefused,
+    StateRefused,
+    ConfigRefused,
+    NothingRead,
+    LostTable,
+    ColumnsRefused,
+    PolicyRefused,
+    KafkaRefused,
+)
 """Errors that say in one line what was wrong, where, and what to do."""
 
 _SECONDS_BETWEEN_LINES = 5.0

@@ -1,0 +1,1 @@
+"""Kafka: crawl events and publications from topics, results to topics."""
