@@ -6,10 +6,10 @@ VENV := .venv/bin
 STAMP := .venv/.opicflow-is-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench accuracy soak clean rebuild
+.PHONY: help setup demo test check bench accuracy soak services services-stop services-status clean rebuild
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
 
 setup: $(STAMP)  ## create .venv and install opicflow and its tools there
 
@@ -35,6 +35,15 @@ soak: $(STAMP)  ## run the long simulations, with a new seed each time [ONLY=nam
 	@seed=$(or $(SEED),$$(date +%s)); echo "make soak$(if $(ONLY), ONLY=$(ONLY)) SEED=$$seed"; \
 	OPICFLOW_SEED=$$seed OPICFLOW_HYPOTHESIS=soak \
 	$(VENV)/python -m pytest -m soak --hypothesis-seed=$$seed $(if $(ONLY),-k "$(ONLY)")
+
+services: $(STAMP)  ## start Kafka, a schema registry and Flink on this machine [ONLY=kafka,registry,flink]
+	@$(VENV)/python -m deploy.services start $(if $(ONLY),--only $(ONLY))
+
+services-stop: $(STAMP)  ## stop them, and remove their data [ONLY=...]
+	@$(VENV)/python -m deploy.services stop $(if $(ONLY),--only $(ONLY))
+
+services-status: $(STAMP)  ## tell what runs, where [ONLY=...]
+	@$(VENV)/python -m deploy.services status $(if $(ONLY),--only $(ONLY))
 
 clean:  ## remove .venv and everything that was made
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -26,6 +26,7 @@ _REPLAY_EXAMPLES = """examples:
   zcat crawl.gz | opicflow replay -                    from another program (JSON lines)
   opicflow replay today.jsonl --state state            goes on from yesterday's ledger; a killed replay goes on too
   opicflow replay CC-*.warc.wat.gz --settle 10         every page visited once: the exact ranks of the graph seen
+  opicflow replay --from kafka://localhost:9092 --to kafka://localhost:9092    from topics to topics
 """
 _VALIDATE_EXAMPLES = """examples:
   opicflow validate crawl.jsonl
@@ -44,6 +45,21 @@ _TOP_EXAMPLES = """examples:
   opicflow top --state state -n 20
   opicflow top --state state --unread                  the most important pages that were never read
   opicflow top --state state --host                    the most important hosts
+"""
+_SUBSCRIBE_EXAMPLES = """examples:
+  opicflow subscribe importance --brokers localhost:9092 --follow          the top pages, live
+  opicflow subscribe importance --brokers localhost:9092 --url https://example.org/
+  opicflow subscribe crawl-orders --brokers localhost:9092 --follow | my-fetcher
+"""
+_TOPICS_EXAMPLES = """examples:
+  opicflow topics create --brokers localhost:9092
+  opicflow topics check --brokers kafka.example.org:9093 --properties client.properties
+"""
+_PUBLISH_EXAMPLES = """examples:
+  opicflow publish events crawl.jsonl --brokers localhost:9092
+  opicflow publish policy --brokers localhost:9092 --url https://example.org/ --every 6h
+  opicflow publish policy --brokers localhost:9092 --host example.org --never --expires 2026-12-31T00:00:00Z
+  opicflow publish policy policies.jsonl --brokers localhost:9092
 """
 
 
@@ -96,6 +112,8 @@ def _run(options: argparse.Namespace) -> int:
             raise KeyboardInterrupt from None
         if isinstance(problem, commands.REFUSALS):
             return _refuse(commands.one_line(problem))
+        if isinstance(problem, BrokenPipeError) and options.prints_as_it_goes:
+            raise
         if isinstance(problem, OSError):
             return _refuse(commands.os_problem(problem, options))
         if not isinstance(problem, Exception):
@@ -159,6 +177,22 @@ def _parser() -> argparse.ArgumentParser:
     schedule.add_argument("-n", "--top", type=_whole, default=10, metavar="N", help="show so many orders (%(default)s)")
     schedule.add_argument("--compare", action="store_true", help="show all policies side by side")
     schedule.add_argument("--export", type=Path, metavar="FILE", help="write the plan for a frontier: .csv or .jsonl")
+    subscribe = _add(commands, "subscribe", "show the results that lie in topics, as they come", "subscribe")
+    subscribe.epilog = _SUBSCRIBE_EXAMPLES
+    subscribe.set_defaults(prints_as_it_goes=True)
+    subscribe.add_argument(
+        "stream", choices=["importance", "refresh-schedule", "crawl-orders", "rejects", "audit"], help="the topic"
+    )
+    subscribe.add_argument("--url", metavar="URL", help="of this page only")
+    subscribe.add_argument("--min-score", type=float, metavar="S", help="only pages from this score (1 = average)")
+    subscribe.add_argument("--top", type=_whole, metavar="N", help="the first N pages by their newest records")
+    subscribe.add_argument("--since", metavar="TIME", help="what was published from then on")
+    subscribe.add_argument("--new", action="store_true", help="only what is published from now on; with --follow")
+    subscribe.add_argument("--follow", action="store_true", help="go on when all that is there was shown")
+    subscribe.add_argument("--format", choices=["table", "jsonl"], help="table on a terminal, else JSON lines")
+    _add_cluster(subscribe)
+    _add_topics(commands)
+    _add_publish(commands)
     for command in (show, top, schedule):
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -176,19 +210,80 @@ def _add(commands: Any, name: str, help_: str, module: str = "commands") -> argp
     return parser
 
 
-def _add_cluster(parser: argparse.ArgumentParser) -> None:
+def _add_publish(commands: Any) -> None:
+    publish = _add(commands, "publish", "send crawl events, or what people say of pages, to topics", module="publish")
+    publish.epilog = _PUBLISH_EXAMPLES
+    whats = publish.add_subparsers(dest="what", required=True, metavar="WHAT", parser_class=_Parser)
+    events = _add(whats, "events", "send the events of crawl logs to crawl-events, what is none to rejects", "publish")
+    _add_logs(events)
+    events.add_argument("--rate", type=_positive, metavar="N", help="events a second at most")
+    events.add_argument("--partition", type=_natural, metavar="P", help="all to this one, in the order of the logs")
+    events.add_argument("--quiet", action="store_true", help="no progress")
+    policy = _add(whats, "policy", "say when pages are fetched, and more (docs/refresh.md)", "publish")
+    policy.add_argument("file", nargs="?", type=Path, metavar="FILE", help="Policy records as JSON lines")
+    about = policy.add_argument_group("of what").add_mutually_exclusive_group()
+    about.add_argument("--url", metavar="URL", help="a page; it need not be canonical")
+    about.add_argument("--host", metavar="HOST", help="the pages of a host")
+    about.add_argument("--url-prefix", metavar="URL", help="pages whose URLs begin so: at least a whole host and a /")
+    about.add_argument("--category", type=_natural, metavar="N", help="the pages of a category")
+    about.add_argument("--all", action="store_true", help="the whole crawl")
+    said = policy.add_argument_group("what of it")
+    said.add_argument("--crawl-now", action="store_true", help="fetch them now, once")
+    said.add_argument("--never", action="store_true", help="do not fetch them again")
+    said.add_argument("--every", metavar="SPAN", help="fetch them just so often: 30min, 6h, 2d, 1w")
+    said.add_argument("--changes-per-day", type=float, metavar="X", help="they change so often")
+    said.add_argument("--factor", type=float, metavar="F", help="of their importance in refreshing")
+    said.add_argument("--drop", action="store_true", help="let them go, once; links may bring them back")
+    said.add_argument("--forget", action="store_true", help="let them go, and do not learn them again")
+    said.add_argument("--shortest", metavar="SPAN", help="between two fetches, whatever the budget says")
+    said.add_argument("--longest", metavar="SPAN", help="between two fetches")
+    said.add_argument("--host-fetches", type=float, metavar="N", help="a day at most, of the host or of every host")
+    said.add_argument("--bandwidth", type=float, metavar="N", help="fetches a day of the whole crawl")
+    said.add_argument("--discovery-share", type=float, metavar="S", help="of the bandwidth, for unread pages")
+    said.add_argument("--refresh-policy", metavar="NAME", help="thesis, freshness, harmonic, importance, …")
+    said.add_argument("--default", action="store_true", help="take back what was said of it")
+    note = policy.add_argument_group("when, and by whom")
+    note.add_argument("--expires", metavar="TIME", help="until then, such as 2026-12-31T00:00:00Z")
+    note.add_argument("--at", metavar="TIME", help="from when it holds (now)")
+    note.add_argument("--publisher", metavar="NAME", help="who says it: for people")
+    for what in (events, policy):
+        what.add_argument("--json", action="store_true", help="print JSON")
+        _add_cluster(what)
+
+
+def _add_topics(commands: Any) -> None:
+    topics = _add(commands, "topics", "make the topics, and say what of them would lose data", module="topics")
+    topics.epilog = _TOPICS_EXAMPLES
+    actions = topics.add_subparsers(dest="action", required=True, metavar="ACTION", parser_class=_Parser)
+    create = _add(actions, "create", "make the topics that are missing, and check them all", module="topics")
+    create.add_argument("--replication", type=_whole, metavar="N", help="copies of each (3, or as many as brokers)")
+    check = _add(actions, "check", "say what of the topics would lose data; exit code 2 if anything", module="topics")
+    for action in (create, check):
+        action.set_defaults(prints_as_it_goes=True)
+        action.add_argument("--shards", type=_whole, metavar="N", help="partitions of page-ledger (8)")
+        action.add_argument("--json", action="store_true", help="print JSON")
+        _add_cluster(action)
+    for option, partitions, which in (("--result-partitions", 8, "results"), ("--event-partitions", 6, "crawl-events")):
+        create.add_argument(
+            option, type=_whole, default=partitions, metavar="N", help=f"partitions of {which} (%(default)s)"
+        )
+        check.set_defaults(**{option.strip("-").replace("-", "_"): partitions})
+
+
+def _add_cluster(parser: argparse.ArgumentParser, brokers: bool = True) -> None:
     """How to reach Kafka. `connection_of` in `pipelines.cluster` makes a `Connection` of it."""
     group = parser.add_argument_group("how to reach Kafka (docs/kafka.md)")
-    group.add_argument("--brokers", metavar="HOST:PORT", help="of the cluster; several with commas between")
+    if brokers:
+        group.add_argument("--brokers", metavar="HOST:PORT", help="of the cluster; several with commas between")
     group.add_argument("--properties", metavar="FILE", help="settings such as security.protocol, and all secrets")
     group.add_argument("--registry", metavar="URL", help="a schema registry; without one Avro says what it is itself")
     group.add_argument("--prefix", default="", metavar="TEXT", help="what the names of all topics begin with")
 
 
-def _add_logs(parser: argparse.ArgumentParser) -> None:
+def _add_logs(parser: argparse.ArgumentParser, at_least: str = "+") -> None:
     parser.add_argument(
         "logs",
-        nargs="+",
+        nargs=at_least,
         metavar="LOG",
         help="JSON lines, Avro, WARC, WAT or an edge list; plain, gzip or zstd; a path, a glob, - for standard input, "
         "or a URL that Beam's file systems open",
@@ -232,7 +327,15 @@ def _add_budget(parser: argparse.ArgumentParser, policy: str) -> None:
 def _add_replay(commands: Any) -> None:
     replay = _add(commands, "replay", "compute the importance of all pages of a crawl log")
     replay.epilog = _REPLAY_EXAMPLES
-    _add_logs(replay)
+    _add_logs(replay, "*")
+    topics = replay.add_argument_group("Kafka instead of files (docs/kafka.md)")
+    topics.add_argument(
+        "--from", dest="from_", metavar="ADDRESS", help="read kafka://HOST:PORT/crawl-events, up to now"
+    )
+    topics.add_argument("--since", metavar="TIME", help="leave out what is older, such as 2026-05-01 or …T12:00:00Z")
+    topics.add_argument("--until", metavar="TIME", help="leave out this and what is newer")
+    topics.add_argument("--to", metavar="ADDRESS", help="send the results to the topics of kafka://HOST:PORT")
+    _add_cluster(replay, brokers=False)
     out = replay.add_argument_group("what comes out")
     out.add_argument("--out", type=Path, metavar="DIR", help="write importance, rejects and summary.json there")
     out.add_argument("--format", choices=["jsonl", "avro", "parquet"], default="jsonl", help="of these (%(default)s)")
@@ -254,7 +357,7 @@ def _add_replay(commands: Any) -> None:
     _add_rules(replay)
     _add_budget(replay, "--refresh-policy")
     focus = replay.add_argument_group("what to focus on (docs/refresh.md)")
-    focus.add_argument("--policies", type=Path, metavar="FILE", help="publications: Policy records as JSON lines")
+    focus.add_argument("--policies", metavar="FILE", help="publications: JSON lines, or the topic of kafka://HOST:PORT")
     focus.add_argument("--by-media", action="store_true", default=None, help="categories html, xml, feed, pdf, other")
     focus.add_argument("--category", action="append", default=[], metavar="PATTERN", help="one of URLs such as *.pdf")
     focus.add_argument("--factor", action="append", default=[], metavar="NAME=F", help="of a category's importance")
@@ -265,6 +368,22 @@ def _add_replay(commands: Any) -> None:
     run.add_argument("--runner", default="DirectRunner", metavar="NAME", help="a Beam runner; %(default)s = in-process")
     run.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
     run.add_argument("--segment-mb", type=_whole, default=256, metavar="MB", help=argparse.SUPPRESS)
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal() or not int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number from 0")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 1e-3 <= number <= 1e9:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number of events from 0.001")
+    return number
 
 
 def _whole(text: str) -> int:

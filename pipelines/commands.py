@@ -30,18 +30,18 @@ from tqdm import tqdm  # noqa: E402
 from opicflow.connectors.files.opening import InputRefused, expand  # noqa: E402
 from opicflow.connectors.files.reading import Stretch  # noqa: E402
 from opicflow.connectors.files.writing import whole_file  # noqa: E402
-from opicflow.connectors.kafka.connection import KafkaRefused  # noqa: E402
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused, parse_address  # noqa: E402
+from opicflow.connectors.kafka.records import POLICIES, records  # noqa: E402
+from opicflow.pipelines.inputs import NothingRead, Topic, known_format  # noqa: E402
 from opicflow.pipelines.ledger import ConfigRefused, Ledger, LedgerConfig, Outcome  # noqa: E402
 from opicflow.pipelines.ledger.estimates import richest  # noqa: E402
 from opicflow.pipelines.refresh.publications import check  # noqa: E402
 from opicflow.pipelines.replaying import (  # noqa: E402
     Counting,
     Focus,
-    NothingRead,
     Progress,
     Request,
     Result,
-    known_format,
     most_first,
     notes_for,
     numbered,
@@ -58,6 +58,7 @@ from opicflow.pipelines.results import (  # noqa: E402
 )
 from opicflow.pipelines.schedule import Compared, compared, export, iso, planned  # noqa: E402
 from opicflow.pipelines.state import StateFolder, StateRefused  # noqa: E402
+from opicflow.pipelines.topic_results import Destination  # noqa: E402
 from opicflow.pipelines.transforms.decoding import Portion, parts_of, route_part  # noqa: E402
 from opicflow.pipelines.transforms.keep_ledger import LostTable  # noqa: E402
 from opicflow.pipelines.transforms.keeping import FLOWING, KeeperConfig, plan_in_words  # noqa: E402
@@ -71,6 +72,7 @@ from opicflow.pipelines.transforms.publishing import (  # noqa: E402
 from opicflow.pipelines.transforms.routing import Categories, LinkWeights, Rules, Seen  # noqa: E402
 from opicflow.schemas.columns import ColumnsRefused  # noqa: E402
 from opicflow.schemas.crawl_events import Reason  # noqa: E402
+from opicflow.schemas.json_events import time_ms_of  # noqa: E402
 from opicflow.schemas.kernel import is_compiled  # noqa: E402
 from opicflow.schemas.pages import page_id  # noqa: E402
 from opicflow.schemas.policy_json import PolicyRefused, policies_of  # noqa: E402
@@ -95,6 +97,7 @@ REFUSALS = (
 )
 """Errors that say in one line what was wrong, where, and what to do."""
 
+EVENTS = "crawl-events"
 _SECONDS_BETWEEN_LINES = 5.0
 _BARS = 40
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -137,7 +140,9 @@ def replay(options: argparse.Namespace) -> int:
     rules = _rules(options)
     request = Request(
         logs=tuple(options.logs),
+        topic=_topic(options),
         out=options.out,
+        to=_destination(options),
         format=options.format,
         counting=Counting(
             options.history,
@@ -166,14 +171,18 @@ def replay(options: argparse.Namespace) -> int:
         _check_report(options.report)
     if not (options.quiet or is_compiled()):
         print("compiling, once for this version: about half a minute", file=sys.stderr, flush=True)
-    shower = _Shower(quiet=options.quiet)
+    shower = Shower(quiet=options.quiet)
     try:
         with replayed(request, shower.show) as result:
             shower.close()
             best = result.importance[: -(-options.top // ROWS_PER_PART)]  # read while its parts are there
             if options.report is not None:
                 with whole_file(options.report) as file:
-                    file.write(render(_report(result, options.logs)).encode("utf-8"))
+                    file.write(
+                        render(_report(result, [request.topic.topic] if request.topic else options.logs)).encode(
+                            "utf-8"
+                        )
+                    )
                 result.written.append(options.report)
     finally:
         shower.close()
@@ -182,6 +191,46 @@ def replay(options: argparse.Namespace) -> int:
     else:
         _print_result(result, best, options.top)
     return 0
+
+
+def _topic(options: argparse.Namespace) -> Topic | None:
+    """The topic that a replay reads instead of logs."""
+    if options.from_ is None:
+        if not options.logs:
+            raise InputRefused("nothing to replay: name logs, or a topic with --from kafka://HOST:PORT")
+        for name in ("since", "until"):
+            if getattr(options, name) is not None:
+                raise InputRefused(f"--{name}: files are read whole: leave it away, or read a topic with --from")
+        return None
+    if options.logs:
+        raise InputRefused(f"{options.logs[0]}: a replay reads logs or a topic: leave one of them away")
+    address = parse_address(options.from_)
+    return Topic(
+        Connection(address.brokers, options.properties, options.registry),
+        options.prefix + (address.topic or EVENTS),
+        since_ms=moment("--since", options.since),
+        until_ms=moment("--until", options.until),
+    )
+
+
+def _destination(options: argparse.Namespace) -> Destination | None:
+    """Where a replay sends its results."""
+    if options.to is None:
+        return None
+    address = parse_address(options.to)
+    if address.topic:
+        raise KafkaRefused(f"{options.to}: results go to several topics: leave {address.topic} away, or use --prefix")
+    return Destination(Connection(address.brokers, options.properties, options.registry), options.prefix)
+
+
+def moment(option: str, text: str | None) -> int | None:
+    """A time that was given, in milliseconds."""
+    if text is None:
+        return None
+    time_ms = time_ms_of(text)
+    if time_ms is None:
+        raise InputRefused(f"{option} {text[:40]}: no time: write it like 2026-05-01 or 2026-05-01T12:00:00Z")
+    return time_ms
 
 
 def _check_report(path: Path) -> None:
@@ -197,7 +246,7 @@ def _check_report(path: Path) -> None:
         raise InputRefused(f"{path}: cannot be written ({problem.strerror}): name another file") from None
 
 
-class _Shower:
+class Shower:
     """Progress: a bar on a terminal, a line now and then otherwise, both on stderr."""
 
     def __init__(self, quiet: bool) -> None:
@@ -206,23 +255,28 @@ class _Shower:
         self._shown_at = 0.0
 
     def show(self, progress: Progress) -> None:
+        """Show it, if it is time."""
         if self._quiet:
             return
         rate = progress.events / max(progress.seconds, 1e-9)
-        words = f"{progress.events:,} events, {rate:,.0f}/s, {progress.pages:,} pages"
+        words = f"{progress.events:,} events, {rate:,.0f}/s"
+        words += "" if progress.pages is None else f", {progress.pages:,} pages"
         if sys.stderr.isatty():
             if self._bar is None:
-                self._bar = tqdm(total=progress.total_bytes, unit="B", unit_scale=True, file=sys.stderr, leave=False)
+                self._bar = tqdm(
+                    total=progress.total, unit=progress.unit, unit_scale=True, file=sys.stderr, leave=False
+                )
             self._bar.set_postfix_str(words, refresh=False)
-            self._bar.update(progress.done_bytes - self._bar.n)
+            self._bar.update(progress.done - self._bar.n)
         elif progress.seconds - self._shown_at >= _SECONDS_BETWEEN_LINES:
             self._shown_at = progress.seconds
-            if progress.total_bytes and progress.done_bytes:
-                left = progress.seconds * (progress.total_bytes / progress.done_bytes - 1)
-                words += f", {progress.done_bytes / progress.total_bytes:.0%}, {left:.0f} s left"
+            if progress.total and progress.done:
+                left = progress.seconds * (progress.total / progress.done - 1)
+                words += f", {progress.done / progress.total:.0%}, {left:.0f} s left"
             print(words, file=sys.stderr, flush=True)
 
     def close(self) -> None:
+        """Leave no bar behind."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
@@ -284,8 +338,24 @@ def _policies(options: argparse.Namespace, rules: Rules | None) -> tuple[Policy,
         check(policy, categories.count)
     if options.policies is None:
         return tuple(factors)
+    if options.policies.startswith("kafka:"):
+        return (*factors, *_policies_of_topic(options))
     with open(options.policies, "rb") as file:
-        return (*factors, *policies_of(file, str(options.policies)))
+        return (*factors, *policies_of(file, options.policies))
+
+
+def _policies_of_topic(options: argparse.Namespace) -> Iterator[Policy]:
+    """The publications of a topic. One that cannot be read is told, and passed over: nobody can take it back."""
+    address = parse_address(options.policies)
+    if address.topic not in (None, options.prefix + POLICIES):
+        raise KafkaRefused(f"{options.policies}: publications are in {options.prefix}{POLICIES}: see --prefix")
+    connection = Connection(address.brokers, options.properties, options.registry)
+    for one in records(connection, POLICIES, prefix=options.prefix):
+        if one.record is None:
+            where = f"{options.prefix}{POLICIES}, offset {one.offset}"
+            print(f"{where}: passed over: {one.broken or 'it is empty'}", file=sys.stderr)
+        else:
+            yield one.record
 
 
 def _named_numbers(option: str, given: Sequence[str]) -> Iterator[tuple[str, float]]:
@@ -319,6 +389,10 @@ def _print_result(result: Result, best: Sequence[bytes], most: int) -> None:
     print(f"\n{summary['seconds']:.1f} s, {summary['events_per_second']:,} events/s")
     for path in result.written:
         print(f"written: {path}")
+    for sent in result.published:
+        print(
+            f"sent: {sent.records:,} to {sent.topic}" + (f" and {sent.tombstones:,} tombstones" * bool(sent.tombstones))
+        )
 
 
 def _print_plan(plan: dict[str, Any]) -> None:
@@ -465,6 +539,7 @@ def validate(options: argparse.Namespace) -> int:
                         }
                     )
     rejected = sum(reasons.values())
+    del counts["bytes_read"]
     summary: dict[str, Any] = {
         "events_read": counts.pop("events_read", 0),
         "visits": counts.pop("visits", 0),
@@ -492,9 +567,9 @@ def validate(options: argparse.Namespace) -> int:
     for reason, count in most_first(reasons).items():
         print(f"  {count:10,}  {reason}")
     for row in shown:
-        print(f"{row['where']}: {row['reason']}: {_printable(row['detail'])}")
+        print(f"{row['where']}: {row['reason']}: {printable(row['detail'])}")
         if row["bytes"]:
-            print(f"    {_printable(row['bytes'])}")
+            print(f"    {printable(row['bytes'])}")
     for note in notes:
         print(f"note: {note}")
     if not notes and not rejected:
@@ -502,7 +577,7 @@ def validate(options: argparse.Namespace) -> int:
     return 0
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Without characters that a terminal would obey."""
     return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
 
@@ -513,11 +588,7 @@ def _printable(text: str) -> str:
 def show(options: argparse.Namespace) -> int:
     """Show what the ledger of a state knows of one page."""
     with _ledger_of(options.state) as (ledger, rules):
-        try:
-            url = canonical(options.url, None, rules.urls)
-        except NotAPage as problem:
-            advice = "give the URL of a page" if "://" in options.url else f"do you mean https://{options.url[:200]} ?"
-            raise InputRefused(f"{options.url[:200]}: {problem}: {advice}") from None
+        url = url_of(options.url, rules.urls).encode()
         page = page_id(url)
         estimates = ledger.estimate([page])
         if not estimates.known[0]:
@@ -553,6 +624,15 @@ def show(options: argparse.Namespace) -> int:
         for name, value in rows:
             print(f"  {name:14} {value}")
     return 0
+
+
+def url_of(text: str, rules: UrlRules | None = None) -> str:
+    """The canonical URL of a page that somebody named."""
+    try:
+        return canonical(text, None, rules or UrlRules()).decode()
+    except NotAPage as problem:
+        advice = "give the URL of a page" if "://" in text else f"do you mean https://{text[:200]} ?"
+        raise InputRefused(f"{text[:200]}: {problem}: {advice}") from None
 
 
 def top(options: argparse.Namespace) -> int:

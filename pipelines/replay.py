@@ -20,9 +20,19 @@ from apache_beam import typehints
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
-from opicflow.connectors.files.reading import Stretch, split
+from opicflow.connectors.files.reading import split
 from opicflow.connectors.files.writing import write_atomically
-from opicflow.pipelines.transforms.decoding import REJECTS, Decode, Portion, Route, close_readers
+from opicflow.connectors.kafka.topic_log import Reached, TopicStretch
+from opicflow.pipelines.transforms.decoding import (
+    REJECTS,
+    AnyStretch,
+    Decode,
+    Portion,
+    ReadTo,
+    Route,
+    close_readers,
+    name_of,
+)
 from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger
 from opicflow.pipelines.transforms.keeping import Head, Keeper, KeeperConfig
 from opicflow.pipelines.transforms.routing import Rules
@@ -79,7 +89,7 @@ class SavePart(beam.DoFn):
 class Plan:
     """What is to be replayed and how."""
 
-    stretches: list[Stretch]
+    stretches: list[AnyStretch]
     config: KeeperConfig
     rules: Rules
     work: Path
@@ -110,7 +120,7 @@ def run(plan: Plan, keeper: Keeper | None, after: Callable[[dict[str, Any], Keep
             after(report, keeper)
             if report["ended"]:
                 return
-            left = _left(left, {name: (at, done) for name, at, done in report["files"]})
+            left = _left(left, read_tos(report))
     finally:
         close_readers()
         TABLES.let_go(plan.run)
@@ -118,7 +128,9 @@ def run(plan: Plan, keeper: Keeper | None, after: Callable[[dict[str, Any], Keep
 
 def _run_whole(plan: Plan, after: Callable[[dict[str, Any], Keeper | None], None]) -> None:
     """The whole input as one segment, on a runner that is not this process."""
-    ranges = [part for stretch in plan.stretches for part in split(stretch, plan.segment_bytes)]
+    ranges: list[AnyStretch] = []
+    for stretch in plan.stretches:
+        ranges += [stretch] if isinstance(stretch, TopicStretch) else split(stretch, plan.segment_bytes)
     portions = [
         Portion(number, (part,), 1 << 62, closes=number == len(ranges) - 1) for number, part in enumerate(ranges)
     ] or [Portion(0, (), 1 << 62, closes=True)]
@@ -128,7 +140,7 @@ def _run_whole(plan: Plan, after: Callable[[dict[str, Any], Keeper | None], None
 
 
 def _run_pipeline(plan: Plan, portions: list[Portion], head: Head | None, runner: Any) -> None:
-    files = {stretch.source: stretch.file for stretch in plan.stretches}
+    files = {stretch.source: name_of(stretch) for stretch in plan.stretches}
     durable = plan.runner != IN_PROCESS
     pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(plan.beam_options)))
     created = pipeline | "ListPortions" >> beam.Create(portions, reshuffle=durable)
@@ -138,13 +150,28 @@ def _run_pipeline(plan: Plan, portions: list[Portion], head: Head | None, runner
     pipeline.run().wait_until_finish()
 
 
-def _left(stretches: Sequence[Stretch], files: dict[str, tuple[int, bool]]) -> list[Stretch]:
+def read_tos(report: dict[str, Any]) -> list[ReadTo]:
+    """How far the sources were read, as the report of a segment tells."""
+    return [
+        ReadTo(source, at, done, tuple(Reached(*one) for one in reached))
+        for source, at, done, reached in report["files"]
+    ]
+
+
+def _left(stretches: Sequence[AnyStretch], read: Sequence[ReadTo]) -> list[AnyStretch]:
     """What is still to be read, as far as the last segment came."""
-    left = []
+    read_to = {one.source: one for one in read}
+    left: list[AnyStretch] = []
     for stretch in stretches:
-        at, done = files.get(stretch.source, (stretch.start, False))
-        if not done:
-            left.append(replace(stretch, start=at))
+        to = read_to.get(stretch.source)
+        if to is None:
+            left.append(stretch)
+        elif not to.done:
+            left.append(
+                stretch.gone_on(to.at, to.reached)
+                if isinstance(stretch, TopicStretch)
+                else replace(stretch, start=to.at)
+            )
     return left
 
 

@@ -20,15 +20,23 @@ from typing import Any
 
 from apache_beam.runners.runner import create_runner
 
-from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.opening import STDIN, InputRefused, expand, is_compressed
-from opicflow.connectors.files.reading import Stretch, format_of
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.reading import Stretch
 from opicflow.connectors.files.writing import whole_file
+from opicflow.connectors.kafka.topic_log import TopicStretch
+from opicflow.pipelines.inputs import Input, LogFiles, NothingRead, Topic
 from opicflow.pipelines.ledger import HISTORIES, ORDINARY_CLASS_WEIGHT, ConfigRefused, LedgerConfig, LetGo
-from opicflow.pipelines.replay import IN_PROCESS, SEGMENT_BYTES, Parts, Plan, remove_parts, run
-from opicflow.pipelines.results import write_importance, write_orders, write_rejects, write_schedules
-from opicflow.pipelines.state import Source, State, StateFolder, StateRefused, identify, is_read, remember_end
-from opicflow.pipelines.transforms.decoding import reject_line
+from opicflow.pipelines.replay import IN_PROCESS, SEGMENT_BYTES, Parts, Plan, read_tos, remove_parts, run
+from opicflow.pipelines.results import (
+    write_importance,
+    write_orders,
+    write_rejects,
+    write_schedules,
+    write_tombstones,
+)
+from opicflow.pipelines.state import State, StateFolder, StateRefused
+from opicflow.pipelines.topic_results import Destination, Sent, send_results
+from opicflow.pipelines.transforms.decoding import AnyStretch, name_of, reject_line
 from opicflow.pipelines.transforms.keeping import Keeper, KeeperConfig, policies_chain, policy_time_ms
 from opicflow.pipelines.transforms.routing import COUNTS, Categories, Rules
 from opicflow.schemas.crawl_events import Reason, Reject
@@ -37,10 +45,6 @@ from opicflow.schemas.records import Policy
 _LEAST_CHECKPOINT_BYTES = 64 << 20
 _REFUSED_SHOWN = 5
 _EMPTY_PART = "rejects-000000-empty"
-
-
-class NothingRead(ValueError):
-    """The input held nothing that could be used. One line."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ def numbered(categories: Categories, option: str, name: str) -> int:
 class Request:
     """What somebody wants replayed. `rules` and `focus` None = as the state has them, or the defaults."""
 
-    logs: tuple[str, ...]
+    logs: tuple[str, ...] = ()
     out: Path | None = None
     format: str = "jsonl"
     counting: Counting = Counting()
@@ -127,16 +131,21 @@ class Request:
     runner: str = IN_PROCESS
     beam_options: tuple[str, ...] = ()
     segment_bytes: int = SEGMENT_BYTES
+    topic: Topic | None = None
+    """Events from Kafka, instead of logs."""
+    to: Destination | None = None
+    """Results to Kafka."""
 
 
 @dataclass
 class Progress:
-    """How far a replay is. `total_bytes` counts the files that are not compressed; None = not known."""
+    """How far a replay is. `done` and `total` are in `unit`; None = not known."""
 
     events: int
-    pages: int
-    done_bytes: int
-    total_bytes: int | None
+    pages: int | None
+    done: int
+    total: int | None
+    unit: str
     seconds: float
 
 
@@ -151,6 +160,7 @@ class Result:
     reject_lines: list[bytes]
     notes: list[str]
     written: list[Path] = field(default_factory=list)
+    published: list[Sent] = field(default_factory=list)
 
 
 _KEPT = ("tally", "rejects", "samples", "refused_policies")
@@ -162,7 +172,9 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
     """Replay, write what was asked for, and give the result. A state is done with this run once the caller is."""
     begun = time.perf_counter()
     _check_runner(request)
-    files = list(dict.fromkeys(expand(request.logs)))
+    log: Input = request.topic or LogFiles(request.logs)
+    if request.to is not None:
+        request.to.check()  # rather than after the work
     if request.out is not None:
         _make_folder(request.out)
     with ExitStack() as stack:
@@ -181,20 +193,20 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
         keeper = folder.keeper(state, config) if folder and state.snapshot else None
         _check_policies(request, config, keeper)
         work = stack.enter_context(_work_folder(folder, request.out))
-        resumed = bool(state.run) and state.run["logs"] == list(request.logs)
+        resumed = bool(state.run) and state.run["logs"] == list(log.names)
         if resumed and state.run["finished"]:
             # It may have been killed right at its end: who runs it again gets the same results, unless there is more.
-            resumed = all(_is_read(file, state) for file in files)
+            resumed = log.is_read(state)
             if resumed:
                 notes.append("Nothing new since these logs were replayed: the results are the same as then.")
         if not resumed:
-            state.run = {"logs": list(request.logs), "reports": [], "starts": {}, "finished": False}
+            state.run = {"logs": list(log.names), "reports": [], "starts": {}, "finished": False}
         remove_parts(work, keeper.head.portion if keeper and resumed else 0)
-        stretches, empty = _stretches(files, state, notes, may_grow=folder is not None)
+        stretches, empty = log.find(state, notes, may_grow=folder is not None)
         (work / _EMPTY_PART).write_bytes(b"".join(reject_line(_of_empty(file), file) for file in empty))
-        sizes = {s.source: (s.file, _size(s.file)) for s in stretches}
+        total = log.total(stretches)
         least_bytes = min(_LEAST_CHECKPOINT_BYTES, request.segment_bytes)
-        saved_at, snapshot_bytes = _done_bytes(stretches, state.sources), 0
+        saved_at, snapshot_bytes = _tallied(state)["bytes_read"], 0
 
         def after(report: dict[str, Any], keeper: Keeper | None) -> None:
             nonlocal saved_at, snapshot_bytes
@@ -202,21 +214,21 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
             if report["tally"] or not state.run["reports"]:
                 state.run["reports"].append({key: report[key] for key in _KEPT})
             state.run["last"] = {key: value for key, value in report.items() if key not in _KEPT}
-            read = {name: (at, done) for name, at, done in report["files"]}
+            read = {one.source: one for one in read_tos(report)}
             for source in state.sources:
                 if source.name in read:
-                    source.at, done = read[source.name]
-                    if done and folder:
-                        remember_end(source)
-            done_bytes = _done_bytes(stretches, state.sources)
-            is_worth_it = done_bytes - saved_at >= max(snapshot_bytes, least_bytes) // 2
+                    source.at = read[source.name].at
+                    if folder:
+                        log.remember(source, read[source.name])
+            tally = _tallied(state)
+            is_worth_it = tally["bytes_read"] - saved_at >= max(snapshot_bytes, least_bytes) // 2
             if folder and keeper and (is_worth_it or report["ended"]):
-                saved_at = done_bytes
+                saved_at = tally["bytes_read"]
                 with _named(folder.path):
                     snapshot_bytes = folder.write(state, keeper)
             seconds = time.perf_counter() - begun
-            events = _tallied(state)["events_read"]
-            progress(Progress(events, report["pages"], done_bytes, _total_bytes(sizes), seconds))
+            done = log.done(stretches, state)
+            progress(Progress(tally["events_read"], report["pages"], done, total, log.unit, seconds))
 
         plan = Plan(
             stretches,
@@ -228,12 +240,13 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
             segment_bytes=request.segment_bytes,
         )
         run(plan, keeper, after)
-        notes += _nothing_new(state, stretches)
-        notes += _unfinished(state, stretches, sizes)
-        result = _result(state, work, empty, files, notes)
+        notes += log.notes_at_end(stretches, state)
+        result = _result(state, work, empty, stretches, notes)
         result.summary["seconds"] = round(time.perf_counter() - begun, 3)
         if request.out is not None:
             _write(request, result, work)
+        if request.to is not None:
+            result.published += send_results(request.to, work, state.run["last"]["audit"])
         result.summary["seconds"] = round(time.perf_counter() - begun, 3)
         result.summary["events_per_second"] = round(result.summary["events_read"] / result.summary["seconds"])
         if request.out is not None:
@@ -336,105 +349,20 @@ def _work_folder(folder: StateFolder | None, out: Path | None) -> Iterator[Path]
         shutil.rmtree(gone, ignore_errors=True)
 
 
-def known_format(file: str) -> Format | None:
-    """What a file holds; None if it is empty. Standard input cannot be looked into, and is taken for JSON lines."""
-    return Format.JSONL if file == STDIN else format_of(file)
-
-
-def _stretches(files: Sequence[str], state: State, notes: list[str], may_grow: bool) -> tuple[list[Stretch], list[str]]:
-    """What is to be read of each file, and the files that are empty."""
-    starts: dict[str, int] = state.run["starts"]
-    stretches, empty, used = [], [], set[str]()
-    for file in files:
-        format_ = known_format(file)
-        if format_ is None:
-            empty.append(file)
-            continue
-        source = _stdin_of(state) if file == STDIN else None
-        if source is None:
-            source, other = identify(file, state.sources, used)
-            if other:
-                notes.append(f"{file} begins like {other.file}, but goes on differently: taken for another log.")
-        used.add(source.name)
-        starts.setdefault(source.name, source.at)
-        stretches.append(Stretch(source.name, file, format_, source.at, may_grow=may_grow and file != STDIN))
-    if not stretches:
-        raise NothingRead(f"{', '.join(files)[:200]}: empty: there is nothing to replay")
-    return stretches, empty
-
-
-def _stdin_of(state: State) -> Source | None:
-    """Standard input as the run that goes on had it: the same bytes are expected to come again."""
-    return next((s for s in state.sources if s.file == STDIN and s.name in state.run["starts"]), None)
-
-
-def _is_read(file: str, state: State) -> bool:
-    """Whether all of a file was read before."""
-    if file == STDIN:
-        return False
-    if known_format(file) is None:
-        return True
-    return is_read(identify(file, list(state.sources), set()).source)
-
-
-def _unfinished(state: State, stretches: Sequence[Stretch], sizes: dict[str, tuple[str, int | None]]) -> list[str]:
-    at = {source.name: source.at for source in state.sources}
-    return [
-        f"{stretch.file}: its last line is not finished: it waits for the next replay into this state."
-        for stretch in stretches
-        if stretch.may_grow and stretch.format is Format.JSONL and at[stretch.source] < (sizes[stretch.source][1] or 0)
-    ]
-
-
-def _nothing_new(state: State, stretches: Sequence[Stretch]) -> list[str]:
-    at = {source.name: source.at for source in state.sources}
-    starts = state.run["starts"]
-    return [
-        f"{stretch.file}: nothing new since it was replayed into this state."
-        for stretch in stretches
-        if at[stretch.source] == starts[stretch.source] > 0
-    ]
-
-
 def _of_empty(file: str) -> Reject:
     return Reject(Reason.EMPTY_FILE, "the file is empty", file, 0, b"")
 
 
-def _size(file: str) -> int | None:
-    """The size of a local file that is not compressed."""
-    try:
-        with open(file, "rb") as opened:
-            if is_compressed(opened.read(4)):
-                return None
-        return os.path.getsize(file)
-    except OSError:
-        return None
-
-
-def _total_bytes(sizes: dict[str, tuple[str, int | None]]) -> int | None:
-    total = 0
-    for _, size in sizes.values():
-        if size is None:
-            return None
-        total += size
-    return total
-
-
-def _done_bytes(stretches: Sequence[Stretch], sources: list[Source]) -> int:
-    at = {source.name: source.at for source in sources}
-    return sum(at[stretch.source] for stretch in stretches)
-
-
 def _tallied(state: State) -> dict[str, int]:
     """What was counted in this run."""
-    total: dict[str, int] = {"events_read": 0}
+    total: dict[str, int] = {"events_read": 0, "bytes_read": 0}
     for report in state.run["reports"]:
         for name, count in report["tally"].items():
             total[name] = total.get(name, 0) + count
     return total
 
 
-def _result(state: State, work: Path, empty: list[str], files: list[str], notes: list[str]) -> Result:
+def _result(state: State, work: Path, empty: list[str], stretches: Sequence[AnyStretch], notes: list[str]) -> Result:
     tally, last = _tallied(state), state.run["last"]
     reasons: dict[str, int] = {}
     for report in state.run["reports"]:
@@ -459,7 +387,8 @@ def _result(state: State, work: Path, empty: list[str], files: list[str], notes:
         "turns": round(last["turns"], 3),
         "drift": last["drift"],
         "rejects_by_reason": most_first(reasons),
-        "files": len(files),
+        "files": len(empty) + sum(isinstance(stretch, Stretch) for stretch in stretches),
+        "partitions": sum(len(stretch.partitions) for stretch in stretches if isinstance(stretch, TopicStretch)),
         "policies": tally.get("policies", 0),
         "policies_refused": sum(len(report["refused_policies"]) for report in state.run["reports"]),
         "pages_let_go": {
@@ -478,7 +407,7 @@ def _result(state: State, work: Path, empty: list[str], files: list[str], notes:
             f"nothing could be read: all {summary['rejects']:,} records were rejected ({reasons_named}): opicflow "
             "validate shows them"
             if reasons_named
-            else f"{', '.join(files)[:200]}: empty: there is nothing to replay"
+            else f"{', '.join([*empty, *map(name_of, stretches)])[:200]}: empty: there is nothing to replay"
         )
     return Result(
         summary=summary,
@@ -564,9 +493,8 @@ def _write(request: Request, result: Result, work: Path) -> None:
         with _named(replanned):
             write_schedules(replanned, request.format, Parts(work, "replanned"))
         tombstones = request.out / "tombstones.jsonl"
-        with _named(tombstones), whole_file(tombstones) as file:
-            for part in Parts(work, "tombstones"):
-                file.write(part)
+        with _named(tombstones):
+            write_tombstones(tombstones, Parts(work, "tombstones"))
         result.written += [publications, replanned, tombstones]
 
 

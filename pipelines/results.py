@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from opicflow.connectors.files.writing import whole_file
-from opicflow.pipelines.ledger import Outcome
+from opicflow.pipelines.ledger import LetGo, Outcome
 from opicflow.pipelines.ledger.scheduling import DECIDED_BY, KNOWN_FROM, WHY
 from opicflow.schemas.columns import Column, Packed, unpack
 from opicflow.schemas.registry import schema
@@ -56,14 +56,14 @@ def write_importance(path: Path, format_: str, parts: Iterable[bytes]) -> int:
     """Write published pages as `Importance` records. Returns how many."""
     if format_ == "jsonl":
         return _write_lines(path, map(importance_lines, map(pages_of, parts)))
-    return _write(path, format_, "Importance", map(_importance_columns, map(pages_of, parts)))
+    return _write(path, format_, "Importance", map(importance_columns, map(pages_of, parts)))
 
 
 def write_rejects(path: Path, format_: str, parts: Iterable[bytes]) -> int:
     """Write rejects, which come as lines of JSON. Returns how many."""
     if format_ == "jsonl":
         return _write_lines(path, parts)
-    return _write(path, format_, "Reject", map(_reject_columns, parts))
+    return _write(path, format_, "Reject", map(reject_columns, parts))
 
 
 def write_schedules(path: Path, format_: str, parts: Iterable[bytes]) -> int:
@@ -74,6 +74,20 @@ def write_schedules(path: Path, format_: str, parts: Iterable[bytes]) -> int:
 def write_orders(path: Path, format_: str, parts: Iterable[bytes]) -> int:
     """Write `CrawlOrder` records. Returns how many."""
     return _write_columns(path, format_, "CrawlOrder", map(order_columns, map(pages_of, parts)))
+
+
+def write_tombstones(path: Path, parts: Iterable[bytes]) -> int:
+    """Write which pages are no longer there, as lines of JSON, without URLs: some are forgotten. Returns how many."""
+    return _write_lines(path, map(json_lines, map(_tombstone_columns, map(pages_of, parts))))
+
+
+def _tombstone_columns(pages: Pages) -> dict[str, list[Any]]:
+    rows = len(pages.urls)
+    return {
+        "page": _page_words(pages.columns["pages"]),
+        "why": [LetGo(why).name for why in pages.columns["why"].tolist()],
+        "event_time": [1000 * pages.moment["second"] or None] * rows,
+    }
 
 
 def schedule_columns(pages: Pages) -> dict[str, list[Any]]:
@@ -172,7 +186,8 @@ def _numbers(column: Column) -> list[str]:
     return text[1:-1].split(",") if len(column) else []
 
 
-def _importance_columns(pages: Pages) -> dict[str, list[Any]]:
+def importance_columns(pages: Pages) -> dict[str, list[Any]]:
+    """The values of `Importance` records, by field."""
     c, rows = pages.columns, len(pages.urls)
     return {
         "url": pages.urls,
@@ -196,7 +211,8 @@ def _importance_columns(pages: Pages) -> dict[str, list[Any]]:
     }
 
 
-def _reject_columns(lines: bytes) -> dict[str, list[Any]]:
+def reject_columns(lines: bytes) -> dict[str, list[Any]]:
+    """The values of `Reject` records, by field, from lines of JSON."""
     records = [orjson.loads(line) for line in lines.splitlines()]
     original = [
         record["bytes"].encode() if "bytes" in record else base64.b64decode(record["bytes_base64"])

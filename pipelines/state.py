@@ -52,6 +52,8 @@ class Source:
     is_compressed: bool = False
     tail_end: int = 0
     tail_digest: str = ""
+    partitions: list[list[Any]] = field(default_factory=list)
+    """Of a topic: each partition, the offset up to which it was read, and what tells the record before it from others."""
 
 
 @dataclass

@@ -1,11 +1,15 @@
-"""What every test shares: hypothesis profiles, and the seed of simulations."""
+"""What every test shares: hypothesis profiles, the seed of simulations, and Kafka."""
 
 from __future__ import annotations
 
 import os
+import secrets
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+
+from services import MISSING, LocalKafka, running
 
 # The same examples in every run, so that a failure is never a matter of luck; `make soak` looks for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None)
@@ -19,3 +23,32 @@ def seed() -> int:
     chosen = int(os.environ.get("OPICFLOW_SEED", "0"))
     print(f"seed {chosen}: run it again with OPICFLOW_SEED={chosen}, or make soak SEED={chosen}")
     return chosen
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """One broker and one registry for the whole run. Use topics with `topic_prefix`, and leave the broker alive."""
+    with running(tmp_path_factory.mktemp("services"), "kafka", "registry") as started:
+        yield started
+
+
+@pytest.fixture
+def lone_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker for one test, which may kill, restart or pause it. There is no registry."""
+    with running(tmp_path_factory.mktemp("services"), "kafka") as started:
+        yield started
+
+
+@pytest.fixture
+def topic_prefix() -> str:
+    """What the names of a test's topics begin with, so that no two tests share a topic."""
+    return f"t{secrets.token_hex(3)}-"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say loudly how much was not tested, and what to install."""
+    reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []) if report.longrepr]
+    missed = [reason.partition(MISSING)[2] for reason in reasons if MISSING in reason]
+    if missed:
+        tests = "1 test was" if len(missed) == 1 else f"{len(missed)} tests were"
+        terminalreporter.write_line(f"{tests} SKIPPED without services: {missed[0]}", red=True, bold=True)

@@ -25,8 +25,8 @@ from opicflow.connectors.files import reading
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.reading import Stretch
 from opicflow.pipelines import cli, commands
+from opicflow.pipelines.inputs import NothingRead, known_format
 from opicflow.pipelines.ledger import Ledger
-from opicflow.pipelines.replaying import NothingRead, known_format
 from opicflow.pipelines.state import StateFolder
 from opicflow.pipelines.transforms.decoding import Portion, parts_of, reject_line, route_part
 from opicflow.pipelines.transforms.keeping import Head, Keeper, KeeperConfig
@@ -301,7 +301,7 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "runner": ([log, "--runner", "NoRunner"], "Beam knows no such runner"),
         "state and runner": ([log, "--state", tmp_path / "s", "--runner", "BundleBasedDirectRunner"], "--state needs"),
         "unknown option": ([log, "--nonsense"], "unrecognized arguments"),
-        "no log named": ([], "required"),
+        "no log named": ([], "nothing to replay"),
         "no such file system": (["nowhere://x/y"], "nowhere"),
     }
 

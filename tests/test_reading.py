@@ -19,7 +19,7 @@ from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.opening import Block, InputRefused, decompressed
 from opicflow.connectors.files.reading import Batch, Stretch, format_of, read, split
-from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason
+from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason, Reject
 
 Item = tuple[int, str]
 """A place, and the URL or the reason for a reject."""
@@ -41,6 +41,9 @@ def items_of(batch: Batch) -> list[Item]:
     ]
     found = [*zip(events.offset.tolist(), urls, strict=True), *((one.offset, one.reason.value) for one in rejects)]
     assert all(batch.start <= place < batch.end for place, _ in found), (batch, found)
+    singly = [(place, one.reason.value if isinstance(one, Reject) else one.url) for place, one in batch.items()]
+    assert singly == sorted(found), "one by one they must be the same, and in order"
+    assert [one for _, one in batch.items() if isinstance(one, Reject)] == sorted(rejects, key=lambda one: one.offset)
     return sorted(found)
 
 

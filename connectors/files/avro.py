@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import fastavro
 import numpy as np
+import numpy.typing as npt
 import orjson
 import zstandard
 from fastavro.schema import parse_schema, to_parsing_canonical_form
@@ -51,6 +52,8 @@ from opicflow.schemas.records import from_avro
 from opicflow.schemas.registry import breaks, schema
 
 Data = bytes | memoryview
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
 
 _SYNC_BYTES = 16
 _MOST_NUMBER_BYTES = 10
@@ -109,8 +112,13 @@ def read_header(first: bytes) -> Container:
     problem_of_schema = _why_not(writer)
     if problem_of_schema:
         raise WrongSchema(problem_of_schema)
-    plain = to_parsing_canonical_form(writer) == to_parsing_canonical_form(_reader()) and not _has_other_times(writer)
-    return Container(writer, header["sync"], _CODECS[codec], stream.tell(), plain)
+    return Container(writer, header["sync"], _CODECS[codec], stream.tell(), is_plain(writer))
+
+
+def is_plain(writer: Any) -> bool:
+    """Whether records of this schema are laid out as the published one has them, which is what the kernel reads."""
+    plain = parse_schema(_with_plain_times(writer))
+    return to_parsing_canonical_form(plain) == to_parsing_canonical_form(_reader()) and not _has_other_times(plain)
 
 
 def read_blocks(container: Container, pieces: Iterable[Block | Damage], start: int) -> Iterator[AvroBlock]:
@@ -153,22 +161,23 @@ def decode_avro(container: Container, blocks: Sequence[AvroBlock], source: str) 
     return Decoded(events, rejects.rejects)
 
 
+def read_record(container: Container, stream: BytesIO, unicode_errors: str = "strict") -> CrawlEvent:
+    """The record that begins here; whatever fastavro raises if it is none."""
+    values: Any = fastavro.schemaless_reader(stream, container.writer, _reader(), handle_unicode_errors=unicode_errors)
+    return from_avro(CrawlEvent, values)
+
+
 def _decode_plain(
     container: Container, blocks: Sequence[AvroBlock], others: EventWriter, rejects: RejectWriter
 ) -> CrawlEvents:
     """Records of the published schema, all at once."""
     data = b"".join(block.data for block in blocks)
     text = np.frombuffer(data, np.uint8)
-    ends = np.cumsum([len(block.data) for block in blocks], dtype=np.int64)
+    sizes = np.array([len(block.data) for block in blocks], np.int64)
+    ends = np.cumsum(sizes)
     offsets = np.array([block.offset for block in blocks], np.int64)
     records = np.array([_places(block) for block in blocks], np.int64)
-    rows = sum(min(_places(block), len(block.data) // _LEAST_RECORD_BYTES + 1) for block in blocks)
-    read_to, done, at = (np.zeros(size, np.int64) for size in (len(blocks), len(blocks), 2))
-    for links in (len(text) // _USUAL_LINK_BYTES, len(text)):
-        scan = new_scan(rows, FIRST_HOP * rows + links)
-        scan_records(text, ends, offsets, records, read_to, done, at, scan)
-        if not scan.counts[3]:
-            break
+    scan, read_to, done = scan_avro(text, ends - sizes, ends, offsets, records, ascii_only=False)
     plain = scan.events(text)
     for offset, begin, end in scan.odd():
         _take_record(container, BytesIO(data[begin:end]), data[begin:end], offset, others, rejects)
@@ -178,6 +187,26 @@ def _decode_plain(
         elif passed < block.records:
             _reject_crowd(block, passed, data[to:end], rejects)
     return merge(plain, others.events())
+
+
+def scan_avro(
+    text: Bytes, begins: Ints, ends: Ints, offsets: Ints, records: Ints, ascii_only: bool
+) -> tuple[Scan, Ints, Ints]:
+    """Decode blocks of records of the published schema that lie in a text; how far each was read, and how many records.
+
+    `ascii_only` lists records with texts that are not ASCII among those that need a look: fastavro wants UTF-8.
+    """
+    sizes = ends - begins
+    rows = int(np.minimum(records, sizes // _LEAST_RECORD_BYTES + 1).sum())
+    read_to, done = np.zeros(len(offsets), np.int64), np.zeros(len(offsets), np.int64)
+    at = np.array([0, 0, 0 if ascii_only else -1], np.int64)
+    size = int(sizes.sum())
+    for links in (size // _USUAL_LINK_BYTES, size):
+        scan = new_scan(rows, FIRST_HOP * rows + links)
+        scan_records(text, begins, ends, offsets, records, read_to, done, at, scan)
+        if not scan.counts[3]:
+            break
+    return scan, read_to, done
 
 
 def _decode_others(container: Container, block: AvroBlock, others: EventWriter, rejects: RejectWriter) -> None:
@@ -223,8 +252,7 @@ def _take_record(
     """Read a record of `data`. False if it cannot be read, and so nothing behind it either."""
     begin = stream.tell()
     try:
-        values: Any = fastavro.schemaless_reader(stream, container.writer, _reader())
-        event = from_avro(CrawlEvent, values)
+        event = read_record(container, stream)
     except Exception as problem:  # fastavro raises whatever the bytes lead it to
         rejects.add(Reason.CORRUPT, f"the record is damaged: {_line(problem)}", offset, bytes(data[begin:]))
         return False
@@ -411,25 +439,32 @@ _LEAST_RECORD_BYTES, _USUAL_LINK_BYTES = 11, 12
 
 @lean_kernel
 def scan_records(
-    text: Any, block_ends: Any, block_offsets: Any, records: Any, read_to: Any, done_of: Any, at: Any, out: Scan
+    text: Any,
+    block_begins: Any,
+    block_ends: Any,
+    block_offsets: Any,
+    records: Any,
+    read_to: Any,
+    done_of: Any,
+    at: Any,
+    out: Scan,
 ) -> None:
     """Decode records into rows. One with values that need a look is listed; a block is left at a damaged one.
 
-    `read_to` and `done_of` take how far every block was read, in bytes and in records; `at` is where the reader is, and
-    where the block ends.
+    `read_to` and `done_of` take how far every block was read, in bytes and in records; `at` is where the reader is,
+    where the block ends, and whether a text of the record is not ASCII: 1 if so, -1 = nobody asks.
     """
     rows = np.int64(0)
     urls = np.int64(0)
     odd = np.int64(0)
-    begin_of_block = np.int64(0)
     out.counts[3] = 0
     for block in range(block_ends.shape[0]):
-        at[0] = begin_of_block
+        at[0] = block_begins[block]
         at[1] = block_ends[block]
-        begin_of_block = block_ends[block]
         done = np.int64(0)
         while done < records[block] and rows + odd < out.offset.shape[0]:
             begin = at[0]
+            at[2] = min(at[2], 0)
             used = _scan_record(text, at, out, rows, urls)
             if used == _FULL:
                 out.counts[3] = 1
@@ -437,7 +472,7 @@ def scan_records(
             if used == _DAMAGED:
                 at[0] = begin
                 break
-            if used == _ODD:
+            if used == _ODD or at[2] > 0:
                 out.odd_offsets[odd] = block_offsets[block] + done
                 out.odd_begins[odd] = begin
                 out.odd_ends[odd] = at[0]
@@ -485,7 +520,21 @@ def _length(text: Any, at: Any) -> Any:
     length = _number(text, at)
     if length < 0 or length > at[1] - at[0]:
         return np.int64(-1)
+    if at[2] == 0 and not _is_ascii(text, at[0], at[0] + length):
+        at[2] = 1
     return length
+
+
+@inlined_kernel
+def _is_ascii(text: Any, begin: Any, end: Any) -> Any:
+    bits = np.uint64(0)
+    while begin + 8 <= end:
+        bits |= word_at(text, begin)
+        begin += 8
+    while begin < end:
+        bits |= np.uint64(byte_at(text, begin))
+        begin += 1
+    return bits & np.uint64(0x8080808080808080) == 0
 
 
 @inlined_kernel

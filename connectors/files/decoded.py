@@ -16,12 +16,14 @@ MOST_REJECTED_BYTES = 64 << 10
 class Decoded(NamedTuple):
     """The events of a part of a file, in order, and its rejects.
 
-    `original` gives the bytes of the record at an offset, where a reader still has them.
+    `original` gives the bytes of the record at an offset, where a reader still has them. `where` tells what people know
+    the record at an offset by, where that is another source and offset: a partition among others, read as one log.
     """
 
     events: CrawlEvents
     rejects: list[Reject]
     original: Callable[[int], bytes] | None = None
+    where: Callable[[int], tuple[str, int]] | None = None
 
 
 @dataclass

@@ -47,6 +47,7 @@ from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
 from opicflow.schemas.pages import page_id
 
 Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
 
 
 def decode_jsonl(block: bytes, source: str, first_offset: int) -> Decoded:
@@ -57,12 +58,24 @@ def decode_jsonl(block: bytes, source: str, first_offset: int) -> Decoded:
     plain = scan.events(text)
     others, rejects = EventWriter(), RejectWriter(source)
     for offset, begin, end in scan.odd():
-        line = block[begin:end]
-        try:
-            others.add(offset, event_of(_parsed(line)))
-        except EventRefused as problem:
-            rejects.add(problem.reason, str(problem), offset, line)
+        take_json(block[begin:end], offset, others, rejects, "line")
     return Decoded(merge(plain, others.events()), rejects.rejects, partial(_line_at, block, first_offset))
+
+
+def scan_json(text: Bytes, begins: Ints, ends: Ints, offsets: Ints) -> Scan:
+    """Read values that lie in a text with a newline after each: those that are plain into rows, the others listed."""
+    quotes = int(np.count_nonzero(text == ord('"')))
+    scan = new_scan(len(offsets), FIRST_HOP * len(offsets) + quotes // 2)
+    scan_values(text, begins, ends, offsets, _WORDS, _CODES, scan)
+    return scan
+
+
+def take_json(value: bytes, offset: int, others: EventWriter, rejects: RejectWriter, called: str) -> None:
+    """Read a value without the kernel. `called` is what people call it: a line, or a message."""
+    try:
+        others.add(offset, event_of(_parsed(value, called)))
+    except EventRefused as problem:
+        rejects.add(problem.reason, str(problem), offset, value)
 
 
 def _line_at(block: bytes, first_offset: int, offset: int) -> bytes:
@@ -72,16 +85,16 @@ def _line_at(block: bytes, first_offset: int, offset: int) -> bytes:
     return block[begin : len(block) if end < 0 else end][:MOST_REJECTED_BYTES]
 
 
-def _parsed(line: bytes) -> object:
-    if len(line) > MOST_EVENT_BYTES:
-        raise EventRefused(Reason.TOO_LARGE, f"the line is longer than {MOST_EVENT_BYTES >> 20} MiB")
+def _parsed(value: bytes, called: str) -> object:
+    if len(value) > MOST_EVENT_BYTES:
+        raise EventRefused(Reason.TOO_LARGE, f"the {called} is longer than {MOST_EVENT_BYTES >> 20} MiB")
     try:
-        return orjson.loads(line.removeprefix(b"\xef\xbb\xbf"))
+        return orjson.loads(value.removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError as problem:
         try:
-            line.decode("utf-8")
+            value.decode("utf-8")
         except UnicodeDecodeError as bad:
-            raise EventRefused(Reason.NOT_UTF8, f"byte {bad.start} of the line is no UTF-8") from None
+            raise EventRefused(Reason.NOT_UTF8, f"byte {bad.start} of the {called} is no UTF-8") from None
         raise EventRefused(Reason.NOT_JSON, f"{problem.msg.partition(': line')[0]} at byte {problem.pos}") from None
 
 
@@ -158,6 +171,32 @@ def scan_lines(text: Any, first_offset: Any, words: Any, codes: Any, out: Scan) 
                 out.odd_ends[odd] = last
                 odd += 1
         begin = end + 1
+    out.counts[0] = rows
+    out.counts[1] = urls
+    out.counts[2] = odd
+
+
+@lean_kernel
+def scan_values(text: Any, begins: Any, ends: Any, offsets: Any, words: Any, codes: Any, out: Scan) -> None:
+    """Read every plain value into a row; list the others. Each is followed by a newline, or by the end of the text."""
+    rows = np.int64(0)
+    urls = np.int64(0)
+    odd = np.int64(0)
+    out.url_starts[0] = 0
+    for value in range(offsets.shape[0]):
+        begin = begins[value]
+        end = ends[value]
+        last, used = _scan_event(text, begin, end, words, codes, out, rows, urls)
+        if last >= 0 and _past_space(text, last, end) == end and end - begin <= MOST_EVENT_BYTES:
+            out.offset[rows] = offsets[value]
+            urls = used
+            rows += 1
+            out.url_starts[rows] = urls
+        else:
+            out.odd_offsets[odd] = offsets[value]
+            out.odd_begins[odd] = begin
+            out.odd_ends[odd] = end
+            odd += 1
     out.counts[0] = rows
     out.counts[1] = urls
     out.counts[2] = odd

@@ -10,19 +10,30 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from heapq import merge
+from io import BytesIO
 from itertools import chain
 from typing import NamedTuple
 
 import orjson
 
 from opicflow.connectors.files.archives import read_edges, read_warc, read_wat
-from opicflow.connectors.files.avro import AvroBlock, WrongSchema, decode_avro, read_blocks, read_header
+from opicflow.connectors.files.avro import (
+    AvroBlock,
+    Container,
+    WrongSchema,
+    decode_avro,
+    read_blocks,
+    read_header,
+    read_record,
+)
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
 from opicflow.connectors.files.formats import Format, sniff
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.connectors.files.opening import Block, Damage, InputRefused, decompressed, is_compressed
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason, Reject
 from opicflow.schemas.event_columns import EventWriter
+from opicflow.schemas.json_events import event_of
 
 BATCH_BYTES = 2 << 20
 _HEAD_BYTES = 1 << 16
@@ -48,12 +59,17 @@ class Stretch:
     may_grow: bool = False
 
 
+Item = tuple[int, CrawlEvent | Reject]
+"""A place in the source, and what is there."""
+
+
 class Batch(NamedTuple):
-    """Records of a stretch, in [start, end), still to be decoded."""
+    """Records of a stretch, in [start, end), still to be decoded: as columns, or one by one in their order."""
 
     start: int
     end: int
     decode: Callable[[], Decoded]
+    items: Callable[[], Iterator[Item]]
 
 
 def format_of(file: str) -> Format | None:
@@ -95,6 +111,15 @@ def read(stretch: Stretch) -> Iterator[Batch]:
     return _items(blocks, stretch)
 
 
+def read_events(stretch: Stretch) -> Iterator[Item]:
+    """The events of a stretch one by one, with exactly the rejects that its batches give as columns, in order.
+
+    One thing is judged here that columns leave to whoever judges their URLs: text in Avro that is not UTF-8.
+    """
+    for batch in read(stretch):
+        yield from batch.items()
+
+
 def _lines(blocks: Iterable[Block | Damage], stretch: Stretch) -> Iterator[Batch]:
     """Whole lines. Damage ends a line; one that is too long is dropped but for its beginning."""
     source, held, at = stretch.source, b"", stretch.start
@@ -106,7 +131,7 @@ def _lines(blocks: Iterable[Block | Damage], stretch: Stretch) -> Iterator[Batch
                 yield _of_lines(at, block.offset, held, source, is_too_long)
             is_of_the_one_before = passing and not is_too_long and block.offset == at
             if not is_of_the_one_before and not _is_behind(block.offset, stretch):
-                yield Batch(block.offset, block.offset + 1, partial(_rejected, _of_damage(block, source)))
+                yield _of_reject(block.offset, block.offset + 1, _of_damage(block, source))
             held, at, passing, is_too_long = b"", block.offset + 1, False, False
             if _is_behind(at, stretch):
                 return
@@ -152,9 +177,29 @@ def _is_behind(at: int, stretch: Stretch) -> bool:
 
 def _of_lines(begin: int, end: int, held: bytes, source: str, is_too_long: bool = False) -> Batch:
     if not is_too_long:
-        return Batch(begin, end, partial(decode_jsonl, held, source, begin))
+        arguments = (held, source, begin)
+        return Batch(begin, end, partial(decode_jsonl, *arguments), partial(_items_of_lines, *arguments))
     detail = f"the line is longer than {MOST_EVENT_BYTES >> 20} MiB"
-    return Batch(begin, end, partial(_rejected, Reject(Reason.TOO_LARGE, detail, source, begin, held)))
+    return _of_reject(begin, end, Reject(Reason.TOO_LARGE, detail, source, begin, held))
+
+
+def _items_of_lines(block: bytes, source: str, first_offset: int) -> Iterator[Item]:
+    """The kernel says which lines are events; read again, they cannot fail."""
+    decoded = decode_jsonl(block, source, first_offset)
+
+    def events() -> Iterator[Item]:
+        for offset in decoded.events.offset.tolist():
+            begin = offset - first_offset
+            end = block.find(b"\n", begin)
+            line = block[begin : len(block) if end < 0 else end]
+            yield offset, event_of(orjson.loads(line.removeprefix(b"\xef\xbb\xbf")))
+
+    return _with_rejects(events(), decoded)
+
+
+def _with_rejects(events: Iterator[Item], decoded: Decoded) -> Iterator[Item]:
+    rejects: list[Item] = [(reject.offset, reject) for reject in decoded.rejects]
+    return merge(events, rejects, key=lambda item: item[0]) if rejects else events
 
 
 def _avro(blocks: Iterator[Block | Damage], stretch: Stretch) -> Iterator[Batch]:
@@ -171,7 +216,7 @@ def _avro(blocks: Iterator[Block | Damage], stretch: Stretch) -> Iterator[Batch]
         if first and stretch.start == 0:  # or it was said before
             reject = Reject(Reason.WRONG_SCHEMA, str(problem), stretch.source, 0, first[:MOST_REJECTED_BYTES])
             size = len(first) + sum(len(p.data) if isinstance(p, Block) else 1 for p in blocks)
-            yield Batch(0, size, partial(_rejected, reject))
+            yield _of_reject(0, size, reject)
         return
     pieces: Iterable[Block | Damage] = blocks
     begin = start = stretch.start
@@ -187,10 +232,41 @@ def _avro(blocks: Iterator[Block | Damage], stretch: Stretch) -> Iterator[Batch]
         end = block.end
         size += len(block.data)
         if size >= BATCH_BYTES or len(held) >= _BATCH_ITEMS:
-            yield Batch(begin, end, partial(decode_avro, container, held, stretch.source))
+            yield _of_blocks(begin, end, container, held, stretch.source)
             held, begin, size = [], end, 0
     if held:
-        yield Batch(begin, end, partial(decode_avro, container, held, stretch.source))
+        yield _of_blocks(begin, end, container, held, stretch.source)
+
+
+def _of_blocks(begin: int, end: int, container: Container, blocks: list[AvroBlock], source: str) -> Batch:
+    arguments = (container, blocks, source)
+    return Batch(begin, end, partial(decode_avro, *arguments), partial(_items_of_blocks, *arguments))
+
+
+def _items_of_blocks(container: Container, blocks: list[AvroBlock], source: str) -> Iterator[Item]:
+    """The columns say which records are events; those before them in their block are read to come to them."""
+    decoded = decode_avro(container, blocks, source)
+    offsets = decoded.events.offset
+    places = set(offsets.tolist())
+
+    def events() -> Iterator[Item]:
+        for block in blocks:
+            before = int(offsets.searchsorted(block.end))
+            last = int(offsets[before - 1]) if before else -1
+            stream = BytesIO(block.data)
+            for place in range(block.offset, last + 1):
+                begin = stream.tell()
+                try:
+                    item: CrawlEvent | Reject = read_record(container, stream)
+                except UnicodeDecodeError:
+                    stream.seek(begin)
+                    read_record(container, stream, unicode_errors="replace")
+                    original = bytes(block.data[begin : stream.tell()][:MOST_REJECTED_BYTES])
+                    item = Reject(Reason.NOT_UTF8, "a text of the record is no UTF-8", source, place, original)
+                if place in places:
+                    yield place, item
+
+    return _with_rejects(events(), decoded)
 
 
 def _items(blocks: Iterable[Block | Damage], stretch: Stretch) -> Iterator[Batch]:
@@ -204,22 +280,33 @@ def _items(blocks: Iterable[Block | Damage], stretch: Stretch) -> Iterator[Batch
             yield block
 
     readers = {Format.WARC: read_warc, Format.WAT: read_wat, Format.EDGES: read_edges}
-    held: list[tuple[int, CrawlEvent | Reject]] = []
+    held: list[Item] = []
     links, begin = 0, stretch.start
     for place, item in readers[stretch.format](counted(), stretch.source):
         if _is_behind(place, stretch):
             end = place
             break
         if len(held) >= _BATCH_ITEMS or links >= _BATCH_LINKS:
-            yield Batch(begin, place, partial(_written, held, stretch.source))
+            yield _of_items(begin, place, held, stretch.source)
             held, links, begin = [], 0, place
         held.append((place, item))
         links += len(item.links or ()) if isinstance(item, CrawlEvent) else 0
     if held or end > begin:
-        yield Batch(begin, max(end, begin + 1), partial(_written, held, stretch.source))
+        yield _of_items(begin, max(end, begin + 1), held, stretch.source)
 
 
-def _written(items: list[tuple[int, CrawlEvent | Reject]], source: str) -> Decoded:
+def _of_items(begin: int, end: int, items: list[Item], source: str) -> Batch:
+    return Batch(begin, end, partial(_written, items, source), partial(_judged, items, source))
+
+
+def _judged(items: list[Item], source: str) -> Iterator[Item]:
+    """Events that were read one by one, without those that no columns take."""
+    decoded = _written(items, source)
+    places = set(decoded.events.offset.tolist())
+    return _with_rejects((item for item in items if item[0] in places), decoded)
+
+
+def _written(items: list[Item], source: str) -> Decoded:
     """Events that were read one by one, as columns."""
     events, rejects = EventWriter(), RejectWriter(source)
     for place, item in items:
@@ -231,6 +318,10 @@ def _written(items: list[tuple[int, CrawlEvent | Reject]], source: str) -> Decod
         except EventRefused as problem:
             rejects.add(problem.reason, str(problem), place, item.url.encode("utf-8", "surrogatepass"))
     return Decoded(events.events(), rejects.rejects)
+
+
+def _of_reject(begin: int, end: int, reject: Reject) -> Batch:
+    return Batch(begin, end, partial(_rejected, reject), partial(iter, [(reject.offset, reject)]))
 
 
 def _rejected(reject: Reject) -> Decoded:

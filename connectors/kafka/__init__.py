@@ -1,1 +1,13 @@
-"""Kafka: crawl events and publications from topics, results to topics."""
+"""Kafka: crawl events and publications from topics, results to topics, and results for whoever reads them.
+
+from opicflow.connectors.kafka import Connection, records
+
+for page in records(Connection("localhost:9092"), "importance"):
+    if page.record is not None:
+        print(page.record.score, page.record.url)
+"""
+
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.records import Arrived, records
+
+__all__ = ["Arrived", "Connection", "KafkaRefused", "records"]

@@ -116,6 +116,8 @@ class Applied:
     """Publications that were not taken, and why."""
     let_go: tuple[tuple[LetGo, Ids], ...] = field(default=(), compare=False)
     """Pages that are no longer there, and why: what was published of them no longer holds."""
+    let_go_urls: tuple[tuple[Ints, Bytes], ...] = field(default=(), compare=False)
+    """For each of `let_go` where their URLs start, and the URLs: who was told of a page knows it by its URL."""
     fates: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8), compare=False)
 
 
@@ -195,6 +197,7 @@ class Ledger:
         self._credits = Credits()
         self._refused: list[tuple[Policy, str]] = []
         self._let_go: list[tuple[LetGo, Ids]] = []
+        self._let_go_urls: list[tuple[Ints, Bytes]] = []
 
     # -- applying the log ------------------------------------------------------------------------------------------
 
@@ -207,7 +210,7 @@ class Ledger:
         check_kind(entry)
         before = self._room.book.counts.copy()
         self._fates = np.zeros(0, np.uint8)
-        self._refused, self._let_go = [], []
+        self._refused, self._let_go, self._let_go_urls = [], [], []
         try:
             sealed = self._apply(entry)
         except EntryRefused:
@@ -227,6 +230,7 @@ class Ledger:
             sealed=tuple(sealed),
             refused=tuple(self._refused),
             let_go=tuple(self._let_go),
+            let_go_urls=tuple(self._let_go_urls),
             fates=self._fates,
         )
 
@@ -492,6 +496,7 @@ class Ledger:
         known = pages[self._slots_of(pages) >= 0]
         if len(known):
             self._let_go.append((why, known))
+            self._let_go_urls.append(self.urls(known))
         spending.drop_pages(room.table, room.book, np.ascontiguousarray(pages).view(np.int64))
 
     def _forget(self, pages: Ids, until: int) -> None:

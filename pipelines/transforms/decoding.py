@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, Queue
 from threading import Thread
 from typing import Any, NamedTuple
@@ -22,6 +22,8 @@ import orjson
 
 from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.reading import Batch, Stretch, read
+from opicflow.connectors.kafka.topic_log import Batch as TopicBatch
+from opicflow.connectors.kafka.topic_log import Reached, TopicStretch, read_topic
 from opicflow.pipelines.ledger import CrawlEntry, Place
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.routing import Rules, Seen, route
@@ -35,37 +37,56 @@ _MOST_AHEAD = 48
 """Batches that are read and decoded before they are wanted: the ledger of one segment works while the next is read."""
 
 
+AnyStretch = Stretch | TopicStretch
+AnyBatch = Batch | TopicBatch
+
+
+def name_of(stretch: AnyStretch) -> str:
+    """What people know a source by."""
+    return stretch.file if isinstance(stretch, Stretch) else stretch.topic
+
+
+class ReadTo(NamedTuple):
+    """How far a source was read, and whether to its end; of a topic also how far each of its partitions was."""
+
+    source: str
+    at: int
+    done: bool
+    reached: tuple[Reached, ...] = ()
+
+
 @dataclass(frozen=True)
 class Portion:
-    """A part of the input: stretches of files, in order. After `most_bytes` it ends; what is left is for the next one.
+    """A part of the input: stretches of files or topics, in order. After `most_bytes` it ends; the next one goes on.
 
     `closes` tells that the input ends with it, if it is not cut short.
     """
 
     number: int
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[AnyStretch, ...]
     most_bytes: int
     closes: bool
 
 
 class Part(NamedTuple):
-    """A batch of a portion, decoded. The last one has no events; `files` then says how far every file was read."""
+    """A batch of a portion, decoded. The last one has no events; `files` then says how far every source was read."""
 
     portion: int
     number: int
     source: str
     start: int
     end: int
+    size_bytes: int
     decoded: Decoded
     urls: CanonicalUrls | None
     last: bool = False
     ended: bool = False
-    files: tuple[tuple[str, int, bool], ...] = ()
+    files: tuple[ReadTo, ...] = ()
 
 
 def parts_of(portion: Portion, rules: Rules) -> Iterator[Part]:
-    """Decode a portion. Files are named in the last part with how far they were read, and whether to their end."""
-    files: dict[str, tuple[int, bool]] = {}
+    """Decode a portion. Sources are named in the last part with how far they were read, and whether to their end."""
+    read_to: dict[str, ReadTo] = {}
     number, left, source, end = 0, portion.most_bytes, "", 0
     ahead = _resumed(portion, rules) if portion.stretches else None
     try:
@@ -74,52 +95,65 @@ def parts_of(portion: Portion, rules: Rules) -> Iterator[Part]:
             if step is None:
                 break
             source, end = step.source, step.end
-            files[source] = (end, step.decoded is None)
+            read_to[source] = ReadTo(source, end, step.decoded is None, step.reached)
             if step.decoded is not None:
-                yield Part(portion.number, number, source, step.start, end, step.decoded, step.urls)
+                yield Part(portion.number, number, source, step.start, end, step.size_bytes, step.decoded, step.urls)
                 number += 1
-                left -= end - step.start
+                left -= step.size_bytes
     except BaseException:
         if ahead is not None:
             ahead.close()
         raise
-    everything = all(files.get(stretch.source, (0, False))[1] for stretch in portion.stretches)
+    unread = [s for s in portion.stretches if s.source not in read_to or not read_to[s.source].done]
     if ahead is not None:
-        if everything:
-            ahead.close()
-        else:
+        if unread:
             _paused[source, end, rules] = ahead
+        else:
+            ahead.close()
     yield Part(
         portion.number,
         number,
         source,
         end,
         end,
+        0,
         Decoded(EventWriter().events(), []),
         None,
         last=True,
-        ended=portion.closes and everything,
-        files=tuple((name, at, done) for name, (at, done) in files.items()),
+        ended=portion.closes and not unread,
+        files=tuple(read_to.values()),
     )
 
 
 class _Step(NamedTuple):
-    """A batch, decoded; or the end of a file, without."""
+    """A batch, decoded; or the end of a source, without."""
 
     source: str
     start: int
     end: int
+    size_bytes: int
+    reached: tuple[Reached, ...]
     decoded: Decoded | None
     urls: CanonicalUrls | None
+
+
+class _Waiting(NamedTuple):
+    """A batch that is being decoded; or the end of a source, without."""
+
+    source: str
+    start: int
+    end: int
+    size_bytes: int
+    reached: tuple[Reached, ...]
+    decoded: Future[tuple[Decoded, CanonicalUrls]] | None
 
 
 class _Ahead:
     """Reads and decodes on threads of its own, some batches ahead of the one that is wanted."""
 
-    def __init__(self, stretches: tuple[Stretch, ...], rules: Rules) -> None:
+    def __init__(self, stretches: tuple[AnyStretch, ...], rules: Rules) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, "decode")
-        self._waiting: Queue[tuple[str, int, int, Future[tuple[Decoded, CanonicalUrls]] | None] | BaseException | None]
-        self._waiting = Queue(_MOST_AHEAD)
+        self._waiting: Queue[_Waiting | BaseException | None] = Queue(_MOST_AHEAD)
         self._canonicaliser = Canonicaliser(rules.urls)
         self._closed = False
         Thread(target=self._read, args=(stretches,), name="read", daemon=True).start()
@@ -131,8 +165,7 @@ class _Ahead:
             raise item
         if item is None:
             return None
-        source, start, end, future = item
-        return _Step(source, start, end, *(future.result() if future else (None, None)))
+        return _Step(*item[:5], *(item.decoded.result() if item.decoded else (None, None)))
 
     def close(self) -> None:
         """Stop reading. What was read ahead is lost."""
@@ -142,17 +175,20 @@ class _Ahead:
             while True:
                 self._waiting.get_nowait()
 
-    def _read(self, stretches: tuple[Stretch, ...]) -> None:
+    def _read(self, stretches: tuple[AnyStretch, ...]) -> None:
         try:
             for stretch in stretches:
-                end = stretch.start
-                for batch in read(stretch):
-                    end = batch.end
-                    future = self._pool.submit(_decode, batch, self._canonicaliser)
-                    self._waiting.put((stretch.source, batch.start, end, future))
+                end, reached = stretch.start, tuple[Reached, ...]()
+                batches: Iterator[AnyBatch] = read(stretch) if isinstance(stretch, Stretch) else read_topic(stretch)
+                for batch in batches:
+                    end, size_bytes = batch.end, batch.end - batch.start
+                    if isinstance(batch, TopicBatch):
+                        size_bytes, reached = batch.size_bytes, batch.reached
+                    decoded = self._pool.submit(_decode, batch, self._canonicaliser)
+                    self._waiting.put(_Waiting(stretch.source, batch.start, end, size_bytes, reached, decoded))
                     if self._closed:
                         return
-                self._waiting.put((stretch.source, end, end, None))
+                self._waiting.put(_Waiting(stretch.source, end, end, 0, reached, None))
             self._waiting.put(None)
         except BaseException as problem:  # told where it is read
             if not self._closed:
@@ -177,7 +213,7 @@ def close_readers() -> None:
         _paused.popitem()[1].close()
 
 
-def _decode(batch: Batch, canonicaliser: Canonicaliser) -> tuple[Decoded, CanonicalUrls]:
+def _decode(batch: AnyBatch, canonicaliser: Canonicaliser) -> tuple[Decoded, CanonicalUrls]:
     decoded = batch.decode()
     events = decoded.events
     own = np.repeat(events.url_starts[:-1], np.diff(events.url_starts))
@@ -205,8 +241,15 @@ def route_part(part: Part, rules: Rules, seen: Seen) -> RoutedPart:
             original = events.text[int(events.begins[first]) : int(events.ends[first])].tobytes()
         rejects.append(Reject(reason, detail, part.source, offset, original))
     rejects.sort(key=lambda reject: reject.offset)
+    if part.decoded.where is not None:
+        known_as = map(part.decoded.where, [reject.offset for reject in rejects])
+        rejects = [
+            replace(reject, source=source, offset=offset)
+            for reject, (source, offset) in zip(rejects, known_as, strict=True)
+        ]
     counts = {name: count for name, count in routed.counts.items() if count}
     counts["events_read"] = len(events) + len(part.decoded.rejects)
+    counts["bytes_read"] = part.size_bytes
     note = {
         "portion": part.portion,
         "part": part.number,
@@ -266,5 +309,5 @@ class Route(beam.DoFn):
         batch, rejects, _ = route_part(element, self._rules, self._seen)
         yield 0, batch
         if rejects:
-            lines = b"".join(reject_line(reject, self._files[reject.source]) for reject in rejects)
+            lines = b"".join(reject_line(reject, self._files.get(reject.source, reject.source)) for reject in rejects)
             yield beam.pvalue.TaggedOutput(REJECTS, (f"rejects-{element.portion:06}-{element.number:06}", lines))

@@ -19,6 +19,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger import (
     Applied,
+    Balance,
     CrawlEntry,
     CrawlItems,
     Fate,
@@ -41,6 +42,7 @@ from opicflow.pipelines.transforms.publishing import (
     pack_estimates,
     pack_orders,
     pack_schedules,
+    pack_tombstones,
 )
 from opicflow.schemas.columns import FRAME_BYTES
 from opicflow.schemas.policy_json import policy_to_json
@@ -337,13 +339,10 @@ class Keeper:
         """Of pages that are no longer there, say so: what was published of them no longer holds."""
         if not applied.let_go:
             return
-        lines = []
         for why, pages in applied.let_go:
             name = f"pages_{why.name.lower()}"
             self._tally[name] = self._tally.get(name, 0) + len(pages)
-            tail = f'"why":"{why.name}","event_time":{1000 * max(self.ledger.tick_second, 0) or "null"}}}\n'
-            lines += [f'{{"page":"{page:016x}",{tail}' for page in pages.tolist()]
-        yield Output(f"tombstones-{place}", "".join(lines).encode())
+        yield Output(f"tombstones-{place}", pack_tombstones(self.ledger, applied))
 
     def _publish_importance(self) -> Iterator[Output]:
         """All pages, the most important first."""
@@ -365,6 +364,7 @@ class Keeper:
         """What happened since the last report."""
         ledger = self.ledger
         minted = max(ledger.minted, 1)
+        audit = ledger.audit() if note["ended"] else None
         report = {
             "ended": note["ended"],
             "files": note["files"],
@@ -375,13 +375,27 @@ class Keeper:
             "pages_read": ledger.pages_read,
             "transfers": ledger.transfers,
             "turns": ledger.turns,
-            "drift": ledger.audit().drift if note["ended"] else 0,
+            "drift": audit.drift if audit else 0,
+            "audit": audit and _books(ledger, audit),
             "refused_policies": self._refused,
             "plan": planned and plan_in_words(self.ledger, planned),
             "idle": {outcome.name: cash / minted for outcome, cash in ledger.idle_cash().items()},
         }
         self._tally, self._rejects, self._samples, self._refused = {}, {}, [], []
         return json.dumps(report, separators=(",", ":")).encode()
+
+
+def _books(ledger: Ledger, balance: Balance) -> dict[str, Any]:
+    """The books of a ledger: the values of an `Audit` record."""
+    return {
+        "shard": ledger.shard,
+        "shards": ledger.shards,
+        "second": max(ledger.tick_second, 0),
+        "clock": ledger.turns,
+        "pages": ledger.pages,
+        "visits": ledger.visits,
+        **asdict(balance),
+    }
 
 
 def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | None = None) -> dict[str, Any]:

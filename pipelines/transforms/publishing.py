@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.ledger import Estimates, Ledger, Planned, Settled
+from opicflow.pipelines.ledger import Applied, Estimates, Ledger, Planned, Settled
 from opicflow.pipelines.ledger.entries import Ints
 from opicflow.schemas.columns import Column, pack
 
@@ -71,6 +71,17 @@ def pack_orders(ledger: Ledger, planned: Planned) -> bytes:
         "last_visit_second": survey.fetched[rows],
     }
     return _pack_rows(ledger, "crawl-orders", columns, survey.second)
+
+
+def pack_tombstones(ledger: Ledger, applied: Applied) -> bytes:
+    """The pages that an entry made the ledger let go, why, and the URLs they had."""
+    columns: dict[str, Column] = {
+        "pages": np.concatenate([pages for _, pages in applied.let_go]),
+        "why": np.repeat([int(why) for why, _ in applied.let_go], [len(pages) for _, pages in applied.let_go]),
+        "url_lengths": np.concatenate([np.diff(starts) for starts, _ in applied.let_go_urls]),
+        "url_bytes": np.concatenate([urls for _, urls in applied.let_go_urls]),
+    }
+    return pack("tombstones", {"second": max(ledger.tick_second, 0)}, columns)
 
 
 def _pack_rows(ledger: Ledger, kind: str, columns: dict[str, Column], second: int) -> bytes:

@@ -1,0 +1,399 @@
+"""A properties file of Kafka's, as Java clients read it, and what it says to opicflow.
+
+People share one file between their Java clients and us, so names of no concern here are passed over. Of the families
+that say how a cluster is reached, a name that is not known is refused: a misspelt `ssl.ca.location` must not become a
+connection that trusts somebody else. No message shows a value, except of those few names that hold no secret.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+
+class KafkaRefused(ValueError):
+    """Something of a cluster cannot be used. One line: what, where, and what to do; never a secret."""
+
+
+class Secret(str):
+    """Text that is not shown by whoever prints the settings it is in."""
+
+    def __repr__(self) -> str:
+        """Nothing of the text."""
+        return "'(secret)'"
+
+
+@dataclass(frozen=True)
+class RegistryAccess:
+    """How to reach a schema registry: its URL, user name and password, and a file of authorities to trust."""
+
+    url: str
+    auth: tuple[str, str] | None = field(default=None, repr=False)
+    ca: str | None = None
+
+
+_ALIASES = {
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.location": "ssl.keystore.location",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+    "basic.auth.user.info": "schema.registry.basic.auth.user.info",
+    "schema.registry.ssl.ca.location": "schema.registry.ssl.truststore.location",
+}
+"""librdkafka's names, and those of the registry's clients, by the ones that are used below."""
+
+_EXACT = ("sasl.password", "ssl.key.password")
+"""Of these, blanks at the end count."""
+
+_USED = {
+    "bootstrap.servers",
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.jaas.config",
+    "sasl.username",
+    "sasl.password",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.certificates",
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.key",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+    "schema.registry.url",
+    "schema.registry.basic.auth.user.info",
+    "schema.registry.ssl.truststore.location",
+}
+_PASSED_OVER = re.compile(
+    r"sasl\.(kerberos|login|oauthbearer)\..*|sasl\.(client|server|login)\..*class"
+    r"|ssl\.(protocol|provider|cipher\.suites|enabled\.protocols|secure\.random\.implementation|engine\.factory\.class)"
+    r"|ssl\.(keymanager|trustmanager)\.algorithm|(schema\.registry\.)?ssl\.(truststore|keystore)\.(password|type)"
+    r"|security\.providers|schema\.registry\.(basic\.auth\.credentials\.source|request\.timeout\.ms)"
+)
+"""Kafka's own names of the families below that mean nothing to a client in Python."""
+
+_FAMILIES = ("bootstrap", "security", "sasl", "ssl", "schema.registry")
+_MILLISECONDS = {
+    "request.timeout.ms": "request_timeout_ms",
+    "retry.backoff.ms": "retry_backoff_ms",
+    "reconnect.backoff.ms": "reconnect_backoff_ms",
+    "reconnect.backoff.max.ms": "reconnect_backoff_max_ms",
+    "metadata.max.age.ms": "metadata_max_age_ms",
+    "connections.max.idle.ms": "connections_max_idle_ms",
+}
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_JAAS_OPTION = r"""\s+([\w.-]+)\s*=\s*("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s"';]+)"""
+_JAAS = re.compile(
+    rf"\s*(?P<module>[\w.$]+)\s+(?i:required|requisite|sufficient|optional)(?P<options>(?:{_JAAS_OPTION})*)\s*;\s*",
+    re.DOTALL,
+)
+_JAAS_MODULES = ("PlainLoginModule", "ScramLoginModule")
+_PEM = b"-----BEGIN "
+
+
+# -- the syntax --------------------------------------------------------------------------------------------------------
+
+
+def parse(text: str) -> dict[str, str]:
+    """The names and values of a file in the syntax of `java.util.Properties`. Of a name that comes twice, the last."""
+    values: dict[str, str] = {}
+    lines = enumerate(_LINE_ENDS.split(text), start=1)
+    for number, line in lines:
+        line = line.lstrip(" \t\f")
+        if not line or line[0] in "#!":
+            continue
+        while _goes_on(line):
+            line = line[:-1] + next(lines, (number, ""))[1].lstrip(" \t\f")
+        name, value = _divided(line)
+        values[_unescaped(name, number)] = _unescaped(value, number)
+    return values
+
+
+def _goes_on(line: str) -> bool:
+    """Whether an odd number of backslashes stands at the end."""
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _divided(line: str) -> tuple[str, str]:
+    found = re.match(r"((?:\\.|[^\\ \t\f=:])*)[ \t\f]*[=:]?[ \t\f]*", line, re.DOTALL)
+    assert found  # every part may be empty
+    return found[1], line[found.end() :]
+
+
+def _unescaped(text: str, line: int) -> str:
+    def one(found: re.Match[str]) -> str:
+        escape = found[1]
+        if escape == "u":
+            raise KafkaRefused(f"line {line}: \\u without four hexadecimal digits: write a backslash as \\\\")
+        return chr(int(escape[1:], 16)) if len(escape) > 1 else _ESCAPED.get(escape, escape)
+
+    plain = _ESCAPE.sub(one, text)
+    try:
+        return plain.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise KafkaRefused(f"line {line}: half of a character (\\ud800 to \\udfff): write both halves") from None
+
+
+# -- the file ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Properties:
+    """What a properties file says. It lives as long as a client is being made, is never pickled, and shows no value."""
+
+    path: str
+    values: Mapping[str, str] = field(repr=False)
+
+    @staticmethod
+    def read(path: str) -> Properties:
+        """The properties of a file, all names known or of no concern."""
+        try:
+            text = Path(path).read_bytes().decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise KafkaRefused(f"{path}: no UTF-8: write it as UTF-8, or other characters as \\uXXXX") from None
+        except (OSError, ValueError) as problem:
+            why = getattr(problem, "strerror", None) or "no path of a file"
+            raise KafkaRefused(f"{path}: {why}: name a properties file that is there wherever this runs") from None
+        try:
+            values = parse(text)
+        except KafkaRefused as problem:
+            raise KafkaRefused(f"{path}: {problem}") from None
+        for name in values:
+            _check_name(path, name)
+        return Properties(path, _by_one_name(values))
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse: secrets do not travel."""
+        raise TypeError("properties hold secrets, and are read where they are used")
+
+    def get(self, name: str) -> str | None:
+        """The value of a name, None where it is missing or empty."""
+        return self.values.get(name) or None
+
+    def client_settings(self) -> dict[str, Any]:
+        """What a client of kafka-python is to be told, without the brokers."""
+        settings: dict[str, Any] = {"security_protocol": self._protocol()}
+        if self.get("client.id"):
+            settings["client_id"] = self.get("client.id")
+        for name, setting in _MILLISECONDS.items():
+            if self.get(name):
+                settings[setting] = self._milliseconds(name)
+        if settings["security_protocol"].startswith("SASL"):
+            user, password = self._credentials()
+            settings["sasl_mechanism"] = self._one_of("sasl.mechanism", _MECHANISMS)
+            settings["sasl_plain_username"], settings["sasl_plain_password"] = user, Secret(password)
+        if settings["security_protocol"].endswith("SSL"):
+            settings["ssl_context"] = self.ssl_context()
+        return settings
+
+    def registry(self, url: str | None) -> RegistryAccess | None:
+        """How to reach the schema registry at `url`, or at the one that the file names."""
+        auth = self.get("schema.registry.basic.auth.user.info")
+        if url is None:
+            # Clients in Java take several, for when one is away.
+            url = (self.get("schema.registry.url") or "").split(",")[0].strip()
+            if not url:
+                return None
+            if not is_web_address(url):
+                self._refuse("schema.registry.url", "no address: give http://HOST:PORT or https://HOST:PORT")
+            parts = urlsplit(url)
+            user_info, at, place = parts.netloc.rpartition("@")
+            if at:
+                auth = auth or unquote(user_info)
+                url = urlunsplit(parts._replace(netloc=place))
+        if auth is not None and ":" not in auth:
+            self._refuse("schema.registry.basic.auth.user.info", "no password in it: give NAME:PASSWORD")
+        user, _, password = (auth or "").partition(":")
+        ca = self.get("schema.registry.ssl.truststore.location") or self.get("ssl.truststore.location")
+        return RegistryAccess(url, (user, Secret(password)) if auth else None, ca)
+
+    def user(self) -> str | None:
+        """The user name, for messages."""
+        return self._credentials()[0] if self._protocol().startswith("SASL") else None
+
+    def _protocol(self) -> str:
+        if self.get("security.protocol") is None:
+            left_out = next((name for name in self.values if name.startswith(("sasl.", "ssl."))), None)
+            if left_out is not None:
+                self._refuse(
+                    left_out, f"says how, but security.protocol is missing: give one of {', '.join(_PROTOCOLS)}"
+                )
+            return "PLAINTEXT"
+        return self._one_of("security.protocol", _PROTOCOLS)
+
+    def _one_of(self, name: str, known: tuple[str, ...]) -> str:
+        value = (self.get(name) or "").upper()
+        if value not in known:
+            what = f"{value[:40]!r} does not work here" if value else "missing"
+            self._refuse(name, f"{what}: give one of {', '.join(known)}")
+        return value
+
+    def _milliseconds(self, name: str) -> int:
+        value = self.values[name]
+        if not (value.isascii() and value.isdecimal() and 0 < int(value) < 1 << 31):
+            self._refuse(name, "no positive whole number: give milliseconds")
+        return int(value)
+
+    def _credentials(self) -> tuple[str, str]:
+        jaas = self.get("sasl.jaas.config")
+        user, password = self._of_jaas(jaas) if jaas else (self.get("sasl.username"), self.get("sasl.password"))
+        if not user or not password:
+            missing = "password" if user else "user name"
+            self._refuse(
+                "sasl.jaas.config" if jaas else "sasl.username and sasl.password",
+                f'no {missing}: give sasl.jaas.config with username="…" password="…", or both of sasl.username and '
+                "sasl.password",
+            )
+        return user, password
+
+    def _of_jaas(self, jaas: str) -> tuple[str | None, str | None]:
+        found = _JAAS.fullmatch(jaas)
+        if found is None:
+            self._refuse("sasl.jaas.config", 'not understood: give MODULE required username="…" password="…";')
+        if found["module"].rpartition(".")[2] not in _JAAS_MODULES:
+            self._refuse(
+                "sasl.jaas.config", f"{found['module'][:80]} does not work here: use {' or '.join(_JAAS_MODULES)}"
+            )
+        options = {name: _unquoted(value) for name, value in re.findall(_JAAS_OPTION, found["options"], re.DOTALL)}
+        return options.get("username"), options.get("password")
+
+    def ssl_context(self) -> ssl.SSLContext:
+        """Whom to trust, and who we are."""
+        context = ssl.create_default_context()
+        algorithm = self.values.get("ssl.endpoint.identification.algorithm", "https")
+        if algorithm.lower() not in ("", "https"):
+            self._refuse("ssl.endpoint.identification.algorithm", "give https, or nothing to trust any host name")
+        context.check_hostname = bool(algorithm)
+        authorities = self.get("ssl.truststore.certificates")
+        store = self.get("ssl.truststore.location")
+        if authorities is not None or store is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts these and no others
+            context.check_hostname = bool(algorithm)
+            if authorities is None and store is not None:
+                authorities = self._pem("truststore", store).decode("ascii", "replace")
+            try:
+                context.load_verify_locations(cadata=_pem_lines(authorities or ""))
+            except (ssl.SSLError, ValueError):
+                name = "ssl.truststore.location" if store else "ssl.truststore.certificates"
+                self._refuse(name, "holds no certificates: give PEM, as openssl x509 writes it")
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self._load_identity(context)
+        return context
+
+    def _load_identity(self, context: ssl.SSLContext) -> None:
+        """The client's own certificate and key, if the file names one."""
+        chain, key = self.get("ssl.keystore.certificate.chain"), self.get("ssl.keystore.key")
+        store, key_file = self.get("ssl.keystore.location"), self.get("ssl.key.location")
+        if not (chain or key or store or key_file):
+            return
+        if bool(chain) != bool(key) or (key_file and not store):
+            self._refuse(
+                "ssl.keystore.key",
+                "a key and its certificate belong together: give ssl.keystore.certificate.chain and ssl.keystore.key, "
+                "or ssl.keystore.location with both",
+            )
+        if chain and key:
+            whole = f"{_pem_lines(chain)}\n{_pem_lines(key)}\n".encode()
+        else:
+            whole = self._pem("keystore", store or "")
+            if key_file:
+                whole += b"\n" + self._pem("key", key_file)
+        password = Secret(self.get("ssl.key.password") or "")
+        # OpenSSL takes files only: one that nobody else may read, for as long as it is looked at.
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "identity.pem")
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+                file.write(whole)
+            try:
+                context.load_cert_chain(path, password=lambda: str(password))  # never asks at the terminal
+            except (ssl.SSLError, ValueError):
+                self._refuse(
+                    "ssl.keystore",
+                    "its key does not open, or does not belong to its certificate: see to both, and to "
+                    "ssl.key.password",
+                )
+
+    def _pem(self, store: str, path: str) -> bytes:
+        """The contents of a file in PEM. Stores of Java are told how to become one."""
+        name = "ssl.key.location" if store == "key" else f"ssl.{store}.location"
+        try:
+            contents = Path(path).read_bytes()
+        except OSError as problem:
+            self._refuse(name, f"{path}: {problem.strerror}: name a file that is there wherever this runs")
+        kind = (self.get(f"ssl.{store}.type") or "").upper()
+        if kind not in ("", "PEM") or _PEM not in contents:
+            to_pkcs12 = f"keytool -importkeystore -srckeystore {path} -destkeystore store.p12 -deststoretype PKCS12"
+            to_pem = "openssl pkcs12 -in store.p12 " + ("-nokeys " if store == "truststore" else "") + "-out store.pem"
+            beside = {"truststore": "ssl.ca.location", "keystore": "ssl.certificate.location"}.get(store, name)
+            self._refuse(
+                name,
+                f"{path} is {'no PEM' if kind in ('', 'PEM') else f'of type {kind[:20]}'}: convert it ({to_pkcs12}; "
+                f"{to_pem}), and give ssl.{store}.type=PEM or name it in {beside}",
+            )
+        return contents
+
+    def _refuse(self, name: str, why: str) -> NoReturn:
+        raise KafkaRefused(f"{self.path}: {name}: {why}") from None
+
+
+def _by_one_name(values: Mapping[str, str]) -> dict[str, str]:
+    """The values without aliases. An alias wins, so that a file for Java can name PEM beside Java's own store."""
+    named = {name: value if name in _EXACT else value.strip() for name, value in values.items()}
+    found = {name: value for name, value in named.items() if name not in _ALIASES}
+    for alias, name in _ALIASES.items():
+        if alias in named:
+            found[name] = named[alias]
+            if name.endswith(".location"):
+                found.pop(name.removesuffix("location") + "type", None)
+    return found
+
+
+def is_web_address(url: str) -> bool:
+    """Whether this is an address of http or https with a host in it."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _check_name(path: str, name: str) -> None:
+    if not name.startswith(tuple(f"{family}." for family in _FAMILIES)):
+        return
+    known = _USED | set(_ALIASES)
+    if name in known or _PASSED_OVER.fullmatch(name):
+        return
+    near = get_close_matches(name, sorted(known), n=1)
+    raise KafkaRefused(
+        f"{path}: {name[:80]!r} is not known: "
+        + (f"did you mean {near[0]}?" if near else "correct it, or leave it out")
+    )
+
+
+def _unquoted(value: str) -> str:
+    if value[0] not in "\"'":
+        return value
+    return re.sub(r"\\(.)", lambda found: _ESCAPED.get(found[1], found[1]), value[1:-1], flags=re.DOTALL)
+
+
+def _pem_lines(text: str) -> str:
+    """PEM that may have been written as one line, with blanks for its line ends, as Kafka takes it."""
+    blocks = re.findall(r"(-----BEGIN [A-Z0-9 ]+-----)(.*?)(-----END [A-Z0-9 ]+-----)", text, re.DOTALL)
+    inner = [middle if ":" in middle else "\n".join(middle.split()) for _, middle, _ in blocks]
+    return "\n".join(f"{begin}\n{middle}\n{end}" for (begin, _, end), middle in zip(blocks, inner, strict=True))

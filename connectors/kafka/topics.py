@@ -1,0 +1,376 @@
+"""The topics of opicflow: how each is made, and what of a topic that is there would lose data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kafka import errors
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
+
+SHARDS = 8
+RESULT_PARTITIONS = 8
+EVENT_PARTITIONS = 6
+MOST_REPLICAS = 3
+
+_FOR_EVER = -1
+_ALL_TIMES = (1 << 63) - 1
+_DAY_MS = 24 * 3600 * 1000
+_BROKERS_BYTES = (1 << 20) + 12  # what a topic takes when nobody says
+
+_WHOLE_EVENT_BYTES = MOST_EVENT_BYTES + (1 << 20)
+"""The longest event with its key, headers and framing, or a reject that holds one, and says where it came from."""
+
+
+class Names(NamedTuple):
+    """What the topics are called."""
+
+    crawl_events: str = "crawl-events"
+    page_ledger: str = "page-ledger"
+    importance: str = "importance"
+    refresh_schedule: str = "refresh-schedule"
+    crawl_orders: str = "crawl-orders"
+    policies: str = "policies"
+    rejects: str = "rejects"
+    audit: str = "audit"
+
+
+def names(prefix: str = "") -> Names:
+    """The names of the topics, each with the prefix before it."""
+    return Names(*(prefix + name for name in Names()))
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """How a topic should be. `as_many` = its number of partitions means something, and no other will do."""
+
+    name: str
+    partitions: int
+    policy: str
+    times: str
+    retention_ms: int = _FOR_EVER
+    most_bytes: int = _BROKERS_BYTES
+    as_many: bool = False
+
+    @property
+    def kept_for_ever(self) -> bool:
+        """Whether what was written stays until somebody deletes the topic."""
+        return self.policy == "delete" and self.retention_ms == _FOR_EVER
+
+    def settings(self, replication: int) -> dict[str, str]:
+        """What the topic is made with. All that matters is said, so that a broker's defaults do not."""
+        settings: dict[str, Any] = {
+            "cleanup.policy": self.policy,
+            "compression.type": "producer",
+            "max.message.bytes": self.most_bytes,
+            "message.timestamp.type": self.times,
+            "min.insync.replicas": 2 if replication >= MOST_REPLICAS else 1,
+            "unclean.leader.election.enable": "false",
+        }
+        if self.policy == "compact":
+            settings["max.compaction.lag.ms"] = _DAY_MS
+            settings["delete.retention.ms"] = 7 * _DAY_MS
+        else:
+            settings["retention.ms"] = self.retention_ms
+            settings["retention.bytes"] = _FOR_EVER
+        if self.times == "CreateTime":
+            settings["message.timestamp.after.max.ms"] = _ALL_TIMES
+            settings["message.timestamp.before.max.ms"] = _ALL_TIMES
+        return {name: str(value) for name, value in settings.items()}
+
+
+def specs(
+    prefix: str = "",
+    shards: int | None = None,
+    result_partitions: int = RESULT_PARTITIONS,
+    event_partitions: int = EVENT_PARTITIONS,
+) -> tuple[TopicSpec, ...]:
+    """All topics, in the order in which people know them. `shards` says that page-ledger must have just as many."""
+    name = names(prefix)
+    return (
+        TopicSpec(name.crawl_events, event_partitions, "delete", "CreateTime", most_bytes=_WHOLE_EVENT_BYTES),
+        TopicSpec(
+            name.page_ledger,
+            shards or SHARDS,
+            "delete",
+            "LogAppendTime",
+            most_bytes=8 << 20,
+            as_many=shards is not None,
+        ),
+        TopicSpec(name.importance, result_partitions, "compact", "CreateTime"),
+        TopicSpec(name.refresh_schedule, result_partitions, "compact", "CreateTime"),
+        TopicSpec(name.crawl_orders, result_partitions, "delete", "LogAppendTime", retention_ms=7 * _DAY_MS),
+        TopicSpec(name.policies, 1, "delete", "CreateTime", as_many=True),
+        TopicSpec(
+            name.rejects, 3, "delete", "LogAppendTime", retention_ms=365 * _DAY_MS, most_bytes=_WHOLE_EVENT_BYTES
+        ),
+        TopicSpec(name.audit, 1, "delete", "LogAppendTime", retention_ms=365 * _DAY_MS),
+    )
+
+
+@dataclass(frozen=True)
+class Described:
+    """A topic as it is. `replication` is that of the partition with the fewest replicas."""
+
+    topic_id: str
+    partitions: int
+    replication: int
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What of a topic would lose data, or stands in the way. `advice` is a command, or what to do."""
+
+    topic: str
+    setting: str
+    value: str
+    should: str
+    why: str
+    advice: str
+
+    def __str__(self) -> str:
+        """All on one line."""
+        should = f", should be {self.should}" if self.should else ""
+        return f"{self.topic}: {self.setting} is {self.value}{should}: {self.why}: {self.advice}"
+
+
+# -- what is wrong -----------------------------------------------------------------------------------------------------
+
+
+def findings(described: Described | None, spec: TopicSpec, brokers: int) -> list[Finding]:
+    """What of a topic would lose data on a cluster of so many brokers. None = missing. Stricter is fine."""
+    if described is None:
+        return [
+            Finding(
+                spec.name, "topic", "missing", "", "nothing can be written or read", "make it: opicflow topics create"
+            )
+        ]
+    wrong = [*_of_layout(described, spec, brokers), *_of_cleaning(described, spec), *_of_records(described, spec)]
+    return [
+        Finding(spec.name, one.setting, one.value, one.should, one.why, one.advice or _alter(spec.name, one))
+        for one in wrong
+    ]
+
+
+class _Wrong(NamedTuple):
+    setting: str
+    value: str
+    should: str
+    why: str
+    advice: str = ""
+
+
+def _alter(topic: str, wrong: _Wrong) -> str:
+    return (
+        f"kafka-configs --alter --entity-type topics --entity-name {topic} --add-config {wrong.setting}={wrong.should}"
+    )
+
+
+def _of_layout(topic: Described, spec: TopicSpec, brokers: int) -> Iterator[_Wrong]:
+    if spec.as_many and topic.partitions != spec.partitions:
+        yield _Wrong(
+            "partitions",
+            str(topic.partitions),
+            str(spec.partitions),
+            "what is written goes by their number and order",
+            "they cannot be changed in place: delete the topic if it is empty, or use another --prefix",
+        )
+    replicas = min(MOST_REPLICAS, brokers)
+    in_step = _number(topic, "min.insync.replicas", 1)
+    if topic.replication == 1 and replicas == MOST_REPLICAS:
+        yield _Wrong(
+            "replication",
+            "1",
+            str(replicas),
+            "what a broker holds is gone with its disk",
+            "kafka-reassign-partitions with more replicas",
+        )
+    elif topic.replication > 1 and in_step < 2 and replicas == MOST_REPLICAS:
+        yield _Wrong("min.insync.replicas", str(in_step), "2", "what one broker alone acknowledged is lost with it")
+    if in_step > topic.replication:
+        yield _Wrong(
+            "min.insync.replicas", str(in_step), str(max(1, topic.replication - 1)), "nothing can ever be written"
+        )
+    if topic.settings.get("unclean.leader.election.enable") == "true":
+        yield _Wrong(
+            "unclean.leader.election.enable", "true", "false", "a replica that lags may lead, and what it lacks is lost"
+        )
+
+
+def _of_cleaning(topic: Described, spec: TopicSpec) -> Iterator[_Wrong]:
+    policy = topic.settings.get("cleanup.policy", "delete")
+    policies = {one.strip() for one in policy.split(",")}
+    limits = [
+        (name, topic.settings[name])
+        for name in ("retention.ms", "retention.bytes")
+        if _number(topic, name, _FOR_EVER) != _FOR_EVER
+    ]
+    if spec.policy == "compact":
+        if "compact" not in policies or ("delete" in policies and limits):
+            why = "the newest record of a page is lost when it is old"
+            yield _Wrong("cleanup.policy", policy, "compact", why)
+        elif _number(topic, "delete.retention.ms", 0) < 7 * _DAY_MS:
+            yield _Wrong(
+                "delete.retention.ms",
+                topic.settings.get("delete.retention.ms", "unknown"),
+                str(7 * _DAY_MS),
+                "who was away for longer never hears that a page was forgotten",
+            )
+        if "compact" in policies and _number(topic, "max.compaction.lag.ms", _ALL_TIMES) > _DAY_MS:
+            yield _Wrong(
+                "max.compaction.lag.ms",
+                topic.settings.get("max.compaction.lag.ms", "unknown"),
+                str(_DAY_MS),
+                "a page that was forgotten may stay readable without end",
+            )
+        return
+    if "compact" in policies:
+        why = "of records with the same key all but the newest are lost, and those without a key are refused"
+        yield _Wrong("cleanup.policy", policy, "delete", why)
+    if spec.kept_for_ever and ("delete" in policies or not policies):
+        for name, value in limits:
+            why = "what is older, or more, is deleted, and nothing can be computed from it again"
+            if name == "retention.ms" and spec.times == "CreateTime":
+                why = "records have the times of their events, so an old log is deleted as soon as it is published"
+            yield _Wrong(name, value, str(_FOR_EVER), why)
+
+
+def _of_records(topic: Described, spec: TopicSpec) -> Iterator[_Wrong]:
+    for name in ("max.message.bytes", "segment.bytes"):
+        if _number(topic, name, spec.most_bytes) < spec.most_bytes:
+            yield _Wrong(name, topic.settings[name], str(spec.most_bytes), "the longest records are refused")
+    times = topic.settings.get("message.timestamp.type", "CreateTime")
+    if times != spec.times:
+        why = (
+            "records lose the times of their events"
+            if spec.times == "CreateTime"
+            else "records are kept, and time passes, by the clocks of others"
+        )
+        yield _Wrong("message.timestamp.type", times, spec.times, why)
+    elif times == "CreateTime":
+        for name, which in (("after", "to come"), ("before", "long past")):
+            setting = f"message.timestamp.{name}.max.ms"
+            if _number(topic, setting, _ALL_TIMES) < _ALL_TIMES:
+                why = f"records of times {which} are refused"
+                yield _Wrong(setting, topic.settings[setting], str(_ALL_TIMES), why)
+
+
+def _number(topic: Described, name: str, missing: int) -> int:
+    """A setting as a number. Brokers that are older than a setting do not have it."""
+    value = topic.settings.get(name, "")
+    return int(value) if value.lstrip("-").isdecimal() else missing
+
+
+# -- on a cluster ------------------------------------------------------------------------------------------------------
+
+
+class Cluster(NamedTuple):
+    """The brokers of a cluster, and those of the topics asked for that are there."""
+
+    brokers: int
+    topics: Mapping[str, Described]
+
+
+def look_at(connection: Connection, wanted: Sequence[str]) -> Cluster:
+    """The topics of these names as they are."""
+    with connection.admin() as admin, connection.doing("looking at topics"):
+        return _look_at(connection, admin, wanted)
+
+
+def topic_id(connection: Connection, topic: str) -> str:
+    """The id of a topic: one that is deleted and made again has another."""
+    return str(_described(connection, topic)["topic_id"])
+
+
+def partition_count(connection: Connection, topic: str) -> int:
+    """How many partitions a topic has."""
+    return len(_described(connection, topic)["partitions"])
+
+
+class Made(NamedTuple):
+    """What came of making topics: the names of new ones, and the cluster as it is now."""
+
+    new: frozenset[str]
+    cluster: Cluster
+
+
+def make(connection: Connection, wanted: Sequence[TopicSpec], replication: int | None = None) -> Made:
+    """Make the topics that are missing. Those that are there stay as they are."""
+    with connection.admin() as admin, connection.doing("making topics"):
+        names_ = [spec.name for spec in wanted]
+        before = _look_at(connection, admin, names_)
+        missing = [spec for spec in wanted if spec.name not in before.topics]
+        replicas = replication or min(MOST_REPLICAS, before.brokers)
+        if replicas > before.brokers:
+            raise KafkaRefused(
+                f"--replication {replicas}: more than the {before.brokers} of the cluster's brokers: give fewer"
+            )
+        if not missing:
+            return Made(frozenset(), before)
+        answer = admin.create_topics(
+            {
+                spec.name: {
+                    "num_partitions": spec.partitions,
+                    "replication_factor": replicas,
+                    "configs": spec.settings(replicas),
+                }
+                for spec in missing
+            },
+            raise_errors=False,
+        )
+        new = []
+        for topic in answer["topics"]:
+            if topic["error_code"] == 0:
+                new.append(topic["name"])
+            elif topic["error_code"] != errors.TopicAlreadyExistsError.errno:  # somebody was quicker
+                problem = errors.for_code(topic["error_code"])(topic.get("error_message") or "")
+                raise connection.refused(problem, f"making {topic['name']}")
+        admin.wait_for_topics([spec.name for spec in missing])
+        return Made(frozenset(new), _look_at(connection, admin, names_))
+
+
+def _look_at(connection: Connection, admin: Any, wanted: Sequence[str]) -> Cluster:
+    there = _metadata(connection, admin, wanted)
+    settings: Mapping[str, Mapping[str, Any]] = {}
+    if there:
+        asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in there]
+        settings = admin.describe_configs(asked, config_filter="all").get("topic", {})
+    silent = [name for name in there if not settings.get(name)]  # kafka-python passes over what the broker says of it
+    for name in _metadata(connection, admin, silent) if silent else ():
+        raise KafkaRefused(f"{connection.brokers}: {name}: its settings cannot be read: allow DescribeConfigs on it")
+    topics = {
+        name: Described(
+            str(metadata["topic_id"]),
+            len(metadata["partitions"]),
+            min(len(partition["replica_nodes"]) for partition in metadata["partitions"]),
+            {setting: str(said["value"]) for setting, said in settings[name].items() if said["value"] is not None},
+        )
+        for name, metadata in there.items()
+        if name not in silent  # was deleted while we looked
+    }
+    return Cluster(len(admin.describe_cluster()["brokers"]), topics)
+
+
+def _metadata(connection: Connection, admin: Any, wanted: Sequence[str]) -> dict[str, Any]:
+    """What the broker says of those topics that are there."""
+    found = {}
+    for metadata in admin.describe_topics(list(wanted)):
+        problem = errors.for_code(metadata["error_code"])
+        if problem is errors.NoError:
+            found[metadata["name"]] = metadata
+        elif problem is not errors.UnknownTopicOrPartitionError:
+            raise connection.refused(problem(), metadata["name"])
+    return {name: found[name] for name in wanted if name in found}
+
+
+def _described(connection: Connection, topic: str) -> Any:
+    with connection.admin() as admin, connection.doing(f"looking at {topic}"):
+        metadata = _metadata(connection, admin, [topic])
+        if topic not in metadata:
+            raise connection.refused(errors.UnknownTopicOrPartitionError(), topic)
+        return metadata[topic]

@@ -1,0 +1,93 @@
+"""Start, stop and look at the services of this machine."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+import sys
+from pathlib import Path
+from time import monotonic
+
+from deploy.services.artifacts import ServicesRefused
+from deploy.services.places import Place
+from deploy.services.running import SERVICES, Services
+
+
+def main() -> int:
+    """Read the command line and do what it asks for. Refusals are printed, with exit code 2."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.services", description=__doc__)
+    parser.add_argument("do", choices=["start", "stop", "status"])
+    every = ",".join(SERVICES)
+    parser.add_argument("--only", metavar="NAMES", default=every, help="some, with commas between (%(default)s)")
+    parser.add_argument("--folder", type=Path, default=Path("build/services"), help="their data and logs (%(default)s)")
+    chosen = parser.parse_args()
+    names = list(dict.fromkeys(chosen.only.split(",")))
+    unknown = [name for name in names if name not in SERVICES]
+    if unknown:
+        parser.exit(2, f"services: there is no service {unknown[0]!r}: give some of {every}\n")
+    # As Ctrl-C does: what was started half is stopped again.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    services = Services(chosen.folder, say)
+    try:
+        return {"start": start, "stop": stop, "status": status}[chosen.do](services, names)
+    except (ServicesRefused, OSError) as problem:
+        print(f"services: {problem}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("services: interrupted: what this command had started is stopped", file=sys.stderr)
+        return 130
+
+
+def start(services: Services, names: list[str]) -> int:
+    """Start what does not run, and say how all of it is used."""
+    began = monotonic()
+    started = services.start(names)
+    for name in names:
+        how = f"started in {monotonic() - began:.0f} s" if name in started else "runs already"
+        say(f"{SERVICES[name].title}: {how}")
+        for line in SERVICES[name].usage(services.place(name)):
+            say(f"    {line}")
+    say(f"logs in {services.logs}; to stop: {command('stop', services)}")
+    return 0
+
+
+def stop(services: Services, names: list[str]) -> int:
+    """Stop what runs."""
+    stopped = services.stop(names)
+    for name in stopped:
+        say(f"{SERVICES[name].title}: stopped, and its data removed")
+    say(f"logs in {services.logs}" if stopped else f"nothing runs in {services.folder}")
+    return 0
+
+
+def status(services: Services, names: list[str]) -> int:
+    """Say what runs, where. 0 if something does, and nothing of it has ended by itself."""
+    known = {name: one for name, one in services.status().items() if name in names}
+    for name, one in known.items():
+        place: Place = services.place(name)
+        say(f"{SERVICES[name].title}: {'runs' if one.runs else 'has ended'}")
+        for process in one.processes:
+            say(f"    {process.name}: pid {process.pid}{'' if process.lives else ' (ended)'}, log {process.log}")
+        say("    ports: " + ", ".join(f"{port} {number}" for port, number in place.ports.items()))
+        for line in SERVICES[name].usage(place):
+            say(f"    {line}")
+    if not known:
+        say(f"nothing runs in {services.folder}: {command('start', services)}")
+    return 0 if known and all(one.runs for one in known.values()) else 1
+
+
+def command(do: str, services: Services) -> str:
+    """The command that does something with these services, to be copied."""
+    if services.folder == Path("build/services").absolute():
+        return {"start": "make services", "stop": "make services-stop"}[do]
+    return f"python -m deploy.services {do} --folder {shlex.quote(str(services.folder))}"
+
+
+def say(line: str) -> None:
+    """Print a line at once, as some come minutes apart; paths from where the reader is."""
+    print(line.replace(f"{Path.cwd()}/", ""), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

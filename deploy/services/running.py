@@ -1,0 +1,214 @@
+"""The services of a folder: started, asked whether they are ready, stopped, and found again by another process."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from deploy.services import processes
+from deploy.services.artifacts import ServicesRefused, artifact, exclusive, java
+from deploy.services.flink import Flink
+from deploy.services.kafka import Kafka
+from deploy.services.places import Place, Service, free_ports
+from deploy.services.processes import Process
+from deploy.services.registry import Registry
+
+SERVICES: dict[str, Service] = {service.name: service for service in (Kafka(), Registry(), Flink())}
+READY_SECONDS = 120.0
+STOP_SECONDS = 20.0
+ATTEMPTS = 3
+PORT_TAKEN = re.compile(r"address already in use|BindException|port .* (in use|not available)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Started:
+    """A service that was started and not stopped since, as the state file keeps it."""
+
+    ports: dict[str, int]
+    jars: str
+    java: str
+    processes: list[Process]
+
+    @property
+    def runs(self) -> bool:
+        """All its processes live."""
+        return all(process.lives for process in self.processes)
+
+
+class Services:
+    """The services of one folder. What runs is written in its `state.json`, so any process may go on from there.
+
+    `attached` services end with this process, however it ends; the others go on until they are stopped. `tell` hears
+    what takes time, in lines.
+    """
+
+    def __init__(self, folder: Path, tell: Callable[[str], None] = lambda line: None, attached: bool = False) -> None:
+        self.folder = folder.absolute()
+        self.tell = tell
+        self.attached = attached
+
+    def start(self, names: Iterable[str] = tuple(SERVICES)) -> list[str]:
+        """Start what does not run yet, and return when it is ready to use: the names of what was started.
+
+        A service that ended without being stopped goes on with its ports and its data. What was started here is stopped
+        again when something fails, and data that was there before stays.
+        """
+        with self._alone():
+            before = self._started()
+            missing = [name for name in names if name not in before or not before[name].runs]
+            try:
+                for name in missing:
+                    self._launch(name, before.get(name))
+                for name in missing:
+                    self._wait(name, 1 if name in before else ATTEMPTS)
+            except BaseException:
+                self._end(name for name in missing if name not in before)
+                again = [one for name, one in self._started().items() if name in missing]
+                processes.end([process for one in again for process in one.processes], STOP_SECONDS)
+                raise
+            return missing
+
+    def stop(self, names: Iterable[str] = tuple(SERVICES)) -> list[str]:
+        """Stop what runs and remove its data: the names of what was stopped. The logs stay."""
+        if not self.folder.exists():
+            return []
+        with self._alone():
+            return self._end(names)
+
+    def status(self) -> dict[str, Started]:
+        """What was started and not stopped since, by name. Whether it runs still, ask each."""
+        return self._started()
+
+    def kill(self, name: str) -> None:
+        """End a service as a crash does. Its ports and data stay, for `restart`."""
+        processes.kill(self._one(name).processes)
+
+    def restart(self, name: str) -> None:
+        """Start a service again, with the same ports and data, and return when it is ready. It may run still."""
+        with self._alone():
+            before = self._one(name)
+            processes.end(before.processes, STOP_SECONDS)
+            self._launch(name, before)
+            self._wait(name, 1)
+
+    def pause(self, name: str) -> None:
+        """Stop the clock of a service: it keeps its connections and answers nothing."""
+        for process in self._one(name).processes:
+            process.send(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Let a paused service go on."""
+        for process in self._one(name).processes:
+            process.send(signal.SIGCONT)
+
+    def place(self, name: str) -> Place:
+        """The folder and ports of a service that was started."""
+        started = self._one(name)
+        return Place(self.folder / name, started.ports, Path(started.jars), started.java)
+
+    @property
+    def logs(self) -> Path:
+        """The folder of the logs, one file for each process."""
+        return self.folder / "logs"
+
+    # -- one service
+
+    def _launch(self, name: str, before: Started | None) -> None:
+        """Start the processes of a service: anew, or where it was `before`."""
+        service = SERVICES[name]
+        program, jars = java(), artifact(name, service.title, self.tell)
+        ports = before.ports if before else dict(zip(service.ports, free_ports(len(service.ports)), strict=True))
+        place = Place(self.folder / name, ports, jars, program)
+        self.logs.mkdir(parents=True, exist_ok=True)
+        if before:
+            processes.end(before.processes, STOP_SECONDS)
+        else:
+            shutil.rmtree(place.folder, ignore_errors=True)
+            place.folder.mkdir(mode=0o700)
+            service.prepare(place)
+        running: list[Process] = []
+        for process, command in service.commands(place).items():
+            log = self.logs / f"{process}.log"
+            if not before:
+                log.unlink(missing_ok=True)
+            running.append(processes.launch(process, command, log, self.attached))
+            # Written at once: what is interrupted here can still be found and stopped.
+            self._write({**self._started(), name: Started(ports, str(jars), program, list(running))})
+
+    def _wait(self, name: str, attempts: int) -> None:
+        """Wait until a service is ready. With attempts left, one that found a port taken is made anew with others."""
+        service, started = SERVICES[name], self._one(name)
+        last: list[BaseException] = []
+
+        def settled() -> bool:
+            try:
+                service.check(self.place(name))
+            except Exception as problem:
+                last[:] = [problem]
+                return not started.runs
+            last.clear()
+            return True
+
+        ready = processes.wait_until(settled, READY_SECONDS) and not last
+        if ready and started.runs:
+            return
+        ended = [process for process in started.processes if not process.lives]
+        process = ended[0] if ended else started.processes[-1]
+        said = Path(process.log).read_text(encoding="utf-8", errors="replace").splitlines()
+        if ended and attempts > 1 and any(PORT_TAKEN.search(line) for line in said):
+            self._end([name])
+            self._launch(name, None)
+            return self._wait(name, attempts - 1)
+        what = f"{process.name} ended" if ended else f"it was not ready within {READY_SECONDS:.0f} s ({last[0]})"
+        tail = [line[:300] for line in said[-8:]]
+        raise ServicesRefused("\n".join([f"{service.title} does not start: {what}. The end of {process.log}:", *tail]))
+
+    def _end(self, names: Iterable[str]) -> list[str]:
+        """Stop services and remove their data."""
+        started = self._started()
+        ending = {name: started.pop(name) for name in names if name in started}
+        processes.end([process for one in ending.values() for process in one.processes], STOP_SECONDS)
+        for name in ending:
+            shutil.rmtree(self.folder / name, ignore_errors=True)
+        self._write(started)
+        return list(ending)
+
+    # -- the state file
+
+    @property
+    def _state(self) -> Path:
+        return self.folder / "state.json"
+
+    def _alone(self) -> AbstractContextManager[None]:
+        return exclusive(self.folder)
+
+    def _one(self, name: str) -> Started:
+        try:
+            return self._started()[name]
+        except KeyError:
+            raise ServicesRefused(f"{name} was not started in {self.folder}") from None
+
+    def _started(self) -> dict[str, Started]:
+        try:
+            kept = json.loads(self._state.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        return {
+            name: Started(**{**values, "processes": [Process(**process) for process in values["processes"]]})
+            for name, values in kept.items()
+        }
+
+    def _write(self, started: dict[str, Started]) -> None:
+        """The whole file or the one before, whatever happens. Without services there is none."""
+        if not started:
+            self._state.unlink(missing_ok=True)
+            return
+        new = self._state.with_suffix(".new")
+        new.write_text(json.dumps({name: asdict(one) for name, one in started.items()}, indent=2), encoding="utf-8")
+        new.replace(self._state)

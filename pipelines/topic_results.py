@@ -1,0 +1,152 @@
+"""What a replay sends to topics: the same records as it writes to files, each as one message.
+
+Importance and schedules are keyed by URL and lie in the partition of their page id: of one page the newest record is
+found by reading one partition. Orders of one host lie in one partition, so that one consumer sees all of a host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from opicflow.connectors.files.avro_rows import encode_rows
+from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.kafka.framing import Framer
+from opicflow.connectors.kafka.sending import Publisher, partitions_of
+from opicflow.pipelines.replay import Parts
+from opicflow.pipelines.results import (
+    Pages,
+    importance_columns,
+    order_columns,
+    pages_of,
+    reject_columns,
+    schedule_columns,
+)
+from opicflow.schemas.columns import Column
+from opicflow.schemas.pages import page_ids
+from opicflow.schemas.registry import schema
+
+IMPORTANCE, SCHEDULE, ORDERS, REJECTS, AUDIT = "importance", "refresh-schedule", "crawl-orders", "rejects", "audit"
+_RECORDS = {
+    IMPORTANCE: "Importance",
+    SCHEDULE: "RefreshSchedule",
+    ORDERS: "CrawlOrder",
+    REJECTS: "Reject",
+    AUDIT: "Audit",
+}
+
+
+class Sent(NamedTuple):
+    """How many records a topic was sent, and how many tombstones."""
+
+    topic: str
+    records: int
+    tombstones: int = 0
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The topics that results go to."""
+
+    connection: Connection
+    prefix: str = ""
+
+    def check(self) -> None:
+        """Refuse topics that are not there."""
+        with Publisher(self.connection) as publisher:
+            for topic in _RECORDS:
+                publisher.partitions(self.prefix + topic)
+
+
+def send_results(to: Destination, work: Path, audit: dict[str, Any]) -> list[Sent]:
+    """Send the parts that a replay made, as messages. When this returns, all of them have arrived.
+
+    What was published while the crawl ran goes first, then what is so at the end: the newest record of a page is last.
+    """
+    with Publisher(to.connection) as publisher:
+        sender = _Sender(to, publisher)
+        for part in Parts(work, "tombstones"):
+            sender.bury(pages_of(part))
+        for kind, topic, columns_of in (
+            ("publications", IMPORTANCE, importance_columns),
+            ("importance", IMPORTANCE, importance_columns),
+            ("replanned", SCHEDULE, schedule_columns),
+            ("schedule", SCHEDULE, schedule_columns),
+            ("ordered", ORDERS, order_columns),
+            ("orders", ORDERS, order_columns),
+        ):
+            sender.send_pages(topic, Parts(work, kind), columns_of)
+        for lines in Parts(work, "rejects"):
+            columns = reject_columns(lines)
+            keys = [f"{source}:{at}".encode() for source, at in zip(columns["source"], columns["offset"], strict=True)]
+            sender.send(REJECTS, page_ids(keys), keys, columns)
+        key = f"{audit['shard']}".encode()
+        sender.send_values(AUDIT, page_ids([key]), [key], [sender.framer(AUDIT).encode({**audit, **_NO_PAIRS})])
+        publisher.flush()
+    return sender.sent()
+
+
+def send_importance(to: Destination, parts: Iterable[bytes]) -> int:
+    """Send parts of importance alone. Returns how many records."""
+    with Publisher(to.connection) as publisher:
+        sender = _Sender(to, publisher)
+        sender.send_pages(IMPORTANCE, parts, importance_columns)
+        publisher.flush()
+    return sum(sent.records for sent in sender.sent())
+
+
+_NO_PAIRS: dict[str, Any] = {"sent_to": [], "received_from": []}
+"""A replay has one shard."""
+
+
+class _Sender:
+    """Sends rows of columns, and counts them."""
+
+    def __init__(self, to: Destination, publisher: Publisher) -> None:
+        self._to = to
+        self._publisher = publisher
+        self._framers: dict[str, Framer] = {}
+        self._records = dict.fromkeys(_RECORDS, 0)
+        self._tombstones = dict.fromkeys(_RECORDS, 0)
+
+    def framer(self, topic: str) -> Framer:
+        if topic not in self._framers:
+            self._framers[topic] = Framer(self._to.connection, self._to.prefix + topic, _RECORDS[topic])
+        return self._framers[topic]
+
+    def send_pages(self, topic: str, parts: Iterable[bytes], columns_of: Callable[[Pages], dict[str, Any]]) -> None:
+        for part in parts:
+            pages = pages_of(part)
+            columns = columns_of(pages)
+            ids = pages.columns["pages"]
+            if topic == ORDERS:
+                ids = page_ids([host.encode() for host in columns["host"]])
+            self.send(topic, ids, [url.encode() for url in pages.urls], columns)
+
+    def send(self, topic: str, ids: Column, keys: list[bytes], columns: dict[str, list[Any]]) -> None:
+        framer = self.framer(topic)
+        self.send_values(topic, ids, keys, encode_rows(schema(_RECORDS[topic]), columns, framer.prefix))
+
+    def send_values(self, topic: str, ids: Column, keys: list[bytes], values: list[bytes]) -> None:
+        self._send(topic, ids, keys, values)
+        self._records[topic] += len(keys)
+
+    def bury(self, pages: Pages) -> None:
+        """Tell that these pages are no longer there. One whose URL was never known was never published either."""
+        rows = [row for row, url in enumerate(pages.urls) if url]
+        keys = [pages.urls[row].encode() for row in rows]
+        for topic in (IMPORTANCE, SCHEDULE):
+            self._send(topic, pages.columns["pages"][rows], keys, [None] * len(keys))
+            self._tombstones[topic] += len(keys)
+
+    def sent(self) -> list[Sent]:
+        return [Sent(self._to.prefix + t, self._records[t], self._tombstones[t]) for t in _RECORDS]
+
+    def _send(self, topic: str, ids: Column, keys: list[bytes], values: list[Any]) -> None:
+        if not keys:
+            return
+        name = self._to.prefix + topic
+        partitions = partitions_of(ids, self._publisher.partitions(name)).tolist()
+        self._publisher.send_many(name, partitions, keys, values, [None] * len(keys))

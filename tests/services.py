@@ -1,0 +1,88 @@
+"""Kafka and a schema registry for tests: started when the first test asks, stopped when the run ends."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from deploy.services.artifacts import ServicesMissing
+from deploy.services.kafka import USER, Kafka
+from deploy.services.registry import Registry
+from deploy.services.running import Services
+
+REQUIRED = os.environ.get("OPICFLOW_REQUIRE_SERVICES") == "1"
+MISSING = "no services: "  # what every skip here begins with, for the line at the end of the run
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A listener that wants TLS, a user and a password. `properties` is a file with all that a client needs."""
+
+    brokers: str
+    ca: Path
+    user: str
+    password: str = field(repr=False)
+    properties: Path
+
+
+@dataclass(frozen=True)
+class LocalKafka:
+    """A broker, and maybe a registry. `services` can kill, restart, pause and resume it."""
+
+    services: Services
+
+    @property
+    def brokers(self) -> str:
+        return self.services.place("kafka").address("plain")
+
+    @property
+    def registry(self) -> str:
+        return Registry().url(self.services.place("registry"))
+
+    @property
+    def secured(self) -> Secured:
+        kafka, place = Kafka(), self.services.place("kafka")
+        properties = kafka.client_properties(place)
+        return Secured(place.address("secured"), place.folder / "ca.pem", USER, kafka.password(place), properties)
+
+    def kill(self) -> None:
+        """End the broker as a crash does."""
+        self.services.kill("kafka")
+
+    def restart(self) -> None:
+        """Start the broker again, with the same ports and data; it may run still."""
+        self.services.restart("kafka")
+
+    def pause(self) -> None:
+        """The broker keeps its connections and answers nothing, until `resume`."""
+        self.services.pause("kafka")
+
+    def resume(self) -> None:
+        self.services.resume("kafka")
+
+
+@contextmanager
+def running(folder: Path, *names: str) -> Iterator[LocalKafka]:
+    """The services while the test uses them; the test is skipped where there is no Java or no Maven."""
+    services = Services(folder, attached=True)
+    try:
+        services.start(names)
+    except ServicesMissing as problem:
+        missing(str(problem))
+    try:
+        yield LocalKafka(services)
+    finally:
+        services.stop()
+
+
+def missing(why: str) -> NoReturn:
+    """Skip the test, or fail it where services are required."""
+    if REQUIRED:
+        pytest.fail(f"{why}\nOPICFLOW_REQUIRE_SERVICES=1 makes this a failure", pytrace=False)
+    pytest.skip(MISSING + why)

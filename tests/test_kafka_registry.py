@@ -1,0 +1,304 @@
+"""The schema registry: what is asked of it, written there and refused; and how messages are framed by it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.framing import Framer, writer_of
+from opicflow.connectors.kafka.properties import RegistryAccess
+from opicflow.connectors.kafka.registry import SchemaRegistry
+from opicflow.schemas import registry as published
+from opicflow.schemas.framing import Decoder, Frame, FrameKind
+from opicflow.schemas.records import Policy, from_avro, to_avro
+
+STRANGER = {"type": "record", "name": "Policy", "fields": [{"name": "rules_version", "type": "string"}]}
+Answer = tuple[int, str, bytes]
+
+
+class FakeRegistry:
+    """The part of Confluent's registry that is used, in memory. `instead` answers before it does, where it wants to."""
+
+    def __init__(self) -> None:
+        self.subjects: dict[str, list[int]] = {}
+        self.schemas: list[dict[str, Any]] = []
+        self.asked: list[tuple[str, str]] = []
+        self.credentials: list[str | None] = []
+        self.instead: Callable[[str, str], Answer | None] = lambda method, path: None
+        self.incompatible: list[str] | None = None
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def _answer(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                registry.asked.append((self.command, self.path))
+                registry.credentials.append(self.headers.get("Authorization"))
+                found = registry.instead(self.command, self.path) or registry.answer(self.command, self.path, body)
+                self.send_response(found[0])
+                self.send_header("Content-Type", found[1])
+                self.send_header("Content-Length", str(len(found[2])))
+                self.end_headers()
+                self.wfile.write(found[2])
+
+            do_GET = do_POST = _answer
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def put(self, subject: str, schema: dict[str, Any]) -> int:
+        if schema not in self.schemas:
+            self.schemas.append(schema)
+        schema_id = self.schemas.index(schema) + 1
+        if schema_id not in self.subjects.setdefault(subject, []):
+            self.subjects[subject].append(schema_id)
+        return schema_id
+
+    def answer(self, method: str, path: str, body: bytes) -> Answer:
+        parts = path.partition("?")[0].strip("/").split("/")
+        schema = json.loads(json.loads(body)["schema"]) if body else None
+        if parts[:2] == ["schemas", "ids"]:
+            number = int(parts[2])
+            if not 0 < number <= len(self.schemas):
+                return _error(404, 40403)
+            return _json({"schema": json.dumps(self.schemas[number - 1])})
+        if parts == ["subjects"]:
+            return _json(list(self.subjects))
+        subject = parts[2 if parts[0] == "compatibility" else 1]
+        ids = self.subjects.get(subject, [])
+        if method == "POST" and parts[0] == "compatibility":
+            return _json({"is_compatible": self.incompatible is None, "messages": self.incompatible or []})
+        if method == "POST" and parts[-1] == "versions":
+            assert schema is not None
+            return _json({"id": self.put(subject, schema)})
+        if not ids:
+            return _error(404, 40401)
+        if method == "POST":
+            return _json({"id": self.schemas.index(schema) + 1}) if schema in self._of(ids) else _error(404, 40403)
+        if parts[-1] == "latest":
+            return _json({"version": len(ids), "id": ids[-1], "schema": json.dumps(self.schemas[ids[-1] - 1])})
+        return _json(list(range(1, len(ids) + 1)))
+
+    def _of(self, ids: list[int]) -> list[dict[str, Any]]:
+        return [self.schemas[number - 1] for number in ids]
+
+    def of(self, subject: str) -> list[dict[str, Any]]:
+        return self._of(self.subjects.get(subject, []))
+
+
+def _json(value: object, status: int = 200) -> Answer:
+    return status, "application/json", json.dumps(value).encode()
+
+
+def _error(status: int, code: int) -> Answer:
+    return _json({"error_code": code, "message": "not found"}, status)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeRegistry]:
+    registry = FakeRegistry()
+    yield registry
+    registry.close()
+
+
+def client(fake: FakeRegistry, **more: Any) -> SchemaRegistry:
+    return SchemaRegistry(RegistryAccess(fake.url, **more))
+
+
+ALL_OF_POLICY = [published.schema("Policy", version) for version in published.versions("Policy")]
+
+
+def test_an_empty_subject_gets_all_published_versions_in_their_order(fake: FakeRegistry) -> None:
+    schema_id = client(fake).publish("Policy", "a-value")
+    assert fake.of("a-value") == ALL_OF_POLICY
+    assert fake.schemas[schema_id - 1] == ALL_OF_POLICY[-1]
+
+
+def test_publishing_again_writes_nothing(fake: FakeRegistry) -> None:
+    first = client(fake).publish("Policy", "a-value")
+    fake.asked.clear()
+    assert client(fake).publish("Policy", "a-value") == first
+    assert ("POST", "/subjects/a-value/versions") not in fake.asked
+
+
+def test_a_subject_with_an_older_version_gets_what_came_after_it(fake: FakeRegistry) -> None:
+    fake.put("a-value", ALL_OF_POLICY[0])
+    client(fake).publish("Policy", "a-value")
+    assert fake.of("a-value") == ALL_OF_POLICY
+
+
+def test_a_subject_that_began_with_the_latest_version_keeps_it_as_its_latest(fake: FakeRegistry) -> None:
+    fake.put("a-value", ALL_OF_POLICY[-1])
+    client(fake).publish("Policy", "a-value")
+    assert fake.of("a-value") == ALL_OF_POLICY[-1:]
+
+
+def test_a_schema_of_others_that_ours_can_follow_is_followed_by_the_latest(fake: FakeRegistry) -> None:
+    other = {**ALL_OF_POLICY[0], "namespace": "others"}
+    fake.put("a-value", other)
+    client(fake).publish("Policy", "a-value")
+    assert fake.of("a-value") == [other, ALL_OF_POLICY[-1]]
+
+
+def test_what_the_registry_holds_for_incompatible_is_refused_with_its_first_reason(fake: FakeRegistry) -> None:
+    fake.put("a-value", ALL_OF_POLICY[0])
+    fake.incompatible = ["READER_FIELD_MISSING_DEFAULT_VALUE at /fields/3", "and more"]
+    with pytest.raises(KafkaRefused, match=r"Policy version 2 cannot follow version 1 of subject a-value: READER_F"):
+        client(fake).publish("Policy", "a-value")
+    assert fake.of("a-value") == ALL_OF_POLICY[:1], "nothing may be written"
+
+
+def test_what_our_readers_cannot_read_is_refused_whatever_the_registry_lets_pass(fake: FakeRegistry) -> None:
+    fake.put("a-value", STRANGER)
+    with pytest.raises(KafkaRefused, match=r"version 1 of subject a-value: .*rules_version"):
+        client(fake).publish("Policy", "a-value")
+    assert fake.of("a-value") == [STRANGER]
+
+
+def test_a_schema_is_asked_for_once(fake: FakeRegistry) -> None:
+    number = fake.put("a-value", ALL_OF_POLICY[0])
+    registry = client(fake)
+    assert [registry.schema(number) for _ in range(3)] == [ALL_OF_POLICY[0]] * 3
+    assert [registry.schema(99) for _ in range(3)] == [None] * 3
+    assert len(fake.asked) == 2
+    assert registry.subjects() == ["a-value"]
+
+
+@pytest.mark.parametrize("answer", [{"schema": '"string"'}, {"schema": "{}}", "schemaType": "PROTOBUF"}, {}])
+def test_what_is_no_avro_record_is_no_schema(fake: FakeRegistry, answer: object) -> None:
+    fake.instead = lambda method, path: _json(answer)
+    assert client(fake).schema(1) is None
+
+
+def test_a_registry_that_stumbles_is_asked_again(fake: FakeRegistry) -> None:
+    number = fake.put("a-value", ALL_OF_POLICY[0])
+    stumbles = iter([_json({"message": "busy"}, 503), (502, "text/html", b"<html>")])
+    fake.instead = lambda method, path: next(stumbles, None)
+    assert client(fake).schema(number) == ALL_OF_POLICY[0]
+    assert len(fake.asked) == 3
+
+
+def test_a_registry_that_goes_on_stumbling_is_given_up(fake: FakeRegistry) -> None:
+    fake.instead = lambda method, path: _json({"error_code": 50001, "message": "no\nstore"}, 500)
+    with pytest.raises(KafkaRefused, match=r"^schema registry http://\S+: it answers 500 \(no store\): see to it$"):
+        client(fake).schema(1)
+    assert len(fake.asked) == 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ((200, "text/html", b"<html>welcome</html>"), "not a schema registry, it answers 200 without JSON"),
+        ((404, "text/html", b"<html>nothing here</html>"), "not a schema registry"),
+        ((404, "application/json", b'{"status": 404}'), "it answers 404"),
+        ((401, "application/json", b'{"error_code": 401}'), "it does not let us in"),
+        ((403, "text/html", b""), "it does not let us in"),
+        ((422, "application/json", b'{"error_code": 42201, "message": "Invalid schema"}'), "Invalid schema"),
+    ],
+)
+def test_answers_that_are_none_are_refused_in_one_line(fake: FakeRegistry, answer: Answer, says: str) -> None:
+    fake.instead = lambda method, path: answer
+    with pytest.raises(KafkaRefused, match=says) as refused:
+        client(fake, auth=("ada", "open sesame")).publish("Policy", "a-value")
+    assert "\n" not in str(refused.value)
+    assert "sesame" not in str(refused.value)
+    assert fake.url in str(refused.value)
+
+
+def test_a_registry_that_is_not_there_is_refused_without_secrets(fake: FakeRegistry) -> None:
+    fake.close()
+    address = fake.url.replace("http://", "http://ada:sesame@")
+    with pytest.raises(KafkaRefused, match=r"schema registry http://127\S+: it cannot be reached") as refused:
+        SchemaRegistry(RegistryAccess(address, ("ada", "open sesame"))).schema(1)
+    assert "sesame" not in str(refused.value)
+
+
+def test_a_registry_that_does_not_answer_in_time_is_refused() -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        registry = SchemaRegistry(RegistryAccess(f"http://127.0.0.1:{silent.getsockname()[1]}"), timeout_seconds=0.05)
+        with pytest.raises(KafkaRefused, match="see whether it runs"):
+            registry.schema(1)
+
+
+def test_name_and_password_are_sent_and_not_shown(fake: FakeRegistry) -> None:
+    registry = client(fake, auth=("ada", "open sesame"))
+    registry.subjects()
+    assert fake.credentials == ["Basic YWRhOm9wZW4gc2VzYW1l"]
+    assert "sesame" not in repr(registry)
+
+
+# -- framing -----------------------------------------------------------------------------------------------------------
+
+
+POLICY = Policy(url="https://example.org/", refresh_interval_seconds=3600.0)
+
+
+def test_messages_are_framed_by_the_registrys_id_and_read_back_through_it(fake: FakeRegistry) -> None:
+    connection = Connection("127.0.0.1:1", registry=fake.url)
+    framer = Framer(connection, "t-policies", "Policy")
+    message = framer.encode(to_avro(POLICY))
+    assert message.startswith(framer.prefix)
+    assert framer.prefix == b"\x00" + fake.put("t-policies-value", ALL_OF_POLICY[-1]).to_bytes(4, "big")
+    fake.asked.clear()
+    assert from_avro(Policy, Decoder("Policy", writer_of(connection)).decode(message)) == POLICY
+    assert [path for _, path in fake.asked] == ["/schemas/ids/2"]
+
+
+def test_messages_without_a_registry_are_single_objects() -> None:
+    connection = Connection("127.0.0.1:1")
+    framer = Framer(connection, "t-policies", "Policy")
+    assert framer.prefix == b"\xc3\x01" + published.fingerprint("Policy").to_bytes(8, "little")
+    message = framer.encode(to_avro(POLICY))
+    assert message.startswith(framer.prefix)
+    assert from_avro(Policy, Decoder("Policy", writer_of(connection)).decode(message)) == POLICY
+    assert writer_of(connection)(Frame(FrameKind.CONFLUENT, 1)) is None
+
+
+def test_single_objects_are_read_beside_a_registry(fake: FakeRegistry) -> None:
+    message = Framer(Connection("127.0.0.1:1"), "t-policies", "Policy").encode(to_avro(POLICY))
+    decoder = Decoder("Policy", writer_of(Connection("127.0.0.1:1", registry=fake.url)))
+    assert from_avro(Policy, decoder.decode(message)) == POLICY
+    assert fake.asked == []
+
+
+def test_a_framer_travels_without_what_it_learnt(fake: FakeRegistry) -> None:
+    framer = Framer(Connection("127.0.0.1:1", registry=fake.url), "t-policies", "Policy")
+    prefix = framer.prefix
+    fake.asked.clear()
+    copy = pickle.loads(pickle.dumps(framer))
+    assert fake.asked == []
+    assert copy.prefix == prefix
+    assert fake.asked
+
+
+def test_the_real_registry_does_all_this(kafka: Any, topic_prefix: str) -> None:
+    registry = SchemaRegistry(RegistryAccess(kafka.registry))
+    subject = f"{topic_prefix}policies-value"
+    schema_id = registry.publish("Policy", subject)
+    assert registry.publish("Policy", subject) == schema_id
+    assert subject in registry.subjects()
+    assert registry.versions(subject) == [1, 2]
+    assert published.breaks(registry.schema(schema_id) or {}, published.schema("Policy")) == []
+    assert (registry.schema(schema_id) or {})["fields"] == published.schema("Policy")["fields"]
+    assert registry.schema(999_999) is None
+    with pytest.raises(KafkaRefused, match=f"CrawlEvent version 1 cannot follow version 2 of subject {subject}"):
+        registry.publish("CrawlEvent", subject)
+    assert registry.versions(subject) == [1, 2]
