@@ -59,6 +59,7 @@ setup(
             "import-linter>=2.5",
             "mypy>=1.15",
             "pytest>=8.4",
+            "pytest-xdist>=3.6",  # runs the tests on two cores
             "ruff>=0.12",
             "scipy>=1.11",  # says what our own optima must be
             "selectolax>=0.3.21",  # says what our own reading of links must find

@@ -165,8 +165,8 @@ def replay(options: argparse.Namespace) -> int:
         beam_options=tuple(options.beam_option),
         segment_bytes=options.segment_mb << 20,
     )
-    if options.publications and options.out is None:
-        raise InputRefused("--publications: nowhere to write them: name a folder with --out")
+    if options.publications and options.out is None and options.to is None:
+        raise InputRefused("--publications: nowhere to write them: name a folder with --out, or a cluster with --to")
     if options.report is not None:
         _check_report(options.report)
     if not (options.quiet or is_compiled()):

@@ -12,7 +12,7 @@ from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.opening import STDIN, expand, is_compressed
 from opicflow.connectors.files.reading import Stretch, format_of
 from opicflow.connectors.kafka.connection import Connection
-from opicflow.connectors.kafka.reading import resolve
+from opicflow.connectors.kafka.reading import partitions_of_topic, resolve
 from opicflow.connectors.kafka.topic_log import Reached, TopicStretch, topic_stretch
 from opicflow.pipelines.state import Source, State, StateRefused, identify, is_read, remember_end
 from opicflow.pipelines.transforms.decoding import AnyStretch, ReadTo
@@ -192,7 +192,8 @@ class Topic(Input):
 
     def remember(self, source: Source, read: ReadTo) -> None:
         """Each partition is known again by the last record that was read of it."""
-        source.partitions = [list(one) for one in read.reached]
+        if read.reached:  # there was something to read
+            source.partitions = [list(one) for one in read.reached]
 
     def notes_at_end(self, stretches: Sequence[AnyStretch], state: State) -> list[str]:
         """Whether there was anything new."""
@@ -208,7 +209,8 @@ class Topic(Input):
         """The topic, from where the state stands."""
         source = next((source for source in state.sources if source.file == self.topic and source.partitions), None)
         reached = tuple(Reached(*one) for one in source.partitions) if source else ()
-        starts = {one.partition: one.at for one in reached}
+        _, partitions = partitions_of_topic(self.connection, self.topic)
+        starts = {one.partition: one.at for one in reached if one.partition < partitions}  # fewer: it was made anew
         found = topic_stretch(resolve(self.connection, self.topic, self.since_ms, self.until_ms, starts))
         if source is None:
             return found

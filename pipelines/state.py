@@ -53,7 +53,7 @@ class Source:
     tail_end: int = 0
     tail_digest: str = ""
     partitions: list[list[Any]] = field(default_factory=list)
-    """Of a topic: each partition, the offset up to which it was read, and what tells the record before it from others."""
+    """Of a topic: each partition, up to where it was read, and what tells the record before that from any other."""
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import heapq
+import math
 import shutil
 import sys
 import time
@@ -43,6 +44,12 @@ def subscribe(options: argparse.Namespace) -> int:
     stream = options.stream
     if options.min_score is not None and stream != "importance":
         raise KafkaRefused(f"--min-score goes with importance: {stream} has no scores")
+    if options.min_score is not None and math.isnan(options.min_score):
+        raise KafkaRefused("--min-score nan: give a number; 1 is an average page")
+    if options.new and not options.follow:
+        raise KafkaRefused("--new shows what is published from now on: give --follow too, or --since TIME instead")
+    if options.new and options.since is not None:
+        raise KafkaRefused("--new and --since are two beginnings: leave one of them away")
     if options.url is not None and stream not in _BY_PAGE:
         raise KafkaRefused(f"--url goes with {' and '.join(_BY_PAGE)}: {stream} is not kept by page")
     as_table = options.format == "table" if options.format else sys.stdout.isatty()
@@ -77,13 +84,11 @@ class _Lines:
         self._table = _TABLES[options.stream] if as_table else None
         self._min_score = options.min_score
         self._head = self._table.head if self._table else ""
-        self._broken = 0
 
     def take(self, arrived: Iterable[Arrived]) -> None:
         for one in arrived:
             if one.broken:
-                self._broken += 1
-                print(f"opicflow: partition {one.partition}, offset {one.offset}: {one.broken}", file=sys.stderr)
+                _tell_broken(one)
             elif one.record is None:
                 self._say(one, f"(no longer known) {printable((one.key or b'').decode('utf-8', 'replace'))}")
             elif self._min_score is None or one.record.score >= self._min_score:
@@ -119,7 +124,7 @@ class _Newest:
     def take(self, arrived: Iterable[Arrived]) -> None:
         for one in arrived:
             if one.broken:
-                print(f"opicflow: partition {one.partition}, offset {one.offset}: {one.broken}", file=sys.stderr)
+                _tell_broken(one)
                 continue
             self._changed = True
             key = one.key or b""
@@ -163,6 +168,11 @@ def _view(options: argparse.Namespace, as_table: bool, url: str) -> Any:
     return _Lines(options, as_table)
 
 
+def _tell_broken(one: Arrived) -> None:
+    where = f"partition {one.partition}, offset {one.offset}"
+    print(f"opicflow: {where}: {printable(one.broken)}", file=sys.stderr)
+
+
 def json_line(one: Arrived) -> str:
     """A record as a line of JSON, as a replay writes it to a file; a tombstone as its key and null."""
     if one.record is None:
@@ -204,15 +214,15 @@ _TABLES = {
     "rejects": _Table(
         "  reason          where",
         lambda reject: (
-            f"  {reject.reason:14}  {printable(reject.source)}, {reject.offset}: {printable(reject.detail)}\n"
+            f"  {reject.reason.value:14}  {printable(reject.source)}, {reject.offset}: {printable(reject.detail)}\n"
             f"      {printable(reject.bytes[:120].decode('utf-8', 'backslashreplace'))}"
         ),
     ),
     "audit": _Table(
-        "  second      shard       pages      visits    clock   drift",
+        "  time                  shard       pages      visits    clock   drift",
         lambda books: (
-            f"  {books.second:10}  {books.shard:4}/{books.shards:<4} {books.pages:10,} {books.visits:11,} "
-            f"{books.clock:8.2f}  {_drift(books):6}"
+            f"  {_when(1000 * books.second or None):20}  {books.shard:4}/{books.shards:<4} {books.pages:10,} "
+            f"{books.visits:11,} {books.clock:8.2f}  {_drift(books):6}"
         ),
     ),
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from opicflow.connectors.files.avro_rows import encode_rows
-from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.framing import Framer
 from opicflow.connectors.kafka.sending import Publisher, partitions_of
 from opicflow.pipelines.replay import Parts
@@ -36,6 +36,9 @@ _RECORDS = {
     REJECTS: "Reject",
     AUDIT: "Audit",
 }
+
+_PATIENCE_SECONDS = 120.0
+"""So long a cluster that was there when the work began may be away when it is done."""
 
 
 class Sent(NamedTuple):
@@ -63,21 +66,20 @@ class Destination:
 def send_results(to: Destination, work: Path, audit: dict[str, Any]) -> list[Sent]:
     """Send the parts that a replay made, as messages. When this returns, all of them have arrived.
 
-    What was published while the crawl ran goes first, then what is so at the end: the newest record of a page is last.
+    What was published while the crawl ran goes first, then which pages went, then what is so at the end: the newest
+    record of a page is last.
     """
-    with Publisher(to.connection) as publisher:
+    with Publisher(to.connection, connect_seconds=_PATIENCE_SECONDS) as publisher:
         sender = _Sender(to, publisher)
-        for part in Parts(work, "tombstones"):
-            sender.bury(pages_of(part))
-        for kind, topic, columns_of in (
-            ("publications", IMPORTANCE, importance_columns),
-            ("importance", IMPORTANCE, importance_columns),
-            ("replanned", SCHEDULE, schedule_columns),
-            ("schedule", SCHEDULE, schedule_columns),
-            ("ordered", ORDERS, order_columns),
-            ("orders", ORDERS, order_columns),
+        for meanwhile, at_the_end, topic, columns_of in (
+            ("publications", "importance", IMPORTANCE, importance_columns),
+            ("replanned", "schedule", SCHEDULE, schedule_columns),
         ):
-            sender.send_pages(topic, Parts(work, kind), columns_of)
+            sender.send_pages(topic, Parts(work, meanwhile), columns_of)
+            sender.bury(topic, Parts(work, "tombstones"))
+            sender.send_pages(topic, Parts(work, at_the_end), columns_of)
+        for kind in ("ordered", "orders"):
+            sender.send_pages(ORDERS, Parts(work, kind), order_columns)
         for lines in Parts(work, "rejects"):
             columns = reject_columns(lines)
             keys = [f"{source}:{at}".encode() for source, at in zip(columns["source"], columns["offset"], strict=True)]
@@ -133,11 +135,11 @@ class _Sender:
         self._send(topic, ids, keys, values)
         self._records[topic] += len(keys)
 
-    def bury(self, pages: Pages) -> None:
-        """Tell that these pages are no longer there. One whose URL was never known was never published either."""
-        rows = [row for row, url in enumerate(pages.urls) if url]
-        keys = [pages.urls[row].encode() for row in rows]
-        for topic in (IMPORTANCE, SCHEDULE):
+    def bury(self, topic: str, parts: Iterable[bytes]) -> None:
+        """Tell that pages are no longer there. One whose URL was never known was never published either."""
+        for pages in map(pages_of, parts):
+            rows = [row for row, url in enumerate(pages.urls) if url]
+            keys = [pages.urls[row].encode() for row in rows]
             self._send(topic, pages.columns["pages"][rows], keys, [None] * len(keys))
             self._tombstones[topic] += len(keys)
 
@@ -149,4 +151,5 @@ class _Sender:
             return
         name = self._to.prefix + topic
         partitions = partitions_of(ids, self._publisher.partitions(name)).tolist()
-        self._publisher.send_many(name, partitions, keys, values, [None] * len(keys))
+        if large := self._publisher.send_many(name, partitions, keys, values, [None] * len(keys)):
+            raise KafkaRefused(f"{name}: takes no record of {len(values[large[0]])} bytes: raise its max.message.bytes")

@@ -1,13 +1,18 @@
-"""What every test shares: hypothesis profiles, the seed of simulations, and Kafka."""
+"""What every test shares: hypothesis profiles, the seed of simulations, Kafka, and two workers."""
 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from services import MISSING, LocalKafka, running
 
@@ -43,6 +48,29 @@ def lone_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]
 def topic_prefix() -> str:
     """What the names of a test's topics begin with, so that no two tests share a topic."""
     return f"t{secrets.token_hex(3)}-"
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two workers for all tests; none for chosen files, which are done before two have started."""
+    everything = config.args == config.getini("testpaths")
+    return 2 if everything and (os.cpu_count() or 1) > 1 else 0
+
+
+class ByFile(LoadFileScheduling):
+    """Gives whole files to the workers, and all that ask for the broker to one: a run has one broker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "broker" if asks_for_the_broker(self.config.rootpath / file) else file
+
+
+@cache
+def asks_for_the_broker(file: Path) -> bool:
+    return re.search(r"\b(lone_)?kafka: ", file.read_text(encoding="utf-8")) is not None
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
+    return ByFile(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,4 +1,4 @@
-"""Partitions of a topic as batches: the order is that of the data, however it is fetched, and can be gone on with."""
+"""Reading a topic: where its stretches begin and end, what stops reading, and what does not."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ import random
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 from kafka import TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import CorruptRecordError, KafkaConnectionError, KafkaError, LogTruncationError, OffsetOutOfRangeError
 
-from opicflow.connectors.kafka import reading
+from opicflow.connectors.kafka import reading, topic_log
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.reading import Batch, PartitionStretch, digest_of, read_partitions, resolve
+from opicflow.connectors.kafka.reading import PartitionStretch, resolve
+from opicflow.connectors.kafka.topic_log import Batch, Reached, TopicStretch, digest_of, read_topic, topic_stretch
 from services import LocalKafka
 
 HOUR_MS = 3_600_000
@@ -33,6 +31,7 @@ class Record(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
+    partition: int = 0
 
     @property
     def serialized_key_size(self) -> int:
@@ -106,7 +105,6 @@ class Consumer:
         self.cluster = cluster
         self.chance = random.Random(cluster.seed)
         self.at: dict[TopicPartition, int] = {}
-        self.held_back: set[TopicPartition] = set()
         self.polls = 0
 
     def beginning_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
@@ -124,26 +122,17 @@ class Consumer:
     def position(self, place: TopicPartition, timeout_ms: int) -> int:
         return self.at[place]
 
-    def paused(self) -> set[TopicPartition]:
-        return set(self.held_back)
-
-    def pause(self, place: TopicPartition) -> None:
-        self.held_back.add(place)
-
-    def resume(self, place: TopicPartition) -> None:
-        self.held_back.discard(place)
-
-    def poll(self, timeout_ms: int, max_records: int | None) -> dict[TopicPartition, list[Record]]:
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
         self.polls += 1
         for number in [number for number in self.cluster.problems if number <= self.polls]:
             raise self.cluster.problems.pop(number)
         if self.polls >= self.cluster.silent_from:
             return {}
         found: dict[TopicPartition, list[Record]] = {}
-        room = max_records or self.chance.choice([1, 2, 5, 100])
+        room = self.chance.choice([1, 2, 5, 100])
         for place in self.chance.sample(self.places, len(self.places)):
             partition = self.cluster.partitions[place.partition]
-            if place in self.held_back or room == 0 or self.chance.random() < 0.2:
+            if room == 0 or self.chance.random() < 0.2:
                 continue
             some = [r for r in partition.records if r.offset >= self.at[place]][: self.chance.randint(1, room)]
             room -= len(some)
@@ -161,7 +150,7 @@ class Consumer:
 
 def record(partition: int, offset: int, hour: float = 0, size: int = 0) -> Record:
     value = json.dumps({"url": f"http://a/{partition}/{offset}", "x": "x" * size}).encode()
-    return Record(offset, int(hour * HOUR_MS), b"k", value)
+    return Record(offset, int(hour * HOUR_MS), b"k", value, partition)
 
 
 def filled(*hours: list[float]) -> Cluster:
@@ -185,172 +174,57 @@ def stretches_of(cluster: Cluster, **changes: Any) -> list[PartitionStretch]:
 
 
 class Step(NamedTuple):
-    """What one step of reading said. Offsets are None at the end of a source."""
+    """A batch: of every record its place, its partition and its offset."""
 
-    source: str
     start: int
     end: int
-    offsets: tuple[int, ...] | None
-    size_bytes: int = 0
-    digest: str = ""
+    records: tuple[tuple[int, str, int], ...]
+    size_bytes: int
+    reached: tuple[Reached, ...]
+
+    @property
+    def offsets(self) -> list[int]:
+        return [offset for _, _, offset in self.records]
 
 
-def steps_of(found: Iterator[tuple[str, Batch | None]]) -> list[Step]:
-    return [
-        Step(source, batch.start, batch.end, tuple(batch.decode().events.offset.tolist()), *batch[3:])
-        if batch
-        else Step(source, 0, 0, None)
-        for source, batch in found
-    ]
+def step_of(batch: Batch) -> Step:
+    decoded = batch.decode()
+    assert decoded.where is not None
+    records = tuple((place, *decoded.where(place)) for place in decoded.events.offset.tolist())
+    return Step(batch.start, batch.end, records, batch.size_bytes, batch.reached)
 
 
-def all_steps(stretches: list[PartitionStretch]) -> list[Step]:
-    return steps_of(read_partitions(stretches))
+def all_steps(stretch: TopicStretch, **more: Any) -> list[Step]:
+    return [step_of(batch) for batch in read_topic(stretch, **more)]
 
 
-def resumed_after(stretches: list[PartitionStretch], steps: list[Step]) -> list[PartitionStretch]:
-    """What is still to be read after some steps, as a state keeps it."""
-    left = {stretch.source: stretch for stretch in stretches}
-    for step in steps:
-        if step.offsets is None:
-            del left[step.source]
-        else:
-            left[step.source] = replace(left[step.source], start=step.end, last_digest=step.digest)
-    return list(left.values())
+def log_of(cluster: Cluster, **changes: Any) -> TopicStretch:
+    return topic_stretch(stretches_of(cluster, **changes))
 
 
-# -- the order
-
-hours_of = st.lists(st.sampled_from([0, 0, 0.25, 0.5, 1, 1, 1.5, 2, 5]), max_size=14)
-
-
-@st.composite
-def clusters(draw: st.DrawFn) -> Cluster:
-    """Partitions with holes: before, between and behind their records."""
-    partitions = {}
-    for number in range(draw(st.integers(1, 4))):
-        hours = draw(hours_of)
-        first = at = draw(st.integers(0, 3))
-        records = []
-        for hour in sorted(hours) if draw(st.booleans()) else hours:
-            at += draw(st.sampled_from([0, 0, 0, 1, 4]))
-            records.append(record(number, at, hour, draw(st.sampled_from([0, 0, 0, 30, 200]))))
-            at += 1
-        partitions[number] = Partition(records, first, at + draw(st.integers(0, 2)))
-    return Cluster(partitions)
+def records_of(steps: list[Step]) -> list[tuple[int, str, int]]:
+    return [record for step in steps for record in step.records]
 
 
-def in_order(cluster: Cluster) -> list[tuple[str, list[int]]]:
-    """The rule of docs/decisions/kafka-order.md, on what lies in the partitions."""
-    left = {number: list(partition.records) for number, partition in cluster.partitions.items() if partition.records}
-    found = []
-    while left:
-        heads = {number: (r[0].timestamp // HOUR_MS, r[0].timestamp, number) for number, r in left.items()}
-        number = min(heads, key=lambda one: heads[one])
-        others = [head[0] for one, head in heads.items() if one != number]
-        taken: list[Record] = []
-        most = reading.BATCH_RECORDS if others else reading.ALONE_RECORDS
-        for one in left[number]:
-            size = sum(len(r.value or b"") for r in [*taken, one])
-            if taken and (len(taken) == most or size > reading.BATCH_BYTES):
-                break
-            if others and one.timestamp // HOUR_MS > min(others):
-                break
-            taken.append(one)
-        found.append((f"s{number}", [r.offset for r in taken]))
-        left[number] = left[number][len(taken) :]
-        left = {one: records for one, records in left.items() if records}
+def gone_on(stretch: TopicStretch, step: Step) -> TopicStretch:
+    return stretch.gone_on(step.end, step.reached)
+
+
+def in_order(stretch: TopicStretch, cluster: Cluster) -> list[tuple[int, str, int]]:
+    """The rule of docs/decisions/kafka-order.md, record by record, on what lies in the partitions."""
+    at = {one.partition: one.start for one in stretch.partitions}
+    left = {
+        one.partition: [r for r in cluster.partitions[one.partition].records if one.start <= r.offset < one.end]
+        for one in stretch.partitions
+    }
+    found, end = [], stretch.start
+    while any(left.values()):
+        _, number = min((records[0].timestamp, number) for number, records in left.items() if records)
+        offset = left[number].pop(0).offset
+        end += offset + 1 - at[number]
+        at[number] = offset + 1
+        found.append((end - 1, f"{stretch.topic}/{number}", offset))
     return found
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches of a few records."""
-    monkeypatch.setattr(reading, "BATCH_RECORDS", 3)
-    monkeypatch.setattr(reading, "ALONE_RECORDS", 5)
-    monkeypatch.setattr(reading, "BATCH_BYTES", 200)
-
-
-quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
-
-
-@quick
-@given(clusters(), st.integers(0, 1000))
-@example(Cluster({0: Partition([])}), 0)
-@example(Cluster({0: Partition([], 3, 9), 1: Partition([record(1, 2, 0)], 2, 4)}), 0)
-def test_the_order_is_that_of_the_data_however_it_is_fetched(small: None, cluster: Cluster, seed: int) -> None:
-    steps = all_steps(stretches_of(cluster))
-    assert [(step.source, list(step.offsets)) for step in steps if step.offsets] == in_order(cluster)
-    assert all_steps(stretches_of(replace(cluster, seed=seed))) == steps
-
-
-@quick
-@given(clusters(), st.integers(0, 1000))
-def test_the_batches_of_a_source_touch_and_cover_its_stretch(small: None, cluster: Cluster, seed: int) -> None:
-    steps = all_steps(stretches_of(replace(cluster, seed=seed)))
-    for stretch in stretches_of(cluster):
-        *own, last = [step for step in steps if step.source == stretch.source]
-        assert last.offsets is None
-        assert all(first.end == second.start for first, second in pairwise(own))
-        assert [own[0].start, own[-1].end] == [stretch.start, stretch.end] if own else stretch.start == stretch.end
-        assert all(step.start < step.end for step in own)
-        assert all(step.start <= offset < step.end for step in own for offset in step.offsets or ())
-
-
-@quick
-@given(clusters(), st.integers(0, 1000), st.data())
-def test_reading_goes_on_from_any_batch_in_the_same_order(
-    small: None, cluster: Cluster, seed: int, data: st.DataObject
-) -> None:
-    stretches = stretches_of(cluster)
-    steps = all_steps(stretches)
-    cut = data.draw(st.integers(0, len(steps)))
-    left = resumed_after(stretches, steps[:cut])
-    again = [replace(stretch, connection=replace(cluster, seed=seed)) for stretch in left]
-    assert all_steps(again) == steps[cut:]
-
-
-def test_a_partition_alone_gives_batches_of_their_full_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "ALONE_RECORDS", 8)
-    steps = all_steps(stretches_of(filled([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])))
-    assert [step.offsets for step in steps] == [tuple(range(8)), (8, 9), None]
-
-
-def test_no_partition_is_further_than_an_hour_before_the_others() -> None:
-    steps = all_steps(stretches_of(filled([0, 0.5, 1, 2], [0, 1, 1.5], [1])))
-    assert [(step.source, step.offsets) for step in steps] == [
-        ("s0", (0, 1)),
-        ("s1", (0, 1, 2)),
-        ("s1", None),
-        ("s0", (2,)),
-        ("s2", (0,)),
-        ("s2", None),
-        ("s0", (3,)),
-        ("s0", None),
-    ]
-
-
-def test_nothing_is_read_of_nothing() -> None:
-    assert all_steps([]) == []
-    assert all_steps(stretches_of(filled([], []))) == [Step("s0", 0, 0, None), Step("s1", 0, 0, None)]
-
-
-def test_what_lies_behind_the_end_is_not_read() -> None:
-    cluster = filled([0, 0, 0, 0])
-    steps = all_steps([replace(stretches_of(cluster)[0], start=1, end=3)])
-    assert [step[:4] for step in steps] == [("s0", 1, 3, (1, 2)), ("s0", 0, 0, None)]
-
-
-def test_the_memory_does_not_grow_with_what_one_partition_is_ahead(small: None) -> None:
-    cluster = filled([5.0] * 3000, [hour / 100 for hour in range(400)])
-    found = read_partitions(stretches_of(cluster))
-    for source, _ in found:
-        if source == "s0":
-            break
-    most = 2 * max(reading.ALONE_RECORDS, reading.BATCH_RECORDS) + 100  # and what one fetch brings
-    assert cluster.held <= 400 + most
-    found.close()  # type: ignore[attr-defined]
-    assert cluster.closed == 2
 
 
 # -- what is refused
@@ -358,7 +232,7 @@ def test_the_memory_does_not_grow_with_what_one_partition_is_ahead(small: None) 
 
 def refused(stretches: list[PartitionStretch], **more: Any) -> str:
     with pytest.raises(KafkaRefused) as caught:
-        steps_of(read_partitions(stretches, **more))
+        list(read_topic(topic_stretch(stretches), **more))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -397,11 +271,11 @@ def test_a_topic_that_is_gone_is_refused() -> None:
 
 def test_a_topic_that_is_made_anew_while_it_is_read_is_noticed_at_the_end() -> None:
     cluster = filled([0, 0])
-    found = read_partitions(stretches_of(cluster))
+    found = read_topic(log_of(cluster))
     next(found)
     cluster.topic_id = "id-2"
     with pytest.raises(KafkaRefused, match="made anew"):
-        steps_of(found)
+        list(found)
 
 
 def test_another_record_before_the_start_is_refused() -> None:
@@ -410,7 +284,7 @@ def test_another_record_before_the_start_is_refused() -> None:
     digest = digest_of(cluster.partitions[0].records[1])
     for start, end in ((2, 3), (2, 2)):
         after = replace(stretch, start=start, end=end, last_digest=digest)
-        assert all_steps([after])[-1] == Step("s0", 0, 0, None)
+        assert [step.offsets for step in all_steps(topic_stretch([after]))] == [[2]] * (end - start)
         said = refused([replace(after, last_digest="0" * 16)])
         assert said.startswith("events, partition 0: the record at offset 1 is not the one that was read before")
 
@@ -421,9 +295,8 @@ def test_a_record_before_the_start_that_is_gone_says_nothing(first: int) -> None
     cluster = filled([0, 0, 0])
     del cluster.partitions[0].records[:2]
     cluster.partitions[0].first = first
-    (stretch,) = stretches_of(cluster)
-    steps = all_steps([replace(stretch, start=2, last_digest="0" * 16)])
-    assert [step.offsets for step in steps] == [(2,), None]
+    steps = all_steps(log_of(cluster, start=2, last_digest="0" * 16))
+    assert [step.offsets for step in steps] == [[2]]
 
 
 def test_records_differ_by_offset_key_and_value() -> None:
@@ -436,7 +309,7 @@ def test_offsets_that_vanish_while_reading_are_refused() -> None:
     cluster = filled([0] * 50)
     place = TopicPartition(TOPIC, 0)
     cluster.problems[3] = OffsetOutOfRangeError({place: 10})
-    found = read_partitions(stretches_of(cluster))
+    found = read_topic(log_of(cluster))
 
     class Shrinking(Consumer):
         def beginning_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
@@ -444,7 +317,7 @@ def test_offsets_that_vanish_while_reading_are_refused() -> None:
 
     cluster.consumer = lambda **_: Shrinking(cluster)  # type: ignore[method-assign]
     with pytest.raises(KafkaRefused, match=r"partition 0: offsets \d+ to 44 were deleted"):
-        steps_of(found)
+        list(found)
 
 
 def test_a_log_that_is_cut_off_while_reading_is_refused() -> None:
@@ -462,9 +335,9 @@ def test_a_damaged_record_is_refused_with_its_place() -> None:
 
 def test_connections_may_break_and_come_back() -> None:
     cluster = filled([0] * 50, [1] * 50)
-    whole = all_steps(stretches_of(cluster))
+    whole = records_of(all_steps(log_of(cluster)))
     again = replace(cluster, problems={number: KafkaConnectionError() for number in (1, 2, 4)})
-    assert all_steps(stretches_of(again)) == whole and not again.problems
+    assert records_of(all_steps(log_of(again))) == whole and not again.problems and len(whole) == 100
 
 
 def test_a_cluster_that_gives_nothing_is_refused_when_patience_ends() -> None:
@@ -522,10 +395,11 @@ def send_with(producer: Any, topic: str, records: dict[int, list[Record]]) -> No
         one.get(30)
 
 
-def test_partitions_of_unequal_size_give_what_was_sent_however_it_is_fetched(
+def test_partitions_of_unequal_size_come_in_order_however_they_are_fetched(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "BATCH_RECORDS", 100)
+    monkeypatch.setattr(topic_log, "BATCH_RECORDS", 100)
+    monkeypatch.setattr(topic_log, "_READY_RECORDS", 30)
     topic = topics.make("skew", 3)
     chance = random.Random(1)
     records = {
@@ -536,15 +410,15 @@ def test_partitions_of_unequal_size_give_what_was_sent_however_it_is_fetched(
     stretches = resolve(topics.connection, topic)
     assert [(s.start, s.end, s.topic) for s in stretches] == [(0, 1500, topic), (0, 150, topic), (0, 15, topic)]
     assert [s.source for s in stretches] == [f"kafka/{s.topic_id}/{number}" for number, s in enumerate(stretches)]
-    steps = all_steps(stretches)
-    same = Cluster({number: Partition(of_one, 0, len(of_one)) for number, of_one in records.items()})
-    given = {stretch.source: f"s{stretch.partition}" for stretch in stretches}
-    assert [(given[s.source], list(s.offsets)) for s in steps if s.offsets] == in_order(same)
+    log = topic_stretch(stretches)
+    steps = all_steps(log)
+    expected = in_order(log, Cluster({number: Partition(of_one, 0, len(of_one)) for number, of_one in records.items()}))
+    assert records_of(steps) == expected
     for name, value in {"_POLL_RECORDS": 7, "_FETCH_BYTES": 3000}.items():
         monkeypatch.setattr(reading, name, value)
-        assert all_steps(stretches) == steps
+        assert records_of(all_steps(log)) == expected
     cut = len(steps) // 2
-    assert all_steps(resumed_after(stretches, steps[:cut])) == steps[cut:]
+    assert records_of(steps[:cut] + all_steps(gone_on(log, steps[cut - 1]))) == expected
 
 
 def test_transactions_that_were_aborted_are_not_read_and_open_ones_not_waited_for(topics: Topics) -> None:
@@ -563,12 +437,13 @@ def test_transactions_that_were_aborted_are_not_read_and_open_ones_not_waited_fo
         send_with(producer, topic, {0: [record(0, 0)]})
         assert resolve(topics.connection, topic) == stretches
         producer.abort_transaction()
-    (stretch,) = stretches
-    first, rest, end = all_steps(stretches)
-    assert first.offsets == (0, 1, 6, 7) and (stretch.start, stretch.end) == (0, 12)
-    assert rest[:4] == (stretch.source, 8, 12, ()) and rest.digest == first.digest and end.offsets is None
-    assert all_steps(resumed_after(stretches, [first])) == [rest, end]
-    assert all_steps([replace(stretch, start=12, last_digest=rest.digest)]) == [end]
+    log = topic_stretch(stretches)
+    first, rest = all_steps(log)
+    assert first.offsets == [0, 1, 6, 7] and (log.partitions[0].start, log.partitions[0].end) == (0, 12)
+    assert (rest.start, rest.end, rest.records, rest.size_bytes) == (8, 12, (), 0)
+    assert rest.reached == (first.reached[0]._replace(at=12),)
+    assert all_steps(gone_on(log, first)) == [rest]
+    assert all_steps(gone_on(log, rest)) == []
 
 
 def test_a_log_whose_beginning_was_deleted_is_refused(topics: Topics) -> None:
@@ -583,17 +458,18 @@ def test_a_log_whose_beginning_was_deleted_is_refused(topics: Topics) -> None:
 def test_records_that_are_deleted_while_they_are_read_are_refused(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"ALONE_RECORDS": 5, "BATCH_BYTES": 1000, "_FETCH_BYTES": 1000, "_POLL_RECORDS": 5}.items():
-        monkeypatch.setattr(reading, name, value)
+    monkeypatch.setattr(topic_log, "BATCH_BYTES", 1000)
+    monkeypatch.setattr(reading, "_FETCH_BYTES", 1000)
+    monkeypatch.setattr(reading, "_POLL_RECORDS", 5)
     topic = topics.make("shrinks")
     with closing(topics.connection.producer()) as producer:
         for first in range(0, 200, 10):  # a batch each, so that a fetch brings few of them
             send_with(producer, topic, {0: [record(0, offset, 0, 300) for offset in range(first, first + 10)]})
-    found = read_partitions(resolve(topics.connection, topic))
+    found = read_topic(topic_stretch(resolve(topics.connection, topic)))
     next(found)
     topics.admin.delete_records({TopicPartition(topic, 0): 199})
     with pytest.raises(KafkaRefused, match=r"offsets \d+ to 198 were deleted before they were read"):
-        steps_of(found)
+        list(found)
 
 
 def test_a_topic_that_was_made_anew_is_refused(topics: Topics) -> None:
@@ -633,8 +509,8 @@ def test_a_topic_that_is_not_there_is_refused_by_name(topics: Topics) -> None:
 def test_reading_goes_on_when_a_broker_that_was_killed_is_back(
     lone_kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"ALONE_RECORDS": 50, "BATCH_BYTES": 20_000, "_FETCH_BYTES": 20_000}.items():
-        monkeypatch.setattr(reading, name, value)
+    monkeypatch.setattr(topic_log, "BATCH_BYTES", 20_000)
+    monkeypatch.setattr(reading, "_FETCH_BYTES", 20_000)
     connection = Connection(lone_kafka.brokers)
     with closing(connection.admin()) as admin:
         admin.create_topics([NewTopic("lone", 2, 1, topic_configs={"retention.ms": "-1", "flush.messages": "1"})])
@@ -643,10 +519,10 @@ def test_reading_goes_on_when_a_broker_that_was_killed_is_back(
         for first in range(0, 2000, 100):
             records = [record(0, offset, 0, 300) for offset in range(first, first + 100)]
             send_with(producer, "lone", {0: records, 1: records[:20]})
-    stretches = resolve(connection, "lone")
-    whole = all_steps(stretches)
-    found = read_partitions(stretches, patience_seconds=60)
-    some = [next(found) for _ in range(3)]
+    log = topic_stretch(resolve(connection, "lone"))
+    whole = records_of(all_steps(log))
+    found = read_topic(log, patience_seconds=60)
+    some = [step_of(next(found)) for _ in range(3)]
     lone_kafka.kill()
     lone_kafka.restart()
-    assert steps_of(iter(some)) + steps_of(found) == whole
+    assert records_of(some + [step_of(batch) for batch in found]) == whole

@@ -531,7 +531,7 @@ def test_chunks_of_a_manifest_belong_together() -> None:
         [[]],
         b"bytes",
         "text",
-        (c for c in ()),
+        pytest.param((c for c in ()), id="no chunks from a generator"),
     ],
     ids=repr,
 )

@@ -6,7 +6,7 @@ fastavro.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ _MOST_LONG_BYTES = 10
 _DOUBLE_BYTES = 8
 
 
-def encode_rows(schema: Schema, columns: dict[str, Values], prefix: bytes = b"") -> list[bytes]:
+def encode_rows(schema: Schema, columns: Mapping[str, Values], prefix: bytes = b"") -> list[bytes]:
     """A record of each row, as the fields of the schema say, each after `prefix`. Columns are in the schema's order."""
     if list(columns) != [field["name"] for field in schema["fields"]]:
         raise ValueError(f"these are not the fields of {schema['name']}: {', '.join(columns)}")

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafka.errors import KafkaError
 
+from opicflow.connectors.kafka.fetched import quick
 from opicflow.connectors.kafka.properties import KafkaRefused, Properties, RegistryAccess, is_web_address
 from opicflow.connectors.kafka.reaching import ReachingClient, causes, is_final
 
@@ -146,8 +147,11 @@ class Connection:
         return Properties.read(self.properties).registry(self.registry)
 
     def consumer(self, **more: Any) -> Any:
-        """A consumer that belongs to no group: partitions are assigned, and offsets kept by who reads."""
-        return self._client(KafkaConsumer, {"group_id": None, "enable_auto_commit": False, **more})
+        """A consumer that belongs to no group: partitions are assigned, and offsets kept by who reads.
+
+        It gives records as `fetched.Record`.
+        """
+        return quick(self._client(KafkaConsumer, {"group_id": None, "enable_auto_commit": False, **more}))
 
     def producer(self, **more: Any) -> Any:
         """A producer that keeps the order and sends nothing twice by itself."""

@@ -1,4 +1,4 @@
-"""Records of a topic, one by one, for whoever reads the results: from the beginning or a time, up to now or for ever."""
+"""Records of a topic, one by one, for whoever reads results: from the beginning or a time, up to now or for ever."""
 
 from __future__ import annotations
 
@@ -76,7 +76,11 @@ def batches(
     ends = {TopicPartition(topic, one.partition): one.end for one in found}
     decoder = Decoder(schemas[stream], writer_of(connection))
     kind = RECORDS[schemas[stream]]
-    consumer = connection.consumer(isolation_level="read_committed", max_poll_records=_RECORDS_A_POLL)
+    consumer = connection.consumer(
+        isolation_level="read_committed",
+        max_poll_records=_RECORDS_A_POLL,
+        auto_offset_reset="earliest",  # where records have been deleted since: go on with the first that is left
+    )
     try:
         consumer.assign(list(starts))
         for one, start in starts.items():

@@ -21,7 +21,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, for_code
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.connection import BOOTSTRAP_TIMEOUT_SECONDS, Connection, KafkaRefused
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
 from opicflow.schemas.pages import shard_of
 
@@ -75,7 +75,11 @@ class Publisher:
     """
 
     def __init__(
-        self, connection: Connection, timeout_seconds: float = 120.0, most_waiting_bytes: int = MOST_WAITING_BYTES
+        self,
+        connection: Connection,
+        timeout_seconds: float = 120.0,
+        most_waiting_bytes: int = MOST_WAITING_BYTES,
+        connect_seconds: float = BOOTSTRAP_TIMEOUT_SECONDS,
     ) -> None:
         """Connect. The time limit holds for every record from its sending to its acknowledgement."""
         self._connection = connection
@@ -94,6 +98,7 @@ class Publisher:
             batch_size=_BATCH_BYTES,
             linger_ms=_LINGER_MS,
             max_request_size=_MOST_RECORD_BYTES,
+            bootstrap_timeout_ms=connect_seconds * 1000,
             delivery_timeout_ms=timeout_ms,
             request_timeout_ms=min(30_000, timeout_ms // 2),
             max_block_ms=timeout_ms,

@@ -278,7 +278,7 @@ class _Log:
             self._consumer.seek(self._place, at)
             self._at = at
         with self.stretch.connection.doing(f"reading {self.stretch.topic}"):
-            found = poll(self._consumer, lambda: [replace(self.stretch, start=at)], _POLL_MS)
+            found = poll(self._consumer, replace(self.stretch, start=at), _POLL_MS)
             end = self._consumer.position(self._place, timeout_ms=0) or at
         records = found.get(self._place, [])
         now = time.monotonic()

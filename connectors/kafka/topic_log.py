@@ -1,4 +1,4 @@
-"""A topic as one log: its partitions merged in the order of their records' times.
+"""A topic as one log: its partitions merged record by record, in the order of their times.
 
 Always the partition comes next whose next record has the earliest time, and of several the one with the lowest number.
 So the order depends on what lies in the partitions and on where reading stands in each, and on nothing else: who goes
@@ -9,27 +9,35 @@ A place in the log counts the offsets that were passed since its beginning, in a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Event
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from kafka import TopicPartition
+from kafka.errors import RetriableError
 
 from opicflow.connectors.files.decoded import Decoded
+from opicflow.connectors.kafka.connection import KafkaRefused
 from opicflow.connectors.kafka.framing import writer_of
 from opicflow.connectors.kafka.messages import decode_messages, messages_of
 from opicflow.connectors.kafka.reading import (
     PATIENCE_SECONDS,
-    Buffer,
     PartitionStretch,
-    Reader,
+    check_range,
+    check_topic,
     consumer_settings,
-    watched,
+    described,
+    no_answer,
+    poll,
 )
 from opicflow.schemas.framing import WriterOf
+from opicflow.schemas.pages import page_id
 
 Ints = npt.NDArray[np.int64]
 
@@ -37,6 +45,13 @@ BATCH_BYTES = 2 << 20
 BATCH_RECORDS = 8_192
 _READY_RECORDS = 2_048
 """So many records of each partition are waited for: the less is known of one, the smaller is what can be merged."""
+_BUFFERED_BYTES = 16 << 20
+_BUFFERED_RECORDS = 65_536
+"""No more than that is waited for of all partitions together, however many there are."""
+
+_POLL_MS = 100
+_CHECK_SECONDS = 10.0
+_STALL_SECONDS = 1.0
 
 
 class Reached(NamedTuple):
@@ -100,31 +115,27 @@ def read_topic(stretch: TopicStretch, patience_seconds: float = PATIENCE_SECONDS
 
     A cluster that gives nothing for `patience_seconds` is refused. Leaders may change and brokers come back until then.
     """
-    connection = stretch.partitions[0].connection
-    with ExitStack() as stack, connection.doing(f"reading {stretch.topic}"):
-        consumer = stack.enter_context(closing(connection.consumer(**consumer_settings())))
-        topic_is_the_same = stack.enter_context(watched(stretch.partitions[0]))
-        reader = Reader(consumer, stretch.partitions, topic_is_the_same, patience_seconds)
-        yield from _merged(reader, stretch, writer_of(connection))
+    with ExitStack() as stack, stretch.partitions[0].connection.doing(f"reading {stretch.topic}"):
+        topic_is_the_same = stack.enter_context(_watched(stretch.partitions[0]))
+        reader = _Reader(stretch.partitions, topic_is_the_same, patience_seconds, stack)
+        yield from _merged(reader, stretch, writer_of(stretch.partitions[0].connection))
         reader.check_topic()
 
 
-def _merged(reader: Reader, stretch: TopicStretch, writers: WriterOf) -> Iterator[Batch]:
+def _merged(reader: _Reader, stretch: TopicStretch, writers: WriterOf) -> Iterator[Batch]:
     place = stretch.start
-    while True:
-        reader.fill(reader.buffers, _is_ready)
-        left = [buffer for buffer in reader.buffers if len(buffer)]
-        if not left:
-            break
-        chosen = _next(left)
-        records = [record for buffer, size in zip(left, chosen.sizes, strict=True) for record in buffer.peek(size)]
-        passed = np.concatenate(
-            [buffer.take(size) for buffer, size in zip(left, chosen.sizes, strict=True)], dtype=np.int64
-        )
-        ends = place + np.cumsum(passed[chosen.order])
-        merged = [records[row] for row in chosen.order.tolist()]
+    while left := reader.fill():
+        which = _next(left)
+        counts = np.bincount(which, minlength=len(left)).tolist()
+        size_bytes = sum(int(buffer.sizes[:count].sum()) for buffer, count in zip(left, counts, strict=True))
+        taken = [buffer.take(count) for buffer, count in zip(left, counts, strict=True)]
+        rows = [iter(records) for records, _ in taken]
+        merged = [next(rows[number]) for number in which.tolist()]
+        passed = np.empty(len(which), np.int64)
+        passed[np.argsort(which, kind="stable")] = np.concatenate([of_one for _, of_one in taken])
+        ends = place + np.cumsum(passed)
         decode = partial(_decoded, merged, ends - 1, stretch.source, stretch.topic, writers)
-        yield Batch(place, int(ends[-1]), decode, chosen.size_bytes, _reached(reader))
+        yield Batch(place, int(ends[-1]), decode, size_bytes, _reached(reader))
         place = int(ends[-1])
     rest = sum(buffer.take_rest() for buffer in reader.buffers)
     if rest:  # nothing but marks of transactions, or what compaction left no record of
@@ -132,48 +143,32 @@ def _merged(reader: Reader, stretch: TopicStretch, writers: WriterOf) -> Iterato
         yield Batch(place, place + rest, decode, 0, _reached(reader))
 
 
-class _Chosen(NamedTuple):
-    """What comes next: so many records of each partition, in this order when they stand one after the other."""
-
-    sizes: list[int]
-    order: Ints
-    size_bytes: int
-
-
-def _next(buffers: Sequence[Buffer]) -> _Chosen:
-    """As many records as are sure to come next, up to a batch.
+def _next(buffers: Sequence[_Buffer]) -> Ints:
+    """Of which buffer each record is that is sure to come next, up to a batch.
 
     A partition's records come by the latest time up to each: one whose time lies back comes right after the one before.
     """
     keys = [np.maximum.accumulate(buffer.times[:BATCH_RECORDS]) for buffer in buffers]
+    # What comes behind the last record that is known of a partition is not known, unless a batch ends before it.
     limits = [
         (int(key[-1]), number)
         for number, (key, buffer) in enumerate(zip(keys, buffers, strict=True))
-        if len(buffer) > BATCH_RECORDS or not buffer.is_complete
+        if len(key) < BATCH_RECORDS and not buffer.is_complete
     ]
-    if limits:  # what comes after the last record that is known of a partition is not known yet
+    if limits:
         time_ms, last = min(limits)
         keys = [
             key[: np.searchsorted(key, time_ms, side="right" if number <= last else "left")]
             for number, key in enumerate(keys)
         ]
     numbers = np.repeat(np.arange(len(keys)), [len(key) for key in keys])
-    order = np.lexsort((numbers, np.concatenate(keys)))[:BATCH_RECORDS]
-    sizes = np.concatenate([buffer.sizes[: len(key)] for buffer, key in zip(buffers, keys, strict=True)])[order]
-    bytes_to = np.cumsum(sizes)
-    rows = max(int(np.searchsorted(bytes_to, BATCH_BYTES, side="right")), 1)
-    order = order[:rows]
-    taken = np.bincount(numbers[order], minlength=len(keys))
-    # The places of the rows when only what is taken stands one after the other.
-    skipped = np.cumsum([0, *(len(key) for key in keys)])[:-1] - np.cumsum([0, *taken])[:-1]
-    return _Chosen(taken.tolist(), order - skipped[numbers[order]], int(bytes_to[min(rows, len(bytes_to)) - 1]))
+    order = np.argsort(np.concatenate(keys), kind="stable")[:BATCH_RECORDS]
+    sizes = np.concatenate([buffer.sizes[: len(key)] for buffer, key in zip(buffers, keys, strict=True)])
+    rows = max(int(np.searchsorted(np.cumsum(sizes[order]), BATCH_BYTES, side="right")), 1)
+    return numbers[order[:rows]]
 
 
-def _is_ready(buffer: Buffer) -> bool:
-    return buffer.is_complete or len(buffer) >= _READY_RECORDS or buffer.is_full
-
-
-def _reached(reader: Reader) -> tuple[Reached, ...]:
+def _reached(reader: _Reader) -> tuple[Reached, ...]:
     return tuple(Reached(one.stretch.partition, one.at, one.last_digest) for one in reader.buffers)
 
 
@@ -187,3 +182,180 @@ def _decoded(records: list[Any], places: Ints, source: str, topic: str, writers:
 def _where(topic: str, places: Ints, partitions: Ints, offsets: Ints, place: int) -> tuple[str, int]:
     row = int(np.searchsorted(places, place))
     return f"{topic}/{partitions[row]}", int(offsets[row])
+
+
+# -- what was fetched and not yet taken --------------------------------------------------------------------------------
+
+
+class _Buffer:
+    """What was fetched of a partition and not yet taken: its records, in order, and what a choice needs of them.
+
+    `times` are theirs, in milliseconds; `sizes` those of their values. `at` is the offset up to which all was taken.
+    """
+
+    def __init__(self, stretch: PartitionStretch, of: int) -> None:
+        """One of so many partitions."""
+        self.place = TopicPartition(stretch.topic, stretch.partition)
+        self.stretch = stretch
+        self.at = stretch.start
+        self.last_digest = stretch.last_digest
+        self.times: Ints = np.zeros(0, np.int64)
+        self.sizes: Ints = np.zeros(0, np.int64)
+        self.fetched_to = stretch.start
+        self.is_complete = False
+        """Whether it holds all that is left of the stretch."""
+        self._records: list[Any] = []
+        self._ready_bytes = min(BATCH_BYTES, _BUFFERED_BYTES // of)
+        self._ready_records = min(_READY_RECORDS, _BUFFERED_RECORDS // of)
+
+    def __len__(self) -> int:
+        """How many records it holds."""
+        return len(self._records)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether enough of it is known to choose."""
+        is_much = len(self) >= self._ready_records or int(self.sizes.sum()) >= self._ready_bytes
+        return self.is_complete or (len(self) > 0 and is_much)
+
+    @property
+    def unfetched(self) -> PartitionStretch:
+        """What is left to be fetched."""
+        return replace(self.stretch, start=self.fetched_to)
+
+    def add(self, records: list[Any], position: int | None) -> None:
+        """Take in what came, and where the consumer is now."""
+        stretch = self.stretch
+        if records and records[0].offset < stretch.start:
+            self._compare(records[0])
+            records = [record for record in records if record.offset >= stretch.start]
+        if records and records[-1].offset >= stretch.end:
+            records = [record for record in records if record.offset < stretch.end]
+            self.is_complete = True
+        self.fetched_to = max(self.fetched_to, records[-1].offset + 1 if records else 0, position or 0)
+        self.is_complete |= self.fetched_to >= stretch.end
+        if records:
+            self._records += records
+            self.times = np.append(self.times, [record.timestamp for record in records])
+            sizes = np.array([record.serialized_value_size for record in records], np.int64)  # -1 = no value
+            self.sizes = np.append(self.sizes, np.maximum(sizes, 0))
+
+    def take(self, count: int) -> tuple[list[Any], Ints]:
+        """The next records; and how many offsets each passes, with those before it that have no record."""
+        records, self._records = self._records[:count], self._records[count:]
+        self.times, self.sizes = self.times[count:], self.sizes[count:]
+        offsets = np.array([self.at - 1, *(record.offset for record in records)], np.int64)
+        if records:
+            self.at, self.last_digest = records[-1].offset + 1, digest_of(records[-1])
+        return records, offsets[1:] - offsets[:-1]
+
+    def take_rest(self) -> int:
+        """Pass the offsets behind the last record; how many there are."""
+        before, self.at = self.at, self.stretch.end
+        return self.at - before
+
+    def _compare(self, record: Any) -> None:
+        stretch = self.stretch
+        if record.offset == stretch.start - 1 and stretch.last_digest not in ("", digest_of(record)):
+            raise KafkaRefused(
+                f"{stretch.topic}, partition {stretch.partition}: the record at offset {record.offset} is not the one "
+                "that was read before: the log was made anew or restored: read it from its beginning into a new state"
+            )
+
+
+def digest_of(record: Any) -> str:
+    """What tells a record from any other that could lie at its place."""
+    key, value = record.key or b"", record.value or b""
+    sizes = b"%d %d %d " % (record.offset, record.serialized_key_size, record.serialized_value_size)
+    return f"{page_id(b''.join((sizes, key, value))):016x}"
+
+
+class _Reader:
+    """Consumers of the partitions, one each, and what they fetched.
+
+    A partition that has enough is not polled. One consumer of all would have to pause it, and the client may then never
+    give what it has fetched of it, nor ask for it again.
+    """
+
+    def __init__(
+        self,
+        stretches: Sequence[PartitionStretch],
+        topic_is_the_same: Callable[[], None],
+        patience_seconds: float,
+        stack: ExitStack,
+    ) -> None:
+        """The stack closes the consumers."""
+        ordered = sorted(stretches, key=lambda one: one.partition)
+        self.buffers = [_Buffer(stretch, len(ordered)) for stretch in ordered]
+        settings = consumer_settings(len(ordered))
+        self._consumers = [stack.enter_context(closing(one.connection.consumer(**settings))) for one in ordered]
+        self._topic_is_the_same = topic_is_the_same
+        self._patience_seconds = patience_seconds
+        self._checked_at = self._got_at = time.monotonic()
+        places = [buffer.place for buffer in self.buffers]
+        first, last = self._consumers[0].beginning_offsets(places), self._consumers[0].end_offsets(places)
+        for buffer in self.buffers:
+            check_range(buffer.stretch, first[buffer.place], last[buffer.place])
+        for buffer, consumer in zip(self.buffers, self._consumers, strict=True):
+            stretch = buffer.stretch
+            look_back = stretch.last_digest != "" and stretch.start > first[buffer.place]
+            buffer.fetched_to = stretch.start - look_back
+            buffer.is_complete = buffer.fetched_to == stretch.end
+            consumer.assign([buffer.place])
+            consumer.seek(buffer.place, buffer.fetched_to)
+
+    def fill(self) -> list[_Buffer]:
+        """Fetch until enough is known of each partition.
+
+        The buffers that hold anything, in the order of their partitions. None: all was taken.
+        """
+        for buffer, consumer in zip(self.buffers, self._consumers, strict=True):
+            since = time.monotonic()
+            while not buffer.is_ready:
+                before = buffer.fetched_to
+                self._poll(buffer, consumer)
+                now = time.monotonic()
+                if buffer.fetched_to != before:
+                    since = now
+                elif now - since > self._patience_seconds:
+                    raise no_answer(buffer.unfetched, self._patience_seconds)
+        return [buffer for buffer in self.buffers if len(buffer)]
+
+    def check_topic(self) -> None:
+        """Whether all that was read came from the topic that was meant; patient like reading."""
+        since = time.monotonic()
+        while not self._is_checked():
+            if time.monotonic() - since > self._patience_seconds:
+                raise no_answer(self.buffers[0].unfetched, self._patience_seconds)
+            Event().wait(_STALL_SECONDS)
+
+    def _is_checked(self) -> bool:
+        try:
+            self._topic_is_the_same()
+        except RetriableError:
+            return False
+        self._checked_at = time.monotonic()
+        return True
+
+    def _poll(self, buffer: _Buffer, consumer: Any) -> None:
+        found = poll(consumer, buffer.unfetched, _POLL_MS)
+        now = time.monotonic()
+        # After trouble, what comes may be of another topic of that name: the client asks for it by name.
+        if found and (now - self._checked_at > _CHECK_SECONDS or now - self._got_at > _STALL_SECONDS):
+            self._is_checked()
+        if found:
+            self._got_at = now
+        buffer.add(found.get(buffer.place, []), consumer.position(buffer.place, timeout_ms=0))
+
+
+@contextmanager
+def _watched(stretch: PartitionStretch) -> Iterator[Callable[[], None]]:
+    """A check that the topic is still the one it was."""
+    with closing(stretch.connection.admin()) as admin:
+
+        def check() -> None:
+            found = described(admin, stretch.topic)
+            check_topic(stretch.topic, stretch.topic_id, found and found[0])
+
+        check()
+        yield check

@@ -1,0 +1,157 @@
+"""Fetched record batches taken apart all at once: what kafka-python does record by record, in a sixth of the time.
+
+A consumer that was made `quick` gives `Record`s instead of kafka-python's own. Everything else is the client's: what is
+fetched, when, and what a failure means. Small batches, and those of the formats before Kafka 0.11, are left to it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+from kafka.consumer.fetcher import Fetcher
+from kafka.errors import CorruptRecordError
+from kafka.protocol.consumer import IsolationLevel
+
+from opicflow.schemas.hashing import byte_at
+from opicflow.schemas.kernel import lean_kernel
+
+_FEWEST_AT_ONCE = 4
+"""Of fewer records it is not worth while to make columns."""
+
+
+class Record(NamedTuple):
+    """As much of a record as is looked at. Sizes are -1 where there is nothing."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    serialized_key_size: int
+    serialized_value_size: int
+
+
+def quick(consumer: Any) -> Any:
+    """The consumer, made to take batches apart in this way. It is one of kafka-python's, fresh from its making."""
+    consumer._fetcher.PartitionRecords = _Records
+    return consumer
+
+
+class _Records(Fetcher.PartitionRecords):  # type: ignore[misc]
+    """The records of one fetched partition."""
+
+    def _unpack_records(self, place: Any, records: Any, *deserializers: Any) -> Iterator[Any]:
+        """The records of all batches but those of aborted transactions, and the marks that end transactions."""
+        last = None
+        while (batch := records.next_batch()) is not None:
+            last = batch
+            if self.check_crcs and not batch.validate_crc():
+                raise CorruptRecordError(
+                    f"Record batch for partition {place} at offset {batch.base_offset} failed crc check"
+                )
+            if batch.magic != 2:
+                for record in _one_by_one(batch, place.partition):
+                    self.next_fetch_offset = record.offset + 1
+                    yield record
+                continue
+            self.leader_epoch = batch.leader_epoch
+            if not (self._was_aborted(batch) or batch.is_control_batch):
+                some = batch.records_count >= _FEWEST_AT_ONCE
+                for record in _taken_apart(batch, place.partition) if some else _one_by_one(batch, place.partition):
+                    self.next_fetch_offset = record.offset + 1
+                    yield record
+            self.next_fetch_offset = batch.next_offset
+        if last is not None and last.magic == 2:
+            self.next_fetch_offset = last.next_offset  # compaction may have removed the last records
+        self.drain()
+
+    def _was_aborted(self, batch: Any) -> bool:
+        if self.isolation_level != IsolationLevel.READ_COMMITTED or not batch.has_producer_id():
+            return False
+        self._consume_aborted_transactions_up_to(batch.last_offset)
+        if self._contains_abort_marker(batch):
+            self.aborted_producer_ids.discard(batch.producer_id)
+            return False
+        return bool(self._is_batch_aborted(batch))
+
+
+def _one_by_one(batch: Any, partition: int) -> Iterator[Record]:
+    for record in batch:
+        key, value = record.key, record.value
+        yield Record(
+            partition,
+            record.offset,
+            record.timestamp,
+            key,
+            value,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        )
+
+
+def _taken_apart(batch: Any, partition: int) -> Iterator[Record]:
+    iter(batch)  # which unpacks it
+    text, count = bytes(batch._buffer), batch.records_count
+    columns = np.empty((6, count), np.int64)
+    end = _scan(np.frombuffer(text, np.uint8), batch._pos, batch.base_offset, batch.first_timestamp, columns)
+    if end != len(text):
+        raise CorruptRecordError(
+            f"the batch at offset {batch.base_offset} does not hold the {count} records it tells of"
+        )
+    offsets, times_ms, key_begins, key_sizes, begins, sizes = columns.tolist()
+    if batch.timestamp_type:
+        times_ms = [batch.max_timestamp] * count
+    keys = [None if size < 0 else text[begin : begin + size] for begin, size in zip(key_begins, key_sizes, strict=True)]
+    values = [None if size < 0 else text[begin : begin + size] for begin, size in zip(begins, sizes, strict=True)]
+    rows = zip(repeat(partition, count), offsets, times_ms, keys, values, key_sizes, sizes, strict=True)
+    return map(Record._make, rows)
+
+
+@lean_kernel
+def _number(data: Any, at: Any) -> Any:
+    """A zigzag variable-length number, and where it ends; an end behind the data where it is broken."""
+    word, shift = np.uint64(0), np.uint64(0)
+    while at < data.shape[0] and shift < np.uint64(70):
+        byte = np.uint64(byte_at(data, at))
+        at += 1
+        word |= (byte & np.uint64(0x7F)) << shift
+        if byte < np.uint64(0x80):
+            return np.int64(word >> np.uint64(1)) ^ -np.int64(word & np.uint64(1)), at
+        shift += np.uint64(7)
+    return np.int64(0), data.shape[0] + 1
+
+
+@lean_kernel
+def _scan(data: Any, at: Any, first_offset: Any, first_time_ms: Any, columns: Any) -> Any:
+    """Where the key and the value of each record lie, and its offset and time. Returns where the last one ends; or -1.
+
+    A record: length, attributes (1 byte), time and offset since the first, key, value, headers; all but the
+    attributes are variable-length numbers, or texts after their lengths, where -1 is none.
+    """
+    size = data.shape[0]
+    for row in range(columns.shape[1]):
+        length, at = _number(data, at)
+        end = at + length
+        if length < 0 or end > size:
+            return -1
+        time_ms, at = _number(data, at + 1)
+        offset, at = _number(data, at)
+        columns[0, row], columns[1, row] = first_offset + offset, first_time_ms + time_ms
+        for column in (2, 4):
+            part, at = _number(data, at)
+            if part > end - at:
+                return -1
+            columns[column, row], columns[column + 1, row] = at, max(part, -1)
+            at += max(part, 0)
+        headers, at = _number(data, at)
+        for _ in range(2 * headers):
+            part, at = _number(data, at)
+            if part > end - at:
+                return -1
+            at += max(part, 0)
+        if at != end:
+            return -1
+    return at
