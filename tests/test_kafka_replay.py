@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -445,10 +446,14 @@ def test_a_part_of_a_topic_is_replayed_between_two_times(published: Published, t
 # -- brokers that go away
 
 
+STARTER = ThreadPoolExecutor(1)
+"""Its thread stays: a broker of the tests ends with the thread that started it."""
+
+
 @contextmanager
 def trouble(kafka: LocalKafka, kind: str, seconds: float) -> Iterator[Callable[[], None]]:
     """What kills a broker, or pauses it for some seconds; it comes back by itself, at the end at the latest."""
-    comings: list[threading.Thread] = []
+    comings: list[Future[None]] = []
 
     def come_back() -> None:
         if kind == "crash":
@@ -459,16 +464,15 @@ def trouble(kafka: LocalKafka, kind: str, seconds: float) -> Iterator[Callable[[
 
     def strike() -> None:
         for coming in comings:
-            coming.join()
+            coming.result()
         kafka.kill() if kind == "crash" else kafka.pause()
-        comings.append(threading.Thread(target=come_back))
-        comings[-1].start()
+        comings.append(STARTER.submit(come_back))
 
     try:
         yield strike
     finally:
         for coming in comings:
-            coming.join()
+            coming.result()
 
 
 @pytest.mark.parametrize(

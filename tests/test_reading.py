@@ -35,7 +35,7 @@ contents = st.lists(
 
 
 def items_of(batch: Batch) -> list[Item]:
-    events, rejects, _ = batch.decode()
+    events, rejects, *_ = batch.decode()
     urls = [
         events.text[events.begins[first] : events.ends[first]].tobytes().decode() for first in events.url_starts[:-1]
     ]
