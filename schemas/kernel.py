@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _TOP = Path(__file__).parent.parent
 _MADE_OF = {
     "schemas": ("schemas",),
-    "connectors": ("schemas", "connectors/files"),
+    "connectors": ("schemas", "connectors/files", "connectors/kafka"),
     "pipelines": (
         "schemas",
         "pipelines/ledger",

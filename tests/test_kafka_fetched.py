@@ -119,7 +119,7 @@ def test_aborted_and_open_transactions_are_not_read(kafka: LocalKafka, topic_pre
     for number, commits in enumerate([True, False, True]):
         producer.begin_transaction()
         for row in range(10):
-            producer.send(topic, b"%d" % row, key=b"%d" % number, partition=0, timestamp_ms=1000 + row)
+            producer.send(topic, b"%d" % row, key=b"%d" % number, partition=0)
         producer.flush()
         producer.commit_transaction() if commits else producer.abort_transaction()
     producer.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ Ints = npt.NDArray[np.int64]
 _BODY_STARTS = {FrameKind.SINGLE_OBJECT: 10, FrameKind.CONFLUENT: 5}
 _NUMBER_STARTS = {FrameKind.SINGLE_OBJECT: 2, FrameKind.CONFLUENT: 1}
 _NEWLINE = 10
+_OF_RECORD = attrgetter("offset", "timestamp", "value", "serialized_value_size")
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,15 @@ class Messages:
 
 def messages_of(records: Sequence[Any]) -> Messages:
     """The columns of records as a consumer gives them."""
-    values = [record.value or b"" for record in records]
-    sizes = np.array([record.serialized_value_size for record in records], np.int64)  # -1 = no value
+    columns = zip(*map(_OF_RECORD, records), strict=True) if records else [()] * 4
+    offsets, times_ms, values, value_sizes = columns
+    sizes = np.array(value_sizes, np.int64)  # -1 = no value
     ends = np.cumsum(np.maximum(sizes, 0) + 1) - 1
     none = sizes < 0
     return Messages(
-        offsets=np.array([record.offset for record in records], np.int64),
-        times_ms=np.array([record.timestamp for record in records], np.int64),
-        text=b"\n".join(values),
+        offsets=np.array(offsets, np.int64),
+        times_ms=np.array(times_ms, np.int64),
+        text=b"\n".join(value or b"" for value in values) if none.any() else b"\n".join(values),
         begins=np.where(none, -1, ends - sizes),
         ends=np.where(none, -1, ends),
     )

@@ -29,6 +29,7 @@ _FINAL = (
 )
 _PASSING = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _TRIES = 3
+_RECEIVE_BYTES = 1 << 20
 _PAUSE_SECONDS = 0.05
 
 
@@ -79,23 +80,39 @@ async def _connected(net: Any, node: Any, options: Any, timeout_at: float | None
     raise problem or errors.KafkaConnectionError("no address")
 
 
-class _ReadsToTheEnd:
-    """Of a transport: hands on what was received before the end.
+class _Receives:
+    """Of a transport: takes what has come in large pieces, and hands on what came before the end.
 
-    A broker that does not let somebody in says so and hangs up. kafka-python throws away what it reads together with
-    the end, so that chance decides whether it knows why, or tries again.
+    kafka-python asks for 4 KiB at a time. Each time another thread may take the interpreter and keep it for a while, so
+    that a consumer beside a busy thread waited more than it read. And a broker that does not let somebody in says so
+    and hangs up: what was read together with the end was thrown away, and chance decided whether it was known why.
     """
 
-    def _sock_recv(self) -> tuple[bytes, BaseException | None]:
-        data, problem = super()._sock_recv()  # type: ignore[misc]
-        return data, None if data else problem  # the end will be there again
+    _sock: Any
+
+    def _sock_recv(self) -> tuple[bytes, errors.KafkaError | None]:
+        pieces: list[bytes] = []
+        problem: errors.KafkaError | None = None
+        while sum(map(len, pieces)) < _RECEIVE_BYTES:
+            try:
+                piece = self._sock.recv(_RECEIVE_BYTES)
+            except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            except (OSError, AttributeError) as failed:  # AttributeError: it was closed meanwhile
+                problem = errors.KafkaConnectionError(failed)
+                break
+            if not piece:
+                problem = errors.KafkaConnectionError("socket disconnected")
+                break
+            pieces.append(piece)
+        return b"".join(pieces), None if pieces else problem  # the end will be there again
 
 
-class _Plain(_ReadsToTheEnd, KafkaTCPTransport):  # type: ignore[misc]
+class _Plain(_Receives, KafkaTCPTransport):  # type: ignore[misc]
     pass
 
 
-class _Tls(_ReadsToTheEnd, KafkaSSLTransport):  # type: ignore[misc]
+class _Tls(_Receives, KafkaSSLTransport):  # type: ignore[misc]
     pass
 
 

@@ -309,16 +309,18 @@ class _Reader:
 
         The buffers that hold anything, in the order of their partitions. None: all was taken.
         """
-        for buffer, consumer in zip(self.buffers, self._consumers, strict=True):
-            since = time.monotonic()
-            while not buffer.is_ready:
-                before = buffer.fetched_to
-                self._poll(buffer, consumer)
-                now = time.monotonic()
-                if buffer.fetched_to != before:
-                    since = now
-                elif now - since > self._patience_seconds:
-                    raise no_answer(buffer.unfetched, self._patience_seconds)
+        since = time.monotonic()
+        while missing := [pair for pair in zip(self.buffers, self._consumers, strict=True) if not pair[0].is_ready]:
+            before = [buffer.fetched_to for buffer, _ in missing]
+            for buffer, consumer in missing:
+                self._poll(buffer, consumer, 0)  # what has come; and all of them ask for more at the same time
+            if before == [buffer.fetched_to for buffer, _ in missing]:
+                self._poll(*missing[0], _POLL_MS)
+            now = time.monotonic()
+            if before != [buffer.fetched_to for buffer, _ in missing]:
+                since = now
+            elif now - since > self._patience_seconds:
+                raise no_answer(missing[0][0].unfetched, self._patience_seconds)
         return [buffer for buffer in self.buffers if len(buffer)]
 
     def check_topic(self) -> None:
@@ -337,8 +339,8 @@ class _Reader:
         self._checked_at = time.monotonic()
         return True
 
-    def _poll(self, buffer: _Buffer, consumer: Any) -> None:
-        found = poll(consumer, buffer.unfetched, _POLL_MS)
+    def _poll(self, buffer: _Buffer, consumer: Any, timeout_ms: int) -> None:
+        found = poll(consumer, buffer.unfetched, timeout_ms)
         now = time.monotonic()
         # After trouble, what comes may be of another topic of that name: the client asks for it by name.
         if found and (now - self._checked_at > _CHECK_SECONDS or now - self._got_at > _STALL_SECONDS):
