@@ -56,8 +56,10 @@ def measure(tiny: bool) -> Iterator[Figure]:
 
 
 def _measured(brokers: str, work: Path, sizes: Sizes) -> Iterator[Figure]:
-    log = work / "log.jsonl"
+    log, few = work / "log.jsonl", work / "few.jsonl"
     write_log(log, sizes.events, sizes.pages, sizes.links)
+    write_log(few, 10, 10, 5)
+    run("publish", brokers, "few-", str(few), "1")
     many = {name: f"{name}-" for name in ("one", "six")}
     for name, partitions in (("one", 1), ("six", 6)):
         say(f"kafka: publishing the log to {partitions} partitions")
@@ -166,16 +168,13 @@ def consume(brokers: str, prefix: str) -> dict[str, Any]:
 
 
 def replay(brokers: str, prefix: str, out: str) -> dict[str, Any]:
-    """What `opicflow replay --from … --out OUT` does, timed as replays of files are."""
+    """What `opicflow replay --from … --out OUT` does, timed as replays of files are: after one of ten events."""
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.inputs import Topic
     from opicflow.pipelines.replaying import Request, replayed
 
-    few = Path(out).with_name("warm.jsonl")
-    if not few.exists():
-        write_log(few, 10, 10, 5)
-    topic = Topic(Connection(brokers), f"{prefix}crawl-events")
-    for request in (Request(logs=(str(few),)), Request(topic=topic, out=Path(out))):
+    topics = [Topic(Connection(brokers), f"{name}crawl-events") for name in ("few-", prefix)]
+    for request in (Request(topic=topics[0]), Request(topic=topics[1], out=Path(out))):
         begun = time.perf_counter()
         with replayed(request, lambda progress: None) as result:
             summary = result.summary

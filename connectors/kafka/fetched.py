@@ -26,6 +26,7 @@ _FEWEST_AT_ONCE = 4
 class Record(NamedTuple):
     """As much of a record as is looked at. Sizes are -1 where there is nothing."""
 
+    leader_epoch: int
     partition: int
     offset: int
     timestamp: int
@@ -115,6 +116,7 @@ def _one_by_one(batch: Any, partition: int) -> Iterator[Record]:
     for record in batch:
         key, value = record.key, record.value
         yield Record(
+            getattr(batch, "leader_epoch", -1),
             partition,
             record.offset,
             record.timestamp,
@@ -139,7 +141,8 @@ def _taken_apart(batch: Any, partition: int) -> Iterator[Record]:
         times_ms = [batch.max_timestamp] * count
     keys = [None if size < 0 else text[begin : begin + size] for begin, size in zip(key_begins, key_sizes, strict=True)]
     values = [None if size < 0 else text[begin : begin + size] for begin, size in zip(begins, sizes, strict=True)]
-    rows = zip(repeat(partition, count), offsets, times_ms, keys, values, key_sizes, sizes, strict=True)
+    epochs, partitions = repeat(batch.leader_epoch, count), repeat(partition, count)
+    rows = zip(epochs, partitions, offsets, times_ms, keys, values, key_sizes, sizes, strict=True)
     return map(_as_record, rows)
 
 
