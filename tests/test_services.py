@@ -56,7 +56,7 @@ class Listener:
         (place.folder / "data").write_text("made once")
 
     def commands(self, place: Place) -> dict[str, list[str]]:
-        return {"listener": [sys.executable, "-c", LISTENER, str(place.ports["tcp"]), self.before]}
+        return {"listener": [sys.executable, "-u", "-c", LISTENER, str(place.ports["tcp"]), self.before]}
 
     def check(self, place: Place) -> None:
         connect(place.ports["tcp"]).close()
