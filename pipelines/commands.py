@@ -32,6 +32,7 @@ from opicflow.connectors.files.reading import Stretch  # noqa: E402
 from opicflow.connectors.files.writing import whole_file  # noqa: E402
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused, parse_address  # noqa: E402
 from opicflow.connectors.kafka.records import POLICIES, records  # noqa: E402
+from opicflow.connectors.kafka.topics import names  # noqa: E402
 from opicflow.pipelines.inputs import NothingRead, Topic, known_format  # noqa: E402
 from opicflow.pipelines.ledger import ConfigRefused, Ledger, LedgerConfig, Outcome  # noqa: E402
 from opicflow.pipelines.ledger.estimates import richest  # noqa: E402
@@ -97,7 +98,6 @@ REFUSALS = (
 )
 """Errors that say in one line what was wrong, where, and what to do."""
 
-EVENTS = "crawl-events"
 _SECONDS_BETWEEN_LINES = 5.0
 _BARS = 40
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -207,7 +207,7 @@ def _topic(options: argparse.Namespace) -> Topic | None:
     address = parse_address(options.from_)
     return Topic(
         Connection(address.brokers, options.properties, options.registry),
-        options.prefix + (address.topic or EVENTS),
+        options.prefix + (address.topic or names().crawl_events),
         since_ms=moment("--since", options.since),
         until_ms=moment("--until", options.until),
     )

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from opicflow.connectors.files.avro_rows import encode_rows
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.framing import Framer
+from opicflow.connectors.kafka.records import STREAMS
 from opicflow.connectors.kafka.sending import Publisher, partitions_of
 from opicflow.pipelines.replay import Parts
 from opicflow.pipelines.results import (
@@ -29,13 +30,6 @@ from opicflow.schemas.pages import page_ids
 from opicflow.schemas.registry import schema
 
 IMPORTANCE, SCHEDULE, ORDERS, REJECTS, AUDIT = "importance", "refresh-schedule", "crawl-orders", "rejects", "audit"
-_RECORDS = {
-    IMPORTANCE: "Importance",
-    SCHEDULE: "RefreshSchedule",
-    ORDERS: "CrawlOrder",
-    REJECTS: "Reject",
-    AUDIT: "Audit",
-}
 
 _PATIENCE_SECONDS = 120.0
 """So long a cluster that was there when the work began may be away when it is done."""
@@ -59,7 +53,7 @@ class Destination:
     def check(self) -> None:
         """Refuse topics that are not there."""
         with Publisher(self.connection) as publisher:
-            for topic in _RECORDS:
+            for topic in STREAMS:
                 publisher.partitions(self.prefix + topic)
 
 
@@ -110,12 +104,12 @@ class _Sender:
         self._to = to
         self._publisher = publisher
         self._framers: dict[str, Framer] = {}
-        self._records = dict.fromkeys(_RECORDS, 0)
-        self._tombstones = dict.fromkeys(_RECORDS, 0)
+        self._records = dict.fromkeys(STREAMS, 0)
+        self._tombstones = dict.fromkeys(STREAMS, 0)
 
     def framer(self, topic: str) -> Framer:
         if topic not in self._framers:
-            self._framers[topic] = Framer(self._to.connection, self._to.prefix + topic, _RECORDS[topic])
+            self._framers[topic] = Framer(self._to.connection, self._to.prefix + topic, STREAMS[topic])
         return self._framers[topic]
 
     def send_pages(self, topic: str, parts: Iterable[bytes], columns_of: Callable[[Pages], dict[str, Any]]) -> None:
@@ -129,7 +123,7 @@ class _Sender:
 
     def send(self, topic: str, ids: Column, keys: list[bytes], columns: dict[str, list[Any]]) -> None:
         framer = self.framer(topic)
-        self.send_values(topic, ids, keys, encode_rows(schema(_RECORDS[topic]), columns, framer.prefix))
+        self.send_values(topic, ids, keys, encode_rows(schema(STREAMS[topic]), columns, framer.prefix))
 
     def send_values(self, topic: str, ids: Column, keys: list[bytes], values: list[bytes]) -> None:
         self._send(topic, ids, keys, values)
@@ -144,7 +138,7 @@ class _Sender:
             self._tombstones[topic] += len(keys)
 
     def sent(self) -> list[Sent]:
-        return [Sent(self._to.prefix + t, self._records[t], self._tombstones[t]) for t in _RECORDS]
+        return [Sent(self._to.prefix + t, self._records[t], self._tombstones[t]) for t in STREAMS]
 
     def _send(self, topic: str, ids: Column, keys: list[bytes], values: list[Any]) -> None:
         if not keys:

@@ -21,7 +21,7 @@ from kafka import KafkaConsumer, TopicPartition
 from fake_kafka import LIMIT, FakeConnection
 from logs import FIRST_MS, avro, edges, jsonl, url, warc
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.reading import Stretch, format_of, read_events
+from opicflow.connectors.files.reading import Stretch, format_of, read
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.event_encoding import encode_event
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
@@ -451,7 +451,7 @@ def test_logs_of_every_format_are_read_back_whole_and_in_order_from_the_outside(
     assert (code, err) == (0, "")
     kind = format_of(str(log))
     assert isinstance(kind, Format)
-    items = [item for _, item in read_events(Stretch("s", str(log), kind))]
+    items = [item for batch in read(Stretch("s", str(log), kind)) for _, item in batch.items()]
     records = raw_records(kafka.brokers, f"{topic_prefix}crawl-events")
     found = [from_avro(CrawlEvent, by_fastavro(record.value, 10, "CrawlEvent")) for record in records]
     assert found == [item for item in items if isinstance(item, CrawlEvent)]

@@ -64,7 +64,11 @@ Item = tuple[int, CrawlEvent | Reject]
 
 
 class Batch(NamedTuple):
-    """Records of a stretch, in [start, end), still to be decoded: as columns, or one by one in their order."""
+    """Records of a stretch, in [start, end), still to be decoded: as columns, or one by one in their order.
+
+    Both have the same events and rejects, but for one thing that columns leave to whoever judges their URLs: text in
+    Avro that is not UTF-8.
+    """
 
     start: int
     end: int
@@ -109,15 +113,6 @@ def read(stretch: Stretch) -> Iterator[Batch]:
     if stretch.format is Format.AVRO:
         return _avro(blocks, stretch)
     return _items(blocks, stretch)
-
-
-def read_events(stretch: Stretch) -> Iterator[Item]:
-    """The events of a stretch one by one, with exactly the rejects that its batches give as columns, in order.
-
-    One thing is judged here that columns leave to whoever judges their URLs: text in Avro that is not UTF-8.
-    """
-    for batch in read(stretch):
-        yield from batch.items()
 
 
 def _lines(blocks: Iterable[Block | Damage], stretch: Stretch) -> Iterator[Batch]:

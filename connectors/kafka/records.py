@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from kafka import TopicPartition
-from kafka.errors import KafkaError
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.framing import writer_of
@@ -76,12 +76,12 @@ def batches(
     ends = {TopicPartition(topic, one.partition): one.end for one in found}
     decoder = Decoder(schemas[stream], writer_of(connection))
     kind = RECORDS[schemas[stream]]
-    consumer = connection.consumer(
-        isolation_level="read_committed",
-        max_poll_records=_RECORDS_A_POLL,
-        auto_offset_reset="earliest",  # where records have been deleted since: go on with the first that is left
-    )
-    try:
+    settings = {
+        "isolation_level": "read_committed",
+        "max_poll_records": _RECORDS_A_POLL,
+        "auto_offset_reset": "earliest",  # where records have been deleted since: go on with the first that is left
+    }
+    with connection.doing(f"reading {topic}"), closing(connection.consumer(**settings)) as consumer:
         consumer.assign(list(starts))
         for one, start in starts.items():
             consumer.seek(one, start)
@@ -106,10 +106,6 @@ def batches(
             ]
             if arrived or follow:
                 yield arrived
-    except KafkaError as problem:
-        raise connection.refused(problem, f"reading {topic}") from None
-    finally:
-        consumer.close()
 
 
 def _arrived(message: Any, decoder: Decoder, kind: type[Record]) -> Arrived:
