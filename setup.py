@@ -51,7 +51,12 @@ setup(
         "xxhash>=3.0",
         "zstandard>=0.18",
     ],
-    entry_points={"console_scripts": ["opicflow = opicflow.pipelines.cli:main"]},
+    entry_points={
+        "console_scripts": [
+            "opicflow = opicflow.pipelines.cli:main",
+            "opicflow-worker = opicflow.pipelines.worker:main",
+        ]
+    },
     extras_require={
         "dev": [
             "build>=1.2.1",

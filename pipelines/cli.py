@@ -1,4 +1,7 @@
-"""`opicflow`: the command line. Exit codes: 0; 2 for what the user can mend, in one line; 1 for a bug."""
+"""`opicflow`: the command line. Exit codes: 0; 2 for what the user can mend, in one line; 1 for a bug.
+
+`audit` has 3 for "cannot be judged yet".
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,26 @@ _PUBLISH_EXAMPLES = """examples:
   opicflow publish policy --brokers localhost:9092 --url https://example.org/ --every 6h
   opicflow publish policy --brokers localhost:9092 --host example.org --never --expires 2026-12-31T00:00:00Z
   opicflow publish policy policies.jsonl --brokers localhost:9092
+"""
+_AUDIT_EXAMPLES = """examples:
+  opicflow audit --brokers localhost:9092                                  are the books of all shards in order?
+  opicflow audit --brokers localhost:9092 --since 2026-05-01T12:00:00Z     by what was told from then on
+  opicflow audit --brokers localhost:9092 --follow                         say so whenever the answer changes
+
+exit codes: 0 balanced, 2 something is wrong, 3 it cannot be judged yet
+"""
+
+
+_STREAM_EXAMPLES = """examples:
+  opicflow stream --brokers localhost:9092 --flink-master localhost:8081 --job-server localhost:8099 \\
+      --checkpoints file:///var/lib/opicflow                            from topics to topics, for months
+  opicflow stream status --flink-master localhost:8081
+  opicflow stream stop --flink-master localhost:8081                    with a savepoint
+  opicflow stream upgrade --brokers … --flink-master … --checkpoints …  the same with this version of opicflow
+"""
+_REBUILD_EXAMPLES = """examples:
+  opicflow rebuild --shards 32 --brokers localhost:9092 --flink-master localhost:8081 --job-server localhost:8099 \\
+      --checkpoints file:///var/lib/opicflow
 """
 
 
@@ -193,6 +216,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_cluster(subscribe)
     _add_topics(commands)
     _add_publish(commands)
+    _add_stream(commands)
+    _add_audit(commands)
     for command in (show, top, schedule):
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -251,6 +276,20 @@ def _add_publish(commands: Any) -> None:
         _add_cluster(what)
 
 
+def _add_audit(commands: Any) -> None:
+    audit = _add(commands, "audit", "say whether the books of all shards balance, to the unit", module="audit")
+    audit.epilog = _AUDIT_EXAMPLES
+    audit.set_defaults(prints_as_it_goes=True)
+    audit.add_argument("--since", metavar="TIME", help="by what was told from then on; an hour is plenty")
+    audit.add_argument("--follow", action="store_true", help="go on, and print a line when the answer changes")
+    audit.add_argument(
+        "--prove", action="store_true", help="read all logs again, and compare with what the ledgers answer"
+    )
+    audit.add_argument("--ledger", metavar="TOPIC", help="the topic of the ledgers' logs, for --prove (page-ledger)")
+    audit.add_argument("--json", action="store_true", help="print JSON; with --follow a line each")
+    _add_cluster(audit)
+
+
 def _add_topics(commands: Any) -> None:
     topics = _add(commands, "topics", "make the topics, and say what of them would lose data", module="topics")
     topics.epilog = _TOPICS_EXAMPLES
@@ -268,6 +307,75 @@ def _add_topics(commands: Any) -> None:
             option, type=_whole, default=partitions, metavar="N", help=f"partitions of {which} (%(default)s)"
         )
         check.set_defaults(**{option.strip("-").replace("-", "_"): partitions})
+
+
+def _add_stream(commands: Any) -> None:
+    stream = _add(commands, "stream", "compute importance and schedules while the crawl runs, on Flink", "streaming")
+    stream.epilog = _STREAM_EXAMPLES
+    stream.add_argument(
+        "action",
+        nargs="?",
+        default="start",
+        choices=["start", "status", "stop", "upgrade"],
+        help="%(default)s; status = how it goes; stop = with a savepoint; upgrade = stop, and go on with this version",
+    )
+    stream.add_argument(
+        "--from-savepoint", metavar="PATH", help="go on from a savepoint or checkpoint; 'latest' = newest"
+    )
+    rebuild = _add(commands, "rebuild", "make all ledgers anew from crawl-events, in any number", "streaming")
+    rebuild.epilog = _REBUILD_EXAMPLES
+    rebuild.add_argument("--to-ledger", metavar="TOPIC", help="the new topic of their logs (page-ledger-N)")
+    rebuild.add_argument("--replication", type=_whole, metavar="N", help="copies of it (3, or as many as brokers)")
+    for command in (stream, rebuild):
+        command.set_defaults(prints_as_it_goes=True)
+        command.add_argument(
+            "--shards",
+            type=_whole,
+            required=command is rebuild,
+            metavar="N",
+            help="how many ledgers: the partitions of their topic",
+        )
+        command.add_argument("--ledger", metavar="TOPIC", help="the topic of the ledgers' logs (page-ledger)")
+        command.add_argument("--json", action="store_true", help="print JSON")
+        _add_cluster(command)
+        _add_flink(command)
+        _add_counting(command)
+        _add_rules(command)
+        _add_budget(command, "--refresh-policy")
+        _add_focus(command)
+
+
+def _add_flink(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("where it runs (docs/operations.md)")
+    group.add_argument("--runner", default="FlinkRunner", metavar="NAME", help="%(default)s")
+    group.add_argument(
+        "--flink-master", default="localhost:8081", metavar="HOST:PORT", help="Flink's REST (%(default)s)"
+    )
+    group.add_argument(
+        "--job-server", metavar="HOST:PORT", help="Beam's job server; without, Beam starts one of its own"
+    )
+    group.add_argument("--job-server-jar", metavar="FILE", help="the jar it starts; without, Beam fetches it")
+    group.add_argument("--name", metavar="NAME", help="of the job (opicflow)")
+    group.add_argument(
+        "--checkpoints", metavar="URL", help="a folder that all TaskManagers see, such as file:///… or s3://…"
+    )
+    group.add_argument(
+        "--checkpoint-seconds", type=_positive, default=10.0, metavar="S", help="from one to the next (%(default)g)"
+    )
+    group.add_argument(
+        "--state-backend", choices=["rocksdb", "heap"], default="rocksdb", help="heap for small ledgers (%(default)s)"
+    )
+    group.add_argument("--parallelism", type=_whole, metavar="N", help="slots to use (all that are free)")
+    group.add_argument(
+        "--workers", type=_whole, default=2, metavar="N", help="Python workers a TaskManager (%(default)s)"
+    )
+    group.add_argument("--worker-command", metavar="FILE", help="opicflow-worker, where it is on the TaskManagers")
+    group.add_argument("--worker-logs", metavar="DIR", help="where workers write their logs")
+    group.add_argument("--worker-image", metavar="IMAGE", help="a container image instead of the command")
+    group.add_argument("--tick-seconds", type=_positive, default=1.0, metavar="S", help="between cuts (%(default)g)")
+    group.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for Beam; repeatable")
+    group.add_argument("--pulse-ms", type=_whole, default=40, help=argparse.SUPPRESS)
+    group.add_argument("--bundle-ms", type=_whole, default=100, help=argparse.SUPPRESS)
 
 
 def _add_cluster(parser: argparse.ArgumentParser, brokers: bool = True) -> None:
@@ -324,6 +432,28 @@ def _add_budget(parser: argparse.ArgumentParser, policy: str) -> None:
     group.add_argument("--longest-interval", type=float, metavar="DAYS", help="between two fetches (365)")
 
 
+def _add_counting(parser: argparse.ArgumentParser) -> Any:
+    count = parser.add_argument_group("how to count")
+    count.add_argument("--history", metavar="NAME", help="interpolation (the default), all, variable, fixed, …")
+    window = count.add_mutually_exclusive_group()
+    window.add_argument("--window-turns", type=float, metavar="T", help="of the histories with a window (8)")
+    window.add_argument("--window-days", type=float, metavar="DAYS", help="the window in days of event time")
+    count.add_argument("--damping", type=float, metavar="D", help="the share of cash that follows links (0.85)")
+    count.add_argument("--remember-links", action="store_true", default=None, help="keep 8 bytes a link: see the guide")
+    count.add_argument("--max-pages", type=_whole, metavar="N", help="let the poorest unread pages go above so many")
+    count.add_argument("--max-unread-per-host", type=_whole, metavar="N", help="the same for the unread of one host")
+    return count
+
+
+def _add_focus(parser: argparse.ArgumentParser) -> Any:
+    focus = parser.add_argument_group("what to focus on (docs/refresh.md)")
+    focus.add_argument("--by-media", action="store_true", default=None, help="categories html, xml, feed, pdf, other")
+    focus.add_argument("--category", action="append", default=[], metavar="PATTERN", help="one of URLs such as *.pdf")
+    focus.add_argument("--bonus", action="append", default=[], metavar="NAME=S", help="of links to a category's pages")
+    focus.add_argument("--unread-weight", type=float, metavar="W", help="of unread pages in dividends (1)")
+    return focus
+
+
 def _add_replay(commands: Any) -> None:
     replay = _add(commands, "replay", "compute the importance of all pages of a crawl log")
     replay.epilog = _REPLAY_EXAMPLES
@@ -344,25 +474,13 @@ def _add_replay(commands: Any) -> None:
     out.add_argument("--publications", action="store_true", help="also write what would be published during the crawl")
     out.add_argument("--json", action="store_true", help="print the summary as JSON")
     out.add_argument("--quiet", action="store_true", help="no progress")
-    count = replay.add_argument_group("how to count")
-    count.add_argument("--history", metavar="NAME", help="interpolation (the default), all, variable, fixed, …")
-    window = count.add_mutually_exclusive_group()
-    window.add_argument("--window-turns", type=float, metavar="T", help="of the histories with a window (8)")
-    window.add_argument("--window-days", type=float, metavar="DAYS", help="the window in days of event time")
-    count.add_argument("--damping", type=float, metavar="D", help="the share of cash that follows links (0.85)")
-    count.add_argument("--remember-links", action="store_true", default=None, help="keep 8 bytes a link: see the guide")
+    count = _add_counting(replay)
     count.add_argument("--settle", type=_whole, default=0, metavar="ROUNDS", help="settle the ranks of the graph seen")
-    count.add_argument("--max-pages", type=_whole, metavar="N", help="let the poorest unread pages go above so many")
-    count.add_argument("--max-unread-per-host", type=_whole, metavar="N", help="the same for the unread of one host")
     _add_rules(replay)
     _add_budget(replay, "--refresh-policy")
-    focus = replay.add_argument_group("what to focus on (docs/refresh.md)")
+    focus = _add_focus(replay)
     focus.add_argument("--policies", metavar="FILE", help="publications: JSON lines, or the topic of kafka://HOST:PORT")
-    focus.add_argument("--by-media", action="store_true", default=None, help="categories html, xml, feed, pdf, other")
-    focus.add_argument("--category", action="append", default=[], metavar="PATTERN", help="one of URLs such as *.pdf")
     focus.add_argument("--factor", action="append", default=[], metavar="NAME=F", help="of a category's importance")
-    focus.add_argument("--bonus", action="append", default=[], metavar="NAME=S", help="of links to a category's pages")
-    focus.add_argument("--unread-weight", type=float, metavar="W", help="of unread pages in dividends (1)")
     run = replay.add_argument_group("how to run")
     run.add_argument("--state", type=Path, metavar="DIR", help="keep the ledger there, and go on from it")
     run.add_argument("--runner", default="DirectRunner", metavar="NAME", help="a Beam runner; %(default)s = in-process")

@@ -30,6 +30,7 @@ from tqdm import tqdm  # noqa: E402
 from opicflow.connectors.files.opening import InputRefused, expand  # noqa: E402
 from opicflow.connectors.files.reading import Stretch  # noqa: E402
 from opicflow.connectors.files.writing import whole_file  # noqa: E402
+from opicflow.connectors.flink.rest import FlinkRefused  # noqa: E402
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused, parse_address  # noqa: E402
 from opicflow.connectors.kafka.records import POLICIES, records  # noqa: E402
 from opicflow.connectors.kafka.topics import names  # noqa: E402
@@ -63,6 +64,7 @@ from opicflow.pipelines.topic_results import Destination  # noqa: E402
 from opicflow.pipelines.transforms.decoding import Portion, parts_of, route_part  # noqa: E402
 from opicflow.pipelines.transforms.keep_ledger import LostTable  # noqa: E402
 from opicflow.pipelines.transforms.keeping import FLOWING, KeeperConfig, plan_in_words  # noqa: E402
+from opicflow.pipelines.transforms.log_keeping import LogRefused  # noqa: E402
 from opicflow.pipelines.transforms.publishing import (  # noqa: E402
     ROWS_PER_PART,
     pack_estimates,
@@ -95,6 +97,8 @@ REFUSALS = (
     ColumnsRefused,
     PolicyRefused,
     KafkaRefused,
+    FlinkRefused,
+    LogRefused,
 )
 """Errors that say in one line what was wrong, where, and what to do."""
 
@@ -137,24 +141,15 @@ def user_problem(problem: BaseException, options: argparse.Namespace) -> str:
 
 def replay(options: argparse.Namespace) -> int:
     """Compute the importance of all pages of a crawl log."""
-    rules = _rules(options)
+    rules = rules_of_options(options)
     request = Request(
         logs=tuple(options.logs),
         topic=_topic(options),
         out=options.out,
         to=_destination(options),
         format=options.format,
-        counting=Counting(
-            options.history,
-            options.window_turns,
-            options.window_days,
-            options.damping,
-            options.remember_links,
-            _refresh_fields(options),
-            options.max_pages,
-            options.max_unread_per_host,
-        ),
-        focus=_focus(options),
+        counting=counting_of(options),
+        focus=focus_of(options),
         policies=_policies(options, rules),
         rules=rules,
         settle_rounds=options.settle,
@@ -282,7 +277,21 @@ class Shower:
             self._bar = None
 
 
-def _rules(options: argparse.Namespace) -> Rules | None:
+def counting_of(options: argparse.Namespace) -> Counting:
+    """How the ledger is to count, as far as the options say so."""
+    return Counting(
+        options.history,
+        options.window_turns,
+        options.window_days,
+        options.damping,
+        options.remember_links,
+        _refresh_fields(options),
+        options.max_pages,
+        options.max_unread_per_host,
+    )
+
+
+def rules_of_options(options: argparse.Namespace) -> Rules | None:
     """The rules that are asked for; None if nothing is said of them."""
     names: list[str] = []
     for name in (options.drop_parameters or "").split(","):
@@ -322,7 +331,8 @@ def _refresh_fields(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _focus(options: argparse.Namespace) -> Focus | None:
+def focus_of(options: argparse.Namespace) -> Focus | None:
+    """What the cash is drawn to, as the options say; None if they say nothing."""
     bonus = dict(_named_numbers("--bonus", options.bonus))
     return Focus(bonus, options.unread_weight) if bonus or options.unread_weight is not None else None
 
@@ -506,7 +516,7 @@ def _histogram(scores: Any) -> tuple[tuple[float, float, int], ...]:
 
 def validate(options: argparse.Namespace) -> int:
     """Say what of a log would be rejected and why, and what is missing for better results."""
-    rules = _rules(options) or Rules()
+    rules = rules_of_options(options) or Rules()
     begun = time.perf_counter()
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()

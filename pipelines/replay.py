@@ -33,7 +33,7 @@ from opicflow.pipelines.transforms.decoding import (
     close_readers,
     name_of,
 )
-from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger
+from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger, KeepReplay
 from opicflow.pipelines.transforms.keeping import Head, Keeper, KeeperConfig
 from opicflow.pipelines.transforms.routing import Rules
 
@@ -66,7 +66,7 @@ class Replay(beam.PTransform):
             | "Route" >> beam.ParDo(Route(self._rules, self._files)).with_outputs(REJECTS, main="batches")
         )
         routed.batches.element_type = typehints.KV[int, bytes]  # or they would be pickled
-        keep = KeepLedger(self._config, self._run, self._resume, self._durable)
+        keep = KeepLedger(KeepReplay(self._config, self._resume or Head()), self._run, self._durable)
         kept = routed.batches | "KeepLedger" >> beam.ParDo(keep)
         # Not flattened: each is saved in the stage that makes it, and never all of it in memory.
         return {"rejects": routed[REJECTS], "kept": kept}
@@ -114,8 +114,9 @@ def run(plan: Plan, keeper: Keeper | None, after: Callable[[dict[str, Any], Keep
             portion = Portion(number, tuple(left), plan.segment_bytes, closes=True)
             _run_pipeline(plan, [portion], head, FnApiRunner())
             report = json.loads((plan.work / f"report-{number:06}.json").read_bytes())
-            keeper = TABLES.look(plan.run, 0)
-            assert keeper is not None
+            kept = TABLES.look(plan.run, 0)
+            assert isinstance(kept, Keeper)
+            keeper = kept
             head = keeper.head
             after(report, keeper)
             if report["ended"]:

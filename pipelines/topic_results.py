@@ -1,4 +1,4 @@
-"""What a replay sends to topics: the same records as it writes to files, each as one message.
+"""What goes to topics: of a replay the same records as it writes to files, of a stream what its ledgers put out.
 
 Importance and schedules are keyed by URL and lie in the partition of their page id: of one page the newest record is
 found by reading one partition. Orders of one host lie in one partition, so that one consumer sees all of a host.
@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import orjson
+
 from opicflow.connectors.files.avro_rows import encode_rows
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.framing import Framer
 from opicflow.connectors.kafka.records import STREAMS
 from opicflow.connectors.kafka.sending import Publisher, partitions_of
+from opicflow.connectors.kafka.sink import SendingDoFn
 from opicflow.pipelines.replay import Parts
 from opicflow.pipelines.results import (
     Pages,
@@ -25,7 +28,10 @@ from opicflow.pipelines.results import (
     reject_columns,
     schedule_columns,
 )
-from opicflow.schemas.columns import Column
+from opicflow.pipelines.transforms import log_keeping
+from opicflow.pipelines.transforms.keeping import Output
+from opicflow.pipelines.transforms.metrics import count
+from opicflow.schemas.columns import Column, unpack
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.registry import schema
 
@@ -93,6 +99,55 @@ def send_importance(to: Destination, parts: Iterable[bytes]) -> int:
     return sum(sent.records for sent in sender.sent())
 
 
+class SendOutputs(SendingDoFn):
+    """What the ledgers of a stream put out goes to its topics, in its order: transfers to the logs of other shards."""
+
+    def __init__(self, to: Destination, ledger_topic: str) -> None:
+        """The logs are the partitions of `ledger_topic`."""
+        super().__init__(to.connection)
+        self._to = to
+        self._ledger_topic = ledger_topic
+        self._framers: dict[str, Framer] = {}
+
+    def process(self, element: Output) -> None:
+        """Send one output."""
+        with self.sending() as publisher:
+            self._send(_Sender(self._to, publisher, self._framers), publisher, *element)
+
+    def _send(self, sender: _Sender, publisher: Publisher, name: str, data: bytes) -> None:
+        kind, _, shard = name.partition("/")
+        if kind == log_keeping.TRANSFERS:
+            if not publisher.send(self._ledger_topic, None, data, int(shard)):
+                raise KafkaRefused(f"{self._ledger_topic}: takes no {len(data)} bytes: raise its max.message.bytes")
+        elif kind in _COLUMNS_OF:
+            sender.send_pages(kind, [data], _COLUMNS_OF[kind])
+        elif kind == log_keeping.TOMBSTONES:
+            sender.bury(IMPORTANCE, [data])
+            sender.bury(SCHEDULE, [data])
+        elif kind == log_keeping.AUDIT:
+            values = orjson.loads(data)
+            key = f"{values['shard']}".encode()
+            sender.send_values(AUDIT, page_ids([key]), [key], [sender.framer(AUDIT).encode(values)])
+        elif kind == log_keeping.REJECTS:
+            _, values, columns = unpack(data)
+            key = f"{self._ledger_topic}/{values['shard']}:{values['offset']}".encode()
+            reject = {
+                "reason": [values["reason"]],
+                "detail": [values["detail"]],
+                "source": [f"{self._ledger_topic}/{values['shard']}"],
+                "offset": [values["offset"]],
+                "bytes": [columns["bytes"].tobytes()],
+            }
+            sender.send(REJECTS, page_ids([key]), [key], reject)
+        count(f"sent_{kind.replace('-', '_')}", sender.sent_now())
+
+
+_COLUMNS_OF: dict[str, Callable[[Pages], dict[str, Any]]] = {
+    IMPORTANCE: importance_columns,
+    SCHEDULE: schedule_columns,
+    ORDERS: order_columns,
+}
+
 _NO_PAIRS: dict[str, Any] = {"sent_to": [], "received_from": []}
 """A replay has one shard."""
 
@@ -100,10 +155,10 @@ _NO_PAIRS: dict[str, Any] = {"sent_to": [], "received_from": []}
 class _Sender:
     """Sends rows of columns, and counts them."""
 
-    def __init__(self, to: Destination, publisher: Publisher) -> None:
+    def __init__(self, to: Destination, publisher: Publisher, framers: dict[str, Framer] | None = None) -> None:
         self._to = to
         self._publisher = publisher
-        self._framers: dict[str, Framer] = {}
+        self._framers = {} if framers is None else framers
         self._records = dict.fromkeys(STREAMS, 0)
         self._tombstones = dict.fromkeys(STREAMS, 0)
 
@@ -139,6 +194,10 @@ class _Sender:
 
     def sent(self) -> list[Sent]:
         return [Sent(self._to.prefix + t, self._records[t], self._tombstones[t]) for t in STREAMS]
+
+    def sent_now(self) -> int:
+        """How many records so far, tombstones included; a transfer is not counted."""
+        return sum(self._records.values()) + sum(self._tombstones.values())
 
     def _send(self, topic: str, ids: Column, keys: list[bytes], values: list[Any]) -> None:
         if not keys:

@@ -37,6 +37,8 @@ class Reason(str, Enum):
     CORRUPT = "corrupt"
     WRONG_SCHEMA = "wrong-schema"
     EMPTY_FILE = "empty-file"
+    REFUSED = "refused"
+    """By a ledger: an entry that would leave a hole or break the books, or a publication that is impossible."""
 
 
 class EventRefused(ValueError):

@@ -150,6 +150,7 @@ class Audit:
     received: int
     sent_to: tuple[PairTotal, ...] = ()
     received_from: tuple[PairTotal, ...] = ()
+    fingerprint: str = ""
 
 
 Record = CrawlEvent | Importance | RefreshSchedule | CrawlOrder | Policy | Reject | Audit

@@ -96,7 +96,7 @@ class Shards:
         """Route a crawl entry, and let some of what waits happen."""
         owners = shard_of(entry.items.page, len(self.ledgers))
         for shard, feed in enumerate(self._feeds):
-            items = rows_of(entry.items, np.flatnonzero(owners == shard))
+            items = entry.items.take(np.flatnonzero(owners == shard))
             feed.visits += int((items.kind == Kind.VISIT).sum())
             feed.waiting.append(CrawlEntry(entry.source, feed.end, entry.end, items, feed.visits))
             feed.end = entry.end
@@ -215,30 +215,6 @@ class Shards:
             self.happened.again += 1
 
 
-def rows_of(items: CrawlItems, rows: Ints) -> CrawlItems:
-    """These rows of a batch, with their links and URLs."""
-    links, link_starts = _spans(items.link_starts, rows)
-    urls, url_starts = _spans(items.url_starts, rows)
-    return CrawlItems(
-        kind=items.kind[rows],
-        page=items.page[rows],
-        time_ms=items.time_ms[rows],
-        outcome=items.outcome[rows],
-        digest=items.digest[rows],
-        modified_ms=items.modified_ms[rows],
-        category=items.category[rows],
-        offset=items.offset[rows],
-        within=items.within[rows],
-        links_known=items.links_known[rows],
-        link_starts=link_starts,
-        link_pages=items.link_pages[links],
-        link_weights=items.link_weights[links],
-        link_categories=items.link_categories[links],
-        url_starts=url_starts,
-        url_bytes=items.url_bytes[urls],
-    )
-
-
 def joined(first: CrawlEntry, second: CrawlEntry) -> CrawlEntry:
     """Two entries that touch, as one."""
     columns = {}
@@ -249,10 +225,3 @@ def joined(first: CrawlEntry, second: CrawlEntry) -> CrawlEntry:
         )
     items = CrawlItems(**columns)
     return CrawlEntry(first.source, first.start, second.end, items, second.visits_total)
-
-
-def _spans(starts: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """The places of a ragged column's values for these rows, and where each row's values now start."""
-    lengths = starts[rows + 1] - starts[rows]
-    new_starts = np.concatenate(([0], np.cumsum(lengths)))
-    return np.arange(new_starts[-1]) + np.repeat(starts[rows] - new_starts[:-1], lengths), new_starts

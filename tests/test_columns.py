@@ -12,16 +12,21 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from opicflow.pipelines.ledger import (
+    ControlEntry,
     CrawlEntry,
+    EndEntry,
+    EntryRefused,
     Gossip,
     ItemWriter,
+    Ledger,
     Link,
+    OpenEntry,
     Place,
     PolicyEntry,
     TickEntry,
     TransfersEntry,
 )
-from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.ledger.encoding import EntryUnknown, decode_entry, encode_entry
 from opicflow.schemas.columns import ColumnsRefused, pack, unpack
 
 DTYPES = [np.uint8, np.int8, np.uint16, np.int64, np.uint64, np.float64, np.float32]
@@ -96,6 +101,10 @@ ENTRIES = [
         Gossip(2**64 - 1, 5, 6, 7, 0.1),
     ),
     TransfersEntry(3, 7, 0, False, np.zeros(0, np.uint64), np.zeros(0, np.int64), 0, 0, 0, None),
+    ControlEntry("stream", {"origin": {"shards": 2, "rules": {}, "least_move": 0.1}, "more": [None, True, "x"]}),
+    EndEntry("kafka/topic/3", Place(10**12, 0), Place(10**12 + 1, 7), 8),
+    OpenEntry(3, 0, False, np.arange(300, dtype=np.uint8)),
+    OpenEntry(3, 1, True, np.zeros(0, np.uint8)),
 ]
 
 
@@ -121,7 +130,24 @@ def test_places_come_back_as_places() -> None:
     assert decoded.end == Place(10**12 + 5, 0)
 
 
+@pytest.mark.parametrize("entry", ENTRIES[-3:], ids=lambda entry: type(entry).__name__)
+def test_a_ledger_refuses_by_name_what_it_cannot_follow(entry: Any) -> None:
+    ledger = Ledger()
+    before = [chunk.data for chunk in ledger.snapshot()]
+    with pytest.raises(EntryRefused, match=r"another number of shards, which this code cannot follow: update opicflow"):
+        ledger.apply(entry)
+    assert [chunk.data for chunk in ledger.snapshot()] == before
+
+
+def test_a_ledger_applies_no_control() -> None:
+    with pytest.raises(EntryRefused, match="is no entry of a shard log"):
+        Ledger().apply(ControlEntry("audit", {}))
+
+
 def test_columns_that_are_no_entry_are_refused() -> None:
-    for data in (pack("soup", {}, {}), pack("crawl", {"note": {}}, {}), pack("tick", {"note": {}, "minute": 1}, {})):
+    for data in (pack("crawl", {"note": {}}, {}), pack("tick", {"note": {}, "minute": 1}, {})):
         with pytest.raises(ColumnsRefused, match="no entry"):
+            decode_entry(data)
+    for data in (pack("soup", {}, {}), pack("tick", {"note": {}, "second": 1, "version": 2}, {})):
+        with pytest.raises(EntryUnknown, match="update opicflow"):
             decode_entry(data)

@@ -122,6 +122,9 @@ class Consumer:
     def position(self, place: TopicPartition, timeout_ms: int) -> int:
         return self.at[place]
 
+    def highwater(self, place: TopicPartition) -> int:
+        return self.cluster.partitions[place.partition].end
+
     def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
         self.polls += 1
         for number in [number for number in self.cluster.problems if number <= self.polls]:

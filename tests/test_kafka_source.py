@@ -26,11 +26,14 @@ from opicflow.connectors.kafka.messages import decode_messages
 from opicflow.connectors.kafka.reading import PartitionStretch, resolve
 from opicflow.connectors.kafka.source import (
     NO_END,
-    DiscoverPartitions,
+    Beat,
+    CallPartitions,
     FollowPartitions,
+    FollowTopic,
     MessageBatch,
     Offsets,
     OffsetTracker,
+    Pulses,
     ReadPartitions,
     ReadTopic,
 )
@@ -44,6 +47,8 @@ __all__ = ["topics"]  # a fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A stretch is read some records at a time, and no consumer outlives a test."""
     monkeypatch.setattr(module, "_MOST_RECORDS", 5)
+    monkeypatch.setattr(module, "_LEAST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_MOST_WAIT_SECONDS", 0.0)
     yield
     module._CONSUMERS.close()
 
@@ -52,11 +57,10 @@ class Turn:
     """One call of process(), as a runner makes it."""
 
     def __init__(self, stretch: PartitionStretch, offsets: OffsetRange, watermark: Timestamp | None = None) -> None:
-        dofn = FollowPartitions() if stretch.end == NO_END else ReadPartitions()
         self.offsets = offsets
         self.tracker = ThreadsafeRestrictionTracker(OffsetTracker(offsets))
         self.watermark = ManualWatermarkEstimator(watermark)
-        self.found = dofn.process(stretch, self.watermark, RestrictionTrackerView(self.tracker))
+        self.found = ReadPartitions().process(stretch, self.watermark, RestrictionTrackerView(self.tracker))
 
     def finish(self) -> tuple[list[Any], OffsetRange | None]:
         """All that it gives, and what is left to be done."""
@@ -81,6 +85,31 @@ def read_all(stretch: PartitionStretch, left: OffsetRange | None = None) -> list
         given, left = Turn(stretch, left).finish()
         found += [one.value for one in given]
     return found
+
+
+class Cell:
+    """A cell of state."""
+
+    def __init__(self) -> None:
+        self.value: int | None = None
+
+    def read(self) -> int | None:
+        return self.value
+
+    def write(self, value: int) -> None:
+        self.value = value
+
+
+class Following:
+    """A partition that is followed: every call is a new one."""
+
+    def __init__(self, stretch: PartitionStretch, added: int | None = None) -> None:
+        self.partition = stretch.partition if added is None else added
+        self.dofn, self.cell = FollowPartitions([stretch]), Cell()
+        self.dofn.setup()
+
+    def call(self, called_at: float = 1e12) -> list[MessageBatch]:
+        return list(self.dofn.process((self.partition, called_at), self.cell))
 
 
 def endless(cluster: Cluster, start: int = 0) -> PartitionStretch:
@@ -109,18 +138,59 @@ def test_a_stretch_is_read_from_any_offset(start: int) -> None:
 
 def test_what_never_ends_goes_on_exactly_where_it_paused() -> None:
     cluster = filled([0.0] * 20)
-    stretch = endless(cluster, 3)
-    left: OffsetRange | None = whole(stretch)
+    following = Following(endless(cluster, 3))
     found: list[MessageBatch] = []
     for turn in range(40):
-        assert left is not None
-        given, left = Turn(stretch, left).finish()
-        found += [one.value for one in given]
+        found += following.call()
         if turn == 20:  # more comes while it waits
             cluster.partitions[0] = Partition([record(0, offset) for offset in range(30)], 0, 30)
+        if turn in (5, 30):  # another worker goes on
+            again = Following(endless(cluster, 3))
+            again.cell = following.cell
+            following = again
     assert offsets_of(found) == list(range(3, 30))
-    assert left == OffsetRange(30, NO_END)
+    assert following.cell.value == 30
     assert all(first.end == second.start for first, second in pairwise(found))
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The offsets that were looked at; nothing is there."""
+    looked: list[int] = []
+
+    def look(stretch: PartitionStretch, at: int) -> Iterator[MessageBatch]:
+        looked.append(at)
+        return iter(())
+
+    monkeypatch.setattr(module, "_read_for_a_while", look)
+    return looked
+
+
+def test_calls_that_are_older_than_the_last_look_are_passed_over(
+    looks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(module, "wall_seconds", lambda: now[0])
+    following = Following(endless(filled([0.0]), 1))
+    for called_at, looked in ((999.0, 1), (999.5, 1), (1000.0, 1), (1000.5, 2)):
+        following.call(called_at)
+        assert len(looks) == looked, called_at
+    following.call(900.0)
+    assert len(looks) == 3, "a clock that was set back would be passed over for ever"
+
+
+def test_where_nothing_comes_it_is_looked_later_and_later(looks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(module, "_LEAST_WAIT_SECONDS", 1.0)
+    monkeypatch.setattr(module, "_MOST_WAIT_SECONDS", 5.0)
+    following, looked_at = Following(endless(filled([0.0]), 1)), []
+    for second in range(20):
+        clock[0] = float(second)
+        before = len(looks)
+        following.call()
+        looked_at += [second] * (len(looks) - before)
+    assert looked_at == [0, 1, 4, 9, 14, 19]
 
 
 def test_a_runner_that_takes_the_rest_away_gets_all_that_was_not_given() -> None:
@@ -138,11 +208,6 @@ def test_nothing_is_split_between_two_claims() -> None:
     assert tracker.try_claim(9)
     assert [tracker.try_split(share) for share in (0.1, 0.5, 1)] == [None] * 3
     assert tracker.try_split(0) == (OffsetRange(0, 10), OffsetRange(10, 100))
-
-
-def test_only_what_has_an_end_is_bounded() -> None:
-    assert OffsetTracker(OffsetRange(0, 100)).is_bounded()
-    assert not OffsetTracker(OffsetRange(0, NO_END)).is_bounded()
 
 
 def test_the_watermark_is_the_latest_time_and_never_goes_back() -> None:
@@ -205,89 +270,92 @@ def test_offsets_that_are_not_there_are_refused(start: int, says: str) -> None:
     cluster = filled([0.0] * 10)
     cluster.partitions[0].first = 4
     with pytest.raises(KafkaRefused, match=says):
-        Turn(endless(cluster, start), OffsetRange(start, NO_END)).finish()
+        Following(endless(cluster, start)).call()
 
 
 def test_a_topic_that_is_made_anew_while_it_is_followed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CHECK_SECONDS", -1.0)
     cluster = filled([0.0] * 10)
-    stretch = endless(cluster)
-    _, left = Turn(stretch, whole(stretch)).finish()
-    assert left is not None
+    following = Following(endless(cluster))
+    following.call()
     cluster.topic_id = "id-2"
     with pytest.raises(KafkaRefused, match="made anew"):
-        Turn(stretch, left).finish()
+        following.call()
 
 
 def test_a_cluster_that_does_not_answer_is_refused_when_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CHECK_SECONDS", -1.0)
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 1e9)
     cluster = filled([0.0] * 10)
-    stretch = endless(cluster, 10)
-    _, left = Turn(stretch, whole(stretch)).finish()
-    assert left is not None
+    following = Following(endless(cluster, 10))
+    assert following.call() == []
 
     def away(**_: Any) -> Any:
         raise KafkaConnectionError
 
     cluster.admin = away  # type: ignore[method-assign]
-    _, left = Turn(stretch, left).finish()
-    assert left is not None
+    assert following.call() == []
     monkeypatch.setattr(module, "PATIENCE_SECONDS", -1.0)
     with pytest.raises(KafkaRefused, match=r"no answer from b:9092 .* partition 0 at offset 10"):
-        Turn(stretch, left).finish()
+        following.call()
 
 
 # -- new partitions
 
 
-class Known:
-    """A cell of state."""
-
-    def __init__(self) -> None:
-        self.value: int | None = None
-
-    def read(self) -> int | None:
-        return self.value
-
-    def write(self, value: int) -> None:
-        self.value = value
+def called(calls: CallPartitions) -> list[int]:
+    """The partitions that a pulse calls, all of them at once."""
+    found = list(calls.process(None))
+    assert len({at for _, at in found}) == 1
+    return [partition for partition, _ in found]
 
 
-def test_partitions_that_are_added_are_found_once_and_read_from_their_beginning() -> None:
-    cluster, known = filled([0.0], [0.0]), Known()
-    discover = DiscoverPartitions(endless(cluster, 1), 2, may_grow=True)
-    assert list(discover.process(None, known)) == []
-    cluster.partitions |= {2: Partition([]), 3: Partition([])}
-    found = list(discover.process(None, known))
-    assert [(one.source, one.partition, one.start, one.end) for one in found] == [
-        ("kafka/id-1/2", 2, 0, NO_END),
-        ("kafka/id-1/3", 3, 0, NO_END),
-    ]
-    assert list(discover.process(None, known)) == []
+def test_partitions_that_are_added_are_called_and_read_from_their_beginning() -> None:
+    cluster = filled([0.0], [0.0])
+    calls = CallPartitions(stretches_of(cluster), -1.0, may_grow=True)
+    assert called(calls) == [0, 1]
+    cluster.partitions[2] = Partition([record(2, 0), record(2, 1)], 0, 2)
+    assert called(calls) == [0, 1, 2]
+    following = Following(endless(cluster, 1), added=2)
+    found = [batch for _ in range(50) for batch in following.call()]
+    assert {batch.partition for batch in found} == {2} and offsets_of(found) == [0, 1]
+
+
+def test_a_topic_is_not_looked_at_again_before_it_is_time() -> None:
+    cluster = filled([0.0])
+    calls = CallPartitions(stretches_of(cluster), 3600.0, may_grow=True)
+    assert called(calls) == [0]
+    cluster.partitions[1] = Partition([])
+    assert called(calls) == [0]
 
 
 def test_a_topic_that_may_not_grow_is_refused_by_name() -> None:
     cluster = filled([0.0])
-    discover = DiscoverPartitions(endless(cluster), 1, may_grow=False)
-    assert list(discover.process(None, Known())) == []
+    calls = CallPartitions([endless(cluster)], -1.0, may_grow=False)
+    assert called(calls) == [0]
     cluster.partitions[1] = Partition([])
     with pytest.raises(KafkaRefused, match=r"^events: the topic grew from 1 to 2 partitions"):
-        list(discover.process(None, Known()))
+        called(calls)
 
 
 def test_a_cluster_that_is_away_is_asked_again_for_new_partitions() -> None:
-    cluster, known = filled([0.0]), Known()
-    discover = DiscoverPartitions(endless(cluster), 1, may_grow=True)
+    cluster = filled([0.0])
+    calls = CallPartitions([endless(cluster)], -1.0, may_grow=True)
 
     def away(**_: Any) -> Any:
         raise KafkaConnectionError
 
     back, cluster.admin = cluster.admin, away  # type: ignore[method-assign]
     cluster.partitions[1] = Partition([])
-    assert list(discover.process(None, known)) == []
+    assert called(calls) == [0]
     cluster.admin = back  # type: ignore[method-assign]
-    assert [one.partition for one in discover.process(None, known)] == [1]
+    assert called(calls) == [0, 1]
+
+
+def test_the_clock_beats_when_it_is_time_and_makes_up_for_nothing() -> None:
+    beat = Beat(1.0)
+    beats = [at for at in (0.0, 0.2, 0.9, 1.0, 1.1, 60.0, 60.5, 61.0, 3.0, 3.5) if list(beat.process((0, at), None))]
+    assert beats == [0.0, 1.0, 60.0, 61.0, 3.0]
 
 
 # -- on a broker
@@ -334,33 +402,33 @@ def test_a_pipeline_reads_every_record_once_and_from_the_middle(
 
 def test_a_followed_topic_is_an_unbounded_source_that_holds_no_more_than_addresses(topics: Topics) -> None:
     topic = topics.make("follow", 2)
-    read = ReadTopic(topics.connection, topic, streaming=True)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(["--streaming"]))
-    found = pipeline | read
+    found = pipeline | Pulses(20) | FollowTopic(topics.connection, topic)
     assert not found.is_bounded
-    pipeline.to_runner_api()
-    again = pickle.loads(pickle.dumps(FollowPartitions()))
+    again = pickle.loads(pickle.dumps(FollowPartitions(resolve(topics.connection, topic))))
     assert isinstance(again, FollowPartitions)
-    with pytest.raises(KafkaRefused, match="leave out the time to read until"):
-        ReadTopic(topics.connection, topic, until_ms=0, streaming=True)
 
 
 def test_a_followed_partition_gives_what_is_sent_while_it_is_followed(topics: Topics) -> None:
     topic = topics.make("live", 1)
     (stretch,) = resolve(topics.connection, topic)
-    stretch = replace(stretch, end=NO_END)
-    left: OffsetRange | None = whole(stretch)
+    following = Following(replace(stretch, end=NO_END))
     found: list[MessageBatch] = []
     for first in (0, 10):
         send(topics.connection, topic, {0: [record(0, offset) for offset in range(first, first + 10)]})
-        for _ in range(100):
-            if left is None or left.start == first + 10:
+        for _ in range(1000):
+            if following.cell.value == first + 10:
                 break
-            given, left = Turn(stretch, left).finish()
-            found += [one.value for one in given]
+            found += following.call()
     assert offsets_of(found) == list(range(20))
+    calls = CallPartitions([stretch], -1.0, may_grow=True)
     topics.admin.create_partitions({topic: NewPartitions(2)})
     topics.admin.wait_for_topics([topic])
-    known = Known()
-    discover = DiscoverPartitions(stretch, 1, may_grow=True)
-    assert [one.partition for _ in range(20) for one in discover.process(None, known)] == [1]
+    assert any(called(calls) == [0, 1] for _ in range(20))
+    more = Following(stretch, added=1)
+    send(topics.connection, topic, {1: [record(1, 0)]})
+    for _ in range(1000):
+        given = more.call()
+        if given:
+            break
+    assert [(batch.partition, batch.start, batch.end) for batch in given] == [(1, 0, 1)]

@@ -54,6 +54,7 @@ FILES = Path(registry.__file__).parent / "published"
 
 PUBLISHED = {
     ("Audit", 1): (0x6B2209FFC0F71BE5, "7c7c4ed00bfc5e04bdefe5d5beb83b076da2e3a7774bcd4cc73c7c6d3b91ebba"),
+    ("Audit", 2): (0x28903FE30DD179C0, "5ba3d025a8681be9fac4891c356cae06f62b2568268de49b84f782a542373935"),
     ("CrawlEvent", 1): (0xCB540FDEA9A20DA5, "b853c96318b77cf2db9ba46f0cf402ea61eb9185adc5ff5e0869c13b77b1163c"),
     ("CrawlOrder", 1): (0x9560F8C65D7BE7E0, "edd47c168d0ad7bcfb3a9c58d181ad057a67a1538775fb0a3a90f11e0a4d23e8"),
     ("CrawlOrder", 2): (0x1AFC7FA6632B7826, "482f522c4f96fdf2118c4c04777e297e7d3200758543c2f0c241a442cd28bff3"),
@@ -171,6 +172,7 @@ EXAMPLES: dict[str, Record] = {
         received=14,
         sent_to=(PairTotal(0, 76, 30, 0xFFFFFFFFFFFFFFFF), PairTotal(2, 76, 20, 1)),
         received_from=(PairTotal(2, 75, 14, 0),),
+        fingerprint="00000000deadbeef",
     ),
 }
 
@@ -419,7 +421,8 @@ def matches(record: Any, schema: registry.Schema) -> None:
         elif attribute == "announce":
             assert hint is bool and type_["symbols"] == ["VISIT", "ANNOUNCE"]
         elif kind == "string":
-            assert hint is Hex64 if "hexadecimal" in field["doc"] else hint in (str, Reason), attribute
+            is_number = "hexadecimal" in field["doc"] and field.get("default") != ""  # no digits are no number
+            assert hint is Hex64 if is_number else hint in (str, Reason), attribute
         else:
             assert hint is {"int": int, "long": int, "double": float, "boolean": bool, "bytes": bytes}[kind], attribute
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,17 +15,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from platform import machine
 
-import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from deploy.services import artifacts, processes, running
 from deploy.services.artifacts import ServicesMissing, ServicesRefused
+from deploy.services.flink import Flink
 from deploy.services.places import HOST, PORTS, Place, connect, free_ports, get_json
 from deploy.services.processes import Process
 from deploy.services.running import Services
+from opicflow.connectors.flink.rest import FlinkCluster, Job
 from services import LocalKafka
 from services import running as started
 
@@ -264,6 +265,47 @@ def test_a_service_that_is_never_ready_is_stopped_again(
     assert services.status() == {}
 
 
+class Pair(Listener):
+    """A service of two processes."""
+
+    ports = ("tcp", "second")
+
+    def commands(self, place: Place) -> dict[str, list[str]]:
+        command = [sys.executable, "-u", "-c", LISTENER]
+        return {
+            name: [*command, str(place.ports[port]), ""] for name, port in zip(("one", "two"), self.ports, strict=True)
+        }
+
+    def check(self, place: Place) -> None:
+        for port in self.ports:
+            connect(place.ports[port]).close()
+
+
+def test_one_process_of_a_service_can_be_killed_and_comes_back_alone(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "SERVICES", {"listener": Pair()})
+    services.start(["listener"])
+    before, place = services.status()["listener"].processes, services.place("listener")
+    services.kill("listener", "two")
+    assert [one.lives for one in before] == [True, False]
+    assert services.revive("listener", "one") == []
+    assert services.revive("listener", "two") == ["two"]
+    one, two = services.status()["listener"].processes
+    assert (one, services.place("listener")) == (before[0], place)
+    assert one.lives and two.lives and two.name == "two"
+    services.kill("listener")
+    assert services.revive("listener") == ["one", "two"]
+    assert services.revive("listener") == []
+    assert services.status()["listener"].runs
+
+
+def test_a_process_that_a_service_does_not_have_is_refused(services: Services) -> None:
+    services.start(["listener"])
+    with pytest.raises(ServicesRefused, match=r"listener has no process 'three' in .*: it has listener"):
+        services.kill("listener", "three")
+
+
 # -- what is needed
 
 
@@ -411,11 +453,97 @@ def test_a_broker_that_was_killed_keeps_its_records(lone_kafka: LocalKafka) -> N
     assert records(lone_kafka, "records") == [b"kept"]
 
 
-def test_a_beam_job_runs_on_the_flink_cluster(tmp_path: Path) -> None:
-    with started(tmp_path / "flink", "flink") as cluster:
-        job_server = cluster.services.place("flink").address("jobs")
-        options = ["--runner=PortableRunner", f"--job_endpoint={job_server}", "--environment_type=LOOPBACK"]
-        with beam.Pipeline(options=PipelineOptions([*options, "--parallelism=1"])) as pipeline:
-            counts = pipeline | beam.Create(["a", "b", "a"]) | beam.combiners.Count.PerElement()
-            _ = counts | beam.Map(lambda pair: (tmp_path / pair[0]).write_text(str(pair[1])))
-    assert ((tmp_path / "a").read_text(), (tmp_path / "b").read_text()) == ("2", "1")
+# -- Flink
+
+PATIENCE = 240.0  # seconds: the cluster shares the machine with whatever else runs
+
+
+class CountedStream:
+    """The stream of counting_stream.py on a cluster: what it has written, and how it is submitted."""
+
+    def __init__(self, folder: Path, services: Services) -> None:
+        self.services, self.flink, self.place = services, Flink(), services.place("flink")
+        self.cluster = FlinkCluster(self.flink.rest(self.place))
+        self.numbers, self.logs = folder / "numbers", folder / "workers"
+        self.numbers.mkdir()
+
+    def submit(self, *more: str) -> Job:
+        """The submitter has left when this returns; the job goes on without it."""
+        worker = {
+            "command": str(Path(sys.executable).with_name("opicflow-worker")),
+            "env": {"PYTHONPATH": str(TOP / "tests"), "OPICFLOW_WORKER_LOGS": str(self.logs)},
+        }
+        options = [
+            "--runner=PortableRunner",
+            f"--job_endpoint={self.flink.jobs(self.place)}",
+            "--streaming",
+            "--job_name=counting",
+            "--environment_type=PROCESS",
+            f"--environment_config={json.dumps(worker)}",
+            "--parallelism=4",
+            "--sdk_worker_parallelism=2",
+            "--checkpointing_interval=1000",
+            "--max_bundle_time_mills=100",
+            "--state_backend=rocksdb",
+            f"--state_backend_storage_path={self.flink.checkpoints(self.place).as_uri()}",
+            "--externalized_checkpoints_enabled",
+            "--retain_externalized_checkpoints_on_cancellation",
+        ]
+        script = [sys.executable, str(TOP / "tests" / "counting_stream.py"), str(self.numbers), *options, *more]
+        done = subprocess.run(script, cwd=TOP, text=True, capture_output=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        assert processes.wait_until(lambda: any(not job.ended for job in self.cluster.jobs("counting")), PATIENCE)
+        return self.cluster.find("counting")
+
+    def written(self) -> dict[str, list[tuple[int, int]]]:
+        """What each key has: numbers and sums, in the order they were written."""
+        lines = {file.name: file.read_text().splitlines() for file in self.numbers.iterdir()}
+        return {key: [(int(n), int(total)) for n, total in map(str.split, found)] for key, found in lines.items()}
+
+    def goes_on(self) -> bool:
+        """Waits until every key has more than now."""
+        before = {key: max(found)[0] for key, found in self.written().items()}
+        return processes.wait_until(
+            lambda: all(max(found)[0] > before.get(key, 0) for key, found in self.written().items()), PATIENCE
+        )
+
+    def workers_of(self, process: Process) -> list[int]:
+        """The workers that a TaskManager started."""
+        told = {file: file.read_text().splitlines()[0] for file in self.logs.iterdir()}
+        return [int(file.stem.rpartition("-")[2]) for file, line in told.items() if line.endswith(f" {process.pid}")]
+
+
+def test_a_stream_goes_on_after_a_crash_and_from_its_savepoint(tmp_path: Path) -> None:
+    with started(tmp_path / "flink", "flink") as local:
+        stream = CountedStream(tmp_path, local.services)
+        cluster = stream.cluster
+        assert (cluster.overview().task_managers, cluster.overview().slots) == (2, 4)
+        job = stream.submit()
+        assert cluster.wait(job.id, lambda one: one.runs, PATIENCE) is not None
+        assert processes.wait_until(lambda: cluster.checkpoints(job.id).completed > 0, PATIENCE)
+        assert stream.goes_on()
+        assert processes.wait_until(lambda: cluster.beam_metrics(job.id).get("events", 0) > 0, PATIENCE)
+
+        # One of the two TaskManagers crashes: its workers end with it, and the stream goes on from a checkpoint.
+        first = next(one for one in local.services.status()["flink"].processes if one.name == "flink-tasks-1")
+        workers = stream.workers_of(first)
+        assert len(workers) == 2
+        local.services.kill("flink", "flink-tasks-1")
+        assert processes.wait_until(lambda: not any(processes.birth(worker) for worker in workers), 30)
+        assert local.services.revive("flink") == ["flink-tasks-1"]
+        again = cluster.wait(job.id, lambda one: one.runs and one.restarts > 0, PATIENCE)
+        assert again is not None and again.trouble
+        assert cluster.checkpoints(job.id).restored > 0
+        assert stream.goes_on()
+
+        # Stopped with a savepoint and submitted again it goes on as if nothing had been: not a number twice.
+        savepoint = cluster.stop(job.id)
+        assert Path(savepoint.removeprefix("file:")).parent == stream.flink.savepoints(stream.place)
+        at_the_stop = stream.written()
+        job = stream.submit(f"--savepoint_path={savepoint}")
+        assert stream.goes_on()
+        assert cluster.cancel(job.id).state == "CANCELED"
+        for key, found in stream.written().items():
+            assert [n for n, _ in found[len(at_the_stop[key]) :]][:1] == [max(at_the_stop[key])[0] + 1]
+            assert sorted({n for n, _ in found}) == list(range(1, max(found)[0] + 1))
+            assert all(total == n * (n + 1) // 2 for n, total in found)

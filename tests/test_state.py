@@ -33,7 +33,7 @@ from opicflow.pipelines.results import pages_of
 from opicflow.pipelines.state import StateFolder, StateRefused
 from opicflow.pipelines.transforms import keep_ledger
 from opicflow.pipelines.transforms.decoding import Decode, Portion, Route
-from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger
+from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger, KeepReplay
 from opicflow.pipelines.transforms.keeping import KeeperConfig
 from opicflow.pipelines.transforms.routing import LinkWeights, Rules
 from opicflow.pipelines.web.webs import power_law_web
@@ -486,7 +486,7 @@ class KeepForgetfully(beam.PTransform):
         routed = portions | beam.ParDo(Decode(Rules())) | beam.ParDo(Route(Rules(), {})).with_output_types(keyed)
         if self._shuffle is not None:
             routed = routed | beam.GroupByKey() | beam.ParDo(Shuffle(self._shuffle)).with_output_types(keyed)
-        keep = ForgetfulKeepLedger(self._config, "a run", None, self._durable)
+        keep = ForgetfulKeepLedger(KeepReplay(self._config), "a run", self._durable)
         return {"kept": routed | "KeepLedger" >> beam.ParDo(keep)}
 
 

@@ -6,6 +6,7 @@ that was made anew.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -168,6 +169,27 @@ def _why_lost(consumer: Any, left: PartitionStretch, problem: KafkaError) -> Kaf
 
 def _line(problem: KafkaError) -> str:
     return " ".join(str(problem).split())
+
+
+def record_at(
+    connection: Connection, topic: str, partition: int, offset: int, limit_seconds: float = 30.0
+) -> bytes | None:
+    """The value of the record at an offset; None if there is no record, or it has no value."""
+    place = TopicPartition(topic, partition)
+    give_up_at = time.monotonic() + limit_seconds
+    settings = {**consumer_settings(), "max_partition_fetch_bytes": _LEAST_FETCH_BYTES}
+    with connection.doing(f"reading {topic}"), closing(connection.consumer(**settings)) as consumer:
+        first, last = consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]
+        if not first <= offset < last:
+            return None
+        consumer.assign([place])
+        consumer.seek(place, offset)
+        while time.monotonic() < give_up_at:
+            records = consumer.poll(timeout_ms=_MOST_WAIT_MS).get(place, [])
+            if records:
+                value: bytes | None = records[0].value
+                return value if records[0].offset == offset else None
+    raise KafkaRefused(f"{connection.brokers}: {topic}, partition {partition}: no answer: see whether the brokers run")
 
 
 def check_topic(topic: str, topic_id: str, found: str | None) -> None:

@@ -112,7 +112,7 @@ def _arrived(message: Any, decoder: Decoder, kind: type[Record]) -> Arrived:
     record, broken = None, ""
     try:
         if message.value is not None:
-            record = _record(message.value, decoder, kind)
+            record = record_of(message.value, decoder, kind)
     except (FramingRefused, PolicyRefused) as problem:
         broken = str(problem)
     except (ValueError, KeyError, TypeError) as problem:  # of our schema, with values that no such record has
@@ -120,7 +120,8 @@ def _arrived(message: Any, decoder: Decoder, kind: type[Record]) -> Arrived:
     return Arrived(message.key, message.value, record, message.partition, message.offset, broken)
 
 
-def _record(value: bytes, decoder: Decoder, kind: type[Record]) -> Record:
+def record_of(value: bytes, decoder: Decoder, kind: type[Record]) -> Record:
+    """The record of a message, `decoder` being that of its schema. It raises what says why there is none."""
     if kind is Policy and frame_kind(value) is None:  # people write publications by hand
         policies = policies_of([value.replace(b"\n", b" ")], "the message")
         if len(policies) != 1:

@@ -6,19 +6,22 @@ covers [start, end), and the next one of its partition begins there, whatever th
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
 import apache_beam as beam
+from apache_beam import typehints
 from apache_beam.coders import VarIntCoder
+from apache_beam.io.flink.flink_streaming_impulse_source import FlinkStreamingImpulseSource
 from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
 from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
+from apache_beam.metrics import metric
 from apache_beam.transforms.core import RestrictionProvider
-from apache_beam.transforms.periodicsequence import PeriodicImpulse
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 from apache_beam.transforms.window import TimestampedValue
 from apache_beam.utils.timestamp import Duration, Timestamp
@@ -39,12 +42,17 @@ from opicflow.connectors.kafka.reading import (
     resolve,
 )
 
+_metrics: Any = metric.Metrics  # comes without types
+
 NO_END = (1 << 63) - 1
 """The end of a stretch that is read for ever."""
 
 _MOST_SECONDS = 0.05
 _MOST_RECORDS = 20_000
 _POLL_MS = 50
+_FOLLOW_POLL_MS = 5
+_FOLLOW_FETCH_MS = 500
+_LEAST_WAIT_SECONDS, _MOST_WAIT_SECONDS = 0.01, 0.2
 _IDLE_SECONDS = 60.0
 _CHECK_SECONDS = 30.0
 
@@ -62,10 +70,9 @@ class MessageBatch:
 
 
 class ReadTopic(beam.PTransform[Any, Any]):
-    """The messages of a topic as `MessageBatch`es: between two times, from offsets on, or for ever.
+    """The messages of a topic as `MessageBatch`es: between two times, or from offsets on, up to an end.
 
-    Where reading starts and ends is settled when the pipeline is made. While streaming, partitions that are added to
-    the topic are read too, from their beginning, or refused if `may_grow` is False.
+    Where reading starts and ends is settled when the pipeline is made.
     """
 
     def __init__(
@@ -75,37 +82,45 @@ class ReadTopic(beam.PTransform[Any, Any]):
         since_ms: int | None = None,
         until_ms: int | None = None,
         starts: dict[int, int] | None = None,
-        streaming: bool = False,
-        discover_every_seconds: float = 60.0,
-        may_grow: bool = True,
     ) -> None:
-        """`starts` are offsets of partitions that begin there, whatever their times. A stream has no `until_ms`."""
+        """`starts` are offsets of partitions that begin there, whatever their times."""
         super().__init__()
-        if streaming and until_ms is not None:
-            raise KafkaRefused(f"{topic}: what is read for ever has no end: leave out the time to read until")
-        self._connection = connection
-        self._topic = topic
         self._stretches = resolve(connection, topic, since_ms, until_ms, starts)
-        self._streaming = streaming
-        self._discover_every_seconds = discover_every_seconds
-        self._may_grow = may_grow
 
     def expand(self, pbegin: Any) -> Any:
-        """Read the partitions that are there, and look for new ones."""
-        if not self._streaming:
-            created = pbegin | "ListPartitions" >> beam.Create(self._stretches)
-            return created | "ReadPartitions" >> beam.ParDo(ReadPartitions())
-        known = [replace(stretch, end=NO_END) for stretch in self._stretches]
-        discover = DiscoverPartitions(known[0], len(known), self._may_grow)
-        added = (
-            pbegin
-            | "LookAgain"
-            >> PeriodicImpulse(start_timestamp=Timestamp.now(), fire_interval=self._discover_every_seconds)
-            | "OfTopic" >> beam.WithKeys(self._topic)
-            | "DiscoverPartitions" >> beam.ParDo(discover)
-        )
-        created = pbegin | "ListPartitions" >> beam.Create(known)
-        return (created, added) | beam.Flatten() | "FollowPartitions" >> beam.ParDo(FollowPartitions())
+        """Read the partitions that are there."""
+        created = pbegin | "ListPartitions" >> beam.Create(self._stretches)
+        return created | "ReadPartitions" >> beam.ParDo(ReadPartitions())
+
+
+class FollowTopic(beam.PTransform[Any, Any]):
+    """Pulses in; the messages of a topic as `MessageBatch`es out, for ever: at every pulse what there is.
+
+    Where reading starts is settled when the pipeline is made. Partitions that are added to the topic are read too, from
+    their beginning, or refused if `may_grow` is False.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        topic: str,
+        starts: dict[int, int] | None = None,
+        look_again_seconds: float = 60.0,
+        may_grow: bool = True,
+    ) -> None:
+        """`starts` are offsets of partitions that begin there."""
+        super().__init__()
+        stretches = resolve(connection, topic, starts=starts)
+        self._known = tuple(replace(stretch, end=NO_END) for stretch in stretches)
+        self._look_again_seconds = look_again_seconds
+        self._may_grow = may_grow
+
+    def expand(self, pulses: Any) -> Any:
+        """Every pulse for every partition."""
+        par_do: Any = beam.ParDo  # comes without types
+        call = CallPartitions(self._known, self._look_again_seconds, self._may_grow)
+        called = pulses | "CallPartitions" >> par_do(call).with_output_types(_CALL)
+        return called | "FollowPartitions" >> par_do(FollowPartitions(self._known)).with_output_types(MessageBatch)
 
 
 class OffsetTracker(OffsetRestrictionTracker):
@@ -114,10 +129,6 @@ class OffsetTracker(OffsetRestrictionTracker):
     def try_split(self, fraction_of_remainder: float) -> Any:
         """Only what is left behind the last claim can be given away."""
         return super().try_split(fraction_of_remainder) if fraction_of_remainder == 0 else None
-
-    def is_bounded(self) -> bool:
-        """Whether it ever ends."""
-        return bool(self._range.stop != NO_END)
 
 
 class Offsets(RestrictionProvider):
@@ -132,8 +143,8 @@ class Offsets(RestrictionProvider):
         return OffsetTracker(restriction)
 
     def restriction_size(self, element: PartitionStretch, restriction: OffsetRange) -> float:
-        """How much there is to do, for the runner's estimates: one unit of what never ends."""
-        return float(restriction.size()) if restriction.stop != NO_END else 1.0
+        """How much there is to do, for the runner's estimates."""
+        return float(restriction.size())
 
 
 _WATERMARK = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider())
@@ -157,47 +168,143 @@ class ReadPartitions(beam.DoFn):
         _CONSUMERS.close()
 
 
-class FollowPartitions(ReadPartitions):
-    """The same for stretches without an end."""
+_CALL: Any = typehints.KV[int, float]
+"""A partition that is called, and when: seconds on the clock of whichever machine calls."""
 
-    @beam.DoFn.unbounded_per_element()  # type: ignore[untyped-decorator]
-    def process(
-        self,
-        element: PartitionStretch,
-        watermark: Any = _WATERMARK,
-        tracker: Any = _OFFSETS,
-    ) -> Iterator[Any]:
-        """Read on for a while."""
-        return _read_on(element, watermark, tracker)
+_MOST_SKEW_SECONDS = 5.0
+"""A clock that is further back than this was set back: its calls are heard all the same."""
 
 
-_KNOWN = beam.DoFn.StateParam(ReadModifyWriteStateSpec("known", VarIntCoder()))
+class CallPartitions(beam.DoFn):
+    """Pulses in; a call to every partition of a topic out, also to those that were added to it."""
 
-
-class DiscoverPartitions(beam.DoFn):
-    """Gives the partitions that were added to a topic, each once; or refuses them."""
-
-    def __init__(self, first: PartitionStretch, known: int, may_grow: bool) -> None:
-        """`first` is any stretch of the topic, `known` how many partitions it has."""
-        self._first = first
-        self._known = known
+    def __init__(self, known: Sequence[PartitionStretch], look_again_seconds: float, may_grow: bool) -> None:
+        """`known` are the partitions that were there when the pipeline was made, one or more."""
+        self._first = known[0]
+        self._known = self._partitions = len(known)
+        self._look_again_seconds = look_again_seconds
         self._may_grow = may_grow
+        self._looked_at = -math.inf
 
-    def process(self, element: Any, known: Any = _KNOWN) -> Iterator[PartitionStretch]:
-        """Look once. A cluster that does not answer is looked at the next time."""
-        topic, before = self._first.topic, known.read() or self._known
-        found = _described(self._first)
+    def process(self, element: Any) -> Iterator[tuple[int, float]]:
+        """Call all. A cluster that does not answer is looked at the next time."""
+        now = time.monotonic()
+        if now - self._looked_at > self._look_again_seconds:
+            self._looked_at = now
+            self._look()
+        called_at = wall_seconds()
+        return ((partition, called_at) for partition in range(self._partitions))
+
+    def _look(self) -> None:
+        topic, found = self._first.topic, _described(self._first)
         if found is None:
             return
-        if found[1] > before and not self._may_grow:
+        if found[1] > self._known and not self._may_grow:
             raise KafkaRefused(
-                f"{topic}: the topic grew from {before} to {found[1]} partitions, and what they hold depends on how "
-                "many there are: make the topic anew, with as many as are needed"
+                f"{topic}: the topic grew from {self._known} to {found[1]} partitions, and what they hold depends on "
+                "how many there are: make the topic anew, with as many as are needed"
             )
-        for number in range(before, found[1]):
-            source = f"kafka/{self._first.topic_id}/{number}"
-            yield replace(self._first, source=source, partition=number, start=0, end=NO_END, last_digest="")
-        known.write(max(before, found[1]))
+        self._partitions = max(self._partitions, found[1])
+
+
+class FollowPartitions(beam.DoFn):
+    """Reads partitions for ever, a while at every call; how far is state. The calls come from a source of Flink's own.
+
+    Neither a splittable DoFn that puts off the rest of its work nor a timer can do it there: see
+    docs/decisions/pulses.md.
+    """
+
+    NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
+
+    def __init__(self, known: Sequence[PartitionStretch]) -> None:
+        """`known` say where partitions begin. Those that are added begin at 0."""
+        self._known = {stretch.partition: stretch for stretch in known}
+
+    def setup(self) -> None:
+        """Nothing was read yet."""
+        self._looks: dict[int, _Look] = {}
+
+    def process(
+        self,
+        element: tuple[int, float],
+        following: Any = beam.DoFn.StateParam(NEXT),  # noqa: B008  (how Beam is told)
+    ) -> Iterator[MessageBatch]:
+        """Read on for a while, unless the call is older than the last look, or nothing came lately."""
+        partition, called_at = element
+        look = self._looks.setdefault(partition, _Look())
+        if 0 <= look.at_seconds - called_at < _MOST_SKEW_SECONDS or time.monotonic() < look.again_at:
+            return
+        stretch = self._known.get(partition) or _added(next(iter(self._known.values())), partition)
+        stored = following.read()
+        end = -1
+        for batch in _read_for_a_while(stretch, stretch.start if stored is None else stored):
+            end = batch.end
+            yield batch
+        if end >= 0:
+            following.write(end)
+        look.done(end >= 0)
+
+    def teardown(self) -> None:
+        """Let go of the cluster."""
+        _CONSUMERS.close()
+
+
+class _Look:
+    """When a partition was looked at last, and from when it is worth while again."""
+
+    def __init__(self) -> None:
+        self.at_seconds = self.again_at = -math.inf
+        self._wait_seconds = 0.0
+
+    def done(self, found: bool) -> None:
+        self.at_seconds = wall_seconds()
+        self._wait_seconds = 0.0 if found else min(2 * self._wait_seconds + _LEAST_WAIT_SECONDS, _MOST_WAIT_SECONDS)
+        self.again_at = time.monotonic() + self._wait_seconds
+
+
+def _added(first: PartitionStretch, partition: int) -> PartitionStretch:
+    """A partition that was added to a topic."""
+    return replace(first, source=f"kafka/{first.topic_id}/{partition}", partition=partition, start=0, last_digest="")
+
+
+def wall_seconds() -> float:
+    """The time of day, for what has to be compared between machines."""
+    return float(Timestamp.now().micros) / 1e6
+
+
+class Beat(beam.DoFn):
+    """Calls in, of one key; a beat out when the last one is long enough ago. What was missed is not made up for."""
+
+    AT = ReadModifyWriteStateSpec("at", VarIntCoder())  # that there is state makes one worker get all of a key
+
+    def __init__(self, every_seconds: float) -> None:
+        """How long it is from one to the next, at least."""
+        self._every_seconds = every_seconds
+        self._beat_at = -math.inf
+
+    def process(
+        self,
+        element: tuple[int, float],
+        at: Any = beam.DoFn.StateParam(AT),  # noqa: B008  (how Beam is told)
+    ) -> Iterator[float]:
+        """Beat, if it is time."""
+        if not 0 <= element[1] - self._beat_at < self._every_seconds:
+            self._beat_at = element[1]
+            yield element[1]
+
+
+class Pulses(beam.PTransform[Any, Any]):
+    """Pulses for ever, from a source that Flink has of its own: no other runner knows it."""
+
+    def __init__(self, interval_ms: int) -> None:
+        """So often in every slot."""
+        super().__init__()
+        self._interval_ms = interval_ms
+
+    def expand(self, pbegin: Any) -> Any:
+        """One source."""
+        source = FlinkStreamingImpulseSource().set_interval_ms(self._interval_ms).set_message_count(0)
+        return pbegin | "Pulse" >> source
 
 
 def _described(stretch: PartitionStretch) -> tuple[str, int] | None:
@@ -245,6 +352,40 @@ def _read_on(stretch: PartitionStretch, watermark: Any, tracker: Any) -> Iterato
         _CONSUMERS.give_back(log) if is_good else log.close()
 
 
+def read_stretch(stretch: PartitionStretch) -> Iterator[MessageBatch]:
+    """All of a stretch that has an end, outside of any pipeline."""
+    at = stretch.start
+    log = _CONSUMERS.take(stretch, at)
+    try:
+        while at < stretch.end:
+            records, end = log.next(at, stretch.end)
+            if end > at:
+                yield MessageBatch(stretch.topic, stretch.topic_id, stretch.partition, at, end, messages_of(records))
+                at = end
+    finally:
+        log.close()
+
+
+def _read_for_a_while(stretch: PartitionStretch, at: int) -> Iterator[MessageBatch]:
+    """What there is from an offset on, up to a number of records and milliseconds."""
+    deadline, records_left = time.monotonic() + _MOST_SECONDS, _MOST_RECORDS
+    log = _CONSUMERS.take(stretch, at)
+    is_good = False
+    try:
+        while records_left > 0:
+            records, end = log.next(at, NO_END, _FOLLOW_POLL_MS)
+            _metrics.gauge("opicflow", f"lag_{stretch.topic}_{stretch.partition}").set(log.behind(end))
+            if end > at:
+                yield MessageBatch(stretch.topic, stretch.topic_id, stretch.partition, at, end, messages_of(records))
+                at = end
+                records_left -= len(records)
+            if (end <= at and not records) or time.monotonic() >= deadline:
+                break
+        is_good = True
+    finally:
+        _CONSUMERS.give_back(log) if is_good else log.close()
+
+
 # -- consumers of this process -----------------------------------------------------------------------------------------
 
 
@@ -259,7 +400,10 @@ class _Log:
             with closing(stretch.connection.admin()) as admin:
                 found = described(admin, stretch.topic)
             check_topic(stretch.topic, stretch.topic_id, found and found[0])
-            self._consumer = stretch.connection.consumer(**consumer_settings())
+            settings = consumer_settings()
+            if stretch.end == NO_END:  # it has a broker's answer to itself, which comes at once when there is something
+                settings["fetch_max_wait_ms"] = _FOLLOW_FETCH_MS
+            self._consumer = stretch.connection.consumer(**settings)
             try:
                 first = self._consumer.beginning_offsets([self._place])[self._place]
                 last = self._consumer.end_offsets([self._place])[self._place]
@@ -272,13 +416,13 @@ class _Log:
                 raise
         self.used_at = self._heard_at = self._checked_at = time.monotonic()
 
-    def next(self, at: int, stop: int) -> tuple[list[Any], int]:
+    def next(self, at: int, stop: int, poll_ms: int = _POLL_MS) -> tuple[list[Any], int]:
         """The records that come next, from offset `at` on and before `stop`, and the offset up to which they go."""
         if at != self._at:
             self._consumer.seek(self._place, at)
             self._at = at
         with self.stretch.connection.doing(f"reading {self.stretch.topic}"):
-            found = poll(self._consumer, replace(self.stretch, start=at), _POLL_MS)
+            found = poll(self._consumer, replace(self.stretch, start=at), poll_ms)
             end = self._consumer.position(self._place, timeout_ms=0) or at
         records = found.get(self._place, [])
         now = time.monotonic()
@@ -290,6 +434,11 @@ class _Log:
         if end > stop:
             records = [record for record in records if record.offset < stop]
         return records, min(end, stop)
+
+    def behind(self, offset: int) -> int:
+        """How many offsets there are from this one on, as far as is known."""
+        last = self._consumer.highwater(self._place)
+        return 0 if last is None else max(last - offset, 0)
 
     def _check(self, at: int, now: float) -> None:
         """Whether the cluster still answers, and the topic is still the one it was."""

@@ -85,9 +85,21 @@ class Services:
         """What was started and not stopped since, by name. Whether it runs still, ask each."""
         return self._started()
 
-    def kill(self, name: str) -> None:
-        """End a service as a crash does. Its ports and data stay, for `restart`."""
-        processes.kill(self._one(name).processes)
+    def kill(self, name: str, process: str | None = None) -> None:
+        """End a service, or one process of it, as a crash does. Ports and data stay, for `restart` and `revive`."""
+        processes.kill(self._some(name, process))
+
+    def revive(self, name: str, process: str | None = None) -> list[str]:
+        """Start the processes of a service that have ended, or one of these, and return when the service is ready.
+
+        They have the same ports and data; what runs is left alone. The names of what was started.
+        """
+        with self._alone():
+            asked = [one.name for one in self._some(name, process) if not one.lives]
+            if asked:
+                self._launch_again(name, asked)
+                self._wait(name, 1)
+            return asked
 
     def restart(self, name: str) -> None:
         """Start a service again, with the same ports and data, and return when it is ready. It may run still."""
@@ -97,15 +109,15 @@ class Services:
             self._launch(name, before)
             self._wait(name, 1)
 
-    def pause(self, name: str) -> None:
-        """Stop the clock of a service: it keeps its connections and answers nothing."""
-        for process in self._one(name).processes:
-            process.send(signal.SIGSTOP)
+    def pause(self, name: str, process: str | None = None) -> None:
+        """Stop the clock of a service, or of one process: it keeps its connections and answers nothing."""
+        for one in self._some(name, process):
+            one.send(signal.SIGSTOP)
 
-    def resume(self, name: str) -> None:
+    def resume(self, name: str, process: str | None = None) -> None:
         """Let a paused service go on."""
-        for process in self._one(name).processes:
-            process.send(signal.SIGCONT)
+        for one in self._some(name, process):
+            one.send(signal.SIGCONT)
 
     def place(self, name: str) -> Place:
         """The folder and ports of a service that was started."""
@@ -140,6 +152,14 @@ class Services:
             running.append(processes.launch(process, command, log, self.attached))
             # Written at once: what is interrupted here can still be found and stopped.
             self._write({**self._started(), name: Started(ports, str(jars), program, list(running))})
+
+    def _launch_again(self, name: str, ended: list[str]) -> None:
+        """Start some processes of a service, each in its place among the others."""
+        commands, place = SERVICES[name].commands(self.place(name)), self.place(name)
+        for process in ended:
+            launched = processes.launch(process, commands[process], self.logs / f"{process}.log", self.attached)
+            now = [launched if one.name == process else one for one in self._one(name).processes]
+            self._write({**self._started(), name: Started(place.ports, str(place.jars), place.java, now)})
 
     def _wait(self, name: str, attempts: int) -> None:
         """Wait until a service is ready. With attempts left, one that found a port taken is made anew with others."""
@@ -193,6 +213,15 @@ class Services:
             return self._started()[name]
         except KeyError:
             raise ServicesRefused(f"{name} was not started in {self.folder}") from None
+
+    def _some(self, name: str, process: str | None) -> list[Process]:
+        """The processes of a service, or the one of that name."""
+        every = self._one(name).processes
+        found = [one for one in every if process in (None, one.name)]
+        if not found:
+            known = ", ".join(one.name for one in every)
+            raise ServicesRefused(f"{name} has no process {process!r} in {self.folder}: it has {known}")
+        return found
 
     def _started(self) -> dict[str, Started]:
         try:

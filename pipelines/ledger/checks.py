@@ -24,10 +24,12 @@ from opicflow.pipelines.ledger.entries import (
     NO_CATEGORY,
     CrawlEntry,
     CrawlItems,
-    Entry,
+    EndEntry,
     Gossip,
     Ints,
     Kind,
+    LogEntry,
+    OpenEntry,
     Outcome,
     Place,
     PolicyEntry,
@@ -59,8 +61,12 @@ _ROW_COLUMNS: dict[str, type] = {
 _LINK_COLUMNS: dict[str, type] = {"link_pages": np.uint64, "link_weights": np.uint16, "link_categories": np.uint8}
 
 
-def check_kind(entry: Entry) -> None:
+def check_kind(entry: LogEntry) -> None:
     """Refuse what is no entry, or one of another version of the rules."""
+    if type(entry) in (EndEntry, OpenEntry):
+        raise EntryRefused(
+            "the log goes on with another number of shards, which this code cannot follow: update opicflow, or rebuild"
+        )
     if type(entry) not in (CrawlEntry, PolicyEntry, TickEntry, TransfersEntry):
         raise EntryRefused(f"{shown(entry)} is no entry of a shard log")
     if not is_whole(entry.version, ENTRY_VERSION, ENTRY_VERSION):

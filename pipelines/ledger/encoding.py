@@ -12,11 +12,15 @@ import numpy as np
 
 from opicflow.pipelines.ledger.config import shown
 from opicflow.pipelines.ledger.entries import (
+    ENTRY_VERSION,
+    ControlEntry,
     CrawlEntry,
     CrawlItems,
-    Entry,
+    EndEntry,
     Gossip,
     Ints,
+    LogEntry,
+    OpenEntry,
     Place,
     PolicyEntry,
     TickEntry,
@@ -26,22 +30,29 @@ from opicflow.schemas.columns import Column, ColumnsRefused, pack, unpack
 from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy_to_json
 
 _RISING = ("offset", "link_starts", "url_starts")
-_KINDS: dict[str, type[Entry]] = {
+_KINDS: dict[str, type[LogEntry]] = {
+    "control": ControlEntry,
     "crawl": CrawlEntry,
+    "end": EndEntry,
+    "open": OpenEntry,
     "policy": PolicyEntry,
     "tick": TickEntry,
     "transfers": TransfersEntry,
 }
 
 
+class EntryUnknown(Exception):
+    """An entry is sound, and of a kind or version that this code does not know."""
+
+
 class Decoded(NamedTuple):
     """An entry, and the note of plain values that went with it."""
 
-    entry: Entry
+    entry: LogEntry
     note: dict[str, Any]
 
 
-def encode_entry(entry: Entry, note: dict[str, Any] | None = None) -> bytes:
+def encode_entry(entry: LogEntry, note: dict[str, Any] | None = None) -> bytes:
     """The bytes of an entry, and of a note of plain values that goes with it."""
     kind = next(name for name, of_kind in _KINDS.items() if type(entry) is of_kind)
     values = {f.name: getattr(entry, f.name) for f in dataclasses.fields(entry)}
@@ -56,12 +67,20 @@ def encode_entry(entry: Entry, note: dict[str, Any] | None = None) -> bytes:
     elif isinstance(entry, TransfersEntry):
         columns = {"pages": values.pop("pages"), "amounts": values.pop("amounts")}
         values["gossip"] = entry.gossip and dataclasses.asdict(entry.gossip)
+    elif isinstance(entry, OpenEntry):
+        columns = {"chunk": values.pop("chunk")}
     return pack(kind, {**values, "note": note or {}}, columns)
 
 
 def decode_entry(data: bytes) -> Decoded:
-    """What `encode_entry` was given; `ColumnsRefused` for anything else. Judging the entry is left to the ledger."""
+    """What `encode_entry` was given; `ColumnsRefused` for anything else. Judging the entry is left to the ledger.
+
+    `EntryUnknown` for what a newer version of this code may have written.
+    """
     packed = unpack(data)
+    if packed.kind not in _KINDS or packed.values.get("version", ENTRY_VERSION) != ENTRY_VERSION:
+        version = str(packed.values.get("version", ENTRY_VERSION))[:20]
+        raise EntryUnknown(f"an entry of kind {packed.kind[:20]!r} and version {version}: update opicflow")
     values, columns = dict(packed.values), dict(packed.columns)
     try:
         note = values.pop("note")
@@ -79,6 +98,8 @@ def decode_entry(data: bytes) -> Decoded:
         elif packed.kind == "transfers":
             values |= columns
             values["gossip"] = values["gossip"] and Gossip(**values["gossip"])
+        elif packed.kind == "open":
+            values |= columns
         return Decoded(_KINDS[packed.kind](**values), note)
     except (KeyError, TypeError, PolicyRefused) as problem:
         raise ColumnsRefused(f"these columns are no entry: {shown(problem)}") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -138,6 +138,29 @@ class CrawlItems:
             url_bytes=self.url_bytes[urls],
         )
 
+    def take(self, rows: Ints) -> CrawlItems:
+        """These rows, in this order, with their links and URLs."""
+        links, link_starts = _spans(self.link_starts, rows)
+        urls, url_starts = _spans(self.url_starts, rows)
+        return CrawlItems(
+            kind=self.kind[rows],
+            page=self.page[rows],
+            time_ms=self.time_ms[rows],
+            outcome=self.outcome[rows],
+            digest=self.digest[rows],
+            modified_ms=self.modified_ms[rows],
+            category=self.category[rows],
+            offset=self.offset[rows],
+            within=self.within[rows],
+            links_known=self.links_known[rows],
+            link_starts=link_starts,
+            link_pages=self.link_pages[links],
+            link_weights=self.link_weights[links],
+            link_categories=self.link_categories[links],
+            url_starts=url_starts,
+            url_bytes=self.url_bytes[urls],
+        )
+
 
 @dataclass(frozen=True)
 class CrawlEntry:
@@ -258,6 +281,41 @@ class TransfersEntry:
 Entry = CrawlEntry | PolicyEntry | TickEntry | TransfersEntry
 
 
+@dataclass(frozen=True)
+class ControlEntry:
+    """What holds from here on, or is asked for, in plain values. The first one of a log says how its ledger counts."""
+
+    source: str
+    values: dict[str, Any]
+    version: int = ENTRY_VERSION
+
+
+@dataclass(frozen=True)
+class EndEntry:
+    """The source sends nothing more to this log: it goes on in the logs of another number of shards."""
+
+    source: str
+    start: Place
+    end: Place
+    shards: int
+    version: int = ENTRY_VERSION
+
+
+@dataclass(frozen=True)
+class OpenEntry:
+    """A part of what a closed ledger hands over to one of its successors: chunk `number`, the last one or not."""
+
+    source_shard: int
+    number: int
+    last: bool
+    chunk: Bytes
+    version: int = ENTRY_VERSION
+
+
+LogEntry = Entry | ControlEntry | EndEntry | OpenEntry
+"""What a log may hold. Control is for those who keep the ledger; it applies the others, or refuses them by name."""
+
+
 def transfer_digest(pages: Ids, amounts: Ints, virtual: int, cut: int) -> int:
     """A sum, modulo 2^64, of one hash per transfer: it can be added up and taken apart in any order."""
     salt = _mix(np.array([cut], np.uint64) + np.uint64(1))
@@ -368,3 +426,11 @@ def _starts(lengths: Sequence[int]) -> Ints:
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
     return starts
+
+
+def _spans(starts: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """The places of a ragged column's values for these rows, and where each row's values now start."""
+    lengths = starts[rows + 1] - starts[rows]
+    new_starts = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(lengths, out=new_starts[1:])
+    return np.arange(new_starts[-1]) + np.repeat(starts[rows] - new_starts[:-1], lengths), new_starts

@@ -44,12 +44,12 @@ from opicflow.pipelines.ledger.entries import (
     Bytes,
     CrawlEntry,
     CrawlItems,
-    Entry,
     Gossip,
     Ids,
     Ints,
     Kind,
     LetGo,
+    LogEntry,
     Outcome,
     Place,
     PolicyEntry,
@@ -73,6 +73,7 @@ from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy
 from opicflow.schemas.records import Policy
 
 _SECONDS_PER_DAY = 86400
+_SECONDS_PER_MINUTE = 60
 _WRAP = 1 << 64
 _ASKED_FOR_SECONDS = 30 * _SECONDS_PER_DAY  # after which those who asked for pages at once no longer do
 _EVICTED_AT_LEAST = 64  # one in so many pages goes when there are too many, so that not every tick has to look
@@ -149,6 +150,7 @@ class Times:
     days: list[tuple[int, int]] = field(default_factory=list)
     first_tick_second: int = -1
     planned_second: int = -1
+    sweep_received: int = 0
 
 
 @dataclass
@@ -201,7 +203,7 @@ class Ledger:
 
     # -- applying the log ------------------------------------------------------------------------------------------
 
-    def apply(self, entry: Entry) -> Applied:
+    def apply(self, entry: LogEntry) -> Applied:
         """Apply one entry of the log; what it holds below its source's mark is dropped.
 
         `EntryRefused` if it would leave a hole or break the books: the ledger is then as it was before.
@@ -238,13 +240,14 @@ class Ledger:
         """How far a source has been applied: the next entry of it may not begin above."""
         return self._marks[source].place if source in self._marks else START
 
-    def _apply(self, entry: Entry) -> list[tuple[int, TransfersEntry]]:
+    def _apply(self, entry: LogEntry) -> list[tuple[int, TransfersEntry]]:
         if isinstance(entry, CrawlEntry):
             return self._apply_crawl(entry)
         if isinstance(entry, TransfersEntry):
             return self._apply_transfers(entry)
         if isinstance(entry, PolicyEntry):
             return self._apply_policy(entry)
+        assert isinstance(entry, TickEntry)  # check_kind has refused the others
         return self._apply_tick(entry)
 
     def _apply_crawl(self, entry: CrawlEntry) -> list[tuple[int, TransfersEntry]]:
@@ -360,9 +363,7 @@ class Ledger:
         self._expire(entry.second)
         self._let_gone_go()
         self._evict()
-        counts = self._room.book.counts
-        aged = entry.second - times.sweep_second >= _SECONDS_PER_DAY
-        if aged or counts[at.VISITS_SINCE_SWEEP] * 64 >= counts[at.PAGES]:
+        if self._is_time_to_sweep(entry.second):
             self._sweep(entry.second)
         return self._seal_cut()
 
@@ -471,6 +472,18 @@ class Ledger:
             window = _turns(theta - theta_0) - share * _turns(theta_1 - theta_0)
         book.rules[at.WINDOW] = max(window, 2.0**-20)
 
+    def _is_time_to_sweep(self, second: int) -> bool:
+        """Whether enough has happened: visits here, or cash from other shards, which goes on when visits have ended."""
+        counts, times = self._room.book.counts, self._times
+        past = second - times.sweep_second
+        if past >= _SECONDS_PER_DAY or counts[at.VISITS_SINCE_SWEEP] * 64 >= counts[at.PAGES]:
+            return True
+        if self.shards == 1:
+            return False
+        received = int(counts[at.RECEIVED]) - times.sweep_received
+        visits = int(counts[at.VISITS_SINCE_SWEEP])
+        return received * 64 >= int(counts[at.MINTED]) or (past >= _SECONDS_PER_MINUTE and received + visits > 0)
+
     def _sweep(self, second: int) -> None:
         """Sum all rates and let the anchors, from which trends are read, follow."""
         room, times = self._room, self._times
@@ -482,6 +495,7 @@ class Ledger:
             share = 1.0 - float(np.exp(-past / self.config.trend_days))
             reading.smooth_anchors(room.table, room.book, rates, 1.0 / everywhere, share)
         times.sweep_second = second
+        times.sweep_received = int(room.book.counts[at.RECEIVED])
         room.book.counts[at.VISITS_SINCE_SWEEP] = 0
 
     # -- letting pages go ------------------------------------------------------------------------------------------

@@ -131,8 +131,10 @@ def _is_peer(peer: list[Any]) -> bool:
 
 
 def _times_problem(times: Any) -> str:
-    if type(times) is not dict or set(times) != _TIMES:
+    if type(times) is not dict or set(times) - {"sweep_received"} != _TIMES:  # which older snapshots do not have
         return "its times have other parts"
+    if not is_whole(times.get("sweep_received", 0), 0, MOST_CASH):
+        return "what it had received is no cash"
     if not all(is_whole(times[name], -1, _MOST) for name in _TIMES if name.endswith("_second")):
         return "a time is no second"
     rate_sum, days = times["sweep_rate_sum"], times["days"]
@@ -278,7 +280,8 @@ def _find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
     """The number of the first problem of any page, or -1: one pass, where a dozen of numpy's would take ten times."""
     live = np.int64(0)
     total = 0.0
-    limit = book.counts[at.MINTED] + book.counts[at.RECEIVED]
+    # What the virtual account is overdrawn by is with the pages, too.
+    limit = book.counts[at.MINTED] + book.counts[at.RECEIVED] + max(-book.counts[at.VIRTUAL], 0)
     for slot in range(table.pages.shape[0]):
         row = table.pages[slot]
         cash = cash_of(table.hot[slot, 1])

@@ -24,7 +24,7 @@ from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.reading import Batch, Stretch, read
 from opicflow.connectors.kafka.topic_log import Batch as TopicBatch
 from opicflow.connectors.kafka.topic_log import Reached, TopicStretch, read_topic
-from opicflow.pipelines.ledger import CrawlEntry, Place
+from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Place
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.routing import Rules, Seen, route
 from opicflow.schemas.crawl_events import Reject
@@ -215,9 +215,14 @@ def close_readers() -> None:
 
 def _decode(batch: AnyBatch, canonicaliser: Canonicaliser) -> tuple[Decoded, CanonicalUrls]:
     decoded = batch.decode()
+    return decoded, urls_of(decoded, canonicaliser)
+
+
+def urls_of(decoded: Decoded, canonicaliser: Canonicaliser) -> CanonicalUrls:
+    """The URLs of decoded events, canonical: those of links against the URL of their page."""
     events = decoded.events
     own = np.repeat(events.url_starts[:-1], np.diff(events.url_starts))
-    return decoded, canonicaliser.canonicalise(events.text, events.begins, events.ends, own)
+    return canonicaliser.canonicalise(events.text, events.begins, events.ends, own)
 
 
 class RoutedPart(NamedTuple):
@@ -228,27 +233,41 @@ class RoutedPart(NamedTuple):
     counts: dict[str, int]
 
 
-def route_part(part: Part, rules: Rules, seen: Seen) -> RoutedPart:
-    """Route a part."""
-    events, rejects = part.decoded.events, list(part.decoded.rejects)
-    urls = part.urls or Canonicaliser().canonicalise(events.text, events.begins, events.ends, events.begins)
+class RoutedRows(NamedTuple):
+    """The rows of decoded events, their rejects in the order of the log, and what was counted."""
+
+    items: CrawlItems
+    rejects: list[Reject]
+    counts: dict[str, int]
+
+
+def route_rows(decoded: Decoded, urls: CanonicalUrls | None, source: str, rules: Rules, seen: Seen) -> RoutedRows:
+    """Route decoded events. `urls` are theirs; None = there are no events."""
+    events, rejects = decoded.events, list(decoded.rejects)
+    urls = urls or Canonicaliser().canonicalise(events.text, events.begins, events.ends, events.begins)
     routed = route(events, urls, rules, seen)
     for row, reason, detail in routed.rejected:
         first, offset = int(events.url_starts[row]), int(events.offset[row])
-        if part.decoded.original is not None:
-            original = part.decoded.original(offset)
+        if decoded.original is not None:
+            original = decoded.original(offset)
         else:
             original = events.text[int(events.begins[first]) : int(events.ends[first])].tobytes()
-        rejects.append(Reject(reason, detail, part.source, offset, original))
+        rejects.append(Reject(reason, detail, source, offset, original))
     rejects.sort(key=lambda reject: reject.offset)
-    if part.decoded.where is not None:
-        known_as = map(part.decoded.where, [reject.offset for reject in rejects])
+    if decoded.where is not None:
+        known_as = map(decoded.where, [reject.offset for reject in rejects])
         rejects = [
             replace(reject, source=source, offset=offset)
             for reject, (source, offset) in zip(rejects, known_as, strict=True)
         ]
     counts = {name: count for name, count in routed.counts.items() if count}
-    counts["events_read"] = len(events) + len(part.decoded.rejects)
+    counts["events_read"] = len(events) + len(decoded.rejects)
+    return RoutedRows(routed.items, rejects, counts)
+
+
+def route_part(part: Part, rules: Rules, seen: Seen) -> RoutedPart:
+    """Route a part."""
+    items, rejects, counts = route_rows(part.decoded, part.urls, part.source, rules, seen)
     counts["bytes_read"] = part.size_bytes
     note = {
         "portion": part.portion,
@@ -259,7 +278,7 @@ def route_part(part: Part, rules: Rules, seen: Seen) -> RoutedPart:
         "counts": counts,
         "rejects": Counter(reject.reason.value for reject in rejects),
     }
-    entry = CrawlEntry(part.source or "nothing", Place(part.start, 0), Place(part.end, 0), routed.items)
+    entry = CrawlEntry(part.source or "nothing", Place(part.start, 0), Place(part.end, 0), items)
     return RoutedPart(encode_entry(entry, note), rejects, counts)
 
 

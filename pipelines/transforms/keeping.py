@@ -38,11 +38,14 @@ from opicflow.pipelines.ledger.entries import Ints
 from opicflow.pipelines.ledger.scheduling import cost_of
 from opicflow.pipelines.transforms.publishing import (
     ROWS_PER_PART,
+    cycle_is_over,
     everything,
-    pack_estimates,
     pack_orders,
     pack_schedules,
     pack_tombstones,
+    publish_movers,
+    publish_plan,
+    publish_visited,
 )
 from opicflow.schemas.columns import FRAME_BYTES
 from opicflow.schemas.policy_json import policy_to_json
@@ -162,6 +165,10 @@ class Keeper:
         notes = [asdict(self.head), self._tally, self._rejects, self._samples, self._refused, held]
         return json.dumps(notes, separators=(",", ":")).encode()
 
+    def chunks(self) -> list[bytes]:
+        """Everything as chunks of bytes: the notes, then the ledger's snapshot."""
+        return [self.notes(), *(chunk.data for chunk in self.ledger.snapshot())]
+
     @classmethod
     def from_notes(cls, config: KeeperConfig, ledger: Ledger, notes: bytes) -> Keeper:
         """The keeper whose notes these are."""
@@ -207,7 +214,7 @@ class Keeper:
                 applied = self.ledger.apply(TickEntry(tick_second))
                 yield from self._tell_let_go(applied, f"{place}-{number:06}-a")
                 yield from self._take_up_policies(1000 * tick_second, f"{place}-{number:06}-b")
-                if self.config.publications and self._cycle_is_over(tick_second):
+                if self.config.publications and cycle_is_over(self.ledger, tick_second):
                     yield from self._publish_plan(f"{place}-{number:06}")
                 if self.config.publications and self.ledger.sweep_second != swept:
                     yield from self._publish_movers(f"publications-{place}-{number:06}-0")
@@ -288,9 +295,9 @@ class Keeper:
     def _publish_movers(self, name: str) -> Iterator[Output]:
         visits = self.ledger.visits - self.head.visits_at_sweep
         self.head = replace(self.head, visits_at_sweep=self.ledger.visits)
-        movers = self.ledger.publish_movers(int(self.config.records_per_visit * visits), self.config.least_move)
-        if len(movers.pages):
-            yield Output(name, pack_estimates(self.ledger, movers))
+        movers = publish_movers(self.ledger, int(self.config.records_per_visit * visits), self.config.least_move)
+        if movers is not None:
+            yield Output(name, movers)
 
     def _publish_visited(self, items: CrawlItems, name: str) -> Iterator[Output]:
         """Publish visited pages, so many visits at a time: when does not depend on how the log came in batches."""
@@ -299,26 +306,19 @@ class Keeper:
             self.head = replace(self.head, unpublished=waiting)
             return
         self.head = replace(self.head, unpublished=())
-        visited = np.array(waiting, np.uint64)
-        latest = len(visited) - 1 - np.unique(visited[::-1], return_index=True)[1]
-        published = self.ledger.publish(visited[np.sort(latest)])
-        if len(published.pages):
-            yield Output(name, pack_estimates(self.ledger, published))
-
-    def _cycle_is_over(self, second: int) -> bool:
-        """Whether it is time for another plan."""
-        planned = self.ledger.planned_second
-        return planned < 0 or second - planned >= self.config.ledger.refresh.cycle_hours * _SECONDS_PER_HOUR
+        published = publish_visited(self.ledger, np.array(waiting, np.uint64))
+        if published is not None:
+            yield Output(name, published)
 
     def _publish_plan(self, place: str) -> Iterator[Output]:
         """Plan the cycle that begins: orders, and the schedules that moved."""
         visits = self.ledger.visits - self.head.visits_at_plan
         self.head = replace(self.head, visits_at_plan=self.ledger.visits)
-        planned = self.ledger.plan(int(self.config.records_per_visit * visits), self.config.least_move)
-        if len(planned.publish):
-            yield Output(f"replanned-{place}", pack_schedules(self.ledger, planned, planned.publish))
-        if len(planned.orders.rows):
-            yield Output(f"ordered-{place}", pack_orders(self.ledger, planned))
+        planned = publish_plan(self.ledger, int(self.config.records_per_visit * visits), self.config.least_move)
+        if planned.schedules is not None:
+            yield Output(f"replanned-{place}", planned.schedules)
+        if planned.orders is not None:
+            yield Output(f"ordered-{place}", planned.orders)
 
     def _take_up_policies(self, until_ms: int, place: str) -> Iterator[Output]:
         """Apply what was published up to a time of the crawl, and was not applied before."""
@@ -376,7 +376,7 @@ class Keeper:
             "transfers": ledger.transfers,
             "turns": ledger.turns,
             "drift": audit.drift if audit else 0,
-            "audit": audit and _books(ledger, audit),
+            "audit": audit and books(ledger, audit),
             "refused_policies": self._refused,
             "plan": planned and plan_in_words(self.ledger, planned),
             "idle": {outcome.name: cash / minted for outcome, cash in ledger.idle_cash().items()},
@@ -385,7 +385,7 @@ class Keeper:
         return json.dumps(report, separators=(",", ":")).encode()
 
 
-def _books(ledger: Ledger, balance: Balance) -> dict[str, Any]:
+def books(ledger: Ledger, balance: Balance) -> dict[str, Any]:
     """The books of a ledger: the values of an `Audit` record."""
     return {
         "shard": ledger.shard,

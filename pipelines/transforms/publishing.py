@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from opicflow.pipelines.ledger import Applied, Estimates, Ledger, Planned, Settled
-from opicflow.pipelines.ledger.entries import Ints
-from opicflow.schemas.columns import Column, pack
+from opicflow.pipelines.ledger.entries import Ids, Ints
+from opicflow.schemas.columns import Column, pack, unpack
 
 KIND = "importance"
 ROWS_PER_PART = 1 << 16
 _DAY = 86400.0
+_SECONDS_PER_HOUR = 3600
 _LEFT_OUT = ("known",)
 
 
@@ -82,6 +83,46 @@ def pack_tombstones(ledger: Ledger, applied: Applied) -> bytes:
         "url_bytes": np.concatenate([urls for _, urls in applied.let_go_urls]),
     }
     return pack("tombstones", {"second": max(ledger.tick_second, 0)}, columns)
+
+
+def publish_visited(ledger: Ledger, visited: Ids) -> bytes | None:
+    """What is published of pages that were visited, in the order of their last visits; None if there is nothing."""
+    latest = len(visited) - 1 - np.unique(visited[::-1], return_index=True)[1]
+    published = ledger.publish(visited[np.sort(latest)])
+    return pack_estimates(ledger, published) if len(published.pages) else None
+
+
+def publish_movers(ledger: Ledger, most: int, least_move: float) -> bytes | None:
+    """What is published of pages that moved; None if there is nothing."""
+    movers = ledger.publish_movers(most, least_move)
+    return pack_estimates(ledger, movers) if len(movers.pages) else None
+
+
+def rows_in(packed: bytes) -> int:
+    """How many pages packed estimates are of."""
+    return len(unpack(packed).columns["pages"])
+
+
+class PackedPlan(NamedTuple):
+    """What is published of a plan. None = there is nothing."""
+
+    schedules: bytes | None
+    orders: bytes | None
+
+
+def publish_plan(ledger: Ledger, most: int, least_move: float) -> PackedPlan:
+    """Plan the cycle that begins: orders, and the schedules that moved."""
+    planned = ledger.plan(most, least_move)
+    return PackedPlan(
+        pack_schedules(ledger, planned, planned.publish) if len(planned.publish) else None,
+        pack_orders(ledger, planned) if len(planned.orders.rows) else None,
+    )
+
+
+def cycle_is_over(ledger: Ledger, second: int) -> bool:
+    """Whether it is time for another plan."""
+    planned = ledger.planned_second
+    return planned < 0 or second - planned >= ledger.config.refresh.cycle_hours * _SECONDS_PER_HOUR
 
 
 def _pack_rows(ledger: Ledger, kind: str, columns: dict[str, Column], second: int) -> bytes:

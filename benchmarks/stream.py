@@ -1,0 +1,448 @@
+"""The stream on the local cluster: beside a bare consumer and producer, an empty ledger, and a Beam key for every page.
+
+A backlog is published, a job started, and its progress asked for every half second; what it takes to start is not
+counted. Time is by the wall: several processes share the cores with the broker and with Flink. Without Java or Maven
+there is nothing to measure, and the group says so; with --tiny only the ledgers are measured, in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+from apache_beam import typehints
+from apache_beam.coders import BytesCoder
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
+
+from benchmarks.harness import Figure, check, say, versus
+from benchmarks.replay import write_log
+from opicflow.connectors.flink.rest import FlinkCluster, Job
+from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.kafka.source import FollowTopic, MessageBatch, Pulses
+from opicflow.connectors.kafka.topics import make, specs
+from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, TickEntry
+from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.stream import Stream, StreamConfig, begin_logs
+from opicflow.pipelines.transforms.keeping import Output
+from opicflow.pipelines.transforms.log_keeping import LogBatch, LogHead, LogKeeper, Origin
+from opicflow.pipelines.transforms.metrics import count
+from opicflow.pipelines.transforms.sharding import Sharder, SourceState
+
+SHARDS = 16
+_WAIT_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    events: int = 200_000
+    links: int = 30
+    pages: int = 100_000
+    keyed_events: int = 4_000
+    paced_events: int = 6_000
+    paced_per_second: int = 200
+    ledgers: tuple[int, ...] = (100_000, 1_000_000, 4_000_000)
+
+
+def measure(tiny: bool) -> Iterator[Figure]:
+    """All figures of the group."""
+    yield from _ledgers((2_000, 4_000) if tiny else Sizes().ledgers)
+    if tiny:
+        say("stream: the cluster is left out")
+        return
+    from deploy.services.artifacts import ServicesMissing
+    from deploy.services.running import Services
+
+    with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
+        services = Services(Path(folder) / "services", say, attached=True)
+        try:
+            services.start(["kafka", "flink"])
+        except ServicesMissing as problem:
+            say(f"stream: not measured: {problem}")
+            return
+        try:
+            yield from _measured(Cluster.of(services, Path(folder)), Sizes())
+        finally:
+            services.stop()
+
+
+# -- the ledgers alone -------------------------------------------------------------------------------------------------
+
+
+def _ledgers(sizes: Iterable[int]) -> Iterator[Figure]:
+    """What an event costs a shard, and how much state it writes, as it grows: entries of 200 visits of 30 links."""
+    first: dict[str, float] = {}
+    for pages in sizes:
+        say(f"stream: a shard of {pages:,} pages")
+        keeper, random = LogKeeper(0), np.random.default_rng(1)
+        sharder = Sharder("events", SourceState.at(0, 1))
+        origin = Origin(LedgerConfig(), 1)
+        log = [origin.entry()]
+        for begin in range(0, pages, 20_000):
+            writer = ItemWriter()
+            for page in range(begin, min(begin + 20_000, pages)):
+                writer.sighting(_id(page), url=b"https://example.org/%d" % page)
+            log += [entry for _, entry in sharder.crawl(writer.items(), sharder.state.next + 20_000)]
+        _feed(keeper, log)
+        log = [encode_entry(TickEntry(0))]
+        events = 20_000 if pages > 10_000 else 400
+        for begin in range(0, events, 200):
+            writer = ItemWriter()
+            for event in range(begin, begin + 200):
+                links = [_id(page) for page in random.integers(0, pages, 30)]
+                writer.visit(_id(int(random.integers(pages))), links, time_ms=event + 1)
+            log += [entry for _, entry in sharder.crawl(writer.items(), sharder.state.next + 200)]
+        begun = time.process_time()
+        written = _feed(keeper, log)
+        per_second = events / (time.process_time() - begun)
+        check(keeper.ledger is not None and keeper.ledger.audit().drift == 0, "cash is conserved")
+        per_event = {"events": per_second, "bytes": written / events}
+        base = first or per_event
+        first = first or per_event
+        yield versus(
+            f"stream.shard_of_{pages}", per_second, "events/s", base["events"], "one shard, log to ledger; first size"
+        )
+        yield Figure(
+            f"stream.state_bytes_{pages}",
+            per_event["bytes"],
+            "bytes/event",
+            "journal and snapshots as they are written, in the long run",
+            base["bytes"],
+            per_event["bytes"] / base["bytes"],
+        )
+
+
+def _feed(keeper: LogKeeper, entries: list[bytes]) -> float:
+    """Apply entries; returns the bytes of state that they cost: the journal, and its share of the snapshots."""
+    journal = 0
+    for entry in entries:
+        batch = LogBatch.of(keeper.head.next, [(keeper.head.next, 1_000_000 + keeper.head.next, entry)]).to_bytes()
+        for _ in keeper.take(batch):
+            pass
+        journal += len(batch)
+    snapshot = sum(map(len, keeper.chunks()))
+    return journal * (1 + snapshot / max(snapshot // 2, 4 << 20))
+
+
+def _id(page: int) -> int:
+    return (page * 0x9E3779B97F4A7C15 + 1) % (1 << 64)
+
+
+# -- the cluster -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The services, and how a job is given to them."""
+
+    connection: Connection
+    master: str
+    job_server: str
+    work: Path
+
+    @classmethod
+    def of(cls, services: Any, work: Path) -> Cluster:
+        """Those of a folder. Workers find this package too."""
+        flink = services.place("flink")
+        command = work / "worker"
+        boot = Path(sys.executable).with_name("opicflow-worker")
+        command.write_text(f'#!/bin/sh\nPYTHONPATH="{Path.cwd()}" exec "{boot}" "$@"\n')
+        command.chmod(0o700)
+        return cls(
+            Connection(services.place("kafka").address("plain")), flink.address("rest"), flink.address("jobs"), work
+        )
+
+    def start(self, name: str, transform: Callable[[int], Any]) -> Job:
+        """Start a job."""
+        from opicflow.pipelines.cli import _parser
+        from opicflow.pipelines.streaming import submitted
+
+        options = _parser().parse_args(
+            [
+                "stream",
+                f"--flink-master={self.master}",
+                f"--job-server={self.job_server}",
+                f"--checkpoints={self.work / 'checkpoints'}",
+                f"--worker-command={self.work / 'worker'}",
+                f"--worker-logs={self.work / 'logs'}",
+                "--json",
+            ]
+        )
+        return submitted(options, self.flink, name, transform)
+
+    @property
+    def flink(self) -> FlinkCluster:
+        """Flink's REST interface."""
+        return FlinkCluster(self.master)
+
+
+def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
+    log = cluster.work / "log.jsonl"
+    write_log(log, sizes.events, sizes.pages, sizes.links)
+    few = cluster.work / "few.jsonl"
+    write_log(few, sizes.keyed_events, sizes.pages, sizes.links)
+    prefixes = {"ours-": log, "empty-": log, "keyed-": few}
+    for prefix, file in prefixes.items():
+        say(f"stream: publishing to {prefix}crawl-events")
+        make(cluster.connection, specs(prefix, SHARDS))
+        _publish(cluster.connection, prefix, file)
+    bare = _bare(cluster.connection, "ours-")
+    say("stream: the stream")
+    ours = _rate(cluster, "ours", _stream(cluster, "ours-", None), "visits", sizes.events, keep=True)
+    yield versus("stream.events_vs_bare", ours, "events/s", bare, "catching up; one process that consumes and produces")
+    yield from _latency(cluster, sizes)
+    cluster.flink.cancel(cluster.flink.find("ours").id)
+    say("stream: an empty ledger")
+    empty = _rate(cluster, "empty", _stream(cluster, "empty-", Idle()), "visits", sizes.events)
+    yield versus("stream.events_vs_empty_ledger", ours, "events/s", empty, "the same job, entries decoded and dropped")
+    say("stream: a Beam key for every page")
+    keyed = _rate(
+        cluster, "keyed", lambda slots: KeyPerPage(cluster.connection, 40 * slots), "visits", sizes.keyed_events
+    )
+    yield versus("stream.vs_key_per_page", ours, "events/s", keyed, "cash as state of a key for every page, no cuts")
+
+
+def _publish(connection: Connection, prefix: str, log: Path) -> None:
+    from opicflow.pipelines.cli import main
+
+    brokers = connection.brokers
+    check(main(["publish", "events", str(log), "--brokers", brokers, "--prefix", prefix, "--quiet", "--json"]) == 0, "")
+
+
+def _stream(cluster: Cluster, prefix: str, keeping: Any) -> Callable[[int], Stream]:
+    topic = f"{prefix}page-ledger"
+    origin = begin_logs(cluster.connection, topic, Origin(LedgerConfig(), SHARDS))
+
+    def made(slots: int) -> Stream:
+        return Stream(
+            StreamConfig(cluster.connection, origin, prefix, topic, run=prefix, pulse_ms=40 * slots, keeping=keeping)
+        )
+
+    return made
+
+
+def _rate(
+    cluster: Cluster, name: str, transform: Callable[[int], Any], metric: str, events: int, keep: bool = False
+) -> float:
+    """Events a second, from the first tenth of them to the last."""
+    job = cluster.start(name, transform)
+    give_up_at, begun = time.monotonic() + _WAIT_SECONDS, (0.0, 0.0)
+    while True:
+        check(time.monotonic() < give_up_at, f"{name}: {events} events are done in {_WAIT_SECONDS:.0f} s")
+        done = cluster.flink.beam_metrics(job.id).get(metric, 0.0)
+        now = time.monotonic()
+        if done >= events / 10 and not begun[0]:
+            begun = now, done
+        if done >= events:
+            break
+        Event().wait(0.5)
+    if not keep:
+        cluster.flink.cancel(job.id)
+    return (events - begun[1]) / max(now - begun[0], 0.5)
+
+
+def _bare(connection: Connection, prefix: str) -> float:
+    """Events a second of a process that consumes them and produces them again, and does nothing else."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.stream", connection.brokers, prefix], capture_output=True, text=True
+    )
+    check(done.returncode == 0, f"consuming and producing: {done.stderr[-300:]}")
+    return float(json.loads(done.stdout)["rate"])
+
+
+def consume_and_produce(brokers: str, prefix: str) -> float:
+    """Records a second."""
+    from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+    topic, to = f"{prefix}crawl-events", f"{prefix}importance"
+    settings = {"compression_type": "lz4", "batch_size": 256 << 10, "linger_ms": 25, "acks": "all"}
+    with (
+        closing(KafkaConsumer(bootstrap_servers=brokers, max_poll_records=4000)) as consumer,
+        closing(KafkaProducer(bootstrap_servers=brokers, **settings)) as producer,
+    ):
+        places = [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for_topic(topic))]
+        wanted = sum(consumer.end_offsets(places).values())
+        consumer.assign(places)
+        consumer.seek_to_beginning()
+        begun, seen = time.perf_counter(), 0
+        while seen < wanted:
+            for rows in consumer.poll(timeout_ms=1000).values():
+                seen += len(rows)
+                for row in rows:
+                    producer.send(f"{to}-copy", row.value, row.value[:40])
+        producer.flush()
+        return seen / (time.perf_counter() - begun)
+
+
+# -- latency -----------------------------------------------------------------------------------------------------------
+
+
+def _latency(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
+    """From the moment an event is sent to the moment the record of its page is."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    say("stream: latency")
+    prefix, per_second = "ours-", sizes.paced_per_second
+    topic = f"{prefix}importance"
+    now_ms = int(beam.utils.timestamp.Timestamp.now().micros // 1000)
+    paced = cluster.work / "paced.jsonl"
+    with paced.open("w") as file:
+        for number in range(sizes.paced_events):
+            links = [f"https://site{(number * 7 + k) % 997}.example/p{k}" for k in range(sizes.links)]
+            event = {"url": f"https://paced.example/{number}", "status": 200, "links": links}
+            file.write(json.dumps({**event, "fetched_at": now_ms + number}) + "\n")
+    arrived: dict[bytes, int] = {}
+    with closing(KafkaConsumer(bootstrap_servers=cluster.connection.brokers)) as consumer:
+        places = [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for_topic(topic))]
+        consumer.assign(places)
+        consumer.seek_to_end()
+        for place in places:
+            consumer.position(place)
+        command = [sys.executable, "-m", "benchmarks.stream", "pace", cluster.connection.brokers, prefix, str(paced)]
+        sent = subprocess.Popen([*command, str(per_second)], stdout=subprocess.PIPE, text=True)
+        give_up_at = time.monotonic() + sizes.paced_events / per_second + 60
+        while len(arrived) < sizes.paced_events and time.monotonic() < give_up_at:
+            for rows in consumer.poll(timeout_ms=200).values():
+                for row in rows:
+                    if row.key.startswith(b"https://paced.example/"):
+                        arrived.setdefault(row.key, row.timestamp)
+        times = {url.encode(): at for url, at in json.loads(sent.communicate(timeout=60)[0]).items()}
+    check(len(arrived) > 0.9 * sizes.paced_events, f"importance of {len(arrived)} of {sizes.paced_events} came")
+    seconds = np.array([(at - times[url]) / 1000 for url, at in arrived.items()])
+    how = f"{per_second} events/s, event to importance record, both as they are sent"
+    yield Figure("stream.latency_median", float(np.median(seconds)), "s", how)
+    yield Figure("stream.latency_99th", float(np.percentile(seconds, 99)), "s", how)
+
+
+def pace(brokers: str, prefix: str, log: str, per_second: str) -> dict[str, int]:
+    """Send events at a pace; when each was sent, in milliseconds."""
+    from kafka import KafkaProducer
+
+    times = {}
+    begun = time.perf_counter()
+    with (
+        closing(KafkaProducer(bootstrap_servers=brokers, linger_ms=0, acks="all")) as producer,
+        open(log, "rb") as file,
+    ):
+        for number, line in enumerate(file):
+            ahead = number / float(per_second) - (time.perf_counter() - begun)
+            if ahead > 0:
+                Event().wait(ahead)
+            times[json.loads(line)["url"]] = int(beam.utils.timestamp.Timestamp.now().micros // 1000)
+            producer.send(f"{prefix}crawl-events", line.rstrip())
+        producer.flush()
+    return times
+
+
+# -- what is compared with ---------------------------------------------------------------------------------------------
+
+
+class _NoLedger:
+    """Decodes the entries of a log, counts their visits, and drops them."""
+
+    def __init__(self, next_offset: int = 0) -> None:
+        self.head = LogHead(next=next_offset)
+        self.visits = 0
+        self.snapshot_bytes = self.journal_bytes = 0
+
+    def take(self, data: bytes) -> Iterator[Output]:
+        batch = LogBatch.from_bytes(data)
+        for begin, end in zip(batch.begins.tolist(), batch.ends.tolist(), strict=True):
+            entry: Any = decode_entry(batch.text[begin:end].tobytes()).entry
+            if hasattr(entry, "items"):
+                self.visits += int((entry.items.kind == 0).sum())
+        self.head = LogHead(next=batch.end, chain="there is none")
+        return iter(())
+
+    def chunks(self) -> list[bytes]:
+        return [b"{}"]
+
+
+class Idle:
+    """The keeping of no ledger."""
+
+    def fresh(self, shard: int) -> Any:
+        """Nothing."""
+        return _NoLedger()
+
+    def restored(self, shard: int, chunks: Iterable[bytes]) -> Any:
+        """Nothing."""
+        return _NoLedger()
+
+    def chain(self, head: bytes | None) -> str:
+        """Always the same."""
+        return LogHead.from_bytes(head).chain if head else ""
+
+    def check(self, keeper: Any) -> None:
+        """There is nothing to be wrong."""
+
+    def tell(self, keeper: Any, was_told: bool) -> None:
+        """Count the visits."""
+        count("visits", keeper.visits)
+        keeper.visits = 0
+
+
+class KeyPerPage(beam.PTransform[Any, Any]):
+    """The obvious stream: every page is a key, its cash is state, every link a message. Cash does not come round."""
+
+    def __init__(self, connection: Connection, pulse_ms: int) -> None:
+        super().__init__()
+        self._connection = connection
+        self._pulse_ms = pulse_ms
+
+    def expand(self, pbegin: Any) -> Any:
+        """Events to transfers, transfers to pages."""
+        pulses = pbegin | Pulses(self._pulse_ms)
+        events = pulses | FollowTopic(self._connection, "keyed-crawl-events")
+        transfers = events | beam.ParDo(ToTransfers()).with_output_types(typehints.KV[bytes, float])
+        return transfers | beam.ParDo(Page())
+
+
+class ToTransfers(beam.DoFn):
+    """A visit is a message to its page, and one to every page it links to."""
+
+    def process(self, element: MessageBatch) -> Iterator[tuple[bytes, float]]:
+        """The visits of a batch."""
+        from opicflow.connectors.kafka.messages import decode_messages
+        from opicflow.schemas.framing import published_writer
+
+        events = decode_messages(element.messages, "bench", published_writer).events
+        for row in range(len(events)):
+            first, last = int(events.url_starts[row]), int(events.url_starts[row + 1])
+            yield events.text[int(events.begins[first]) : int(events.ends[first])].tobytes(), -1.0
+            for url in range(first + 2, last):
+                if events.begins[url] >= 0:
+                    yield events.text[int(events.begins[url]) : int(events.ends[url])].tobytes(), 1.0 / (last - first)
+
+
+class Page(beam.DoFn):
+    """The cash of a page."""
+
+    CASH = ReadModifyWriteStateSpec("cash", BytesCoder())
+
+    def process(
+        self,
+        element: tuple[bytes, float],
+        cash: Any = beam.DoFn.StateParam(CASH),  # noqa: B008  (how Beam is told)
+    ) -> None:
+        """A transfer, or a visit."""
+        held = float(cash.read() or b"0")
+        cash.write(str(0.0 if element[1] < 0 else held + element[1]).encode())
+        count("visits", int(element[1] < 0))
+
+
+if __name__ == "__main__":
+    what, *rest = sys.argv[1:]
+    print(json.dumps(pace(*rest) if what == "pace" else {"rate": consume_and_produce(what, *rest)}))

@@ -1,0 +1,196 @@
+"""The stream: crawl events become importance while the crawl runs. The pipeline is `Stream`.
+
+One job: routers write what each shard is to know into the shard's log, a partition of page-ledger; ledgers read
+their logs, and write what they owe to others into the logs of those. What is written to a log may come twice; a ledger
+drops what it had. So each half may crash, and be started from an older checkpoint, without the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import apache_beam as beam
+from apache_beam import typehints
+
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.reading import PartitionStretch, partitions_of_topic, record_at, resolve
+from opicflow.connectors.kafka.sending import Publisher
+from opicflow.connectors.kafka.sink import PublishMessages
+from opicflow.connectors.kafka.source import Beat, FollowTopic, Pulses, wall_seconds
+from opicflow.connectors.kafka.topics import Finding, TopicSpec, findings, look_at, names, specs
+from opicflow.pipelines.ledger.encoding import decode_entry
+from opicflow.pipelines.topic_results import Destination, SendOutputs
+from opicflow.pipelines.transforms.keep_ledger import Keeping, KeepLedger, KeepStream
+from opicflow.pipelines.transforms.keeping import Output
+from opicflow.pipelines.transforms.log_keeping import LogKeeper, LogRefused, Origin, digest_of_value
+from opicflow.pipelines.transforms.routing import Rules
+from opicflow.pipelines.transforms.streaming import (
+    RouteEvents,
+    RoutePolicies,
+    RouterConfig,
+    Tick,
+    batch_of,
+    shard_batch_of,
+)
+from opicflow.schemas.columns import ColumnsRefused
+
+_BATCH: Any = typehints.KV[str, bytes]
+_SHARD_BATCH: Any = typehints.KV[int, bytes]
+_CALL: Any = typehints.KV[int, float]
+
+
+@dataclass(frozen=True)
+class StreamConfig:
+    """What a stream runs on. `ledger_topic` is page-ledger, or the logs of a set of ledgers that was made anew."""
+
+    connection: Connection
+    origin: Origin
+    prefix: str = ""
+    ledger_topic: str = "page-ledger"
+    tick_seconds: float = 1.0
+    run: str = "stream"
+    pulse_ms: int = 40
+    keeping: Keeping | None = None
+    """Who keeps the ledgers, if it is not who should: benchmarks leave the work out."""
+
+    @property
+    def rules(self) -> Rules:
+        """The rules that the log began with."""
+        return Rules.from_json(self.origin.rules) if self.origin.rules else Rules()
+
+
+class Stream(beam.PTransform[Any, Any]):
+    """From topics to topics, for ever."""
+
+    def __init__(self, config: StreamConfig) -> None:
+        """Where reading starts is settled now, for a job that does not go on from a savepoint."""
+        super().__init__()
+        self._config = config
+        self._names = names(config.prefix)
+        events = resolve(config.connection, self._names.crawl_events)
+        self._router = RouterConfig(
+            config.connection,
+            config.ledger_topic,
+            self._names.rejects,
+            config.origin.shards,
+            config.rules,
+            {one.source: one.start for one in (*events, *resolve(config.connection, self._names.policies))},
+            config.origin.quiet_until,
+        )
+
+    def expand(self, pbegin: Any) -> Any:
+        """One screen: three writers of the logs, and one reader."""
+        config, topic = self._config, self._names
+        par_do: Any = beam.ParDo  # comes without types
+        send = PublishMessages(config.connection, all_or_none=True)
+
+        pulses = pbegin | "Pulses" >> Pulses(config.pulse_ms)
+
+        events = pulses | "ReadEvents" >> FollowTopic(config.connection, topic.crawl_events)
+        keyed = events | "KeyBySource" >> beam.Map(batch_of).with_output_types(_BATCH)
+        entries = keyed | "RouteEvents" >> par_do(RouteEvents(self._router, topic.crawl_events))
+        sent_events = entries | "SendEntries" >> send
+
+        said = pulses | "ReadPolicies" >> FollowTopic(config.connection, topic.policies, may_grow=False)
+        keyed_said = said | "KeyPolicies" >> beam.Map(batch_of).with_output_types(_BATCH)
+        policies = keyed_said | "RoutePolicies" >> par_do(RoutePolicies(self._router, topic.policies))
+        sent_policies = policies | "SendPolicies" >> send
+
+        calls = pulses | "CallClock" >> beam.Map(at_one_clock).with_output_types(_CALL)
+        beats = calls | "Beat" >> par_do(Beat(config.tick_seconds))
+        ticks = beats | "Tick" >> par_do(Tick(config.ledger_topic, config.origin.shards))
+        sent_ticks = ticks | "SendTicks" >> send
+
+        log = pulses | "ReadLogs" >> FollowTopic(config.connection, config.ledger_topic, may_grow=False)
+        shards = log | "KeyByShard" >> beam.Map(shard_batch_of).with_output_types(_SHARD_BATCH)
+        keeping = config.keeping or KeepStream(LogIsTheSame(config.connection, config.ledger_topic))
+        keep = KeepLedger(keeping, config.run, durable=True)
+        outputs = shards | "KeepLedger" >> par_do(keep).with_output_types(Output)
+        to = Destination(config.connection, config.prefix)
+        _ = outputs | "SendOutputs" >> par_do(SendOutputs(to, config.ledger_topic))
+        return sent_events, sent_policies, sent_ticks
+
+
+def at_one_clock(pulse: Any) -> tuple[int, float]:
+    """A call to the one clock that there is."""
+    return 0, wall_seconds()
+
+
+@dataclass(frozen=True)
+class LogIsTheSame:
+    """Refuses a ledger, made anew from its state, whose log does not hold the last record that it was given."""
+
+    connection: Connection
+    topic: str
+
+    def __call__(self, keeper: LogKeeper) -> None:
+        """Read that record again."""
+        head = keeper.head
+        if head.last_offset < 0:
+            return
+        found = record_at(self.connection, self.topic, keeper.shard, head.last_offset)
+        if found is None or digest_of_value(found) != head.last_digest:
+            raise LogRefused(
+                f"{self.topic}, partition {keeper.shard}: offset {head.last_offset} does not hold the record that the "
+                "ledger was given there: the log was made anew, cut off or restored: rebuild from crawl-events"
+            )
+
+
+def check_topics(connection: Connection, prefix: str, ledger_topic: str, shards: int | None) -> list[Finding]:
+    """What of the topics would lose data, or mix up time: a stream does not start before it is mended."""
+    wanted = [
+        replace(spec, name=ledger_topic) if spec.name == names(prefix).page_ledger else spec
+        for spec in specs(prefix, shards)
+    ]
+    cluster = look_at(connection, [spec.name for spec in wanted])
+    return [finding for spec in wanted for finding in findings(cluster.topics.get(spec.name), spec, cluster.brokers)]
+
+
+def ledger_spec(prefix: str, topic: str, shards: int) -> TopicSpec:
+    """How the topic of the logs of so many shards should be."""
+    return next(replace(one, name=topic) for one in specs(prefix, shards) if one.name == names(prefix).page_ledger)
+
+
+def origin_of(connection: Connection, topic: str) -> Origin | None:
+    """What the logs of a topic began with; None if nothing was written yet."""
+    found = [_first_entry(connection, topic, one) for one in resolve(connection, topic)]
+    origins = [Origin.of(entry) for entry in found if entry is not None]
+    if not origins:
+        return None
+    if any(origin != origins[0] for origin in origins):
+        raise LogRefused(f"{topic}: its partitions began with different settings: make the topic anew")
+    return origins[0]
+
+
+def begin_logs(connection: Connection, topic: str, origin: Origin) -> Origin:
+    """Make sure that every log of a topic begins with what its ledger counts by. Returns what is so from now on."""
+    _, partitions = partitions_of_topic(connection, topic)
+    if partitions != origin.shards:
+        raise KafkaRefused(
+            f"{topic}: it has {partitions} partitions, its ledgers {origin.shards} shards: give --shards {partitions}"
+        )
+    there = origin_of(connection, topic)
+    with Publisher(connection) as publisher:
+        for one in resolve(connection, topic):
+            if one.start == one.end:
+                publisher.send(topic, None, (there or origin).entry(), one.partition)
+        publisher.flush()
+    return there or origin
+
+
+def _first_entry(connection: Connection, topic: str, log: PartitionStretch) -> Any:
+    if log.start == log.end:
+        return None
+    if log.start > 0:
+        raise LogRefused(
+            f"{topic}, partition {log.partition}: offsets 0 to {log.start - 1} were deleted, with what its ledger "
+            "counts by: go on from a savepoint, or rebuild into a new topic"
+        )
+    value = record_at(connection, topic, log.partition, log.start)
+    try:
+        return decode_entry(value or b"").entry
+    except ColumnsRefused as problem:
+        raise LogRefused(
+            f"{topic}, partition {log.partition}: its first record is no entry of a log ({problem}): name a new topic"
+        ) from None

@@ -1,0 +1,281 @@
+"""The stages of a stream between its topics: the routers of crawl events and publications, and the clock.
+
+What a router makes of a source is sent before its bundle is done, so its state never runs ahead of what has arrived.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import orjson
+from apache_beam.coders import BytesCoder
+from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
+
+from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.kafka.framing import Framer, writer_of
+from opicflow.connectors.kafka.messages import Messages, decode_messages
+from opicflow.connectors.kafka.records import record_of
+from opicflow.connectors.kafka.sink import Message
+from opicflow.connectors.kafka.source import MessageBatch
+from opicflow.pipelines.ledger import TickEntry
+from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.pipelines.transforms.decoding import route_rows, urls_of
+from opicflow.pipelines.transforms.keeping import OutOfOrder
+from opicflow.pipelines.transforms.log_keeping import LogBatch
+from opicflow.pipelines.transforms.metrics import count
+from opicflow.pipelines.transforms.routing import Rules, Seen
+from opicflow.pipelines.transforms.sharding import Sharder, SourceState
+from opicflow.schemas.crawl_events import Reason, Reject
+from opicflow.schemas.framing import Decoder, FramingRefused
+from opicflow.schemas.policy_json import PolicyRefused
+from opicflow.schemas.records import Policy, to_avro
+from opicflow.schemas.urls import Canonicaliser
+
+CONTROL = b'{"opicflow-control":'
+"""What a record of crawl-events begins with that is no event, but rules for those that follow it."""
+
+_MOST_HELD = 64
+_SEEN_FOR_EVENTS = 1_000_000
+"""After so many events all URLs are sent once more: a ledger may have let a page go and learnt it again without one."""
+
+
+class ControlUnknown(Exception):
+    """A record of crawl-events says something that this code does not know."""
+
+
+@dataclass(frozen=True)
+class RouterConfig:
+    """What routers share: where entries go, how many shards there are, and the rules that the stream began with.
+
+    `starts` are the offsets from which sources are read, 0 where none is given. `everywhere_at` are offsets of sources
+    at which every shard is told that they have come there.
+    """
+
+    connection: Connection
+    ledger_topic: str
+    rejects_topic: str
+    shards: int
+    rules: Rules = field(default_factory=Rules)
+    starts: dict[str, int] = field(default_factory=dict)
+    everywhere_at: dict[str, int] = field(default_factory=dict)
+
+
+def batch_of(element: MessageBatch) -> tuple[str, bytes]:
+    """A batch of messages as bytes, keyed by its source."""
+    messages = element.messages
+    batch = LogBatch(
+        element.start,
+        element.end,
+        messages.offsets,
+        messages.times_ms,
+        messages.begins,
+        messages.ends,
+        np.frombuffer(messages.text, np.uint8),
+    )
+    return f"kafka/{element.topic_id}/{element.partition}", batch.to_bytes()
+
+
+def shard_batch_of(element: MessageBatch) -> tuple[int, bytes]:
+    """A batch of a shard's log as bytes, keyed by the shard."""
+    return element.partition, batch_of(element)[1]
+
+
+class _Router(beam.DoFn, ABC):
+    """Batches of a source in, keyed by it; messages out: entries for the shards' logs, and rejects."""
+
+    STATE = ReadModifyWriteStateSpec("source", BytesCoder())
+    _topic: str
+
+    def __init__(self, config: RouterConfig, topic: str) -> None:
+        """`topic` is the one that is routed."""
+        self._config = config
+        self._topic = topic
+        self._rejects = Framer(config.connection, config.rejects_topic, "Reject")
+
+    def process(
+        self,
+        element: tuple[str, bytes],
+        stored: Any = beam.DoFn.StateParam(STATE),  # noqa: B008  (how Beam is told)
+    ) -> Iterator[Message]:
+        """Route one batch, and those that waited for it."""
+        source, data = element
+        written = stored.read()
+        if written:
+            state = SourceState.from_bytes(written)
+        else:
+            state = SourceState.at(self._config.starts.get(source, 0), self._config.shards)
+        waiting = [data, *state.held]
+        state = replace(state, held=())
+        while True:
+            ready = [one for one in waiting if LogBatch.from_bytes(one).start <= state.next]
+            if not ready:
+                break
+            waiting.remove(ready[0])
+            batch = LogBatch.from_bytes(ready[0])
+            if batch.end > state.next:
+                sharder = Sharder(source, state, self._config.everywhere_at.get(source, -1))
+                yield from self._route(sharder, _from(batch, state.next))
+                state = sharder.state
+        if len(waiting) > _MOST_HELD:
+            raise OutOfOrder(f"{source}: {len(waiting)} batches wait for offset {state.next}")
+        stored.write(replace(state, held=tuple(waiting)).to_bytes())
+
+    @abstractmethod
+    def _route(self, sharder: Sharder, batch: LogBatch) -> Iterator[Message]:
+        """Messages of a batch that begins where the sharder stands."""
+
+    def _entries(self, sharded: Iterator[Any]) -> Iterator[Message]:
+        for shard, entry in sharded:
+            count("entries")
+            yield Message(self._config.ledger_topic, None, entry, shard)
+
+    def _reject(self, reject: Reject) -> Message:
+        count("rejected_events")
+        key = f"{reject.source}:{reject.offset}".encode()
+        return Message(self._config.rejects_topic, key, self._rejects.encode(to_avro(reject)))
+
+
+class RouteEvents(_Router):
+    """The router of crawl events."""
+
+    _seen: Seen | None = None
+    _seen_events = 0
+
+    def setup(self) -> None:
+        """What is remembered of URLs ends with this object, and that with the first bundle that fails."""
+        self._canonicalisers: dict[Rules, Canonicaliser] = {}
+        self._writers = writer_of(self._config.connection)
+
+    def _route(self, sharder: Sharder, batch: LogBatch) -> Iterator[Message]:
+        """Events up to a control record by the rules before it, those behind it by its own."""
+        controls = _controls(batch)
+        end = batch.end
+        for row in [*controls, -1]:
+            last = len(batch.offsets) if row < 0 else row
+            until = end if row < 0 else int(batch.offsets[row])
+            yield from self._route_events(sharder, batch, last, until)
+            if row >= 0:
+                begin, stop = int(batch.begins[row]), int(batch.ends[row])
+                rules = rules_of(
+                    batch.text[begin:stop].tobytes(), self._rules(sharder), f"{self._topic}, offset {until}"
+                )
+                sharder.state = replace(sharder.state, rules=json.dumps(rules.to_json()))
+
+    def _route_events(self, sharder: Sharder, batch: LogBatch, last: int, until: int) -> Iterator[Message]:
+        source = f"{self._topic}/{sharder.source.rpartition('/')[2]}"
+        first = int(np.searchsorted(batch.offsets, sharder.state.next))
+        rows = slice(first, last)
+        messages = Messages(
+            batch.offsets[rows], batch.times_ms[rows], batch.text.tobytes(), batch.begins[rows], batch.ends[rows]
+        )
+        rules = self._rules(sharder)
+        decoded = decode_messages(messages, source, self._writers)
+        canonicaliser = self._canonicalisers.setdefault(rules, Canonicaliser(rules.urls))
+        if self._seen is None or self._seen_events > _SEEN_FOR_EVENTS:
+            self._seen, self._seen_events = Seen(), 0
+        self._seen_events += len(messages)
+        urls = urls_of(decoded, canonicaliser)
+        items, rejects, counts = route_rows(decoded, urls, source, rules, self._seen)
+        for name, number in counts.items():
+            count(name if name == "events_read" else f"routed_{name}", number)
+        yield from self._entries(sharder.crawl(items, until))
+        yield from map(self._reject, rejects)
+
+    def _rules(self, sharder: Sharder) -> Rules:
+        written = sharder.state.rules
+        return Rules.from_json(json.loads(written)) if written else self._config.rules
+
+
+class RoutePolicies(_Router):
+    """The router of publications. Every shard is sent all of them."""
+
+    def setup(self) -> None:
+        """Writers of messages are asked for where this runs."""
+        self._decoder = Decoder("Policy", writer_of(self._config.connection))
+
+    def _route(self, sharder: Sharder, batch: LogBatch) -> Iterator[Message]:
+        source = f"{self._topic}/{sharder.source.rpartition('/')[2]}"
+        policies: list[tuple[int, Policy]] = []
+        for offset, begin, end in zip(batch.offsets.tolist(), batch.begins.tolist(), batch.ends.tolist(), strict=True):
+            value = batch.text[max(begin, 0) : max(end, 0)].tobytes()
+            try:
+                if begin < 0:
+                    raise FramingRefused("it has no value")
+                policy = record_of(value, self._decoder, Policy)
+                assert isinstance(policy, Policy)
+                policies.append((offset, policy))
+            except (FramingRefused, PolicyRefused, ValueError, KeyError, TypeError) as problem:
+                detail = " ".join(str(problem).split())[:200] or type(problem).__name__
+                yield self._reject(Reject(Reason.CORRUPT, detail, source, offset, value))
+        count("policies", len(policies))
+        yield from self._entries(sharder.policies(policies, batch.end))
+
+
+class Tick(beam.DoFn):
+    """Beats of the clock in; a tick for the log of every shard out. Its time is the broker's, when it is written."""
+
+    def __init__(self, ledger_topic: str, shards: int) -> None:
+        """The logs are the partitions of the topic."""
+        self._topic = ledger_topic
+        self._shards = shards
+
+    def process(self, element: Any) -> Iterator[Message]:
+        """Tick once."""
+        entry = encode_entry(TickEntry(0))
+        count("ticks")
+        return (Message(self._topic, None, entry, shard) for shard in range(self._shards))
+
+
+def rules_of(control: bytes, before: Rules, where: str) -> Rules:
+    """The rules that a control record says; `ControlUnknown` for what this code does not know."""
+    unknown = f"{where}: a control record that this opicflow cannot follow"
+    try:
+        said = orjson.loads(control)["opicflow-control"]
+        if sorted(said) != ["rules", "version"] or said["version"] != 1:
+            raise ControlUnknown(f"{unknown} ({', '.join(sorted(said))[:100]}): update opicflow")
+        rules = Rules.from_json(said["rules"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as problem:
+        raise ControlUnknown(f"{unknown} ({type(problem).__name__}: {str(problem)[:100]}): update opicflow") from None
+    if rules.categories != before.categories:
+        raise ControlUnknown(f"{unknown}: it has other categories, and what ledgers count by is never changed: rebuild")
+    return rules
+
+
+def control_record(rules: Rules) -> bytes:
+    """The record that, sent to every partition of crawl-events, makes these rules hold for what follows."""
+    return CONTROL + orjson.dumps({"version": 1, "rules": rules.to_json()}) + b"}"
+
+
+def _controls(batch: LogBatch) -> list[int]:
+    """The rows of control records."""
+    rows = np.flatnonzero((batch.begins >= 0) & (batch.ends - batch.begins > len(CONTROL)))
+    for place in (2, 10, 1, 0):  # most events are told apart by one byte
+        rows = rows[batch.text[batch.begins[rows] + place] == CONTROL[place]]
+    begins = batch.begins[rows].tolist()
+    return [
+        row
+        for row, begin in zip(rows.tolist(), begins, strict=True)
+        if batch.text[begin : begin + len(CONTROL)].tobytes() == CONTROL
+    ]
+
+
+def _from(batch: LogBatch, offset: int) -> LogBatch:
+    """What a batch holds from an offset on."""
+    first = int(np.searchsorted(batch.offsets, offset))
+    if first == 0:
+        return batch._replace(start=max(batch.start, offset))
+    return LogBatch(
+        offset,
+        batch.end,
+        batch.offsets[first:],
+        batch.times_ms[first:],
+        batch.begins[first:],
+        batch.ends[first:],
+        batch.text,
+    )
