@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event
 from time import monotonic
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 import apache_beam as beam
@@ -55,7 +55,7 @@ def rebuild(options: argparse.Namespace) -> int:
     topic = options.to_ledger or f"{names(options.prefix).page_ledger}-{options.shards}"
     if topic == old_topic:
         raise KafkaRefused(f"{topic}: these are the ledgers that are there: name another topic with --to-ledger")
-    asked = _asked_for(options, Rules.from_json(there.rules))
+    asked = _asked_for(options, Rules.from_json(there.rules) if there.rules else None)
     ends = {one.source: one.end for one in resolve(connection, names(options.prefix).crawl_events)}
     origin = replace(
         there if asked is None else asked, shards=options.shards, quiet_until={s: end for s, end in ends.items() if end}
@@ -63,7 +63,7 @@ def rebuild(options: argparse.Namespace) -> int:
     made = make(connection, [ledger_spec(options.prefix, topic, options.shards)], options.replication)
     if topic not in made.new:
         raise KafkaRefused(f"{topic}: this topic is there already: name a new one with --to-ledger")
-    name = options.name or f"{NAME}-{topic}"
+    name = options.name = options.name or f"{NAME}-{topic}"
     job = _submit(options, flink, connection, topic, begin_logs(connection, topic, origin), name, None)
     _say(options, {"job": job.id, "name": job.name, "ledger": topic, "shards": options.shards})
     if not options.json:
@@ -275,7 +275,7 @@ def _asked_for(options: argparse.Namespace, kept: Rules | None) -> Origin | None
     ledger = counting.over(_default_origin(1).ledger)
     if focus is not None or rules.categories.count > 1:
         ledger = (focus or Focus()).over(ledger, rules.categories)
-    return Origin(ledger, options.shards or 0, rules.to_json())
+    return Origin(ledger, options.shards or 0, json.loads(json.dumps(rules.to_json())))  # as the log gives it back
 
 
 def _savepoint(options: argparse.Namespace) -> str | None:
@@ -299,11 +299,12 @@ def _checkpoints(options: argparse.Namespace) -> str:
             "no place for checkpoints: name a folder that all TaskManagers see with --checkpoints, such as "
             "file:///var/lib/opicflow or s3://bucket/opicflow"
         )
-    return str(given) if "://" in given else Path(given).absolute().as_uri()
+    uri = str(given) if "://" in given else Path(given).absolute().as_uri()
+    return f"{uri.rstrip('/')}/{quote(options.name or NAME)}"  # of this stream alone: `latest` must not find another's
 
 
 def _savepoints(options: argparse.Namespace) -> str | None:
-    return f"{_checkpoints(options).rstrip('/')}/savepoints" if options.checkpoints else None
+    return f"{_checkpoints(options)}/savepoints" if options.checkpoints else None
 
 
 def _local(uri: str) -> Path | None:

@@ -14,7 +14,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from services import MISSING, LocalKafka, running
+from services import MISSING, LocalCluster, LocalKafka, running, running_cluster
 
 # The same examples in every run, so that a failure is never a matter of luck; `make soak` looks for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None)
@@ -44,6 +44,13 @@ def lone_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]
         yield started
 
 
+@pytest.fixture(scope="module")
+def flink_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A broker and a Flink cluster for the tests of a file, which may kill any of it. There is no registry."""
+    with running_cluster(tmp_path_factory.mktemp("services")) as started:
+        yield started
+
+
 @pytest.fixture
 def topic_prefix() -> str:
     """What the names of a test's topics begin with, so that no two tests share a topic."""
@@ -66,7 +73,7 @@ class ByFile(LoadFileScheduling):
 
 @cache
 def asks_for_the_broker(file: Path) -> bool:
-    return re.search(r"\b(lone_)?kafka: ", file.read_text(encoding="utf-8")) is not None
+    return re.search(r"\b(lone_|flink_)?kafka: ", file.read_text(encoding="utf-8")) is not None
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:

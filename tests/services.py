@@ -1,4 +1,4 @@
-"""Kafka and a schema registry for tests: started when the first test asks, stopped when the run ends."""
+"""Kafka, a schema registry and Flink for tests: started when the first test asks, stopped when the run ends."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from typing import NoReturn
 import pytest
 
 from deploy.services.artifacts import ServicesMissing
+from deploy.services.flink import Flink
 from deploy.services.kafka import USER, Kafka
 from deploy.services.registry import Registry
 from deploy.services.running import Services
+from opicflow.connectors.flink.rest import FlinkCluster
 
 REQUIRED = os.environ.get("OPICFLOW_REQUIRE_SERVICES") == "1"
 MISSING = "no services: "  # what every skip here begins with, for the line at the end of the run
@@ -65,6 +67,29 @@ class LocalKafka:
 
     def resume(self) -> None:
         self.services.resume("kafka")
+
+
+class LocalCluster(LocalKafka):
+    """A broker and a Flink cluster. `services` can kill and revive all processes of both."""
+
+    @property
+    def flink(self) -> FlinkCluster:
+        return FlinkCluster(self.flink_rest)
+
+    @property
+    def flink_rest(self) -> str:
+        return Flink().rest(self.services.place("flink"))
+
+    @property
+    def job_server(self) -> str:
+        return Flink().jobs(self.services.place("flink"))
+
+
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[LocalCluster]:
+    """A broker and a Flink cluster while tests use them."""
+    with running(folder, "kafka", "flink") as started:
+        yield LocalCluster(started.services)
 
 
 @contextmanager

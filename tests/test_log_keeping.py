@@ -329,7 +329,9 @@ def test_an_origin_comes_back_from_its_entry() -> None:
     ],
 )
 def test_a_control_that_is_not_known_stops_the_log_by_name(control: ControlEntry) -> None:
-    with pytest.raises(LogRefused, match=r"^shard 0, offset 3: (the log says what|an entry of kind) .* update opicflow$"):
+    with pytest.raises(
+        LogRefused, match=r"^shard 0, offset 3: (the log says what|an entry of kind) .* update opicflow$"
+    ):
         kept([*entries()[:3], encode_entry(control), encode_entry(control)])
 
 

@@ -165,7 +165,7 @@ class RouteEvents(_Router):
                 rules = rules_of(
                     batch.text[begin:stop].tobytes(), self._rules(sharder), f"{self._topic}, offset {until}"
                 )
-                sharder.state = replace(sharder.state, rules=json.dumps(rules.to_json()))
+                sharder.state = replace(sharder.state, next=until + 1, rules=json.dumps(rules.to_json()))
 
     def _route_events(self, sharder: Sharder, batch: LogBatch, last: int, until: int) -> Iterator[Message]:
         source = f"{self._topic}/{sharder.source.rpartition('/')[2]}"
