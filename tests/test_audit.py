@@ -152,10 +152,6 @@ def test_a_shard_without_ticks_has_no_time(topic: list[list[Arrived]]) -> None:
             "shard 1 -> shard 0, cut 4: what shard 1 counts fell by 1 unit ",
         ),
         (
-            [books(1, sent_to=(PairTotal(0, 3, 40, 9), PairTotal(0, 5, 40, 9)))],
-            "shard 1 -> shard 0, cut 4: shard 1 skipped this cut",
-        ),
-        (
             [
                 BOOKS[0],
                 books(0, second=NOON + 1, cut=4),

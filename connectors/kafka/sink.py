@@ -78,7 +78,7 @@ class SendingDoFn(beam.DoFn):
 
 
 class _Publish(SendingDoFn):
-    def __init__(self, connection: Connection, timeout_seconds: float, all_or_none: bool) -> None:
+    def __init__(self, connection: Connection, timeout_seconds: float, all_or_none: bool = False) -> None:
         super().__init__(connection, timeout_seconds)
         self._all_or_none = all_or_none
 
