@@ -24,7 +24,6 @@ from opicflow.pipelines.topic_results import Destination, SendOutputs
 from opicflow.pipelines.transforms.keep_ledger import Keeping, KeepLedger, KeepStream
 from opicflow.pipelines.transforms.keeping import Output
 from opicflow.pipelines.transforms.log_keeping import LogKeeper, LogRefused, Origin, digest_of_value
-from opicflow.pipelines.transforms.routing import Rules
 from opicflow.pipelines.transforms.streaming import (
     RouteEvents,
     RoutePolicies,
@@ -54,11 +53,6 @@ class StreamConfig:
     keeping: Keeping | None = None
     """Who keeps the ledgers, if it is not who should: benchmarks leave the work out."""
 
-    @property
-    def rules(self) -> Rules:
-        """The rules that the log began with."""
-        return Rules.from_json(self.origin.rules) if self.origin.rules else Rules()
-
 
 class Stream(beam.PTransform[Any, Any]):
     """From topics to topics, for ever."""
@@ -74,7 +68,7 @@ class Stream(beam.PTransform[Any, Any]):
             config.ledger_topic,
             self._names.rejects,
             config.origin.shards,
-            config.rules,
+            config.origin.rules,
             {one.source: one.start for one in (*events, *resolve(config.connection, self._names.policies))},
             config.origin.quiet_until,
         )

@@ -55,7 +55,7 @@ def rebuild(options: argparse.Namespace) -> int:
     topic = options.to_ledger or f"{names(options.prefix).page_ledger}-{options.shards}"
     if topic == old_topic:
         raise KafkaRefused(f"{topic}: these are the ledgers that are there: name another topic with --to-ledger")
-    asked = _asked_for(options, Rules.from_json(there.rules) if there.rules else None)
+    asked = _asked_for(options, there.rules)
     ends = {one.source: one.end for one in resolve(connection, names(options.prefix).crawl_events)}
     origin = replace(
         there if asked is None else asked, shards=options.shards, quiet_until={s: end for s, end in ends.items() if end}
@@ -123,7 +123,7 @@ def _started(
 ) -> Job:
     topic, shards = _ledger_topic(options), _shards_of(options, connection)
     there = origin_of(connection, topic)
-    asked = _asked_for(options, Rules.from_json(there.rules) if there and there.rules else None)
+    asked = _asked_for(options, there.rules if there else Rules())
     if asked is not None:
         asked = replace(asked, shards=shards)
     if there is not None and asked is not None and _difference(asked, there):
@@ -266,16 +266,16 @@ def _default_origin(shards: int) -> Origin:
     return Origin(replace(ledger, refresh=replace(ledger.refresh, cycle_hours=_STREAM_CYCLE_HOURS)), shards)
 
 
-def _asked_for(options: argparse.Namespace, kept: Rules | None) -> Origin | None:
+def _asked_for(options: argparse.Namespace, kept: Rules) -> Origin | None:
     """How ledgers should count as the options say; None if these say nothing."""
     rules, counting, focus = rules_of_options(options), counting_of(options), focus_of(options)
     if rules is None and counting == Counting() and focus is None:
         return None
-    rules = rules or kept or Rules()
+    rules = rules or kept
     ledger = counting.over(_default_origin(1).ledger)
     if focus is not None or rules.categories.count > 1:
         ledger = (focus or Focus()).over(ledger, rules.categories)
-    return Origin(ledger, options.shards or 0, json.loads(json.dumps(rules.to_json())))  # as the log gives it back
+    return Origin(ledger, options.shards or 0, rules)
 
 
 def _savepoint(options: argparse.Namespace) -> str | None:
@@ -315,7 +315,7 @@ def _local(uri: str) -> Path | None:
 def _difference(asked: Origin, there: Origin) -> str:
     ours, theirs = asked.ledger.to_json(), there.ledger.to_json()
     names_ = [f"{name}: {theirs[name]}" for name in ours if ours[name] != theirs.get(name)]
-    if Rules.from_json(asked.rules or Rules().to_json()) != Rules.from_json(there.rules or Rules().to_json()):
+    if asked.rules != there.rules:
         names_.append("other rules of URLs, links or categories")
     if asked.shards != there.shards:
         names_.append(f"{there.shards} shards")

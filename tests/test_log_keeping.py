@@ -41,8 +41,10 @@ from opicflow.pipelines.transforms.log_keeping import (
     Origin,
     ask_fingerprint,
 )
+from opicflow.pipelines.transforms.routing import Rules
 from opicflow.schemas.columns import pack, unpack
 from opicflow.schemas.records import Policy
+from opicflow.schemas.urls import UrlRules
 from simulation import POISON
 
 SHARDS = 3
@@ -315,7 +317,7 @@ def test_a_second_origin_is_nothing_if_it_is_the_same_and_rejected_if_not() -> N
 
 
 def test_an_origin_comes_back_from_its_entry() -> None:
-    origin = Origin(CONFIG, 7, {"a": [1]}, 1.5, 0.2, 30, {"kafka/x/0": 9})
+    origin = Origin(CONFIG, 7, Rules(UrlRules(drop_parameters=("a*",))), 1.5, 0.2, 30, {"kafka/x/0": 9})
     assert Origin.of(decode_entry(origin.entry()).entry) == origin
 
 

@@ -104,13 +104,12 @@ class FollowTopic(beam.PTransform[Any, Any]):
         self,
         connection: Connection,
         topic: str,
-        starts: dict[int, int] | None = None,
         look_again_seconds: float = 60.0,
         may_grow: bool = True,
     ) -> None:
-        """`starts` are offsets of partitions that begin there."""
+        """New partitions are looked for every so many seconds."""
         super().__init__()
-        stretches = resolve(connection, topic, starts=starts)
+        stretches = resolve(connection, topic)
         self._known = tuple(replace(stretch, end=NO_END) for stretch in stretches)
         self._look_again_seconds = look_again_seconds
         self._may_grow = may_grow

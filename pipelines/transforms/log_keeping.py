@@ -46,6 +46,7 @@ from opicflow.pipelines.transforms.publishing import (
     publish_visited,
     rows_in,
 )
+from opicflow.pipelines.transforms.routing import Rules
 from opicflow.schemas.columns import FRAME_BYTES, ColumnsRefused, pack, unpack
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.policy_json import policy_to_json
@@ -71,7 +72,7 @@ class Origin:
 
     ledger: LedgerConfig
     shards: int
-    rules: dict[str, Any] = field(default_factory=dict)
+    rules: Rules = field(default_factory=Rules)
     records_per_visit: float = 2.0
     least_move: float = 0.1
     audit_seconds: int = 10
@@ -79,7 +80,8 @@ class Origin:
 
     def entry(self) -> bytes:
         """The entry that says so."""
-        return encode_entry(ControlEntry("stream", {"origin": {**vars(self), "ledger": self.ledger.to_json()}}))
+        values = {**vars(self), "ledger": self.ledger.to_json(), "rules": self.rules.to_json()}
+        return encode_entry(ControlEntry("stream", {"origin": values}))
 
     @classmethod
     def of(cls, entry: LogEntry) -> Origin:
@@ -87,7 +89,8 @@ class Origin:
         try:
             assert isinstance(entry, ControlEntry)
             values = dict(entry.values["origin"])
-            return cls(**{**values, "ledger": LedgerConfig.from_json(values["ledger"])})
+            ledger, rules = LedgerConfig.from_json(values["ledger"]), Rules.from_json(values["rules"])
+            return cls(**{**values, "ledger": ledger, "rules": rules})
         except (AssertionError, KeyError, TypeError, ValueError, ConfigRefused) as problem:
             raise LogRefused(
                 f"the log does not begin with what its ledger counts by ({type(problem).__name__}: {problem}): "
