@@ -22,15 +22,15 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 from apache_beam import typehints
-from apache_beam.coders import BytesCoder
+from apache_beam.coders import BytesCoder, VarIntCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from benchmarks.harness import Figure, check, say, versus
 from benchmarks.replay import write_log
 from opicflow.connectors.flink.rest import FlinkCluster, Job
 from opicflow.connectors.kafka.connection import Connection
-from opicflow.connectors.kafka.source import FollowTopic, MessageBatch, Pulses
-from opicflow.connectors.kafka.topics import make, specs
+from opicflow.connectors.kafka.source import CallPartitions, FollowedTopic, Follower, Pulses
+from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.stream import Stream, StreamConfig, begin_logs
@@ -101,7 +101,7 @@ def _ledgers(sizes: Iterable[int]) -> Iterator[Figure]:
         for begin in range(0, events, 200):
             writer = ItemWriter()
             for event in range(begin, begin + 200):
-                links = [_id(page) for page in random.integers(0, pages, 30)]
+                links = [_id(page) for page in random.integers(0, pages, 30).tolist()]
                 writer.visit(_id(int(random.integers(pages))), links, time_ms=event + 1)
             log += [entry for _, entry in sharder.crawl(writer.items(), sharder.state.next + 200)]
         begun = time.process_time()
@@ -198,6 +198,7 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
         say(f"stream: publishing to {prefix}crawl-events")
         make(cluster.connection, specs(prefix, SHARDS))
         _publish(cluster.connection, prefix, file)
+    make(cluster.connection, [TopicSpec("copies", 3, "delete", "CreateTime")])
     bare = _bare(cluster.connection, "ours-")
     say("stream: the stream")
     ours = _rate(cluster, "ours", _stream(cluster, "ours-", None), "visits", sizes.events, keep=True)
@@ -266,7 +267,7 @@ def consume_and_produce(brokers: str, prefix: str) -> float:
     """Records a second."""
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-    topic, to = f"{prefix}crawl-events", f"{prefix}importance"
+    topic = f"{prefix}crawl-events"
     settings = {"compression_type": "lz4", "batch_size": 256 << 10, "linger_ms": 25, "acks": "all"}
     with (
         closing(KafkaConsumer(bootstrap_servers=brokers, max_poll_records=4000)) as consumer,
@@ -281,7 +282,7 @@ def consume_and_produce(brokers: str, prefix: str) -> float:
             for rows in consumer.poll(timeout_ms=1000).values():
                 seen += len(rows)
                 for row in rows:
-                    producer.send(f"{to}-copy", row.value, row.value[:40])
+                    producer.send("copies", row.value, row.value[:40])
         producer.flush()
         return seen / (time.perf_counter() - begun)
 
@@ -404,27 +405,39 @@ class KeyPerPage(beam.PTransform[Any, Any]):
 
     def expand(self, pbegin: Any) -> Any:
         """Events to transfers, transfers to pages."""
-        pulses = pbegin | Pulses(self._pulse_ms)
-        events = pulses | FollowTopic(self._connection, "keyed-crawl-events")
-        transfers = events | beam.ParDo(ToTransfers()).with_output_types(typehints.KV[bytes, float])
+        topic = FollowedTopic.of(self._connection, "keyed-crawl-events")
+        calls = pbegin | Pulses(self._pulse_ms) | CallPartitions(topic)
+        transfers = calls | beam.ParDo(ToTransfers(topic)).with_output_types(typehints.KV[bytes, float])
         return transfers | beam.ParDo(Page())
 
 
 class ToTransfers(beam.DoFn):
-    """A visit is a message to its page, and one to every page it links to."""
+    """Reads on; a visit is a message to its page, and one to every page it links to."""
 
-    def process(self, element: MessageBatch) -> Iterator[tuple[bytes, float]]:
-        """The visits of a batch."""
+    NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
+
+    def __init__(self, topic: FollowedTopic) -> None:
+        self._follower = Follower(topic)
+
+    def process(
+        self,
+        element: tuple[int, float],
+        following: Any = beam.DoFn.StateParam(NEXT),  # noqa: B008  (how Beam is told)
+    ) -> Iterator[tuple[bytes, float]]:
+        """The visits that there are."""
         from opicflow.connectors.kafka.messages import decode_messages
         from opicflow.schemas.framing import published_writer
 
-        events = decode_messages(element.messages, "bench", published_writer).events
-        for row in range(len(events)):
-            first, last = int(events.url_starts[row]), int(events.url_starts[row + 1])
-            yield events.text[int(events.begins[first]) : int(events.ends[first])].tobytes(), -1.0
-            for url in range(first + 2, last):
-                if events.begins[url] >= 0:
-                    yield events.text[int(events.begins[url]) : int(events.ends[url])].tobytes(), 1.0 / (last - first)
+        for batch in self._follower.read(element, lambda: following.read() or 0):
+            events = decode_messages(batch.messages, "bench", published_writer).events
+            for row in range(len(events)):
+                first, last = int(events.url_starts[row]), int(events.url_starts[row + 1])
+                yield events.text[int(events.begins[first]) : int(events.ends[first])].tobytes(), -1.0
+                for url in range(first + 2, last):
+                    if events.begins[url] >= 0:
+                        text = events.text[int(events.begins[url]) : int(events.ends[url])].tobytes()
+                        yield text, 1.0 / (last - first)
+            following.write(batch.end)
 
 
 class Page(beam.DoFn):

@@ -17,7 +17,7 @@ from opicflow.connectors.kafka.sending import Publisher
 from opicflow.connectors.kafka.source import read_stretch
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.transforms.log_keeping import FINGERPRINT, LogKeeper, ask_fingerprint
-from opicflow.pipelines.transforms.streaming import shard_batch_of
+from opicflow.pipelines.transforms.streaming import batch_of
 from opicflow.schemas.records import Audit
 
 _AUDIT = "audit"
@@ -55,7 +55,7 @@ def prove(
     for log in resolve(connection, topic):
         keeper, asked = LogKeeper(log.partition, log.start), ""
         for batch in read_stretch(log):
-            for output in keeper.take(shard_batch_of(batch)[1]):
+            for output in keeper.take(batch_of(batch).to_bytes()):
                 if output.name == FINGERPRINT:
                     asked = output.data.decode()
         if not asked:

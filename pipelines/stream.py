@@ -17,25 +17,24 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.reading import PartitionStretch, partitions_of_topic, record_at, resolve
 from opicflow.connectors.kafka.sending import Publisher
 from opicflow.connectors.kafka.sink import PublishMessages
-from opicflow.connectors.kafka.source import Beat, FollowTopic, Pulses, wall_seconds
+from opicflow.connectors.kafka.source import Beat, CallClock, CallPartitions, FollowedTopic, Pulses
 from opicflow.connectors.kafka.topics import Finding, TopicSpec, findings, look_at, names, specs
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.topic_results import Destination, SendOutputs
-from opicflow.pipelines.transforms.keep_ledger import Keeping, KeepLedger, KeepStream
+from opicflow.pipelines.transforms.keep_ledger import Keeping, KeepStream
 from opicflow.pipelines.transforms.keeping import Output
 from opicflow.pipelines.transforms.log_keeping import LogKeeper, LogRefused, Origin, digest_of_value
 from opicflow.pipelines.transforms.streaming import (
+    KeepFollowedLedger,
     RouteEvents,
     RoutePolicies,
     RouterConfig,
     Tick,
-    batch_of,
-    shard_batch_of,
 )
 from opicflow.schemas.columns import ColumnsRefused
 
-_BATCH: Any = typehints.KV[str, bytes]
-_SHARD_BATCH: Any = typehints.KV[int, bytes]
+_MOST_ENTRIES = 16
+"""What a ledger reads at once: an entry may hold the visits of a thousand events."""
 _CALL: Any = typehints.KV[int, float]
 
 
@@ -62,53 +61,48 @@ class Stream(beam.PTransform[Any, Any]):
         super().__init__()
         self._config = config
         self._names = names(config.prefix)
-        events = resolve(config.connection, self._names.crawl_events)
-        self._router = RouterConfig(
-            config.connection,
-            config.ledger_topic,
-            self._names.rejects,
-            config.origin.shards,
-            config.origin.rules,
-            {one.source: one.start for one in (*events, *resolve(config.connection, self._names.policies))},
-            config.origin.quiet_until,
-        )
+        connection = config.connection
+        self._events = FollowedTopic.of(connection, self._names.crawl_events)
+        self._policies = FollowedTopic.of(connection, self._names.policies, may_grow=False, rest_seconds=0.5)
+        self._logs = FollowedTopic.of(connection, config.ledger_topic, may_grow=False, most_records=_MOST_ENTRIES)
 
     def expand(self, pbegin: Any) -> Any:
         """One screen: three writers of the logs, and one reader."""
-        config, topic = self._config, self._names
+        config = self._config
         par_do: Any = beam.ParDo  # comes without types
         send = PublishMessages(config.connection, all_or_none=True)
+        origin = config.origin
+        rules = RouterConfig(
+            config.connection,
+            config.ledger_topic,
+            self._names.rejects,
+            origin.shards,
+            origin.rules,
+            origin.quiet_until,
+        )
 
         pulses = pbegin | "Pulses" >> Pulses(config.pulse_ms)
 
-        events = pulses | "ReadEvents" >> FollowTopic(config.connection, topic.crawl_events)
-        keyed = events | "KeyBySource" >> beam.Map(batch_of).with_output_types(_BATCH)
-        entries = keyed | "RouteEvents" >> par_do(RouteEvents(self._router, topic.crawl_events))
+        event_calls = pulses | "CallEvents" >> CallPartitions(self._events)
+        entries = event_calls | "RouteEvents" >> par_do(RouteEvents(rules, self._events))
         sent_events = entries | "SendEntries" >> send
 
-        said = pulses | "ReadPolicies" >> FollowTopic(config.connection, topic.policies, may_grow=False)
-        keyed_said = said | "KeyPolicies" >> beam.Map(batch_of).with_output_types(_BATCH)
-        policies = keyed_said | "RoutePolicies" >> par_do(RoutePolicies(self._router, topic.policies))
+        policy_calls = pulses | "CallPolicies" >> CallPartitions(self._policies)
+        policies = policy_calls | "RoutePolicies" >> par_do(RoutePolicies(rules, self._policies))
         sent_policies = policies | "SendPolicies" >> send
 
-        calls = pulses | "CallClock" >> beam.Map(at_one_clock).with_output_types(_CALL)
-        beats = calls | "Beat" >> par_do(Beat(config.tick_seconds))
-        ticks = beats | "Tick" >> par_do(Tick(config.ledger_topic, config.origin.shards))
+        clock_calls = pulses | "CallClock" >> par_do(CallClock(config.tick_seconds / 5)).with_output_types(_CALL)
+        beats = clock_calls | "Beat" >> par_do(Beat(config.tick_seconds))
+        ticks = beats | "Tick" >> par_do(Tick(config.ledger_topic, origin.shards))
         sent_ticks = ticks | "SendTicks" >> send
 
-        log = pulses | "ReadLogs" >> FollowTopic(config.connection, config.ledger_topic, may_grow=False)
-        shards = log | "KeyByShard" >> beam.Map(shard_batch_of).with_output_types(_SHARD_BATCH)
+        log_calls = pulses | "CallLogs" >> CallPartitions(self._logs)
         keeping = config.keeping or KeepStream(LogIsTheSame(config.connection, config.ledger_topic))
-        keep = KeepLedger(keeping, config.run, durable=True)
-        outputs = shards | "KeepLedger" >> par_do(keep).with_output_types(Output)
+        keep = KeepFollowedLedger(self._logs, keeping, config.run)
+        outputs = log_calls | "KeepLedger" >> par_do(keep).with_output_types(Output)
         to = Destination(config.connection, config.prefix)
         _ = outputs | "SendOutputs" >> par_do(SendOutputs(to, config.ledger_topic))
         return sent_events, sent_policies, sent_ticks
-
-
-def at_one_clock(pulse: Any) -> tuple[int, float]:
-    """A call to the one clock that there is."""
-    return 0, wall_seconds()
 
 
 @dataclass(frozen=True)

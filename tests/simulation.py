@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -249,17 +248,20 @@ class Log:
 
 @dataclass
 class Router:
-    """The stage that routes a source: where it reads, what it has read and not routed, and its state."""
+    """The stage that reads and routes a source, and its state."""
 
     source: str
-    read: int = 0
-    pending: list[tuple[int, int]] = field(default_factory=list)
-    state: bytes = b""
+    state: bytes
     everywhere_at: int = -1
+
+    @property
+    def read(self) -> int:
+        """How far it has come."""
+        return SourceState.from_bytes(self.state).next
 
     def saved(self) -> Router:
         """What a checkpoint keeps."""
-        return replace(self, pending=list(self.pending))
+        return replace(self)
 
 
 @dataclass
@@ -454,7 +456,7 @@ class Simulation:
 
     def _begin(self, source: str) -> None:
         state = SourceState.at(0, self.shards).to_bytes()
-        self.routers[source] = Router(source, 0, [], state, self.origin.quiet_until.get(source, -1))
+        self.routers[source] = Router(source, state, self.origin.quiet_until.get(source, -1))
 
     def _stages(self) -> list[Stage]:
         return [*self.routers.values(), *self.keepers]
@@ -465,7 +467,7 @@ class Simulation:
         return end - stage.read
 
     def _can_work(self) -> list[Stage]:
-        return [stage for stage in self._stages() if stage.pending or self._left(stage)]
+        return [stage for stage in self._stages() if self._left(stage) or (isinstance(stage, Shard) and stage.pending)]
 
     def _work(self, fails: str = "") -> None:
         """A stage reads some batches and takes one of them. `fails`: the bundle ends half-way, and all go back."""
@@ -473,7 +475,6 @@ class Simulation:
         if not stages:
             return
         stage = self.chance.choice(stages)
-        self._read(stage)
         sends = self._taken(stage, half=bool(fails))
         if not fails:
             self._arrive(sends)
@@ -485,33 +486,36 @@ class Simulation:
             self._arrive(sends[: self.chance.randint(0, len(sends))])
         self._crash(failed=stage)
 
-    def _read(self, stage: Stage) -> None:
+    def _read(self, shard: Shard) -> None:
+        """Batches of its log, of which some come again, and in any order."""
         chance = self.chance
-        while (left := self._left(stage)) and len(stage.pending) < _MOST_PENDING:
-            size = min(left, chance.choice([1, 2, 3, 5, 10, 50]))
-            start = stage.read
+        while (left := self._left(shard)) and len(shard.pending) < _MOST_PENDING:
+            start = shard.read
             if start and chance.random() < 0.1:  # some of it once more
                 start -= chance.randint(1, min(start, 5))
-            stage.read += size
-            if isinstance(stage, Router):
-                stage.pending.append((start, stage.read))
-            else:
-                stage.pending.append(self.logs[stage.number].batch(start, stage.read))
+            shard.read += self._size(left)
+            shard.pending.append(self.logs[shard.number].batch(start, shard.read))
             if chance.random() < 0.7:
                 break
 
+    def _size(self, left: int) -> int:
+        return min(left, self.chance.choice([1, 2, 3, 5, 10, 50]))
+
     def _taken(self, stage: Stage, half: bool = False) -> list[Send]:
-        """What a stage sends for one of the batches that it has read; of `half` a bundle, some of it."""
+        """What a stage sends for one batch; of `half` a bundle, some of it."""
+        chance = self.chance
+        if isinstance(stage, Router):
+            left = self._left(stage)
+            return (
+                [(one.shard, one.entry) for one in self._routed(stage, stage.read + self._size(left))] if left else []
+            )
+        self._read(stage)
         if not stage.pending:
             return []
-        chance = self.chance
         number = chance.randrange(len(stage.pending)) if chance.random() < 0.3 else 0
         batch = stage.pending.pop(number)
         if chance.random() < 0.05:
             stage.pending.append(batch)  # it comes again
-        if isinstance(stage, Router):
-            return [(one.shard, one.entry) for one in self._routed(stage, batch)]
-        assert isinstance(batch, bytes)
         sends = []
         outputs = stage.apply(batch)
         most = chance.randint(0, 10) if half else 1 << 30
@@ -529,24 +533,16 @@ class Simulation:
             self._old_chunks[stage.number] = keeper.chunks()
         return sends
 
-    def _routed(self, router: Router, batch: Any) -> Iterator[ToShard]:
-        """What the router sends for a batch, and those that waited for it. Its state moves once all is sent."""
+    def _routed(self, router: Router, end: int) -> Iterator[ToShard]:
+        """What the router sends for what it reads up to `end`. Its state moves once all is sent."""
         state = SourceState.from_bytes(router.state)
-        held = {tuple(map(int, one.split(b"-"))) for one in state.held} | {batch}
-        state = replace(state, held=())
-        while ready := [one for one in held if one[0] <= state.next]:
-            held.remove(ready[0])
-            end = ready[0][1]
-            if end <= state.next:
-                continue
-            sharder = Sharder(router.source, state, router.everywhere_at, self.most_entry_bytes)
-            if router.source == POLICIES:
-                yield from sharder.policies(list(enumerate(self.world.policies))[state.next : end], end)
-            else:
-                items = self.world.partitions[router.source].between(state.next, end, self._seen)
-                yield from sharder.crawl(items, end)
-            state = sharder.state
-        router.state = replace(state, held=tuple(b"%d-%d" % one for one in sorted(held))).to_bytes()
+        sharder = Sharder(router.source, state, router.everywhere_at, self.most_entry_bytes)
+        if router.source == POLICIES:
+            yield from sharder.policies(list(enumerate(self.world.policies))[state.next : end], end)
+        else:
+            items = self.world.partitions[router.source].between(state.next, end, self._seen)
+            yield from sharder.crawl(items, end)
+        router.state = sharder.state.to_bytes()
 
     def _arrive(self, sends: list[Send]) -> None:
         for shard, entry in sends:
@@ -605,7 +601,6 @@ class Simulation:
             del zombie.late[:count]
         elif fate < 0.9:
             seen, self._seen = self._seen, set()
-            self._read(zombie.stage)
             zombie.late += self._taken(zombie.stage)
             self._seen = seen
         else:

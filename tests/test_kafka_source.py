@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -28,8 +28,9 @@ from opicflow.connectors.kafka.source import (
     NO_END,
     Beat,
     CallPartitions,
-    FollowPartitions,
-    FollowTopic,
+    Calls,
+    FollowedTopic,
+    Follower,
     MessageBatch,
     Offsets,
     OffsetTracker,
@@ -87,29 +88,18 @@ def read_all(stretch: PartitionStretch, left: OffsetRange | None = None) -> list
     return found
 
 
-class Cell:
-    """A cell of state."""
-
-    def __init__(self) -> None:
-        self.value: int | None = None
-
-    def read(self) -> int | None:
-        return self.value
-
-    def write(self, value: int) -> None:
-        self.value = value
-
-
 class Following:
     """A partition that is followed: every call is a new one."""
 
     def __init__(self, stretch: PartitionStretch, added: int | None = None) -> None:
         self.partition = stretch.partition if added is None else added
-        self.dofn, self.cell = FollowPartitions([stretch]), Cell()
-        self.dofn.setup()
+        self.next = stretch.start if added is None else 0
+        self.follower = Follower(FollowedTopic((stretch,)))
 
     def call(self, called_at: float = 1e12) -> list[MessageBatch]:
-        return list(self.dofn.process((self.partition, called_at), self.cell))
+        found = list(self.follower.read((self.partition, called_at), lambda: self.next))
+        self.next = found[-1].end if found else self.next
+        return found
 
 
 def endless(cluster: Cluster, start: int = 0) -> PartitionStretch:
@@ -146,10 +136,10 @@ def test_what_never_ends_goes_on_exactly_where_it_paused() -> None:
             cluster.partitions[0] = Partition([record(0, offset) for offset in range(30)], 0, 30)
         if turn in (5, 30):  # another worker goes on
             again = Following(endless(cluster, 3))
-            again.cell = following.cell
+            again.next = following.next
             following = again
     assert offsets_of(found) == list(range(3, 30))
-    assert following.cell.value == 30
+    assert following.next == 30
     assert all(first.end == second.start for first, second in pairwise(found))
 
 
@@ -158,7 +148,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The offsets that were looked at; nothing is there."""
     looked: list[int] = []
 
-    def look(stretch: PartitionStretch, at: int) -> Iterator[MessageBatch]:
+    def look(stretch: PartitionStretch, at: int, at_once: int) -> Iterator[MessageBatch]:
         looked.append(at)
         return iter(())
 
@@ -169,12 +159,17 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_calls_that_are_older_than_the_last_look_are_passed_over(
     looks: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(module, "wall_seconds", lambda: now[0])
+    clock = [0.0]
+    monkeypatch.setattr(module, "wall_seconds", lambda: 1000.0 + clock[0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
     following = Following(endless(filled([0.0]), 1))
     for called_at, looked in ((999.0, 1), (999.5, 1), (1000.0, 1), (1000.5, 2)):
         following.call(called_at)
         assert len(looks) == looked, called_at
+    for _ in range(1000):  # however old: they would keep newer ones waiting
+        following.call(900.0)
+    assert len(looks) == 2
+    clock[0] += 3.0
     following.call(900.0)
     assert len(looks) == 3, "a clock that was set back would be passed over for ever"
 
@@ -303,7 +298,11 @@ def test_a_cluster_that_does_not_answer_is_refused_when_patience_ends(monkeypatc
 # -- new partitions
 
 
-def called(calls: CallPartitions) -> list[int]:
+def calls_of(partitions: Iterable[PartitionStretch], may_grow: bool = True, look_again_seconds: float = -1.0) -> Calls:
+    return Calls(FollowedTopic(tuple(partitions), may_grow, look_again_seconds))
+
+
+def called(calls: Calls) -> list[int]:
     """The partitions that a pulse calls, all of them at once."""
     found = list(calls.process(None))
     assert len({at for _, at in found}) == 1
@@ -312,7 +311,7 @@ def called(calls: CallPartitions) -> list[int]:
 
 def test_partitions_that_are_added_are_called_and_read_from_their_beginning() -> None:
     cluster = filled([0.0], [0.0])
-    calls = CallPartitions(stretches_of(cluster), -1.0, may_grow=True)
+    calls = calls_of(stretches_of(cluster))
     assert called(calls) == [0, 1]
     cluster.partitions[2] = Partition([record(2, 0), record(2, 1)], 0, 2)
     assert called(calls) == [0, 1, 2]
@@ -323,7 +322,7 @@ def test_partitions_that_are_added_are_called_and_read_from_their_beginning() ->
 
 def test_a_topic_is_not_looked_at_again_before_it_is_time() -> None:
     cluster = filled([0.0])
-    calls = CallPartitions(stretches_of(cluster), 3600.0, may_grow=True)
+    calls = calls_of(stretches_of(cluster), look_again_seconds=3600.0)
     assert called(calls) == [0]
     cluster.partitions[1] = Partition([])
     assert called(calls) == [0]
@@ -331,7 +330,7 @@ def test_a_topic_is_not_looked_at_again_before_it_is_time() -> None:
 
 def test_a_topic_that_may_not_grow_is_refused_by_name() -> None:
     cluster = filled([0.0])
-    calls = CallPartitions([endless(cluster)], -1.0, may_grow=False)
+    calls = calls_of([endless(cluster)], may_grow=False)
     assert called(calls) == [0]
     cluster.partitions[1] = Partition([])
     with pytest.raises(KafkaRefused, match=r"^events: the topic grew from 1 to 2 partitions"):
@@ -340,7 +339,7 @@ def test_a_topic_that_may_not_grow_is_refused_by_name() -> None:
 
 def test_a_cluster_that_is_away_is_asked_again_for_new_partitions() -> None:
     cluster = filled([0.0])
-    calls = CallPartitions([endless(cluster)], -1.0, may_grow=True)
+    calls = calls_of([endless(cluster)])
 
     def away(**_: Any) -> Any:
         raise KafkaConnectionError
@@ -403,10 +402,10 @@ def test_a_pipeline_reads_every_record_once_and_from_the_middle(
 def test_a_followed_topic_is_an_unbounded_source_that_holds_no_more_than_addresses(topics: Topics) -> None:
     topic = topics.make("follow", 2)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(["--streaming"]))
-    found = pipeline | Pulses(20) | FollowTopic(topics.connection, topic)
-    assert not found.is_bounded
-    again = pickle.loads(pickle.dumps(FollowPartitions(resolve(topics.connection, topic))))
-    assert isinstance(again, FollowPartitions)
+    followed = FollowedTopic.of(topics.connection, topic)
+    assert not (pipeline | Pulses(20) | CallPartitions(followed)).is_bounded
+    again = pickle.loads(pickle.dumps(Follower(followed)))
+    assert isinstance(again, Follower) and [one.end for one in followed.partitions] == [NO_END] * 2
 
 
 def test_a_followed_partition_gives_what_is_sent_while_it_is_followed(topics: Topics) -> None:
@@ -417,11 +416,11 @@ def test_a_followed_partition_gives_what_is_sent_while_it_is_followed(topics: To
     for first in (0, 10):
         send(topics.connection, topic, {0: [record(0, offset) for offset in range(first, first + 10)]})
         for _ in range(1000):
-            if following.cell.value == first + 10:
+            if following.next == first + 10:
                 break
             found += following.call()
     assert offsets_of(found) == list(range(20))
-    calls = CallPartitions([stretch], -1.0, may_grow=True)
+    calls = calls_of([stretch])
     topics.admin.create_partitions({topic: NewPartitions(2)})
     topics.admin.wait_for_topics([topic])
     assert any(called(calls) == [0, 1] for _ in range(20))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,22 +16,23 @@ import pytest
 
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import Messages
+from opicflow.connectors.kafka.reading import PartitionStretch
 from opicflow.connectors.kafka.sink import Message
-from opicflow.connectors.kafka.source import MessageBatch
+from opicflow.connectors.kafka.source import NO_END, FollowedTopic, MessageBatch
 from opicflow.pipelines import cli
-from opicflow.pipelines.ledger import CrawlEntry, PolicyEntry, TickEntry
+from opicflow.pipelines.ledger import CrawlEntry, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
-from opicflow.pipelines.transforms.keeping import OutOfOrder
+from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepStream
+from opicflow.pipelines.transforms.log_keeping import Origin, ask_fingerprint
 from opicflow.pipelines.transforms.routing import Categories, LinkWeights, Rules
 from opicflow.pipelines.transforms.streaming import (
     ControlUnknown,
+    KeepFollowedLedger,
     RouteEvents,
     RoutePolicies,
     RouterConfig,
     Tick,
-    batch_of,
     control_record,
-    shard_batch_of,
 )
 from opicflow.schemas.pages import page_id, shard_of
 from opicflow.schemas.urls import UrlRules
@@ -53,29 +54,63 @@ class Cell:
         self.value = value
 
 
-def batch(start: int, values: Iterable[bytes | None], partition: int = 0, end: int | None = None) -> tuple[str, bytes]:
+class Bag:
+    """A bag of state."""
+
+    def __init__(self) -> None:
+        self.values: list[bytes] = []
+
+    def read(self) -> list[bytes]:
+        return self.values
+
+    def add(self, value: bytes) -> None:
+        self.values.append(value)
+
+    def clear(self) -> None:
+        self.values.clear()
+
+
+def batch(start: int, values: Iterable[bytes | None], partition: int = 0) -> MessageBatch:
     rows = list(values)
     ends = np.cumsum([len(value or b"") + 1 for value in rows]) - 1
     begins = np.array([-1 if v is None else e - len(v) for v, e in zip(rows, ends, strict=True)], np.int64)
     offsets = np.arange(start, start + len(rows))
     text = b"\n".join(value or b"" for value in rows)
     messages = Messages(offsets, offsets * 0, text, begins, np.where(begins < 0, -1, ends))
-    return batch_of(MessageBatch("topic", "id", partition, start, start + len(rows) if end is None else end, messages))
+    return MessageBatch("topic", "id", partition, start, start + len(rows), messages)
 
 
 def event(number: int, links: Iterable[str] = ()) -> bytes:
     return json.dumps({"url": f"https://a.example/{number}", "status": 200, "links": list(links)}).encode()
 
 
+class Given:
+    """A `Follower` that finds a batch where the stage goes on, if it does so where the batch begins."""
+
+    def __init__(self, found: MessageBatch) -> None:
+        self._found = found
+
+    def read(self, call: tuple[int, float], start: Callable[[], int]) -> Iterator[MessageBatch]:
+        assert call[0] == self._found.partition
+        if start() == self._found.start:
+            yield self._found
+
+
+def followed(start: int = 0) -> FollowedTopic:
+    stretch = PartitionStretch("kafka/id/0", CONFIG.connection, "topic", "id", 0, start, NO_END)
+    return FollowedTopic((stretch,))
+
+
 class Routing:
     """A router and its state; a new object goes on with the state of the one before."""
 
-    def __init__(self, config: RouterConfig = CONFIG, kind: type[Any] = RouteEvents) -> None:
-        self.router, self.cell = kind(config, "topic"), Cell()
+    def __init__(self, start: int = 0, kind: type[Any] = RouteEvents) -> None:
+        self.router, self.cell = kind(CONFIG, followed(start)), Cell()
         self.router.setup()
 
-    def route(self, given: tuple[str, bytes]) -> list[Message]:
-        return list(self.router.process(given, self.cell))
+    def route(self, given: MessageBatch) -> list[Message]:
+        self.router._follower = Given(given)
+        return list(self.router.process((given.partition, 0.0), self.cell))
 
 
 def crawled(messages: Iterable[Message]) -> list[tuple[int | None, CrawlEntry]]:
@@ -101,25 +136,23 @@ def test_visits_go_to_the_shards_of_their_pages_and_rejects_to_their_topic() -> 
     assert reject.key == b"topic/0:1" and b"nonsense" in (reject.value or b"")
 
 
-def test_what_was_routed_is_dropped_and_what_comes_early_waits() -> None:
+def test_a_router_goes_on_where_its_state_says() -> None:
     routing = Routing()
-    assert routing.route(batch(6, [event(6), event(7)])) == []
+    assert routing.route(batch(6, [event(6)])) == []
     assert visited(routing.route(batch(0, [event(0), event(1), event(2)]))) == pages(0, 1, 2)
-    assert visited(routing.route(batch(1, [event(number) for number in range(1, 5)]))) == pages(3, 4)
     assert routing.route(batch(0, [event(0)])) == []
-    assert visited(routing.route(batch(5, [event(5)]))) == pages(5, 6, 7)
-
-
-def test_too_many_that_wait_say_so() -> None:
-    routing = Routing()
-    with pytest.raises(OutOfOrder, match=r"kafka/id/0: .* wait for offset 0"):
-        for start in range(1, 100):
-            routing.route(batch(start, [event(start)]))
+    again = Routing()
+    again.cell = routing.cell
+    assert visited(again.route(batch(3, [event(3)]))) == pages(3)
 
 
 def test_a_partition_begins_where_the_stream_was_told() -> None:
-    routing = Routing(replace(CONFIG, starts={"kafka/id/0": 100}))
-    assert visited(routing.route(batch(98, [event(number) for number in range(98, 102)]))) == pages(100, 101)
+    routing = Routing(start=100)
+    assert visited(routing.route(batch(100, [event(100), event(101)]))) == pages(100, 101)
+    (entry,) = {
+        (entry.start.offset, entry.end.offset) for _, entry in crawled(Routing(100).route(batch(100, [event(0)])))
+    }
+    assert entry == (0, 101), "what lies before is no hole"
 
 
 def test_a_url_is_sent_once_while_its_bundles_succeed_and_again_by_another_worker() -> None:
@@ -210,9 +243,22 @@ def test_a_beat_is_a_tick_for_every_shard() -> None:
     assert {type(decode_entry(tick.value or b"").entry) for tick in ticks} == {TickEntry}
 
 
-def test_a_batch_of_a_log_is_keyed_by_its_shard() -> None:
-    messages = Messages(*(np.zeros(0, np.int64),) * 2, b"", *(np.zeros(0, np.int64),) * 2)
-    assert shard_batch_of(MessageBatch("page-ledger", "id", 3, 0, 0, messages))[0] == 3
+def test_a_ledger_reads_its_log_from_where_its_state_says() -> None:
+    topic = replace(followed(), partitions=(replace(followed().partitions[0], topic="page-ledger"),))
+    log = [Origin(LedgerConfig(), 1).entry(), ask_fingerprint(), ask_fingerprint()]
+    head, snapshot, journal = Cell(), Bag(), Bag()
+
+    def apply(given: MessageBatch, run: str = "stages") -> list[str]:
+        stage = KeepFollowedLedger(topic, KeepStream(), run)
+        stage._follower = Given(given)  # type: ignore[assignment]
+        return [output.name for output in stage.process((0, 0.0), head, snapshot, journal)]
+
+    assert apply(batch(0, log[:2])) == ["audit", "fingerprint"]
+    assert apply(batch(0, log)) == [], "it does not go back"
+    assert apply(batch(2, log[2:]), "another process") == ["audit", "fingerprint"]
+    assert len(journal.values) == 2
+    TABLES.let_go("stages")
+    TABLES.let_go("another process")
 
 
 # -- docs/operations.md

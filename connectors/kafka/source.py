@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -93,33 +93,47 @@ class ReadTopic(beam.PTransform[Any, Any]):
         return created | "ReadPartitions" >> beam.ParDo(ReadPartitions())
 
 
-class FollowTopic(beam.PTransform[Any, Any]):
-    """Pulses in; the messages of a topic as `MessageBatch`es out, for ever: at every pulse what there is.
+@dataclass(frozen=True)
+class FollowedTopic:
+    """A topic that is read for ever, as it was when the pipeline was made: where reading of its partitions starts.
 
-    Where reading starts is settled when the pipeline is made. Partitions that are added to the topic are read too, from
-    their beginning, or refused if `may_grow` is False.
+    Partitions that are added to it are read too, from their beginning, or refused if `may_grow` is False.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        topic: str,
-        look_again_seconds: float = 60.0,
-        may_grow: bool = True,
-    ) -> None:
-        """New partitions are looked for every so many seconds."""
+    partitions: tuple[PartitionStretch, ...]
+    may_grow: bool = True
+    look_again_seconds: float = 60.0
+    """New partitions are looked for every so many seconds."""
+    rest_seconds: float = 0.0
+    """So long it is not read again: every read is a bundle of its own while little comes."""
+    most_records: int = 1000
+    """So many come in one batch, and then it is seen whether the while is over: a bundle that is long delays all."""
+
+    @classmethod
+    def of(cls, connection: Connection, topic: str, **options: Any) -> FollowedTopic:
+        """The topic as it is now, from its beginning on."""
+        return cls(tuple(replace(one, end=NO_END) for one in resolve(connection, topic)), **options)
+
+    def partition(self, number: int) -> PartitionStretch:
+        """What is read of a partition."""
+        for one in self.partitions:
+            if one.partition == number:
+                return one
+        return _added(self.partitions[0], number)
+
+
+class CallPartitions(beam.PTransform[Any, Any]):
+    """Pulses in; calls to every partition of a topic out, keyed by it: for a stage that has a `Follower`."""
+
+    def __init__(self, topic: FollowedTopic) -> None:
+        """Partitions that are added are called too."""
         super().__init__()
-        stretches = resolve(connection, topic)
-        self._known = tuple(replace(stretch, end=NO_END) for stretch in stretches)
-        self._look_again_seconds = look_again_seconds
-        self._may_grow = may_grow
+        self._topic = topic
 
     def expand(self, pulses: Any) -> Any:
         """Every pulse for every partition."""
         par_do: Any = beam.ParDo  # comes without types
-        call = CallPartitions(self._known, self._look_again_seconds, self._may_grow)
-        called = pulses | "CallPartitions" >> par_do(call).with_output_types(_CALL)
-        return called | "FollowPartitions" >> par_do(FollowPartitions(self._known)).with_output_types(MessageBatch)
+        return pulses | "Call" >> par_do(Calls(self._topic)).with_output_types(_CALL)
 
 
 class OffsetTracker(OffsetRestrictionTracker):
@@ -170,80 +184,69 @@ class ReadPartitions(beam.DoFn):
 _CALL: Any = typehints.KV[int, float]
 """A partition that is called, and when: seconds on the clock of whichever machine calls."""
 
-_MOST_SKEW_SECONDS = 5.0
-"""A clock that is further back than this was set back: its calls are heard all the same."""
+_MOST_SKEW_SECONDS = 2.0
+"""After so long without a look a call is heard whatever its time is: the clock of who calls is behind, or was set back."""
 
 
-class CallPartitions(beam.DoFn):
+class Calls(beam.DoFn):
     """Pulses in; a call to every partition of a topic out, also to those that were added to it."""
 
-    def __init__(self, known: Sequence[PartitionStretch], look_again_seconds: float, may_grow: bool) -> None:
-        """`known` are the partitions that were there when the pipeline was made, one or more."""
-        self._first = known[0]
-        self._known = self._partitions = len(known)
-        self._look_again_seconds = look_again_seconds
-        self._may_grow = may_grow
-        self._looked_at = -math.inf
+    def __init__(self, topic: FollowedTopic) -> None:
+        """It has one partition or more."""
+        self._topic = topic
+        self._partitions = len(topic.partitions)
+        self._called_at = self._looked_at = -math.inf
 
-    def process(self, element: Any) -> Iterator[tuple[int, float]]:
+    def process(self, element: Any) -> Iterable[tuple[int, float]]:
         """Call all. A cluster that does not answer is looked at the next time."""
         now = time.monotonic()
-        if now - self._looked_at > self._look_again_seconds:
+        if now - self._called_at < self._topic.rest_seconds:
+            return ()
+        self._called_at = now
+        if now - self._looked_at > self._topic.look_again_seconds:
             self._looked_at = now
             self._look()
         called_at = wall_seconds()
         return ((partition, called_at) for partition in range(self._partitions))
 
     def _look(self) -> None:
-        topic, found = self._first.topic, _described(self._first)
+        known, first = len(self._topic.partitions), self._topic.partitions[0]
+        found = _described(first)
         if found is None:
             return
-        if found[1] > self._known and not self._may_grow:
+        if found[1] > known and not self._topic.may_grow:
             raise KafkaRefused(
-                f"{topic}: the topic grew from {self._known} to {found[1]} partitions, and what they hold depends on "
+                f"{first.topic}: the topic grew from {known} to {found[1]} partitions, and what they hold depends on "
                 "how many there are: make the topic anew, with as many as are needed"
             )
         self._partitions = max(self._partitions, found[1])
 
 
-class FollowPartitions(beam.DoFn):
-    """Reads partitions for ever, a while at every call; how far is state. The calls come from a source of Flink's own.
+class Follower:
+    """Reads on in partitions of a topic, a while at every call; how far it is, is state of the stage that has it.
 
-    Neither a splittable DoFn that puts off the rest of its work nor a timer can do it there: see
-    docs/decisions/pulses.md.
+    The calls come from a source of Flink's own: neither a splittable DoFn that puts off the rest of its work nor a
+    timer can do it there, see docs/decisions/pulses.md.
     """
 
-    NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
-
-    def __init__(self, known: Sequence[PartitionStretch]) -> None:
-        """`known` say where partitions begin. Those that are added begin at 0."""
-        self._known = {stretch.partition: stretch for stretch in known}
-
-    def setup(self) -> None:
+    def __init__(self, topic: FollowedTopic) -> None:
         """Nothing was read yet."""
+        self._topic = topic
         self._looks: dict[int, _Look] = {}
 
-    def process(
-        self,
-        element: tuple[int, float],
-        following: Any = beam.DoFn.StateParam(NEXT),  # noqa: B008  (how Beam is told)
-    ) -> Iterator[MessageBatch]:
-        """Read on for a while, unless the call is older than the last look, or nothing came lately."""
-        partition, called_at = element
+    def read(self, call: tuple[int, float], start: Callable[[], int]) -> Iterator[MessageBatch]:
+        """What there is from `start` on, unless the call is older than the last look, or nothing came lately."""
+        partition, called_at = call
         look = self._looks.setdefault(partition, _Look())
-        if 0 <= look.at_seconds - called_at < _MOST_SKEW_SECONDS or time.monotonic() < look.again_at:
+        if look.is_enough(called_at):
             return
-        stretch = self._known.get(partition) or _added(next(iter(self._known.values())), partition)
-        stored = following.read()
-        end = -1
-        for batch in _read_for_a_while(stretch, stretch.start if stored is None else stored):
-            end = batch.end
+        stretch, found = self._topic.partition(partition), False
+        for batch in _read_for_a_while(stretch, start(), self._topic.most_records):
+            found = True
             yield batch
-        if end >= 0:
-            following.write(end)
-        look.done(end >= 0)
+        look.done(found)
 
-    def teardown(self) -> None:
+    def close(self) -> None:
         """Let go of the cluster."""
         _CONSUMERS.close()
 
@@ -252,13 +255,18 @@ class _Look:
     """When a partition was looked at last, and from when it is worth while again."""
 
     def __init__(self) -> None:
-        self.at_seconds = self.again_at = -math.inf
+        self._at_seconds = self._ended = self._again_at = -math.inf
         self._wait_seconds = 0.0
 
+    def is_enough(self, called_at: float) -> bool:
+        """Whether a call is older than this look, or too soon after it."""
+        now = time.monotonic()
+        return now < self._again_at or (called_at <= self._at_seconds and now - self._ended < _MOST_SKEW_SECONDS)
+
     def done(self, found: bool) -> None:
-        self.at_seconds = wall_seconds()
+        self._at_seconds, self._ended = wall_seconds(), time.monotonic()
         self._wait_seconds = 0.0 if found else min(2 * self._wait_seconds + _LEAST_WAIT_SECONDS, _MOST_WAIT_SECONDS)
-        self.again_at = time.monotonic() + self._wait_seconds
+        self._again_at = self._ended + self._wait_seconds
 
 
 def _added(first: PartitionStretch, partition: int) -> PartitionStretch:
@@ -269,6 +277,23 @@ def _added(first: PartitionStretch, partition: int) -> PartitionStretch:
 def wall_seconds() -> float:
     """The time of day, for what has to be compared between machines."""
     return float(Timestamp.now().micros) / 1e6
+
+
+class CallClock(beam.DoFn):
+    """Pulses in; calls to the one clock that there is out, at most so often."""
+
+    def __init__(self, rest_seconds: float) -> None:
+        """How long it is from one to the next, at least."""
+        self._rest_seconds = rest_seconds
+        self._called_at = -math.inf
+
+    def process(self, element: Any) -> Iterable[tuple[int, float]]:
+        """Call, if it is time."""
+        now = time.monotonic()
+        if now - self._called_at < self._rest_seconds:
+            return ()
+        self._called_at = now
+        return ((0, wall_seconds()),)
 
 
 class Beat(beam.DoFn):
@@ -365,10 +390,10 @@ def read_stretch(stretch: PartitionStretch) -> Iterator[MessageBatch]:
         log.close()
 
 
-def _read_for_a_while(stretch: PartitionStretch, at: int) -> Iterator[MessageBatch]:
-    """What there is from an offset on, up to a number of records and milliseconds."""
+def _read_for_a_while(stretch: PartitionStretch, at: int, at_once: int) -> Iterator[MessageBatch]:
+    """What there is from an offset on, so many records at once, up to a number of records and milliseconds."""
     deadline, records_left = time.monotonic() + _MOST_SECONDS, _MOST_RECORDS
-    log = _CONSUMERS.take(stretch, at)
+    log = _CONSUMERS.take(stretch, at, at_once)
     is_good = False
     try:
         while records_left > 0:
@@ -391,7 +416,7 @@ def _read_for_a_while(stretch: PartitionStretch, at: int) -> Iterator[MessageBat
 class _Log:
     """A partition with a consumer of its own."""
 
-    def __init__(self, stretch: PartitionStretch, at: int) -> None:
+    def __init__(self, stretch: PartitionStretch, at: int, at_once: int | None = None) -> None:
         self.stretch = stretch
         self._place = TopicPartition(stretch.topic, stretch.partition)
         self._at = at
@@ -402,6 +427,8 @@ class _Log:
             settings = consumer_settings()
             if stretch.end == NO_END:  # it has a broker's answer to itself, which comes at once when there is something
                 settings["fetch_max_wait_ms"] = _FOLLOW_FETCH_MS
+            if at_once is not None:
+                settings["max_poll_records"] = at_once
             self._consumer = stretch.connection.consumer(**settings)
             try:
                 first = self._consumer.beginning_offsets([self._place])[self._place]
@@ -459,11 +486,11 @@ class _Consumers:
         self._lock = Lock()
         self._idle: dict[tuple[Connection, str, int], _Log] = {}
 
-    def take(self, stretch: PartitionStretch, at: int) -> _Log:
+    def take(self, stretch: PartitionStretch, at: int, at_once: int | None = None) -> _Log:
         """A partition that nobody else reads with this consumer."""
         with self._lock:
             log = self._idle.pop((stretch.connection, stretch.topic_id, stretch.partition), None)
-        return log or _Log(stretch, at)
+        return log or _Log(stretch, at, at_once)
 
     def give_back(self, log: _Log) -> None:
         """Keep it; and let go of those that were not taken for a while."""

@@ -149,7 +149,7 @@ def check_transfers(entry: TransfersEntry, shard: int, shards: int, first_id: in
 
 def exact_sum(amounts: Ints) -> int:
     """The sum of non-negative 64-bit amounts, however large."""
-    return (int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFFFFFF).sum())
+    return (int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFFFFFF).sum()) if len(amounts) else 0
 
 
 def _transfers_problem(entry: TransfersEntry, first_id: int, last_id: int) -> str:

@@ -66,7 +66,7 @@ def encode_entry(entry: LogEntry, note: dict[str, Any] | None = None) -> bytes:
             columns[name] = _steps(columns[name])
     elif isinstance(entry, TransfersEntry):
         columns = {"pages": values.pop("pages"), "amounts": values.pop("amounts")}
-        values["gossip"] = entry.gossip and dataclasses.asdict(entry.gossip)
+        values["gossip"] = entry.gossip and dict(vars(entry.gossip))
     elif isinstance(entry, OpenEntry):
         columns = {"chunk": values.pop("chunk")}
     return pack(kind, {**values, "note": note or {}}, columns)

@@ -318,6 +318,8 @@ LogEntry = Entry | ControlEntry | EndEntry | OpenEntry
 
 def transfer_digest(pages: Ids, amounts: Ints, virtual: int, cut: int) -> int:
     """A sum, modulo 2^64, of one hash per transfer: it can be added up and taken apart in any order."""
+    if not (len(pages) or virtual):
+        return 0
     salt = _mix(np.array([cut], np.uint64) + np.uint64(1))
     total = int(_mix(_mix(pages ^ salt) + amounts.view(np.uint64)).sum(dtype=np.uint64)) if len(pages) else 0
     if virtual:

@@ -75,6 +75,7 @@ from opicflow.schemas.records import Policy
 _SECONDS_PER_DAY = 86400
 _SECONDS_PER_MINUTE = 60
 _WRAP = 1 << 64
+_VISITS_A_MESSAGE = 16  # of a cut; fewer would cost more to send and to take than the visits themselves
 _ASKED_FOR_SECONDS = 30 * _SECONDS_PER_DAY  # after which those who asked for pages at once no longer do
 _EVICTED_AT_LEAST = 64  # one in so many pages goes when there are too many, so that not every tick has to look
 FOR_EVER = (1 << 63) - 1
@@ -290,7 +291,8 @@ class Ledger:
         while True:
             done, why = batches.apply_items(room.table, room.book, room.scratch, rows, done)
             if why == batches.NEEDS_CUT:
-                sealed += self._seal_cut()
+                if int(room.book.counts[at.VISITS_SINCE_CUT]) >= self._least_visits_of_a_cut():
+                    sealed += self._seal_cut()
             elif why == batches.NEEDS_ROOM:
                 row_links = int(items.link_starts[done + 1] - items.link_starts[done])
                 url_bytes = int(items.url_starts[done + 1] - items.url_starts[done])
@@ -368,6 +370,14 @@ class Ledger:
         return self._seal_cut()
 
     # -- cuts and shards -------------------------------------------------------------------------------------------
+
+    def _least_visits_of_a_cut(self) -> int:
+        """A cut is a message to every other shard, and waits until these are worth it, or a tick seals it.
+
+        But never longer than a tenth of a visit a page, with which circulation would slow down, or a visit a message.
+        """
+        tenth = int(self._room.book.counts[at.PAGES]) // 10
+        return max(min(_VISITS_A_MESSAGE * (self.shards - 1), tenth), self.shards - 1)
 
     def _seal_cut(self) -> list[tuple[int, TransfersEntry]]:
         """Seal outgoing transfers and settle the virtual account among all shards."""

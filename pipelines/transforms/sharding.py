@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -41,15 +40,13 @@ class ToShard(NamedTuple):
 class SourceState:
     """How far a source was routed, and what of it each shard was sent: up to which place, and how many visits.
 
-    `rules` are those that hold where it stands, as JSON; empty = those the stream was started with. `held` are batches
-    that came before those that come before them.
+    `rules` are those that hold where it stands, as JSON; empty = those the stream was started with.
     """
 
     next: int
     sent_to: Ints
     visits: Ints
     rules: str = ""
-    held: tuple[bytes, ...] = ()
 
     @classmethod
     def at(cls, offset: int, shards: int) -> SourceState:
@@ -58,18 +55,14 @@ class SourceState:
 
     def to_bytes(self) -> bytes:
         """The state as bytes."""
-        values = {"next": self.next, "rules": self.rules, "held": [len(one) for one in self.held]}
-        held = np.frombuffer(b"".join(self.held), np.uint8)
-        return pack("source", values, {"sent_to": self.sent_to, "visits": self.visits, "held": held})
+        values = {"next": self.next, "rules": self.rules}
+        return pack("source", values, {"sent_to": self.sent_to, "visits": self.visits})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SourceState:
         """The state that `to_bytes` wrote."""
         _, values, columns = unpack(data)
-        ends = np.cumsum([0, *values["held"]]).tolist()
-        text = columns["held"].tobytes()
-        held = tuple(text[first:last] for first, last in pairwise(ends))
-        return cls(values["next"], columns["sent_to"], columns["visits"], values["rules"], held)
+        return cls(values["next"], columns["sent_to"], columns["visits"], values["rules"])
 
 
 @dataclass

@@ -22,12 +22,13 @@ from opicflow.connectors.kafka.framing import Framer, writer_of
 from opicflow.connectors.kafka.messages import Messages, decode_messages
 from opicflow.connectors.kafka.records import record_of
 from opicflow.connectors.kafka.sink import Message
-from opicflow.connectors.kafka.source import MessageBatch
+from opicflow.connectors.kafka.source import FollowedTopic, Follower, MessageBatch
 from opicflow.pipelines.ledger import TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.decoding import route_rows, urls_of
-from opicflow.pipelines.transforms.keeping import OutOfOrder
-from opicflow.pipelines.transforms.log_keeping import LogBatch
+from opicflow.pipelines.transforms.keep_ledger import Keeping, KeepLedger
+from opicflow.pipelines.transforms.keeping import Output
+from opicflow.pipelines.transforms.log_keeping import LogBatch, LogHead
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.routing import Rules, Seen
 from opicflow.pipelines.transforms.sharding import Sharder, SourceState
@@ -40,7 +41,6 @@ from opicflow.schemas.urls import Canonicaliser
 CONTROL = b'{"opicflow-control":'
 """What a record of crawl-events begins with that is no event, but rules for those that follow it."""
 
-_MOST_HELD = 64
 _SEEN_FOR_EVENTS = 1_000_000
 """After so many events all URLs are sent once more: a ledger may have let a page go and learnt it again without one."""
 
@@ -53,8 +53,7 @@ class ControlUnknown(Exception):
 class RouterConfig:
     """What routers share: where entries go, how many shards there are, and the rules that the stream began with.
 
-    `starts` are the offsets from which sources are read, 0 where none is given. `everywhere_at` are offsets of sources
-    at which every shard is told that they have come there.
+    `everywhere_at` are offsets of sources at which every shard is told that they have come there.
     """
 
     connection: Connection
@@ -62,14 +61,13 @@ class RouterConfig:
     rejects_topic: str
     shards: int
     rules: Rules = field(default_factory=Rules)
-    starts: dict[str, int] = field(default_factory=dict)
     everywhere_at: dict[str, int] = field(default_factory=dict)
 
 
-def batch_of(element: MessageBatch) -> tuple[str, bytes]:
-    """A batch of messages as bytes, keyed by its source."""
+def batch_of(element: MessageBatch) -> LogBatch:
+    """A batch of messages as one of a log."""
     messages = element.messages
-    batch = LogBatch(
+    return LogBatch(
         element.start,
         element.end,
         messages.offsets,
@@ -78,53 +76,73 @@ def batch_of(element: MessageBatch) -> tuple[str, bytes]:
         messages.ends,
         np.frombuffer(messages.text, np.uint8),
     )
-    return f"kafka/{element.topic_id}/{element.partition}", batch.to_bytes()
 
 
-def shard_batch_of(element: MessageBatch) -> tuple[int, bytes]:
-    """A batch of a shard's log as bytes, keyed by the shard."""
-    return element.partition, batch_of(element)[1]
+class KeepFollowedLedger(KeepLedger):
+    """`KeepLedger` that reads its log itself, from where its state says it stands: calls in, outputs out."""
+
+    def __init__(self, topic: FollowedTopic, keeping: Keeping, run: str) -> None:
+        """`topic` are the logs."""
+        super().__init__(keeping, run, durable=True)
+        self._topic = topic
+        self._follower = Follower(topic)
+
+    def process(
+        self,
+        element: tuple[int, Any],
+        head_state: Any = beam.DoFn.StateParam(KeepLedger.HEAD),  # noqa: B008  (how Beam is told)
+        snapshot: Any = beam.DoFn.StateParam(KeepLedger.SNAPSHOT),  # noqa: B008  (how Beam is told)
+        journal: Any = beam.DoFn.StateParam(KeepLedger.JOURNAL),  # noqa: B008  (how Beam is told)
+    ) -> Iterator[Output]:
+        """Read on for a while, and apply what there is."""
+
+        def start() -> int:
+            stored = head_state.read()
+            return LogHead.from_bytes(stored).next if stored else self._topic.partition(element[0]).start
+
+        for batch in self._follower.read(element, start):
+            data = batch_of(batch).to_bytes()
+            yield from super().process((batch.partition, data), head_state, snapshot, journal)
+
+    def teardown(self) -> None:
+        """Let go of the cluster."""
+        self._follower.close()
 
 
 class _Router(beam.DoFn, ABC):
     """Batches of a source in, keyed by it; messages out: entries for the shards' logs, and rejects."""
 
     STATE = ReadModifyWriteStateSpec("source", BytesCoder())
-    _topic: str
 
-    def __init__(self, config: RouterConfig, topic: str) -> None:
+    def __init__(self, config: RouterConfig, topic: FollowedTopic) -> None:
         """`topic` is the one that is routed."""
         self._config = config
         self._topic = topic
+        self._name = topic.partitions[0].topic
+        self._follower = Follower(topic)
         self._rejects = Framer(config.connection, config.rejects_topic, "Reject")
 
     def process(
         self,
-        element: tuple[str, bytes],
+        element: tuple[int, float],
         stored: Any = beam.DoFn.StateParam(STATE),  # noqa: B008  (how Beam is told)
     ) -> Iterator[Message]:
-        """Route one batch, and those that waited for it."""
-        source, data = element
-        written = stored.read()
-        if written:
-            state = SourceState.from_bytes(written)
-        else:
-            state = SourceState.at(self._config.starts.get(source, 0), self._config.shards)
-        waiting = [data, *state.held]
-        state = replace(state, held=())
-        while True:
-            ready = [one for one in waiting if LogBatch.from_bytes(one).start <= state.next]
-            if not ready:
-                break
-            waiting.remove(ready[0])
-            batch = LogBatch.from_bytes(ready[0])
-            if batch.end > state.next:
-                sharder = Sharder(source, state, self._config.everywhere_at.get(source, -1))
-                yield from self._route(sharder, _from(batch, state.next))
-                state = sharder.state
-        if len(waiting) > _MOST_HELD:
-            raise OutOfOrder(f"{source}: {len(waiting)} batches wait for offset {state.next}")
-        stored.write(replace(state, held=tuple(waiting)).to_bytes())
+        """Read on for a while, and route what there is."""
+
+        def state() -> SourceState:
+            written = stored.read()
+            start = self._topic.partition(element[0]).start
+            return SourceState.from_bytes(written) if written else SourceState.at(start, self._config.shards)
+
+        for batch in self._follower.read(element, lambda: state().next):
+            source = f"kafka/{batch.topic_id}/{batch.partition}"
+            sharder = Sharder(source, state(), self._config.everywhere_at.get(source, -1))
+            yield from self._route(sharder, batch_of(batch))
+            stored.write(sharder.state.to_bytes())
+
+    def teardown(self) -> None:
+        """Let go of the cluster."""
+        self._follower.close()
 
     @abstractmethod
     def _route(self, sharder: Sharder, batch: LogBatch) -> Iterator[Message]:
@@ -163,12 +181,12 @@ class RouteEvents(_Router):
             if row >= 0:
                 begin, stop = int(batch.begins[row]), int(batch.ends[row])
                 rules = rules_of(
-                    batch.text[begin:stop].tobytes(), self._rules(sharder), f"{self._topic}, offset {until}"
+                    batch.text[begin:stop].tobytes(), self._rules(sharder), f"{self._name}, offset {until}"
                 )
                 sharder.state = replace(sharder.state, next=until + 1, rules=json.dumps(rules.to_json()))
 
     def _route_events(self, sharder: Sharder, batch: LogBatch, last: int, until: int) -> Iterator[Message]:
-        source = f"{self._topic}/{sharder.source.rpartition('/')[2]}"
+        source = f"{self._name}/{sharder.source.rpartition('/')[2]}"
         first = int(np.searchsorted(batch.offsets, sharder.state.next))
         rows = slice(first, last)
         messages = Messages(
@@ -200,7 +218,7 @@ class RoutePolicies(_Router):
         self._decoder = Decoder("Policy", writer_of(self._config.connection))
 
     def _route(self, sharder: Sharder, batch: LogBatch) -> Iterator[Message]:
-        source = f"{self._topic}/{sharder.source.rpartition('/')[2]}"
+        source = f"{self._name}/{sharder.source.rpartition('/')[2]}"
         policies: list[tuple[int, Policy]] = []
         for offset, begin, end in zip(batch.offsets.tolist(), batch.begins.tolist(), batch.ends.tolist(), strict=True):
             value = batch.text[max(begin, 0) : max(end, 0)].tobytes()
@@ -263,19 +281,3 @@ def _controls(batch: LogBatch) -> list[int]:
         for row, begin in zip(rows.tolist(), begins, strict=True)
         if batch.text[begin : begin + len(CONTROL)].tobytes() == CONTROL
     ]
-
-
-def _from(batch: LogBatch, offset: int) -> LogBatch:
-    """What a batch holds from an offset on."""
-    first = int(np.searchsorted(batch.offsets, offset))
-    if first == 0:
-        return batch._replace(start=max(batch.start, offset))
-    return LogBatch(
-        offset,
-        batch.end,
-        batch.offsets[first:],
-        batch.times_ms[first:],
-        batch.begins[first:],
-        batch.ends[first:],
-        batch.text,
-    )
