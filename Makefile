@@ -37,7 +37,7 @@ soak: $(STAMP)  ## run the long simulations, with a new seed each time [ONLY=nam
 	$(VENV)/python -m pytest -m soak --hypothesis-seed=$$seed $(if $(ONLY),-k "$(ONLY)")
 
 services: $(STAMP)  ## start Kafka, a schema registry and Flink on this machine [ONLY=kafka,registry,flink]
-	@$(VENV)/python -m deploy.services start $(if $(ONLY),--only $(ONLY))
+	@$(VENV)/python -m deploy.services start --usual-ports $(if $(ONLY),--only $(ONLY))
 
 services-stop: $(STAMP)  ## stop them, and remove their data [ONLY=...]
 	@$(VENV)/python -m deploy.services stop $(if $(ONLY),--only $(ONLY))

@@ -47,7 +47,7 @@ _WAIT_SECONDS = 600.0
 class Sizes:
     """How much of everything."""
 
-    events: int = 200_000
+    events: int = 100_000
     links: int = 30
     pages: int = 100_000
     keyed_events: int = 4_000
@@ -210,7 +210,7 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     yield versus("stream.events_vs_empty_ledger", ours, "events/s", empty, "the same job, entries decoded and dropped")
     say("stream: a Beam key for every page")
     keyed = _rate(
-        cluster, "keyed", lambda slots: KeyPerPage(cluster.connection, 40 * slots), "visits", sizes.keyed_events
+        cluster, "keyed", lambda slots: KeyPerPage(cluster.connection, 100 * slots), "visits", sizes.keyed_events
     )
     yield versus("stream.vs_key_per_page", ours, "events/s", keyed, "cash as state of a key for every page, no cuts")
 
@@ -228,7 +228,7 @@ def _stream(cluster: Cluster, prefix: str, keeping: Any) -> Callable[[int], Stre
 
     def made(slots: int) -> Stream:
         return Stream(
-            StreamConfig(cluster.connection, origin, prefix, topic, run=prefix, pulse_ms=40 * slots, keeping=keeping)
+            StreamConfig(cluster.connection, origin, prefix, topic, run=prefix, pulse_ms=100 * slots, keeping=keeping)
         )
 
     return made

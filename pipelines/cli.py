@@ -63,6 +63,7 @@ _PUBLISH_EXAMPLES = """examples:
   opicflow publish policy --brokers localhost:9092 --url https://example.org/ --every 6h
   opicflow publish policy --brokers localhost:9092 --host example.org --never --expires 2026-12-31T00:00:00Z
   opicflow publish policy policies.jsonl --brokers localhost:9092
+  opicflow publish rules --drop-parameters tracking --fold-www --brokers localhost:9092
 """
 _AUDIT_EXAMPLES = """examples:
   opicflow audit --brokers localhost:9092                                  are the books of all shards in order?
@@ -271,7 +272,10 @@ def _add_publish(commands: Any) -> None:
     note.add_argument("--expires", metavar="TIME", help="until then, such as 2026-12-31T00:00:00Z")
     note.add_argument("--at", metavar="TIME", help="from when it holds (now)")
     note.add_argument("--publisher", metavar="NAME", help="who says it: for people")
-    for what in (events, policy):
+    rules = _add(whats, "rules", "other rules of URLs and links for a stream that runs, from now on", "publish")
+    _add_rules(rules)
+    rules.add_argument("--ledger", metavar="TOPIC", help="the logs of the stream (page-ledger)")
+    for what in (events, policy, rules):
         what.add_argument("--json", action="store_true", help="print JSON")
         _add_cluster(what)
 
@@ -374,7 +378,7 @@ def _add_flink(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--worker-image", metavar="IMAGE", help="a container image instead of the command")
     group.add_argument("--tick-seconds", type=_positive, default=1.0, metavar="S", help="between cuts (%(default)g)")
     group.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for Beam; repeatable")
-    group.add_argument("--pulse-ms", type=_whole, default=40, help=argparse.SUPPRESS)
+    group.add_argument("--pulse-ms", type=_whole, default=100, help=argparse.SUPPRESS)
     group.add_argument("--bundle-ms", type=_whole, default=100, help=argparse.SUPPRESS)
 
 

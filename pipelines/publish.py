@@ -19,13 +19,15 @@ from opicflow.connectors.files.reading import Stretch, read
 from opicflow.connectors.kafka.connection import KafkaRefused
 from opicflow.connectors.kafka.event_encoding import encode_event
 from opicflow.connectors.kafka.framing import Framer
+from opicflow.connectors.kafka.reading import partitions_of_topic
 from opicflow.connectors.kafka.sending import Publisher, partition_of
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.cluster import connection_of
-from opicflow.pipelines.commands import Shower
+from opicflow.pipelines.commands import Shower, rules_of_options
 from opicflow.pipelines.inputs import known_format
 from opicflow.pipelines.refresh.publications import check
 from opicflow.pipelines.replaying import Progress, most_first
+from opicflow.pipelines.transforms.routing import Rules
 from opicflow.schemas.crawl_events import CrawlEvent, Reason, Reject
 from opicflow.schemas.json_events import time_ms_of
 from opicflow.schemas.pages import page_id
@@ -43,8 +45,8 @@ _MOST_LEAP_MS = 86_400_000
 
 
 def publish(options: argparse.Namespace) -> int:
-    """Publish crawl events, or a policy."""
-    return _publish_events(options) if options.what == "events" else _publish_policies(options)
+    """Publish crawl events, a policy, or rules."""
+    return {"events": _publish_events, "policy": _publish_policies, "rules": _publish_rules}[options.what](options)
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -248,6 +250,33 @@ def _publish_policies(options: argparse.Namespace) -> int:
         print(f"{in_words(policy)}  ({topic}, partition {place.partition}, offset {place.offset})")
     if len(policies) > _MANY_SHOWN:
         print(f"… and {len(policies) - _MANY_SHOWN:,} more, up to offset {places[-1].offset}")
+    return 0
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+
+def _publish_rules(options: argparse.Namespace) -> int:
+    """Rules to every partition of crawl-events: they hold there for what follows."""
+    from opicflow.pipelines.stream import origin_of  # Beam takes long to import
+    from opicflow.pipelines.transforms.streaming import control_record
+
+    connection, topics = connection_of(options), names(options.prefix)
+    logs = options.ledger or topics.page_ledger
+    origin = origin_of(connection, logs)
+    if origin is None:
+        raise KafkaRefused(f"{logs}: no stream has begun there: give the rules to the one that you start")
+    # What ledgers count by is never changed: a stream would stop at other categories.
+    rules = replace(rules_of_options(options) or Rules(), categories=origin.rules.categories)
+    _, partitions = partitions_of_topic(connection, topics.crawl_events)
+    with Publisher(connection) as publisher:
+        for partition in range(partitions):
+            publisher.send(topics.crawl_events, None, control_record(rules), partition)
+    told = {"topic": topics.crawl_events, "partitions": partitions, "rules": rules.to_json()}
+    if options.json:
+        print(json.dumps(told, indent=2))
+    else:
+        print(f"{topics.crawl_events}, {partitions} partitions: from here on {json.dumps(rules.to_json())}")
     return 0
 
 

@@ -359,7 +359,10 @@ class ReferenceLedger:
             self.visits += 1
             self.visits_since_cut += 1
             self._round()
-            if self.visits_since_cut * 1000 >= len(self.pages) * self.config.cut_visits_per_1000_pages:
+            others = len(self.peers)
+            least = max(min(16 * others, len(self.pages) // 10), others)
+            due = self.visits_since_cut * 1000 >= len(self.pages) * self.config.cut_visits_per_1000_pages
+            if due and self.visits_since_cut >= least:
                 return self._cut()
         return []
 

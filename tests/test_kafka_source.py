@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -48,8 +48,7 @@ __all__ = ["topics"]  # a fixture
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A stretch is read some records at a time, and no consumer outlives a test."""
     monkeypatch.setattr(module, "_MOST_RECORDS", 5)
-    monkeypatch.setattr(module, "_LEAST_WAIT_SECONDS", 0.0)
-    monkeypatch.setattr(module, "_MOST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "_REST_SECONDS", 0.0)
     yield
     module._CONSUMERS.close()
 
@@ -148,9 +147,10 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The offsets that were looked at; nothing is there."""
     looked: list[int] = []
 
-    def look(stretch: PartitionStretch, at: int, at_once: int) -> Iterator[MessageBatch]:
+    def look(stretch: PartitionStretch, at: int, at_once: int) -> Generator[MessageBatch, None, bool]:
         looked.append(at)
-        return iter(())
+        yield from ()
+        return False
 
     monkeypatch.setattr(module, "_read_for_a_while", look)
     return looked
@@ -174,18 +174,23 @@ def test_calls_that_are_older_than_the_last_look_are_passed_over(
     assert len(looks) == 3, "a clock that was set back would be passed over for ever"
 
 
-def test_where_nothing_comes_it_is_looked_later_and_later(looks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_is_left_it_rests(looks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(module, "_LEAST_WAIT_SECONDS", 1.0)
-    monkeypatch.setattr(module, "_MOST_WAIT_SECONDS", 5.0)
+    monkeypatch.setattr(module, "_REST_SECONDS", 5.0)
     following, looked_at = Following(endless(filled([0.0]), 1)), []
     for second in range(20):
         clock[0] = float(second)
         before = len(looks)
         following.call()
         looked_at += [second] * (len(looks) - before)
-    assert looked_at == [0, 1, 4, 9, 14, 19]
+    assert looked_at == [0, 5, 10, 15]
+
+
+def test_where_more_is_left_it_does_not_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REST_SECONDS", 1e9)
+    following = Following(endless(filled([0.0] * 40)))
+    assert offsets_of([batch for _ in range(20) for batch in following.call()]) == list(range(40))
 
 
 def test_a_runner_that_takes_the_rest_away_gets_all_that_was_not_given() -> None:

@@ -25,13 +25,18 @@ from opicflow.connectors.files.reading import Stretch, format_of, read
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.event_encoding import encode_event
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
-from opicflow.pipelines import cli, publish
+from opicflow.pipelines import cli, publish, stream
+from opicflow.pipelines.ledger import LedgerConfig
+from opicflow.pipelines.transforms.log_keeping import Origin
+from opicflow.pipelines.transforms.routing import Categories, Rules
+from opicflow.pipelines.transforms.streaming import rules_of
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link, Reject
 from opicflow.schemas.framing import Decoder, encode_single_object
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.records import Policy, from_avro, to_avro
 from opicflow.schemas.registry import schema
+from opicflow.schemas.urls import UrlRules
 
 Run = Callable[..., tuple[int, str, str]]
 BROKERS = ("--brokers", "127.0.0.1:1")
@@ -399,6 +404,36 @@ def test_an_empty_file_of_publications_is_refused(tmp_path: Path) -> None:
     options = cli._parser().parse_args(["publish", "policy", str(file), *BROKERS])
     with pytest.raises(PolicyRefused, match="it holds no publications"):
         publish.publish(options)
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+
+def test_rules_go_to_every_partition_as_routers_follow_them_and_keep_the_categories(
+    opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Rules(UrlRules(fold_https=True), categories=Categories(by_media=True))
+    monkeypatch.setattr(stream, "origin_of", lambda connection, topic: Origin(LedgerConfig(), 4, before))
+    monkeypatch.setattr(publish, "partitions_of_topic", lambda connection, topic: ("id", 3))
+    code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS, "--prefix", "p-", "--json")
+    assert (code, err) == (0, "")
+    rules = Rules(UrlRules(fold_www=True), categories=before.categories)
+    assert Rules.from_json(json.loads(out)["rules"]) == rules
+    sent = cluster.fakes[0].sent
+    assert [(topic, key, partition) for topic, key, _, partition, _ in sent] == [
+        ("p-crawl-events", None, partition) for partition in range(3)
+    ]
+    for _, _, value, _, _ in sent:
+        assert rules_of(value, before, "p-crawl-events") == rules
+
+
+def test_rules_for_a_stream_that_never_began_are_refused(
+    opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "origin_of", lambda connection, topic: None)
+    code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS)
+    assert (code, out) == (2, "") and "page-ledger: no stream has begun there" in err
+    assert cluster.fakes == []
 
 
 # -- on a broker, read from the outside --------------------------------------------------------------------------------

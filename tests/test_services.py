@@ -49,6 +49,7 @@ class Listener:
     name = "listener"
     title = "Listener 1.0"
     ports = ("tcp",)
+    usual_ports: tuple[tuple[str, int], ...] = ()
 
     def __init__(self, before: str = "") -> None:
         self.before = before
@@ -171,6 +172,20 @@ def test_what_is_started_twice_is_started_once(services: Services) -> None:
     (first,) = services.status()["listener"].processes
     assert services.start(["listener"]) == []
     assert services.status()["listener"].processes == [first]
+
+
+def test_usual_ports_are_taken_where_they_are_free(listener: Listener, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    listener.usual_ports = (("tcp", port),)
+    first, second, third = (Services(tmp_path / name, usual_ports=name != "c", attached=True) for name in "abc")
+    try:
+        for services in (first, second, third):
+            services.start(["listener"])
+        assert first.place("listener").ports == {"tcp": port}
+        assert len({services.place("listener").ports["tcp"] for services in (first, second, third)}) == 3
+    finally:
+        for services in (first, second, third):
+            services.stop(["listener"])
 
 
 def test_another_process_finds_and_stops_them(services: Services) -> None:

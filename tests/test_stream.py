@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from logs import WebLog, id_of, importance_of
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from services import LocalCluster
-from stream_chaos import PATIENCE_SECONDS, Chaos, LocalStream
+from stream_chaos import PATIENCE_SECONDS, TOP, Chaos, LocalStream
 
 KINDS = ["worker", "tasks", "broker", "old_checkpoint", "delivered_twice"]
 SLOW_KINDS = ["zombie", "cluster"]
@@ -116,6 +117,37 @@ def test_an_upgrade_goes_on_where_the_stream_stopped(stream: LocalStream) -> Non
     assert status.code == 0 and "RUNNING, 0 restarts" in status.out, status
 
 
+def test_the_commands_in_readme_run_as_written(flink_kafka: LocalCluster, tmp_path: Path, topic_prefix: str) -> None:
+    """With topics of their own, and the addresses of this cluster."""
+    (block,) = re.findall(
+        r"```sh\n(opicflow stream .*?)```", (TOP / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    stream = LocalStream(flink_kafka, tmp_path, topic_prefix, 8)
+    log = TOP / "examples" / "crawl.jsonl.gz"
+    assert stream.said("publish", "events", log, *stream.where, "--quiet").code == 0
+    here = {
+        "localhost:9092": flink_kafka.brokers,
+        "localhost:8081": flink_kafka.flink_rest,
+        "localhost:8099": flink_kafka.job_server,
+        "build/stream": str(tmp_path / "checkpoints"),
+    }
+    said: list[str] = []
+    for line in block.replace("\\\n", "").splitlines():
+        _, *words = [here.get(word, word) for word in line.split()]
+        own = ["--prefix", topic_prefix] if "--brokers" in words else []
+        done = stream.said(*words, *own, *(["--name", stream.name] if words[0] == "stream" else []))
+        assert done.code == 0, f"{line}: {done}\n{stream.tails()}"
+        said.append(done.out)
+        if words[0] == "stream" and "--checkpoints" in words:
+            stream.drain()
+    started, status, audited, proven, best, stopped = said
+    assert "the stream runs" in started and "RUNNING, 0 restarts" in status
+    assert audited.startswith("balanced at ") and "8 shards" in audited
+    assert proven.count("is what its log says") == 8
+    assert "https://docs.tern.example/" in best
+    assert "savepoint" in stopped
+
+
 @pytest.mark.soak
 def test_ledgers_made_anew_in_another_number_count_the_same(stream: LocalStream, tmp_path: Path) -> None:
     web = power_law_web(200, 5)
@@ -148,9 +180,10 @@ def test_importance_is_as_good_as_that_of_one_ledger(
     flink_kafka: LocalCluster, tmp_path: Path, topic_prefix: str
 ) -> None:
     stream = LocalStream(flink_kafka, tmp_path, topic_prefix, 16)
-    stream.start("--pulse-ms", 50)
-    crawl = WebLog(power_law_web(1000, 3, dangling=0.1)).crawl("cycle", 6000)
-    stream.publish(crawl.events, per_second=150)
+    stream.start()
+    # What others send must arrive long before the crawler comes round: in 20 s here, in weeks of a real crawl.
+    crawl = WebLog(power_law_web(4000, 3, dangling=0.1)).crawl("cycle", 24_000)
+    stream.publish(crawl.events, per_second=200)
     ledgers = stream.check()
     stream.cancel()
     stream.undisturbed(tmp_path / "out")
@@ -180,7 +213,7 @@ def chaos(stream: LocalStream, kinds: list[str], seed: int, pages: int = 500, pe
                     return
                 yield event
 
-    stream.start("--pulse-ms", 50)
+    stream.start()
     publisher = threading.Thread(target=stream.publish, args=(flow(), per_second), daemon=True)
     publisher.start()
     happenings = Chaos(stream, seed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -52,7 +52,7 @@ _MOST_RECORDS = 20_000
 _POLL_MS = 50
 _FOLLOW_POLL_MS = 5
 _FOLLOW_FETCH_MS = 500
-_LEAST_WAIT_SECONDS, _MOST_WAIT_SECONDS = 0.01, 0.2
+_REST_SECONDS = 0.4
 _IDLE_SECONDS = 60.0
 _CHECK_SECONDS = 30.0
 
@@ -185,7 +185,7 @@ _CALL: Any = typehints.KV[int, float]
 """A partition that is called, and when: seconds on the clock of whichever machine calls."""
 
 _MOST_SKEW_SECONDS = 2.0
-"""After so long without a look a call is heard whatever its time is: the clock of who calls is behind, or was set back."""
+"""After so long without a look a call is heard whatever its time: the clock of who calls is behind, or was set back."""
 
 
 class Calls(beam.DoFn):
@@ -240,11 +240,10 @@ class Follower:
         look = self._looks.setdefault(partition, _Look())
         if look.is_enough(called_at):
             return
-        stretch, found = self._topic.partition(partition), False
-        for batch in _read_for_a_while(stretch, start(), self._topic.most_records):
-            found = True
-            yield batch
-        look.done(found)
+        there_is_more = yield from _read_for_a_while(
+            self._topic.partition(partition), start(), self._topic.most_records
+        )
+        look.done(there_is_more)
 
     def close(self) -> None:
         """Let go of the cluster."""
@@ -252,21 +251,19 @@ class Follower:
 
 
 class _Look:
-    """When a partition was looked at last, and from when it is worth while again."""
+    """When a partition was looked at last, and from when again: a few records cost as much as many."""
 
     def __init__(self) -> None:
         self._at_seconds = self._ended = self._again_at = -math.inf
-        self._wait_seconds = 0.0
 
     def is_enough(self, called_at: float) -> bool:
         """Whether a call is older than this look, or too soon after it."""
         now = time.monotonic()
         return now < self._again_at or (called_at <= self._at_seconds and now - self._ended < _MOST_SKEW_SECONDS)
 
-    def done(self, found: bool) -> None:
+    def done(self, there_is_more: bool) -> None:
         self._at_seconds, self._ended = wall_seconds(), time.monotonic()
-        self._wait_seconds = 0.0 if found else min(2 * self._wait_seconds + _LEAST_WAIT_SECONDS, _MOST_WAIT_SECONDS)
-        self._again_at = self._ended + self._wait_seconds
+        self._again_at = self._ended + (0.0 if there_is_more else _REST_SECONDS)
 
 
 def _added(first: PartitionStretch, partition: int) -> PartitionStretch:
@@ -390,8 +387,11 @@ def read_stretch(stretch: PartitionStretch) -> Iterator[MessageBatch]:
         log.close()
 
 
-def _read_for_a_while(stretch: PartitionStretch, at: int, at_once: int) -> Iterator[MessageBatch]:
-    """What there is from an offset on, so many records at once, up to a number of records and milliseconds."""
+def _read_for_a_while(stretch: PartitionStretch, at: int, at_once: int) -> Generator[MessageBatch, None, bool]:
+    """What there is from an offset on, so many records at once, up to a number of records and milliseconds.
+
+    It returns whether there is more.
+    """
     deadline, records_left = time.monotonic() + _MOST_SECONDS, _MOST_RECORDS
     log = _CONSUMERS.take(stretch, at, at_once)
     is_good = False
@@ -403,9 +403,13 @@ def _read_for_a_while(stretch: PartitionStretch, at: int, at_once: int) -> Itera
                 yield MessageBatch(stretch.topic, stretch.topic_id, stretch.partition, at, end, messages_of(records))
                 at = end
                 records_left -= len(records)
-            if (end <= at and not records) or time.monotonic() >= deadline:
+            elif not records:
+                is_good = True
+                return log.has_more(end)
+            if time.monotonic() >= deadline:
                 break
         is_good = True
+        return True
     finally:
         _CONSUMERS.give_back(log) if is_good else log.close()
 
@@ -465,6 +469,11 @@ class _Log:
         """How many offsets there are from this one on, as far as is known."""
         last = self._consumer.highwater(self._place)
         return 0 if last is None else max(last - offset, 0)
+
+    def has_more(self, offset: int) -> bool:
+        """Whether there may be something from this offset on: until the cluster has said no."""
+        last = self._consumer.highwater(self._place)
+        return last is None or last > offset
 
     def _check(self, at: int, now: float) -> None:
         """Whether the cluster still answers, and the topic is still the one it was."""

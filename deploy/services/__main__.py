@@ -21,6 +21,7 @@ def main() -> int:
     every = ",".join(SERVICES)
     parser.add_argument("--only", metavar="NAMES", default=every, help="some, with commas between (%(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("build/services"), help="their data and logs (%(default)s)")
+    parser.add_argument("--usual-ports", action="store_true", help="9092, 8081 and 8099, each if it is free")
     chosen = parser.parse_args()
     names = list(dict.fromkeys(chosen.only.split(",")))
     unknown = [name for name in names if name not in SERVICES]
@@ -28,7 +29,7 @@ def main() -> int:
         parser.exit(2, f"services: there is no service {unknown[0]!r}: give some of {every}\n")
     # As Ctrl-C does: what was started half is stopped again.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    services = Services(chosen.folder, say)
+    services = Services(chosen.folder, say, usual_ports=chosen.usual_ports)
     try:
         return {"start": start, "stop": stop, "status": status}[chosen.do](services, names)
     except (ServicesRefused, OSError) as problem:

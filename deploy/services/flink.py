@@ -83,6 +83,7 @@ class Flink:
         "expansion",
         *(f"{name}-{kind}" for name in TASK_MANAGERS for kind in ("rpc", "data")),
     )
+    usual_ports = (("rest", 8081), ("jobs", 8099))
 
     def prepare(self, place: Place) -> None:
         """Write the settings of the cluster."""

@@ -69,6 +69,7 @@ class Kafka:
     name = "kafka"
     title = "Apache Kafka 4.1.1"
     ports = ("plain", "secured", "controller")
+    usual_ports = (("plain", 9092),)
 
     def prepare(self, place: Place) -> None:
         """Make the keys, the user, the settings and an empty storage."""

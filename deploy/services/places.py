@@ -38,11 +38,12 @@ class Place:
 
 
 class Service(Protocol):
-    """One of the services. `ports` are the names of the ports that it needs."""
+    """One of the services. `ports` are the names of the ports that it needs, `usual_ports` where some are elsewhere."""
 
     name: str
     title: str
     ports: tuple[str, ...]
+    usual_ports: tuple[tuple[str, int], ...]
 
     def prepare(self, place: Place) -> None:
         """Write what the service needs into its folder, once, before it runs for the first time."""
@@ -63,14 +64,20 @@ def free_ports(number: int) -> list[int]:
     for port in SystemRandom().sample(PORTS, len(PORTS)):
         if len(found) == number:
             break
-        with socket.socket() as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind((HOST, port))
-            except OSError:
-                continue
-        found.append(port)
+        if is_free(port):
+            found.append(port)
     return found
+
+
+def is_free(port: int) -> bool:
+    """Whether nothing listens at a port just now."""
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def connect(port: int) -> socket.socket:

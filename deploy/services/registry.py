@@ -11,6 +11,7 @@ class Registry:
     name = "registry"
     title = "Apicurio Registry 2.6.13"
     ports = ("http",)
+    usual_ports = ()
 
     def prepare(self, place: Place) -> None:
         """It needs nothing on disk."""

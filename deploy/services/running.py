@@ -15,7 +15,7 @@ from deploy.services import processes
 from deploy.services.artifacts import ServicesRefused, artifact, exclusive, java
 from deploy.services.flink import Flink
 from deploy.services.kafka import Kafka
-from deploy.services.places import Place, Service, free_ports
+from deploy.services.places import Place, Service, free_ports, is_free
 from deploy.services.processes import Process
 from deploy.services.registry import Registry
 
@@ -45,13 +45,20 @@ class Services:
     """The services of one folder. What runs is written in its `state.json`, so any process may go on from there.
 
     `attached` services end with this process, however it ends; the others go on until they are stopped. `tell` hears
-    what takes time, in lines.
+    what takes time, in lines. `usual_ports`: those that everybody expects are taken if they are free.
     """
 
-    def __init__(self, folder: Path, tell: Callable[[str], None] = lambda line: None, attached: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tell: Callable[[str], None] = lambda line: None,
+        attached: bool = False,
+        usual_ports: bool = False,
+    ) -> None:
         self.folder = folder.absolute()
         self.tell = tell
         self.attached = attached
+        self.usual_ports = usual_ports
 
     def start(self, names: Iterable[str] = tuple(SERVICES)) -> list[str]:
         """Start what does not run yet, and return when it is ready to use: the names of what was started.
@@ -135,7 +142,7 @@ class Services:
         """Start the processes of a service: anew, or where it was `before`."""
         service = SERVICES[name]
         program, jars = java(), artifact(name, service.title, self.tell)
-        ports = before.ports if before else dict(zip(service.ports, free_ports(len(service.ports)), strict=True))
+        ports = before.ports if before else self._ports(service)
         place = Place(self.folder / name, ports, jars, program)
         self.logs.mkdir(parents=True, exist_ok=True)
         if before:
@@ -152,6 +159,11 @@ class Services:
             running.append(processes.launch(process, command, log, self.attached))
             # Written at once: what is interrupted here can still be found and stopped.
             self._write({**self._started(), name: Started(ports, str(jars), program, list(running))})
+
+    def _ports(self, service: Service) -> dict[str, int]:
+        ports = dict(zip(service.ports, free_ports(len(service.ports)), strict=True))
+        usual = service.usual_ports if self.usual_ports else ()
+        return {**ports, **{name: port for name, port in usual if is_free(port)}}
 
     def _launch_again(self, name: str, ended: list[str]) -> None:
         """Start some processes of a service, each in its place among the others."""
