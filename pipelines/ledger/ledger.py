@@ -374,10 +374,9 @@ class Ledger:
     def _least_visits_of_a_cut(self) -> int:
         """A cut is a message to every other shard, and waits until these are worth it, or a tick seals it.
 
-        But never longer than a tenth of a visit a page, with which circulation would slow down, or a visit a message.
+        But never longer than a twentieth of a visit a page: circulation would slow down.
         """
-        tenth = int(self._room.book.counts[at.PAGES]) // 10
-        return max(min(_VISITS_A_MESSAGE * (self.shards - 1), tenth), self.shards - 1)
+        return min(_VISITS_A_MESSAGE * (self.shards - 1), int(self._room.book.counts[at.PAGES]) // 20)
 
     def _seal_cut(self) -> list[tuple[int, TransfersEntry]]:
         """Seal outgoing transfers and settle the virtual account among all shards."""
