@@ -209,9 +209,11 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     empty = _rate(cluster, "empty", _stream(cluster, "empty-", Idle()), "visits", sizes.events)
     yield versus("stream.events_vs_empty_ledger", ours, "events/s", empty, "the same job, entries decoded and dropped")
     say("stream: a Beam key for every page")
-    keyed = _rate(
-        cluster, "keyed", lambda slots: KeyPerPage(cluster.connection, 100 * slots), "visits", sizes.keyed_events
-    )
+
+    def per_page(slots: int) -> KeyPerPage:
+        return KeyPerPage(cluster.connection, StreamConfig.pulse_ms * slots)
+
+    keyed = _rate(cluster, "keyed", per_page, "visits", sizes.keyed_events)
     yield versus("stream.vs_key_per_page", ours, "events/s", keyed, "cash as state of a key for every page, no cuts")
 
 
@@ -227,8 +229,9 @@ def _stream(cluster: Cluster, prefix: str, keeping: Any) -> Callable[[int], Stre
     origin = begin_logs(cluster.connection, topic, Origin(LedgerConfig(), SHARDS))
 
     def made(slots: int) -> Stream:
+        pulse_ms = StreamConfig.pulse_ms * slots
         return Stream(
-            StreamConfig(cluster.connection, origin, prefix, topic, run=prefix, pulse_ms=100 * slots, keeping=keeping)
+            StreamConfig(cluster.connection, origin, prefix, topic, run=prefix, pulse_ms=pulse_ms, keeping=keeping)
         )
 
     return made

@@ -17,7 +17,7 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.reading import PartitionStretch, partitions_of_topic, record_at, resolve
 from opicflow.connectors.kafka.sending import Publisher
 from opicflow.connectors.kafka.sink import PublishMessages
-from opicflow.connectors.kafka.source import Beat, CallClock, CallPartitions, FollowedTopic, Pulses
+from opicflow.connectors.kafka.source import Beat, CallPartitions, FollowedTopic, Pulses, Seldom, wall_seconds
 from opicflow.connectors.kafka.topics import Finding, TopicSpec, findings, look_at, names, specs
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.topic_results import Destination, SendOutputs
@@ -35,6 +35,7 @@ from opicflow.schemas.columns import ColumnsRefused
 
 _MOST_ENTRIES = 16
 """What a ledger reads at once: an entry may hold the visits of a thousand events."""
+_POLICY_SECONDS = 0.5
 _CALL: Any = typehints.KV[int, float]
 
 
@@ -63,7 +64,7 @@ class Stream(beam.PTransform[Any, Any]):
         self._names = names(config.prefix)
         connection = config.connection
         self._events = FollowedTopic.of(connection, self._names.crawl_events)
-        self._policies = FollowedTopic.of(connection, self._names.policies, may_grow=False, rest_seconds=0.5)
+        self._policies = FollowedTopic.of(connection, self._names.policies, may_grow=False)
         self._logs = FollowedTopic.of(connection, config.ledger_topic, may_grow=False, most_records=_MOST_ENTRIES)
 
     def expand(self, pbegin: Any) -> Any:
@@ -87,11 +88,13 @@ class Stream(beam.PTransform[Any, Any]):
         entries = event_calls | "RouteEvents" >> par_do(RouteEvents(rules, self._events))
         sent_events = entries | "SendEntries" >> send
 
-        policy_calls = pulses | "CallPolicies" >> CallPartitions(self._policies)
+        seldom = pulses | "Seldom" >> par_do(Seldom(_POLICY_SECONDS))
+        policy_calls = seldom | "CallPolicies" >> CallPartitions(self._policies)
         policies = policy_calls | "RoutePolicies" >> par_do(RoutePolicies(rules, self._policies))
         sent_policies = policies | "SendPolicies" >> send
 
-        clock_calls = pulses | "CallClock" >> par_do(CallClock(config.tick_seconds / 5)).with_output_types(_CALL)
+        slower = pulses | "Slower" >> par_do(Seldom(config.tick_seconds / 5))
+        clock_calls = slower | "CallClock" >> beam.Map(at_one_clock).with_output_types(_CALL)
         beats = clock_calls | "Beat" >> par_do(Beat(config.tick_seconds))
         ticks = beats | "Tick" >> par_do(Tick(config.ledger_topic, origin.shards))
         sent_ticks = ticks | "SendTicks" >> send
@@ -103,6 +106,11 @@ class Stream(beam.PTransform[Any, Any]):
         to = Destination(config.connection, config.prefix)
         _ = outputs | "SendOutputs" >> par_do(SendOutputs(to, config.ledger_topic))
         return sent_events, sent_policies, sent_ticks
+
+
+def at_one_clock(pulse: Any) -> tuple[int, float]:
+    """A call to the one clock that there is."""
+    return 0, wall_seconds()
 
 
 @dataclass(frozen=True)

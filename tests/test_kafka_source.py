@@ -37,6 +37,7 @@ from opicflow.connectors.kafka.source import (
     Pulses,
     ReadPartitions,
     ReadTopic,
+    Seldom,
 )
 from opicflow.schemas.framing import published_writer
 from test_kafka_reading import HOUR_MS, Cluster, Partition, Topics, filled, record, send, stretches_of, topics
@@ -360,6 +361,13 @@ def test_the_clock_beats_when_it_is_time_and_makes_up_for_nothing() -> None:
     beat = Beat(1.0)
     beats = [at for at in (0.0, 0.2, 0.9, 1.0, 1.1, 60.0, 60.5, 61.0, 3.0, 3.5) if list(beat.process((0, at), None))]
     assert beats == [0.0, 1.0, 60.0, 61.0, 3.0]
+
+
+def test_pulses_pass_seldom() -> None:
+    seldom = Seldom(1e9)
+    assert [list(seldom.process(number)) for number in range(3)] == [[0], [], []]
+    always = Seldom(0.0)
+    assert [list(always.process(number)) for number in range(3)] == [[0], [1], [2]]
 
 
 # -- on a broker

@@ -36,38 +36,11 @@ from opicflow.pipelines.transforms.streaming import (
 )
 from opicflow.schemas.pages import page_id, shard_of
 from opicflow.schemas.urls import UrlRules
+from simulation import Bag, Value
 
 OPERATIONS = (Path(__file__).resolve().parent.parent / "docs" / "operations.md").read_text(encoding="utf-8")
 SHARDS = 4
 CONFIG = RouterConfig(Connection("nobody:9092"), "page-ledger", "rejects", SHARDS)
-
-
-class Cell:
-    """A cell of state."""
-
-    value: bytes | None = None
-
-    def read(self) -> bytes | None:
-        return self.value
-
-    def write(self, value: bytes) -> None:
-        self.value = value
-
-
-class Bag:
-    """A bag of state."""
-
-    def __init__(self) -> None:
-        self.values: list[bytes] = []
-
-    def read(self) -> list[bytes]:
-        return self.values
-
-    def add(self, value: bytes) -> None:
-        self.values.append(value)
-
-    def clear(self) -> None:
-        self.values.clear()
 
 
 def batch(start: int, values: Iterable[bytes | None], partition: int = 0) -> MessageBatch:
@@ -105,7 +78,7 @@ class Routing:
     """A router and its state; a new object goes on with the state of the one before."""
 
     def __init__(self, start: int = 0, kind: type[Any] = RouteEvents) -> None:
-        self.router, self.cell = kind(CONFIG, followed(start)), Cell()
+        self.router, self.cell = kind(CONFIG, followed(start)), Value()
         self.router.setup()
 
     def route(self, given: MessageBatch) -> list[Message]:
@@ -246,7 +219,7 @@ def test_a_beat_is_a_tick_for_every_shard() -> None:
 def test_a_ledger_reads_its_log_from_where_its_state_says() -> None:
     topic = replace(followed(), partitions=(replace(followed().partitions[0], topic="page-ledger"),))
     log = [Origin(LedgerConfig(), 1).entry(), ask_fingerprint(), ask_fingerprint()]
-    head, snapshot, journal = Cell(), Bag(), Bag()
+    head, snapshot, journal = Value(), Bag(), Bag()
 
     def apply(given: MessageBatch, run: str = "stages") -> list[str]:
         stage = KeepFollowedLedger(topic, KeepStream(), run)

@@ -104,8 +104,6 @@ class FollowedTopic:
     may_grow: bool = True
     look_again_seconds: float = 60.0
     """New partitions are looked for every so many seconds."""
-    rest_seconds: float = 0.0
-    """So long it is not read again: every read is a bundle of its own while little comes."""
     most_records: int = 1000
     """So many come in one batch, and then it is seen whether the while is over: a bundle that is long delays all."""
 
@@ -195,14 +193,11 @@ class Calls(beam.DoFn):
         """It has one partition or more."""
         self._topic = topic
         self._partitions = len(topic.partitions)
-        self._called_at = self._looked_at = -math.inf
+        self._looked_at = -math.inf
 
-    def process(self, element: Any) -> Iterable[tuple[int, float]]:
+    def process(self, element: Any) -> Iterator[tuple[int, float]]:
         """Call all. A cluster that does not answer is looked at the next time."""
         now = time.monotonic()
-        if now - self._called_at < self._topic.rest_seconds:
-            return ()
-        self._called_at = now
         if now - self._looked_at > self._topic.look_again_seconds:
             self._looked_at = now
             self._look()
@@ -276,21 +271,21 @@ def wall_seconds() -> float:
     return float(Timestamp.now().micros) / 1e6
 
 
-class CallClock(beam.DoFn):
-    """Pulses in; calls to the one clock that there is out, at most so often."""
+class Seldom(beam.DoFn):
+    """Pulses in; at most one every so many seconds out: what they lead to is a bundle of its own while little comes."""
 
-    def __init__(self, rest_seconds: float) -> None:
-        """How long it is from one to the next, at least."""
-        self._rest_seconds = rest_seconds
-        self._called_at = -math.inf
+    def __init__(self, every_seconds: float) -> None:
+        """How long it is from one to the next, at least. Each slot counts for itself."""
+        self._every_seconds = every_seconds
+        self._passed_at = -math.inf
 
-    def process(self, element: Any) -> Iterable[tuple[int, float]]:
-        """Call, if it is time."""
+    def process(self, element: Any) -> Iterable[Any]:
+        """Let it pass, if it is time."""
         now = time.monotonic()
-        if now - self._called_at < self._rest_seconds:
+        if now - self._passed_at < self._every_seconds:
             return ()
-        self._called_at = now
-        return ((0, wall_seconds()),)
+        self._passed_at = now
+        return (element,)
 
 
 class Beat(beam.DoFn):
@@ -394,7 +389,7 @@ def _read_for_a_while(stretch: PartitionStretch, at: int, at_once: int) -> Gener
     """
     deadline, records_left = time.monotonic() + _MOST_SECONDS, _MOST_RECORDS
     log = _CONSUMERS.take(stretch, at, at_once)
-    is_good = False
+    is_good, there_is_more = False, True
     try:
         while records_left > 0:
             records, end = log.next(at, NO_END, _FOLLOW_POLL_MS)
@@ -404,14 +399,14 @@ def _read_for_a_while(stretch: PartitionStretch, at: int, at_once: int) -> Gener
                 at = end
                 records_left -= len(records)
             elif not records:
-                is_good = True
-                return log.has_more(end)
+                there_is_more = log.has_more(end)
+                break
             if time.monotonic() >= deadline:
                 break
         is_good = True
-        return True
     finally:
         _CONSUMERS.give_back(log) if is_good else log.close()
+    return there_is_more
 
 
 # -- consumers of this process -----------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ class KeepFollowedLedger(KeepLedger):
 
 
 class _Router(beam.DoFn, ABC):
-    """Batches of a source in, keyed by it; messages out: entries for the shards' logs, and rejects."""
+    """Calls to the partitions of a topic in; messages out: entries for the shards' logs, and rejects."""
 
     STATE = ReadModifyWriteStateSpec("source", BytesCoder())
 
@@ -128,15 +128,14 @@ class _Router(beam.DoFn, ABC):
         stored: Any = beam.DoFn.StateParam(STATE),  # noqa: B008  (how Beam is told)
     ) -> Iterator[Message]:
         """Read on for a while, and route what there is."""
+        stretch = self._topic.partition(element[0])
 
         def state() -> SourceState:
             written = stored.read()
-            start = self._topic.partition(element[0]).start
-            return SourceState.from_bytes(written) if written else SourceState.at(start, self._config.shards)
+            return SourceState.from_bytes(written) if written else SourceState.at(stretch.start, self._config.shards)
 
         for batch in self._follower.read(element, lambda: state().next):
-            source = f"kafka/{batch.topic_id}/{batch.partition}"
-            sharder = Sharder(source, state(), self._config.everywhere_at.get(source, -1))
+            sharder = Sharder(stretch.source, state(), self._config.everywhere_at.get(stretch.source, -1))
             yield from self._route(sharder, batch_of(batch))
             stored.write(sharder.state.to_bytes())
 
