@@ -66,8 +66,8 @@ An estimator is chosen by name: `likelihood` (the default) takes dates where the
 existence elsewhere; `existence` takes no dates; `thesis` takes `C / Σl` where dates are believed, and dates where none
 of the intervals kept has a change, of which the formula says nothing. A page without any interval gets the default
 rate, once in {default:.0f} days: halfway, by ratio, between once a day and once in half a year. While it has nothing
-but dates, no interval in which a change was looked for, its rate is no less than that: one old date that nothing
-confirms would make it a quiet page for months.
+but dates, no interval in which a change was looked for, a rate below that is not taken, and the default stands: one
+old date that nothing confirms would make it a quiet page for months.
 """
 
 HOW_TO_READ = """\

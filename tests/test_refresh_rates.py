@@ -335,6 +335,15 @@ def test_what_a_rate_is_read_from() -> None:
     assert exact.errors[3:5].tolist() == [MOST_ERROR, MOST_ERROR]
 
 
+def test_one_old_date_that_nothing_confirms_says_no_more_than_the_default() -> None:
+    old, fresh = word_of([(100, True)]), word_of([(20, True)])
+    dated = np.array([old, fresh], np.uint64)
+    found = change_rates(np.zeros(2, np.uint64), dated, np.ones(2, np.bool_))
+    assert found.rates.tolist() == [DEFAULT_CHANGES_PER_DAY, dated_rate(fresh)[0]]
+    assert found.known_from.tolist() == [DEFAULT, LAST_MODIFIED]
+    assert found.errors[0] == MOST_ERROR > 1 > found.errors[1]
+
+
 @given(st.lists(st.tuples(any_word, any_word, st.booleans()), max_size=8), st.sampled_from(list(ESTIMATORS)))
 def test_a_column_is_its_pages_and_whatever_bits_there_are_make_a_rate(
     rows: list[tuple[int, int, bool]], estimator: str

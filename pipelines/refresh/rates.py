@@ -255,7 +255,8 @@ def rate_of(
 ) -> tuple[Float, Float, Int]:
     """The change rate of a page, its relative error, and where it was read from.
 
-    While nothing but dates is kept, no interval in which a change was looked for, the rate is no less than the default.
+    While nothing but dates is kept, no interval in which a change was looked for, none below the default is taken: the
+    page has the default, as if nothing were known of it.
     Under the thesis' estimator a page without a change among its dated intervals has the likeliest rate: the formula
     says nothing of it.
     """
@@ -263,8 +264,8 @@ def rate_of(
         rate, information = thesis_dated_rate(dated) if estimator == THESIS else dated_rate(dated)
         if rate == 0.0:
             rate, information = dated_rate(dated)
-        if not keeps_any(intervals):
-            rate = max(rate, default_rate)  # one old date alone, that nothing confirms, makes no page a quiet one
+        if rate < default_rate and not keeps_any(intervals):
+            return default_rate, MOST_ERROR, DEFAULT  # one old date, that nothing confirms, makes no page a quiet one
         return rate, relative_error(rate, information), LAST_MODIFIED
     if keeps_any(intervals):
         rate, information = existence_rate(intervals)
