@@ -311,12 +311,18 @@ class Chaos:
         self.recoveries: list[tuple[str, float]] = []
         """What happened, and how many seconds it took until importance of new visits came again."""
 
+    def events_flow(self, after: str = "the start") -> None:
+        """Wait until importance of new visits comes."""
+        before = self._published()
+        self.stream._asked(
+            f"importance after {after}", lambda: self._published() > before or Not(f"still {before:,} records")
+        )
+
     def happens(self, kind: str) -> None:
         """Let it happen, and wait until events are counted again."""
         begun = monotonic()
         getattr(self, f"_{kind}")()
-        before = self._published()
-        self.stream._asked(f"importance after {kind}", lambda: self._published() > before or Not(f"{before:,} records"))
+        self.events_flow(kind)
         self.recoveries.append((kind, monotonic() - begun))
 
     def _worker(self) -> None:

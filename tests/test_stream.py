@@ -218,6 +218,7 @@ def chaos(stream: LocalStream, kinds: list[str], seed: int, pages: int = 500, pe
     publisher.start()
     happenings = Chaos(stream, seed)
     try:
+        happenings.events_flow()
         for kind in kinds:
             happenings.happens(kind)
     finally:
