@@ -35,7 +35,7 @@ def listed(*jobs: tuple[str, str, str, int]) -> dict[str, Any]:
 
 def details(state: str = "RUNNING", **tasks: int) -> dict[str, Any]:
     vertex = {"id": VERTEX, "name": "[1]KeepLedger", "parallelism": 4, "status": "RUNNING", "tasks": tasks}
-    return {"jid": ID, "name": "opicflow", "state": state, "start-time": 7, "vertices": [vertex]}
+    return {"jid": ID, "name": "opicflow", "state": state, "start-time": 7, "timestamps": {"RUNNING": 8}, "vertices": [vertex]}
 
 
 def checkpoint(number: int, **changes: Any) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def test_a_job_runs_when_all_its_subtasks_do(flink: FakeFlink, cluster: FlinkClu
         flink.answers[f"GET /jobs/{ID}"] = details(**tasks)
         assert cluster.details(ID).runs == runs
     found = cluster.details(ID)
-    assert found.restarts == 3
+    assert (found.restarts, found.running_since_ms) == (3, 8)
     assert found.trouble == (
         "IOException: Failed to create savepoint directory at file:/nowhere",
         "a.b.Refused: why [2J",

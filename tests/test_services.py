@@ -543,10 +543,11 @@ def test_a_stream_goes_on_after_a_crash_and_from_its_savepoint(tmp_path: Path) -
         first = next(one for one in local.services.status()["flink"].processes if one.name == "flink-tasks-1")
         workers = stream.workers_of(first)
         assert len(workers) == 2
+        before = cluster.details(job.id).running_since_ms
         local.services.kill("flink", "flink-tasks-1")
         assert processes.wait_until(lambda: not any(processes.birth(worker) for worker in workers), 30)
         assert local.services.revive("flink") == ["flink-tasks-1"]
-        again = cluster.wait(job.id, lambda one: one.runs and one.restarts > 0, PATIENCE)
+        again = cluster.wait(job.id, lambda one: one.runs and one.running_since_ms > before, PATIENCE)
         assert again is not None and again.trouble
         assert cluster.checkpoints(job.id).restored > 0
         assert stream.goes_on()

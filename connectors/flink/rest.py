@@ -70,11 +70,16 @@ class Vertex:
 
 @dataclass(frozen=True)
 class JobDetails:
-    """All of a job. `trouble` has the first lines of what went wrong lately, the latest first."""
+    """All of a job. `trouble` has the first lines of what went wrong lately, the latest first.
+
+    `restarts` is a metric of Flink's, which may come late or not at all once a TaskManager was lost, and is 0 then;
+    `running_since_ms` is sure: it moves whenever the job is started again, and is 0 before it first runs.
+    """
 
     job: Job
     vertices: tuple[Vertex, ...]
     restarts: int
+    running_since_ms: int
     trouble: tuple[str, ...]
 
     @property
@@ -159,6 +164,7 @@ class FlinkCluster:
                 job=Job(found["jid"], found["name"], found["state"], int(found["start-time"])),
                 vertices=tuple(_vertex(one) for one in found["vertices"]),
                 restarts=int(restarts.get("numRestarts", 0)),
+                running_since_ms=int(found["timestamps"]["RUNNING"]),
                 trouble=tuple(_troubles(trouble)),
             )
 
