@@ -163,7 +163,7 @@ def replay(options: argparse.Namespace) -> int:
     if options.publications and options.out is None and options.to is None:
         raise InputRefused("--publications: nowhere to write them: name a folder with --out, or a cluster with --to")
     if options.report is not None:
-        _check_report(options.report)
+        check_output(options.report, "report.html")
     if not (options.quiet or is_compiled()):
         print("compiling, once for this version: about half a minute", file=sys.stderr, flush=True)
     shower = Shower(quiet=options.quiet)
@@ -228,12 +228,12 @@ def moment(option: str, text: str | None) -> int | None:
     return time_ms
 
 
-def _check_report(path: Path) -> None:
-    """Say before the work what would come out after it."""
+def check_output(path: Path, example: str) -> None:
+    """Say before the work what would come out after it. `example` is what such a file may be called."""
     if not path.parent.is_dir():
         raise InputRefused(f"{path}: its folder is not there: make it, or name another file")
     if path.is_dir():
-        raise InputRefused(f"{path}: a folder: name a file in it, such as {path / 'report.html'}")
+        raise InputRefused(f"{path}: a folder: name a file in it, such as {path / example}")
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
@@ -675,7 +675,7 @@ def top(options: argparse.Namespace) -> int:
 def schedule(options: argparse.Namespace) -> int:
     """Plan when the pages of a state are fetched again, under these options."""
     if options.export is not None:
-        _check_report(options.export)
+        check_output(options.export, "frontier.csv")
     with _ledger_of(options.state) as (ledger, _):
         budget = ledger.budget()
         published = {"policy": budget.policy, "discovery_share": budget.discovery_share}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.web.orders import CycleOrder, GreedyOrder, Order, RandomOrder
-from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.pipelines.web.webs import page_ids, poisson_web, power_law_web
 
 property_test = settings(deadline=None, max_examples=60)
 
@@ -120,6 +120,37 @@ def test_a_web_of_a_known_seed_is_what_it_always_was() -> None:
     assert fingerprint(power_law_web(300, seed=11, dangling=0.1))[:16] == "40520f487bc884b3"
 
 
+def poisson(mean: float, count: int) -> np.ndarray:
+    return np.exp(-mean) * np.cumprod([1.0, *(mean / np.arange(1, count))])
+
+
+@pytest.mark.parametrize("mean_links", [1, 4.5, 10, 40])
+def test_pages_of_each_in_degree_are_as_many_as_poisson_says_to_one_page(mean_links) -> None:
+    web = poisson_web(50_000, seed=7, mean_links=mean_links)
+    count = np.bincount(web.in_degrees, minlength=120)[:120]
+    assert np.abs(count - 50_000 * poisson(mean_links, 120)).max() <= 1.01
+    assert web.links / 50_000 == pytest.approx(mean_links, abs=1e-3)
+
+
+@settings(deadline=None, max_examples=200)
+@given(web_arguments())
+def test_a_poisson_web_keeps_the_promises_of_the_others(arguments) -> None:
+    del arguments["exponent"]
+    web = poisson_web(**arguments)
+    assert (sources(web) != web.targets).all()
+    assert (web.out_degrees == 0).sum() == round(arguments["dangling"] * web.pages)
+    made_again = Graph.from_links(web.pages, sources(web), web.targets)
+    assert fingerprint(made_again) == fingerprint(web)
+    assert (made_again.weights == 1024).all()
+
+
+def test_a_poisson_web_of_a_known_seed_is_what_it_always_was() -> None:
+    web = fingerprint(poisson_web(300, seed=11, dangling=0.1))
+    assert web == fingerprint(poisson_web(300, seed=11, dangling=0.1))
+    assert web != fingerprint(poisson_web(300, seed=12, dangling=0.1))
+    assert web[:16] == "8ee367402ec3eeba"
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -139,6 +170,9 @@ def test_webs_that_cannot_be_are_refused_in_one_line(arguments, complaint) -> No
     with pytest.raises(ValueError, match=complaint) as refusal:
         power_law_web(**{"pages": 20, "seed": 0, "mean_links": 5, **arguments})
     assert "\n" not in str(refusal.value)
+    if "exponent" not in arguments:
+        with pytest.raises(ValueError, match=complaint):
+            poisson_web(**{"pages": 20, "seed": 0, "mean_links": 5, **arguments})
 
 
 def splitmix64(state: int, count: int) -> list[int]:

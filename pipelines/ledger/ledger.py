@@ -1094,6 +1094,12 @@ class Ledger:
         best = richest(ids, moves[slots], most)
         return self._published(ids[best], slots[best], rate_sum)
 
+    def measures_per_page(self) -> float:
+        """How many measures the history keeps of a page, in the mean; 1 where it keeps sums or rates instead."""
+        _, slots = self._live()
+        measures = self._room.table.pages["measures"][slots]
+        return float(measures.mean()) if len(slots) and self._room.book.modes[at.MEASURES] > 0 else 1.0
+
     def bytes_per_page(self) -> float:
         """Memory of the columns and the index a page, room to grow included; without refreshing, URLs and links."""
         return self._room.bytes_in_use() / max(self.pages, 1)

@@ -1,11 +1,13 @@
-"""Crawl entries made from a web: what a crawler that visits these pages would have sent."""
+"""Crawls of a web: the entries that a crawler which visits these pages would have sent, and the crawler."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.graph.csr import Graph, PageNumbers
 from opicflow.pipelines.ledger.entries import (
     NO_CATEGORY,
     CrawlEntry,
@@ -15,9 +17,14 @@ from opicflow.pipelines.ledger.entries import (
     Kind,
     Outcome,
     Place,
+    TickEntry,
 )
+from opicflow.pipelines.ledger.ledger import Ledger
+from opicflow.pipelines.web.orders import AsFoundOrder, Order, RandomOrder
 
 SOURCE = "web"
+START_SECOND = 1_700_000_000
+"""When crawls with times begin."""
 _LINKS_KNOWN = np.isin(np.arange(len(Outcome)), [Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED])
 
 
@@ -84,3 +91,120 @@ def introductions(ids: Ids, kind: Kind = Kind.ANNOUNCEMENT, start: int = 0) -> C
         url_bytes=np.zeros(0, np.uint8),
     )
     return CrawlEntry(SOURCE, Place(start, 0), Place(start + rows, 0), items)
+
+
+class Crawl:
+    """Visits of a web by one order, which any number of ledgers hear of alike.
+
+    Which page is visited never depends on how a ledger keeps history, so many policies can share one crawl. `choice`
+    are the pages the order chooses among (all without it), `outcomes` tells how visits of these pages end (all pages
+    are fetched without it). Of several ledgers the first tells the waiting cash. With `per_day` visits have times, so
+    many a day from `START_SECOND` on, and every batch that reaches another hour is followed by a tick.
+    """
+
+    def __init__(
+        self,
+        ledgers: Sequence[Ledger],
+        ids: Ids,
+        order: Order,
+        choice: Ints | None = None,
+        outcomes: Callable[[Ints], npt.NDArray[np.uint8]] | None = None,
+        per_day: int | None = None,
+    ) -> None:
+        self.ledgers = ledgers
+        self.ids = ids
+        self.visits = 0
+        self._order = order
+        self._choice = np.arange(len(ids)) if choice is None else choice
+        self._outcomes = outcomes
+        self._per_day = per_day
+        self._hour = 0
+        self._offset = 0
+
+    def announce(self, ids: Ids) -> None:
+        """Tell all ledgers of these pages."""
+        self._apply(introductions(ids, start=self._offset))
+
+    def run(self, web: Graph, up_to: int) -> Ints:
+        """Go on, in this web, until so many visits were made or the order ends: the pages visited."""
+        visited = []
+        while self.visits < up_to:
+            numbers = self._choice[self._order.next(self._waiting)][: up_to - self.visits]
+            if len(numbers) == 0:
+                break
+            outcomes = self._outcomes(numbers) if self._outcomes else None
+            times_ms = None
+            if self._per_day:
+                since_start = (self.visits + np.arange(len(numbers))) * 86_400_000 // self._per_day
+                times_ms = START_SECOND * 1000 + since_start
+            self._apply(visits(web, self.ids, numbers, self._offset, outcomes, times_ms))
+            self.visits += len(numbers)
+            visited.append(numbers)
+            if times_ms is not None and (hour := int(times_ms[-1]) // 3_600_000) != self._hour:
+                self._hour = hour
+                for ledger in self.ledgers:
+                    ledger.apply(TickEntry(hour * 3600))
+        return np.concatenate(visited) if visited else np.empty(0, np.int64)
+
+    def _apply(self, entry: CrawlEntry) -> None:
+        for ledger in self.ledgers:
+            ledger.apply(entry)
+        self._offset = entry.end.offset
+
+    def _waiting(self) -> Ints:
+        return self.ledgers[0].waiting_cash(self.ids[self._choice])
+
+
+class DiscoveringCrawl:
+    """A crawl that begins at a few pages and finds the others by links of pages that it reads.
+
+    `found` holds the pages in the order in which they were found. An order that chooses among places in it, as
+    `AsFoundOrder` and `RandomOrder` do, is told how many there are; one that follows cash is given what waits on them.
+    """
+
+    def __init__(self, ledger: Ledger, ids: Ids, order: Order, seeds: Ints) -> None:
+        self.ledger, self.ids = ledger, ids
+        self.visits = 0
+        self._order = order
+        self._found = np.empty(len(ids), np.int64)
+        self._known = np.zeros(len(ids), np.bool_)
+        self._count = 0
+        self._offset = 0
+        self._read = np.zeros(len(ids), np.bool_)
+        self._find(seeds)
+        self._apply(introductions(ids[seeds]))
+
+    @property
+    def found(self) -> Ints:
+        """The pages known, first found first."""
+        return self._found[: self._count]
+
+    @property
+    def read(self) -> npt.NDArray[np.bool_]:
+        """Which pages were read."""
+        return self._read
+
+    def run(self, web: Graph, up_to: int) -> None:
+        """Go on until so many visits were made."""
+        while self.visits < up_to:
+            if isinstance(self._order, AsFoundOrder | RandomOrder):
+                self._order.pages = self._count
+            places = self._order.next(lambda: self.ledger.waiting_cash(self.ids[self.found]))
+            numbers = self.found[places[: up_to - self.visits]]
+            entry = visits(web, self.ids, numbers, self._offset)
+            self._apply(entry)
+            self.visits += len(numbers)
+            self._read[numbers] = True
+            self._find(np.concatenate([web.targets[web.starts[n] : web.starts[n + 1]] for n in numbers.tolist()]))
+
+    def _find(self, numbers: Ints | PageNumbers) -> None:
+        """Pages that links lead to: those not known are known from now on, in this order."""
+        new = numbers[~self._known[numbers]]
+        new = new[np.sort(np.unique(new, return_index=True)[1])]
+        self._found[self._count : self._count + len(new)] = new
+        self._count += len(new)
+        self._known[new] = True
+
+    def _apply(self, entry: CrawlEntry) -> None:
+        self.ledger.apply(entry)
+        self._offset = entry.end.offset

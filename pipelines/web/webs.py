@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT, Graph
+from opicflow.pipelines.graph.csr import MOST_LINK_WEIGHT, ORDINARY_LINK_WEIGHT, Graph
 from opicflow.schemas.kernel import kernel
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 UInt64s = npt.NDArray[np.uint64]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""What splitmix64 adds to its state for every number; `mix` makes the number of it."""
 _HALF = np.uint64(32)
+
+_HOST_SIZES_FALL = 1 / 1.1
+"""The r-th largest host has about r ** -this of the largest one's pages: sizes n are as frequent as n ** -2.1."""
+_PAGES_PER_HOST = 50
+_FRONT_SHARE = 0.25
+_KNOWN_AT_FIRST = 64
+_TRIES = 16
+_MOST_CHOICES = 1 << 32
+
+_MOST_NAME = 8192
+_MOST_EDGES = 1 << 30
+_SHOWN = 40
 
 
 def power_law_web(
@@ -43,42 +60,143 @@ def power_law_web(
     Refuses what cannot be with a ValueError of one line: fewer than 2 pages that link (unless none does),
     fewer links than pages that need one, or more than there are pairs of pages.
     """
-    if not 2 <= pages < 2**31:
-        raise ValueError(f"a web needs from 2 to {2**31 - 1} pages, not {pages}")
-    if not 0.0 <= dangling <= 1.0:
-        raise ValueError(f"dangling must be a share from 0 to 1, not {dangling}")
     if not 0.0 < exponent <= 10.0:
         raise ValueError(f"exponent must be above 0 and at most 10, not {exponent}")
-    linking = pages - round(dangling * pages)
+    linking = _linking(pages, mean_links, dangling)
+    random = np.random.Generator(np.random.PCG64(seed))
     if linking == 0:
-        return Graph(np.zeros(pages + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
-    if linking == 1:
-        raise ValueError(f"dangling {dangling} leaves one of {pages} pages that links: it needs another one")
-    if not linking / pages <= mean_links <= linking - 1:
+        return _without_links(pages)
+    return _linked(_power_law(pages, linking - 1, mean_links, exponent, random.random()), linking, random)
+
+
+def poisson_web(pages: int, seed: int, mean_links: float = 10.0, dangling: float = 0.0) -> Graph:
+    """A web whose in-degrees follow Poisson's law around `mean_links` (paper 002, section 4.2). All links are ordinary.
+
+    - In-degrees are taken at evenly spaced points of the law with one random offset: of any in-degree there are as
+      many pages as the law says, to one page. The law ends where all pages that could link do, so a mean close to
+      that is not quite reached.
+    - Sources, out-degrees, `dangling` and refusals are those of `power_law_web`.
+    """
+    linking = _linking(pages, mean_links, dangling)
+    random = np.random.Generator(np.random.PCG64(seed))
+    if linking == 0:
+        return _without_links(pages)
+    return _linked(_points(_poisson_law(linking - 1, mean_links), pages, random.random()), linking, random)
+
+
+@dataclass(frozen=True, eq=False)
+class HostedWeb:
+    """A web on hosts. Page i is the page number `place[i]` of the host number `host[i]`; number 0 is its front page.
+
+    The pages of a host follow one another, so both ascend: `host` over all pages, `place` within a host.
+    """
+
+    graph: Graph
+    host: Int32s
+    place: Int32s
+
+
+def hosted_web(
+    pages: int,
+    seed: int,
+    hosts: int | None = None,
+    mean_links: float = 10.0,
+    internal: float = 0.8,
+    dangling: float = 0.1,
+) -> HostedWeb:
+    """A web of hosts, most of whose links stay on their host. All links are ordinary ones.
+
+    What holds:
+
+    - The sizes of hosts follow a power law: the r-th largest has about `r ** (-1 / 1.1)` of the largest one's pages,
+      and one page at least. Which number has which size is random. Without `hosts` there is one for 50 pages.
+    - `dangling` is the share of pages without links, to one page; which ones is random. The others have one link and
+      a Poisson number more, `mean_links` links a page in the mean, as far as there are pages to link to.
+    - A page's links are distinct and never to itself. Each is internal with probability `internal`; one that finds
+      no page left on its host is external, so hosts of few pages have more of these.
+    - An internal link leads to the front page with probability 1/4, else to any page of the host.
+    - Pages that link do so in random order, and pages get known evenly meanwhile, from 64 on, in another one. The
+      target of an external link is, among the known pages, chosen with probability proportional to 1 + the external
+      links that it has so far, but for those of the page's own host and those it links to already. So with m external
+      links a page, about `n ** -(2 + 1 / m)` of the pages get n of them, wherever on a host they are.
+
+    Refuses what cannot be with a ValueError of one line.
+    """
+    count = max(2, pages // _PAGES_PER_HOST) if hosts is None else hosts
+    _check_web(pages, dangling)
+    if not 2 <= count <= pages:
+        raise ValueError(f"hosts must be from 2 to {pages}, the number of pages, not {count}")
+    if not 0.0 <= internal <= 1.0:
+        raise ValueError(f"internal must be a share from 0 to 1, not {internal}")
+    linking = pages - round(dangling * pages)
+    if linking and not linking / pages <= mean_links <= (pages - 1) * (linking / pages):
         raise ValueError(
-            f"mean_links must be from {linking / pages:g} to {linking - 1} "
+            f"mean_links must be from {linking / pages:g} to {(pages - 1) * (linking / pages):g} "
             f"where {linking} of {pages} pages link, not {mean_links}"
         )
+    if pages + mean_links * pages > _MOST_CHOICES:
+        raise ValueError(f"mean_links {mean_links} is too much for {pages} pages: they make more than 2**32 links")
     random = np.random.Generator(np.random.PCG64(seed))
-    degrees = _power_law(pages, linking - 1, mean_links, exponent, random.random())
-    # The sum may fall short of the law's mean. In-degrees ascend, so the first ones, all 0, make up for it.
-    degrees[: max(0, linking - int(degrees.sum()))] = 1
-    degrees = random.permutation(degrees)
-    linkers = random.permutation(np.arange(pages, dtype=np.int32))[:linking]
-
-    # Every page that links gets one place among all links for sure; `linkers` is in random order already.
+    shares = np.cumsum(np.arange(1.0, count + 1) ** -_HOST_SIZES_FALL)
+    sizes = 1 + np.diff(np.floor(shares * ((pages - count) / shares[-1]) + 0.5).astype(np.int64), prepend=0)
+    sizes[0] += pages - int(sizes.sum())  # whatever rounding says
+    host_starts = np.concatenate(([0], np.cumsum(random.permutation(sizes))))
+    host = np.repeat(np.arange(count, dtype=np.int32), np.diff(host_starts))
+    place = (np.arange(pages) - host_starts[host]).astype(np.int32)
+    if linking == 0:
+        return HostedWeb(_without_links(pages), host, place)
+    more = _poisson_law(pages - 2, mean_links * pages / linking - 1)
+    numbers = random.permutation(np.arange(pages, dtype=np.int32))
+    degrees = np.zeros(pages, np.int64)
+    degrees[numbers[:linking]] = 1 + random.permutation(_points(more, linking, random.random()))
     starts = np.concatenate(([0], np.cumsum(degrees)))
-    sure = np.sort(random.choice(int(starts[-1]), linking, replace=False, shuffle=False))
-    ends = np.searchsorted(starts, sure, side="right") - 1
-    firsts = linkers.copy()
-    # A link to oneself changes places with a link to another page. There is one, for no page is linked by as
-    # many pages as link. One link to oneself is to be expected in a web of any size, so this loop is short.
-    for place in np.flatnonzero(firsts == ends):
-        if firsts[place] == ends[place]:
-            other = int(np.argmax(ends != ends[place]))
-            firsts[place], firsts[other] = firsts[other], firsts[place]
-    sources = _choose_sources(starts, linkers, sure, firsts, np.uint64(random.bit_generator.random_raw()))
-    return Graph(starts, sources, np.full(len(sources), ORDINARY_LINK_WEIGHT, np.int64)).transposed()
+    known = random.permutation(np.arange(pages, dtype=np.int32))
+    state = np.uint64(random.bit_generator.random_raw())
+    targets = _choose_targets(starts, numbers[:linking], known, host, host_starts, internal, state)
+    return HostedWeb(Graph(starts, targets, np.full(len(targets), ORDINARY_LINK_WEIGHT, np.int64)), host, place)
+
+
+@dataclass(frozen=True, eq=False)
+class NamedWeb:
+    """A web whose pages have names: page i is called `names[i]`."""
+
+    graph: Graph
+    names: tuple[str, ...]
+
+
+def web_of_edges(lines: Iterable[str], most_edges: int = _MOST_EDGES) -> NamedWeb:
+    """The web of an edge list, `page target` or `page target weight` a line, under the ledger's rules for links.
+
+    Names are any words of at most 8192 characters, numbered in the order in which they come. As in the edge lists of a
+    replay, columns are separated by tabs, blanks or commas, a weight is a multiple of an ordinary link, a line with a
+    page alone is a page, and lines that begin with # are comments. Refuses everything else with a ValueError of one
+    line that says where.
+    """
+    numbers: dict[str, int] = {}
+    sources, targets, weights = array("q"), array("q"), array("q")
+    for at, line in enumerate(lines, 1):
+        row = _columns(line)
+        if not row:
+            continue
+        if len(row) > 3:
+            raise ValueError(f"line {at} has {len(row)} columns, not a page, a target and a weight")
+        if not all(row):
+            raise ValueError(f"line {at} has an empty column")
+        if max(map(len, row)) > _MOST_NAME:
+            raise ValueError(f"line {at} has a name of more than {_MOST_NAME} characters")
+        page, *link = [numbers.setdefault(name, len(numbers)) for name in row[:2]]
+        if link:
+            if len(sources) == most_edges:
+                raise ValueError(f"line {at}: there are more than {most_edges} links")
+            sources.append(page)
+            targets.append(link[0])
+            weights.append(_weight(row[2], at) if len(row) == 3 else ORDINARY_LINK_WEIGHT)
+    if not numbers:
+        raise ValueError("there is no page in it")
+    if len(numbers) >= 2**31:
+        raise ValueError(f"there are {len(numbers)} pages, more than {2**31 - 1}")
+    columns = (np.array(column, np.int64) for column in (sources, targets, weights))
+    return NamedWeb(Graph.from_links(len(numbers), *columns), tuple(numbers))
 
 
 def page_ids(pages: int, seed: int) -> UInt64s:
@@ -104,14 +222,101 @@ def _power_law(pages: int, most: int, mean: float, exponent: float, offset: floa
     elif least < most:
         law[least] = max(0.0, moments[least + 1] - mean * from_on[least + 1]) / (mean - least)
     law[:least] = 0.0
+    return _points(law, pages, offset)
+
+
+def _poisson_law(most: int, mean: float) -> Floats:
+    """Poisson's law of this mean, in any unit, for numbers from 0 to `most` or to where nothing is left of it."""
+    numbers = np.arange(min(most, int(mean + 12 * mean**0.5 + 40)) + 1, dtype=np.float64)
+    if mean == 0.0:
+        return np.where(numbers == 0, 1.0, 0.0)
+    log_factorials = np.cumsum(np.log(np.maximum(numbers, 1.0)))
+    logs = numbers * np.log(mean) - log_factorials
+    law: Floats = np.exp(logs - logs.max())
+    return law
+
+
+def _points(law: Floats, count: int, offset: float) -> Int64s:
+    """So many numbers, ascending: the points (i + offset) / count of a law over 0, 1, 2, ... in any unit."""
     cumulated = np.cumsum(law)
-    up_to = np.ceil(cumulated * (pages / cumulated[-1]) - offset).clip(0, pages).astype(np.int64)
-    up_to[-1] = pages  # whatever rounding says
-    return np.repeat(np.arange(most + 1, dtype=np.int64), np.diff(up_to, prepend=0))
+    up_to = np.ceil(cumulated * (count / cumulated[-1]) - offset).clip(0, count).astype(np.int64)
+    up_to[-1] = count  # whatever rounding says
+    return np.repeat(np.arange(len(law), dtype=np.int64), np.diff(up_to, prepend=0))
+
+
+def _check_web(pages: int, dangling: float) -> None:
+    if not 2 <= pages < 2**31:
+        raise ValueError(f"a web needs from 2 to {2**31 - 1} pages, not {pages}")
+    if not 0.0 <= dangling <= 1.0:
+        raise ValueError(f"dangling must be a share from 0 to 1, not {dangling}")
+
+
+def _linking(pages: int, mean_links: float, dangling: float) -> int:
+    """How many pages link; refused where there are too few of them for so many links, or too many."""
+    _check_web(pages, dangling)
+    linking = pages - round(dangling * pages)
+    if linking == 1:
+        raise ValueError(f"dangling {dangling} leaves one of {pages} pages that links: it needs another one")
+    if linking and not linking / pages <= mean_links <= linking - 1:
+        raise ValueError(
+            f"mean_links must be from {linking / pages:g} to {linking - 1} "
+            f"where {linking} of {pages} pages link, not {mean_links}"
+        )
+    return linking
+
+
+def _without_links(pages: int) -> Graph:
+    return Graph(np.zeros(pages + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
+
+
+def _linked(degrees: Int64s, linking: int, random: np.random.Generator) -> Graph:
+    """A web of these in-degrees, which ascend and are below `linking`, dealt out and given sources at random."""
+    pages = len(degrees)
+    # The sum may fall short of the law's mean. In-degrees ascend, so the first ones, all 0, make up for it.
+    degrees[: max(0, linking - int(degrees.sum()))] = 1
+    degrees = random.permutation(degrees)
+    linkers = random.permutation(np.arange(pages, dtype=np.int32))[:linking]
+
+    # Every page that links gets one place among all links for sure; `linkers` is in random order already.
+    starts = np.concatenate(([0], np.cumsum(degrees)))
+    sure = np.sort(random.choice(int(starts[-1]), linking, replace=False, shuffle=False))
+    ends = np.searchsorted(starts, sure, side="right") - 1
+    firsts = linkers.copy()
+    # A link to oneself changes places with a link to another page. There is one, for no page is linked by as
+    # many pages as link. One link to oneself is to be expected in a web of any size, so this loop is short.
+    for place in np.flatnonzero(firsts == ends):
+        if firsts[place] == ends[place]:
+            other = int(np.argmax(ends != ends[place]))
+            firsts[place], firsts[other] = firsts[other], firsts[place]
+    sources = _choose_sources(starts, linkers, sure, firsts, np.uint64(random.bit_generator.random_raw()))
+    return Graph(starts, sources, np.full(len(sources), ORDINARY_LINK_WEIGHT, np.int64)).transposed()
+
+
+def _columns(line: str) -> list[str]:
+    """The columns of a line of an edge list; none of a comment or an empty line."""
+    text = line.strip().removeprefix("\ufeff")
+    if not text or text.startswith("#"):
+        return []
+    if "\t" in text:
+        return [column.strip() for column in text.split("\t")]
+    if len(blanks := text.split()) > 1:
+        return [*(column.removesuffix(",") for column in blanks[:-1]), blanks[-1]]
+    return text.split(",")
+
+
+def _weight(text: str, at: int) -> int:
+    try:
+        weight = round(float(text) * ORDINARY_LINK_WEIGHT)
+    except (ValueError, OverflowError):
+        weight = -1
+    if not 0 <= weight <= MOST_LINK_WEIGHT:
+        most = MOST_LINK_WEIGHT / ORDINARY_LINK_WEIGHT
+        raise ValueError(f"line {at}: the weight {text[:_SHOWN]!r} is no number from 0 to {most:.0f}")
+    return weight
 
 
 @kernel
-def _mix(state: Any) -> Any:
+def mix(state: Any) -> Any:
     """The output function of splitmix64: a bijection of 64 bits."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -123,8 +328,8 @@ def _mixed(key: Any, count: int) -> UInt64s:
     """The first numbers of splitmix64 from a state on."""
     numbers = np.empty(count, np.uint64)
     for place in range(count):
-        key += _GOLDEN
-        numbers[place] = _mix(key)
+        key += GOLDEN
+        numbers[place] = mix(key)
     return numbers
 
 
@@ -152,10 +357,83 @@ def _choose_sources(starts: Int64s, linkers: Int32s, sure: Int64s, firsts: Int32
                 begin += 1
                 continue
             while True:
-                state += _GOLDEN
-                source = linkers[((_mix(state) >> _HALF) * count) >> _HALF]
+                state += GOLDEN
+                source = linkers[((mix(state) >> _HALF) * count) >> _HALF]
                 if chosen_for[source] != target:
                     break
             chosen_for[source] = target
             sources[place] = source
     return sources
+
+
+@kernel
+def _choose_targets(
+    starts: Int64s,
+    linkers: Int32s,
+    known: Int32s,
+    host: Int32s,
+    host_starts: Int64s,
+    internal: float,
+    state: Any,
+) -> Int32s:
+    """Targets for the links of every page, ascending within a page, as `hosted_web` has them.
+
+    No page has more links than there are other pages. A link that finds no target by chance in a few tries gets the
+    first possible one after the last that was tried.
+    """
+    pages = np.int64(host.shape[0])
+    targets = np.empty(starts[pages], np.int32)
+    external = np.empty(starts[pages], np.int32)
+    externals = np.int64(0)
+    linked_by = np.full(pages, -1, np.int32)
+    for turn in range(linkers.shape[0]):
+        source = linkers[turn]
+        first, after = host_starts[host[source]], host_starts[host[source] + 1]
+        inside, outside = after - first - 1, pages - (after - first)
+        pool = max(min(pages, np.int64(_KNOWN_AT_FIRST)), pages * (turn + 1) // linkers.shape[0])
+        linked_by[source] = source
+        begin, end = starts[source], starts[source + 1]
+        for place in range(begin, end):
+            state += GOLDEN
+            stays = np.float64(mix(state) >> np.uint64(11)) * 2.0**-53 < internal
+            stays = inside > 0 if outside == 0 else stays and inside > 0
+            target = np.int64(-1)
+            for _ in range(_TRIES):
+                state += GOLDEN
+                chance = mix(state)
+                if stays:
+                    target = first
+                    if chance & np.uint64(0xFFFF) >= np.uint64(_FRONT_SHARE * 0x10000):
+                        target += _below(chance, after - first)
+                else:
+                    drawn = _below(chance, pool + externals)
+                    target = np.int64(known[drawn] if drawn < pool else external[drawn - pool])
+                if linked_by[target] != source and (first <= target < after) == stays:
+                    break
+            while linked_by[target] == source or (first <= target < after) != stays:
+                target += 1
+                if stays:
+                    target = first if target == after else target
+                else:
+                    target = after if first <= target < after else target
+                    if target == pages:
+                        target = np.int64(0) if first > 0 else after
+            if stays:
+                inside -= 1
+            else:
+                outside -= 1
+                external[externals] = target
+                externals += 1
+            linked_by[target] = source
+            at = place
+            while at > begin and targets[at - 1] > target:
+                targets[at] = targets[at - 1]
+                at -= 1
+            targets[at] = target
+    return targets
+
+
+@kernel
+def _below(chance: Any, count: Any) -> Any:
+    """A number from 0 to `count` - 1 of the upper half of a random one; `count` has 32 bits."""
+    return np.int64(((chance >> _HALF) * np.uint64(count)) >> _HALF)
