@@ -6,7 +6,7 @@ VENV := .venv/bin
 STAMP := .venv/.opicflow-is-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench accuracy soak services services-stop services-status clean rebuild
+.PHONY: help setup demo test check bench accuracy experiments soak services services-stop services-status clean rebuild
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,9 @@ bench: $(STAMP)  ## measure speed and memory, into build/bench.json [ONLY=group]
 
 accuracy: $(STAMP)  ## measure the error against exact PageRank, into docs/accuracy.md
 	@$(VENV)/python benchmarks/accuracy.py
+
+experiments: $(STAMP)  ## make the papers' experiments again, into docs/experiments.md: most of an hour
+	@$(VENV)/python -m benchmarks.experiments
 
 soak: $(STAMP)  ## run the long simulations, with a new seed each time [ONLY=name] [SEED=n]
 	@seed=$(or $(SEED),$$(date +%s)); echo "make soak$(if $(ONLY), ONLY=$(ONLY)) SEED=$$seed"; \

@@ -58,10 +58,12 @@ setup(
         ]
     },
     extras_require={
+        "experiments": ["matplotlib>=3.8"],  # draws the plots of `opicflow experiment`
         "dev": [
             "build>=1.2.1",
             "hypothesis>=6.100",
             "import-linter>=2.5",
+            "matplotlib>=3.8",
             "mypy>=1.15",
             "pytest>=8.4",
             "pytest-xdist>=3.6",  # runs the tests on two cores

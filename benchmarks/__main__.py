@@ -13,7 +13,7 @@ from pathlib import Path
 import benchmarks
 from benchmarks import harness
 
-NO_GROUPS = {"__main__", "harness", "accuracy", "change_rates", "keyed"}
+NO_GROUPS = {"__main__", "harness", "accuracy", "change_rates", "experiments", "keyed", "refresh_costs"}
 
 
 def main() -> None:

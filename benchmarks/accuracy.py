@@ -33,7 +33,7 @@ from opicflow.pipelines.ledger import (
     Variable,
 )
 from opicflow.pipelines.ledger.entries import Ids, Ints
-from opicflow.pipelines.web.crawl import introductions, visits
+from opicflow.pipelines.web.crawl import Crawl, visits
 from opicflow.pipelines.web.orders import CycleOrder, GreedyOrder, Order, RandomOrder
 from opicflow.pipelines.web.webs import page_ids, power_law_web
 
@@ -147,34 +147,6 @@ def readable(pages: int, never_read: float) -> Mask:
     return mask
 
 
-class Crawl:
-    """Visits of a web in some order by one ledger. The caller announces pages."""
-
-    def __init__(self, ledger: Ledger, ids: Ids, order: Order, choice: Ints) -> None:
-        self.ledger = ledger
-        self._ids = ids
-        self._order = order
-        self._choice = choice
-        self._offset = 0
-        self.visits = 0
-
-    def announce(self, ids: Ids) -> None:
-        """Pages become known."""
-        entry = introductions(ids, start=self._offset)
-        self.ledger.apply(entry)
-        self._offset = entry.end.offset
-
-    def run(self, web: Graph, up_to: int) -> None:
-        """Go on until so many visits were made."""
-        chosen = self._ids[self._choice]
-        while self.visits < up_to:
-            numbers = self._choice[self._order.next(lambda: self.ledger.waiting_cash(chosen))][: up_to - self.visits]
-            entry = visits(web, self._ids, numbers, self._offset)
-            self.ledger.apply(entry)
-            self._offset = entry.end.offset
-            self.visits += len(numbers)
-
-
 def order_named(name: str, pages: int, choice: int) -> Order:
     """An order among so many pages, in batches of a fixed share of the web."""
     batch = max(1, pages // BATCHES_PER_CRAWL)
@@ -194,7 +166,7 @@ def static(pages: int, policy: str, order: str, crawls: Sequence[int], never_rea
     exact = exact_ranks(pages, never_read)
     ids, choice = page_ids(pages, SEED), np.flatnonzero(mask)
     ledger = Ledger(LedgerConfig(history=POLICIES[policy], damping=DAMPING))
-    crawl = Crawl(ledger, ids, order_named(order, pages, len(choice)), choice)
+    crawl = Crawl([ledger], ids, order_named(order, pages, len(choice)), choice)
     crawl.announce(ids)
     found = []
     for times in crawls:
@@ -246,7 +218,7 @@ def growing(pages: int, policy: str, newcomer_history: bool) -> list[Errors]:
     config = LedgerConfig(history=POLICIES[policy], damping=DAMPING, newcomer_history=newcomer_history)
     ledger = Ledger(config)
     sources = np.repeat(np.arange(pages), whole.out_degrees)
-    crawl = Crawl(ledger, ids, order_named("greedy", pages, pages), np.arange(pages))
+    crawl = Crawl([ledger], ids, order_named("greedy", pages, pages))
     crawl.announce(ids[: pages // 2])
     found = []
     steps = 20

@@ -44,6 +44,11 @@ _SCHEDULE_EXAMPLES = """examples:
   opicflow schedule --state state --bandwidth 100000 --compare
   opicflow schedule --state state --export frontier.csv
 """
+_SIMULATE_EXAMPLES = """examples:
+  opicflow simulate --out crawl.avro                   100,000 visits of a web of 10,000 pages
+  opicflow simulate --out crawl.jsonl.gz --web hosts --strategy greedy --announce 10 --not-modified 0.5
+  opicflow simulate --out crawl.avro --edges links.tsv --visits 1000000 --ranks exact.csv
+"""
 _TOP_EXAMPLES = """examples:
   opicflow top --state state -n 20
   opicflow top --state state --unread                  the most important pages that were never read
@@ -84,6 +89,14 @@ _STREAM_EXAMPLES = """examples:
 _REBUILD_EXAMPLES = """examples:
   opicflow rebuild --shards 32 --brokers localhost:9092 --flink-master localhost:8081 --job-server localhost:8099 \\
       --checkpoints file:///var/lib/opicflow
+"""
+
+
+_EXPERIMENT_EXAMPLES = """examples:
+  opicflow experiment fig2 --out build/experiments --pages 10000 --runs 1     a quick look
+  opicflow experiment all --out build/experiments       everything; stopped, the same command goes on
+
+What was measured is kept in DIR/parts: the same pages and seeds are not measured twice.
 """
 
 
@@ -215,10 +228,12 @@ def _parser() -> argparse.ArgumentParser:
     subscribe.add_argument("--follow", action="store_true", help="go on when all that is there was shown")
     subscribe.add_argument("--format", choices=["table", "jsonl"], help="table on a terminal, else JSON lines")
     _add_cluster(subscribe)
+    _add_simulate(commands)
     _add_topics(commands)
     _add_publish(commands)
     _add_stream(commands)
     _add_audit(commands)
+    _add_experiment(commands)
     for command in (show, top, schedule):
         command.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -234,6 +249,50 @@ def _add(commands: Any, name: str, help_: str, module: str = "commands") -> argp
     )
     parser.set_defaults(module=module, prints_as_it_goes=False)
     return parser
+
+
+def _add_simulate(commands: Any) -> None:
+    simulate = _add(commands, "simulate", "write the log of a crawl of a made-up web", module="simulating")
+    simulate.epilog = _SIMULATE_EXAMPLES
+    simulate.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="the log to write: .avro, .jsonl or .jsonl.gz"
+    )
+    simulate.add_argument(
+        "--ranks", type=Path, metavar="FILE", help="also write the exact importance of all pages: CSV"
+    )
+    simulate.add_argument(
+        "--seed", type=_natural, default=0, metavar="S", help="another one, another crawl (%(default)s)"
+    )
+    simulate.add_argument("--quiet", action="store_true", help="no progress")
+    web = simulate.add_argument_group("the web")
+    web.add_argument("--web", choices=["power-law", "poisson", "hosts"], help="how pages link (power-law)")
+    web.add_argument("--edges", metavar="FILE", help="the links of this edge list instead")
+    web.add_argument("--pages", type=_whole, metavar="N", help="how many (10000)")
+    web.add_argument("--links", type=float, metavar="N", help="a page in the mean (10)")
+    web.add_argument("--dangling", type=_share, metavar="SHARE", help="of pages without links (0.1)")
+    crawl = simulate.add_argument_group("the crawl")
+    crawl.add_argument("--visits", type=_whole, default=100_000, metavar="N", help="how many (%(default)s)")
+    crawl.add_argument(
+        "--strategy",
+        choices=["random", "cycle", "greedy", "xyleme", "breadth-first"],
+        default="random",
+        help="which page next; greedy = with the most waiting cash, xyleme = as often as important (%(default)s)",
+    )
+    crawl.add_argument(
+        "--announce",
+        type=_all_or_some,
+        metavar="N",
+        help="so many pages, and find the others by links; or all (all; breadth-first: 10)",
+    )
+    crawl.add_argument("--per-day", type=float, metavar="N", help="visits a day (every page once a week)")
+    crawl.add_argument("--start", metavar="TIME", help="of the first visit (2026-01-01)")
+    met = simulate.add_argument_group("what it meets")
+    met.add_argument("--blocked", type=_share, default=0.05, metavar="SHARE", help="of pages, by robots (%(default)s)")
+    met.add_argument("--failing", type=_share, default=0.02, metavar="SHARE", help="of all other visits (%(default)s)")
+    met.add_argument("--never-read", type=_share, default=0.0, metavar="SHARE", help="of pages (%(default)g)")
+    met.add_argument(
+        "--not-modified", type=_share, default=0.0, metavar="SHARE", help="of servers: they answer 304 (%(default)g)"
+    )
 
 
 def _add_publish(commands: Any) -> None:
@@ -278,6 +337,22 @@ def _add_publish(commands: Any) -> None:
     for what in (events, policy, rules):
         what.add_argument("--json", action="store_true", help="print JSON")
         _add_cluster(what)
+
+
+def _add_experiment(commands: Any) -> None:
+    experiment = _add(commands, "experiment", "make the papers' experiments again, and others", "experimenting")
+    experiment.epilog = _EXPERIMENT_EXAMPLES
+    experiment.add_argument(
+        "name",
+        choices=["all", "fig2", "fig3", "fig4", "fig5", "fig6", "growing", "trouble", "discovery", "stated"],
+        help="a figure of the paper, or growing webs, pages that cannot be read, discovery, what estimates state",
+    )
+    experiment.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the report, plots and data")
+    experiment.add_argument("--pages", type=_whole, default=100_000, metavar="N", help="of each web (%(default)s)")
+    experiment.add_argument("--runs", type=_whole, default=2, metavar="R", help="seeds to take means of (%(default)s)")
+    experiment.add_argument("--seed", type=_natural, default=1, metavar="S", help="the first of them (%(default)s)")
+    experiment.add_argument("--processes", type=_whole, metavar="N", help="at once (as many as there are cores)")
+    experiment.add_argument("--quiet", action="store_true", help="no progress")
 
 
 def _add_audit(commands: Any) -> None:
@@ -506,6 +581,21 @@ def _positive(text: str) -> float:
     if not 1e-3 <= number <= 1e9:
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number of events from 0.001")
     return number
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no share from 0 to 1")
+    return share
+
+
+def _all_or_some(text: str) -> int:
+    """How many pages; 0 = all."""
+    return 0 if text == "all" else _whole(text)
 
 
 def _whole(text: str) -> int:

@@ -35,7 +35,14 @@ def listed(*jobs: tuple[str, str, str, int]) -> dict[str, Any]:
 
 def details(state: str = "RUNNING", **tasks: int) -> dict[str, Any]:
     vertex = {"id": VERTEX, "name": "[1]KeepLedger", "parallelism": 4, "status": "RUNNING", "tasks": tasks}
-    return {"jid": ID, "name": "opicflow", "state": state, "start-time": 7, "timestamps": {"RUNNING": 8}, "vertices": [vertex]}
+    return {
+        "jid": ID,
+        "name": "opicflow",
+        "state": state,
+        "start-time": 7,
+        "timestamps": {"RUNNING": 8},
+        "vertices": [vertex],
+    }
 
 
 def checkpoint(number: int, **changes: Any) -> dict[str, Any]:

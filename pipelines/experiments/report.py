@@ -1,0 +1,32 @@
+"""The report of experiments: one page of markdown beside its plots and data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from opicflow.connectors.files.writing import write_atomically
+from opicflow.pipelines.experiments.experiments import Experiment
+from opicflow.pipelines.experiments.tables import Row, markdown, to_csv
+
+
+def written(
+    chosen: Sequence[Experiment], rows: Mapping[str, Sequence[Row]], out: Path, pages: int, seeds: Sequence[int]
+) -> str:
+    """Write data and plots of these experiments below `out`; the text of the report that shows them."""
+    (out / "data").mkdir(parents=True, exist_ok=True)
+    runs = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}; figures are their means"
+    lines = ["# Experiments", "", f"Webs of {pages:,} pages; {runs}. Errors are relative to exact PageRank.", ""]
+    for one in chosen:
+        found = rows[one.name]
+        write_atomically(out / "data" / f"{one.data}.csv", to_csv(found).encode())
+        lines += [f"## {one.title}", "", one.about, ""]
+        for plot in one.plots(found):
+            plot.write(out / "plots")
+            lines += [f"![{plot.title}](plots/{plot.name}.svg)", ""]
+        for table in one.tables(found):
+            lines += [f"**{table.title}**", "", *table.lines, ""]
+        findings = [(say.says, say.source, say.measured, say.verdict) for say in one.findings(found)]
+        lines += [*markdown(("it is said that", "where", "measured", ""), findings), ""]
+        lines += [f"Data: [{one.data}.csv](data/{one.data}.csv).", ""]
+    return "\n".join(lines)

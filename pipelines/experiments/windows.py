@@ -1,0 +1,144 @@
+"""Figures 4, 5 and 6: what a history policy keeps, and how near it stays to a web that changes."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from opicflow.pipelines.experiments.convergence import order_named
+from opicflow.pipelines.experiments.measures import DAMPING, Floats, errors, exact_importance
+from opicflow.pipelines.experiments.tables import Row
+from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.ledger import (
+    All,
+    Fixed,
+    History,
+    ImprovedFixed,
+    Interpolation,
+    Ledger,
+    LedgerConfig,
+    PaperInterpolation,
+    Variable,
+)
+from opicflow.pipelines.web.changes import with_other_in_degrees
+from opicflow.pipelines.web.crawl import Crawl
+from opicflow.pipelines.web.orders import ExactGreedyOrder
+from opicflow.pipelines.web.webs import page_ids, power_law_web
+
+CRAWLS = 10
+MEASURED_FROM = 6
+STEPS_A_CRAWL = 4
+RATES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+"""Per cent of the pages whose in-degree is halved or doubled while N pages are read."""
+RATES_OF_CYCLE = (0.0, 1.0, 10.0)
+
+BY_IMPORTANCE = "by importance"
+_OF_IMPORTANT, _OF_OTHERS = "fixed, 8 months", "variable, 16"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A history policy: its name, and whether its window is in months of N visits."""
+
+    name: str
+    months: float = 0.0
+
+    def history(self, turns_a_month: float) -> History:
+        """The policy, its months in turns."""
+        turns = self.months * turns_a_month
+        if self.name.startswith("variable"):
+            return Variable(int(self.name.split(", ")[1]))
+        if self.name.startswith("fixed"):
+            return Fixed(turns)
+        if self.name.startswith("improved fixed"):
+            return ImprovedFixed(turns, min_measures=3)
+        if self.name.startswith("interpolation"):
+            return PaperInterpolation(turns)
+        if self.name.startswith("default"):
+            return Interpolation(turns) if self.months else Interpolation()
+        return All()
+
+
+POLICIES = (
+    Policy("variable, 4"),
+    Policy("variable, 8"),
+    Policy("variable, 16"),
+    Policy("fixed, 8 months", 8.0),
+    Policy("improved fixed, 4 months", 4.0),
+    Policy("interpolation, 4 months", 4.0),
+    Policy("default"),
+    Policy("default, 4 months", 4.0),
+    Policy("all"),
+)
+
+
+def windows(pages: int, seed: int, order: str, rate: float) -> list[Row]:
+    """A web that changes at this rate, crawled ten times in some order, read by all policies at once.
+
+    A month is the time of N visits in this order. The errors are means of those after 6N, 7N, … 10N visits, each
+    against the web as it was at that moment; `measures` is how many measures a page has at last. `by importance` takes
+    another policy for the tenth of the pages that it finds most important than for the others (paper 000).
+    """
+    web = power_law_web(pages, seed)
+    random = np.random.Generator(np.random.PCG64([seed, round(rate * 1000)]))
+    ids = page_ids(pages, seed)
+    month = turns_a_month(web, seed, order)
+    ledgers = {one.name: Ledger(LedgerConfig(history=one.history(month), damping=DAMPING)) for one in POLICIES}
+    chosen = order_named(order, web, seed, next(iter(ledgers.values())))
+    crawl = Crawl(list(ledgers.values()), ids, chosen)
+    crawl.announce(ids)
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in (*ledgers, BY_IMPORTANCE)}
+    for step in range(1, CRAWLS * STEPS_A_CRAWL + 1):
+        crawl.run(web, step * pages // STEPS_A_CRAWL)
+        if step % STEPS_A_CRAWL == 0 and step >= MEASURED_FROM * STEPS_A_CRAWL:
+            exact = exact_importance(web)
+            rates = {name: ledger.estimate(ids).rate for name, ledger in ledgers.items()}
+            rates[BY_IMPORTANCE] = by_importance(rates[_OF_IMPORTANT], rates[_OF_OTHERS])
+            for name, values in rates.items():
+                found[name].append(dataclasses.asdict(errors(values, exact)))
+        if rate:
+            web = changed(web, rate / 100.0 / STEPS_A_CRAWL, random)
+            if isinstance(chosen, ExactGreedyOrder):
+                chosen.move_to(web)
+    measures = {name: ledger.measures_per_page() for name, ledger in ledgers.items()}
+    measures[BY_IMPORTANCE] = 0.1 * measures[_OF_IMPORTANT] + 0.9 * measures[_OF_OTHERS]
+    for ledger in ledgers.values():
+        ledger.audit()
+    rows: list[Row] = []
+    for name, errors_found in found.items():
+        row: Row = {"seed": seed, "order": order, "rate": rate, "policy": name}
+        row |= {"measures": measures[name], "turns_a_month": month}
+        rows.append(row | {key: float(np.mean([one[key] for one in errors_found])) for key in errors_found[0]})
+    return rows
+
+
+def by_importance(important: Floats, others: Floats) -> Floats:
+    """Rates by one policy for the tenth of the pages it finds most important, by another for the rest."""
+    best = np.argsort(-important, kind="stable")[: max(1, len(important) // 10)]
+    mixed = others.copy()
+    mixed[best] = important[best]
+    return mixed
+
+
+def changed(web: Graph, share: float, random: np.random.Generator) -> Graph:
+    """A share of the pages has its in-degree halved or doubled.
+
+    Two are halved for one that is doubled: so neither kind alone makes the web lose or gain links in the mean.
+    """
+    pages = random.permutation(web.pages)[: round(share * web.pages)]
+    doubles = random.random(len(pages)) < 1 / 3
+    return with_other_in_degrees(web, pages[doubles], pages[~doubles], random)
+
+
+def turns_a_month(web: Graph, seed: int, order: str) -> float:
+    """How many turns N visits in this order take, measured in the third crawl of a web."""
+    ledger = Ledger(LedgerConfig(history=All(), damping=DAMPING))
+    ids = page_ids(web.pages, seed)
+    crawl = Crawl([ledger], ids, order_named(order, web, seed, ledger))
+    crawl.announce(ids)
+    crawl.run(web, 2 * web.pages)
+    before = ledger.turns
+    crawl.run(web, 3 * web.pages)
+    return ledger.turns - before
