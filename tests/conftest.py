@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import signal
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,10 @@ from services import MISSING, LocalCluster, LocalKafka, running, running_cluster
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("soak", deadline=None, max_examples=2_000, print_blob=True)
 settings.load_profile(os.environ.get("OPICFLOW_HYPOTHESIS", "ci"))
+
+# In the background of a script interrupts are ignored, by what is started there too, which tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
