@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import re
-import signal
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,11 @@ import numpy as np
 import pytest
 
 from crawls import exact_ranks
+from in_process import command
 from logs import records_of, run
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.reading import Stretch, read
-from opicflow.pipelines import cli, simulating
+from opicflow.pipelines import simulating
 from opicflow.pipelines.ledger import ItemWriter, Ledger, Outcome, Place, TickEntry
 from opicflow.pipelines.simulating import Scenario, SimulatedCrawl, Site, site_named
 from opicflow.schemas.crawl_events import CrawlEvent
@@ -29,28 +29,6 @@ TOP = Path(__file__).resolve().parent.parent
 GUIDE = (TOP / "docs" / "simulate.md").read_text(encoding="utf-8")
 SPEED = re.compile(r"[\d.]+ s, [\d,]+ events/s")
 SMALL = ("--pages", "300", "--visits", "1500", "--quiet")
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def opicflow(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process: its exit code, and what it printed."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        capsys.readouterr()
-        try:
-            code = cli.main([str(argument) for argument in arguments])
-        except SystemExit as stopped:
-            code = int(stopped.code or 0)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 def events_of(path: Path, format_: Format = Format.JSONL) -> list[CrawlEvent]:
@@ -114,9 +92,9 @@ def site() -> Site:
     ids=lambda options: options[1],
 )
 def test_a_replay_gives_what_a_ledger_gives_that_is_fed_with_the_same_visits(
-    options: list[str], opicflow: Run, tmp_path: Path
+    options: list[str], tmp_path: Path
 ) -> None:
-    code, _, err = opicflow("simulate", "--out", tmp_path / "log.jsonl", *SMALL, *options)
+    code, _, err = command("simulate", "--out", tmp_path / "log.jsonl", *SMALL, *options)
     assert (code, err) == (0, "")
     ledger = ledger_of(events_of(tmp_path / "log.jsonl"))
     result = run([tmp_path / "log.jsonl"], tmp_path / "out")
@@ -146,10 +124,10 @@ def test_a_greedy_crawl_reads_the_page_that_has_the_most_waiting_cash(site: Site
         place = writer.next_place
 
 
-def test_a_long_crawl_comes_to_the_exact_ranks_that_are_written_beside_it(opicflow: Run, tmp_path: Path) -> None:
+def test_a_long_crawl_comes_to_the_exact_ranks_that_are_written_beside_it(tmp_path: Path) -> None:
     log, ranks = tmp_path / "log.avro", tmp_path / "ranks.csv"
     options = ("--never-read", "0.2", "--blocked", "0.1", "--visits", "3000", "--pages", "300", "--seed", "5")
-    assert opicflow("simulate", "--out", log, "--ranks", ranks, "--strategy", "cycle", "--quiet", *options)[0] == 0
+    assert command("simulate", "--out", log, "--ranks", ranks, "--strategy", "cycle", "--quiet", *options)[0] == 0
     rows = list(csv.DictReader(ranks.read_text().splitlines()))
     exact = {row["url"]: float(row["importance"]) for row in rows}
     assert len(exact) == 300 and sum(exact.values()) == pytest.approx(1)
@@ -160,9 +138,9 @@ def test_a_long_crawl_comes_to_the_exact_ranks_that_are_written_beside_it(opicfl
     assert sum(abs(settled[url] - exact[url]) for url in exact) < 1e-3
 
 
-def test_the_ranks_are_those_of_the_web_where_all_of_it_is_read(opicflow: Run, tmp_path: Path) -> None:
+def test_the_ranks_are_those_of_the_web_where_all_of_it_is_read(tmp_path: Path) -> None:
     options = ("--web", "poisson", "--blocked", "0", "--seed", "4", "--links", "6", *SMALL)
-    opicflow("simulate", "--out", tmp_path / "log.jsonl", "--ranks", tmp_path / "r.csv", *options)
+    command("simulate", "--out", tmp_path / "log.jsonl", "--ranks", tmp_path / "r.csv", *options)
     web = site_named("poisson", 300, seed=4, links=6, dangling=0.1)
     exact = dict(zip(web.urls, exact_ranks(web.graph).tolist(), strict=True))
     rows = csv.DictReader((tmp_path / "r.csv").read_text().splitlines())
@@ -172,13 +150,13 @@ def test_the_ranks_are_those_of_the_web_where_all_of_it_is_read(opicflow: Run, t
 # -- formats -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_format_says_the_same_and_the_same_options_write_the_same_bytes(opicflow: Run, tmp_path: Path) -> None:
+def test_every_format_says_the_same_and_the_same_options_write_the_same_bytes(tmp_path: Path) -> None:
     found = {}
     for name, format_ in {"a.jsonl": Format.JSONL, "a.jsonl.gz": Format.JSONL, "a.avro": Format.AVRO}.items():
         written = []
         for folder in ("one", "two"):
             (tmp_path / folder).mkdir(exist_ok=True)
-            assert opicflow("simulate", "--out", tmp_path / folder / name, "--not-modified", "0.5", *SMALL)[0] == 0
+            assert command("simulate", "--out", tmp_path / folder / name, "--not-modified", "0.5", *SMALL)[0] == 0
             written.append((tmp_path / folder / name).read_bytes())
         assert written[0] == written[1]
         found[name] = events_of(tmp_path / "one" / name, format_)
@@ -187,13 +165,13 @@ def test_every_format_says_the_same_and_the_same_options_write_the_same_bytes(op
     assert gzip.decompress((tmp_path / "one/a.jsonl.gz").read_bytes()) == (tmp_path / "one/a.jsonl").read_bytes()
     with open(tmp_path / "one/a.avro", "rb") as file:
         assert sum(1 for _ in fastavro.reader(file)) == 1800
-    opicflow("simulate", "--out", tmp_path / "other.jsonl", "--not-modified", "0.5", *SMALL, "--seed", "1")
+    command("simulate", "--out", tmp_path / "other.jsonl", "--not-modified", "0.5", *SMALL, "--seed", "1")
     assert (tmp_path / "other.jsonl").read_bytes() != (tmp_path / "one/a.jsonl").read_bytes()
 
 
-def test_visits_are_evenly_spaced_from_the_start_on(opicflow: Run, tmp_path: Path) -> None:
+def test_visits_are_evenly_spaced_from_the_start_on(tmp_path: Path) -> None:
     options = ("--start", "2026-03-01T12:00:00Z", "--per-day", "7200", *SMALL)
-    opicflow("simulate", "--out", tmp_path / "log.jsonl", *options)
+    command("simulate", "--out", tmp_path / "log.jsonl", *options)
     times = [event.fetched_at_ms for event in visits_of(events_of(tmp_path / "log.jsonl"))]
     assert times == [1_772_366_400_000 + 12_000 * number for number in range(1500)]
 
@@ -286,10 +264,10 @@ def test_a_breadth_first_crawl_visits_pages_in_the_order_in_which_they_were_foun
 # -- edge lists --------------------------------------------------------------------------------------------------------
 
 
-def test_the_web_of_an_edge_list_is_crawled(opicflow: Run, tmp_path: Path) -> None:
+def test_the_web_of_an_edge_list_is_crawled(tmp_path: Path) -> None:
     edges = tmp_path / "edges.tsv.gz"
     edges.write_bytes(gzip.compress(b"# names and URLs\nhttps://a.example\tb c\nb c\tHTTPS://a.example/x 2\nd\tb c\n"))
-    code, out, _ = opicflow("simulate", "--edges", edges, "--out", tmp_path / "log.jsonl", "--visits", "60", "--quiet")
+    code, out, _ = command("simulate", "--edges", edges, "--out", tmp_path / "log.jsonl", "--visits", "60", "--quiet")
     assert code == 0 and "4 pages, 3 links" in out
     events = events_of(tmp_path / "log.jsonl")
     links = {event.url: [link.url for link in event.links] for event in events if event.links is not None}
@@ -342,18 +320,18 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
     }
 
 
-def test_what_the_user_can_mend_is_said_in_one_line_and_nothing_is_left(opicflow: Run, tmp_path: Path) -> None:
+def test_what_the_user_can_mend_is_said_in_one_line_and_nothing_is_left(tmp_path: Path) -> None:
     (tmp_path / "folder.avro").mkdir()
     cases = refusals(tmp_path)
     before = sorted(tmp_path.iterdir())
     for name, (arguments, told) in cases.items():
-        code, out, err = opicflow("simulate", "--out", tmp_path / "log.avro", "--quiet", *arguments)
+        code, out, err = command("simulate", "--out", tmp_path / "log.avro", "--quiet", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1), (name, out, err)
         assert told in err and err.count(str(tmp_path)) <= 2 and len(err) < 400, (name, err)
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_log_is_there_whole_or_not_at_all(opicflow: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> bytes:
         raise OSError(28, "No space left on device")
 
@@ -362,32 +340,32 @@ def test_a_log_is_there_whole_or_not_at_all(opicflow: Run, tmp_path: Path, monke
     monkeypatch.setattr(simulating, "_line", broken)
     monkeypatch.setattr(simulating, "_write_block", broken)
     for name in ("log.jsonl", "log.jsonl.gz", "log.avro"):
-        code, out, err = opicflow("simulate", "--out", tmp_path / name, *SMALL)
+        code, out, err = command("simulate", "--out", tmp_path / name, *SMALL)
         assert (code, out, err.count("\n")) == (2, "", 1) and "No space left" in err
         assert (tmp_path / name).read_bytes() == b"an older one"
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_help_shows_examples_and_the_guide_every_option(opicflow: Run) -> None:
-    code, out, err = opicflow("simulate", "--help")
+def test_help_shows_examples_and_the_guide_every_option() -> None:
+    code, out, err = command("simulate", "--help")
     assert (code, err) == (0, "")
     assert "  opicflow simulate" in out.partition("examples:")[2]
     assert [option for option in set(re.findall(r"--[a-z-]+", out)) - {"--help"} if f"`{option}" not in GUIDE] == []
 
 
-def test_the_outputs_in_the_guide_are_real(opicflow: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_outputs_in_the_guide_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for block in re.findall(r"```console\n(.*?)```", GUIDE, re.DOTALL):
         made = ""
         for line in block.splitlines():
             if line.startswith("$ "):
-                code, out, err = opicflow(*line.split()[2:], *(["--quiet"] if "simulate" in line else []))
+                code, out, err = command(*line.split()[2:], *(["--quiet"] if "simulate" in line else []))
                 made += f"{line}\n{out}{err if code else ''}"
         assert SPEED.sub("", made) == SPEED.sub("", block)
 
 
-def test_lines_of_a_log_are_as_the_guide_shows_them(opicflow: Run, tmp_path: Path) -> None:
-    opicflow("simulate", "--out", tmp_path / "log.jsonl", *SMALL)
+def test_lines_of_a_log_are_as_the_guide_shows_them(tmp_path: Path) -> None:
+    command("simulate", "--out", tmp_path / "log.jsonl", *SMALL)
     shown = re.findall(r"^\{.*\}$", GUIDE, re.MULTILINE)
     assert len(shown) == 3
     assert set(shown) <= set((tmp_path / "log.jsonl").read_text().splitlines())
