@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm import tqdm
@@ -26,7 +25,7 @@ def experiment(options: argparse.Namespace) -> int:
         raise InputRefused(
             "plots are drawn by matplotlib, which is missing: pip install 'opicflow[experiments]'"
         ) from None
-    from opicflow.pipelines.experiments.report import written
+    from opicflow.pipelines.experiments.report import summary, written
     from opicflow.pipelines.experiments.running import run
 
     if options.pages < LEAST_PAGES:
@@ -42,19 +41,9 @@ def experiment(options: argparse.Namespace) -> int:
         bar.set_description("measuring")
         found = run(all_tasks, out / "parts", options.processes or os.cpu_count() or 1, lambda task: bar.update())
     rows = {one.name: [row for task in tasks[one.name] for row in found[task]] for one in chosen}
-    text = written(chosen, rows, out, options.pages, list(seeds))
+    findings = {one.name: one.findings(rows[one.name]) for one in chosen}
+    text = written(chosen, rows, findings, out, options.pages, list(seeds))
     write_atomically(out / "report.md", text.encode())
-    _summarise(chosen, rows, out)
-    return 0
-
-
-def _summarise(chosen: Sequence[object], rows: dict[str, list[dict[str, str | float | int]]], out: Path) -> None:
-    from opicflow.pipelines.experiments.experiments import Experiment
-
-    for one in chosen:
-        assert isinstance(one, Experiment)
-        print(one.title)
-        for finding in one.findings(rows[one.name]):
-            print(f"  {finding.verdict:13} {finding.says}")
-            print(f"                {finding.measured}")
+    print("\n".join(summary(chosen, findings)))
     print(f"\nreport, plots and data: {out / 'report.md'}")
+    return 0

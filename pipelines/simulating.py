@@ -33,8 +33,16 @@ from opicflow.pipelines.ledger import Ledger, Outcome
 from opicflow.pipelines.ledger.entries import Ids, Ints
 from opicflow.pipelines.replaying import Progress
 from opicflow.pipelines.web.contents import Contents
-from opicflow.pipelines.web.crawl import introductions, visits
-from opicflow.pipelines.web.orders import AsFoundOrder, CycleOrder, GreedyOrder, Order, RandomOrder, XylemeOrder
+from opicflow.pipelines.web.crawl import Found, introductions, links_of, visits
+from opicflow.pipelines.web.orders import (
+    AsFoundOrder,
+    CycleOrder,
+    GreedyOrder,
+    Order,
+    RandomOrder,
+    XylemeOrder,
+    tell_pages,
+)
 from opicflow.pipelines.web.trouble import Mask, Trouble, share_of
 from opicflow.pipelines.web.webs import hosted_web, poisson_web, power_law_web, web_of_edges
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link
@@ -254,9 +262,7 @@ class SimulatedCrawl:
         self._never_read = share_of(pages, scenario.never_read, random)
         self._polite = share_of(int(site.server.max()) + 1, scenario.not_modified, random)[site.server]
         self.unreadable: Mask = self._trouble.blocked | self._never_read
-        self.found: Ints = self._first_pages(random)
-        self._is_found = np.zeros(pages, np.bool_)
-        self._is_found[self.found] = True
+        self._found = Found(pages, self._first_pages(random))
         self._choice = self.found[~self._never_read[self.found]]
         if len(self._choice) == 0:
             raise ValueError(f"never_read {scenario.never_read:g} leaves no page to visit")
@@ -265,6 +271,11 @@ class SimulatedCrawl:
         self._ledger = Ledger()
         self.outcomes: Counter[Outcome] = Counter()
         self.visited = self.written = 0
+
+    @property
+    def found(self) -> Ints:
+        """The pages known, first found first."""
+        return self._found.numbers
 
     def events(self) -> Iterator[Told]:
         """All events, once."""
@@ -328,18 +339,11 @@ class SimulatedCrawl:
 
     def _discover(self, read: Ints) -> None:
         """Find the pages that these ones link to."""
-        if len(self.found) == len(self._is_found):
-            return
         graph = self._site.graph
-        links = [graph.targets[graph.starts[page] : graph.starts[page + 1]] for page in read.tolist()]
-        targets = np.concatenate(links) if links else np.empty(0, np.int32)
-        new, first = np.unique(targets[~self._is_found[targets]], return_index=True)
-        new = new[np.argsort(first)].astype(np.int64)
-        self._is_found[new] = True
-        self.found = np.concatenate((self.found, new))
-        self._choice = np.concatenate((self._choice, new[~self._never_read[new]]))
-        if isinstance(self._order, RandomOrder | AsFoundOrder):
-            self._order.pages = len(self._choice)
+        if len(self.found) < graph.pages:
+            new = self._found.add(links_of(graph, read))
+            self._choice = np.concatenate((self._choice, new[~self._never_read[new]]))
+            tell_pages(self._order, len(self._choice))
 
     def _event(self, number: int, time_ms: int, outcome: int, digest: int, modified_ms: int) -> Told:
         url, graph = self._site.urls[number], self._site.graph

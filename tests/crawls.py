@@ -15,6 +15,7 @@ from opicflow.pipelines.ledger.entries import CrawlEntry, Ids, Ints, Outcome
 from opicflow.pipelines.ledger.ledger import Ledger
 from opicflow.pipelines.web.crawl import introductions, visits
 from opicflow.pipelines.web.orders import CycleOrder, GreedyOrder, Order, RandomOrder
+from opicflow.pipelines.web.trouble import Unchanged
 from opicflow.pipelines.web.webs import page_ids
 
 Floats = npt.NDArray[np.float64]
@@ -133,15 +134,10 @@ class Crawl:
 
 def unchanged_answers(pages: int, share: float, seed: int) -> Outcomes:
     """A page is fetched the first time; of its later answers this share is "not modified"."""
-    random = np.random.default_rng(seed)
-    fetched = np.zeros(pages, bool)
+    unchanged = Unchanged(pages, share, np.random.default_rng(seed))
 
     def outcomes(numbers: Ints) -> npt.NDArray[np.uint8]:
-        known = fetched[numbers]
-        known |= ~np.isin(np.arange(len(numbers)), np.unique(numbers, return_index=True)[1])
-        fetched[numbers] = True
-        unchanged = known & (random.random(len(numbers)) < share)
-        return np.where(unchanged, Outcome.UNCHANGED, Outcome.FETCHED).astype(np.uint8)
+        return np.where(unchanged.among(numbers), Outcome.UNCHANGED, Outcome.FETCHED).astype(np.uint8)
 
     return outcomes
 

@@ -173,6 +173,10 @@ def test_every_experiment_has_tasks_of_measures_that_there_are() -> None:
 # The command
 
 
+def test_the_command_names_every_experiment() -> None:
+    assert "{" + ",".join(["all", *EXPERIMENTS]) + "}" in "".join(command("experiment", "--help").out.split())
+
+
 @pytest.fixture(scope="module")
 def discovered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
     out = tmp_path_factory.mktemp("experiment")

@@ -23,7 +23,7 @@ from opicflow.pipelines.web.orders import (
     RandomOrder,
     XylemeOrder,
 )
-from opicflow.pipelines.web.trouble import Trouble, share_of
+from opicflow.pipelines.web.trouble import Trouble, Unchanged, share_of
 from opicflow.pipelines.web.webs import hosted_web, page_ids, power_law_web
 
 HISTORIES: dict[str, History] = {"default": Interpolation(), "variable, 8": Variable(8), "all": All()}
@@ -85,16 +85,11 @@ def trouble(pages: int, seed: int, order: str, unreadable: float, unchanged: flo
     exact = exact_importance(web.without_links(never | troubles.blocked))
     ledger = Ledger(LedgerConfig(damping=DAMPING, remember_links=remember))
     choice = np.flatnonzero(~never)
-    read = np.zeros(pages, np.bool_)
+    same = Unchanged(pages, unchanged, random)
 
     def outcomes(numbers: Ints) -> Bytes:
         found = troubles.outcomes(numbers)
-        first = np.zeros(len(numbers), np.bool_)
-        first[np.unique(numbers, return_index=True)[1]] = True
-        known = read[numbers] | ~first
-        same = known & (found == Outcome.FETCHED) & (random.random(len(numbers)) < unchanged)
-        found[same] = Outcome.UNCHANGED
-        read[numbers] = True
+        found[same.among(numbers) & (found == Outcome.FETCHED)] = Outcome.UNCHANGED
         return found
 
     batch = max(1, pages // 256)

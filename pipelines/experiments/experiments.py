@@ -266,8 +266,8 @@ def _trouble_tables(rows: Rows) -> list[Table]:
                     idle = short(mean(chosen, "idle_cash", crawls=20))
                     what = (_per_cent(unreadable), _per_cent(unchanged), order, "yes" if remember else "no")
                     lines.append((*what, *errors, idle))
-    heads = ("never read", "not modified", "order", "links remembered")
-    heads += (*(f"{k}N" for k in distinct(rows, "crawls")), "cash idle after 20N, %")  # type: ignore[assignment]
+    times = (f"{k}N" for k in distinct(rows, "crawls"))
+    heads = ("never read", "not modified", "order", "links remembered", *times, "cash idle after 20N, %")
     return [Table("Mean relative error in per cent, all pages / most important tenth", markdown(heads, lines))]
 
 

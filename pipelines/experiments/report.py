@@ -7,11 +7,17 @@ from pathlib import Path
 
 from opicflow.connectors.files.writing import write_atomically
 from opicflow.pipelines.experiments.experiments import Experiment
+from opicflow.pipelines.experiments.reading import Finding
 from opicflow.pipelines.experiments.tables import Row, markdown, to_csv
 
 
 def written(
-    chosen: Sequence[Experiment], rows: Mapping[str, Sequence[Row]], out: Path, pages: int, seeds: Sequence[int]
+    chosen: Sequence[Experiment],
+    rows: Mapping[str, Sequence[Row]],
+    findings: Mapping[str, Sequence[Finding]],
+    out: Path,
+    pages: int,
+    seeds: Sequence[int],
 ) -> str:
     """Write data and plots of these experiments below `out`; the text of the report that shows them."""
     (out / "data").mkdir(parents=True, exist_ok=True)
@@ -26,7 +32,17 @@ def written(
             lines += [f"![{plot.title}](plots/{plot.name}.svg)", ""]
         for table in one.tables(found):
             lines += [f"**{table.title}**", "", *table.lines, ""]
-        findings = [(say.says, say.source, say.measured, say.verdict) for say in one.findings(found)]
-        lines += [*markdown(("it is said that", "where", "measured", ""), findings), ""]
+        said = [(say.says, say.source, say.measured, say.verdict) for say in findings[one.name]]
+        lines += [*markdown(("it is said that", "where", "measured", ""), said), ""]
         lines += [f"Data: [{one.data}.csv](data/{one.data}.csv).", ""]
     return "\n".join(lines)
+
+
+def summary(chosen: Sequence[Experiment], findings: Mapping[str, Sequence[Finding]]) -> list[str]:
+    """The findings of these experiments as lines for a terminal."""
+    lines = []
+    for one in chosen:
+        lines.append(one.title)
+        for finding in findings[one.name]:
+            lines += [f"  {finding.verdict:13} {finding.says}", f"{'':16}{finding.measured}"]
+    return lines

@@ -47,18 +47,18 @@ class Task:
 
 
 def run(tasks: Sequence[Task], folder: Path, processes: int, done: Callable[[Task], None]) -> dict[Task, list[Row]]:
-    """What all tasks found, by parts kept in the folder where there are such; `done` hears of each.
+    """What these tasks, each another, found, by parts kept in the folder where there are such; `done` hears of each.
 
     A part that is no JSON is measured again.
     """
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[Task, list[Row]] = {}
-    for task in dict.fromkeys(tasks):
+    for task in tasks:
         kept = _kept(folder / task.part)
         if kept is not None:
             found[task] = kept
             done(task)
-    missing = [task for task in dict.fromkeys(tasks) if task not in found]
+    missing = [task for task in tasks if task not in found]
     for task, rows in _fresh(missing, processes):
         write_atomically(folder / task.part, json.dumps(rows).encode())
         found[task] = rows

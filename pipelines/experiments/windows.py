@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
@@ -38,40 +38,18 @@ BY_IMPORTANCE = "by importance"
 _OF_IMPORTANT, _OF_OTHERS = "fixed, 8 months", "variable, 16"
 
 
-@dataclass(frozen=True)
-class Policy:
-    """A history policy: its name, and whether its window is in months of N visits."""
-
-    name: str
-    months: float = 0.0
-
-    def history(self, turns_a_month: float) -> History:
-        """The policy, its months in turns."""
-        turns = self.months * turns_a_month
-        if self.name.startswith("variable"):
-            return Variable(int(self.name.split(", ")[1]))
-        if self.name.startswith("fixed"):
-            return Fixed(turns)
-        if self.name.startswith("improved fixed"):
-            return ImprovedFixed(turns, min_measures=3)
-        if self.name.startswith("interpolation"):
-            return PaperInterpolation(turns)
-        if self.name.startswith("default"):
-            return Interpolation(turns) if self.months else Interpolation()
-        return All()
-
-
-POLICIES = (
-    Policy("variable, 4"),
-    Policy("variable, 8"),
-    Policy("variable, 16"),
-    Policy("fixed, 8 months", 8.0),
-    Policy("improved fixed, 4 months", 4.0),
-    Policy("interpolation, 4 months", 4.0),
-    Policy("default"),
-    Policy("default, 4 months", 4.0),
-    Policy("all"),
-)
+POLICIES: dict[str, Callable[[float], History]] = {
+    "variable, 4": lambda month: Variable(4),
+    "variable, 8": lambda month: Variable(8),
+    "variable, 16": lambda month: Variable(16),
+    "fixed, 8 months": lambda month: Fixed(8.0 * month),
+    "improved fixed, 4 months": lambda month: ImprovedFixed(4.0 * month, min_measures=3),
+    "interpolation, 4 months": lambda month: PaperInterpolation(4.0 * month),
+    "default": lambda month: Interpolation(),
+    "default, 4 months": lambda month: Interpolation(4.0 * month),
+    "all": lambda month: All(),
+}
+"""History policies, given how many turns a month takes."""
 
 
 def windows(pages: int, seed: int, order: str, rate: float) -> list[Row]:
@@ -85,7 +63,7 @@ def windows(pages: int, seed: int, order: str, rate: float) -> list[Row]:
     random = np.random.Generator(np.random.PCG64([seed, round(rate * 1000)]))
     ids = page_ids(pages, seed)
     month = turns_a_month(web, seed, order)
-    ledgers = {one.name: Ledger(LedgerConfig(history=one.history(month), damping=DAMPING)) for one in POLICIES}
+    ledgers = {name: Ledger(LedgerConfig(history=policy(month), damping=DAMPING)) for name, policy in POLICIES.items()}
     chosen = order_named(order, web, seed, next(iter(ledgers.values())))
     crawl = Crawl(list(ledgers.values()), ids, chosen)
     crawl.announce(ids)

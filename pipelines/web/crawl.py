@@ -20,7 +20,7 @@ from opicflow.pipelines.ledger.entries import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.ledger import Ledger
-from opicflow.pipelines.web.orders import AsFoundOrder, Order, RandomOrder
+from opicflow.pipelines.web.orders import Order, tell_pages
 
 SOURCE = "web"
 START_SECOND = 1_700_000_000
@@ -44,9 +44,7 @@ def visits(
     outcomes = np.full(rows, Outcome.FETCHED, np.uint8) if outcomes is None else outcomes
     known = _LINKS_KNOWN[outcomes]
     counts = np.where(known, graph.starts[numbers + 1] - graph.starts[numbers], 0)
-    starts = np.zeros(rows + 1, np.int64)
-    np.cumsum(counts, out=starts[1:])
-    places = np.arange(starts[-1]) + np.repeat(graph.starts[numbers] - starts[:-1], counts)
+    starts, places = _link_places(graph, numbers, counts)
     items = CrawlItems(
         kind=np.full(rows, Kind.VISIT, np.uint8),
         page=ids[numbers],
@@ -66,6 +64,19 @@ def visits(
         url_bytes=np.zeros(0, np.uint8),
     )
     return CrawlEntry(SOURCE, Place(start, 0), Place(start + rows, 0), items)
+
+
+def links_of(graph: Graph, numbers: Ints) -> PageNumbers:
+    """The pages that these ones link to, link by link, in this order."""
+    _, places = _link_places(graph, numbers, graph.starts[numbers + 1] - graph.starts[numbers])
+    return graph.targets[places]
+
+
+def _link_places(graph: Graph, numbers: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Where the first so many links of each of these pages start one after the other, and their places in the graph."""
+    starts = np.zeros(len(numbers) + 1, np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts, np.arange(starts[-1]) + np.repeat(graph.starts[numbers] - starts[:-1], counts)
 
 
 def introductions(ids: Ids, kind: Kind = Kind.ANNOUNCEMENT, start: int = 0) -> CrawlEntry:
@@ -116,6 +127,7 @@ class Crawl:
         self.visits = 0
         self._order = order
         self._choice = np.arange(len(ids)) if choice is None else choice
+        self._chosen_ids = ids[self._choice]
         self._outcomes = outcomes
         self._per_day = per_day
         self._hour = 0
@@ -152,58 +164,66 @@ class Crawl:
         self._offset = entry.end.offset
 
     def _waiting(self) -> Ints:
-        return self.ledgers[0].waiting_cash(self.ids[self._choice])
+        return self.ledgers[0].waiting_cash(self._chosen_ids)
+
+
+class Found:
+    """Pages of a web in the order in which they were found, each once."""
+
+    def __init__(self, pages: int, first: Ints) -> None:
+        """Of a web of so many pages these are known at first."""
+        self._numbers = np.empty(pages, np.int64)
+        self._is_found = np.zeros(pages, np.bool_)
+        self._count = 0
+        self.add(first)
+
+    @property
+    def numbers(self) -> Ints:
+        """The pages found, the first one first."""
+        return self._numbers[: self._count]
+
+    def add(self, numbers: Ints | PageNumbers) -> Ints:
+        """Links lead to these. Those that were not known are found, in this order: they come back."""
+        new, first = np.unique(numbers[~self._is_found[numbers]], return_index=True)
+        new = new[np.argsort(first)].astype(np.int64)
+        self._numbers[self._count : self._count + len(new)] = new
+        self._count += len(new)
+        self._is_found[new] = True
+        return new
 
 
 class DiscoveringCrawl:
     """A crawl that begins at a few pages and finds the others by links of pages that it reads.
 
-    `found` holds the pages in the order in which they were found. An order that chooses among places in it, as
-    `AsFoundOrder` and `RandomOrder` do, is told how many there are; one that follows cash is given what waits on them.
+    `found` holds the pages in the order in which they were found, `read` says which were read. An order that chooses
+    among places in `found`, as `AsFoundOrder` and `RandomOrder` do, is told how many there are; one that follows cash
+    is given what waits on them.
     """
 
     def __init__(self, ledger: Ledger, ids: Ids, order: Order, seeds: Ints) -> None:
         self.ledger, self.ids = ledger, ids
         self.visits = 0
+        self.read = np.zeros(len(ids), np.bool_)
         self._order = order
-        self._found = np.empty(len(ids), np.int64)
-        self._known = np.zeros(len(ids), np.bool_)
-        self._count = 0
+        self._found = Found(len(ids), seeds)
         self._offset = 0
-        self._read = np.zeros(len(ids), np.bool_)
-        self._find(seeds)
         self._apply(introductions(ids[seeds]))
 
     @property
     def found(self) -> Ints:
         """The pages known, first found first."""
-        return self._found[: self._count]
-
-    @property
-    def read(self) -> npt.NDArray[np.bool_]:
-        """Which pages were read."""
-        return self._read
+        return self._found.numbers
 
     def run(self, web: Graph, up_to: int) -> None:
         """Go on until so many visits were made."""
         while self.visits < up_to:
-            if isinstance(self._order, AsFoundOrder | RandomOrder):
-                self._order.pages = self._count
+            tell_pages(self._order, len(self.found))
             places = self._order.next(lambda: self.ledger.waiting_cash(self.ids[self.found]))
             numbers = self.found[places[: up_to - self.visits]]
-            entry = visits(web, self.ids, numbers, self._offset)
-            self._apply(entry)
+            self._apply(visits(web, self.ids, numbers, self._offset))
             self.visits += len(numbers)
-            self._read[numbers] = True
-            self._find(np.concatenate([web.targets[web.starts[n] : web.starts[n + 1]] for n in numbers.tolist()]))
-
-    def _find(self, numbers: Ints | PageNumbers) -> None:
-        """Pages that links lead to: those not known are known from now on, in this order."""
-        new = numbers[~self._known[numbers]]
-        new = new[np.sort(np.unique(new, return_index=True)[1])]
-        self._found[self._count : self._count + len(new)] = new
-        self._count += len(new)
-        self._known[new] = True
+            self.read[numbers] = True
+            self._found.add(links_of(web, numbers))
 
     def _apply(self, entry: CrawlEntry) -> None:
         self.ledger.apply(entry)

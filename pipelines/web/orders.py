@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph, Int64s, PageNumbers
+from opicflow.pipelines.ledger.spending import damped
 from opicflow.schemas.kernel import kernel
 
 Floats = npt.NDArray[np.float64]
@@ -164,6 +165,12 @@ class XylemeOrder:
         return np.concatenate((found, due))
 
 
+def tell_pages(order: Order, pages: int) -> None:
+    """Tell an order that chooses among places how many there are now; one that follows cash sees for itself."""
+    if isinstance(order, AsFoundOrder | RandomOrder):
+        order.pages = pages
+
+
 def _highest(values: npt.NDArray[Any], count: int) -> Int64s:
     """The places of so many highest values, the highest first; among equals the lower place."""
     count = min(count, len(values))
@@ -199,7 +206,7 @@ def _spend_richest(
         _tell(richest, cash, leaves, page)
         if out_weights[page] == 0:
             continue
-        paid = (amount >> 20) * damping + (((amount & 0xFFFFF) * damping) >> 20)
+        paid = damped(amount, damping)
         share, rest = paid // out_weights[page], paid % out_weights[page]
         for link in range(starts[page], starts[page + 1]):
             cash[targets[link]] += share * weights[link] + rest * weights[link] // out_weights[page]

@@ -34,6 +34,22 @@ class Trouble:
         return found
 
 
+class Unchanged:
+    """Of the answers to visits of a page after its first this share is "not modified", each by its own luck."""
+
+    def __init__(self, pages: int, share: float, random: np.random.Generator) -> None:
+        self._visited = np.zeros(pages, np.bool_)
+        self._share, self._random = share, random
+
+    def among(self, numbers: Ints) -> Mask:
+        """Which of these visits, in this order, find that nothing has changed."""
+        again = np.ones(len(numbers), np.bool_)
+        again[np.unique(numbers, return_index=True)[1]] = False
+        again |= self._visited[numbers]
+        self._visited[numbers] = True
+        return again & (self._random.random(len(numbers)) < self._share)
+
+
 def share_of(pages: int, share: float, random: np.random.Generator) -> Mask:
     """A random share of the pages, to one page."""
     mask = np.zeros(pages, np.bool_)
