@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import apache_beam as beam
@@ -350,13 +351,21 @@ def test_a_topic_that_shrinks_its_limit_fails_the_publisher_and_does_not_hang(ka
 def test_a_broker_that_is_killed_and_comes_back_loses_nothing_and_gets_nothing_twice(lone_kafka: Any) -> None:
     connection, topic = Connection(lone_kafka.brokers), "events"
     make(connection, [TopicSpec(topic, 3, "delete", "CreateTime")])
-    with Publisher(connection, most_waiting_bytes=4 << 20) as publisher:
-        for number in range(30_000):
-            if number == 10_000:
-                lone_kafka.kill()
-            if number == 12_000:
-                lone_kafka.restart()
-            publisher.send(topic, b"%d" % number, b"x" * 100, number % 3)
-        publisher.flush()
+    begun = threading.Event()
+    with Publisher(connection, most_waiting_bytes=4 << 20) as publisher, ThreadPoolExecutor(1) as pool:
+
+        def send_all() -> None:
+            for number in range(30_000):
+                if number == 10_000:
+                    begun.set()
+                publisher.send(topic, b"%d" % number, b"x" * 100, number % 3)
+            publisher.flush()
+
+        # Not on the same thread: sending waits while too much waits for a broker, which would not come back then.
+        sent = pool.submit(send_all)
+        assert begun.wait(60)
+        lone_kafka.kill()
+        lone_kafka.restart()
+        sent.result()
     for partition, records in read_back(connection, topic).items():
         assert [int(record.key) for record in records] == list(range(partition, 30_000, 3))
