@@ -40,8 +40,9 @@ from opicflow.schemas.pages import page_id, shard_of
 from services import LocalCluster
 
 TOP = Path(__file__).resolve().parent.parent
-PATIENCE_SECONDS = 180.0
-"""The cluster shares the machine with whatever else runs."""
+PATIENCE_SECONDS = 420.0
+"""The cluster shares the machine with whatever else runs. And where a worker is killed before it has its data channel,
+Beam waits three minutes for it before Flink starts the job again."""
 _COMMAND_SECONDS = 300.0
 _PARTITIONS = 3
 Floats = np.ndarray[Any, np.dtype[np.float64]]
