@@ -49,6 +49,24 @@ _SIMULATE_EXAMPLES = """examples:
   opicflow simulate --out crawl.jsonl.gz --web hosts --strategy greedy --announce 10 --not-modified 0.5
   opicflow simulate --out crawl.avro --edges links.tsv --visits 1000000 --ranks exact.csv
 """
+_COMPARE_EXAMPLES = """examples:
+  opicflow compare results exact.csv                   a replay --out results, and simulate --ranks exact.csv
+  opicflow compare yesterday.parquet today.parquet --top 100,10000 --worst 20
+  opicflow compare ranks.csv ranks.csv --rank hubs --rank-b authorities --normalise
+  opicflow subscribe importance --brokers localhost:9092 --format jsonl | opicflow compare - results --json
+"""
+_GRAPH_EXAMPLES = """examples:
+  opicflow graph build 'logs/*.avro' --out web.graph --memory 512MB      out of core; killed, it goes on
+  opicflow graph build --state state --out web.graph                     of the links that a replay remembers
+  opicflow graph info web.graph
+  opicflow graph check web.graph                                         is every byte as it was written?
+"""
+_RANK_EXAMPLES = """examples:
+  opicflow rank crawl.jsonl                                              PageRank of all pages
+  opicflow rank web.graph --out ranks.csv --memory 256MB --ranks importance,interest:xml,hubs,authorities
+  opicflow rank web.graph --out ranks.parquet --ranks importance:@hosts.txt --gauss-seidel
+  opicflow rank web.graph --out ranks.csv --start yesterday.csv --workers 2 --chaotic
+"""
 _TOP_EXAMPLES = """examples:
   opicflow top --state state -n 20
   opicflow top --state state --unread                  the most important pages that were never read
@@ -229,6 +247,9 @@ def _parser() -> argparse.ArgumentParser:
     subscribe.add_argument("--format", choices=["table", "jsonl"], help="table on a terminal, else JSON lines")
     _add_cluster(subscribe)
     _add_simulate(commands)
+    _add_graph(commands)
+    _add_rank(commands)
+    _add_compare(commands)
     _add_topics(commands)
     _add_publish(commands)
     _add_stream(commands)
@@ -293,6 +314,113 @@ def _add_simulate(commands: Any) -> None:
     met.add_argument(
         "--not-modified", type=_share, default=0.0, metavar="SHARE", help="of servers: they answer 304 (%(default)g)"
     )
+
+
+def _add_graph(commands: Any) -> None:
+    graph = _add(commands, "graph", "build the link graph of a crawl on disk, or tell of one", module="ranking")
+    graph.epilog = _GRAPH_EXAMPLES
+    whats = graph.add_subparsers(dest="what", required=True, metavar="WHAT", parser_class=_Parser)
+    build = _add(whats, "build", "build the graph of crawl logs, or of what a ledger remembers", "ranking")
+    build.set_defaults(command="graph")
+    _add_logs(build, "*")
+    build.add_argument("--state", type=Path, metavar="DIR", help="the remembered links of a replay's state instead")
+    build.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder of the graph")
+    build.add_argument("--json", action="store_true", help="print JSON")
+    _add_building(build)
+    for name, help_ in (("info", "say what is in a graph"), ("check", "read every byte of a graph, and verify it")):
+        about = _add(whats, name, help_, "ranking")
+        about.set_defaults(command="graph")
+        about.add_argument("graph", type=Path, metavar="GRAPH", help="the folder of a graph")
+        if name == "info":
+            about.add_argument("--json", action="store_true", help="print JSON")
+        else:
+            about.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def _add_building(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    parser.add_argument(
+        "--memory", type=_size, default="512MB", metavar="SIZE", help="how much to use, such as 4GB (%(default)s)"
+    )
+    group = parser.add_argument_group("the graph")
+    group.add_argument("--slice-pages", type=_whole, metavar="N", help="the pages of a slice (as the memory allows)")
+    group.add_argument(
+        "--ranks-at-once",
+        type=_whole,
+        default=2,
+        metavar="N",
+        help="make slices small enough for so many (%(default)s)",
+    )
+    group.add_argument(
+        "--both-ways", action="store_true", help="every link counts in both directions, once, whatever its weight"
+    )
+    group.add_argument(
+        "--category", action="append", default=[], metavar="PATTERN", help="a category of URLs, such as *.pdf"
+    )
+    _add_rules(parser)
+
+
+def _add_rank(commands: Any) -> None:
+    rank = _add(commands, "rank", "compute PageRank and its kin of a whole graph, out of core", module="ranking")
+    rank.epilog = _RANK_EXAMPLES
+    rank.set_defaults(state=None)
+    rank.add_argument(
+        "logs", nargs="+", metavar="GRAPH|LOG", help="the folder of a graph, or crawl logs to make one of"
+    )
+    rank.add_argument(
+        "--ranks",
+        type=_ranks,
+        default="importance",
+        metavar="LIST",
+        help="with commas: importance, interest, hubs, authorities; personal with a colon: interest:xml (a category), "
+        "importance:@FILE (ranks by page, #COLUMN; or a .txt of hosts), interest:importance (%(default)s)",
+    )
+    rank.add_argument("--out", type=Path, metavar="FILE", help="write them: .csv, .jsonl (also .gz), .parquet")
+    rank.add_argument("-n", "--top", type=_whole, default=10, metavar="N", help="show so many pages (%(default)s)")
+    rank.add_argument("--json", action="store_true", help="print JSON")
+    how = rank.add_argument_group("how")
+    how.add_argument("--damping", type=float, default=0.85, metavar="D", help="the share that links get (%(default)s)")
+    how.add_argument(
+        "--dangling",
+        choices=["teleport", "normalise"],
+        default="teleport",
+        help="what dangling pages have goes to all pages, or is lost and made good alike, eq. 2.6 (%(default)s)",
+    )
+    how.add_argument(
+        "--tolerance", type=float, default=1e-9, metavar="E", help="until the residual is that, in L1 (%(default)g)"
+    )
+    how.add_argument("--max-iterations", type=_whole, default=1000, metavar="N", help="or after so many (%(default)s)")
+    how.add_argument("--start", type=Path, metavar="FILE", help="begin with the ranks of this file")
+    how.add_argument("--gauss-seidel", action="store_true", help="use new slices as soon as they are there")
+    how.add_argument("--workers", type=_whole, default=1, metavar="N", help="processes, a part each (%(default)s)")
+    how.add_argument("--chaotic", action="store_true", help="workers do not wait for each other")
+    how.add_argument(
+        "--work", type=Path, metavar="DIR", help="where vectors lie meanwhile, from which a killed run goes on (GRAPH)"
+    )
+    _add_building(rank)
+
+
+def _add_compare(commands: Any) -> None:
+    compare = _add(commands, "compare", "say how far the ranks of two files are apart", module="comparing")
+    compare.epilog = _COMPARE_EXAMPLES
+    compare.add_argument(
+        "a", metavar="A", help="ranks: JSON lines, CSV, Avro or Parquet; a folder that a replay wrote; - for stdin"
+    )
+    compare.add_argument("b", metavar="B", help="the same; relative errors are of A, as if B were right")
+    compare.add_argument("--rank", default="importance", metavar="NAME", help="the column to compare (%(default)s)")
+    compare.add_argument("--rank-b", metavar="NAME", help="the one of B, if it has another name there")
+    compare.add_argument(
+        "--top",
+        type=_sizes,
+        default=(10, 100, 1000),
+        metavar="K,K",
+        help="how many of the K most important pages are in common (10,100,1000)",
+    )
+    compare.add_argument(
+        "--worst", type=_natural, default=10, metavar="N", help="show so many pages that differ most (%(default)s)"
+    )
+    compare.add_argument("--normalise", action="store_true", help="scale the ranks of each file to a sum of 1 first")
+    compare.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_publish(commands: Any) -> None:
@@ -602,6 +730,22 @@ def _whole(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 1 << 40:
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is no positive whole number")
     return int(text)
+
+
+def _size(text: str) -> int:
+    from opicflow.pipelines.ranking import size_of
+
+    return size_of(text)
+
+
+def _ranks(text: str) -> Any:
+    from opicflow.pipelines.ranking import asked_ranks
+
+    return asked_ranks(text)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(map(_whole, text.split(",")))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from opicflow.connectors.flink.rest import FlinkRefused  # noqa: E402
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused, parse_address  # noqa: E402
 from opicflow.connectors.kafka.records import POLICIES, records  # noqa: E402
 from opicflow.connectors.kafka.topics import names  # noqa: E402
+from opicflow.pipelines.graph.store import GraphRefused  # noqa: E402
 from opicflow.pipelines.inputs import NothingRead, Topic, known_format  # noqa: E402
 from opicflow.pipelines.ledger import ConfigRefused, Ledger, LedgerConfig, Outcome  # noqa: E402
 from opicflow.pipelines.ledger.estimates import richest  # noqa: E402
@@ -99,6 +100,7 @@ REFUSALS = (
     KafkaRefused,
     FlinkRefused,
     LogRefused,
+    GraphRefused,
 )
 """Errors that say in one line what was wrong, where, and what to do."""
 
@@ -269,6 +271,21 @@ class Shower:
                 left = progress.seconds * (progress.total / progress.done - 1)
                 words += f", {progress.done / progress.total:.0%}, {left:.0f} s left"
             print(words, file=sys.stderr, flush=True)
+
+    def show_words(self, words: str, done: int, total: int, seconds: float) -> None:
+        """Show what is not counted in events."""
+        if self._quiet:
+            return
+        if sys.stderr.isatty():
+            if self._bar is None:
+                shape = "{percentage:3.0f}%|{bar}| {postfix} [{elapsed}<{remaining}]"
+                self._bar = tqdm(total=total, bar_format=shape, file=sys.stderr, leave=False)
+            self._bar.set_postfix_str(words, refresh=False)
+            self._bar.update(done - self._bar.n)
+        elif seconds - self._shown_at >= _SECONDS_BETWEEN_LINES:
+            self._shown_at = seconds
+            left = f", {done / total:.0%}, {seconds * (total / done - 1):.0f} s left" if done else ""
+            print(words + left, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Leave no bar behind."""
@@ -597,7 +614,7 @@ def printable(text: str) -> str:
 
 def show(options: argparse.Namespace) -> int:
     """Show what the ledger of a state knows of one page."""
-    with _ledger_of(options.state) as (ledger, rules):
+    with ledger_of(options.state) as (ledger, rules):
         url = url_of(options.url, rules.urls).encode()
         page = page_id(url)
         estimates = ledger.estimate([page])
@@ -647,7 +664,7 @@ def url_of(text: str, rules: UrlRules | None = None) -> str:
 
 def top(options: argparse.Namespace) -> int:
     """Show the most important pages, or hosts, of a state."""
-    with _ledger_of(options.state) as (ledger, _):
+    with ledger_of(options.state) as (ledger, _):
         everything = ledger.estimate_all()
         if options.unread:
             everything = rows_of(everything, np.flatnonzero(everything.visits == 0))
@@ -676,7 +693,7 @@ def schedule(options: argparse.Namespace) -> int:
     """Plan when the pages of a state are fetched again, under these options."""
     if options.export is not None:
         check_output(options.export, "frontier.csv")
-    with _ledger_of(options.state) as (ledger, _):
+    with ledger_of(options.state) as (ledger, _):
         budget = ledger.budget()
         published = {"policy": budget.policy, "discovery_share": budget.discovery_share}
         refresh = dataclasses.replace(ledger.config.refresh, **{**published, **_refresh_fields(options)})
@@ -743,7 +760,7 @@ def _date(time_ms: int | None) -> str:
 
 
 @contextmanager
-def _ledger_of(path: Path) -> Iterator[tuple[Ledger, Rules]]:
+def ledger_of(path: Path) -> Iterator[tuple[Ledger, Rules]]:
     """The ledger and the rules of a state folder, while nobody else uses it."""
     with StateFolder.locked(path, create=False) as folder:
         state = folder.read()

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from opicflow.pipelines.ledger import batches, index, links, observing, reading, scheduling, spending, urls
 from opicflow.pipelines.ledger import layout as at
@@ -1064,6 +1065,23 @@ class Ledger:
         out = np.empty(int(starts[-1]), np.uint8)
         urls.gather_urls(self._room.table, self._room.book, slots, starts, out)
         return starts, out
+
+    def categories(self, pages: Ids) -> Bytes:
+        """The category of each page; 0 where pages are not told apart, or this one is not known."""
+        slots = self._slots_of(pages)
+        classes: Bytes = self._room.table.pages["class_"][np.maximum(slots, 0)]
+        return np.where(slots >= 0, classes >> 1, 0).astype(np.uint8)
+
+    def remembered(self, pages: Ids) -> tuple[Ints, Ids, npt.NDArray[np.uint16]]:
+        """The remembered links of pages, one after the other, and where those of each start."""
+        slots = self._slots_of(pages)
+        starts = np.zeros(len(pages) + 1, np.int64)
+        if not self.config.remember_links:
+            return starts, np.empty(0, np.uint64), np.empty(0, np.uint16)
+        links.measure_links(self._room.table, slots, starts)
+        targets, weights = np.empty(int(starts[-1]), np.int64), np.empty(int(starts[-1]), np.uint16)
+        links.gather_remembered(self._room.table, self._room.book, slots, starts, targets, weights)
+        return starts, targets.view(np.uint64), weights
 
     def publish(self, pages: Ids) -> Estimates:
         """What is to be published of pages that were visited: those with a URL, put in proportion by the last sweep.

@@ -134,6 +134,32 @@ def recall_links(table: Table, book: Book, scratch: Scratch, slot: Int) -> Int:
 
 
 @lean_kernel
+def measure_links(table: Table, slots: Array, starts: Array) -> None:
+    """Where the remembered links of each slot will start when they are put in a row; of -1 there are none."""
+    starts[0] = 0
+    for i in range(slots.shape[0]):
+        count = np.int64(table.link_count[slots[i]]) if slots[i] >= 0 else np.int64(0)
+        starts[i + 1] = starts[i] + (count if count >= 0 else -1 - count)
+
+
+@lean_kernel
+def gather_remembered(table: Table, book: Book, slots: Array, starts: Array, pages: Array, weights: Array) -> None:
+    """Put the remembered links of these slots in a row, as `measure_links` has measured."""
+    for i in range(slots.shape[0]):
+        count = starts[i + 1] - starts[i]
+        if count == 0:
+            continue
+        start = table.link_start[slots[i]]
+        weighted = table.link_count[slots[i]] < 0
+        for j in range(count):
+            pages[starts[i] + j] = book.links[start + j]
+            weights[starts[i] + j] = ORDINARY_LINK_WEIGHT
+            if weighted:
+                packed = np.uint64(book.links[start + count + j // 4])
+                weights[starts[i] + j] = np.int64((packed >> np.uint64(16 * (j % 4))) & np.uint64(0xFFFF))
+
+
+@lean_kernel
 def compact_links(table: Table, book: Book, fresh: Array) -> Int:
     """Copy every page's remembered links to a fresh arena in slot order. Returns its length."""
     end = np.int64(0)

@@ -1,0 +1,556 @@
+"""Reads files of ranks: a page a row, as replays, `simulate --ranks`, `rank` and `subscribe importance` write them.
+
+Rows have a `url`, a `page` (the page id, 16 hexadecimal digits) or both, and a number for each rank. The content of a
+file decides what it is: Parquet, Avro, JSON lines or CSV, the last two plain, gzip or zstd. Of a page that occurs again
+the last row counts; a JSON line that says `"gone": true`, and no rank, takes a page away. Whole columns are read, a
+batch of rows at a time. Lines of JSON are orjson's: pyarrow takes no less time, and dies of one that says `null`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import chain, islice
+from operator import itemgetter
+from pathlib import Path
+from types import NoneType
+from typing import Any, BinaryIO, NamedTuple
+
+import fastavro
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from opicflow.connectors.files.opening import STDIN, Damage, InputRefused, decompressed, open_bytes
+from opicflow.schemas.hashing import hash_bytes
+from opicflow.schemas.kernel import kernel
+
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+
+_BLOCK_BYTES = 1 << 20
+_MOST_LINE_BYTES = 32 << 20
+_ROWS_AT_ONCE = 1 << 16
+_MOST_SHOWN = 60
+_MOST_NAMES_SHOWN = 400
+_ID_DIGITS = 16
+_BOM = b"\xef\xbb\xbf"
+_FIELD_OF_RECORDS = "clock"
+"""Records of importance say the moment that they hold for: a file of them is a stream, in which newer ones replace
+older ones. In a file without it every page is expected once."""
+
+_DIGITS = np.full(256, 255, np.uint8)
+_DIGITS[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
+_DIGITS[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """One rank of all pages of a file. Pages ascend, each is there once.
+
+    `rows` were read: those of these pages, `repeated` ones that later ones replaced, and `gone` ones that took a page
+    away for good. `is_stream` says that they are records of importance, among which pages are repeated as a rule.
+    """
+
+    pages: Ids
+    values: Floats
+    rows: int
+    repeated: int
+    gone: int
+    is_stream: bool
+    row_of: Ints
+    parts: tuple[_UrlPart, ...]
+
+    def urls(self, pages: Sequence[int]) -> dict[int, str]:
+        """The URLs of these pages, as far as they are there and known."""
+        ids = np.array(pages, np.uint64)
+        at = np.searchsorted(self.pages, ids)
+        at[at == len(self.pages)] = 0
+        here = self.pages[at] == ids
+        ids, rows = ids[here], self.row_of[at[here]]
+        ends = np.cumsum([part.rows for part in self.parts])
+        part_of = np.searchsorted(ends, rows, side="right")
+        found: dict[int, str] = {}
+        for number in np.unique(part_of).tolist():  # unpacked once each, however many of its pages are asked for
+            part, some = self.parts[number], part_of == number
+            if part.packed is not None:
+                texts = _unpacked(part.packed).take(pa.array(rows[some] - (ends[number] - part.rows))).to_pylist()
+                found.update((page, url) for page, url in zip(ids[some].tolist(), texts, strict=True) if url)
+        return found
+
+
+class _UrlPart(NamedTuple):
+    """The URLs of consecutive rows, compressed: few of them are ever shown."""
+
+    rows: int
+    packed: Any
+
+
+class _Batch(NamedTuple):
+    """Consecutive rows. The rank of a page that is gone is NaN."""
+
+    pages: Ids
+    values: Floats
+    urls: Any
+
+
+class _Layout(NamedTuple):
+    """What a file says of its rows before the first one, and its rows."""
+
+    is_stream: bool
+    batches: Iterator[_Batch]
+
+
+class _BadRow(Exception):
+    """A row of a batch, counted from 0, that is none: why, and what to do."""
+
+    def __init__(self, row: int, why: str) -> None:
+        super().__init__(why)
+        self.row = row
+
+
+def read_ranks(name: str, rank: str) -> Ranks:
+    """The rank of this name of all pages of a file, of standard input ("-"), or of the folder that a replay wrote.
+
+    What cannot be read is an `InputRefused`: no such file, column or number. Nothing is passed over.
+    """
+    name = _file_of(name)
+    ids: list[Ids] = [np.zeros(0, np.uint64)]
+    values: list[Floats] = [np.zeros(0)]
+    parts = []
+    with ExitStack() as opened:
+        layout = _layout(name, rank, opened)
+        for batch in layout.batches:
+            ids.append(batch.pages)
+            values.append(batch.values)
+            parts.append(_UrlPart(len(batch.pages), None if batch.urls is None else _packed(batch.urls)))
+    every, ranks = np.concatenate(ids), np.concatenate(values)
+    del ids, values
+    order = np.argsort(every, kind="stable")
+    every = every[order]
+    last = np.ones(len(every), np.bool_)
+    np.not_equal(every[1:], every[:-1], out=last[:-1])
+    row_of, pages = order[last], every[last]
+    there = ~np.isnan(ranks[row_of])
+    if not there.any():
+        raise InputRefused(f"{name}: {'all pages of it are gone' if len(every) else 'no page is in it'}: name another")
+    return Ranks(
+        pages[there],
+        ranks[row_of][there],
+        rows=len(every),
+        repeated=len(every) - len(pages),
+        gone=int(len(there) - there.sum()),
+        is_stream=layout.is_stream,
+        row_of=row_of[there],
+        parts=tuple(parts),
+    )
+
+
+def _file_of(name: str) -> str:
+    """The file that is meant: of a folder that a replay wrote, the one of importance."""
+    if name == STDIN or not Path(name).is_dir():
+        return name
+    found = [file for ending in ("jsonl", "avro", "parquet") if (file := Path(name) / f"importance.{ending}").is_file()]
+    if not found:
+        raise InputRefused(f"{name}: no file of importance in this folder: name one that replay --out wrote, or a file")
+    if len(found) > 1:
+        raise InputRefused(f"{name}: {' and '.join(file.name for file in found)} are in it: name one of them")
+    return str(found[0])
+
+
+def _pieces(name: str) -> Generator[bytes, None, None]:
+    for piece in decompressed(name, block_bytes=_BLOCK_BYTES):
+        if isinstance(piece, Damage):
+            raise InputRefused(f"{name}: {piece.detail}: write it again")
+        yield piece.data
+
+
+def _layout(name: str, rank: str, opened: ExitStack) -> _Layout:
+    """What is in a file, which stays open for as long as `opened`."""
+    pieces: Iterator[bytes] = opened.enter_context(closing(_pieces(name)))
+    first = next(pieces, b"")
+    if first.startswith((b"PAR1", b"Obj\x01")):
+        if name == STDIN:
+            raise InputRefused(
+                "standard input: Parquet and Avro are read from files only: name one, or send JSON lines"
+            )
+        file = opened.enter_context(open_bytes(name))
+        return (_parquet if first.startswith(b"PAR1") else _avro)(name, file, rank)
+    pieces = chain((first.removeprefix(_BOM),), pieces)
+    if first.removeprefix(_BOM).lstrip().startswith(b"{"):
+        return _json_lines(name, _whole_lines(name, pieces), rank)
+    return _csv(name, _whole_lines(name, pieces), rank)
+
+
+# -- lines -------------------------------------------------------------------------------------------------------------
+
+
+class _Lines(NamedTuple):
+    """Whole lines, the first of which has this number."""
+
+    number: int
+    text: bytes
+
+    def line_of(self, row: int) -> int:
+        """The number of the line that holds this row; empty lines hold none."""
+        numbers = (number for number, line in enumerate(self.text.split(b"\n"), self.number) if line.strip())
+        return next(islice(numbers, row, None), self.number)
+
+
+def _whole_lines(name: str, pieces: Iterator[bytes]) -> Iterator[_Lines]:
+    number = 1
+    held: list[bytes] = []
+    held_bytes = 0
+    for piece in chain(pieces, (b"",)):
+        end = piece.rfind(b"\n") + 1
+        if end or not piece:
+            text = b"".join((*held, piece[:end]))
+            held, held_bytes = [], 0
+            if text:
+                yield _Lines(number, text)
+            number += text.count(b"\n")
+        held.append(piece[end:])
+        held_bytes += len(piece) - end
+        if held_bytes > _MOST_LINE_BYTES:
+            raise InputRefused(f"{name}, line {number}: longer than {_MOST_LINE_BYTES:,} bytes: no file of ranks")
+
+
+def _json_lines(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
+    first = next(lines)  # there is one: it told that these are JSON lines
+    begun = _objects(name, first)
+    is_stream = any(_FIELD_OF_RECORDS in row or "gone" in row for row in begun)
+    objects = ((some, _objects(name, some)) for some in lines)
+
+    def batches() -> Iterator[_Batch]:
+        for some, rows in chain([(first, begun)], objects):
+            try:
+                yield _batch_of_rows(rows, rank)
+            except _BadRow as bad:
+                raise InputRefused(f"{name}, line {some.line_of(bad.row)}: {bad}") from None
+
+    return _Layout(is_stream, batches())
+
+
+def _objects(name: str, lines: _Lines) -> list[dict[str, Any]]:
+    """The objects of these lines, read as one array; if they are none, line by line, to say which is wrong."""
+    try:
+        rows: list[dict[str, Any]] = orjson.loads(b"[" + lines.text.removesuffix(b"\n").replace(b"\n", b",") + b"]")
+        if len(rows) == lines.text.count(b"\n") + (not lines.text.endswith(b"\n")) and set(map(type, rows)) == {dict}:
+            return rows
+    except orjson.JSONDecodeError:
+        pass
+    rows = []
+    for number, line in enumerate(lines.text.split(b"\n"), lines.number):
+        if not line.strip():
+            continue
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError as problem:
+            raise InputRefused(f"{name}, line {number}: no JSON ({problem}): write an object a line") from None
+        if not isinstance(row, dict):
+            raise InputRefused(f"{name}, line {number}: no JSON object: write an object a line")
+        rows.append(row)
+    return rows
+
+
+def _csv(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
+    first = next(lines, _Lines(1, b""))
+    if not first.text:
+        raise InputRefused(f"{name}: it is empty: name another file")
+    head, _, rest = first.text.partition(b"\n")
+    names = _cells(head)
+    if names is None or b"\0" in head:
+        raise InputRefused(f"{name}: neither CSV nor JSON lines, Parquet or Avro: name a file of ranks")
+    _check_names(name, names, rank)
+    for column in ("url", "page", rank):
+        if names.count(column) > 1:
+            raise InputRefused(f"{name}: several columns {column}: leave one of them")
+    lines = chain([_Lines(2, rest)] if rest.strip() else [], lines)
+    return _Layout(_FIELD_OF_RECORDS in names, (_csv_batch(name, names, some, rank) for some in lines))
+
+
+def _csv_batch(name: str, names: list[str], lines: _Lines, rank: str) -> _Batch:
+    columns = {column: pa.string() for column in ("url", "page") if column in names} | {rank: pa.float64()}
+    text = lines.text
+    try:
+        table = pa_csv.read_csv(
+            pa.BufferReader(text),
+            pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
+            convert_options=pa_csv.ConvertOptions(
+                column_types=columns, include_columns=list(columns), null_values=[], strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid as problem:
+        _say_what_is_wrong(name, names, lines, rank)
+        raise InputRefused(f"{name}, from line {lines.number}: {_shown(str(problem))}: write it as CSV") from None
+    if table.num_rows != text.count(b"\n") and table.num_rows != sum(bool(line.strip()) for line in text.split(b"\n")):
+        raise InputRefused(f"{name}, from line {lines.number}: a line break within a value: write a row a line")
+    urls, pages = (table[column].combine_chunks() if column in columns else None for column in ("url", "page"))
+    values = table[rank].to_numpy()
+    try:
+        return _checked(values, lambda row: str(values[row]), np.zeros(len(values), np.bool_), urls, pages, rank)
+    except _BadRow as bad:
+        raise InputRefused(f"{name}, line {lines.line_of(bad.row)}: {bad}") from None
+
+
+def _say_what_is_wrong(name: str, names: list[str], lines: _Lines, rank: str) -> None:
+    """Refuse the first line that is no row."""
+    for number, line in enumerate(lines.text.split(b"\n"), lines.number):
+        cells = _cells(line)
+        if cells is None:
+            raise InputRefused(f"{name}, line {number}: not UTF-8: write it anew")
+        if line.strip() and len(cells) != len(names):
+            raise InputRefused(f"{name}, line {number}: {len(cells)} columns, not {len(names)}: write it anew")
+        try:
+            if line.strip():
+                float(cells[names.index(rank)])
+        except ValueError:
+            said = _no_rank(rank, cells[names.index(rank)])
+            raise InputRefused(f"{name}, line {number}: {said}") from None
+
+
+def _cells(line: bytes) -> list[str] | None:
+    """The cells of a line of CSV; None if it is none."""
+    try:
+        return next(csv.reader([line.decode("utf-8").rstrip("\r\n")]), [])
+    except (UnicodeDecodeError, csv.Error):
+        return None
+
+
+# -- Parquet and Avro --------------------------------------------------------------------------------------------------
+
+
+def _parquet(name: str, file: BinaryIO, rank: str) -> _Layout:
+    damaged = (pa.ArrowException, OSError, ValueError)
+    try:
+        table = pq.ParquetFile(file)
+    except damaged as problem:
+        raise InputRefused(f"{name}: damaged ({_shown(str(problem))}): write it again") from None
+    types = {field.name: field.type for field in table.schema_arrow}
+    _check_names(name, list(types), rank)
+    numeric = [column for column, kind in types.items() if pa.types.is_floating(kind) or pa.types.is_integer(kind)]
+    if rank not in numeric:
+        raise InputRefused(f"{name}: column {rank} holds {types[rank]}, no numbers: {_instead(numeric)}")
+    for column in {"url", "page"} & types.keys():
+        if not _is_text(types[column]):
+            raise InputRefused(f"{name}: column {column} holds {types[column]}, no texts: name a file of ranks")
+    columns = [column for column in ("url", "page", rank) if column in types]
+
+    def batches() -> Iterator[_Batch]:
+        row = 1
+        parts = table.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False)
+        while True:
+            try:
+                part = next(parts, None)
+                if part is None:
+                    return
+                values = part.column(rank).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+                urls, pages = (
+                    part.column(column).cast(pa.string()) if column in columns else None for column in ("url", "page")
+                )
+            except damaged as problem:
+                raise InputRefused(
+                    f"{name}, from row {row}: damaged ({_shown(str(problem))}): write it again"
+                ) from None
+            try:
+                yield _checked(values, _teller(part.column(rank)), np.zeros(len(values), np.bool_), urls, pages, rank)
+            except _BadRow as bad:
+                raise InputRefused(f"{name}, row {row + bad.row}: {bad}") from None
+            row += len(values)
+
+    return _Layout(_FIELD_OF_RECORDS in types, batches())
+
+
+def _teller(column: Any) -> Callable[[int], str]:
+    return lambda row: str(column[row])
+
+
+def _is_text(type_: Any) -> bool:
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    return bool(pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_null(type_))
+
+
+def _avro(name: str, file: BinaryIO, rank: str) -> _Layout:
+    """Records, one after the other: fastavro skips the fields that are not asked for."""
+
+    def damaged(row: int, problem: Exception) -> InputRefused:
+        said = _shown(str(problem)) or type(problem).__name__
+        return InputRefused(f"{name}, from row {row}: damaged ({said}): write it again")
+
+    try:
+        written: Any = fastavro.reader(file).writer_schema
+        file.seek(0)
+    except Exception as problem:  # fastavro has no errors of its own for bytes that make no sense
+        raise damaged(1, problem) from None
+    is_record = isinstance(written, dict) and written.get("type") == "record"
+    fields = {field["name"]: field for field in written["fields"]} if is_record else {}
+    _check_names(name, list(fields), rank)
+    asked = {**written, "fields": [fields[column] for column in ("url", "page", rank) if column in fields]}
+
+    def batches() -> Iterator[_Batch]:
+        row = 1
+        records: Any = None
+        while True:
+            try:
+                records = records or fastavro.reader(file, asked)
+                rows = list(islice(records, _ROWS_AT_ONCE))
+            except Exception as problem:
+                raise damaged(row, problem) from None
+            if not rows:
+                return
+            try:
+                yield _batch_of_rows(rows, rank)
+            except _BadRow as bad:
+                raise InputRefused(f"{name}, row {row + bad.row}: {bad}") from None
+            row += len(rows)
+
+    return _Layout(_FIELD_OF_RECORDS in fields, batches())
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def _check_names(name: str, names: list[str], rank: str) -> None:
+    if not {"url", "page"} & set(names):
+        found = f"none of {_listed(names)} is" if names else "nothing in it is"
+        raise InputRefused(f"{name}: {found} a column url or page: name a file of ranks")
+    if rank not in names or rank in ("url", "page"):
+        others = [other for other in names if other not in ("url", "page")]
+        raise InputRefused(f"{name}: no column of ranks {_shown(rank)}: {_instead(others)}")
+
+
+def _batch_of_rows(rows: list[dict[str, Any]], rank: str) -> _Batch:
+    """Columns of rows with names."""
+    given = _column(rows, rank)
+    if not set(map(type, given)) <= {float, int, NoneType}:  # True and "1" are no ranks either
+        given = [value if type(value) in (float, int) else None for value in given]
+    values = np.array(given, np.float64)
+    gone = np.isnan(values)
+    for row in np.flatnonzero(gone).tolist():
+        gone[row] = rank not in rows[row] and rows[row].get("gone") is True
+
+    def say(row: int) -> str:
+        value = rows[row].get(rank)
+        if rank in rows[row]:
+            return str(value) if isinstance(value, float) else orjson.dumps(value, default=str).decode()
+        numbers = [name for name, value in rows[row].items() if type(value) in (int, float)]
+        raise _BadRow(row, f"no {_shown(rank)}: {_instead(numbers)}")
+
+    return _checked(values, say, gone, _texts(rows, "url"), _texts(rows, "page"), rank)
+
+
+def _column(rows: list[dict[str, Any]], name: str) -> list[Any]:
+    try:
+        return list(map(itemgetter(name), rows))
+    except KeyError:  # of a row that is gone, or wrong
+        return [row.get(name) for row in rows]
+
+
+def _texts(rows: list[dict[str, Any]], name: str) -> Any:
+    texts = _column(rows, name)
+    try:
+        return pa.array(texts, pa.string())
+    except (pa.ArrowException, TypeError, UnicodeError):
+        row = next((row for row, text in enumerate(texts) if not isinstance(text, str | None)), 0)
+        raise _BadRow(row, f"{name} is no text: write it as one") from None
+
+
+def _checked(values: Floats, say: Callable[[int], str], gone: Any, urls: Any, pages: Any, rank: str) -> _Batch:
+    """A batch of rows that are in order. `say` tells what a row holds as its rank."""
+    ids = _ids(urls, pages, len(values))
+    wrong = ~(np.isfinite(values) & (values >= 0.0)) & ~gone
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise _BadRow(row, _no_rank(rank, say(row)))
+    return _Batch(ids, np.where(gone, np.nan, values) if gone.any() else values, urls)
+
+
+def _no_rank(rank: str, said: str) -> str:
+    return f"{rank} {_shown(said) or 'is empty'}: a rank is a number from 0: mend it, or name another column"
+
+
+def _ids(urls: Any, pages: Any, rows: int) -> Ids:
+    """The page of every row: as it says, or that of its URL."""
+    hashed = _starts_and_text(urls, rows)
+    named = _starts_and_text(pages, rows)
+    lengths = np.diff(named.starts)
+    ids = np.zeros(rows, np.uint64)
+    by_id = np.flatnonzero(lengths == _ID_DIGITS)
+    if len(by_id):
+        digits = _DIGITS[named.text[named.starts[by_id][:, None] + np.arange(_ID_DIGITS)]]
+        wrong = by_id[(digits > 15).any(axis=1)]
+        ids[by_id] = (digits[:, 0::2] << 4 | digits[:, 1::2]).view(">u8")[:, 0]
+    else:
+        wrong = by_id
+    wrong = np.concatenate((wrong, np.flatnonzero((lengths != _ID_DIGITS) & (lengths != 0))))
+    if len(wrong):
+        row = int(wrong.min())
+        raise _BadRow(row, f"page {_shown(pages[row].as_py())} is no page id: give 16 hexadecimal digits")
+    if len(by_id) < rows:
+        by_url = lengths == 0
+        empty = by_url & (np.diff(hashed.starts) == 0)
+        if empty.any():
+            raise _BadRow(int(np.argmax(empty)), "neither url nor page: give one of them")
+        ids[by_url] = _hashed(hashed.text, hashed.starts)[by_url]
+    return ids
+
+
+class _Texts(NamedTuple):
+    """Texts as the kernels take them: text i is `text[starts[i]:starts[i + 1]]`."""
+
+    starts: Ints
+    text: npt.NDArray[np.uint8]
+
+
+def _starts_and_text(array: Any, rows: int) -> _Texts:
+    if array is None:
+        return _Texts(np.zeros(rows + 1, np.int64), np.zeros(0, np.uint8))
+    if array.null_count:
+        array = array.fill_null("")
+    _, offsets, text = array.buffers()
+    starts = np.frombuffer(offsets, np.int32)[array.offset : array.offset + rows + 1].astype(np.int64)
+    return _Texts(starts, np.zeros(0, np.uint8) if text is None else np.frombuffer(text, np.uint8))
+
+
+@kernel
+def _hashed(text: npt.NDArray[np.uint8], starts: Ints) -> Ids:
+    """The page ids of URLs."""
+    ids = np.empty(starts.shape[0] - 1, np.uint64)
+    for row in range(ids.shape[0]):
+        ids[row] = hash_bytes(text, starts[row], starts[row + 1])
+    return ids
+
+
+def _packed(urls: Any) -> Any:
+    sink = pa.BufferOutputStream()
+    some = pa.record_batch([urls], names=["url"])
+    with pa.ipc.new_stream(sink, some.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_batch(some)
+    return sink.getvalue()
+
+
+def _unpacked(packed: Any) -> Any:
+    with pa.ipc.open_stream(packed) as reader:
+        return reader.read_next_batch().column(0)
+
+
+def _instead(ranks: Sequence[str]) -> str:
+    return f"name one of {_listed(ranks)}" if ranks else "name a file of ranks"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return _shown(", ".join(names), _MOST_NAMES_SHOWN)
+
+
+def _shown(text: str, most: int = _MOST_SHOWN) -> str:
+    """What a file says, in one line that is not too long and holds nothing that a terminal would obey."""
+    text = " ".join(text[: 2 * most].split())
+    text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    return text if len(text) <= most else text[:most] + "…"

@@ -1,0 +1,218 @@
+"""How far two rankings of pages are apart. Pure: vectors in, figures out.
+
+Vectors are float64, finite and not negative, and aligned: entry i of each is about one page. Nothing here loops over
+pages in Python. The second of two rankings is the reference, which matters to relative errors alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.schemas.kernel import kernel
+
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+
+
+class Ranking(NamedTuple):
+    """Pages by ascending page id, each once, and the rank of each."""
+
+    pages: Ids
+    values: Floats
+
+
+class Overlap(NamedTuple):
+    """The share of the `pages` highest pages of each ranking that both have there; None: one has not so many."""
+
+    pages: int
+    share: float | None
+
+
+class Apart(NamedTuple):
+    """A page on which two rankings differ; the rank of a page that is not there is 0."""
+
+    page: int
+    first: float
+    second: float
+
+    @property
+    def difference(self) -> float:
+        """How much higher the first one is."""
+        return self.first - self.second
+
+    @property
+    def ratio(self) -> float:
+        """How many times higher the first one is."""
+        return self.first / self.second if self.second else math.inf
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is to be said of two rankings.
+
+    `l1` and `linf` are over the pages of either, one that is not there counting as 0. `kendall_tau` is over those of
+    both; the relative errors are too, as far as the reference is above 0: so many are `errors_over`. None is what
+    cannot be said: of too few pages, or of ranks that are all the same. `most_apart` are the pages that add most to
+    `l1`, `furthest_ratios` those of both where one rank is the largest multiple of the other, none of the two being 0.
+    """
+
+    pages_of_both: int
+    pages_of_first_only: int
+    pages_of_second_only: int
+    rank_of_first_only: float
+    rank_of_second_only: float
+    l1: float
+    linf: float
+    kendall_tau: float | None
+    mean_relative_error: float | None
+    mean_relative_error_of_top_tenth: float | None
+    errors_over: int
+    overlaps: tuple[Overlap, ...]
+    most_apart: tuple[Apart, ...]
+    furthest_ratios: tuple[Apart, ...]
+
+
+def compared(first: Ranking, second: Ranking, top: Sequence[int] = (), worst: int = 0) -> Comparison:
+    """Compare a ranking with a reference, at these sizes of the top, with so many of the pages that differ most."""
+    in_second = np.isin(first.pages, second.pages, assume_unique=True, kind="sort")
+    in_first = np.isin(second.pages, first.pages, assume_unique=True, kind="sort")
+    pages, a, b = first.pages[in_second], first.values[in_second], second.values[in_first]
+    alone_a, alone_b = first.values[~in_second], second.values[~in_first]
+    all_pages = np.concatenate((pages, first.pages[~in_second], second.pages[~in_first]))
+    all_a = np.concatenate((a, alone_a, np.zeros(len(alone_b))))
+    all_b = np.concatenate((b, np.zeros(len(alone_a)), alone_b))
+    referred = b > 0.0
+    return Comparison(
+        pages_of_both=len(pages),
+        pages_of_first_only=len(alone_a),
+        pages_of_second_only=len(alone_b),
+        rank_of_first_only=float(alone_a.sum()),
+        rank_of_second_only=float(alone_b.sum()),
+        l1=l1(all_a, all_b),
+        linf=linf(all_a, all_b),
+        kendall_tau=kendall_tau(a, b),
+        mean_relative_error=mean_relative_error(a[referred], b[referred]),
+        mean_relative_error_of_top_tenth=_error_of_top_tenth(pages[referred], a[referred], b[referred]),
+        errors_over=int(referred.sum()),
+        overlaps=tuple(overlaps(first, second, top)),
+        most_apart=_most_apart(all_pages, all_a, all_b, np.abs(all_a - all_b), worst),
+        furthest_ratios=_furthest_ratios(pages, a, b, worst),
+    )
+
+
+def l1(first: Floats, second: Floats) -> float:
+    """All differences added up."""
+    return float(np.abs(first - second).sum())
+
+
+def linf(first: Floats, second: Floats) -> float:
+    """The largest difference; 0 of no pages."""
+    return float(np.abs(first - second).max(initial=0.0))
+
+
+def mean_relative_error(values: Floats, reference: Floats) -> float | None:
+    """How far values are off in the mean, as shares of what they should be, which must be above 0."""
+    if len(reference) == 0:
+        return None
+    with np.errstate(over="ignore"):  # next to nothing in the reference: the error may be too large for a number
+        return float((np.abs(values - reference) / reference).mean())
+
+
+def highest(values: Floats, pages: Ids, count: int) -> Ints:
+    """The rows of the `count` highest values, the highest first; equal ones by page id."""
+    count = min(count, len(values))
+    if count <= 0:
+        return np.zeros(0, np.int64)
+    least = np.partition(values, len(values) - count)[len(values) - count]
+    rows = np.flatnonzero(values >= least)
+    best: Ints = rows[np.lexsort((pages[rows], -values[rows]))][:count]
+    return best
+
+
+def overlaps(first: Ranking, second: Ranking, sizes: Sequence[int]) -> list[Overlap]:
+    """How much of the top both have in common, at each of these sizes."""
+    fewest = min(len(first.pages), len(second.pages))
+    count = max((size for size in sizes if size <= fewest), default=0)
+    tops = [one.pages[highest(one.values, one.pages, count)] for one in (first, second)]
+    return [Overlap(size, _shared(tops[0][:size], tops[1][:size]) if size <= fewest else None) for size in sizes]
+
+
+def kendall_tau(first: Floats, second: Floats) -> float | None:
+    """Kendall's tau-b, exact: 1 where all pairs of pages stand in the same order, -1 where none does.
+
+    None for fewer than two pages, or where one of the two does not tell any page from another. The pairs are counted
+    as Knight (1966) does, in O(n log n), and as whole numbers.
+    """
+    order = np.lexsort((second, first))
+    a, b = first[order], second[order]
+    new_a, new_b = a[1:] != a[:-1], b[1:] != b[:-1]
+    sorted_b, exchanges = _exchanges(b)
+    pairs = len(a) * (len(a) - 1) // 2
+    tied_a, tied_b = _pairs_between(new_a), _pairs_between(sorted_b[1:] != sorted_b[:-1])
+    told_a, told_b = pairs - tied_a, pairs - tied_b
+    if told_a == 0 or told_b == 0:
+        return None
+    agreeing_less_others = pairs - tied_a - tied_b + _pairs_between(new_a | new_b) - 2 * int(exchanges)
+    return agreeing_less_others / math.sqrt(told_a * told_b)
+
+
+def _pairs_between(begins: npt.NDArray[np.bool_]) -> int:
+    """How many pairs lie within runs of equals; every entry says whether the next run begins at the row after it."""
+    ends = np.concatenate(([-1], np.flatnonzero(begins), [len(begins)]))
+    lengths = np.diff(ends)
+    return int((lengths * (lengths - 1) // 2).sum())
+
+
+@kernel
+def _exchanges(values: Floats) -> tuple[Floats, np.int64]:
+    """These values sorted, and how many pairs of them stood in the wrong order. The values may be overwritten."""
+    count = values.shape[0]
+    source, target = values, np.empty_like(values)
+    exchanges = np.int64(0)
+    width = 1
+    while width < count:
+        for begin in range(0, count, 2 * width):
+            middle, end = min(begin + width, count), min(begin + 2 * width, count)
+            left, right = begin, middle
+            for at in range(begin, end):
+                if left < middle and (right >= end or source[left] <= source[right]):
+                    target[at] = source[left]
+                    left += 1
+                else:
+                    target[at] = source[right]
+                    right += 1
+                    exchanges += middle - left
+        source, target = target, source
+        width *= 2
+    return source, exchanges
+
+
+def _shared(first: Ids, second: Ids) -> float:
+    return int(np.isin(first, second, assume_unique=True).sum()) / len(first)
+
+
+def _error_of_top_tenth(pages: Ids, values: Floats, reference: Floats) -> float | None:
+    rows = highest(reference, pages, max(1, len(pages) // 10))
+    return mean_relative_error(values[rows], reference[rows])
+
+
+def _most_apart(pages: Ids, first: Floats, second: Floats, apart: Floats, count: int) -> tuple[Apart, ...]:
+    """The pages that are furthest apart by this measure; none that is not apart at all."""
+    rows = highest(apart, pages, count)
+    rows = rows[apart[rows] > 0.0]
+    return tuple(map(Apart, pages[rows].tolist(), first[rows].tolist(), second[rows].tolist()))
+
+
+def _furthest_ratios(pages: Ids, first: Floats, second: Floats, count: int) -> tuple[Apart, ...]:
+    if count == 0:
+        return ()
+    both = (first > 0.0) & (second > 0.0)
+    pages, first, second = pages[both], first[both], second[both]
+    return _most_apart(pages, first, second, np.abs(np.log(first) - np.log(second)), count)

@@ -1,0 +1,170 @@
+"""How the links of a slice lie on disk: blocks of links, those of one range of sources each, in the order of sources.
+
+A block is the links of its sources into the slice. For each source that has some: the step from the source before (from
+the first of the range, the first time), how many links, and the steps between their targets (from the first page of
+the slice, the first time; less one after that, for they ascend), as integers of 7 bits a byte, the low ones first.
+Behind them, if not all links are ordinary ones, the weights of all of them, 2 bytes each.
+
+Steps are short where slices and blocks are: measured in docs/ranks.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT
+from opicflow.schemas.kernel import kernel, lean_kernel
+
+Bytes = npt.NDArray[np.uint8]
+Keys = npt.NDArray[np.uint64]
+Weights = npt.NDArray[np.uint16]
+
+MOST_PAGES = 2**31 - 1
+"""So that a link fits into 64 bits, and a page of a block into 32."""
+
+_MOST_BYTES_A_NUMBER = 5
+
+
+class Links(NamedTuple):
+    """The links of a block: row r is page `sources[r]` of its range, with `targets[starts[r]:starts[r + 1]]`.
+
+    These are pages of the slice. `weights` is empty where all are ordinary.
+    """
+
+    sources: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int32]
+    targets: npt.NDArray[np.int32]
+    weights: Weights
+
+
+class Room(NamedTuple):
+    """Where blocks of at most so many links and sources are decoded: what one leaves there, the next overwrites."""
+
+    sources: npt.NDArray[np.int32]
+    starts: npt.NDArray[np.int32]
+    targets: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, links: int, sources: int) -> Room:
+        """Room for such blocks."""
+        rows = min(links, sources)
+        return cls(np.empty(rows, np.int32), np.empty(rows + 1, np.int32), np.empty(links, np.int32))
+
+
+def key_of(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> Keys:
+    """Links as numbers that sort by source, then by target."""
+    keys: Keys = (sources.astype(np.uint64) << np.uint64(32)) | targets.astype(np.uint64)
+    return keys
+
+
+def encode(keys: Keys, weights: Weights, first_source: int, first_target: int) -> Bytes:
+    """A block of links, which ascend without duplicates. `weights` is empty where all are ordinary."""
+    out = np.empty(len(keys) * 3 * _MOST_BYTES_A_NUMBER, np.uint8)
+    size = int(_encode(keys, first_source, first_target, out))
+    if len(weights) == 0 or bool((weights == ORDINARY_LINK_WEIGHT).all()):
+        return out[:size]
+    return np.concatenate((out[:size], weights.astype("<u2").view(np.uint8)))
+
+
+def decode(block: Bytes, links: int, room: Room) -> Links | None:
+    """The links of a block in `room`, which the next one overwrites; None if it is none of so many links."""
+    rows, size = _decode(block, links, room.sources, room.starts, room.targets)
+    if size < 0:
+        return None
+    rest = block[size:]
+    if len(rest) not in (0, 2 * links):
+        return None
+    weights = np.frombuffer(rest.tobytes(), "<u2").astype(np.uint16, copy=False)
+    return Links(room.sources[:rows], room.starts[: rows + 1], room.targets[:links], weights)
+
+
+@lean_kernel
+def _put(out: Any, at: Any, number: Any) -> Any:
+    while number >= 128:
+        out[at] = np.uint8((number & 127) | 128)
+        number >>= 7
+        at += 1
+    out[at] = np.uint8(number)
+    return at + 1
+
+
+@kernel
+def _encode(keys: Any, first_source: Any, first_target: Any, out: Any) -> Any:
+    at, link, count = np.int64(0), 0, keys.shape[0]
+    before = np.int64(first_source)
+    while link < count:
+        source = np.int64(keys[link] >> np.uint64(32))
+        end = link + 1
+        while end < count and np.int64(keys[end] >> np.uint64(32)) == source:
+            end += 1
+        at = _put(out, at, source - before)
+        at = _put(out, at, np.int64(end - link))
+        before = source
+        last = np.int64(first_target)
+        for i in range(link, end):
+            target = np.int64(keys[i] & np.uint64(0xFFFFFFFF))
+            at = _put(out, at, target - last)
+            last = target + 1
+        link = end
+    return at
+
+
+@lean_kernel
+def _decode(block: Any, links: Any, sources: Any, starts: Any, targets: Any) -> Any:
+    """Returns how many rows there are, and where the numbers end; -1 for what is no block."""
+    size = np.uint64(block.shape[0])
+    at, link, row = np.uint64(0), np.int64(0), np.int64(0)
+    before = np.int64(0)
+    wrong = (np.int64(0), np.int64(-1))
+    while link < links:
+        if row == sources.shape[0]:
+            return wrong
+        step, count = np.int64(0), np.int64(0)
+        for part in range(2):
+            number, shift = np.int64(0), 0
+            while True:
+                if at >= size or shift > 28:
+                    return wrong
+                byte = np.int64(block[at])
+                at += np.uint64(1)
+                number |= (byte & 127) << shift
+                if byte < 128:
+                    break
+                shift += 7
+            if part == 0:
+                step = number
+            else:
+                count = number
+        if count < 1 or count > links - link:
+            return wrong
+        before += step
+        if before > 0x7FFFFFFF:
+            return wrong
+        sources[row] = before
+        starts[row] = link
+        last = np.int64(-1)
+        for _ in range(count):
+            if at >= size:
+                return wrong
+            byte = np.int64(block[at])
+            at += np.uint64(1)
+            number = byte & 127
+            shift = 7
+            while byte >= 128:
+                if at >= size or shift > 28:
+                    return wrong
+                byte = np.int64(block[at])
+                at += np.uint64(1)
+                number |= (byte & 127) << shift
+                shift += 7
+            last += number + 1
+            if last > 0x7FFFFFFF:
+                return wrong
+            targets[link] = last
+            link += 1
+        row += 1
+    starts[row] = link
+    return row, np.int64(at)

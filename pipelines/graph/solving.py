@@ -1,0 +1,522 @@
+"""Ranks of a graph on disk, any number of them in one scan of its links (thesis, 2.2 to 2.3.4).
+
+*Importance* moves forward along links, *interest* backward: the same equations on the inverse graph, from the same
+slices. With M what pages pay along their links (a column of a dangling page is 0) and v the personalisation,
+
+    y = d M y + (1 - d) v,     x = y / |y|
+
+is the rank of a web where dangling pages pay all pages like the virtual page does, `"teleport"`, as in pagerank.py:
+what they lose only changes the sum. So each slice is computed from the others alone, whatever the order: Gauss-Seidel
+over slices (2.3.3), workers that take what they find (2.5), and a bound that is no guess. One sweep moves a vector from
+y to y'; then |d M y' + (1 - d) v - y'| is at most d |y' - y|, in L1, in Jacobi's order and in Gauss-Seidel's: what
+changed after a slice was computed moves that slice by d times the change at most. Before a sweep y is scaled such that
+the sum of the residual is 0, without which the sum alone would take hundreds of sweeps where pages dangle.
+
+`"normalise"` is eq. 2.6 to 2.8 and not linear. There the residual of the result is computed by a scan of its own.
+
+Interest on slices that are cut by targets: each slice pays what it has, and every source collects. In Gauss-Seidel's
+order a slice pays only what it received since it paid last, its residual, which gives the same vectors as computing
+slice after slice of the inverse graph would. That takes linear equations: with `"normalise"` it is Jacobi's order.
+
+*Hubs and authorities* are Kleinberg's: a = K' h, h = K a, both by reading a slice twice while it is in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from opicflow.pipelines.graph import scans
+from opicflow.pipelines.graph.store import Block, GraphRefused, StoredGraph
+
+Floats = npt.NDArray[np.float64]
+Kind = Literal["importance", "interest", "hubs"]
+"""`hubs` are hubs and authorities: two ranks, found together."""
+
+HUBS, AUTHORITIES = "hubs", "authorities"
+_NOTHING = np.empty(0)
+_PAGES_AT_ONCE = 1 << 16
+_STATE = "ranks.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Wanted:
+    """A rank: its name, and what the virtual page pays each page, in any unit; uniform if `paid` is None.
+
+    `start` is a vector to begin with.
+    """
+
+    name: str
+    kind: Kind
+    paid: Floats | None = None
+    start: Floats | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How ranks are computed. `tolerance` is of the residual |f(x) - x| in L1, f being one step."""
+
+    damping: float = 0.85
+    tolerance: float = 1e-9
+    max_iterations: int = 1000
+    dangling: Literal["teleport", "normalise"] = "teleport"
+    gauss_seidel: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what makes no sense."""
+        if not 0.0 <= self.damping < 1.0:
+            raise GraphRefused(f"damping: {self.damping} is no number from 0 to below 1")
+        if not self.tolerance > 0.0:
+            raise GraphRefused(f"tolerance: {self.tolerance} is not above 0")
+        if self.max_iterations < 1:
+            raise GraphRefused(f"iterations: {self.max_iterations} are too few: give 1 at least")
+
+
+@dataclass(frozen=True, eq=False)
+class Rank:
+    """A rank of every page; they sum to 1.
+
+    `residual` is |f(x) - x| in L1, or a bound of it; `error` is a bound of the distance from the true rank in L1, None
+    where there is none: with `"normalise"`, and for hubs and authorities.
+    """
+
+    name: str
+    values: Floats
+    residual: float
+    error: float | None
+    iterations: int
+    converged: bool
+
+
+class Vectors:
+    """Where vectors are: in a folder, from which a killed computation goes on, or in memory."""
+
+    def __init__(self, pages: int, folder: Path | None = None) -> None:
+        """Vectors of so many pages."""
+        self.pages, self.folder = pages, folder
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, name: str, keep: bool) -> Floats:
+        """A vector; what it held before if it is there, and is to be kept."""
+        if self.folder is None:
+            return np.zeros(self.pages)
+        path = self.folder / f"{name}.f64"
+        if not (keep and path.exists() and path.stat().st_size == 8 * self.pages):
+            with open(path, "wb") as file:
+                file.truncate(8 * self.pages)
+        return np.memmap(path, np.float64, mode="r+")
+
+
+class _Iteration(ABC):
+    """One rank, under way."""
+
+    reads_twice = False
+
+    def __init__(self, graph: StoredGraph, wanted: Wanted, settings: Settings, vectors: Vectors, state: Any) -> None:
+        self.graph, self.wanted, self.settings = graph, wanted, settings
+        self.vectors = vectors
+        self.iterations, self.done, self.residual = 0, False, float("inf")
+        self.sides = [vectors(f"{wanted.name}-{side}", state is not None) for side in "ab"]
+        self.side = 0
+        self.uniform = 1.0 / graph.pages
+        self.paid = _NOTHING if wanted.paid is None else distribution(f"{wanted.name}: personalisation", wanted.paid)
+        self.first = self.end = 0
+        self.buffer = np.empty(graph.slice_pages)
+        if state is not None:
+            self._load(state)
+
+    @property
+    def now(self) -> Floats:
+        """The vector that a sweep starts from."""
+        return self.sides[self.side]
+
+    @property
+    def next(self) -> Floats:
+        """The vector that a sweep makes."""
+        return self.sides[1 - self.side]
+
+    def begin_scan(self) -> None:  # noqa: B027 - most have nothing to do then
+        """Before all slices."""
+
+    @abstractmethod
+    def begin_slice(self, slice_: int) -> None:
+        """Before the links of a slice."""
+        self.first, self.end = self.graph.bounds(slice_)
+
+    @abstractmethod
+    def block(self, block: Block) -> None:
+        """Links of the slice."""
+
+    def begin_second(self) -> None:  # noqa: B027 - most have nothing to do then
+        """Before the links of a slice are read again."""
+
+    def block_again(self, block: Block) -> None:  # noqa: B027 - most have nothing to do then
+        """Links of the slice, read again."""
+
+    def end_slice(self) -> None:  # noqa: B027 - most have nothing to do then
+        """After the links of a slice."""
+
+    @abstractmethod
+    def end_scan(self) -> None:
+        """After all slices: how far it is."""
+
+    @abstractmethod
+    def ranks(self) -> list[Rank]:
+        """What came out."""
+
+    def state(self) -> dict[str, Any]:
+        """All but the vectors, as plain values."""
+        kept = {name: getattr(self, name) for name in self._kept()}
+        return {**kept, "digests": [digest_of(vector) for vector in self._vectors()]}
+
+    def _kept(self) -> list[str]:
+        return ["iterations", "done", "residual", "side"]
+
+    def _vectors(self) -> list[Floats]:
+        return [self.now]
+
+    def _load(self, state: dict[str, Any]) -> None:
+        for name in self._kept():
+            setattr(self, name, state[name])
+
+    def _slice(self, vector: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return vector[self.first : self.end]
+
+    def _paid(self, first: int, end: int) -> Floats:
+        return self.paid[first:end] if len(self.paid) else _NOTHING
+
+
+class _Linear(_Iteration):
+    """What importance and interest have in common, in Jacobi's order: sums, scales, and when to stop."""
+
+    def __init__(self, graph: StoredGraph, wanted: Wanted, settings: Settings, vectors: Vectors, state: Any) -> None:
+        self.sums = graph.out_weights if wanted.kind == "importance" else graph.in_weights
+        self.teleports = settings.dangling == "teleport"
+        self.scale = self.scale_next = 1.0
+        self.total = self.held = 0.0
+        self.in_order = settings.gauss_seidel and wanted.kind == "importance"  # each slice uses those before it
+        self.exact = False  # a sweep in Jacobi's order that only computes the residual
+        super().__init__(graph, wanted, settings, vectors, state)
+        self.constant = 1.0 - settings.damping
+        if state is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self.wanted.start is not None:
+            self.now[:] = distribution(f"{self.wanted.name}: start", self.wanted.start)
+        else:
+            for first, end in self._pieces():
+                scans.begin(self._paid(first, end), self.uniform, 1.0, self.now[first:end])
+        _, self.total, self.held = self._measured(self.now, self.now, 1.0, 1.0)
+        self._set_scales()
+
+    def _kept(self) -> list[str]:
+        return [*super()._kept(), "scale", "scale_next", "total", "held", "exact"]
+
+    def end_scan(self) -> None:
+        self.iterations += 1
+        damping, tolerance = self.settings.damping, self.settings.tolerance
+        if self.teleports:
+            change, total, held = self._measured(self.next, self.now, 1.0, self.scale)
+            self.residual = 2.0 * damping * change / total
+            self.done = self.residual <= tolerance
+        else:
+            _, total, held = self._measured(self.next, self.next, 1.0, 1.0)
+            if total == 0.0:
+                raise GraphRefused(f"{self.wanted.name}: all rank is lost at dangling pages: nothing is left of it")
+            change, _, _ = self._measured(self.next, self.now, 1.0 / total, 1.0 / self.total)
+            if self.exact or not self.in_order:
+                self.residual = change  # of the vector that the sweep started from
+                if change <= tolerance:
+                    self.done = True
+                    return
+            self.exact = not self.exact and self.in_order and change <= tolerance
+        self.total, self.held = total, held
+        self.side = 1 - self.side
+        self._set_scales()
+
+    def _set_scales(self) -> None:
+        """What the old vector, and slices that are new, are to be multiplied by."""
+        damping, total, held = self.settings.damping, self.total, self.held
+        if self.teleports:
+            balance = total - damping * (total - held)
+            self.scale, self.scale_next = (1.0 - damping) / balance, 1.0
+        else:
+            self.scale, self.scale_next = 1.0 / total, 1.0 / (1.0 - damping * held / total)
+
+    def _measured(self, new: Floats, old: Floats, scale_new: float, scale_old: float) -> tuple[float, float, float]:
+        out = np.zeros(3)
+        for first, end in self._pieces():  # so that sums are of pieces: they lose less
+            part = np.zeros(3)
+            scans.measure(new[first:end], old[first:end], scale_new, scale_old, self.sums[first:end], part)
+            out += part
+        return float(out[0]), float(out[1]), float(out[2])
+
+    def _pieces(self) -> list[tuple[int, int]]:
+        pages = self.graph.pages
+        return [(first, min(first + _PAGES_AT_ONCE, pages)) for first in range(0, pages, _PAGES_AT_ONCE)]
+
+    def ranks(self) -> list[Rank]:
+        normalise(self.now)
+        bound = self.residual / (1.0 - self.settings.damping) if self.teleports else None
+        return [Rank(self.wanted.name, self.now, self.residual, bound, self.iterations, self.done)]
+
+
+class _Importance(_Linear):
+    """Links pay forward: the slice is written, sources are read in their order."""
+
+    def begin_slice(self, slice_: int) -> None:
+        super().begin_slice(slice_)
+        size = self.end - self.first
+        scans.begin(self._paid(self.first, self.end), self.uniform, self.constant, self.buffer[:size])
+
+    def block(self, block: Block) -> None:
+        is_new = self.in_order and not self.exact and block.end <= self.first
+        own = (self.next if is_new else self.now)[block.first : block.end]
+        factor = self.settings.damping * (self.scale_next if is_new else self.scale)
+        scans.spread(*block.links, own, self.sums[block.first : block.end], factor, self.buffer)
+
+    def end_slice(self) -> None:
+        self.next[self.first : self.end] = self.buffer[: self.end - self.first]
+
+
+class _Interest(_Linear):
+    """Links pay backward: what the slice pays is read, sources are written in their order."""
+
+    def begin_scan(self) -> None:
+        for first, end in self._pieces():
+            scans.begin(self._paid(first, end), self.uniform, self.constant, self.next[first:end])
+
+    def begin_slice(self, slice_: int) -> None:
+        super().begin_slice(slice_)
+        scans.shares_of(self._slice(self.now), self._slice(self.sums), self.settings.damping * self.scale, self.buffer)
+
+    def block(self, block: Block) -> None:
+        scans.collect(*block.links, self.buffer, self.next[block.first : block.end])
+
+
+class _InterestByResiduals(_Interest):
+    """The same in Gauss-Seidel's order: a slice pays its residual. Only where the equations are linear."""
+
+    def __init__(self, graph: StoredGraph, wanted: Wanted, settings: Settings, vectors: Vectors, state: Any) -> None:
+        self.residuals = [vectors(f"{wanted.name}-residual-{side}", state is not None) for side in "ab"]
+        self.signed = 0.0
+        self.has_residual = False
+        super().__init__(graph, wanted, settings, vectors, state)
+
+    def _kept(self) -> list[str]:
+        return [*super()._kept(), "signed", "has_residual"]
+
+    def _vectors(self) -> list[Floats]:
+        return [self.now, self.residuals[self.side]]
+
+    def begin_scan(self) -> None:
+        if not self.has_residual:  # the first sweep, in Jacobi's order, makes one
+            super().begin_scan()
+            return
+        scale = self.constant / (self.constant - self.signed)
+        for first, end in self._pieces():
+            there = slice(first, end)
+            olds, news = self.residuals[self.side], self.residuals[1 - self.side]
+            paid = self._paid(first, end), self.uniform
+            scans.rescale(self.now[there], olds[there], self.next[there], news[there], scale, self.constant, *paid)
+
+    def begin_slice(self, slice_: int) -> None:
+        super().begin_slice(slice_)
+        if self.has_residual:
+            scans.take_residual(self._slice(self.residuals[1 - self.side]), self._slice(self.next), self.buffer)
+            paid = self.buffer[: self.end - self.first]
+            scans.shares_of(paid, self._slice(self.sums), self.settings.damping, self.buffer)
+
+    def block(self, block: Block) -> None:
+        to = self.residuals[1 - self.side] if self.has_residual else self.next
+        scans.collect(*block.links, self.buffer, to[block.first : block.end])
+
+    def end_scan(self) -> None:
+        self.iterations += 1
+        residual = self.residuals[1 - self.side]
+        if not self.has_residual:  # the vector stays where it was, scaled
+            self.has_residual = True
+            for first, end in self._pieces():
+                piece = self.now[first:end] * self.scale
+                residual[first:end] = self.next[first:end] - piece
+                self.next[first:end] = piece
+        out = np.zeros(3)
+        for first, end in self._pieces():
+            part = np.zeros(3)
+            scans.sums_of(self.next[first:end], residual[first:end], part)
+            out += part
+        norm, total, self.signed = (float(number) for number in out)
+        self.side = 1 - self.side
+        self.residual = (norm + abs(self.signed)) / total
+        self.done = self.residual <= self.settings.tolerance
+
+
+class _Hubs(_Iteration):
+    """Hubs and authorities."""
+
+    reads_twice = True
+
+    def __init__(self, graph: StoredGraph, wanted: Wanted, settings: Settings, vectors: Vectors, state: Any) -> None:
+        super().__init__(graph, wanted, settings, vectors, state)
+        self.authorities = vectors(f"{wanted.name}-authorities", state is not None)
+        if graph.links == 0:
+            raise GraphRefused(f"{graph.path}: it has no links: there are no hubs and authorities")
+        if state is None:
+            self.now[:] = self.uniform if wanted.start is None else distribution("hubs: start", wanted.start)
+
+    def _vectors(self) -> list[Floats]:
+        return [self.now, self.authorities]
+
+    def begin_scan(self) -> None:
+        self.next[:] = 0.0
+
+    def begin_slice(self, slice_: int) -> None:
+        super().begin_slice(slice_)
+        self.buffer[:] = 0.0
+
+    def block(self, block: Block) -> None:
+        scans.give(*block.links, self.now[block.first : block.end], self.buffer)
+
+    def begin_second(self) -> None:
+        self.authorities[self.first : self.end] = self.buffer[: self.end - self.first]
+        self.buffer /= 1024.0
+
+    def block_again(self, block: Block) -> None:
+        scans.collect(*block.links, self.buffer, self.next[block.first : block.end])
+
+    def end_scan(self) -> None:
+        self.iterations += 1
+        normalise(self.next)
+        self.residual = sum(
+            float(np.abs(self.next[first : first + _PAGES_AT_ONCE] - self.now[first : first + _PAGES_AT_ONCE]).sum())
+            for first in range(0, self.graph.pages, _PAGES_AT_ONCE)
+        )
+        self.done = self.residual <= self.settings.tolerance
+        self.side = 1 - self.side
+
+    def ranks(self) -> list[Rank]:
+        normalise(self.now)
+        normalise(self.authorities)
+        told = (self.residual, None, self.iterations, self.done)
+        return [Rank(HUBS, self.now, *told), Rank(AUTHORITIES, self.authorities, *told)]
+
+
+def memory_bytes(graph: StoredGraph, wanted: Sequence[Wanted]) -> int:
+    """What has to be in memory while these ranks are computed in one scan, beside the links."""
+    return 8 * graph.slice_pages * len(wanted)
+
+
+def solve(
+    graph: StoredGraph,
+    wanted: Sequence[Wanted],
+    settings: Settings,
+    vectors: Vectors | None = None,
+    identity: str = "",
+    after_scan: Callable[[int, dict[str, float]], None] = lambda scan, residuals: None,
+) -> list[Rank]:
+    """The ranks, each to the tolerance, all in the same scans; one that is done takes no part in those that follow.
+
+    With vectors in a folder, a computation that was killed goes on with the scan it was in, and ends with the same
+    bytes; `identity` tells its input from others. `after_scan` is told how many scans there were, and of the residuals.
+    """
+    vectors = vectors or Vectors(graph.pages)
+    states = read_states(vectors, identity, [one.name for one in wanted])
+    under_way = [_kind_of(one, settings)(graph, one, settings, vectors, states.get(one.name)) for one in wanted]
+    for one in under_way:
+        told = states.get(one.wanted.name)
+        if told is not None and one.state()["digests"] != told["digests"]:
+            raise GraphRefused(f"{vectors.folder}: damaged since the ranks were interrupted: remove it, and run again")
+    scan = max((one.iterations for one in under_way), default=0)
+    while running := [one for one in under_way if not one.done and one.iterations < settings.max_iterations]:
+        scan += 1
+        _scan(graph, running)
+        write_states(vectors, identity, {one.wanted.name: one.state() for one in under_way})
+        after_scan(scan, {one.wanted.name: one.residual for one in running})
+    return [rank for one in under_way for rank in one.ranks()]
+
+
+def distribution(name: str, given: Floats) -> Floats:
+    """A vector scaled to sum 1, or a refusal."""
+    if not (np.isfinite(given).all() and (given >= 0.0).all() and given.max(initial=0.0) > 0.0):
+        raise GraphRefused(f"{name}: it must hold finite numbers that are not negative, and not only 0")
+    scaled = given / given.max()  # so that no sum overflows
+    found: Floats = scaled / scaled.sum()
+    return found
+
+
+def _kind_of(wanted: Wanted, settings: Settings) -> type[_Iteration]:
+    if wanted.kind == "hubs":
+        return _Hubs
+    if wanted.kind == "importance":
+        return _Importance
+    return _InterestByResiduals if settings.gauss_seidel and settings.dangling == "teleport" else _Interest
+
+
+def _scan(graph: StoredGraph, running: Sequence[_Iteration]) -> None:
+    """Read all links once, or those of a slice again while they are in memory."""
+    for one in running:
+        one.begin_scan()
+    again = [one for one in running if one.reads_twice]
+    for slice_ in range(graph.slices):
+        for one in running:
+            one.begin_slice(slice_)
+        for block in graph.blocks(slice_):
+            for one in running:
+                one.block(block)
+        for one in again:
+            one.begin_second()
+        for block in graph.blocks(slice_) if again else ():
+            for one in again:
+                one.block_again(block)
+        for one in running:
+            one.end_slice()
+    for one in running:
+        one.end_scan()
+
+
+def normalise(vector: Floats) -> None:
+    """Scale a vector to sum 1."""
+    largest = float(vector.max())
+    if not largest > 0.0:
+        raise GraphRefused("nothing is left of a rank: it is 0 for every page")
+    vector /= largest  # so that no sum overflows
+    vector /= float(vector.sum())
+
+
+def digest_of(vector: Floats) -> str:
+    """What tells a vector from others."""
+    return xxhash.xxh64_hexdigest(np.ascontiguousarray(vector).data)
+
+
+def read_states(vectors: Vectors, identity: str, names: Sequence[str]) -> dict[str, Any]:
+    """What was known of these ranks when they were interrupted; empty if nothing was, or of something else."""
+    if vectors.folder is None:
+        return {}
+    try:
+        stored = json.loads((vectors.folder / _STATE).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    if stored["identity"] != identity or list(stored["ranks"]) != list(names):
+        return {}
+    ranks: dict[str, Any] = stored["ranks"]
+    return ranks
+
+
+def write_states(vectors: Vectors, identity: str, states: dict[str, Any]) -> None:
+    """Remember how far the ranks are: whole, or as it was before."""
+    if vectors.folder is None:
+        return
+    partial = vectors.folder / f".{_STATE}.partial"
+    partial.write_text(json.dumps({"identity": identity, "ranks": states}))
+    os.replace(partial, vectors.folder / _STATE)

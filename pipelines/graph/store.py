@@ -1,0 +1,285 @@
+"""A graph on disk: its pages, and its links cut into vertical slices (thesis, 2.3.2). Here it is read.
+
+    graph.json        what there is, and a digest of every other file
+    pages.ids         page ids, ascending: page i of the graph is the i-th of them
+    pages.out/.in     the weights of each page's links added up, and of the links to it
+    pages.categories  the category of each page, 255 where it is not known
+    pages.urls        the URLs of all pages, one after the other; pages.ends: where each one ends
+    slice-*.links     the links to the pages of a slice, in blocks (slices.py) by ranges of sources
+    slice-*.blocks    of each block: where it begins, its bytes, its links, its digest
+
+A slice is a range of pages, so a range of page ids, as a shard is. The pages of a slice are what has to be in memory
+while its links are read; ranges of sources end where slices end, so a block has all its sources in one slice too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from opicflow.pipelines.graph.slices import Links, Room, decode
+
+Ids = npt.NDArray[np.uint64]
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+FORMAT, VERSION = "opicflow graph", 1
+MANIFEST = "graph.json"
+NO_CATEGORY = 255
+
+_COLUMNS: dict[str, Any] = {
+    "pages.ids": "<u8",
+    "pages.out": "<i8",
+    "pages.in": "<i8",
+    "pages.categories": "|u1",
+    "pages.ends": "<i8",
+}
+_WORDS_OF_A_BLOCK = 4
+_BYTES_AT_ONCE = 16 << 20
+
+
+class GraphRefused(ValueError):
+    """A graph cannot be used or made. One line: what, where, and what to do."""
+
+
+class Block(NamedTuple):
+    """Links of the pages `first` up to `end` to the pages of a slice."""
+
+    first: int
+    end: int
+    links: Links
+
+
+class StoredGraph:
+    """A graph in a folder. What is read is checked against its digest the first time."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a graph; refused if it is not whole."""
+        self.path = path
+        self.manifest = _manifest(path)
+        try:
+            self.pages = int(self.manifest["pages"])
+            self.links = int(self.manifest["links"])
+            self.slice_pages = int(self.manifest["slice_pages"])
+            self.block_sources = int(self.manifest["block_sources"])
+            self.categories = tuple(map(str, self.manifest["categories"]))
+            self._files: dict[str, tuple[int, str]] = {
+                str(name): (int(size), str(digest)) for name, (size, digest) in self.manifest["files"].items()
+            }
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise self._damaged(MANIFEST) from None
+        for name, (size, _) in self._files.items():
+            self._check_size(name, size)
+        self.slices = -(-self.pages // self.slice_pages)
+        self.ranges = ranges_of(self.pages, self.slice_pages, self.block_sources)
+        self._rooms: dict[int, Room] = {}
+        self._held: dict[tuple[int, int], Links] = {}
+        self._checked: set[tuple[int, int]] = set()
+        self._blocks: dict[int, Int64s] = {}
+        self._room_left = 0
+
+    def hold(self, most_bytes: int) -> None:
+        """Keep decoded links in memory, at most so much of it: later scans take them from there."""
+        self._room_left = most_bytes
+        self._held.clear()
+
+    @cached_property
+    def ids(self) -> Ids:
+        """The page id of every page, ascending."""
+        return self._column("pages.ids")
+
+    @cached_property
+    def out_weights(self) -> Int64s:
+        """The weights of each page's links added up; a page of 0 is dangling."""
+        return self._column("pages.out")
+
+    @cached_property
+    def in_weights(self) -> Int64s:
+        """The weights of the links to each page added up."""
+        return self._column("pages.in")
+
+    @cached_property
+    def page_categories(self) -> Bytes:
+        """The category of every page."""
+        return self._column("pages.categories")
+
+    @cached_property
+    def url_ends(self) -> Int64s:
+        """Where the URL of each page ends in `url_bytes`."""
+        return self._column("pages.ends")
+
+    @cached_property
+    def url_bytes(self) -> Bytes:
+        """The URLs of all pages, one after the other. Pages that are known by their id alone have none."""
+        return self._mapped("pages.urls", np.dtype(np.uint8))
+
+    def bounds(self, slice_: int) -> tuple[int, int]:
+        """The first page of a slice, and the one after its last."""
+        return slice_ * self.slice_pages, min((slice_ + 1) * self.slice_pages, self.pages)
+
+    def ranges_in(self, slice_: int) -> tuple[int, int]:
+        """The first range of sources in a slice, and the one after the last."""
+        first, end = self.bounds(slice_)
+        return int(np.searchsorted(self.ranges, first)), int(np.searchsorted(self.ranges, end))
+
+    def blocks(self, slice_: int, ranges: tuple[int, int] | None = None) -> Iterator[Block]:
+        """The links to a slice, in the order of their sources: of all, or of some ranges.
+
+        Each block is only good until the next one.
+        """
+        index = self._index(slice_)
+        mapped: Bytes | None = None
+        for number in range(*(ranges or (0, len(self.ranges) - 1))):
+            links = int(index[number, 2])
+            if links == 0:
+                continue
+            first, end = int(self.ranges[number]), int(self.ranges[number + 1])
+            held = self._held.get((slice_, number))
+            if held is None:
+                if mapped is None:
+                    mapped = self._mapped(_links_of(slice_), np.dtype(np.uint8), check=False)
+                held = self._decoded(slice_, number, mapped, index)
+            yield Block(first, end, held)
+
+    def check(self, progress: Callable[[int], None] = lambda done: None) -> None:
+        """Read every byte; refused if one of them is not as it was written. `progress` is told of bytes."""
+        for name, (size, digest) in self._files.items():
+            if self._digest(name, progress) != digest:
+                raise self._damaged(name)
+            self._check_size(name, size)
+        for slice_ in range(self.slices):
+            for block in self.blocks(slice_):
+                del block
+
+    @property
+    def bytes(self) -> int:
+        """How much of the disk it takes."""
+        return sum(size for size, _ in self._files.values())
+
+    @property
+    def bytes_of_links(self) -> int:
+        """How much of that the links take, with what tells where they are."""
+        return sum(size for name, (size, _) in self._files.items() if name.startswith("slice-"))
+
+    def _decoded(self, slice_: int, number: int, mapped: Bytes, index: Int64s) -> Links:
+        at, size, count, digest = (int(word) for word in index[number])
+        block = mapped[at : at + size]
+        if (slice_, number) not in self._checked and xxhash.xxh64_intdigest(block.data) != digest & (2**64 - 1):
+            raise self._damaged(_links_of(slice_))
+        room = self._rooms.get(slice_)
+        if room is None:
+            most = int(index[:, 2].max())
+            self._rooms = {slice_: (room := Room.of(most, int(np.diff(self.ranges).max())))}
+        links = decode(block, count, room)
+        first, end = self.bounds(slice_)
+        sources = int(self.ranges[number + 1] - self.ranges[number])
+        if links is None or links.sources[-1] >= sources or int(links.targets.max()) >= end - first:
+            raise self._damaged(_links_of(slice_))
+        self._checked.add((slice_, number))
+        needed = sum(column.nbytes for column in links)
+        if needed <= self._room_left:
+            self._room_left -= needed
+            links = Links(links.sources.copy(), links.starts.copy(), links.targets.copy(), links.weights)
+            self._held[slice_, number] = links
+        return links
+
+    def _index(self, slice_: int) -> Int64s:
+        found = self._blocks.get(slice_)
+        if found is None:
+            found = np.asarray(self._mapped(_blocks_of(slice_), np.dtype("<i8")))
+            found = found.reshape(-1, _WORDS_OF_A_BLOCK)
+            size = self._files[_links_of(slice_)][0]
+            ends = found[:, 0] + found[:, 1]
+            if len(found) != len(self.ranges) - 1 or (found[:, :3] < 0).any() or bool((ends > size).any()):
+                raise self._damaged(_blocks_of(slice_))
+            self._blocks[slice_] = found
+        return found
+
+    def _column(self, name: str) -> npt.NDArray[Any]:
+        column: npt.NDArray[Any] = self._mapped(name, np.dtype(_COLUMNS[name]))
+        if len(column) != self.pages:
+            raise self._damaged(name)
+        return column
+
+    def _mapped(self, name: str, dtype: np.dtype[Any], check: bool = True) -> npt.NDArray[Any]:
+        if name not in self._files:
+            raise self._damaged(MANIFEST)
+        if check and self._digest(name) != self._files[name][1]:
+            raise self._damaged(name)
+        if self._files[name][0] == 0:
+            return np.empty(0, dtype)
+        self._check_size(name, self._files[name][0])
+        return np.memmap(self.path / name, dtype, mode="r")
+
+    def _digest(self, name: str, progress: Callable[[int], None] = lambda done: None) -> str:
+        digest = xxhash.xxh64()
+        try:
+            with open(self.path / name, "rb") as file:
+                while data := file.read(_BYTES_AT_ONCE):
+                    digest.update(data)
+                    progress(len(data))
+        except FileNotFoundError:
+            raise self._damaged(name) from None
+        return digest.hexdigest()
+
+    def _check_size(self, name: str, size: int) -> None:
+        try:
+            there = (self.path / name).stat().st_size
+        except FileNotFoundError:
+            there = -1
+        if there != size:
+            raise self._damaged(name)
+
+    def _damaged(self, name: str) -> GraphRefused:
+        return GraphRefused(f"{self.path / name}: missing or damaged: build the graph anew")
+
+
+def ranges_of(pages: int, slice_pages: int, block_sources: int) -> Int64s:
+    """Where ranges of sources begin, and where the last one ends: `block_sources` each, less where a slice ends."""
+    first = np.arange(0, pages, slice_pages, dtype=np.int64)
+    steps = np.arange(0, slice_pages, block_sources, dtype=np.int64)
+    begins = (first[:, None] + steps[None, :]).ravel()
+    return np.append(begins[begins < pages], pages)
+
+
+def write_manifest(path: Path, values: dict[str, Any]) -> bytes:
+    """What `graph.json` holds."""
+    body = {"format": FORMAT, "version": VERSION, "digest": _digest_of(values), **values}
+    return json.dumps(body, indent=1).encode()
+
+
+def _links_of(slice_: int) -> str:
+    return f"slice-{slice_:05}.links"
+
+
+def _blocks_of(slice_: int) -> str:
+    return f"slice-{slice_:05}.blocks"
+
+
+def _digest_of(values: dict[str, Any]) -> str:
+    return xxhash.xxh64_hexdigest(json.dumps(values, sort_keys=True).encode())
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        stored = json.loads((path / MANIFEST).read_bytes())
+        kind, version, digest = stored.pop("format"), stored.pop("version"), stored.pop("digest")
+    except (FileNotFoundError, NotADirectoryError):
+        raise GraphRefused(f"{path}: no graph: make one with opicflow graph build LOG --out {path}") from None
+    except (ValueError, AttributeError, KeyError, RecursionError):
+        raise GraphRefused(f"{path / MANIFEST}: missing or damaged: build the graph anew") from None
+    if kind != FORMAT or version != VERSION:
+        raise GraphRefused(
+            f"{path}: its graph has version {str(version)[:20]!r}, this code knows {VERSION}: build it anew"
+        )
+    if digest != _digest_of(stored):
+        raise GraphRefused(f"{path / MANIFEST}: missing or damaged: build the graph anew")
+    manifest: dict[str, Any] = stored
+    return manifest
