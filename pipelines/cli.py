@@ -66,6 +66,7 @@ _RANK_EXAMPLES = """examples:
   opicflow rank web.graph --out ranks.csv --memory 256MB --ranks importance,interest:xml,hubs,authorities
   opicflow rank web.graph --out ranks.parquet --ranks importance:@hosts.txt --gauss-seidel
   opicflow rank web.graph --out ranks.csv --start yesterday.csv --workers 2 --chaotic
+  opicflow rank /shared/web.graph --work /shared/work --runner FlinkRunner --job-server localhost:8099
 """
 _TOP_EXAMPLES = """examples:
   opicflow top --state state -n 20
@@ -339,9 +340,7 @@ def _add_graph(commands: Any) -> None:
 
 def _add_building(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    parser.add_argument(
-        "--memory", type=_size, default="512MB", metavar="SIZE", help="how much to use, such as 4GB (%(default)s)"
-    )
+    parser.add_argument("--memory", default="512MB", metavar="SIZE", help="how much to use, such as 4GB (%(default)s)")
     group = parser.add_argument_group("the graph")
     group.add_argument("--slice-pages", type=_whole, metavar="N", help="the pages of a slice (as the memory allows)")
     group.add_argument(
@@ -369,7 +368,6 @@ def _add_rank(commands: Any) -> None:
     )
     rank.add_argument(
         "--ranks",
-        type=_ranks,
         default="importance",
         metavar="LIST",
         help="with commas: importance, interest, hubs, authorities; personal with a colon: interest:xml (a category), "
@@ -397,6 +395,16 @@ def _add_rank(commands: Any) -> None:
     how.add_argument(
         "--work", type=Path, metavar="DIR", help="where vectors lie meanwhile, from which a killed run goes on (GRAPH)"
     )
+    beam = rank.add_argument_group("as Beam jobs, for graphs beyond one machine (docs/ranks.md)")
+    beam.add_argument(
+        "--runner", metavar="NAME", help="a Beam runner, such as FlinkRunner; DirectRunner = this process"
+    )
+    beam.add_argument("--job-server", metavar="HOST:PORT", help="Beam's job server, for the FlinkRunner")
+    beam.add_argument("--worker-command", metavar="FILE", help="opicflow-worker, where it is on the TaskManagers")
+    beam.add_argument(
+        "--iterations-per-job", type=_whole, default=20, metavar="N", help="unrolled in one job (%(default)s)"
+    )
+    beam.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
     _add_building(rank)
 
 
@@ -730,18 +738,6 @@ def _whole(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 1 << 40:
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is no positive whole number")
     return int(text)
-
-
-def _size(text: str) -> int:
-    from opicflow.pipelines.ranking import size_of
-
-    return size_of(text)
-
-
-def _ranks(text: str) -> Any:
-    from opicflow.pipelines.ranking import asked_ranks
-
-    return asked_ranks(text)
 
 
 def _sizes(text: str) -> tuple[int, ...]:

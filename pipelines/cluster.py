@@ -1,9 +1,13 @@
-"""The cluster that a command was told to use."""
+"""The clusters that a command was told to use."""
 
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
+from pathlib import Path
 
+from opicflow.connectors.flink.rest import FlinkRefused
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused, parse_address
 from opicflow.connectors.kafka.properties import Properties
 
@@ -23,3 +27,12 @@ def connection_of(options: argparse.Namespace) -> Connection:
             "no brokers: name them with --brokers HOST:PORT, or as bootstrap.servers in the file of --properties"
         )
     return Connection(brokers, options.properties, options.registry)
+
+
+def worker_command() -> str:
+    """Where opicflow-worker is: beside this Python, or on the path."""
+    beside = Path(sys.executable).with_name("opicflow-worker")
+    found = str(beside) if beside.exists() else shutil.which("opicflow-worker")
+    if not found:
+        raise FlinkRefused("opicflow-worker is not on the path: name it as it is on the TaskManagers: --worker-command")
+    return found

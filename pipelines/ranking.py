@@ -26,12 +26,14 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.opening import STDIN, InputRefused, expand, is_compressed
 from opicflow.connectors.files.ranks import read_ranks
 from opicflow.connectors.files.reading import Stretch
 from opicflow.connectors.files.writing import whole_file
+from opicflow.pipelines.cluster import worker_command
 from opicflow.pipelines.commands import Shower, check_output, ledger_of, printable, rules_of_options
 from opicflow.pipelines.graph.building import MOST_BUCKETS, BuildPlan, GraphBuilder
 from opicflow.pipelines.graph.solving import (
@@ -51,6 +53,7 @@ from opicflow.pipelines.graph.working import solve_with_workers
 from opicflow.pipelines.inputs import known_format
 from opicflow.pipelines.ledger import Kind as RowKind
 from opicflow.pipelines.ledger import Outcome
+from opicflow.pipelines.ranks import rank_with_beam
 from opicflow.pipelines.replaying import Progress, most_first
 from opicflow.pipelines.transforms.decoding import Portion, close_readers, parts_of, route_rows
 from opicflow.pipelines.transforms.routing import MEDIA_CATEGORIES, Categories, Rules, Seen
@@ -74,6 +77,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 def graph(options: argparse.Namespace) -> int:
     """Build a graph, or tell of one."""
     if options.what == "build":
+        options.memory = size_of(options.memory)
         return _build(options)
     stored = StoredGraph(options.graph)
     if options.what == "check":
@@ -93,10 +97,10 @@ def graph(options: argparse.Namespace) -> int:
 
 
 def size_of(text: str) -> int:
-    """A number of bytes, such as 512MB; for the parser of options."""
+    """A number of bytes, such as 512MB."""
     found = _SIZE.fullmatch(text.strip())
     if not found:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no size: write it like 512MB or 4GB")
+        raise InputRefused(f"--memory {text[:20]}: no size: write it like 512MB or 4GB")
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
@@ -341,7 +345,7 @@ class Asked:
 
 
 def asked_ranks(text: str) -> tuple[Asked, ...]:
-    """The ranks of a list with commas; for the parser of options."""
+    """The ranks of a list with commas."""
     found: dict[str, Asked] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
         kind, _, of = word.partition(":")
@@ -350,25 +354,32 @@ def asked_ranks(text: str) -> tuple[Asked, ...]:
         elif kind in ("importance", "interest"):
             one = Asked("importance" if kind == "importance" else "interest", of)
             if found.setdefault(one.name, one) != one:
-                raise argparse.ArgumentTypeError(f"{word!r} has the name of another rank, {one.name}: rename its file")
+                raise InputRefused(f"--ranks {word[:60]}: it has the name of another one, {one.name}: rename its file")
         else:
-            raise argparse.ArgumentTypeError(
-                f"{word[:40]!r} is no rank: give importance, interest, hubs, authorities, or such as interest:xml"
+            raise InputRefused(
+                f"--ranks {word[:60]}: no rank: give importance, interest, hubs, authorities, or such as interest:xml"
             )
     if not found:
-        raise argparse.ArgumentTypeError("no rank: give at least importance")
+        raise InputRefused("--ranks: no rank: give at least importance")
     return tuple(found.values())
 
 
 def rank(options: argparse.Namespace) -> int:
     """Compute ranks of a graph, or of the graph of logs."""
     begun = time.perf_counter()
+    options.memory, options.ranks = size_of(options.memory), asked_ranks(options.ranks)
     if options.out is not None:
         if not options.out.name.endswith(ENDINGS):
             raise InputRefused(f"{options.out}: ranks end in {', '.join(ENDINGS)}: name it so")
         check_output(options.out, "ranks.csv")
     if options.chaotic and options.workers < 2:
         raise InputRefused("--chaotic: one worker has nobody to wait for: give --workers 2 or more")
+    if options.runner is None:
+        for name in ("job_server", "worker_command", "beam_option"):
+            if getattr(options, name):
+                raise InputRefused(f"--{name.replace('_', '-')}: it is for Beam jobs: give --runner too")
+    elif options.workers > 1:
+        raise InputRefused("--workers: with --runner it is the runner that has workers: leave it away")
     _say_compiling(options.quiet)
     with _graph_of(options) as stored:
         ranked = _Ranker(stored, options).ranks()
@@ -440,6 +451,9 @@ class _Ranker:
         on_others = [one for one in asked if one.of == "importance"]
         if on_others and Asked("importance") not in asked:
             raise InputRefused(f"{on_others[0].kind}:importance: it needs importance: ask for that too")
+        for one in asked:
+            if one not in on_others:
+                self._paid(one)  # what is wrong with it is told before anything is computed
         folder = Path(self.options.work or self.stored.path) / f"ranks-{self._identity()}"
         try:
             for some in ([one for one in asked if one not in on_others], on_others):
@@ -457,7 +471,7 @@ class _Ranker:
         """As many as fit into half of the memory at once: the other half is for the links."""
         alone = memory_bytes(self.stored, [Wanted("one", "importance")])
         at_once = max(1, self.options.memory // 2 // alone)
-        if self.options.workers > 1:
+        if self.options.workers > 1 or self.options.runner is not None:
             at_once = 1
         if alone > self.options.memory:
             raise InputRefused(
@@ -468,6 +482,8 @@ class _Ranker:
 
     def _solve(self, group: Sequence[Asked], folder: Path) -> list[Rank]:
         wanted = [Wanted(one.name, one.kind, self._paid(one), self._start(one)) for one in group]
+        if self.options.runner is not None:
+            return [self._solve_with_beam(one, folder) for one in wanted]
         hold = max(0, self.options.memory - memory_bytes(self.stored, wanted) - _HOLDER_BYTES)
         vectors = Vectors(self.stored.pages, folder / "-".join(one.name for one in group))
         if self.options.workers > 1 and group[0].kind != "hubs":
@@ -491,6 +507,31 @@ class _Ranker:
             self._show(name, scan, left)
 
         return solve(self.stored, wanted, self.settings, vectors, self._identity(), after_scan)
+
+    def _solve_with_beam(self, wanted: Wanted, folder: Path) -> Rank:
+        return rank_with_beam(
+            self.stored.path.absolute(),
+            wanted,
+            self.settings,
+            folder.absolute(),
+            PipelineOptions(self._beam_options()),
+            self.options.iterations_per_job,
+            lambda iterations, left: self._show(wanted.name, iterations, left),
+        )
+
+    def _beam_options(self) -> list[str]:
+        given = self.options
+        if not given.job_server:
+            return [f"--runner={given.runner}", *given.beam_option]
+        command = json.dumps({"command": given.worker_command or worker_command()})
+        return [
+            "--runner=PortableRunner",
+            f"--job_endpoint={given.job_server}",
+            "--environment_type=PROCESS",
+            f"--environment_config={command}",
+            "--job_name=opicflow-rank",
+            *given.beam_option,
+        ]
 
     def _show(self, name: str, iterations: float, left: float) -> None:
         """How far it is, on the scale of the logarithm of what is left."""

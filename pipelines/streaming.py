@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +21,7 @@ from opicflow.connectors.flink.rest import Checkpoint, FlinkCluster, FlinkRefuse
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.reading import resolve
 from opicflow.connectors.kafka.topics import make, names
-from opicflow.pipelines.cluster import connection_of
+from opicflow.pipelines.cluster import connection_of, worker_command
 from opicflow.pipelines.commands import counting_of, focus_of, rules_of_options
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.replaying import Counting, Focus
@@ -203,7 +202,7 @@ def _beam_options(options: argparse.Namespace, name: str, parallelism: int, save
         workers = ["--environment_type=DOCKER", f"--environment_config={options.worker_image}"]
     else:
         variables = {"OPICFLOW_WORKER_LOGS": options.worker_logs} if options.worker_logs else {}
-        command = {"command": options.worker_command or _worker_command(), "env": variables}
+        command = {"command": options.worker_command or worker_command(), "env": variables}
         workers = ["--environment_type=PROCESS", f"--environment_config={json.dumps(command)}"]
     return [
         *runner,
@@ -222,14 +221,6 @@ def _beam_options(options: argparse.Namespace, name: str, parallelism: int, save
         *([f"--savepoint_path={savepoint}"] if savepoint else []),
         *options.beam_option,
     ]
-
-
-def _worker_command() -> str:
-    beside = Path(sys.executable).with_name("opicflow-worker")
-    found = str(beside) if beside.exists() else shutil.which("opicflow-worker")
-    if not found:
-        raise FlinkRefused("opicflow-worker is not on the path: name it as it is on the TaskManagers: --worker-command")
-    return found
 
 
 def _check_runner(options: argparse.Namespace) -> None:

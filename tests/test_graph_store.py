@@ -23,6 +23,7 @@ from opicflow.pipelines.graph.slices import Room, decode, encode, key_of
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph, write_manifest
 from stored_graphs import fill, ids_of, links_in_memory, links_on_disk, nasty_webs, random_web, stored
 
+
 def bytes_of(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 

@@ -32,6 +32,9 @@ PAGES = {
 KINDS = {"https://a.example/feed.xml": "application/rss+xml"}
 
 
+BEAM = ["--runner", "DirectRunner", "--iterations-per-job", "7"]
+
+
 def command(*arguments: object, code: int = 0) -> Said:
     said = in_process.command(*arguments)
     assert said.code == code, said
@@ -118,7 +121,9 @@ def test_every_format_says_the_same(built: Path, tmp_path: Path) -> None:
 
 def test_workers_and_orders_agree(built: Path, tmp_path: Path) -> None:
     found = []
-    for number, options in enumerate(([], ["--gauss-seidel"], ["--workers", "2"], ["--workers", "2", "--chaotic"])):
+    for number, options in enumerate(
+        ([], ["--gauss-seidel"], ["--workers", "2"], ["--workers", "2", "--chaotic"], BEAM)
+    ):
         out = tmp_path / f"{number}.csv"
         command("rank", built, "--out", out, "--tolerance", "1e-13", "--quiet", *options)
         found.append(columns(out)["importance"])
@@ -241,11 +246,11 @@ def test_a_build_of_several_logs_goes_on_where_it_was_interrupted(
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["rank", "{g}", "--ranks", "nonsense"], "is no rank: give importance"),
+        (["rank", "{g}", "--ranks", "nonsense"], "no rank: give importance"),
         (["rank", "{g}", "--ranks", "interest:pdf"], "no page of the graph is known to be of this category"),
         (["rank", "{g}", "--ranks", "interest:nothing"], "no such category: the graph has unknown, html, xml"),
         (["rank", "{g}", "--ranks", "interest:importance"], "it needs importance: ask for that too"),
-        (["rank", "{g}", "--ranks", "importance:@{d}/none.csv"], "none.csv: cannot be read"),
+        (["rank", "{g}", "--ranks", "importance:@{d}/none.csv"], "none.csv: no such file"),
         (["rank", "{g}", "--ranks", "importance:@{d}/empty.txt"], "no host in it"),
         (["rank", "{g}", "--ranks", "importance:@{d}/bad.txt"], "bad.txt, line 1: no host with a weight"),
         (["rank", "{g}", "--ranks", "importance:@{d}/other.txt"], "none of its pages is in the graph"),
@@ -253,10 +258,14 @@ def test_a_build_of_several_logs_goes_on_where_it_was_interrupted(
         (["rank", "{g}", "--out", "{d}/no/r.csv"], "its folder is not there"),
         (["rank", "{g}", "--chaotic"], "give --workers 2"),
         (["rank", "{g}", "--workers", "2", "--gauss-seidel"], "several workers have no order"),
+        (["rank", "{g}", "--job-server", "localhost:1"], "--job-server: it is for Beam jobs: give --runner too"),
+        (["rank", "{g}", "--runner", "DirectRunner", "--workers", "2"], "leave it away"),
+        (["rank", "{g}", "--runner", "DirectRunner", "--ranks", "hubs"], "hubs"),
+        (["rank", "{g}", "--runner", "NoRunner"], "NoRunner"),
         (["rank", "{g}", "--damping", "1"], "no number from 0 to below 1"),
         (["rank", "{g}", "--tolerance", "0"], "not above 0"),
         (["rank", "{g}", "{log}"], "name one graph, or logs"),
-        (["rank", "{g}", "--memory", "lots"], "is no size: write it like 512MB"),
+        (["rank", "{g}", "--memory", "lots"], "--memory lots: no size: write it like 512MB"),
         (["rank", "{d}"], "no graph: make one with opicflow graph build"),
         (["rank", "{d}/none.jsonl"], "none.jsonl"),
         (["graph", "build", "--out", "{d}/h"], "name logs, or a replay's state"),

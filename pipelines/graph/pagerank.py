@@ -58,12 +58,16 @@ def pagerank(
     max_iterations: int = 10_000,
     start: npt.ArrayLike | None = None,
     dangling: Literal["teleport", "normalise"] = "teleport",
+    gauss_seidel: bool = False,
 ) -> Ranks:
     """The PageRank of every page; they sum to 1.
 
     `personalisation` is v: what the virtual page pays each page, in any unit, uniform if None. `start` is
     where to begin, in any unit, v if None. Iteration ends when the residual is at most `tolerance`, or after
     `max_iterations` steps; a result that did not converge is returned and says so.
+
+    `gauss_seidel` begins with sweeps that use every new value at once, as long as they bring it nearer; steps then tell
+    the residual, as ever. It takes about half as many iterations. Only with `"teleport"`, and damping below 1.
 
     Damping 1 is a web without small edges, as on the papers' slides. It has one answer if every page can be
     reached from every other (a dangling page reaches all of v), otherwise the answer depends on the start.
@@ -83,6 +87,8 @@ def pagerank(
         raise ValueError(f"max_iterations must not be negative, not {max_iterations}")
     if dangling not in ("teleport", "normalise"):
         raise ValueError(f'dangling must be "teleport" or "normalise", not {dangling!r}')
+    if gauss_seidel and (dangling != "teleport" or damping == 1.0):
+        raise ValueError('gauss_seidel goes with dangling "teleport" and a damping below 1')
     paid = np.full(graph.pages, 1.0) if personalisation is None else personalisation
     paid = _distribution("personalisation", paid, graph.pages)
     values = paid.copy() if start is None else _distribution("start", start, graph.pages)
@@ -93,7 +99,18 @@ def pagerank(
     ends = out_weights == 0
     share = np.where(ends, 0.0, damping / np.maximum(out_weights, 1))
     stepped = np.empty_like(values)
-    iterations = 0
+    iterations, before = 0, np.inf
+    while gauss_seidel and iterations < max_iterations:
+        held = float(values[ends].sum())
+        values *= (1.0 - damping) / (1.0 - damping + damping * held)  # so that the sum of the residual is 0
+        stepped[:] = values * share
+        change = _sweep(links_in.starts, links_in.targets, weights, share, (1.0 - damping) * paid, values, stepped)
+        norm = float(values.sum())
+        values /= norm
+        iterations += 1
+        if 2.0 * damping * change / norm <= tolerance or change >= before:  # near enough, or rounding
+            break
+        before = change
     while True:
         _receive(links_in.starts, links_in.targets, weights, values * share, stepped)
         if dangling == "teleport":
@@ -122,6 +139,28 @@ def _receive(
         for link in range(starts[page], starts[page + 1]):
             total += shares[sources[link]] * weights[link]
         received[page] = total
+
+
+@kernel
+def _sweep(
+    starts: Int64s,
+    sources: PageNumbers,
+    weights: npt.NDArray[np.uint16],
+    share: Floats,
+    constant: Floats,
+    values: Floats,
+    shares: Floats,
+) -> float:
+    """Each page in turn: what it receives, from what the others have by then. Returns how much changed, in L1."""
+    change = 0.0
+    for page in range(values.shape[0]):
+        total = constant[page]
+        for link in range(starts[page], starts[page + 1]):
+            total += shares[sources[link]] * weights[link]
+        change += abs(total - values[page])
+        values[page] = total
+        shares[page] = total * share[page]
+    return change
 
 
 def _distribution(name: str, given: npt.ArrayLike, pages: int) -> Floats:

@@ -1,0 +1,229 @@
+"""Group `graph`: ranks of whole graphs, in memory beside other libraries, and out of core as in the thesis, table 2.1.
+
+Everything here is timed by the wall: disks and workers are waited for. What is out of core runs in a process of its own
+that may use no more memory than its budget beside what Python and compiled code take, the system's cache of files
+included, where this process may set such a limit (control groups, as root); the table says where it may not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import Figure, check, race, say, versus
+from opicflow.pipelines.graph.building import BuildPlan, GraphBuilder
+from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.graph.pagerank import pagerank
+from opicflow.pipelines.graph.solving import Settings, Vectors, Wanted, solve
+from opicflow.pipelines.graph.store import StoredGraph
+from opicflow.pipelines.graph.working import solve_with_workers
+from opicflow.pipelines.web.webs import page_ids, power_law_web
+
+SEED = 1
+LINKS = 10
+IMPORTANCE, INTEREST = Wanted("importance", "importance"), Wanted("interest", "interest")
+MODES = {"direct": [IMPORTANCE], "inverse": [INTEREST], "combined": [IMPORTANCE, INTEREST]}
+_PAGES_AT_ONCE = 1 << 18
+_TOP = Path(__file__).resolve().parent.parent
+_GROUPS = (
+    (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"),  # version 1
+    (Path("/sys/fs/cgroup"), "memory.max"),
+)
+
+
+def measure(tiny: bool) -> Iterator[Figure]:
+    """In memory against other libraries; out of core by size and memory; by order and by workers."""
+    yield from _in_memory(20_000 if tiny else 1_000_000, tiny)
+    with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
+        for pages in (20_000,) if tiny else (1_000_000, 5_000_000, 20_000_000):
+            yield from _out_of_core(pages, Path(folder))
+        yield from _orders(20_000 if tiny else 1_000_000, Path(folder))
+
+
+def _in_memory(pages: int, tiny: bool) -> Iterator[Figure]:
+    """To the same true error, on a web without dangling pages: others give these another meaning."""
+    try:
+        import igraph
+        from scipy import sparse
+        from sknetwork.ranking import PageRank
+    except ImportError as missing:
+        say(f"graph: SKIPPED, nothing to compare with: {missing}; pip install scikit-network igraph")
+        return
+    web = power_law_web(pages, SEED)
+    true = pagerank(web, tolerance=1e-15, max_iterations=200).values
+    links = sparse.csr_matrix((np.ones(web.links), web.targets, web.starts), shape=(pages, pages))
+    sources = np.repeat(np.arange(pages), web.out_degrees)
+    other = igraph.Graph(n=pages, edges=np.stack((sources, web.targets), 1), directed=True)
+    baselines = {
+        "scikit_network": lambda: PageRank(n_iter=15, tol=0).fit_predict(links),
+        "igraph": lambda: np.array(other.pagerank()),
+    }
+    for name, baseline in baselines.items():
+        say(f"graph: {name}")
+        error = float(np.abs(baseline() - true).sum())
+        tolerance = next(
+            tolerance
+            for tolerance in 10.0 ** -np.arange(2, 17)
+            if np.abs(_ranks(web, tolerance) - true).sum() <= max(error, 1e-14)
+        )
+
+        def ours(number: int, tolerance: float = tolerance) -> float:
+            _ranks(web, tolerance)
+            return 1.0
+
+        def theirs(number: int, baseline: Any = baseline) -> float:
+            baseline()
+            return 1.0
+
+        fast, slow = race(1 if tiny else 3, ours, theirs)
+        how = f"PageRank of {pages:,} pages, {LINKS} links each, to its true error of {error:.1e}, conversion included"
+        yield versus(f"graph.pagerank_vs_{name}", fast, "ranks/s", slow, how)
+
+
+def _ranks(web: Graph, tolerance: float) -> Any:
+    return pagerank(web, tolerance=tolerance, gauss_seidel=True).values
+
+
+def _out_of_core(pages: int, folder: Path) -> Iterator[Figure]:
+    """Table 2.1: seconds an iteration, with half and a quarter of the memory that source and destination need."""
+    size = f"{pages / 1e6:g}m"
+    for part, words in ((2, "half"), (4, "quarter")):
+        budget = max(2 * 8 * pages // part, 1 << 20)
+        path = folder / f"{size}-{words}"
+        say(f"graph: building {pages:,} pages for {budget >> 20} MB")
+        begun = time.perf_counter()
+        graph = _built(path, pages, budget)
+        seconds = time.perf_counter() - begun
+        if part == 2:
+            how = f"{pages:,} pages, {graph.links:,} links at random"
+            yield Figure(f"graph.built_{size}", graph.links / seconds, "links/s", how)
+            yield Figure(f"graph.bytes_per_link_{size}", graph.bytes_of_links / graph.links, "bytes", "on disk; " + how)
+        found = {mode: _scans_of(path, mode, budget) for mode in MODES}
+        apart = found["direct"]["seconds"] + found["inverse"]["seconds"]
+        for mode, told in found.items():
+            how = f"{budget >> 20} MB, {words} of what vectors need{'' if told['limited'] else ', NOT ENFORCED here'}; "
+            how += f"{graph.slices} slices"
+            rate = pages / told["seconds"]
+            if mode == "combined":
+                yield versus(f"graph.combined_{size}_{words}", rate, "pages/s", pages / apart, how + "; one by one")
+            else:
+                yield Figure(f"graph.{mode}_{size}_{words}", rate, "pages/s", how + f": {told['seconds']:.2f} s a scan")
+
+
+def _built(path: Path, pages: int, budget: int) -> StoredGraph:
+    """A graph of links at random, ten a page."""
+    builder = GraphBuilder(path, BuildPlan(memory_bytes=max(budget, 16 << 20), buckets=256, slice_pages=budget // 32))
+    ids, random = page_ids(pages, SEED), np.random.default_rng(SEED)
+    for first in range(0, pages, _PAGES_AT_ONCE):
+        some = ids[first : first + _PAGES_AT_ONCE]
+        targets = ids[random.integers(0, pages, LINKS * len(some))]
+        weights = np.full(len(targets), 1024, np.uint16)
+        builder.add_visits(some, np.arange(len(some) + 1) * LINKS, targets, weights, together=False)
+    graph = builder.finish()
+    check(abs(graph.links / (LINKS * pages) - 1) < 0.01, f"{LINKS} links a page, not {graph.links / pages:.2f}")
+    return graph
+
+
+def _scans_of(path: Path, mode: str, budget: int) -> dict[str, Any]:
+    """Scan in a process of its own."""
+    say(f"graph: {path.name}, {mode}")
+    code = f"from benchmarks.graph import scan; scan({str(path)!r}, {mode!r}, {budget})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=_TOP, capture_output=True, text=True, check=False)
+    check(done.returncode == 0, f"scans of {path.name} end well: {done.stderr[-500:]}")
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def scan(path: str, mode: str, budget: int) -> None:
+    """Print how long a scan takes, within a limit of memory: what is there at first, and the budget."""
+    graph = StoredGraph(Path(path))
+    _compile(Path(path))
+    group = _limited(budget)
+    times: list[float] = []
+    with tempfile.TemporaryDirectory(prefix="vectors-", dir=Path(path).parent) as work:
+        vectors = Vectors(graph.pages, Path(work))
+        told = lambda scan, residuals: times.append(time.perf_counter())  # noqa: E731
+        solve(graph, MODES[mode], Settings(max_iterations=3), vectors, after_scan=told)
+    if group is not None:
+        with suppress(OSError):
+            (group.parent / "cgroup.procs").write_text(str(os.getpid()))
+            group.rmdir()
+    print(json.dumps({"seconds": float(np.diff(times).min()), "limited": group is not None}))
+
+
+def _compile(beside: Path) -> None:
+    """Have all kernels there before memory is scarce."""
+    with tempfile.TemporaryDirectory(dir=beside.parent) as folder:
+        graph = _built(Path(folder) / "g", 1000, 1 << 20)
+        solve(graph, MODES["combined"], Settings(max_iterations=1))
+
+
+def _limited(budget: int) -> Path | None:
+    """Put this process into a control group that has so much memory left; None where that is not allowed."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        there = next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) << 10
+    for top, limit in _GROUPS:
+        group = top / f"opicflow-bench-{os.getpid()}"
+        if not (top / "cgroup.procs").exists():
+            continue
+        try:
+            group.mkdir()
+            (group / limit).write_text(str(there + budget))
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+            return group
+        except OSError:
+            with suppress(OSError):
+                group.rmdir()
+    return None
+
+
+def _orders(pages: int, folder: Path) -> Iterator[Figure]:
+    """To a residual of 1e-6 over 16 slices: orders and workers, links held in memory, all from the same start."""
+    graph = _built(folder / "orders", pages, 32 * pages // 16)
+    settings = {"jacobi": Settings(tolerance=1e-6), "gauss_seidel": Settings(tolerance=1e-6, gauss_seidel=True)}
+    found: dict[str, tuple[float, float]] = {}
+    for name, how in settings.items():
+        say(f"graph: {name}")
+        graph.hold(4 << 30)
+        solve(graph, [IMPORTANCE], Settings(max_iterations=1))  # what is held is there now
+        begun = time.perf_counter()
+        (rank,) = solve(graph, [IMPORTANCE], how)
+        found[name] = (time.perf_counter() - begun, rank.iterations)
+        check(rank.converged, f"{name} converges")
+    graph.hold(0)
+    for name, chaotic in (("two_workers", False), ("two_workers_chaotic", True)):
+        say(f"graph: {name}")
+        first: list[float] = []
+
+        def after(sweeps: float, left: float, first: list[float] = first) -> None:
+            first.append(time.perf_counter())
+
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            rank = solve_with_workers(
+                graph.path,
+                IMPORTANCE,
+                settings["jacobi"],
+                Vectors(graph.pages, Path(work)),
+                2,
+                chaotic,
+                4 << 30,
+                after_check=after,
+            )
+        # The first sweep starts the processes and decodes the links: it is not counted, and put at the mean of others.
+        seconds = (first[-1] - first[0]) * rank.iterations / max(rank.iterations - 1, 1)
+        found[name] = (seconds, rank.iterations)
+        check(rank.converged, f"{name} converges")
+    base = found["jacobi"][0]
+    for name, (seconds, iterations) in found.items():
+        how = f"{pages:,} pages to a residual of 1e-6: {iterations:g} iterations, {seconds:.2f} s; Jacobi, one process"
+        yield versus(f"graph.to_1e-6_{name}", 1 / seconds, "ranks/s", 1 / base, how)
