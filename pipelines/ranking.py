@@ -382,10 +382,12 @@ def rank(options: argparse.Namespace) -> int:
         raise InputRefused("--workers: with --runner it is the runner that has workers: leave it away")
     _say_compiling(options.quiet)
     with _graph_of(options) as stored:
-        ranked = _Ranker(stored, options).ranks()
+        ranker = _Ranker(stored, options)
+        ranked = ranker.ranks()
         columns = {one.name: one for one in ranked}
         if options.out is not None:
             rows = write_ranks(options.out, stored, columns)
+        ranker.clean()
         seconds = time.perf_counter() - begun
         told = {
             "pages": stored.pages,
@@ -444,6 +446,7 @@ class _Ranker:
         self.begun = time.perf_counter()
         self.shower = Shower(options.quiet)
         self.found: dict[str, Rank] = {}
+        self.folder = Path(options.work or stored.path) / f"ranks-{self._identity()}"
 
     def ranks(self) -> list[Rank]:
         """All of them, in the order in which they were asked for; authorities behind hubs."""
@@ -454,18 +457,19 @@ class _Ranker:
         for one in asked:
             if one not in on_others:
                 self._paid(one)  # what is wrong with it is told before anything is computed
-        folder = Path(self.options.work or self.stored.path) / f"ranks-{self._identity()}"
         try:
             for some in ([one for one in asked if one not in on_others], on_others):
                 for group in self._groups(some):
-                    for rank_ in self._solve(group, folder):
+                    for rank_ in self._solve(group, self.folder):
                         self.found[rank_.name] = rank_
         finally:
             self.shower.close()
         names = [name for one in asked for name in ((HUBS, AUTHORITIES) if one.kind == "hubs" else (one.name,))]
-        ranked = [self.found[name] for name in names]
-        shutil.rmtree(folder, ignore_errors=True)  # what is mapped stays readable until it is let go
-        return ranked
+        return [self.found[name] for name in names]
+
+    def clean(self) -> None:
+        """Remove the vectors, once what they hold was written. What is mapped stays readable until it is let go."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _groups(self, asked: Sequence[Asked]) -> Iterator[list[Asked]]:
         """As many as fit into half of the memory at once: the other half is for the links."""

@@ -23,6 +23,9 @@ from opicflow.schemas.pages import page_id
 
 TOP = Path(__file__).resolve().parent.parent
 
+GUIDE = (TOP / "docs" / "ranks.md").read_text(encoding="utf-8")
+SECONDS = re.compile(r"[\d.]+ s$", re.MULTILINE)
+
 PAGES = {
     "https://a.example/": ["https://a.example/1", "https://b.example/", "https://a.example/feed.xml"],
     "https://a.example/1": ["https://a.example/", "https://b.example/"],
@@ -250,7 +253,7 @@ def test_a_build_of_several_logs_goes_on_where_it_was_interrupted(
         (["rank", "{g}", "--ranks", "interest:pdf"], "no page of the graph is known to be of this category"),
         (["rank", "{g}", "--ranks", "interest:nothing"], "no such category: the graph has unknown, html, xml"),
         (["rank", "{g}", "--ranks", "interest:importance"], "it needs importance: ask for that too"),
-        (["rank", "{g}", "--ranks", "importance:@{d}/none.csv"], "none.csv: no such file"),
+        (["rank", "{g}", "--ranks", "importance:@{d}/none.csv"], "none.csv: cannot be read"),
         (["rank", "{g}", "--ranks", "importance:@{d}/empty.txt"], "no host in it"),
         (["rank", "{g}", "--ranks", "importance:@{d}/bad.txt"], "bad.txt, line 1: no host with a weight"),
         (["rank", "{g}", "--ranks", "importance:@{d}/other.txt"], "none of its pages is in the graph"),
@@ -298,3 +301,30 @@ def test_hosts_are_known_by_their_whole_name() -> None:
     text = np.frombuffer(b"".join(urls), np.uint8)
     found = weights_of_hosts(text, np.cumsum([len(url) for url in urls]), {b"a.example": 2.0, b"b.a.example": 0.5})
     assert found.tolist() == [2.0, 2.0, 0.5, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("words", [["rank"], ["graph", "build"]])
+def test_the_guide_names_every_option(words: list[str]) -> None:
+    help_ = command(*words, "--help").out
+    rules = {"--fold-https", "--external-weight", "--nofollow-weight", "--same-site"}  # "...": those of a replay
+    options = set(re.findall(r"--[a-z-]+", help_)) - {"--help", "--out", "--top", "--json", "--quiet"} - rules
+    assert [option for option in sorted(options) if f"`{option}" not in GUIDE and f" {option} " not in GUIDE] == []
+
+
+def test_the_outputs_in_the_guide_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(TOP / "examples")
+    (block,) = re.findall(r"```console\n(.*?)```", GUIDE, re.DOTALL)
+    made = ""
+    for line in block.splitlines():
+        if line.startswith("$ "):
+            out = command(*line.partition(" > ")[0].split()[2:]).out
+            made += f"{line}\n{'' if '/dev/null' in line else out}"
+    assert SECONDS.sub("0 s", made) == SECONDS.sub("0 s", block)
+
+
+def test_the_example_of_python_in_the_guide_runs(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    monkeypatch.chdir(built.parent)
+    built.rename("web.graph")
+    exec(compile(code, "docs/ranks.md", "exec"), {})

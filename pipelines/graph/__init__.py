@@ -1,1 +1,1 @@
-"""Off-line ranks of a link graph that fits in memory: the oracle that the ledger is held against. Pure."""
+"""Off-line ranks: of a graph in memory, the oracle that the ledger is held against, and of one on disk. Pure."""

@@ -46,6 +46,8 @@ HUBS, AUTHORITIES = "hubs", "authorities"
 _NOTHING = np.empty(0)
 _PAGES_AT_ONCE = 1 << 16
 _STATE = "ranks.json"
+_FRUITLESS = 20
+"""Sweeps without a smaller residual: what is left is rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +128,7 @@ class _Iteration(ABC):
         self.graph, self.wanted, self.settings = graph, wanted, settings
         self.vectors = vectors
         self.iterations, self.done, self.residual = 0, False, float("inf")
+        self.best, self.best_at = float("inf"), 0
         self.sides = [vectors(f"{wanted.name}-{side}", state is not None) for side in "ab"]
         self.side = 0
         self.uniform = 1.0 / graph.pages
@@ -144,6 +147,17 @@ class _Iteration(ABC):
     def next(self) -> Floats:
         """The vector that a sweep makes."""
         return self.sides[1 - self.side]
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether another sweep makes sense."""
+        stuck = self.iterations - self.best_at >= _FRUITLESS
+        return not (self.done or stuck or self.iterations >= self.settings.max_iterations)
+
+    def note(self) -> None:
+        """After a sweep: whether it was worth it."""
+        if self.residual < self.best:
+            self.best, self.best_at = self.residual, self.iterations
 
     def begin_scan(self) -> None:  # noqa: B027 - most have nothing to do then
         """Before all slices."""
@@ -180,7 +194,7 @@ class _Iteration(ABC):
         return {**kept, "digests": [digest_of(vector) for vector in self._vectors()]}
 
     def _kept(self) -> list[str]:
-        return ["iterations", "done", "residual", "side"]
+        return ["iterations", "done", "residual", "side", "best", "best_at"]
 
     def _vectors(self) -> list[Floats]:
         return [self.now]
@@ -438,7 +452,7 @@ def solve(
         if told is not None and one.state()["digests"] != told["digests"]:
             raise GraphRefused(f"{vectors.folder}: damaged since the ranks were interrupted: remove it, and run again")
     scan = max((one.iterations for one in under_way), default=0)
-    while running := [one for one in under_way if not one.done and one.iterations < settings.max_iterations]:
+    while running := [one for one in under_way if one.goes_on]:
         scan += 1
         _scan(graph, running)
         write_states(vectors, identity, {one.wanted.name: one.state() for one in under_way})
@@ -483,6 +497,7 @@ def _scan(graph: StoredGraph, running: Sequence[_Iteration]) -> None:
             one.end_slice()
     for one in running:
         one.end_scan()
+        one.note()
 
 
 def normalise(vector: Floats) -> None:
