@@ -184,7 +184,8 @@ def build_graph(options: argparse.Namespace, folder: Path) -> tuple[StoredGraph,
         raise InputRefused(f"{', '.join(file for file, _ in files)[:200]}: empty: there is nothing to build a graph of")
     sizes = [_size(file) for file, _ in sources]
     identity = json.dumps([[[file, size] for (file, _), size in zip(sources, sizes, strict=True)], rules.to_json()])
-    builder = GraphBuilder(folder, _plan(options, rules.categories.names, sum(sizes), identity))
+    known = sum(sizes) if all(sizes) else 0
+    builder = GraphBuilder(folder, _plan(options, rules.categories.names, known, identity))
     reader = _LogReader(builder, sources, sizes, rules, Shower(options.quiet))
     try:
         if not builder.is_read:
@@ -192,13 +193,12 @@ def build_graph(options: argparse.Namespace, folder: Path) -> tuple[StoredGraph,
         return builder.finish(reader.show_step), reader.reasons
     finally:
         reader.shower.close()
-        builder.abandon()
 
 
 def _plan(options: argparse.Namespace, categories: tuple[str, ...], size_bytes: int, identity: str) -> BuildPlan:
-    """As many buckets as make each of them a small part of the memory."""
+    """As many buckets as make each of them a small part of the memory; many where the size is not known, 0."""
     wanted = 64 * size_bytes // options.memory
-    buckets = min(MOST_BUCKETS, max(16, 1 << max(wanted, 1).bit_length()))
+    buckets = min(MOST_BUCKETS, max(16, 1 << max(wanted, 1).bit_length())) if size_bytes else 256
     return BuildPlan(
         memory_bytes=options.memory,
         buckets=buckets,
@@ -302,18 +302,15 @@ def _build_of_state(options: argparse.Namespace, folder: Path) -> StoredGraph:
         pages = ledger.estimate_all().pages
         plan = _plan(options, names, 30 * len(pages), f"{options.state} {ledger.pages}")
         builder = GraphBuilder(folder, plan)
-        try:
-            for first in range(0, 0 if builder.is_read else len(pages), _PAGES_OF_A_STATE_AT_ONCE):
-                some = pages[first : first + _PAGES_OF_A_STATE_AT_ONCE]
-                categories = ledger.categories(some)
-                if rules.categories.count == 1:
-                    categories = np.full(len(some), NO_CATEGORY, np.uint8)
-                builder.add_pages(some, categories, *ledger.urls(some))
-                starts, targets, weights = ledger.remembered(some)
-                builder.add_visits(some, starts, targets, weights, together=True)
-            return builder.finish()
-        finally:
-            builder.abandon()
+        for first in range(0, 0 if builder.is_read else len(pages), _PAGES_OF_A_STATE_AT_ONCE):
+            some = pages[first : first + _PAGES_OF_A_STATE_AT_ONCE]
+            categories = ledger.categories(some)
+            if rules.categories.count == 1:
+                categories = np.full(len(some), NO_CATEGORY, np.uint8)
+            builder.add_pages(some, categories, *ledger.urls(some))
+            starts, targets, weights = ledger.remembered(some)
+            builder.add_visits(some, starts, targets, weights, together=True)
+        return builder.finish()
 
 
 def _say_compiling(quiet: bool) -> None:

@@ -21,7 +21,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +95,6 @@ class GraphBuilder:
         """Begin, or go on with what was interrupted there."""
         self.path, self.plan = path, plan
         self._work = path / "work"
-        self._files: dict[str, BinaryIO] = {}
         self._links: list[npt.NDArray[np.uint64]] = []
         self._pages: list[tuple[Ids, Bytes, Int64s, Bytes]] = []
         self._waiting = 0
@@ -106,6 +105,7 @@ class GraphBuilder:
             raise GraphRefused(f"{path}: not empty, and no graph: name another folder")
         self._work.mkdir(parents=True, exist_ok=True)
         self._state: dict[str, Any] = self._read_progress()
+        self._lengths: dict[str, int] = dict(self._state["lengths"])
 
     @property
     def position(self) -> Any:
@@ -160,21 +160,13 @@ class GraphBuilder:
             progress(name, place, of)
             spent = do(place)
             for one in spent:
-                self._file(one).close()
-                del self._files[one]
-                self._state["lengths"].pop(one, None)
+                self._lengths.pop(one, None)
             self._save(steps=number + 1)
             for one in spent:
-                (self._work / one).unlink()
+                (self._work / one).unlink(missing_ok=True)
         self._write_manifest()
         shutil.rmtree(self._work)
         return StoredGraph(self.path)
-
-    def abandon(self) -> None:
-        """Close files; what was done up to the last checkpoint stays."""
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
 
     # -- what waits, and files
 
@@ -205,16 +197,16 @@ class GraphBuilder:
             _move(text, begins, ends, moved)
             for bucket in np.flatnonzero(np.diff(starts)).tolist():
                 first, end = int(starts[bucket]), int(starts[bucket + 1])
-                self._file(f"names-{bucket}").write(rows[first:end].tobytes())
+                self._append(f"names-{bucket}", rows[first:end])
                 text_first = int(ends[first] - lengths[first])
-                self._file(f"text-{bucket}").write(moved[text_first : int(ends[end - 1])].tobytes())
+                self._append(f"text-{bucket}", moved[text_first : int(ends[end - 1])])
 
     def _scatter(self, name: str, rows: npt.NDArray[np.uint64], column: int) -> None:
         """Append rows to the buckets of the id in a column, in their order."""
         order, starts = self._by_bucket(rows[:, column])
         rows = rows[order]
         for bucket in np.flatnonzero(np.diff(starts)).tolist():
-            self._file(f"{name}-{bucket}").write(rows[starts[bucket] : starts[bucket + 1]].tobytes())
+            self._append(f"{name}-{bucket}", rows[starts[bucket] : starts[bucket + 1]])
 
     def _by_bucket(self, ids: Ids) -> tuple[Int64s, Int64s]:
         shift = 65 - self.plan.buckets.bit_length()
@@ -224,17 +216,19 @@ class GraphBuilder:
         np.cumsum(np.bincount(buckets, minlength=self.plan.buckets), out=starts[1:])
         return order, starts
 
-    def _file(self, name: str) -> BinaryIO:
-        file = self._files.get(name)
-        if file is None:
-            folder = self.path if name in _GROWING else self._work
-            file = self._files[name] = open(folder / name, "ab")  # noqa: SIM115 - for as long as there is something
-        return file
+    def _append(self, name: str, column: npt.NDArray[Any]) -> None:
+        """Write more of a file. It is not kept open: there may be thousands of them."""
+        with open((self.path if name in _GROWING else self._work) / name, "ab") as file:
+            file.write(np.ascontiguousarray(column).data)
+        self._lengths[name] = self._lengths.get(name, 0) + column.nbytes
+
+    def _read(self, name: str, dtype: Any) -> npt.NDArray[Any]:
+        """All of a file; nothing where nothing was written."""
+        return np.fromfile(self._work / name, dtype) if self._lengths.get(name) else np.empty(0, dtype)
 
     def _rows(self, name: str, columns: int) -> npt.NDArray[np.uint64]:
         """All rows of a bucket."""
-        self._file(name).flush()
-        return np.fromfile(self._work / name, np.uint64).reshape(-1, columns)
+        return self._read(name, np.uint64).reshape(-1, columns)
 
     def _read_progress(self) -> dict[str, Any]:
         plan = self.plan
@@ -274,10 +268,7 @@ class GraphBuilder:
         return state
 
     def _save(self, **changes: Any) -> None:
-        for file in self._files.values():
-            file.flush()
-        self._state |= changes
-        self._state["lengths"] |= {name: file.tell() for name, file in self._files.items()}
+        self._state |= changes | {"lengths": self._lengths}
         _write_whole(self._work / _PROGRESS, json.dumps(self._state).encode())
 
     def _count(self, **counts: int) -> None:
@@ -326,7 +317,7 @@ class GraphBuilder:
         kept, pages, to_themselves, merged, dangling = counts.tolist()
         links = links[:kept]
         self._count(read=pages, to_themselves=to_themselves, merged=merged, dangling=dangling)
-        self._file(f"read-{bucket}").write(np.stack((sources[:pages], sums[:pages].view(np.uint64)), 1).tobytes())
+        self._append(f"read-{bucket}", np.stack((sources[:pages], sums[:pages].view(np.uint64)), 1))
         if self.plan.both_ways:
             links[:, 2] = ORDINARY_LINK_WEIGHT
             links = np.concatenate((links, links[:, [1, 0, 2]]))
@@ -347,8 +338,7 @@ class GraphBuilder:
         categories = np.full(len(ids), NO_CATEGORY, np.uint8)
         telling = told != NO_CATEGORY
         categories[places[telling]] = told[telling]  # the last one counts
-        self._file(f"text-{bucket}").flush()
-        text = np.fromfile(self._work / f"text-{bucket}", np.uint8)
+        text = self._read(f"text-{bucket}", np.uint8)
         lengths = (names[:, 1] & np.uint64(0xFFFFFFFF)).astype(np.int64)
         begins = np.cumsum(lengths) - lengths
         with_url = np.flatnonzero(lengths)[::-1]  # equal ids have equal URLs
@@ -357,7 +347,7 @@ class GraphBuilder:
         ends = np.cumsum(url_lengths)
         urls = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
         _move(text, url_begins, ends, urls)
-        before = self._file("pages.urls").tell()
+        before = self._lengths.get("pages.urls", 0)
         for name, column in (
             ("pages.ids", ids),
             ("pages.out", out),
@@ -365,13 +355,12 @@ class GraphBuilder:
             ("pages.urls", urls),
             ("pages.ends", ends + before),
         ):
-            self._file(name).write(column.tobytes())
+            self._append(name, column)
         self._state["bucket_pages"] = [*self._state["bucket_pages"], len(ids)]
         return [f"{name}-{bucket}" for name in ("read", "names", "text")]
 
     def _sort(self, bucket: int) -> list[str]:
         into = self._rows(f"into-{bucket}", 3)
-        self._file("pages.ids").flush()
         pages = self._pages_known
         all_ids = np.memmap(self.path / "pages.ids", np.uint64, mode="r") if pages else np.empty(0, np.uint64)
         base = sum(self._state["bucket_pages"][:bucket])
@@ -388,9 +377,9 @@ class GraphBuilder:
         targets = (keys & np.uint64(0xFFFFFFFF)).astype(np.int64) - base
         given = weights if len(weights) else np.broadcast_to(np.uint16(ORDINARY_LINK_WEIGHT), len(keys))
         sums = np.bincount(targets, given, len(own)).astype(np.int64)  # below 2^53: exact
-        self._file("pages.in").write(sums.tobytes())
-        self._file(f"keys-{bucket}").write(keys.tobytes())
-        self._file(f"weights-{bucket}").write(weights.tobytes())
+        self._append("pages.in", sums)
+        self._append(f"keys-{bucket}", keys)
+        self._append(f"weights-{bucket}", weights)
         self._state["bucket_links"] = [*self._state["bucket_links"], len(keys)]
         return [f"into-{bucket}"]
 
@@ -424,11 +413,7 @@ class GraphBuilder:
         if pages == 0:
             raise GraphRefused("no page in it: there is nothing to build a graph of")
         if self.plan.both_ways:  # as many links leave a page as come to it
-            self._file("pages.in").flush()
             shutil.copyfile(self.path / "pages.in", self.path / "pages.out")
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
         slices = -(-pages // self._slice_pages)
         names = [*_GROWING, *(f"slice-{n:05}.{kind}" for n in range(slices) for kind in ("links", "blocks"))]
         values = {
