@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +35,7 @@ from opicflow.connectors.files.writing import whole_file
 from opicflow.pipelines.cluster import worker_command
 from opicflow.pipelines.commands import Shower, check_output, ledger_of, printable, rules_of_options
 from opicflow.pipelines.graph.building import MOST_BUCKETS, BuildPlan, GraphBuilder
+from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.graph.solving import (
     AUTHORITIES,
     HUBS,
@@ -57,9 +57,7 @@ from opicflow.pipelines.ranks import rank_with_beam
 from opicflow.pipelines.replaying import Progress, most_first
 from opicflow.pipelines.transforms.decoding import Portion, close_readers, parts_of, route_rows
 from opicflow.pipelines.transforms.routing import MEDIA_CATEGORIES, Categories, Rules, Seen
-from opicflow.schemas.hashing import byte_at, hash_bytes
-from opicflow.schemas.kernel import is_compiled, kernel
-from opicflow.schemas.pages import page_ids
+from opicflow.schemas.kernel import is_compiled
 
 ENDINGS = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 _HOLDER_BYTES = 64 << 20
@@ -613,32 +611,6 @@ def _host_weights(name: str) -> dict[bytes, float]:
     if not weights:
         raise InputRefused(f"{name}: no host in it: name one a line")
     return weights
-
-
-def weights_of_hosts(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], weights: dict[bytes, float]) -> Floats:
-    """What each page's host weighs; 0 where it is not among them."""
-    hosts = page_ids(weights)
-    order = np.argsort(hosts)
-    found = np.zeros(len(ends))
-    _weigh_hosts(text, ends, hosts[order], np.array(list(weights.values()))[order], found)
-    return found
-
-
-@kernel
-def _weigh_hosts(text: Any, ends: Any, hosts: Any, weights: Any, found: Any) -> None:
-    begin = np.int64(0)
-    for page in range(ends.shape[0]):
-        end = ends[page]
-        if end > begin:
-            first = begin + 7 + (byte_at(text, begin + 4) == 115)  # past http:// or https://
-            last = first
-            while last < end and byte_at(text, last) != 47:
-                last += 1
-            digest = hash_bytes(text, first, last)
-            at = np.searchsorted(hosts, digest)
-            if at < hosts.shape[0] and hosts[at] == digest:
-                found[page] = weights[at]
-        begin = end
 
 
 def _file_digest(name: str) -> str:

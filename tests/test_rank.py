@@ -16,9 +16,10 @@ import in_process
 from in_process import Said
 from opicflow.connectors.files.ranks import read_ranks
 from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.graph.pagerank import pagerank
 from opicflow.pipelines.graph.store import StoredGraph
-from opicflow.pipelines.ranking import asked_ranks, size_of, weights_of_hosts
+from opicflow.pipelines.ranking import asked_ranks, size_of
 from opicflow.schemas.pages import page_id
 
 TOP = Path(__file__).resolve().parent.parent

@@ -1,0 +1,40 @@
+"""What pages weigh by their host: for ranks that are personal to some hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.schemas.hashing import byte_at, hash_bytes
+from opicflow.schemas.kernel import kernel
+from opicflow.schemas.pages import page_ids
+
+Floats = npt.NDArray[np.float64]
+
+
+def weights_of_hosts(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], weights: dict[bytes, float]) -> Floats:
+    """What each page's host weighs; 0 where it is not among them."""
+    hosts = page_ids(weights)
+    order = np.argsort(hosts)
+    found = np.zeros(len(ends))
+    _weigh_hosts(text, ends, hosts[order], np.array(list(weights.values()))[order], found)
+    return found
+
+
+@kernel
+def _weigh_hosts(text: Any, ends: Any, hosts: Any, weights: Any, found: Any) -> None:
+    begin = np.int64(0)
+    for page in range(ends.shape[0]):
+        end = ends[page]
+        if end > begin:
+            first = begin + 7 + (byte_at(text, begin + 4) == 115)  # past http:// or https://
+            last = first
+            while last < end and byte_at(text, last) != 47:
+                last += 1
+            digest = hash_bytes(text, first, last)
+            at = np.searchsorted(hosts, digest)
+            if at < hosts.shape[0] and hosts[at] == digest:
+                found[page] = weights[at]
+        begin = end
