@@ -450,7 +450,7 @@ class _Ranker:
         if on_others and Asked("importance") not in asked:
             raise InputRefused(f"{on_others[0].kind}:importance: it needs importance: ask for that too")
         for one in asked:
-            if one not in on_others:
+            if one not in on_others and not one.of.startswith("@"):
                 self._paid(one)  # what is wrong with it is told before anything is computed
         try:
             for some in ([one for one in asked if one not in on_others], on_others):
@@ -484,7 +484,7 @@ class _Ranker:
         if self.options.runner is not None:
             return [self._solve_with_beam(one, folder) for one in wanted]
         hold = max(0, self.options.memory - memory_bytes(self.stored, wanted) - _HOLDER_BYTES)
-        vectors = Vectors(self.stored.pages, folder / "-".join(one.name for one in group))
+        vectors = Vectors(self.stored.pages, folder / str(len(self.found)))
         if self.options.workers > 1 and group[0].kind != "hubs":
             return [
                 solve_with_workers(
@@ -688,16 +688,17 @@ def _numbers(column: Floats) -> list[str]:
 
 
 def _top(stored: StoredGraph, values: Floats, count: int) -> list[dict[str, Any]]:
-    count = min(count, stored.pages)
-    best = np.argpartition(-values, count - 1)[:count]
-    order = best[np.lexsort((best, -values[best]))]
+    best = np.empty(0, np.int64)
+    for first in range(0, stored.pages, _ROWS_AT_ONCE):  # never a copy of the whole vector
+        some = np.append(best, np.arange(first, min(first + _ROWS_AT_ONCE, stored.pages)))
+        best = some[np.lexsort((some, -values[some]))][:count]
     return [
         {
             "url": urls_of(stored, page, page + 1)[0],
             "page": f"{int(stored.ids[page]):016x}",
             "rank": float(values[page]),
         }
-        for page in order.tolist()
+        for page in best.tolist()
     ]
 
 
