@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -39,7 +38,6 @@ from opicflow.pipelines.transforms.ranking import (
     sent_part,
     unpacked,
 )
-from services import LocalCluster
 
 Floats = npt.NDArray[np.float64]
 TOP = Path(__file__).resolve().parent.parent
@@ -425,29 +423,3 @@ def test_a_part_written_again_is_the_same(web: Web, tmp_path: Path) -> None:
         found.append({one.name: one.read_bytes() for one in tmp_path.iterdir()})
     assert found[0] == found[1] and sorted(found[0]) == ["00002.json", "00002.part"]
     assert found[0]["00002.part"] == part
-
-
-# -- on a cluster
-
-
-def test_flink_gives_the_same_bytes_as_this_process(web: Web, flink_kafka: LocalCluster, tmp_path: Path) -> None:
-    command = {"command": str(Path(sys.executable).with_name("opicflow-worker"))}
-    options = PipelineOptions(
-        [
-            "--runner=PortableRunner",
-            f"--job_endpoint={flink_kafka.job_server}",
-            "--environment_type=PROCESS",
-            f"--environment_config={json.dumps({**command, 'env': {'OPICFLOW_WORKER_LOGS': str(tmp_path / 'logs')}})}",
-            "--job_name=ranks",
-            "--parallelism=2",
-            "--sdk_worker_parallelism=1",
-        ]
-    )
-    settings, jobs = Settings(max_iterations=6, tolerance=1e-15), []
-    rank = rank_with_beam(
-        web.stored.path, IMPORTANCE, settings, tmp_path / "work", options, 3, lambda done, residual: jobs.append(done)
-    )
-    assert jobs == [3, 6]
-    assert [job.state for job in flink_kafka.flink.jobs("ranks")] == ["FINISHED", "FINISHED"]
-    here = ranked(web, IMPORTANCE, settings, tmp_path / "here")
-    assert bytes_of(rank) == bytes_of(here) and rank.residual == here.residual
