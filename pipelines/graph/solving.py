@@ -128,7 +128,7 @@ class _Iteration(ABC):
         self.graph, self.wanted, self.settings = graph, wanted, settings
         self.vectors = vectors
         self.iterations, self.done, self.residual = 0, False, float("inf")
-        self.best, self.best_at = float("inf"), 0
+        self.left, self.best, self.best_at = float("inf"), float("inf"), 0
         self.sides = [vectors(f"{wanted.name}-{side}", state is not None) for side in "ab"]
         self.side = 0
         self.uniform = 1.0 / graph.pages
@@ -156,8 +156,9 @@ class _Iteration(ABC):
 
     def note(self) -> None:
         """After a sweep: whether it was worth it."""
-        if self.residual < self.best:
-            self.best, self.best_at = self.residual, self.iterations
+        left = min(self.residual, self.left)
+        if left < self.best:
+            self.best, self.best_at = left, self.iterations
 
     def begin_scan(self) -> None:  # noqa: B027 - most have nothing to do then
         """Before all slices."""
@@ -249,6 +250,7 @@ class _Linear(_Iteration):
             if total == 0.0:
                 raise GraphRefused(f"{self.wanted.name}: all rank is lost at dangling pages: nothing is left of it")
             change, _, _ = self._measured(self.next, self.now, 1.0 / total, 1.0 / self.total)
+            self.left = change
             if self.exact or not self.in_order:
                 self.residual = change  # of the vector that the sweep started from
                 if change <= tolerance:
