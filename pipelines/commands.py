@@ -166,8 +166,7 @@ def replay(options: argparse.Namespace) -> int:
         raise InputRefused("--publications: nowhere to write them: name a folder with --out, or a cluster with --to")
     if options.report is not None:
         check_output(options.report, "report.html")
-    if not (options.quiet or is_compiled()):
-        print("compiling, once for this version: about half a minute", file=sys.stderr, flush=True)
+    say_compiling(options.quiet)
     shower = Shower(quiet=options.quiet)
     try:
         with replayed(request, shower.show) as result:
@@ -241,6 +240,12 @@ def check_output(path: Path, example: str) -> None:
             pass
     except OSError as problem:
         raise InputRefused(f"{path}: cannot be written ({problem.strerror}): name another file") from None
+
+
+def say_compiling(quiet: bool) -> None:
+    """Say why nothing is to be seen at first, where kernels were not compiled before."""
+    if not (quiet or is_compiled()):
+        print("compiling, once for this version: about half a minute", file=sys.stderr, flush=True)
 
 
 class Shower:

@@ -33,7 +33,7 @@ from opicflow.connectors.files.ranks import read_ranks
 from opicflow.connectors.files.reading import Stretch
 from opicflow.connectors.files.writing import whole_file
 from opicflow.pipelines.cluster import worker_command
-from opicflow.pipelines.commands import Shower, check_output, ledger_of, printable, rules_of_options
+from opicflow.pipelines.commands import Shower, check_output, ledger_of, printable, rules_of_options, say_compiling
 from opicflow.pipelines.graph.building import MOST_BUCKETS, BuildPlan, GraphBuilder
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.graph.solving import (
@@ -57,7 +57,6 @@ from opicflow.pipelines.ranks import rank_with_beam
 from opicflow.pipelines.replaying import Progress, most_first
 from opicflow.pipelines.transforms.decoding import Portion, close_readers, parts_of, route_rows
 from opicflow.pipelines.transforms.routing import MEDIA_CATEGORIES, Categories, Rules, Seen
-from opicflow.schemas.kernel import is_compiled
 
 ENDINGS = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 _HOLDER_BYTES = 64 << 20
@@ -106,20 +105,20 @@ def _build(options: argparse.Namespace) -> int:
     begun = time.perf_counter()
     if bool(options.logs) == (options.state is not None):
         raise InputRefused("graph build: name logs, or a replay's state with --state DIR")
-    _say_compiling(options.quiet)
+    say_compiling(options.quiet)
     stored, reasons = build_graph(options, options.out)
-    told = {**_told(stored), "rejects": sum(reasons.values()), "rejects_by_reason": reasons}
-    told["seconds"] = round(time.perf_counter() - begun, 3)
+    seconds = time.perf_counter() - begun
+    told = _told(stored)
     if options.json:
-        print(json.dumps(told, indent=2))
+        rejects = {"rejects": sum(reasons.values()), "rejects_by_reason": reasons}
+        print(json.dumps({**told, **rejects, "seconds": round(seconds, 3)}, indent=2))
         return 0
-    _print_built(stored, reasons, time.perf_counter() - begun)
+    _print_built(told, reasons, seconds)
     print(f"written: {options.out}")
     return 0
 
 
-def _print_built(stored: StoredGraph, reasons: dict[str, int], seconds: float) -> None:
-    told = _told(stored)
+def _print_built(told: dict[str, Any], reasons: dict[str, int], seconds: float) -> None:
     print(
         f"{told['pages']:,} pages, {told['links']:,} links in {told['slices']:,} "
         f"slice{'s' * (told['slices'] != 1)}, {told['bytes_per_link']:.2f} bytes a link; {seconds:,.1f} s"
@@ -311,11 +310,6 @@ def _build_of_state(options: argparse.Namespace, folder: Path) -> StoredGraph:
         return builder.finish()
 
 
-def _say_compiling(quiet: bool) -> None:
-    if not (quiet or is_compiled()):
-        print("compiling, once for this version: about half a minute", file=sys.stderr, flush=True)
-
-
 # -- rank --------------------------------------------------------------------------------------------------------------
 
 
@@ -375,7 +369,7 @@ def rank(options: argparse.Namespace) -> int:
                 raise InputRefused(f"--{name.replace('_', '-')}: it is for Beam jobs: give --runner too")
     elif options.workers > 1:
         raise InputRefused("--workers: with --runner it is the runner that has workers: leave it away")
-    _say_compiling(options.quiet)
+    say_compiling(options.quiet)
     with _graph_of(options) as stored:
         ranker = _Ranker(stored, options)
         ranked = ranker.ranks()
@@ -441,7 +435,8 @@ class _Ranker:
         self.begun = time.perf_counter()
         self.shower = Shower(options.quiet)
         self.found: dict[str, Rank] = {}
-        self.folder = Path(options.work or stored.path) / f"ranks-{self._identity()}"
+        self.identity = self._identity()
+        self.folder = Path(options.work or stored.path) / f"ranks-{self.identity}"
 
     def ranks(self) -> list[Rank]:
         """All of them, in the order in which they were asked for; authorities behind hubs."""
@@ -495,7 +490,7 @@ class _Ranker:
                     self.options.workers,
                     self.options.chaotic,
                     hold,
-                    self._identity(),
+                    self.identity,
                     lambda sweeps, left: self._show(wanted[0].name, sweeps, left),
                 )
             ]
@@ -505,7 +500,7 @@ class _Ranker:
             name, left = max(residuals.items(), key=lambda one: one[1])
             self._show(name, scan, left)
 
-        return solve(self.stored, wanted, self.settings, vectors, self._identity(), after_scan)
+        return solve(self.stored, wanted, self.settings, vectors, self.identity, after_scan)
 
     def _solve_with_beam(self, wanted: Wanted, folder: Path) -> Rank:
         return rank_with_beam(

@@ -6,7 +6,6 @@ import argparse
 import csv
 import gzip
 import io
-import sys
 import time
 import zlib
 from collections import Counter
@@ -26,7 +25,7 @@ import orjson
 from opicflow.connectors.files.opening import Damage, InputRefused, decompressed
 from opicflow.connectors.files.writing import whole_file
 from opicflow.connectors.kafka.event_encoding import encode_event
-from opicflow.pipelines.commands import Shower, check_output, moment
+from opicflow.pipelines.commands import Shower, check_output, moment, say_compiling
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.pagerank import pagerank
 from opicflow.pipelines.ledger import Ledger, Outcome
@@ -46,7 +45,6 @@ from opicflow.pipelines.web.orders import (
 from opicflow.pipelines.web.trouble import Mask, Trouble, share_of
 from opicflow.pipelines.web.webs import hosted_web, poisson_web, power_law_web, web_of_edges
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link
-from opicflow.schemas.kernel import is_compiled
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.registry import schema
 from opicflow.schemas.urls import NotAPage, canonical
@@ -78,8 +76,7 @@ def simulate(options: argparse.Namespace) -> int:
     """Write a crawl log, and the exact importance of its web if that is asked for."""
     begun = time.perf_counter()
     _check_files(options)
-    if not (options.quiet or is_compiled()):
-        print("compiling, once for this version: about half a minute", file=sys.stderr, flush=True)
+    say_compiling(options.quiet)
     try:
         site = site_of_edges(options.edges) if options.edges is not None else _made_up(options)
         crawl = SimulatedCrawl(site, _scenario(options, site.graph.pages))
