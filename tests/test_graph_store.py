@@ -329,7 +329,7 @@ def test_another_version_is_refused_by_name(tmp_path: Path, sound: Path) -> None
     with pytest.raises(GraphRefused, match="version '2', this code knows 1: build it anew"):
         StoredGraph(path)
     body = {name: value for name, value in manifest.items() if name not in ("format", "version", "digest", "pages")}
-    (path / "graph.json").write_bytes(write_manifest(path, body))
+    (path / "graph.json").write_bytes(write_manifest(body))
     with pytest.raises(GraphRefused, match="damaged"):
         StoredGraph(path)
 

@@ -47,7 +47,6 @@ MOST_BUCKETS = 1024
 _MOST_SLICES = 99_999
 _LINKS_OF_A_BLOCK = 1 << 16
 _LEAST_SOURCES = 1 << 10
-_VISIT_BITS = 48
 _FEW = 24
 
 _PROGRESS = "progress.json"
@@ -85,7 +84,7 @@ class BuildPlan:
     @property
     def pages_of_a_slice(self) -> int:
         """How many pages of that many ranks are half of the memory: the other half is for the links."""
-        return self.slice_pages or max(1, self.memory_bytes // (2 * 8 * self.ranks_at_once))
+        return max(1, self.memory_bytes // (2 * 8 * self.ranks_at_once))
 
 
 class GraphBuilder:
@@ -426,7 +425,7 @@ class GraphBuilder:
             **self._state["counts"],
             "files": {name: _size_and_digest(self.path / name) for name in names},
         }
-        _write_whole(self.path / MANIFEST, write_manifest(self.path, values))
+        _write_whole(self.path / MANIFEST, write_manifest(values))
 
 
 class _Sorted:

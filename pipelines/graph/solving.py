@@ -126,7 +126,6 @@ class _Iteration(ABC):
 
     def __init__(self, graph: StoredGraph, wanted: Wanted, settings: Settings, vectors: Vectors, state: Any) -> None:
         self.graph, self.wanted, self.settings = graph, wanted, settings
-        self.vectors = vectors
         self.iterations, self.done, self.residual = 0, False, float("inf")
         self.left, self.best, self.best_at = float("inf"), float("inf"), 0
         self.sides = [vectors(f"{wanted.name}-{side}", state is not None) for side in "ab"]

@@ -249,7 +249,7 @@ def ranges_of(pages: int, slice_pages: int, block_sources: int) -> Int64s:
     return np.append(begins[begins < pages], pages)
 
 
-def write_manifest(path: Path, values: dict[str, Any]) -> bytes:
+def write_manifest(values: dict[str, Any]) -> bytes:
     """What `graph.json` holds."""
     body = {"format": FORMAT, "version": VERSION, "digest": _digest_of(values), **values}
     return json.dumps(body, indent=1).encode()

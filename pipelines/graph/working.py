@@ -181,7 +181,7 @@ class Course:
         self.side = 1 - self.side
         self.total, self.held = told.total, told.held
 
-    def run_freely(self, crew: Crew, tell: Callable[[float], None] = lambda change: None) -> None:
+    def run_freely(self, crew: Crew) -> None:
         """Let the workers run until all of them have little to change, and pause them."""
         damping, tolerance = self.settings.damping, self.settings.tolerance
         crew.run(self.side)
@@ -191,10 +191,8 @@ class Course:
             for worker, change in crew.news():
                 latest[worker] = change
                 rounds += 1
-            if len(latest) == crew.workers:
-                tell(left := 2.0 * damping * sum(latest.values()) / self.total)
-                if left <= tolerance:
-                    break
+            if len(latest) == crew.workers and 2.0 * damping * sum(latest.values()) / self.total <= tolerance:
+                break
         told = _added(crew.pause())
         self.sweeps += rounds / crew.workers
         self.total, self.held = told.total, told.held
