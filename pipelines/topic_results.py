@@ -204,5 +204,5 @@ class _Sender:
             return
         name = self._to.prefix + topic
         partitions = partitions_of(ids, self._publisher.partitions(name)).tolist()
-        if large := self._publisher.send_many(name, partitions, keys, values, [None] * len(keys)):
+        if large := self._publisher.send_many(name, partitions, keys, values):
             raise KafkaRefused(f"{name}: takes no record of {len(values[large[0]])} bytes: raise its max.message.bytes")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from apache_beam.utils.timestamp import Timestamp
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, for_code
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from opicflow.connectors.kafka.bulk import FEWEST, BulkAppender, Records
 from opicflow.connectors.kafka.connection import BOOTSTRAP_TIMEOUT_SECONDS, Connection, KafkaRefused
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
 from opicflow.schemas.pages import shard_of
@@ -105,6 +107,7 @@ class Publisher:
             reconnect_backoff_max_ms=1000,
             metrics_enabled=False,
         )
+        self._bulk = BulkAppender.of(self._producer)
 
     def __enter__(self) -> Publisher:
         """Used as a context, it is flushed at the end, or thrown away if there was an error."""
@@ -143,15 +146,46 @@ class Publisher:
     def send_many(
         self,
         topic: str,
-        partitions: Iterable[int | None],
-        keys: Iterable[bytes | None],
-        values: Iterable[bytes | None],
-        timestamps_ms: Iterable[int | None],
+        partitions: Sequence[int | None],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
     ) -> list[int]:
         """Send records in their order; the places in the list of those that are too large, as in `send`."""
+        known = self._topics.get(topic) or self._learn(topic)
+        if self._bulk is not None and len(keys) >= FEWEST and None not in partitions:
+            records, places = Records.of(keys, values), np.array(partitions, np.int64)
+            sizes = records.sizes + _RECORD_COST_BYTES
+            fits = sizes.max() <= known.most_bytes and self._bulk.may_take(topic, known.most_bytes)
+            if fits and len(keys) >= FEWEST * len(np.unique(places)):
+                self._send_together(self._bulk, known, topic, places, records, int(sizes.sum()))
+                return []
         send = self._send
-        records = enumerate(zip(keys, values, partitions, timestamps_ms, strict=True))
-        return [number for number, record in records if send(topic, *record) is None]
+        every = enumerate(zip(keys, values, partitions, strict=True))
+        return [number for number, record in every if send(topic, *record, None) is None]
+
+    def _send_together(
+        self,
+        bulk: BulkAppender,
+        known: _Topic,
+        topic: str,
+        partitions: npt.NDArray[np.int64],
+        records: Records,
+        size: int,
+    ) -> None:
+        """Send records of which none is too large, those of each partition in their order."""
+        self._make_room(len(partitions), size)
+        now_ms = Timestamp.now().micros // 1000
+        order = np.argsort(partitions, kind="stable")
+        ends = np.flatnonzero(np.diff(partitions[order], append=-1)) + 1
+        try:
+            for rows in np.split(order, ends[:-1]):
+                for future, count, size_bytes in bulk.append(topic, int(partitions[rows[0]]), records, rows, now_ms):
+                    arrived = partial(self._arrived_together, count, size_bytes + count * _RECORD_COST_BYTES)
+                    future.add_callback(arrived).add_errback(known.failed)
+        except KafkaError as problem:
+            known.failed(problem)
+        if self._problem is not None:
+            self._check()
 
     def deliver(self, topic: str, values: Sequence[bytes]) -> list[Place]:
         """Send records without keys, and wait until they have arrived: where."""
@@ -200,11 +234,7 @@ class Publisher:
         if size > known.most_bytes and not _fits(key, value, known.most_bytes):
             self._check()
             return None
-        with self._lock:
-            self._sent += 1
-            self._sent_bytes += size
-        if self._problem is None and self._sent_bytes - self._acknowledged_bytes > self._most_waiting_bytes:
-            self._wait_for_room(size)
+        self._make_room(1, size)
         try:
             future = self._producer.send(topic, value, key, None, partition, timestamp_ms)
         except KafkaError as problem:
@@ -219,6 +249,13 @@ class Publisher:
         """On the producer's thread, for every record: short."""
         self._acknowledged_bytes += record.serialized_key_size + record.serialized_value_size + _RECORD_COST_BYTES
         self._acknowledged += 1
+        if self._waiters:
+            self._room.set()
+
+    def _arrived_together(self, records: int, size_bytes: int, _: Any) -> None:
+        """The same for records that came together."""
+        self._acknowledged_bytes += size_bytes
+        self._acknowledged += records
         if self._waiters:
             self._room.set()
 
@@ -237,6 +274,14 @@ class Publisher:
         if self._problem is not None:
             self.abandon()
             raise KafkaRefused(str(self._problem))
+
+    def _make_room(self, records: int, size: int) -> None:
+        """Count what is about to be sent, and wait until there is room for it."""
+        with self._lock:
+            self._sent += records
+            self._sent_bytes += size
+        if self._problem is None and self._sent_bytes - self._acknowledged_bytes > self._most_waiting_bytes:
+            self._wait_for_room(size)
 
     def _wait_for_room(self, size: int) -> None:
         """Wait until so much fits among what waits; one record alone always does."""
