@@ -31,6 +31,14 @@ _MOST_HEAD = 16 << 20
 Column = npt.NDArray[Any]
 
 
+def spans(starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> tuple[Column, Column]:
+    """The places of a ragged column's values for these rows, and where each row's values start among them."""
+    lengths = starts[rows + 1] - starts[rows]
+    new_starts = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(lengths, out=new_starts[1:])
+    return np.arange(new_starts[-1]) + np.repeat(starts[rows] - new_starts[:-1], lengths), new_starts
+
+
 class ColumnsRefused(ValueError):
     """Bytes are not what `pack` wrote. The message is one line."""
 

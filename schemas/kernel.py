@@ -32,6 +32,7 @@ _MADE_OF = {
         "pipelines/refresh",
         "pipelines/web",
         "pipelines/graph",
+        "pipelines/graph/community",
         "pipelines/transforms",
     ),
 }

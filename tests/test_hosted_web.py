@@ -29,6 +29,12 @@ def stays(web: HostedWeb) -> np.ndarray:
     return web.host[sources(web.graph)] == web.host[web.graph.targets]
 
 
+def same_topic(web: HostedWeb) -> np.ndarray:
+    """Which external links lead to a page of the same topic."""
+    external = ~stays(web)
+    return web.topic[sources(web.graph)[external]] == web.topic[web.graph.targets[external]]
+
+
 def fingerprint(web: HostedWeb) -> str:
     columns = (web.graph.starts, web.graph.targets, web.host, web.place)
     return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
@@ -55,6 +61,8 @@ def arguments(draw: st.DrawFn) -> dict[str, float]:
         "mean_links": draw(st.floats(least, max((pages - 1) * least, least))),
         "internal": draw(st.sampled_from([0.0, 0.3, 0.8, 1.0])),
         "dangling": dangling,
+        "topics": draw(st.integers(1, 2)),
+        "topical": draw(st.sampled_from([0.0, 0.5, 1.0])),
     }
 
 
@@ -143,6 +151,55 @@ def test_out_degrees_are_one_and_a_poisson_number_more(large: HostedWeb) -> None
     assert np.abs(np.bincount(more, minlength=30)[:30] - len(more) * law).max() <= 1.01
 
 
+# Topics
+
+
+@pytest.mark.parametrize("topical", [0.0, 0.5, 0.9])
+def test_the_share_of_external_links_within_a_topic_is_that_asked_for_and_what_chance_adds(topical: float) -> None:
+    web = hosted_web(PAGES, 3, hosts=6_000, topics=10, topical=topical)
+    of_topics = np.bincount(web.topic) / PAGES
+    by_chance = (of_topics**2).sum()
+    assert same_topic(web).mean() == pytest.approx(topical + (1 - topical) * by_chance, abs=0.02)
+    assert stays(web).mean() == pytest.approx(stays(hosted_web(PAGES, 3, hosts=6_000)).mean(), abs=0.01)
+
+
+def test_all_external_links_stay_in_their_topic_if_asked_for_and_there_is_somewhere_to_go() -> None:
+    web = hosted_web(PAGES, 3, hosts=6_000, topics=5, topical=1.0)
+    assert same_topic(web).mean() > 0.999  # the first to link may not know any page of theirs
+    alone = hosted_web(1_000, 3, hosts=20, topics=20, topical=1.0, internal=0.5)  # a topic a host
+    assert not same_topic(alone).any()
+
+
+def test_a_host_has_one_topic_and_every_topic_as_many_hosts() -> None:
+    web = hosted_web(5_000, 3, hosts=103, topics=10)
+    hosts = np.flatnonzero(web.place == 0)
+    assert (web.topic == web.topic[hosts][web.host]).all()
+    assert sorted(np.bincount(web.topic[hosts]).tolist()) == [10] * 7 + [11] * 3
+    assert web.topic[hosts].tolist() != sorted(web.topic[hosts].tolist())  # dealt out
+
+
+def test_links_within_a_topic_prefer_pages_that_many_link_to_as_they_do_without_topics() -> None:
+    slopes = []
+    for topics in (1, 5):
+        web = hosted_web(PAGES, 5, hosts=PAGES, mean_links=2, topics=topics, topical=0.9)
+        links = web.graph.in_degrees
+        points = np.unique(np.geomspace(10, 200, 12).astype(int))
+        slopes.append(np.polyfit(np.log(points), np.log([(links >= point).sum() for point in points]), 1)[0])
+    assert slopes[1] == pytest.approx(slopes[0], abs=0.1)
+    assert -1.7 < slopes[0] < -1.2
+
+
+def test_topics_change_external_links_and_nothing_else() -> None:
+    plain, topical = hosted_web(2_000, 11), hosted_web(2_000, 11, topics=8, topical=0.9)
+    assert not plain.topic.any()
+    for column in ("host", "place"):
+        assert (getattr(plain, column) == getattr(topical, column)).all()
+    assert (plain.graph.starts == topical.graph.starts).all()
+    one = hosted_web(2_000, 11, topics=1, topical=0.9)  # one topic is none
+    assert fingerprint(one) == fingerprint(plain) != fingerprint(topical)
+    assert fingerprint(topical) == fingerprint(hosted_web(2_000, 11, topics=8, topical=0.9))
+
+
 def test_the_same_seed_gives_the_same_web_as_ever_and_another_seed_another() -> None:
     web = fingerprint(hosted_web(300, 11))
     assert web == fingerprint(hosted_web(300, 11))
@@ -157,6 +214,10 @@ def test_the_same_seed_gives_the_same_web_as_ever_and_another_seed_another() -> 
         ({"hosts": 1}, "hosts must be from 2 to 20, the number of pages, not 1"),
         ({"hosts": 21}, "hosts must be from 2 to 20"),
         ({"internal": 1.5}, "internal must be a share from 0 to 1, not 1.5"),
+        ({"topics": 0}, "topics must be from 1 to 2, the number of hosts, not 0"),
+        ({"topics": 6, "hosts": 5}, "topics must be from 1 to 5"),
+        ({"topical": -0.1}, "topical must be a share from 0 to 1, not -0.1"),
+        ({"topical": float("nan")}, "topical must be a share from 0 to 1"),
         ({"dangling": -1}, "dangling must be a share from 0 to 1, not -1"),
         ({"mean_links": 0.5}, "mean_links must be from 0.9 to 17.1 where 18 of 20 pages link, not 0.5"),
         ({"mean_links": float("nan")}, "mean_links must be from"),

@@ -67,8 +67,8 @@ class Graph:
         if not kept.all():
             origins, ends, loads = origins[kept], ends[kept], loads[kept]
         # Grouping is stable, so grouped by target and then by source, the targets of a page ascend.
-        starts, origins, loads = _group(ends, origins, loads, pages)
-        starts, ends, loads = _group(origins, _rows(starts), loads, pages)
+        starts, origins, loads = group(ends, origins, loads, pages)
+        starts, ends, loads = group(origins, _rows(starts), loads, pages)
         return cls(*_without_duplicates(starts, ends, loads))
 
     @property
@@ -107,11 +107,11 @@ class Graph:
 
     def transposed(self) -> Graph:
         """The inverse graph: every link turned around, its weight kept. Its targets ascend within a page."""
-        return Graph(*_group(self.targets, _rows(self.starts), self.weights, self.pages))
+        return Graph(*group(self.targets, _rows(self.starts), self.weights, self.pages))
 
 
 @kernel
-def _group(keys: PageNumbers, values: PageNumbers, weights: Int64s, pages: int) -> tuple[Int64s, PageNumbers, Int64s]:
+def group(keys: PageNumbers, values: PageNumbers, weights: Int64s, pages: int) -> tuple[Int64s, PageNumbers, Int64s]:
     """A stable counting sort of (value, weight) by key: where each key's group starts, and both columns."""
     starts = np.zeros(pages + 1, np.int64)
     for key in keys:

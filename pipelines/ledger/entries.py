@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
+from opicflow.schemas.columns import spans
 from opicflow.schemas.records import Policy
 
 ENTRY_VERSION = 1
@@ -140,8 +141,8 @@ class CrawlItems:
 
     def take(self, rows: Ints) -> CrawlItems:
         """These rows, in this order, with their links and URLs."""
-        links, link_starts = _spans(self.link_starts, rows)
-        urls, url_starts = _spans(self.url_starts, rows)
+        links, link_starts = spans(self.link_starts, rows)
+        urls, url_starts = spans(self.url_starts, rows)
         return CrawlItems(
             kind=self.kind[rows],
             page=self.page[rows],
@@ -428,11 +429,3 @@ def _starts(lengths: Sequence[int]) -> Ints:
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
     return starts
-
-
-def _spans(starts: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """The places of a ragged column's values for these rows, and where each row's values now start."""
-    lengths = starts[rows + 1] - starts[rows]
-    new_starts = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(lengths, out=new_starts[1:])
-    return np.arange(new_starts[-1]) + np.repeat(starts[rows] - new_starts[:-1], lengths), new_starts

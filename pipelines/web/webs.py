@@ -88,12 +88,14 @@ def poisson_web(pages: int, seed: int, mean_links: float = 10.0, dangling: float
 class HostedWeb:
     """A web on hosts. Page i is the page number `place[i]` of the host number `host[i]`; number 0 is its front page.
 
-    The pages of a host follow one another, so both ascend: `host` over all pages, `place` within a host.
+    The pages of a host follow one another, so both ascend: `host` over all pages, `place` within a host. `topic[i]` is
+    what page i is about, which is what its host is about.
     """
 
     graph: Graph
     host: Int32s
     place: Int32s
+    topic: Int32s
 
 
 def hosted_web(
@@ -103,6 +105,8 @@ def hosted_web(
     mean_links: float = 10.0,
     internal: float = 0.8,
     dangling: float = 0.1,
+    topics: int = 1,
+    topical: float = 0.8,
 ) -> HostedWeb:
     """A web of hosts, most of whose links stay on their host. All links are ordinary ones.
 
@@ -119,6 +123,10 @@ def hosted_web(
       target of an external link is, among the known pages, chosen with probability proportional to 1 + the external
       links that it has so far, but for those of the page's own host and those it links to already. So with m external
       links a page, about `n ** -(2 + 1 / m)` of the pages get n of them, wherever on a host they are.
+    - Every host has one of `topics` topics; each has as many hosts as any other, or one more, and which ones is random.
+      With more than one topic, the target of an external link is chosen with probability `topical` among the known
+      pages of the same topic alone, by the same preference, and otherwise as above, so it may be of that topic by
+      chance. One that finds no page of its topic that is known, or left, is chosen as above too.
 
     Refuses what cannot be with a ValueError of one line.
     """
@@ -128,6 +136,10 @@ def hosted_web(
         raise ValueError(f"hosts must be from 2 to {pages}, the number of pages, not {count}")
     if not 0.0 <= internal <= 1.0:
         raise ValueError(f"internal must be a share from 0 to 1, not {internal}")
+    if not 1 <= topics <= count:
+        raise ValueError(f"topics must be from 1 to {count}, the number of hosts, not {topics}")
+    if not 0.0 <= topical <= 1.0:
+        raise ValueError(f"topical must be a share from 0 to 1, not {topical}")
     linking = pages - round(dangling * pages)
     if linking and not linking / pages <= mean_links <= (pages - 1) * (linking / pages):
         raise ValueError(
@@ -144,7 +156,7 @@ def hosted_web(
     host = np.repeat(np.arange(count, dtype=np.int32), np.diff(host_starts))
     place = (np.arange(pages) - host_starts[host]).astype(np.int32)
     if linking == 0:
-        return HostedWeb(_without_links(pages), host, place)
+        return HostedWeb(_without_links(pages), host, place, _topics(count, topics, random)[host])
     more = _poisson_law(pages - 2, mean_links * pages / linking - 1)
     numbers = random.permutation(np.arange(pages, dtype=np.int32))
     degrees = np.zeros(pages, np.int64)
@@ -152,8 +164,12 @@ def hosted_web(
     starts = np.concatenate(([0], np.cumsum(degrees)))
     known = random.permutation(np.arange(pages, dtype=np.int32))
     state = np.uint64(random.bit_generator.random_raw())
-    targets = _choose_targets(starts, numbers[:linking], known, host, host_starts, internal, state)
-    return HostedWeb(Graph(starts, targets, np.full(len(targets), ORDINARY_LINK_WEIGHT, np.int64)), host, place)
+    topic = _topics(count, topics, random)[host]
+    targets = _choose_targets(
+        starts, numbers[:linking], known, host, host_starts, topic, internal, topical if topics > 1 else 0.0, state
+    )
+    graph = Graph(starts, targets, np.full(len(targets), ORDINARY_LINK_WEIGHT, np.int64))
+    return HostedWeb(graph, host, place, topic)
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,6 +281,11 @@ def _linking(pages: int, mean_links: float, dangling: float) -> int:
     return linking
 
 
+def _topics(hosts: int, topics: int, random: np.random.Generator) -> Int32s:
+    """What each host is about."""
+    return random.permutation(np.arange(hosts, dtype=np.int32) % topics).astype(np.int32)
+
+
 def _without_links(pages: int) -> Graph:
     return Graph(np.zeros(pages + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
 
@@ -373,7 +394,9 @@ def _choose_targets(
     known: Int32s,
     host: Int32s,
     host_starts: Int64s,
+    topic: Int32s,
     internal: float,
+    topical: float,
     state: Any,
 ) -> Int32s:
     """Targets for the links of every page, ascending within a page, as `hosted_web` has them.
@@ -386,17 +409,41 @@ def _choose_targets(
     external = np.empty(starts[pages], np.int32)
     externals = np.int64(0)
     linked_by = np.full(pages, -1, np.int32)
+    # The same by topic, if it matters: its pages in the order in which they get known, how many are by now, and the
+    # external links to them, in a room of its own that moves to one twice as large when it is full.
+    sizes = np.bincount(topic) if topical > 0.0 else np.zeros(1, np.int64)
+    topic_starts = np.zeros(sizes.shape[0] + 1, np.int64)
+    topic_starts[1:] = np.cumsum(sizes)
+    topic_pool, topic_externals, rooms = np.zeros_like(sizes), np.zeros_like(sizes), np.zeros_like(sizes)
+    room_starts = np.zeros_like(sizes)
+    topic_known = np.empty(topic_starts[-1], np.int32)
+    topic_external = np.empty(4 * starts[pages] + sizes.shape[0] if topical > 0.0 else 0, np.int32)
+    taken, told = np.int64(0), np.int64(0)
     for turn in range(linkers.shape[0]):
         source = linkers[turn]
         first, after = host_starts[host[source]], host_starts[host[source] + 1]
         inside, outside = after - first - 1, pages - (after - first)
         pool = max(min(pages, np.int64(_KNOWN_AT_FIRST)), pages * (turn + 1) // linkers.shape[0])
+        subject, akin = np.int64(0), np.int64(0)
+        if topical > 0.0:
+            subject = np.int64(topic[source])
+            akin = sizes[subject] - (after - first)
+            while told < pool:
+                about = topic[known[told]]
+                topic_known[topic_starts[about] + topic_pool[about]] = known[told]
+                topic_pool[about] += 1
+                told += 1
         linked_by[source] = source
         begin, end = starts[source], starts[source + 1]
         for place in range(begin, end):
             state += GOLDEN
             stays = np.float64(mix(state) >> np.uint64(11)) * 2.0**-53 < internal
             stays = inside > 0 if outside == 0 else stays and inside > 0
+            among_akin: Any = False
+            if topical > 0.0 and not stays:
+                state += GOLDEN
+                among_akin = np.float64(mix(state) >> np.uint64(11)) * 2.0**-53 < topical
+                among_akin = among_akin and akin > 0 and topic_pool[subject] > 0
             target = np.int64(-1)
             for _ in range(_TRIES):
                 state += GOLDEN
@@ -405,12 +452,22 @@ def _choose_targets(
                     target = first
                     if chance & np.uint64(0xFFFF) >= np.uint64(_FRONT_SHARE * 0x10000):
                         target += _below(chance, after - first)
+                elif among_akin:
+                    drawn, there = _below(chance, topic_pool[subject] + topic_externals[subject]), topic_pool[subject]
+                    if drawn < there:
+                        target = np.int64(topic_known[topic_starts[subject] + drawn])
+                    else:
+                        target = np.int64(topic_external[room_starts[subject] + drawn - there])
                 else:
                     drawn = _below(chance, pool + externals)
                     target = np.int64(known[drawn] if drawn < pool else external[drawn - pool])
                 if linked_by[target] != source and (first <= target < after) == stays:
                     break
-            while linked_by[target] == source or (first <= target < after) != stays:
+            while (
+                linked_by[target] == source
+                or (first <= target < after) != stays
+                or (among_akin and topic[target] != subject)
+            ):
                 target += 1
                 if stays:
                     target = first if target == after else target
@@ -424,6 +481,17 @@ def _choose_targets(
                 outside -= 1
                 external[externals] = target
                 externals += 1
+                if topical > 0.0:
+                    about = np.int64(topic[target])
+                    akin -= about == subject
+                    if topic_externals[about] == rooms[about]:
+                        moved = taken
+                        taken += max(np.int64(1), 2 * rooms[about])
+                        for at in range(rooms[about]):
+                            topic_external[moved + at] = topic_external[room_starts[about] + at]
+                        room_starts[about], rooms[about] = moved, taken - moved
+                    topic_external[room_starts[about] + topic_externals[about]] = target
+                    topic_externals[about] += 1
             linked_by[target] = source
             at = place
             while at > begin and targets[at - 1] > target:

@@ -1,0 +1,44 @@
+"""Communities: the global ranks of a local domain, from little more than the domain (paper 004). Pure.
+
+expansion.py    what was read so far, and its frontier; who reads
+selection.py    which pages of the frontier to read next
+estimating.py   the rounds of reading and ranking
+"""
+
+from opicflow.pipelines.graph.community.estimating import (
+    DAMPING,
+    TOLERANCE,
+    Round,
+    chosen,
+    find_global_ranks,
+    ranks_of,
+)
+from opicflow.pipelines.graph.community.expansion import Expansion, Fetched, Fetcher, Frontier, Recorded
+from opicflow.pipelines.graph.community.selection import (
+    Select,
+    chance,
+    expected_ranks,
+    flows,
+    influence,
+    linkers,
+)
+
+__all__ = [
+    "DAMPING",
+    "TOLERANCE",
+    "Expansion",
+    "Fetched",
+    "Fetcher",
+    "Frontier",
+    "Recorded",
+    "Round",
+    "Select",
+    "chance",
+    "chosen",
+    "expected_ranks",
+    "find_global_ranks",
+    "flows",
+    "influence",
+    "linkers",
+    "ranks_of",
+]
