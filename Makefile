@@ -31,7 +31,7 @@ bench: $(STAMP)  ## measure speed and memory, into build/bench.json [ONLY=group]
 accuracy: $(STAMP)  ## measure the error against exact PageRank, into docs/accuracy.md
 	@$(VENV)/python benchmarks/accuracy.py
 
-experiments: $(STAMP)  ## make the papers' experiments again, into docs/experiments.md: most of an hour
+experiments: $(STAMP)  ## make the papers' experiments again, into docs/experiments.md and docs/communities.md: an hour
 	@$(VENV)/python -m benchmarks.experiments
 
 soak: $(STAMP)  ## run the long simulations, with a new seed each time [ONLY=name] [SEED=n]

@@ -68,6 +68,15 @@ _RANK_EXAMPLES = """examples:
   opicflow rank web.graph --out ranks.csv --start yesterday.csv --workers 2 --chaotic
   opicflow rank /shared/web.graph --work /shared/work --runner FlinkRunner --job-server localhost:8099
 """
+_COMMUNITY_EXAMPLES = """examples:
+  opicflow community plan --local hosts.txt --from own.jsonl --pages 500 --out orders.jsonl    what to read next
+  opicflow community plan --local hosts.txt --from own.jsonl fetched.jsonl --pages 500         and then
+  opicflow community rank --local hosts.txt --from own.jsonl fetched.jsonl --out ranks.csv     as in the whole web
+  opicflow community impact --local hosts.txt --state state                                    who should belong to it
+  opicflow community try --local hosts.txt --from crawl.jsonl --pages 100 --rounds 20          is it worth it?
+
+hosts.txt names the local domain: a host or the URL of a page a line.
+"""
 _TOP_EXAMPLES = """examples:
   opicflow top --state state -n 20
   opicflow top --state state --unread                  the most important pages that were never read
@@ -114,6 +123,7 @@ _REBUILD_EXAMPLES = """examples:
 _EXPERIMENT_EXAMPLES = """examples:
   opicflow experiment fig2 --out build/experiments --pages 10000 --runs 1     a quick look
   opicflow experiment all --out build/experiments       everything; stopped, the same command goes on
+  opicflow experiment table1 community --out build/mine --edges links.tsv.gz           communities of your own web
 
 What was measured is kept in DIR/parts: the same pages and seeds are not measured twice.
 """
@@ -251,6 +261,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_graph(commands)
     _add_rank(commands)
     _add_compare(commands)
+    _add_community(commands)
     _add_topics(commands)
     _add_publish(commands)
     _add_stream(commands)
@@ -408,6 +419,62 @@ def _add_rank(commands: Any) -> None:
     _add_building(rank)
 
 
+def _add_community(commands: Any) -> None:
+    community = _add(
+        commands, "community", "the ranks of some hosts in the whole web, by reading a few pages more", "community"
+    )
+    community.epilog = _COMMUNITY_EXAMPLES
+    whats = community.add_subparsers(dest="what", required=True, metavar="WHAT", parser_class=_Parser)
+    for name, help_ in (
+        ("plan", "write the pages to read next, as crawl orders"),
+        ("rank", "rank the local domain, as the whole web would as far as it was read"),
+        ("impact", "list pages of others that give most to the local domain"),
+        ("try", "see with a crawl that you have how many pages are enough"),
+    ):
+        what = _add(whats, name, help_, "community")
+        what.set_defaults(command="community")
+        what.add_argument(
+            "--local", type=Path, required=True, metavar="FILE", help="the local domain: a host or a URL a line"
+        )
+        what.add_argument(
+            "--from",
+            dest="logs",
+            nargs="+",
+            metavar="LOG",
+            help="crawl logs of all that was read: JSON lines, Avro, WARC, WAT or edge lists; - for standard input",
+        )
+        what.add_argument("--state", type=Path, metavar="DIR", help="a replay's state with --remember-links instead")
+        if name in ("plan", "try"):
+            what.add_argument(
+                "--pages", type=_whole, required=True, metavar="K", help="how many" + " a round" * (name == "try")
+            )
+        if name == "plan":
+            what.add_argument(
+                "--select",
+                choices=["influence", "flow", "linkers", "importance", "random"],
+                default="influence",
+                help="those that move the local ranks most; that receive most; that most pages link to; that the "
+                "ledger of --state finds most important; any (%(default)s)",
+            )
+        if name == "try":
+            what.add_argument("--rounds", type=_whole, default=20, metavar="T", help="how many (%(default)s)")
+            what.set_defaults(select="")
+        if name in ("plan", "try"):
+            what.add_argument("--seed", type=_natural, default=0, metavar="N", help="of random (%(default)s)")
+        if name == "plan":
+            what.add_argument("--out", type=Path, metavar="FILE", help="write the orders: .jsonl or .avro")
+        if name == "rank":
+            what.add_argument("--out", type=Path, metavar="FILE", help="write them: .csv, .jsonl (also .gz), .parquet")
+        if name != "try":
+            what.add_argument("-n", "--top", type=_whole, default=10, metavar="N", help="show so many (%(default)s)")
+        what.add_argument(
+            "--damping", type=float, default=0.85, metavar="D", help="the share that links get (%(default)s)"
+        )
+        what.add_argument("--json", action="store_true", help="print JSON")
+        what.add_argument("--quiet", action="store_true", help="no progress")
+        _add_rules(what)
+
+
 def _add_compare(commands: Any) -> None:
     compare = _add(commands, "compare", "say how far the ranks of two files are apart", module="comparing")
     compare.epilog = _COMPARE_EXAMPLES
@@ -480,12 +547,18 @@ def _add_experiment(commands: Any) -> None:
     experiment.epilog = _EXPERIMENT_EXAMPLES
     experiment.add_argument(
         "name",
-        choices=["all", "fig2", "fig3", "fig4", "fig5", "fig6", "growing", "trouble", "discovery", "stated"],
-        help="a figure of the paper, or growing webs, pages that cannot be read, discovery, what estimates state",
+        nargs="+",
+        choices=[
+            *("all", "fig2", "fig3", "fig4", "fig5", "fig6", "growing", "trouble", "discovery", "stated"),
+            *("table1", "table2", "influence", "community"),
+        ],
+        help="a figure of the paper, or growing webs, pages that cannot be read, discovery, what estimates state; of "
+        "communities: sites, topics, what one page does for them, round by round",
     )
     experiment.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the report, plots and data")
-    experiment.add_argument("--pages", type=_whole, default=100_000, metavar="N", help="of each web (%(default)s)")
-    experiment.add_argument("--runs", type=_whole, default=2, metavar="R", help="seeds to take means of (%(default)s)")
+    experiment.add_argument("--pages", type=_whole, metavar="N", help="of each web (100000; of communities 300000)")
+    experiment.add_argument("--runs", type=_whole, metavar="R", help="seeds to take means of (2; of communities 5)")
+    experiment.add_argument("--edges", metavar="FILE", help="of communities: the web of this edge list instead")
     experiment.add_argument("--seed", type=_natural, default=1, metavar="S", help="the first of them (%(default)s)")
     experiment.add_argument("--processes", type=_whole, metavar="N", help="at once (as many as there are cores)")
     experiment.add_argument("--quiet", action="store_true", help="no progress")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
-import io
 import json
 import os
 import re
@@ -15,23 +12,20 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
-import orjson
-import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.opening import STDIN, InputRefused, expand, is_compressed
+from opicflow.connectors.files.rank_writing import RankRows, check_name_of_ranks, write_ranks
 from opicflow.connectors.files.ranks import read_ranks
 from opicflow.connectors.files.reading import Stretch
-from opicflow.connectors.files.writing import whole_file
 from opicflow.pipelines.cluster import worker_command
 from opicflow.pipelines.commands import Shower, check_output, ledger_of, printable, rules_of_options, say_compiling
 from opicflow.pipelines.graph.building import MOST_BUCKETS, BuildPlan, GraphBuilder
@@ -57,8 +51,8 @@ from opicflow.pipelines.ranks import rank_with_beam
 from opicflow.pipelines.replaying import Progress, most_first
 from opicflow.pipelines.transforms.decoding import Portion, close_readers, parts_of, route_rows
 from opicflow.pipelines.transforms.routing import MEDIA_CATEGORIES, Categories, Rules, Seen
+from opicflow.schemas.columns import spans
 
-ENDINGS = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 _HOLDER_BYTES = 64 << 20
 _BYTES_BETWEEN_CHECKPOINTS = 256 << 20
 _ROWS_AT_ONCE = 1 << 16
@@ -277,10 +271,7 @@ class _LogReader:
         self.builder.add_pages(items.page, items.category, items.url_starts, items.url_bytes)
         tells = (items.kind == RowKind.VISIT) & ((items.links_known != 0) | (items.outcome == Outcome.GONE))
         rows = np.flatnonzero(tells)
-        counts = np.diff(items.link_starts)[rows]
-        starts = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum(counts, out=starts[1:])
-        links = np.arange(starts[-1]) + np.repeat(items.link_starts[rows] - starts[:-1], counts)
+        links, starts = spans(items.link_starts, rows)
         self.builder.add_visits(
             items.page[rows], starts, items.link_pages[links], items.link_weights[links], together=together
         )
@@ -358,8 +349,7 @@ def rank(options: argparse.Namespace) -> int:
     begun = time.perf_counter()
     options.memory, options.ranks = size_of(options.memory), asked_ranks(options.ranks)
     if options.out is not None:
-        if not options.out.name.endswith(ENDINGS):
-            raise InputRefused(f"{options.out}: ranks end in {', '.join(ENDINGS)}: name it so")
+        check_name_of_ranks(options.out)
         check_output(options.out, "ranks.csv")
     if options.chaotic and options.workers < 2:
         raise InputRefused("--chaotic: one worker has nobody to wait for: give --workers 2 or more")
@@ -373,9 +363,8 @@ def rank(options: argparse.Namespace) -> int:
     with _graph_of(options) as stored:
         ranker = _Ranker(stored, options)
         ranked = ranker.ranks()
-        columns = {one.name: one for one in ranked}
         if options.out is not None:
-            rows = write_ranks(options.out, stored, columns)
+            write_ranks(options.out, [one.name for one in ranked], _rows(stored, ranked))
         ranker.clean()
         seconds = time.perf_counter() - begun
         told = {
@@ -399,7 +388,7 @@ def rank(options: argparse.Namespace) -> int:
         else:
             _print_ranks(stored, ranked, options.top, seconds)
             if options.out is not None:
-                print(f"written: {options.out}, {rows:,} pages")
+                print(f"written: {options.out}, {stored.pages:,} pages")
     return 0
 
 
@@ -632,54 +621,11 @@ def urls_of(stored: StoredGraph, first: int, end: int) -> list[str]:
     return [text[begin:end] for begin, end in zip([0, *cuts[:-1]], cuts, strict=True)]
 
 
-def write_ranks(path: Path, stored: StoredGraph, columns: dict[str, Rank]) -> int:
-    """Write ranks by page, in the order of page ids: CSV or JSON lines, gzip or not, or Parquet."""
-    write = _write_parquet if path.name.endswith(".parquet") else _write_text
-    with whole_file(path) as file:
-        write(file, path.name, stored, columns)
-    return stored.pages
-
-
-def _batches(stored: StoredGraph, columns: dict[str, Rank]) -> Iterator[tuple[list[str], list[str], list[Floats]]]:
+def _rows(stored: StoredGraph, ranked: Sequence[Rank]) -> Iterator[RankRows]:
     for first in range(0, stored.pages, _ROWS_AT_ONCE):
         end = min(first + _ROWS_AT_ONCE, stored.pages)
-        pages = [f"{page:016x}" for page in stored.ids[first:end].tolist()]
-        values = [np.ascontiguousarray(one.values[first:end]) for one in columns.values()]
-        yield urls_of(stored, first, end), pages, values
-
-
-def _write_parquet(file: BinaryIO, name: str, stored: StoredGraph, columns: dict[str, Rank]) -> None:
-    fields = [("url", pa.string()), ("page", pa.string()), *((column, pa.float64()) for column in columns)]
-    layout = pa.schema(fields)
-    with pq.ParquetWriter(file, layout, compression="zstd") as writer:
-        for urls, pages, values in _batches(stored, columns):
-            writer.write_table(pa.table([urls, pages, *values], schema=layout))
-
-
-def _write_text(file: BinaryIO, name: str, stored: StoredGraph, columns: dict[str, Rank]) -> None:
-    packed = gzip.GzipFile("", "wb", 6, file, mtime=0) if name.endswith(".gz") else nullcontext(file)
-    lines = _json_lines if ".jsonl" in name else _csv_lines
-    with packed as out:
-        if lines is _csv_lines:
-            out.write(",".join(("url", "page", *columns)).encode() + b"\n")
-        for urls, pages, values in _batches(stored, columns):
-            out.write(lines(urls, pages, list(columns), values))
-
-
-def _json_lines(urls: list[str], pages: list[str], names: list[str], values: list[Floats]) -> bytes:
-    line = '{"url":%s,"page":"%s",' + ",".join(f'"{name}":%s' for name in names) + "}\n"
-    texts = [orjson.dumps(url).decode() for url in urls]
-    return "".join(map(line.__mod__, zip(texts, pages, *map(_numbers, values), strict=True))).encode()
-
-
-def _csv_lines(urls: list[str], pages: list[str], names: list[str], values: list[Floats]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(zip(urls, pages, *map(_numbers, values), strict=True))
-    return text.getvalue().encode()
-
-
-def _numbers(column: Floats) -> list[str]:
-    return orjson.dumps(column, option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1].split(",")
+        values = [np.ascontiguousarray(one.values[first:end]) for one in ranked]
+        yield RankRows(urls_of(stored, first, end), stored.ids[first:end], values)
 
 
 def _top(stored: StoredGraph, values: Floats, count: int) -> list[dict[str, Any]]:

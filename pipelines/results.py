@@ -68,12 +68,12 @@ def write_rejects(path: Path, format_: str, parts: Iterable[bytes]) -> int:
 
 def write_schedules(path: Path, format_: str, parts: Iterable[bytes]) -> int:
     """Write when pages are to be fetched again as `RefreshSchedule` records. Returns how many."""
-    return _write_columns(path, format_, "RefreshSchedule", map(schedule_columns, map(pages_of, parts)))
+    return write_records(path, format_, "RefreshSchedule", map(schedule_columns, map(pages_of, parts)))
 
 
 def write_orders(path: Path, format_: str, parts: Iterable[bytes]) -> int:
     """Write `CrawlOrder` records. Returns how many."""
-    return _write_columns(path, format_, "CrawlOrder", map(order_columns, map(pages_of, parts)))
+    return write_records(path, format_, "CrawlOrder", map(order_columns, map(pages_of, parts)))
 
 
 def write_tombstones(path: Path, parts: Iterable[bytes]) -> int:
@@ -222,7 +222,7 @@ def reject_columns(lines: bytes) -> dict[str, list[Any]]:
     return {**named, "bytes": original}
 
 
-def _write_columns(path: Path, format_: str, name: str, parts: Iterator[dict[str, list[Any]]]) -> int:
+def write_records(path: Path, format_: str, name: str, parts: Iterator[dict[str, list[Any]]]) -> int:
     """Write columns as records of a published schema, in the format asked for."""
     if format_ != "jsonl":
         return _write(path, format_, name, parts)

@@ -22,10 +22,11 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from opicflow.connectors.files.opening import Damage, InputRefused, decompressed
+from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.writing import whole_file
 from opicflow.connectors.kafka.event_encoding import encode_event
 from opicflow.pipelines.commands import Shower, check_output, moment, say_compiling
+from opicflow.pipelines.edge_lists import web_of_file
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.pagerank import pagerank
 from opicflow.pipelines.ledger import Ledger, Outcome
@@ -43,7 +44,7 @@ from opicflow.pipelines.web.orders import (
     tell_pages,
 )
 from opicflow.pipelines.web.trouble import Mask, Trouble, share_of
-from opicflow.pipelines.web.webs import hosted_web, poisson_web, power_law_web, web_of_edges
+from opicflow.pipelines.web.webs import hosted_web, poisson_web, power_law_web
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.registry import schema
@@ -69,7 +70,6 @@ _SYNC_MARKER = b"opicflow-crawlog"
 """The same log is the same bytes: a marker drawn by chance would be another one every time."""
 _NO_LINKS, _SOME_LINKS, _ONE_LINK, _END = b"\x00", b"\x02", b"\x02\x02", b"\x00"
 """How Avro says null, a list, a list of one, and that a list is over."""
-_LONGEST_LINE_BYTES = 1 << 20
 
 
 def simulate(options: argparse.Namespace) -> int:
@@ -135,12 +135,7 @@ def site_named(web: str, pages: int, seed: int, links: float, dangling: float) -
 
 def site_of_edges(path: str) -> Site:
     """The web of an edge list. Names that are no URLs become pages of one host."""
-    try:
-        web = web_of_edges(_lines(path))
-    except InputRefused:
-        raise
-    except ValueError as problem:
-        raise InputRefused(f"{path}: {problem}") from None
+    web = web_of_file(path)
     names: dict[str, str] = {}
     for name in web.names:
         url = _url_of(name, path)
@@ -167,28 +162,6 @@ def _url_of(name: str, path: str) -> str:
             return canonical(f"https://edges.example/{quote(name, safe='')}").decode()
         except NotAPage as problem:
             raise InputRefused(f"{path}: {name[:60]!r} makes no page: {problem}") from None
-
-
-def _lines(path: str) -> Iterator[str]:
-    """The lines of a file, decompressed."""
-    rest, lines_read = b"", 0
-    for block in decompressed(path):
-        if isinstance(block, Damage):
-            raise InputRefused(f"{path}: damaged at byte {block.compressed_offset} ({block.detail}): get it anew")
-        *lines, rest = (rest + block.data).split(b"\n")
-        if len(rest) > _LONGEST_LINE_BYTES:
-            raise InputRefused(f"{path}: a line of more than {_LONGEST_LINE_BYTES} bytes: no edge list")
-        for line in lines:
-            lines_read += 1
-            yield _decoded(line, lines_read, path)
-    yield _decoded(rest, lines_read + 1, path)
-
-
-def _decoded(line: bytes, number: int, path: str) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        raise InputRefused(f"{path}: line {number} is not UTF-8: no edge list") from None
 
 
 # -- the crawl ---------------------------------------------------------------------------------------------------------

@@ -27,16 +27,19 @@ _COLOURS = (
     "#24292f",
 )
 _MARKERS = "osD^vPXh*d"
+_MARKED = 12
+"""Of a line of many points about so many are marked."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a plot: its name, its points, and how far runs lie from each."""
+    """A line of a plot: its name, its points, and how far runs lie from each. Points that are `loose` have no line."""
 
     name: str
     xs: Sequence[float]
     ys: Sequence[float]
     spreads: Sequence[float] = ()
+    loose: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,11 @@ class Plot:
             axes = figure.add_subplot()
             for number, line in enumerate(self.lines):
                 style: Any = {"color": _COLOURS[number % len(_COLOURS)], "marker": _MARKERS[number % len(_MARKERS)]}
-                axes.plot(line.xs, line.ys, label=line.name, linewidth=1.8, markersize=4.5, **style)
+                if line.loose:
+                    axes.scatter(line.xs, line.ys, label=line.name, s=14, alpha=0.5, linewidths=0, zorder=3, **style)
+                    continue
+                every = max(1, len(line.xs) // _MARKED)
+                axes.plot(line.xs, line.ys, label=line.name, linewidth=1.8, markersize=4.5, markevery=every, **style)
                 if any(line.spreads):
                     low = [y - half for y, half in zip(line.ys, line.spreads, strict=True)]
                     high = [y + half for y, half in zip(line.ys, line.spreads, strict=True)]

@@ -3,44 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from opicflow.pipelines.experiments import reading
 from opicflow.pipelines.experiments.beyond import DISCOVERERS, HISTORIES, UNREADABLE
+from opicflow.pipelines.experiments.communities import COMMUNITIES
 from opicflow.pipelines.experiments.convergence import OFF_LINE, ORDERS, WEBS
 from opicflow.pipelines.experiments.drawing import Line, Plot
-from opicflow.pipelines.experiments.reading import Finding
+from opicflow.pipelines.experiments.experiment import Experiment, Rows, Table, no_plots
 from opicflow.pipelines.experiments.running import Task
-from opicflow.pipelines.experiments.tables import Row, distinct, markdown, mean, short, spread, where
+from opicflow.pipelines.experiments.tables import distinct, markdown, mean, short, spread, where
 from opicflow.pipelines.experiments.windows import BY_IMPORTANCE, RATES, RATES_OF_CYCLE
-
-Rows = Sequence[Row]
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table for people: a heading, and lines of markdown."""
-
-    title: str
-    lines: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """An experiment: what it is, whose tasks it needs, and what is made of the rows that they find.
-
-    `data` names the CSV file that holds its rows; experiments with the same tasks share it.
-    """
-
-    name: str
-    title: str
-    about: str
-    data: str
-    tasks: Callable[[int, Sequence[int]], list[Task]]
-    plots: Callable[[Rows], list[Plot]]
-    tables: Callable[[Rows], list[Table]]
-    findings: Callable[[Rows], list[Finding]]
-
 
 # -- figures 2 and 3 ---------------------------------------------------------------------------------------------------
 
@@ -323,10 +295,6 @@ def _stated_tables(rows: Rows) -> list[Table]:
     return [Table("The web changes on day 10", markdown(heads, lines))]
 
 
-def _nothing(rows: Rows) -> list[Plot]:
-    return []
-
-
 EXPERIMENTS = {
     one.name: one
     for one in (
@@ -368,7 +336,7 @@ EXPERIMENTS = {
             "Measures kept a page after those crawls. A month is the time of N visits.",
             "windows",
             _windows_tasks,
-            _nothing,
+            no_plots,
             _measures_table,
             reading.of_fig5,
         ),
@@ -389,7 +357,7 @@ EXPERIMENTS = {
             "It grows from half of its pages to all of them while 5N visits are made, read greedily in batches.",
             "growing",
             _growing_tasks,
-            _nothing,
+            no_plots,
             _growing_tables,
             reading.of_growing,
         ),
@@ -400,7 +368,7 @@ EXPERIMENTS = {
             "*Links remembered*: the ledger keeps the last links of each page, and the round pays along them.",
             "trouble",
             _trouble_tasks,
-            _nothing,
+            no_plots,
             _trouble_tables,
             reading.of_trouble,
         ),
@@ -421,9 +389,11 @@ EXPERIMENTS = {
             "N visits a day; on day 10 the in-degrees of 5 % of the pages are halved or doubled.",
             "stated",
             _stated_tasks,
-            _nothing,
+            no_plots,
             _stated_tables,
             reading.of_stated,
         ),
+        *COMMUNITIES,
     )
 }
+"""In the order in which they are run and reported, by name."""

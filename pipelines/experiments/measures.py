@@ -67,11 +67,15 @@ def imbalance(web: Graph, importance: Floats) -> float:
 
 def correlation(one: Floats, other: Floats) -> float:
     """Spearman's rank correlation; 0 where all of one side are equal."""
-    ranks = [_ranks(values) for values in (one, other)]
-    spreads = [ranked.std() for ranked in ranks]
+    return linear_correlation(_ranks(one), _ranks(other))
+
+
+def linear_correlation(one: Floats, other: Floats) -> float:
+    """Pearson's correlation; 0 where all of one side are equal."""
+    spreads = one.std(), other.std()
     if min(spreads) == 0.0:
         return 0.0
-    return float(((ranks[0] - ranks[0].mean()) * (ranks[1] - ranks[1].mean())).mean() / (spreads[0] * spreads[1]))
+    return float(((one - one.mean()) * (other - other.mean())).mean() / (spreads[0] * spreads[1]))
 
 
 def _ranks(values: Floats) -> Floats:

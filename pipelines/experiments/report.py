@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from opicflow.connectors.files.writing import write_atomically
-from opicflow.pipelines.experiments.experiments import Experiment
+from opicflow.pipelines.experiments.experiment import Experiment
 from opicflow.pipelines.experiments.reading import Finding
 from opicflow.pipelines.experiments.tables import Row, markdown, to_csv
+
+
+class Scale(NamedTuple):
+    """How large the webs of an experiment are, and its seeds; the edge list that is the web, if any."""
+
+    pages: int
+    seeds: Sequence[int]
+    edges: str | None = None
+
+    def __str__(self) -> str:
+        """In words."""
+        seeds = self.seeds
+        runs = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}; figures are their means"
+        webs = (
+            f"The web of {Path(self.edges).name}, {self.pages:,} pages"
+            if self.edges
+            else f"Webs of {self.pages:,} pages"
+        )
+        return f"{webs}; {runs}."
 
 
 def written(
@@ -16,17 +36,17 @@ def written(
     rows: Mapping[str, Sequence[Row]],
     findings: Mapping[str, Sequence[Finding]],
     out: Path,
-    pages: int,
-    seeds: Sequence[int],
+    scales: Mapping[str, Scale],
 ) -> str:
     """Write data and plots of these experiments below `out`; the text of the report that shows them."""
     (out / "data").mkdir(parents=True, exist_ok=True)
-    runs = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}; figures are their means"
-    lines = ["# Experiments", "", f"Webs of {pages:,} pages; {runs}. Errors are relative to exact PageRank.", ""]
+    told = {str(scales[one.name]) for one in chosen}
+    alike = f"{told.pop()} " if len(told) == 1 else ""
+    lines = ["# Experiments", "", f"{alike}Errors are relative to exact PageRank.", ""]
     for one in chosen:
         found = rows[one.name]
         write_atomically(out / "data" / f"{one.data}.csv", to_csv(found).encode())
-        lines += [f"## {one.title}", "", one.about, ""]
+        lines += [f"## {one.title}", "", one.about if alike else f"{scales[one.name]} {one.about}", ""]
         for plot in one.plots(found):
             plot.write(out / "plots")
             lines += [f"![{plot.title}](plots/{plot.name}.svg)", ""]

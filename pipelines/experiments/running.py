@@ -12,12 +12,14 @@ from pathlib import Path
 
 from opicflow.connectors.files.writing import write_atomically
 from opicflow.pipelines.experiments.beyond import discovery, growing, stated, trouble
+from opicflow.pipelines.experiments.community import communities, influences
 from opicflow.pipelines.experiments.convergence import convergence, off_line
 from opicflow.pipelines.experiments.tables import Measure, Row, Value
 from opicflow.pipelines.experiments.windows import windows
 
 MEASURES: dict[str, Measure] = {
-    one.__name__: one for one in (convergence, off_line, windows, growing, trouble, discovery, stated)
+    one.__name__: one
+    for one in (convergence, off_line, windows, growing, trouble, discovery, stated, communities, influences)
 }
 EDITION = 1
 """Goes up when a measure measures something else: what was kept of an earlier edition is not used."""
