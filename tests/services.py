@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
+from kafka import KafkaConsumer, TopicPartition
 
 from deploy.services.artifacts import ServicesMissing
 from deploy.services.flink import Flink
@@ -17,9 +18,25 @@ from deploy.services.kafka import USER, Kafka
 from deploy.services.registry import Registry
 from deploy.services.running import Services
 from opicflow.connectors.flink.rest import FlinkCluster
+from opicflow.connectors.kafka.reaching import ReachingClient
 
 REQUIRED = os.environ.get("OPICFLOW_REQUIRE_SERVICES") == "1"
+OUTSIDE: dict[str, Any] = {"kafka_client": ReachingClient}
+"""For clients of kafka-python alone: its own may leave a socket open when it is closed, which fails a later test."""
 MISSING = "no services: "  # what every skip here begins with, for the line at the end of the run
+
+
+def raw_records(brokers: str, topic: str) -> list[Any]:
+    """The records of a topic by kafka-python alone, by partition and offset."""
+    with closing(KafkaConsumer(**OUTSIDE, bootstrap_servers=brokers, group_id=None)) as consumer:
+        partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
+        consumer.assign(partitions)
+        consumer.seek_to_beginning()
+        ends = consumer.end_offsets(partitions)
+        found: list[Any] = []
+        while any(consumer.position(one) < ends[one] for one in partitions):
+            found += [record for records in consumer.poll(timeout_ms=500).values() for record in records]
+        return sorted(found, key=lambda record: (record.partition, record.offset))
 
 
 @dataclass(frozen=True)

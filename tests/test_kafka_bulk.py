@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer, TopicPartition
 from kafka.cluster import ClusterMetadata
 from kafka.producer.record_accumulator import RecordAccumulator
 from kafka.record.memory_records import MemoryRecords
@@ -18,7 +18,7 @@ from opicflow.connectors.kafka.bulk import TRIED, BulkAppender, Records
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.sending import Publisher
 from opicflow.connectors.kafka.topics import TopicSpec, make
-from services import LocalKafka
+from services import LocalKafka, raw_records
 
 NOW_MS = 1_700_000_000_000
 PLACE = TopicPartition("topic", 3)
@@ -139,14 +139,7 @@ def test_records_sent_together_arrive_each_once_and_in_order(kafka: LocalKafka, 
                 publisher.flush()
         publisher.flush()
         assert publisher.acknowledged == sum(map(len, sent.values()))
-    consumer = KafkaConsumer(bootstrap_servers=kafka.brokers, auto_offset_reset="earliest")
-    places = [TopicPartition(topic, partition) for partition in sent]
-    consumer.assign(places)
     arrived: dict[int, list[tuple[bytes, bytes | None]]] = {0: [], 1: [], 2: []}
-    while sum(map(len, arrived.values())) < sum(map(len, sent.values())):
-        found = consumer.poll(timeout_ms=5000)
-        assert found, "they arrive"
-        for place, records in found.items():
-            arrived[place.partition] += [(record.key, record.value) for record in records]
-    consumer.close()
+    for record in raw_records(kafka.brokers, topic):
+        arrived[record.partition].append((record.key, record.value))
     assert arrived == sent

@@ -384,6 +384,16 @@ def test_what_is_raised_within_is_refused() -> None:
         raise errors.UnknownTopicOrPartitionError()
 
 
+def test_a_client_that_is_closed_while_it_writes_leaves_no_socket_behind(kafka: LocalKafka) -> None:
+    consumer = Connection(kafka.brokers).consumer()
+    consumer.topics()
+    (connection,) = [one for one in consumer._client._manager._conns.values() if one.connected]
+    transport = connection.transport
+    transport._write_buffer.append(b"nobody writes this")
+    consumer.close()
+    assert transport._sock is None
+
+
 # -- the secured listener ----------------------------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ import fastavro
 import numpy as np
 import pytest
 import requests
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
 from in_process import command, done, made
@@ -41,7 +41,7 @@ from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Audit, CrawlOrder, Policy, RefreshSchedule, to_avro
 from opicflow.schemas.registry import fingerprint, schema
-from services import LocalKafka, running
+from services import OUTSIDE, LocalKafka, raw_records, running
 
 STREAMS = ("importance", "refresh-schedule", "crawl-orders")
 RESULTS = tuple(f"{stream}.jsonl" for stream in STREAMS)
@@ -130,23 +130,10 @@ def same_results(one: Path, other: Path) -> bool:
     return all((one / name).read_bytes() == (other / name).read_bytes() for name in RESULTS)
 
 
-def raw(brokers: str, topic: str) -> list[Any]:
-    """The records of a topic by kafka-python alone, by partition and offset."""
-    with closing(KafkaConsumer(bootstrap_servers=brokers, group_id=None)) as consumer:
-        partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
-        consumer.assign(partitions)
-        consumer.seek_to_beginning()
-        ends = consumer.end_offsets(partitions)
-        found: list[Any] = []
-        while any(consumer.position(one) < ends[one] for one in partitions):
-            found += [record for records in consumer.poll(timeout_ms=500).values() for record in records]
-        return sorted(found, key=lambda record: (record.partition, record.offset))
-
-
 @contextmanager
 def producing(to: LocalKafka | Connection) -> Iterator[Any]:
     """A producer of kafka-python alone. All is sent at the end."""
-    producer = KafkaProducer(bootstrap_servers=to.brokers)
+    producer = KafkaProducer(**OUTSIDE, bootstrap_servers=to.brokers)
     try:
         yield producer
         producer.flush()
@@ -159,7 +146,7 @@ def copied(
 ) -> None:
     """The events of the published log to another topic, in their order."""
     with producing(to.connection) as producer:
-        for record in raw(published.kafka.brokers, published.topic.topic):
+        for record in raw_records(published.kafka.brokers, published.topic.topic):
             time_ms = record.timestamp if with_times else None
             producer.send(to.topic, record.value, record.key, partition=partition_of(record), timestamp_ms=time_ms)
 
@@ -231,7 +218,7 @@ def test_from_topic_to_topics_it_gives_to_the_byte_what_it_gives_from_file_to_fi
     assert len(rejects) == published.summary["rejects"] == 4
     (of_replay,) = [one for one in map(json.loads, rejects) if one["source"] != str(published.log)]
     assert of_replay["source"] == f"{prefix}crawl-events/0"
-    (there,) = [one for one in raw(kafka.brokers, f"{prefix}crawl-events") if one.offset == of_replay["offset"]]
+    (there,) = [one for one in raw_records(kafka.brokers, f"{prefix}crawl-events") if one.offset == of_replay["offset"]]
     assert b"mailto:" in there.value
 
 
@@ -241,7 +228,7 @@ def test_with_three_partitions_and_most_events_in_one_it_gives_the_same_bytes(
     connection = made(published.kafka.brokers, topic_prefix, event_partitions=3, result_partitions=3)
     topic = Topic(connection, f"{topic_prefix}crawl-events")
     copied(published, topic, skewed)
-    sizes = Counter(record.partition for record in raw(published.kafka.brokers, topic.topic))
+    sizes = Counter(record.partition for record in raw_records(published.kafka.brokers, topic.topic))
     assert len(sizes) == 3 and sizes[0] > 0.8 * sizes.total()
     result = replay(topic, tmp_path, topic_prefix)
     assert result.summary["partitions"] == 3
@@ -249,7 +236,7 @@ def test_with_three_partitions_and_most_events_in_one_it_gives_the_same_bytes(
     for stream in STREAMS:
         found = subscribed(published.kafka, topic_prefix, stream)
         assert sorted(found) == sorted(lines_of(published.out / f"{stream}.jsonl"))
-    for record in raw(published.kafka.brokers, f"{topic_prefix}importance"):
+    for record in raw_records(published.kafka.brokers, f"{topic_prefix}importance"):
         assert record.partition == page_id(record.key) * 3 >> 64
 
 
@@ -556,7 +543,7 @@ def test_any_consumer_and_any_avro_reader_can_read_importance(
         fastavro.schema.fingerprint(fastavro.schema.to_parsing_canonical_form(alone), "CRC-64-AVRO"), 16
     ).to_bytes(8, "big")
     found = []
-    for record in raw(kafka.brokers, f"{topic_prefix}importance"):
+    for record in raw_records(kafka.brokers, f"{topic_prefix}importance"):
         assert record.value.startswith(mark)
         page = by_fastavro(record.value, 10, alone)
         assert record.key.decode() == page["url"]
@@ -564,7 +551,7 @@ def test_any_consumer_and_any_avro_reader_can_read_importance(
     assert found == expected
     with replayed(Request(topic=published.topic, to=Destination(with_registry, topic_prefix)), lambda progress: None):
         pass
-    framed = raw(kafka.brokers, f"{topic_prefix}importance")[len(expected) :]
+    framed = raw_records(kafka.brokers, f"{topic_prefix}importance")[len(expected) :]
     numbers = {record.value[:5] for record in framed}
     assert len(numbers) == 1
     number = int.from_bytes(numbers.pop()[1:], "big")
@@ -577,7 +564,7 @@ def test_a_plain_json_producer_of_ten_lines_is_all_a_crawler_needs(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     connection = made(kafka.brokers, topic_prefix, event_partitions=3, result_partitions=2)
-    producer = KafkaProducer(bootstrap_servers=kafka.brokers)
+    producer = KafkaProducer(**OUTSIDE, bootstrap_servers=kafka.brokers)
     for page, links in [("https://a.example/", ["/b", "/c"]), ("https://a.example/b", ["/"])]:
         event = {"url": page, "fetched_at": "2026-05-01T12:00:00Z", "status": 200, "links": links}
         producer.send(f"{topic_prefix}crawl-events", json.dumps(event).encode(), key=page.encode())
@@ -691,14 +678,14 @@ def test_compaction_keeps_the_newest_record_of_a_page_and_nothing_of_one_that_is
     result = replay(topic, tmp_path / "out", topic_prefix, state=tmp_path / "state", policies=(gone,))
     assert [sent.tombstones for sent in result.published] == [1, 1, 0, 0, 0]
     for name, file in zip(names, RESULTS, strict=False):
-        before = raw(kafka.brokers, name)
+        before = raw_records(kafka.brokers, name)
         assert [record.key.decode() for record in before if record.value is None] == [url(7)]
         assert len(before) > 2 * len({record.key for record in before}) - 3
 
         def is_clean(name: str = name) -> bool:
             with producing(kafka) as producer:
                 producer.send(name, None, b"end")  # begins a segment, as the last one is never cleaned
-            keys = [record.key.decode() for record in raw(kafka.brokers, name) if record.key != b"end"]
+            keys = [record.key.decode() for record in raw_records(kafka.brokers, name) if record.key != b"end"]
             return len(keys) == len(set(keys)) and url(7) not in keys
 
         until(is_clean)

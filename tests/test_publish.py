@@ -16,7 +16,6 @@ import pytest
 import requests
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka import KafkaConsumer, TopicPartition
 
 from fake_kafka import LIMIT, FakeConnection
 from logs import FIRST_MS, avro, edges, jsonl, url, warc
@@ -37,6 +36,7 @@ from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.records import Policy, from_avro, to_avro
 from opicflow.schemas.registry import schema
 from opicflow.schemas.urls import UrlRules
+from services import raw_records
 
 Run = Callable[..., tuple[int, str, str]]
 BROKERS = ("--brokers", "127.0.0.1:1")
@@ -437,22 +437,6 @@ def test_rules_for_a_stream_that_never_began_are_refused(
 
 
 # -- on a broker, read from the outside --------------------------------------------------------------------------------
-
-
-def raw_records(brokers: str, topic: str) -> list[Any]:
-    """The records of a topic by kafka-python alone, by partition and offset."""
-    consumer = KafkaConsumer(bootstrap_servers=brokers, group_id=None)
-    try:
-        partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
-        consumer.assign(partitions)
-        consumer.seek_to_beginning()
-        ends = consumer.end_offsets(partitions)
-        found: list[Any] = []
-        while any(consumer.position(one) < ends[one] for one in partitions):
-            found += [record for records in consumer.poll(timeout_ms=1000).values() for record in records]
-        return sorted(found, key=lambda record: (record.partition, record.offset))
-    finally:
-        consumer.close()
 
 
 def by_fastavro(value: bytes, header_bytes: int, name: str) -> Any:

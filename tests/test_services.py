@@ -26,7 +26,7 @@ from deploy.services.places import HOST, PORTS, Place, connect, free_ports, get_
 from deploy.services.processes import Process
 from deploy.services.running import Services
 from opicflow.connectors.flink.rest import FlinkCluster, Job
-from services import LocalKafka
+from services import OUTSIDE, LocalKafka
 from services import running as started
 
 TOP = Path(__file__).resolve().parent.parent
@@ -408,7 +408,7 @@ def test_nothing_running_and_unknown_names_have_their_exit_codes(tmp_path: Path)
 def records(kafka: LocalKafka, topic: str, **settings: object) -> list[bytes]:
     """Everything in partition 0 of a topic."""
     partition = TopicPartition(topic, 0)
-    consumer = KafkaConsumer(**{"bootstrap_servers": kafka.brokers, "group_id": None, **settings})
+    consumer = KafkaConsumer(**{**OUTSIDE, "bootstrap_servers": kafka.brokers, "group_id": None, **settings})
     try:
         consumer.assign([partition])
         consumer.seek(partition, 0)
@@ -422,10 +422,10 @@ def records(kafka: LocalKafka, topic: str, **settings: object) -> list[bytes]:
 
 
 def topic_with(kafka: LocalKafka, topic: str, values: list[bytes]) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=kafka.brokers)
+    admin = KafkaAdminClient(**OUTSIDE, bootstrap_servers=kafka.brokers)
     admin.create_topics([NewTopic(topic, 1, 1)])
     admin.close()
-    producer = KafkaProducer(bootstrap_servers=kafka.brokers, acks="all")
+    producer = KafkaProducer(**OUTSIDE, bootstrap_servers=kafka.brokers, acks="all")
     for value in values:
         producer.send(topic, value, partition=0).get(30)
     producer.close()

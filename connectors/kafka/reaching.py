@@ -130,6 +130,14 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
             timeout_ms = min(timeout_ms, self.config["socket_connection_setup_timeout_ms"] / _TRIES)
         return super().get_connection(node_id, timeout_ms=timeout_ms, **more)
 
+    def close(self, node_id: Any = None, timeout_ms: float | None = None) -> None:
+        """As ever, but at the end no socket waits for what was to be written first: nobody would do that any more."""
+        transports = [conn.transport for conn in self._conns.values()] if node_id is None else []
+        super().close(node_id, timeout_ms)
+        for transport in transports:
+            if transport is not None:
+                transport._close()
+
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = True) -> None:
         """As ever, and then reach a broker by the address that the cluster tells, of which the rest depends."""
         super().bootstrap(timeout_ms, refresh)
