@@ -662,8 +662,8 @@ def _add_flink(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--worker-image", metavar="IMAGE", help="a container image instead of the command")
     group.add_argument("--tick-seconds", type=_positive, default=1.0, metavar="S", help="between cuts (%(default)g)")
     group.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for Beam; repeatable")
-    group.add_argument("--pulse-ms", type=_whole, default=100, help=argparse.SUPPRESS)
-    group.add_argument("--bundle-ms", type=_whole, default=100, help=argparse.SUPPRESS)
+    group.add_argument("--pulse-ms", type=_whole, default=250, help=argparse.SUPPRESS)
+    group.add_argument("--bundle-ms", type=_whole, default=250, help=argparse.SUPPRESS)
 
 
 def _add_cluster(parser: argparse.ArgumentParser, brokers: bool = True) -> None:

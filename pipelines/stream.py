@@ -49,7 +49,7 @@ class StreamConfig:
     ledger_topic: str = "page-ledger"
     tick_seconds: float = 1.0
     run: str = "stream"
-    pulse_ms: int = 100
+    pulse_ms: int = 250
     keeping: Keeping | None = None
     """Who keeps the ledgers, if it is not who should: benchmarks leave the work out."""
 

@@ -17,11 +17,15 @@ import numpy.typing as npt
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
 from opicflow.schemas.columns import spans
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.records import Policy
 
 ENTRY_VERSION = 1
 NO_CATEGORY = 255
 """A page or link whose category is not known."""
+
+_U64: Any = np.uint64
+_STEP, _FIRST, _SECOND = _U64(0x9E3779B97F4A7C15), _U64(0xBF58476D1CE4E5B9), _U64(0x94D049BB133111EB)
 
 Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.uint64]
@@ -321,19 +325,26 @@ def transfer_digest(pages: Ids, amounts: Ints, virtual: int, cut: int) -> int:
     """A sum, modulo 2^64, of one hash per transfer: it can be added up and taken apart in any order."""
     if not (len(pages) or virtual):
         return 0
-    salt = _mix(np.array([cut], np.uint64) + np.uint64(1))
-    total = int(_mix(_mix(pages ^ salt) + amounts.view(np.uint64)).sum(dtype=np.uint64)) if len(pages) else 0
-    if virtual:
-        total += int(_mix(_mix(salt) + np.uint64(virtual))[0])
-    return total % (1 << 64)
+    pages, units = (np.require(one, np.uint64, ["C", "A", "W"]) for one in (pages, amounts.view(np.uint64)))
+    return int(_digest(pages, units, _U64(virtual), _U64(cut)))
 
 
-def _mix(values: Ids) -> Ids:
+@lean_kernel
+def _digest(pages: Any, amounts: Any, virtual: Any, cut: Any) -> Any:
+    salt = _mix(cut + _U64(1))
+    total = _mix(_mix(salt) + virtual) if virtual else _U64(0)
+    for row in range(pages.shape[0]):
+        total += _mix(_mix(pages[row] ^ salt) + amounts[row])
+    return total
+
+
+@inlined_kernel
+def _mix(value: Any) -> Any:
     """SplitMix64's finaliser: every bit of the input reaches every bit of the output."""
-    x = values + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    x = value + _STEP
+    x = (x ^ (x >> _U64(30))) * _FIRST
+    x = (x ^ (x >> _U64(27))) * _SECOND
+    return x ^ (x >> _U64(31))
 
 
 class Link(NamedTuple):
