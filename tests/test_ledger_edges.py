@@ -6,6 +6,8 @@ from itertools import count
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crawls import Crawl, Errors, exact_ranks
 from opicflow.pipelines.graph.csr import Graph
@@ -383,3 +385,26 @@ def test_as_many_categories_as_there_can_be_each_draw_their_weight() -> None:
         start = ledger.mark("other")
         ledger.apply(ItemWriter(start).visit(1, [], category=127).entry("other", start))
     assert Place(0, 0) == start
+
+
+def mixed(value: int) -> int:
+    """SplitMix64's finaliser, letter by letter."""
+    x = (value + 0x9E3779B97F4A7C15) % 2**64
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+    return x ^ (x >> 31)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**64 - 1), st.integers(0, MOST_CASH))),
+    st.integers(0, MOST_CASH),
+    st.integers(0, 2**62),
+)
+def test_the_digest_of_transfers_is_a_sum_of_hashes(sent: list[tuple[int, int]], virtual: int, cut: int) -> None:
+    """It is a part of the log: another sum would make every log that there is unreadable."""
+    salt = mixed(cut + 1)
+    expected = sum(mixed(mixed(page ^ salt) + units) for page, units in sent)
+    expected += mixed(mixed(salt) + virtual) if virtual else 0
+    pages, amounts = np.array([page for page, _ in sent], np.uint64), np.array([units for _, units in sent], np.int64)
+    assert transfer_digest(pages, amounts, virtual, cut) == expected % 2**64
+    assert transfer_digest(pages[::-1], amounts[::-1], virtual, cut) == expected % 2**64

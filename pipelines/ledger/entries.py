@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -325,8 +326,10 @@ def transfer_digest(pages: Ids, amounts: Ints, virtual: int, cut: int) -> int:
     """A sum, modulo 2^64, of one hash per transfer: it can be added up and taken apart in any order."""
     if not (len(pages) or virtual):
         return 0
+    if pages.ndim != 1 or pages.shape != amounts.shape:
+        raise ValueError("pages and amounts must be columns, one as long as the other")
     pages, units = (np.require(one, np.uint64, ["C", "A", "W"]) for one in (pages, amounts.view(np.uint64)))
-    return int(_digest(pages, units, _U64(virtual), _U64(cut)))
+    return int(_digest(pages, units, _U64(index(virtual)), _U64(index(cut))))
 
 
 @lean_kernel
