@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -34,6 +36,8 @@ _RUNNER = "FlinkRunner"
 _STREAM_CYCLE_HOURS = 1.0
 _SUBMIT_SECONDS = 300.0
 _LATEST = "latest"
+_METADATA = "_metadata"
+"""The file that Flink writes last into the folder of a checkpoint or savepoint."""
 _STATE_CACHE_MB = 64
 """Of a worker: without it every look at a partition asks Flink for the offset."""
 
@@ -276,11 +280,21 @@ def _savepoint(options: argparse.Namespace) -> str | None:
     folder = _local(_checkpoints(options))
     if folder is None:
         raise FlinkRefused(f"--from-savepoint {_LATEST}: only for checkpoints in a folder of this machine: give a path")
-    found = [one for pattern in ("*/chk-*/_metadata", "**/savepoint-*/_metadata") for one in folder.glob(pattern)]
-    if not found:
+    newest = newest_checkpoint(folder)
+    if newest is None:
         raise FlinkRefused(f"{folder}: there is no checkpoint and no savepoint: leave --from-savepoint away")
-    newest = max(found, key=lambda one: one.stat().st_mtime_ns)
-    return newest.parent.as_uri()
+    return newest.as_uri()
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The latest checkpoint or savepoint that is whole, below a folder in which a job may be deleting old ones."""
+    found = []
+    for inside, _, files in os.walk(folder):  # a glob would stop at a folder that is gone when it is looked into
+        path = Path(inside)
+        if _METADATA in files and path.name.startswith(("chk-", "savepoint-")):
+            with suppress(FileNotFoundError):
+                found.append(((path / _METADATA).stat().st_mtime_ns, path))
+    return max(found)[1] if found else None
 
 
 def _checkpoints(options: argparse.Namespace) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -22,6 +24,7 @@ from opicflow.connectors.kafka.source import NO_END, FollowedTopic, MessageBatch
 from opicflow.pipelines import cli
 from opicflow.pipelines.ledger import CrawlEntry, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
+from opicflow.pipelines.streaming import newest_checkpoint
 from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepStream
 from opicflow.pipelines.transforms.log_keeping import Origin, ask_fingerprint
 from opicflow.pipelines.transforms.routing import Categories, LinkWeights, Rules
@@ -244,6 +247,30 @@ def options_of(command: str) -> set[str]:
     ]
     actions = [action for group in groups for action in group._group_actions if action.help != argparse.SUPPRESS]
     return {option for action in actions for option in action.option_strings if option.startswith("--")}
+
+
+def test_the_newest_checkpoint_is_found_while_a_job_deletes_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert newest_checkpoint(tmp_path) is None
+    places = ["job/chk-9", "savepoints/savepoint-1", "job/chk-10", "job/shared", "job/chk-11"]
+    for age, place in enumerate(places):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "_metadata").touch()
+        os.utime(tmp_path / place / "_metadata", (1000 - age, 1000 - age))
+    (tmp_path / "job/chk-12").mkdir()  # one that is being written
+    assert newest_checkpoint(tmp_path) == tmp_path / "job/chk-9"
+    scan, deleted = os.scandir, {str(tmp_path / "job" / name) for name in ("chk-9", "chk-12")}
+
+    def scan_late(path: Any) -> Any:
+        if path in deleted:
+            deleted.discard(path)
+            shutil.rmtree(path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scan_late)
+    assert newest_checkpoint(tmp_path) == tmp_path / "savepoints/savepoint-1"
+    assert not deleted
 
 
 @pytest.mark.parametrize("command", ["stream", "rebuild", "audit"])
