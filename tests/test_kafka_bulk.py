@@ -1,4 +1,4 @@
-"""Records put into batches together are, byte for byte, those that kafka-python puts there one by one."""
+"""Records put into batches here are, byte for byte, those that kafka-python puts there one by one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Alone:
     """A producer without a cluster: what it was given stays in its batches."""
 
     def __init__(self, batch_size: int) -> None:
-        self.config = {"batch_size": batch_size}
+        self.config = {"batch_size": batch_size, "linger_ms": 3_600_000}
+        self.woken = 0
         self._accumulator: Any = RecordAccumulator(
             batch_size=batch_size, linger_ms=10, retry_backoff_ms=100, message_version=2, compression_attrs=0
         )
@@ -40,6 +41,7 @@ class Alone:
 
     def wakeup(self) -> None:
         """Nobody sends."""
+        self.woken += 1
 
     def batches(self) -> list[Any]:
         return list(self._accumulator._batches[PLACE])
@@ -82,7 +84,7 @@ def test_the_two_ways_may_take_turns() -> None:
     records: list[tuple[bytes | None, bytes | None]] = [(b"k%d" % n, b"v" * n) for n in range(40)]
     together(ours, records[:15])
     for key, value in records[15:20]:
-        ours._accumulator.append(PLACE, NOW_MS, key, value, [])
+        BulkAppender(ours).append_one("topic", 3, key, value, NOW_MS)
     together(ours, records[20:])
     for key, value in records:
         theirs._accumulator.append(PLACE, NOW_MS, key, value, [])
@@ -107,11 +109,37 @@ def test_a_record_larger_than_a_batch_has_one_of_its_own() -> None:
     assert [record.value for record in batch] == [b"2" * 5000]
 
 
+def test_who_sends_is_woken_where_it_would_not_look_in_time() -> None:
+    producer = Alone(400)
+    bulk, records = BulkAppender(producer), Records.of([b"key"] * 2, [b"x" * 150] * 2)
+
+    def woken_by(partition: int, together: bool = False) -> int:
+        """How often for one record more, or for two."""
+        before = producer.woken
+        if together:
+            list(bulk.append("topic", partition, records, np.arange(2), NOW_MS))
+        else:
+            assert not bulk.append_one("topic", partition, b"key", b"x" * 150, NOW_MS).is_done
+        return producer.woken - before
+
+    assert woken_by(0) == 1  # the first batch of all
+    assert [woken_by(1), woken_by(2), woken_by(3, together=True)] == [0, 0, 0]  # it will look at these too
+    assert woken_by(0) == 0
+    assert woken_by(0) == 1  # a full one need not wait
+    assert woken_by(3, together=True) == 1
+    producer._accumulator._batches.clear()  # all was sent
+    assert woken_by(4) == 1
+    producer._accumulator.muted.add(TopicPartition("topic", 4))
+    assert woken_by(5) == 1  # the other one waits for an answer, not for its time
+    bulk._woke_at -= 3_600_000
+    assert woken_by(6) == 1  # whatever waits, it was long ago
+
+
 def test_only_producers_whose_batches_are_known_are_reached_into(monkeypatch: pytest.MonkeyPatch) -> None:
     assert BulkAppender.of(object()) is None
     producer = KafkaProducer.__new__(KafkaProducer)
     producer._closed = True  # nothing to let go of
-    producer.config = {"batch_size": 100}
+    producer.config = Alone(100).config
     producer._accumulator = Alone(100)._accumulator
     assert BulkAppender.of(producer) is not None
     monkeypatch.setattr(kafka_python, "__version__", "4.0.0")

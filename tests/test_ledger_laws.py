@@ -8,6 +8,7 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
     TransfersEntry,
     Variable,
+    batches,
 )
 from opicflow.schemas.pages import shard_of
 from reference import TURN, ReferenceLedger, Sealed
@@ -231,6 +233,30 @@ def test_splitting_changes_nothing_while_tables_grow_and_cuts_fall_inside(
     assert shards == 1 or len(seen[0][1]) > 20
     assert seen[1] == seen[0]
     assert seen[2] == seen[0]
+
+
+def test_an_entry_is_applied_in_one_piece_from_cut_to_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a cut is due but not yet worth its messages, too: a piece for every visit would be a loop in Python."""
+    ledger, pages = Ledger(shard=0, shards=16), list(range(1, 12_001))
+    writer = ItemWriter(START)
+    for page in pages:
+        writer.sighting(page)
+    ledger.apply(writer.entry("events"))
+    apply_items, pieces = batches.apply_items, []
+
+    def counted(*arguments: Any) -> Any:
+        done, why = apply_items(*arguments)
+        pieces.append(why)
+        return done, why
+
+    monkeypatch.setattr(batches, "apply_items", counted)
+    writer = ItemWriter(ledger.mark("events"))
+    for page in pages[:2000]:
+        writer.visit(page, [(1 << 63) + page])
+    cuts = len(ledger.apply(writer.entry("events")).sealed) // 15
+    assert cuts == 2000 // (16 * 15)
+    assert pieces.count(batches.NEEDS_CUT) == cuts
+    assert len(pieces) <= cuts + 4  # where tables had to grow
 
 
 def message_words(message: TransfersEntry) -> tuple[object, ...]:

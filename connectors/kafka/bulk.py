@@ -1,14 +1,16 @@
-"""Many records at once into the batches of a kafka-python producer.
+"""Records into the batches of a kafka-python producer, many at once.
 
 Its `send` takes 70 µs a record: checks, locks, a future and its callbacks for each. Here the records of a partition are
-written by a kernel, as a batch has them, and acknowledged together: 120 µs a partition, and 2 a record. This reaches
-into what kafka-python does not promise to keep, so it is done with versions only that were tried (`TRIED`): with
-others, and where a batch might be too large for its topic and be split, records are sent one by one
-(docs/decisions/bulk-sending.md).
+written by a kernel, as a batch has them, and acknowledged together: 120 µs a partition, and 2 a record. And it wakes
+the thread that sends for every batch that is begun, which then takes the interpreter from whoever begins the next one;
+here only where that thread would not look in time. This reaches into what kafka-python does not promise to keep, so it
+is done with versions only that were tried (`TRIED`): with others, and where a batch might be too large for its topic
+and be split, records are sent one by one (docs/decisions/bulk-sending.md).
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -73,6 +75,8 @@ class BulkAppender:
         self._producer = producer
         self._accumulator: Any = producer._accumulator
         self._batch_bytes = int(producer.config["batch_size"])
+        self._linger_seconds = producer.config["linger_ms"] / 1000
+        self._woke_at = -math.inf
 
     @classmethod
     def of(cls, producer: Any) -> BulkAppender | None:
@@ -84,10 +88,24 @@ class BulkAppender:
         """Whether batches of this topic are never split, and its partitions are known."""
         return most_bytes >= 2 * self._batch_bytes and self._producer._metadata.partitions_for_topic(topic) is not None
 
+    def knows(self, topic: str, partition: int) -> bool:
+        """Whether there is such a partition, as far as the producer has heard."""
+        return partition in (self._producer._metadata.partitions_for_topic(topic) or ())
+
+    def append_one(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, timestamp_ms: int | None
+    ) -> Any:
+        """Put one record into the batches of a partition; its future."""
+        place = TopicPartition(topic, partition)
+        future, is_full, is_new, _ = self._accumulator.append(place, timestamp_ms, key, value, [])
+        if is_full or is_new:
+            self._begun(place, is_full)
+        return future
+
     def append(self, topic: str, partition: int, records: Records, rows: Int64s, timestamp_ms: int) -> Iterator[Chunk]:
         """Put these of the records into batches of a partition, in this order: some at a time."""
         place, accumulator = TopicPartition(topic, partition), self._accumulator
-        at, is_ready = 0, False
+        at, is_full, is_new = 0, False, False
         while at < len(rows):
             accumulator._appends_in_progress.increment()
             try:
@@ -100,9 +118,10 @@ class BulkAppender:
                         builder = MemoryRecordsBuilder(2, accumulator.config["compression_attrs"], self._batch_bytes)
                         batch = ProducerBatch(place, builder)
                         added = self._fill(batch, records, rows[at:], timestamp_ms)
+                        is_full = len(waiting) > 0
                         waiting.append(batch)
                         accumulator._incomplete.add(batch)
-                        is_ready = True
+                        is_new = True
                     batch = waiting[-1]
                     last = batch.record_count - 1
                     future = FutureRecordMetadata(batch.produce_future, last, timestamp_ms, None, -1, -1, -1)
@@ -112,8 +131,22 @@ class BulkAppender:
             some = rows[at : at + added]
             at += added
             yield Chunk(future, added, int(records.sizes[some].sum()))
-        if is_ready:
-            self._producer._sender.wakeup()
+        if is_new:
+            self._begun(place, is_full)
+
+    def _begun(self, place: TopicPartition, is_full: bool) -> None:
+        """Wake the thread that sends: it has a batch to send, or to wait for. `flush` wakes it in any case.
+
+        Not where another batch waits already: it looks at all of them when that one's time has come.
+        """
+        now = time.monotonic()
+        if not is_full and now - self._woke_at < self._linger_seconds:
+            muted = self._accumulator.muted  # these wait for an answer, which may take long
+            waiting = list(self._accumulator._batches.items())
+            if any(batches and other != place and other not in muted for other, batches in waiting):
+                return
+        self._woke_at = now
+        self._producer._sender.wakeup()
 
     def _fill(self, batch: Any, records: Records, rows: Int64s, timestamp_ms: int) -> int:
         """Add to a batch as many of the records as it takes; at least one if it has none yet."""

@@ -236,7 +236,11 @@ class Publisher:
             return None
         self._make_room(1, size)
         try:
-            future = self._producer.send(topic, value, key, None, partition, timestamp_ms)
+            bulk = self._bulk
+            if bulk is not None and partition is not None and value is not None and bulk.knows(topic, partition):
+                future = bulk.append_one(topic, partition, key, value, timestamp_ms)
+            else:
+                future = self._producer.send(topic, value, key, None, partition, timestamp_ms)
         except KafkaError as problem:
             known.failed(problem)
         else:

@@ -50,6 +50,8 @@ NO_END = (1 << 63) - 1
 _MOST_SECONDS = 0.05
 _MOST_RECORDS = 20_000
 _POLL_MS = 50
+_FOLLOW_SECONDS = 0.2
+"""A look that finds more goes on for so long. Where it found the end it is over at once, however long this is."""
 _FOLLOW_POLL_MS = 5
 _FOLLOW_FETCH_MS = 500
 _REST_SECONDS = 0.4
@@ -387,7 +389,7 @@ def _read_for_a_while(stretch: PartitionStretch, at: int, at_once: int) -> Gener
 
     It returns whether there is more.
     """
-    deadline, records_left = time.monotonic() + _MOST_SECONDS, _MOST_RECORDS
+    deadline, records_left = time.monotonic() + _FOLLOW_SECONDS, _MOST_RECORDS
     log = _CONSUMERS.take(stretch, at, at_once)
     is_good, there_is_more = False, True
     try:

@@ -85,8 +85,14 @@ def has_room(table: Table, book: Book, births: Int, outgoing: Int, links: Int, u
 
 
 @lean_kernel
-def apply_items(table: Table, book: Book, scratch: Scratch, items: Columns, first: Int) -> tuple[Int, Int]:
-    """Apply the rows of a crawl entry from `first` on. Returns the row it stopped before, and why."""
+def apply_items(
+    table: Table, book: Book, scratch: Scratch, items: Columns, first: Int, least_visits: Int
+) -> tuple[Int, Int]:
+    """Apply the rows of a crawl entry from `first` on. Returns the row it stopped before, and why.
+
+    A cut is not worth it before `least_visits`, but never waits longer than a twentieth of a visit a page: circulation
+    would slow down.
+    """
     counts = book.counts
     alone = book.modes[ALONE] != 0
     for i in range(first, items.kind.shape[0]):
@@ -115,7 +121,8 @@ def apply_items(table: Table, book: Book, scratch: Scratch, items: Columns, firs
         pass_cursor(table, book, scratch)
         if counts[BROKEN] != 0:
             return i + 1, DONE
-        if counts[VISITS_SINCE_CUT] * 1000 >= counts[PAGES] * book.modes[CUT_PER_1000]:
+        is_due = counts[VISITS_SINCE_CUT] * 1000 >= counts[PAGES] * book.modes[CUT_PER_1000]
+        if is_due and counts[VISITS_SINCE_CUT] >= min(least_visits, counts[PAGES] // 20):
             if not alone:
                 return i + 1, NEEDS_CUT
             counts[VISITS_SINCE_CUT] = 0

@@ -257,6 +257,8 @@ class TransfersEntry:
 
     def split(self, most_items: int) -> list[TransfersEntry]:
         """The same cash in messages of at most `most_items` items, in order."""
+        if len(self.pages) <= most_items:
+            return [self]
         messages = []
         total, digest = self.sent_total, self.sent_digest
         starts = list(range(0, max(len(self.pages), 1), most_items))

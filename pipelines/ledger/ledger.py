@@ -288,12 +288,11 @@ class Ledger:
         room = self._room
         most_links = int(np.diff(items.link_starts).max()) if len(items) else 0
         room.make_scratch(max(most_links, int(room.book.modes[at.LONGEST])))
-        done = 0
+        done, least_visits = 0, _VISITS_A_MESSAGE * (self.shards - 1)
         while True:
-            done, why = batches.apply_items(room.table, room.book, room.scratch, rows, done)
+            done, why = batches.apply_items(room.table, room.book, room.scratch, rows, done, least_visits)
             if why == batches.NEEDS_CUT:
-                if int(room.book.counts[at.VISITS_SINCE_CUT]) >= self._least_visits_of_a_cut():
-                    sealed += self._seal_cut()
+                sealed += self._seal_cut()
             elif why == batches.NEEDS_ROOM:
                 row_links = int(items.link_starts[done + 1] - items.link_starts[done])
                 url_bytes = int(items.url_starts[done + 1] - items.url_starts[done])
@@ -371,13 +370,6 @@ class Ledger:
         return self._seal_cut()
 
     # -- cuts and shards -------------------------------------------------------------------------------------------
-
-    def _least_visits_of_a_cut(self) -> int:
-        """A cut is a message to every other shard, and waits until these are worth it, or a tick seals it.
-
-        But never longer than a twentieth of a visit a page: circulation would slow down.
-        """
-        return min(_VISITS_A_MESSAGE * (self.shards - 1), int(self._room.book.counts[at.PAGES]) // 20)
 
     def _seal_cut(self) -> list[tuple[int, TransfersEntry]]:
         """Seal outgoing transfers and settle the virtual account among all shards."""
