@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -60,6 +61,12 @@ def wait_for(what: str, done: Callable[[], Any], limit_seconds: float = PATIENCE
         threading.Event().wait(0.1)
 
 
+def resident_mib(pid: int) -> int:
+    """The memory that a process has now."""
+    (kib,) = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
+    return int(kib) >> 10
+
+
 @dataclass(frozen=True)
 class Not:
     """Why something is not so yet."""
@@ -112,8 +119,11 @@ class Ledgers:
 class LocalStream:
     """A stream with topics of its own on a cluster, run by its commands."""
 
-    def __init__(self, cluster: LocalCluster, folder: Path, prefix: str, shards: int) -> None:
+    def __init__(
+        self, cluster: LocalCluster, folder: Path, prefix: str, shards: int, state_backend: str = "rocksdb"
+    ) -> None:
         """Make the topics."""
+        self.state_backend = state_backend
         self.cluster, self.flink = cluster, cluster.flink
         self.prefix, self.shards, self.name = prefix, shards, f"{prefix}stream"
         self.ledger_topic = f"{prefix}page-ledger"
@@ -139,6 +149,7 @@ class LocalStream:
             *("--checkpoints", self.checkpoints.as_uri()),
             *("--worker-logs", str(self.worker_logs)),
             *("--checkpoint-seconds", "2"),
+            *("--state-backend", self.state_backend),
             *("--parallelism", "2"),
             *("--workers", "1"),
         ]
@@ -168,6 +179,18 @@ class LocalStream:
             return found if found and found.id > after else Not(f"checkpoint {found and found.id}")
 
         return self._asked(f"a checkpoint after {after}", last)
+
+    def workers(self) -> list[tuple[int, str]]:
+        """The pids of living workers, and which TaskManager each works for."""
+        managers = {one.pid: one.name for one in self.cluster.services.status()["flink"].processes}
+        found = []
+        for log in sorted(self.worker_logs.glob("*.log")):
+            pid = int(log.stem.rpartition("-")[2])
+            parent = log.read_text(encoding="utf-8", errors="replace").partition("\n")[0].rpartition(" ")[2]
+            if parent.isdigit() and int(parent) in managers and birth(pid) is not None:
+                found.append((pid, managers[int(parent)]))
+        assert found, "no worker lives"
+        return found
 
     def cancel(self) -> None:
         """End the job as if it had never been told to: no savepoint. Its checkpoints stay."""
@@ -329,7 +352,7 @@ class Chaos:
     def _worker(self) -> None:
         """A Python worker is killed. The job is started again from its last checkpoint."""
         with self._restarts():
-            os.kill(self._random.choice(self._workers())[0], signal.SIGKILL)
+            os.kill(self._random.choice(self.stream.workers())[0], signal.SIGKILL)
 
     def _tasks(self) -> None:
         """A TaskManager is killed, and its workers end with it. The job goes on once there are slots."""
@@ -348,7 +371,7 @@ class Chaos:
 
         The worker goes on first: it sends what it had in hand, while another does the same work again.
         """
-        pid, name = self._random.choice(self._workers())
+        pid, name = self._random.choice(self.stream.workers())
         with self._restarts():
             self.services.pause("flink", name)
             os.kill(pid, signal.SIGSTOP)
@@ -395,21 +418,9 @@ class Chaos:
         """How many records of importance there are."""
         return sum(one.end for one in resolve(self.stream.connection, f"{self.stream.prefix}importance"))
 
-    def _workers(self) -> list[tuple[int, str]]:
-        """The pids of the stream's living workers, and which TaskManager each works for."""
-        managers = {one.pid: one.name for one in self.services.status()["flink"].processes}
-        found = []
-        for log in sorted(self.stream.worker_logs.glob("*.log")):
-            pid = int(log.stem.rpartition("-")[2])
-            parent = log.read_text(encoding="utf-8", errors="replace").partition("\n")[0].rpartition(" ")[2]
-            if parent.isdigit() and int(parent) in managers and birth(pid) is not None:
-                found.append((pid, managers[int(parent)]))
-        assert found, "no worker lives"
-        return found
-
     def _task_managers(self) -> list[str]:
         """Those that have workers of the stream."""
-        return sorted({name for _, name in self._workers()})
+        return sorted({name for _, name in self.stream.workers()})
 
     @contextmanager
     def _restarts(self) -> Iterator[None]:

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from crawls import Errors, exact_ranks
+from deploy.services.flink import TASK_MANAGERS
 from in_process import command
 from logs import WebLog, id_of, importance_of
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from services import LocalCluster
-from stream_chaos import PATIENCE_SECONDS, TOP, Chaos, LocalStream
+from stream_chaos import PATIENCE_SECONDS, TOP, Chaos, LocalStream, resident_mib
 
 KINDS = ["worker", "tasks", "broker", "old_checkpoint", "delivered_twice"]
 SLOW_KINDS = ["zombie", "cluster"]
@@ -172,6 +173,32 @@ def test_ledgers_made_anew_in_another_number_count_the_same(stream: LocalStream,
     assert float(np.abs(one - other).sum() / one.sum()) < 0.25
 
 
+@pytest.mark.soak
+def test_ten_minutes_of_backlog_drain_in_bounded_memory(
+    flink_kafka: LocalCluster, tmp_path: Path, topic_prefix: str
+) -> None:
+    stream = LocalStream(flink_kafka, tmp_path, topic_prefix, 4)
+    crawl = WebLog(power_law_web(2000, 6)).crawl("cycle", 130_000)
+    stream.start()
+    stream.publish(crawl.events[:10_000])  # all pages are known, all code is loaded
+    stream.drain()
+    stream.cancel()
+    stream.publish(crawl.events[10_000:])  # what 200 a second are in ten minutes
+    stream.start("--from-savepoint", "latest")
+    job, resident = stream.job, []
+    while (counted := stream.flink.beam_metrics(job.id).get("visits", 0)) < 120_000:
+        tasks = [one.pid for one in flink_kafka.services.status()["flink"].processes if one.name in TASK_MANAGERS]
+        workers = [pid for pid, _ in stream.workers()]
+        resident.append((counted, *(sum(map(resident_mib, pids)) for pids in (workers, tasks))))
+        threading.Event().wait(0.25)
+    early, late = ([one for one in resident if low <= one[0] < low + 40_000] for low in (0, 80_000))
+    print(f"MiB of workers and TaskManagers: {resident[::8]}")
+    assert max(workers for _, workers, _ in late) <= 1.1 * max(workers for _, workers, _ in early)
+    assert stream.flink.details(job.id).restarts == 0
+    stream.check()
+    stream.cancel()
+
+
 # -- as good as one ledger
 
 
@@ -237,7 +264,7 @@ def test_every_event_is_counted_once_whatever_is_killed(
 ) -> None:
     kinds = list(KINDS)
     Random(seed).shuffle(kinds)
-    chaos(LocalStream(flink_kafka, tmp_path, topic_prefix, 4), kinds, seed)
+    chaos(LocalStream(flink_kafka, tmp_path, topic_prefix, 4, "heap" if seed % 2 else "rocksdb"), kinds, seed)
 
 
 @pytest.mark.soak
