@@ -261,7 +261,7 @@ class TransfersEntry:
             return [self]
         messages = []
         total, digest = self.sent_total, self.sent_digest
-        starts = list(range(0, max(len(self.pages), 1), most_items))
+        starts = range(0, len(self.pages), most_items)
         for begin in reversed(starts):
             pages, amounts = self.pages[begin : begin + most_items], self.amounts[begin : begin + most_items]
             last = self.last and begin == starts[-1]
