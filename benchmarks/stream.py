@@ -41,6 +41,7 @@ from opicflow.pipelines.transforms.keeping import Output
 from opicflow.pipelines.transforms.log_keeping import LogBatch, LogHead, LogKeeper, Origin
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.sharding import Sharder, SourceState
+from opicflow.pipelines.transforms.streaming import LEAST_LOG_BYTES
 
 SHARDS = 16
 _WAIT_SECONDS = 600.0
@@ -100,7 +101,7 @@ def _ledgers(sizes: Iterable[int]) -> Iterator[Figure]:
             f"stream.state_bytes_{pages}",
             state_bytes,
             "bytes/event",
-            "journal and snapshots as they are written, in the long run",
+            "snapshots as they are written, in the long run",
             first[1],
             state_bytes / first[1],
         )
@@ -126,25 +127,25 @@ def _ledger(pages: int) -> tuple[float, float]:
             writer.visit(_id(int(random.integers(pages))), links, time_ms=event + 1)
         log += [entry for _, entry in sharder.crawl(writer.items(), sharder.state.next + 200)]
     begun = time.process_time()
-    written = _feed(keeper, log)
+    log_bytes = _feed(keeper, log)
     per_second = events / (time.process_time() - begun)
     ledger = keeper.ledger
     check(
         ledger is not None and ledger.visits == events and ledger.audit().drift == 0, "all is counted, cash conserved"
     )
     snapshot = sum(map(len, keeper.chunks()))
-    return per_second, written / events * (1 + snapshot / max(snapshot // 2, 4 << 20))
+    return per_second, log_bytes / events * snapshot / max(snapshot, LEAST_LOG_BYTES)
 
 
 def _feed(keeper: LogKeeper, entries: list[bytes]) -> int:
-    """Apply entries; returns the bytes of the journal."""
-    journal = 0
+    """Apply entries; returns their bytes."""
+    log_bytes = 0
     for entry in entries:
-        batch = LogBatch.of(keeper.head.next, [(keeper.head.next, 1_000_000 + keeper.head.next, entry)]).to_bytes()
+        batch = LogBatch.of(keeper.head.next, [(keeper.head.next, 1_000_000 + keeper.head.next, entry)])
         for _ in keeper.take(batch):
             pass
-        journal += len(batch)
-    return journal
+        log_bytes += len(batch.text)
+    return log_bytes
 
 
 def _id(page: int) -> int:
@@ -374,16 +375,12 @@ def pace(brokers: str, prefix: str, log: str, per_second: str) -> dict[str, int]
 # -- what is compared with ---------------------------------------------------------------------------------------------
 
 
-class _NoLedger:
+class _NoLedger(LogKeeper):
     """Decodes the entries of a log, counts their visits, and drops them."""
 
-    def __init__(self, next_offset: int = 0) -> None:
-        self.head = LogHead(next=next_offset)
-        self.visits = 0
-        self.snapshot_bytes = self.journal_bytes = 0
+    visits = 0
 
-    def take(self, data: bytes) -> Iterator[Output]:
-        batch = LogBatch.from_bytes(data)
+    def take(self, batch: LogBatch) -> Iterator[Output]:
         for begin, end in zip(batch.begins.tolist(), batch.ends.tolist(), strict=True):
             entry: Any = decode_entry(batch.text[begin:end].tobytes()).entry
             if hasattr(entry, "items"):
@@ -400,18 +397,21 @@ class Idle:
 
     def fresh(self, shard: int) -> Any:
         """Nothing."""
-        return _NoLedger()
+        return _NoLedger(shard)
 
     def restored(self, shard: int, chunks: Iterable[bytes]) -> Any:
         """Nothing."""
-        return _NoLedger()
+        return _NoLedger(shard)
 
-    def chain(self, head: bytes | None) -> str:
-        """Always the same."""
-        return LogHead.from_bytes(head).chain if head else ""
+    def head(self, stored: bytes | None) -> LogHead:
+        """Where it stands."""
+        return LogHead.from_bytes(stored) if stored else LogHead()
 
-    def check(self, keeper: Any) -> None:
+    def check(self, shard: int, head: Any) -> None:
         """There is nothing to be wrong."""
+
+    def recovered(self, keeper: Any) -> None:
+        """There is nothing to recover."""
 
     def tell(self, keeper: Any, was_told: bool) -> None:
         """Count the visits."""

@@ -55,7 +55,7 @@ def prove(
     for log in resolve(connection, topic):
         keeper, asked = LogKeeper(log.partition, log.start), ""
         for batch in read_stretch(log):
-            for output in keeper.take(batch_of(batch).to_bytes()):
+            for output in keeper.take(batch_of(batch)):
                 if output.name == FINGERPRINT:
                     asked = output.data.decode()
         if not asked:

@@ -23,7 +23,7 @@ from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.topic_results import Destination, SendOutputs
 from opicflow.pipelines.transforms.keep_ledger import Keeping, KeepStream
 from opicflow.pipelines.transforms.keeping import Output
-from opicflow.pipelines.transforms.log_keeping import LogKeeper, LogRefused, Origin, digest_of_value
+from opicflow.pipelines.transforms.log_keeping import LogHead, LogRefused, Origin, digest_of_value
 from opicflow.pipelines.transforms.streaming import (
     KeepFollowedLedger,
     RouteEvents,
@@ -115,20 +115,19 @@ def at_one_clock(pulse: Any) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class LogIsTheSame:
-    """Refuses a ledger, made anew from its state, whose log does not hold the last record that it was given."""
+    """Refuses a head whose log does not hold the last record that was applied."""
 
     connection: Connection
     topic: str
 
-    def __call__(self, keeper: LogKeeper) -> None:
+    def __call__(self, shard: int, head: LogHead) -> None:
         """Read that record again."""
-        head = keeper.head
         if head.last_offset < 0:
             return
-        found = record_at(self.connection, self.topic, keeper.shard, head.last_offset)
+        found = record_at(self.connection, self.topic, shard, head.last_offset)
         if found is None or digest_of_value(found) != head.last_digest:
             raise LogRefused(
-                f"{self.topic}, partition {keeper.shard}: offset {head.last_offset} does not hold the record that the "
+                f"{self.topic}, partition {shard}: offset {head.last_offset} does not hold the record that the "
                 "ledger was given there: the log was made anew, cut off or restored: rebuild from crawl-events"
             )
 

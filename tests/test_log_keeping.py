@@ -27,7 +27,7 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.pipelines.transforms import log_keeping
-from opicflow.pipelines.transforms.keeping import MOST_HELD, OutOfOrder, Output
+from opicflow.pipelines.transforms.keeping import Output
 from opicflow.pipelines.transforms.log_keeping import (
     AUDIT,
     IMPORTANCE,
@@ -102,12 +102,12 @@ LOG = records(entries())
 END = LOG[-1][0] + 1
 
 
-def batch(start: int, end: int, log: list[Record] = LOG) -> bytes:
-    return LogBatch.of(start, [one for one in log if start <= one[0] < end], end).to_bytes()
+def batch(start: int, end: int, log: list[Record] = LOG) -> LogBatch:
+    return LogBatch.of(start, [one for one in log if start <= one[0] < end], end)
 
 
-def take(keeper: LogKeeper, *batches: bytes) -> list[Output]:
-    return [output for data in batches for output in keeper.take(data)]
+def take(keeper: LogKeeper, *batches: LogBatch) -> list[Output]:
+    return [output for one in batches for output in keeper.take(one)]
 
 
 def kept(log: Iterable[bytes] | None = None) -> tuple[LogKeeper, list[Output]]:
@@ -115,12 +115,6 @@ def kept(log: Iterable[bytes] | None = None) -> tuple[LogKeeper, list[Output]]:
     rows = LOG if log is None else records(log)
     keeper = LogKeeper(0)
     return keeper, take(keeper, batch(0, rows[-1][0] + 1, rows))
-
-
-def state_of(keeper: LogKeeper) -> tuple[Any, ...]:
-    """All of a keeper but its chain hash, which says how the log came in batches."""
-    notes, *chunks = keeper.chunks()
-    return replace(keeper.head, chain=""), json.loads(notes)[1:], chunks
 
 
 def rejects_of(outputs: list[Output]) -> list[tuple[dict[str, Any], bytes]]:
@@ -148,6 +142,7 @@ def test_the_log_of_these_tests_makes_everything_that_a_log_can(whole: tuple[Log
 def test_a_log_in_any_batches_order_and_repetition_is_the_same(
     data: st.DataObject, whole: tuple[LogKeeper, list[Output]]
 ) -> None:
+    """Whatever it was given: once it is given the log from where it stands, it is what the log says."""
     ends = sorted({*data.draw(st.lists(st.integers(1, END), max_size=8)), END})
     ranges = list(zip([0, *ends], ends, strict=False))
     again = data.draw(st.lists(st.tuples(st.integers(0, END), st.integers(0, END)).filter(lambda r: r[0] < r[1])))
@@ -157,19 +152,20 @@ def test_a_log_in_any_batches_order_and_repetition_is_the_same(
         outputs += take(keeper, batch(start, end))
         if data.draw(st.integers(0, 3)) == 0:
             keeper = LogKeeper.from_chunks(0, keeper.chunks())
-    assert state_of(keeper) == state_of(whole[0])
+    if keeper.head.next < END:
+        outputs += take(keeper, batch(keeper.head.next, END))
+    assert keeper.head == whole[0].head
+    assert keeper.chunks() == whole[0].chunks()
     assert keeper.fingerprint() == whole[0].fingerprint()
     assert outputs == whole[1]
-    assert not keeper.held
 
 
-def test_of_two_batches_that_begin_at_one_place_and_come_too_early_the_longer_is_held(
-    whole: tuple[LogKeeper, list[Output]],
-) -> None:
-    for early in ((5, 15), (5, 10)), ((5, 10), (5, 15)):
-        keeper = LogKeeper(0)
-        take(keeper, *(batch(*one) for one in early), batch(0, 5))
-        assert keeper.head.next == 15
+def test_a_batch_that_comes_too_early_is_passed_over() -> None:
+    keeper = LogKeeper(0)
+    take(keeper, batch(0, 5))
+    before = keeper.chunks()
+    assert take(keeper, batch(6, END)) == []
+    assert keeper.chunks() == before
 
 
 def test_a_keeper_that_starts_later_waits_for_what_comes_there() -> None:
@@ -178,22 +174,26 @@ def test_a_keeper_that_starts_later_waits_for_what_comes_there() -> None:
     assert keeper.ledger is not None and keeper.head.next == 130
 
 
-def test_too_many_batches_that_come_too_early_are_an_error_and_not_a_loss() -> None:
+def test_the_chain_is_of_all_records_and_of_nothing_else() -> None:
     keeper = LogKeeper(0)
-    for offset in range(1, MOST_HELD + 1):
-        take(keeper, LogBatch.of(offset, [], offset + 1).to_bytes())
-    with pytest.raises(OutOfOrder, match="wait for offset 0"):
-        take(keeper, LogBatch.of(999, [], 1000).to_bytes())
+    heads = [keeper.head]
+    for one in LOG:
+        take(keeper, batch(0, one[0] + 1), batch(0, one[0] + 1), batch(one[0] + 2, END))
+        heads.append(keeper.head)
+        assert LogHead.from_bytes(keeper.head.to_bytes()) == keeper.head
+    assert len({head.chain for head in heads}) == len(LOG) + 1
+    offset, time_ms, value = LOG[7]
+    for other in (offset, time_ms + 1, value), (offset, time_ms, value + b" "), (offset + 1, time_ms, value):
+        changed = LogKeeper(0)
+        take(changed, batch(0, END, [*LOG[:7], other, *LOG[8:]]))
+        assert changed.head.chain != keeper.head.chain and changed.head.last_digest == keeper.head.last_digest
 
 
-def test_a_batch_changes_the_chain_whether_it_is_new_or_not() -> None:
+def test_a_hole_at_the_end_of_a_batch_moves_the_head_alone() -> None:
     keeper = LogKeeper(0)
-    chains = set()
-    for data in (batch(0, 5), batch(0, 5), batch(7, 9), batch(5, 7)):
-        take(keeper, data)
-        chains.add(keeper.head.chain)
-    assert len(chains) == 4
-    assert LogHead.from_bytes(keeper.head.to_bytes()) == keeper.head
+    take(keeper, LogBatch.of(0, [], 3))
+    assert keeper.head == LogHead(next=3)
+    assert take(keeper, LogBatch.of(3, [(4, LOG[0][1], LOG[0][2])])) == [] and keeper.ledger is not None
 
 
 def test_a_head_knows_the_last_record() -> None:
@@ -204,12 +204,11 @@ def test_a_head_knows_the_last_record() -> None:
     assert other.head.last_digest != keeper.head.last_digest
 
 
-def test_the_state_comes_back_with_what_is_held() -> None:
+def test_the_state_comes_back() -> None:
     keeper = LogKeeper(0)
-    take(keeper, batch(0, 9), batch(12, 15))
+    take(keeper, batch(0, 9))
     back = LogKeeper.from_chunks(0, keeper.chunks())
     assert back.chunks() == keeper.chunks()
-    assert back.held == keeper.held != {}
     assert back.origin == keeper.origin == ORIGIN
 
 
@@ -272,7 +271,7 @@ def test_a_record_without_a_value_becomes_a_reject() -> None:
     keeper = LogKeeper(0)
     one = np.array([0], np.int64)
     none = LogBatch(0, 1, one, one, one - 1, one - 1, np.zeros(0, np.uint8))
-    assert rejects_of(take(keeper, none.to_bytes()))[0][1] == b""
+    assert rejects_of(take(keeper, none))[0][1] == b""
     assert keeper.head.next == 1
 
 
@@ -345,7 +344,7 @@ def test_nothing_is_published_before_its_sources_are_where_they_must_be() -> Non
     quiet = replace(ORIGIN, quiet_until={"kafka/x/0": 18, "p": 2}).entry()
     keeper, published = LogKeeper(0), 0
     for offset, time_ms, value in records([quiet, *values[1:]]):
-        outputs = take(keeper, LogBatch.of(keeper.head.next, [(offset, time_ms, value)]).to_bytes())
+        outputs = take(keeper, LogBatch.of(keeper.head.next, [(offset, time_ms, value)]))
         assert keeper.ledger is not None
         loud = keeper.ledger.mark("kafka/x/0").offset >= 18 and keeper.ledger.mark("p").offset >= 2
         assert keeper.is_quiet == (not loud)
@@ -418,7 +417,7 @@ def test_transfers_above_the_most_are_split_and_make_the_same_ledger(
             if one.name.startswith("transfers/")
         )
     )
-    assert state_of(keeper) == state_of(whole[0])
+    assert keeper.chunks() == whole[0].chunks()
     assert received(outputs).fingerprint() == received(whole[1]).fingerprint()
 
 
@@ -429,5 +428,5 @@ def test_a_keeper_counts_what_happened_until_somebody_looks() -> None:
     assert keeper.counts["rejected"] == 2
     assert keeper.counts["transfers"] > 0 and keeper.counts["cuts"] > 0 and keeper.counts["births"] > 0
     gauges = keeper.gauges()
-    assert gauges["pages"] == keeper.ledger.pages and gauges["audit_drift"] == 0 and gauges["held"] == 0
+    assert gauges["pages"] == keeper.ledger.pages and gauges["audit_drift"] == 0
     assert LogKeeper(0).gauges() == {}

@@ -16,11 +16,11 @@ import pytest
 
 from opicflow.pipelines.ledger import LedgerBroken
 from opicflow.pipelines.ledger.ledger import Ledger
-from opicflow.pipelines.transforms import keep_ledger, log_keeping
-from opicflow.pipelines.transforms.keep_ledger import KeepLedger, LostTable, Tables
-from opicflow.pipelines.transforms.keeping import OutOfOrder
+from opicflow.pipelines.transforms import log_keeping, streaming
+from opicflow.pipelines.transforms.keep_ledger import LostTable, Tables
 from opicflow.pipelines.transforms.log_keeping import LogKeeper
 from opicflow.pipelines.transforms.sharding import Sharder
+from opicflow.pipelines.transforms.streaming import JournalInLog
 from simulation import NO_FAULTS, Faults, Router, Send, Simulation, Stage
 
 SCHEDULES = 60
@@ -32,7 +32,8 @@ ENOUGH = 120
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots and split cuts in a stream of a few events, and audits that tell every cut."""
     monkeypatch.setattr(log_keeping, "_CUTS_TOLD", 1 << 30)
-    monkeypatch.setattr(keep_ledger, "_LEAST_JOURNAL_BYTES", 3000)
+    monkeypatch.setattr(streaming, "LEAST_LOG_BYTES", 3000)
+    monkeypatch.setattr(streaming, "OLDEST_SNAPSHOT_MS", 3_600_000)
     monkeypatch.setattr(log_keeping, "MOST_TRANSFERS", 3)
 
 
@@ -71,7 +72,7 @@ def test_simulation_of_thousands_of_schedules(seed: int) -> None:
 
 # -- mutations -----------------------------------------------------------------------------------------------------
 
-FINDS = (AssertionError, LostTable, OutOfOrder, LedgerBroken)
+FINDS = (AssertionError, LostTable, LedgerBroken)
 Mutation = Callable[[pytest.MonkeyPatch], type[Simulation]]
 
 
@@ -124,16 +125,13 @@ class SeenOutlivesItsBundle(Simulation):
 
 MUTATIONS: dict[str, Mutation] = {
     "a keeper applies what lies below its head": lambda patch: rewrite(
-        patch, LogKeeper, "_take", "if batch.end <= self.head.next:", "if False:"
+        patch, LogKeeper, "take", " or batch.end <= self.head.next", ""
     ),
     "a keeper applies a whole batch of which it has half": lambda patch: rewrite(
-        patch, LogKeeper, "_take", "int(np.searchsorted(batch.offsets, self.head.next))", "0"
+        patch, LogKeeper, "take", "int(np.searchsorted(batch.offsets, self.head.next))", "0"
     ),
     "a keeper applies what comes too early": lambda patch: rewrite(
-        patch, LogKeeper, "_take", "if batch.start > self.head.next:", "if False:"
-    ),
-    "what is held is not kept in a snapshot": lambda patch: rewrite(
-        patch, LogKeeper, "chunks", "for start, data in self.held.items()", "for start, data in ()"
+        patch, LogKeeper, "take", "batch.start > self.head.next or ", ""
     ),
     "a ledger ignores how far a source is": lambda patch: rewrite(
         patch, Ledger, "_apply_crawl", "mark = self._marks.get(entry.source, Mark())", "mark = Mark()"
@@ -150,7 +148,7 @@ MUTATIONS: dict[str, Mutation] = {
     "a batch's end seals a cut": lambda patch: rewrite(
         patch,
         LogKeeper,
-        "_take",
+        "take",
         "    self.head = replace(self.head, next=batch.end)",
         "    self.head = replace(self.head, next=batch.end)\n"
         "    if self.ledger is not None:\n"
@@ -174,14 +172,18 @@ MUTATIONS: dict[str, Mutation] = {
         patch, Sharder, "_entries", "self._visits[shard] += int", "self._visits[shard] = int"
     ),
     "what was seen outlives a bundle that failed": lambda patch: SeenOutlivesItsBundle,
-    "a batch is applied and not journalled": lambda patch: rewrite(
-        patch, KeepLedger, "process", "journal.add(data)", "pass"
+    "a ledger is made anew from its snapshot alone": lambda patch: rewrite(
+        patch, JournalInLog, "since", "self._read(keeper.head.next, head.next)", "()"
     ),
-    "a snapshot leaves the journal as it is": lambda patch: rewrite(
-        patch, KeepLedger, "_shorten", "journal.clear()", "pass"
+    "a ledger is made anew beyond its head": lambda patch: rewrite(
+        patch,
+        JournalInLog,
+        "since",
+        "self._read(keeper.head.next, head.next)",
+        "self._read(keeper.head.next, head.next + 5)",
     ),
     "the cache is not held against the head": lambda patch: rewrite(
-        patch, Tables, "take", "keeper.head.chain == chain", "True"
+        patch, Tables, "take", "keeper.head == head", "True"
     ),
     "a keeper forgets what it has to tell of pairs": lambda patch: rewrite(
         patch, LogKeeper, "from_chunks", "_Notes(**notes)", "_Notes(notes['origin'])"

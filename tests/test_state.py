@@ -522,6 +522,20 @@ def test_a_durable_ledger_survives_workers_that_forget_everything(
     assert published == [path.name for path in sorted((tmp_path / "b").glob("publications-*"))]
 
 
+@pytest.mark.parametrize("forgotten", ["add", "clear"])
+def test_a_journal_that_is_not_kept_is_found_out(
+    forgotten: str, portions: list[Portion], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keep_ledger, "_LEAST_JOURNAL_BYTES", 1 << 10)
+
+    def count_only(journal: Any, keeper: Any, batch: bytes = b"") -> None:
+        keeper.journal_bytes = keeper.journal_bytes + len(batch) if batch else 0
+
+    monkeypatch.setattr(keep_ledger.JournalInState, forgotten, count_only)
+    with pytest.raises(Exception, match="do not lead to the head"):
+        kept(tmp_path / "a", portions, KeepForgetfully(KeeperConfig(), True, None))
+
+
 def test_a_ledger_in_memory_only_that_is_lost_says_run_again(portions: list[Portion], tmp_path: Path) -> None:
     with pytest.raises(Exception, match="run again"):
         kept(tmp_path / "a", portions, KeepForgetfully(KeeperConfig(), False, None))

@@ -25,7 +25,8 @@ from opicflow.pipelines import cli
 from opicflow.pipelines.ledger import CrawlEntry, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.streaming import newest_checkpoint
-from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepStream
+from opicflow.pipelines.transforms import streaming
+from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepStream, LostTable
 from opicflow.pipelines.transforms.log_keeping import Origin, ask_fingerprint
 from opicflow.pipelines.transforms.routing import Categories, LinkWeights, Rules
 from opicflow.pipelines.transforms.streaming import (
@@ -219,22 +220,88 @@ def test_a_beat_is_a_tick_for_every_shard() -> None:
     assert {type(decode_entry(tick.value or b"").entry) for tick in ticks} == {TickEntry}
 
 
-def test_a_ledger_reads_its_log_from_where_its_state_says() -> None:
-    topic = replace(followed(), partitions=(replace(followed().partitions[0], topic="page-ledger"),))
-    log = [Origin(LedgerConfig(), 1).entry(), ask_fingerprint(), ask_fingerprint()]
-    head, snapshot, journal = Value(), Bag(), Bag()
+class Logged:
+    """The state of a ledger whose log is a list of values, as if each came a second after the one before."""
 
-    def apply(given: MessageBatch, run: str = "stages") -> list[str]:
+    def __init__(self, patch: pytest.MonkeyPatch, log: list[bytes]) -> None:
+        self.log = log
+        self.head, self.snapshot = Value(), Bag()
+        self.read_again: list[tuple[int, int]] = []
+        patch.setattr(streaming, "read_stretch", self._again)
+
+    def batch(self, start: int, end: int) -> MessageBatch:
+        found = batch(start, self.log[start:end])
+        return replace(found, messages=replace(found.messages, times_ms=1000 * found.messages.offsets))
+
+    def at(self) -> int:
+        return KeepStream().head(self.head.value).next
+
+    def snapshot_at(self) -> int:
+        return KeepStream().restored(0, self.snapshot.values).head.next if self.snapshot.values else 0
+
+    def apply(self, start: int, end: int, run: str = "stages") -> list[str]:
+        topic = replace(followed(), partitions=(replace(followed().partitions[0], topic="page-ledger"),))
         stage = KeepFollowedLedger(topic, KeepStream(), run)
-        stage._follower = Given(given)  # type: ignore[assignment]
-        return [output.name for output in stage.process((0, 0.0), head, snapshot, journal)]
+        stage._follower = Given(self.batch(start, end))  # type: ignore[assignment]
+        try:
+            return [output.name for output in stage.process((0, 0.0), self.head, self.snapshot)]
+        finally:
+            if run != "stages":
+                TABLES.let_go(run)
 
-    assert apply(batch(0, log[:2])) == ["audit", "fingerprint"]
-    assert apply(batch(0, log)) == [], "it does not go back"
-    assert apply(batch(2, log[2:]), "another process") == ["audit", "fingerprint"]
-    assert len(journal.values) == 2
+    def _again(self, stretch: PartitionStretch) -> Iterator[MessageBatch]:
+        self.read_again.append((stretch.start, stretch.end))
+        return (self.batch(at, at + 1) for at in range(stretch.start, stretch.end))
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Logged]:
+    yield Logged(monkeypatch, [Origin(LedgerConfig(), 1).entry(), *[ask_fingerprint()] * 9])
     TABLES.let_go("stages")
-    TABLES.let_go("another process")
+
+
+def test_a_ledger_reads_its_log_from_where_its_state_says(logged: Logged) -> None:
+    assert logged.apply(0, 2) == ["audit", "fingerprint"]
+    assert logged.apply(0, 3) == [], "it does not go back"
+    assert logged.apply(2, 3) == ["audit", "fingerprint"] and not logged.read_again
+
+
+def test_a_ledger_is_made_anew_from_its_log(logged: Logged) -> None:
+    logged.apply(0, 3)
+    assert logged.apply(3, 4, "another process") == ["audit", "fingerprint"], "and says nothing twice"
+    assert logged.read_again == [(0, 3)] and not logged.snapshot.values
+
+
+def test_a_snapshot_is_written_when_the_log_since_outgrows_the_last_one(
+    logged: Logged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "LEAST_LOG_BYTES", 1000)
+    logged.log += [ask_fingerprint()] * 90
+    begins = set()
+    for end in range(1, 100):
+        logged.apply(end - 1, end)
+        begin = logged.snapshot_at()
+        begins.add(begin)
+        size, since = sum(map(len, logged.snapshot.values)), sum(map(len, logged.log[begin:end]))
+        assert since <= max(size, 1000)
+    assert 2 < len(begins) < 20
+    logged.apply(99, 100, "another process")
+    assert logged.read_again == [(max(begins), 99)]
+
+
+def test_a_snapshot_is_never_older_than_some_hours_of_the_log(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "OLDEST_SNAPSHOT_MS", 2500)
+    for end, at in (3, 0), (6, 6), (7, 6), (8, 6), (9, 6), (10, 10):
+        logged.apply(max(end - 3, logged.at()), end)
+        assert logged.snapshot_at() == at, end
+
+
+def test_a_log_that_does_not_lead_to_the_head_is_refused(logged: Logged) -> None:
+    logged.apply(0, 3)
+    for log in logged.log[:2], [logged.log[0], b"something else", *logged.log[2:]]:
+        logged.log = log
+        with pytest.raises(LostTable, match=r"^shard 0: its snapshot, and what it was given since, do not lead to"):
+            logged.apply(3, 4, "another process")
 
 
 # -- docs/operations.md

@@ -1,9 +1,9 @@
 """KeepLedger: the stage that holds a shard's ledger in keyed state, around the `Keeper`.
 
 A bounded replay keeps its table in memory only and hands it from one pipeline to the next by its head; a table that is
-gone is an error. With `durable` the state is whole: a snapshot, and a journal of the batches since. In both cases the
-table itself lies in a cache of the process under the hash of all batches that made it, and counts only if that hash is
-the head's.
+gone is an error. With `durable` the state is whole: a snapshot, and a journal of the batches since. A stream's journal
+is its log (docs/decisions/log-as-journal.md). In all cases the table itself lies in a cache of the process, and counts
+only where it stands at the head, which has the hash of all that was applied.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateS
 
 from opicflow.pipelines.ledger import Ledger
 from opicflow.pipelines.transforms.keeping import Head, Keeper, KeeperConfig, Output
-from opicflow.pipelines.transforms.log_keeping import LogHead, LogKeeper
+from opicflow.pipelines.transforms.log_keeping import LogBatch, LogHead, LogKeeper
 from opicflow.pipelines.transforms.metrics import count, stands_at
 
 AnyKeeper = Keeper | LogKeeper
+AnyHead = Head | LogHead
+AnyBatch = bytes | LogBatch
 
 _LEAST_JOURNAL_BYTES = 4 << 20
 
@@ -45,11 +47,11 @@ class Tables:
         with self._lock:
             self._keepers[run, shard] = keeper
 
-    def take(self, run: str, shard: int, chain: str) -> AnyKeeper | None:
-        """The keeper, if it stands at this place. It is out of the cache then: an error leaves no dirty one behind."""
+    def take(self, run: str, shard: int, head: AnyHead) -> AnyKeeper | None:
+        """The keeper, if it stands at this head. It is out of the cache then: an error leaves no dirty one behind."""
         with self._lock:
             keeper = self._keepers.pop((run, shard), None)
-        return keeper if keeper is not None and keeper.head.chain == chain else None
+        return keeper if keeper is not None and keeper.head == head else None
 
     def look(self, run: str, shard: int) -> AnyKeeper | None:
         """The keeper, wherever it stands; it stays."""
@@ -74,14 +76,62 @@ class Keeping(Protocol):
     def restored(self, shard: int, chunks: Iterable[bytes]) -> AnyKeeper:
         """The keeper that wrote these chunks."""
 
-    def chain(self, head: bytes | None) -> str:
-        """The chain hash of a head as bytes; of none, where it begins."""
+    def head(self, stored: bytes | None) -> AnyHead:
+        """A head as it is stored; of None, where it begins."""
 
-    def check(self, keeper: AnyKeeper) -> None:
-        """Refuse a keeper, made anew from state, whose log is not the one it was made from."""
+    def check(self, shard: int, head: AnyHead) -> None:
+        """Refuse to make a keeper anew whose log is not the one that it was made from."""
+
+    def recovered(self, keeper: AnyKeeper) -> None:
+        """Count a keeper that was made anew."""
 
     def tell(self, keeper: AnyKeeper, was_told: bool) -> None:
         """Count what happened. `was_told`: the keeper has just told how it stands."""
+
+
+class Journal(Protocol):
+    """The batches since a keeper's last snapshot, wherever they are kept."""
+
+    def add(self, keeper: AnyKeeper, batch: AnyBatch) -> None:
+        """The keeper will now be given a batch."""
+
+    def is_long(self, keeper: AnyKeeper) -> bool:
+        """Whether it is time for a new snapshot."""
+
+    def clear(self, keeper: AnyKeeper) -> None:
+        """There is a new snapshot."""
+
+    def since(self, keeper: AnyKeeper, head: AnyHead) -> Iterable[AnyBatch]:
+        """The batches that a keeper, as its snapshot was, was given since, up to a head."""
+
+
+class JournalInState:
+    """Batches in a bag. A new snapshot comes when they outgrow half of the old one."""
+
+    def __init__(self, bag: Any) -> None:
+        """Beam's state of a key."""
+        self._bag = bag
+
+    def add(self, keeper: AnyKeeper, batch: AnyBatch) -> None:
+        """Put it into the bag."""
+        assert isinstance(batch, bytes)
+        self._bag.add(batch)
+        keeper.journal_bytes += len(batch)
+
+    def is_long(self, keeper: AnyKeeper) -> bool:
+        """What is written is then three times the batches at most, and what is read half a snapshot more."""
+        return keeper.journal_bytes > max(keeper.snapshot_bytes // 2, _LEAST_JOURNAL_BYTES)
+
+    def clear(self, keeper: AnyKeeper) -> None:
+        """Empty the bag."""
+        self._bag.clear()
+        keeper.journal_bytes = 0
+
+    def since(self, keeper: AnyKeeper, head: AnyHead) -> Iterable[AnyBatch]:
+        """All that is in the bag."""
+        for batch in self._bag.read():
+            keeper.journal_bytes += len(batch)
+            yield batch
 
 
 class KeepLedger(beam.DoFn):
@@ -106,63 +156,73 @@ class KeepLedger(beam.DoFn):
     ) -> Iterator[Output]:
         """Apply one batch."""
         shard, data = element
-        chain = self._keeping.chain(head_state.read())
-        keeper = TABLES.take(self._run, shard, chain)
+        yield from self.keep(shard, data, head_state, snapshot, JournalInState(journal) if self._durable else None)
+
+    def keep(
+        self, shard: int, batch: AnyBatch, head_state: Any, snapshot: Any, journal: Journal | None
+    ) -> Iterator[Output]:
+        """Apply one batch to a shard's ledger."""
+        stored = head_state.read()
+        head = self._keeping.head(stored)
+        keeper = TABLES.take(self._run, shard, head)
         if keeper is None:
-            keeper = self._rebuilt(shard, chain, snapshot.read, journal.read)
-        if self._durable:
-            journal.add(data)
+            keeper = self._rebuilt(shard, stored, head, snapshot, journal)
+        if journal is not None:
+            journal.add(keeper, batch)
         was_told = False
-        for output in keeper.take(data):
+        for output in keeper.take(batch):  # type: ignore[arg-type]
             was_told |= output.name == "audit"
             yield output
         head_state.write(keeper.head.to_bytes())
-        if self._durable:
-            self._shorten(keeper, snapshot, journal, len(data))
+        if journal is not None and journal.is_long(keeper):
+            self._write_down(keeper, snapshot)
+            journal.clear(keeper)
         self._keeping.tell(keeper, was_told)
         TABLES.put(self._run, shard, keeper)
 
-    def _rebuilt(self, shard: int, chain: str, snapshot: Any, journal: Any) -> AnyKeeper:
+    def _rebuilt(
+        self, shard: int, stored: bytes | None, head: AnyHead, snapshot: Any, journal: Journal | None
+    ) -> AnyKeeper:
         """The keeper at this head, made from state alone."""
-        if chain == "":
+        if stored is None and head.chain == "":
             return self._keeping.fresh(shard)
-        if not self._durable:
+        if journal is None:
             raise LostTable(
                 "the ledger of this replay was kept in memory only and is gone (a worker was started anew): run again"
             )
-        keeper = rebuild(self._keeping, shard, snapshot(), journal())
-        if keeper.head.chain != chain:
+        self._keeping.check(shard, head)
+        keeper = rebuild(self._keeping, shard, snapshot.read(), lambda keeper: journal.since(keeper, head))
+        if keeper.head != head:
             raise LostTable(
-                f"shard {shard}: snapshot and journal do not lead to the head: the state was damaged; start from the "
-                "log, or from an older savepoint"
+                f"shard {shard}: its snapshot, and what it was given since, do not lead to the head: the state was "
+                "damaged; start from the log, or from an older savepoint"
             )
-        self._keeping.check(keeper)
+        self._keeping.recovered(keeper)
         return keeper
 
-    def _shorten(self, keeper: AnyKeeper, snapshot: Any, journal: Any, added_bytes: int) -> None:
-        """Write a new snapshot once the journal outgrows half of the old one."""
-        keeper.journal_bytes += added_bytes
-        if keeper.journal_bytes <= max(keeper.snapshot_bytes // 2, _LEAST_JOURNAL_BYTES):
-            return
+    def _write_down(self, keeper: AnyKeeper, snapshot: Any) -> None:
         snapshot.clear()
-        journal.clear()
-        keeper.snapshot_bytes, keeper.journal_bytes = 0, 0
+        keeper.snapshot_bytes = 0
         for chunk in keeper.chunks():
             snapshot.add(chunk)
             keeper.snapshot_bytes += len(chunk)
 
 
-def rebuild(keeping: Keeping, shard: int, snapshot: Iterable[bytes], journal: Iterable[bytes]) -> AnyKeeper:
-    """The keeper that wrote a snapshot, with the batches of the journal applied; what they put out is dropped."""
+def rebuild(
+    keeping: Keeping,
+    shard: int,
+    snapshot: Iterable[bytes],
+    since: Callable[[AnyKeeper], Iterable[AnyBatch]],
+) -> AnyKeeper:
+    """The keeper that wrote a snapshot, with the batches since applied; what they put out is dropped."""
     sizes: list[int] = []
     chunks = _measured(snapshot, sizes)
     first = next(chunks, None)
     keeper = keeping.fresh(shard) if first is None else keeping.restored(shard, one_after_the_other((first,), chunks))
-    for data in journal:
-        for _ in keeper.take(data):
-            pass
-        keeper.journal_bytes += len(data)
     keeper.snapshot_bytes = sum(sizes)
+    for batch in since(keeper):
+        for _ in keeper.take(batch):  # type: ignore[arg-type]
+            pass
     return keeper
 
 
@@ -189,12 +249,15 @@ class KeepReplay:
         notes = next(parts)
         return Keeper.from_notes(self.config, Ledger.restore(parts), notes)
 
-    def chain(self, head: bytes | None) -> str:
-        """The chain hash of a head as bytes; of none, where it begins."""
-        return (Head.from_bytes(head) if head else self.resume).chain
+    def head(self, stored: bytes | None) -> Head:
+        """A head as it is stored; of None, where it begins."""
+        return Head.from_bytes(stored) if stored else self.resume
 
-    def check(self, keeper: AnyKeeper) -> None:
+    def check(self, shard: int, head: AnyHead) -> None:
         """Its log is its input, and read once."""
+
+    def recovered(self, keeper: AnyKeeper) -> None:
+        """Nobody asks."""
 
     def tell(self, keeper: AnyKeeper, was_told: bool) -> None:
         """It tells all in its reports."""
@@ -203,8 +266,8 @@ class KeepReplay:
 class KeepStream:
     """The keepers of a stream. It counts what they do."""
 
-    def __init__(self, check: Callable[[LogKeeper], None] | None = None) -> None:
-        """`check` refuses a keeper whose log is no longer the one it was made from."""
+    def __init__(self, check: Callable[[int, LogHead], None] | None = None) -> None:
+        """`check` refuses a head whose log is no longer the one that it is the head of."""
         self._check = check
 
     def fresh(self, shard: int) -> LogKeeper:
@@ -215,17 +278,21 @@ class KeepStream:
         """The keeper that wrote these chunks."""
         return LogKeeper.from_chunks(shard, chunks)
 
-    def chain(self, head: bytes | None) -> str:
-        """The chain hash of a head as bytes; of none, where it begins."""
-        return LogHead.from_bytes(head).chain if head else ""
+    def head(self, stored: bytes | None) -> LogHead:
+        """A head as it is stored; of None, where it begins."""
+        return LogHead.from_bytes(stored) if stored else LogHead()
 
-    def check(self, keeper: AnyKeeper) -> None:
-        """Refuse a keeper whose log is not the one it was made from."""
+    def check(self, shard: int, head: AnyHead) -> None:
+        """Refuse to make a keeper anew whose log is not the one that it was made from."""
+        assert isinstance(head, LogHead)
+        if self._check is not None:
+            self._check(shard, head)
+
+    def recovered(self, keeper: AnyKeeper) -> None:
+        """Count it. What it was given since its snapshot was counted when it was applied first."""
         assert isinstance(keeper, LogKeeper)
         count("ledgers_recovered")
-        keeper.counts.clear()  # what its journal did was counted when it was done
-        if self._check is not None:
-            self._check(keeper)
+        keeper.counts.clear()
 
     def tell(self, keeper: AnyKeeper, was_told: bool) -> None:
         """Count what happened since the last time."""

@@ -1,14 +1,13 @@
 """Keeping the ledger of one shard of a stream: its log in, transfers and results out. No Beam and no Kafka in here.
 
 A `LogKeeper` is a pure function of its log, in whatever batches that comes, and so is what it puts out: a batch that is
-applied again after a crash sends the very same transfers again. Batches that come twice are dropped, those that come
-too early are held. The first entry of a log says how its ledger counts. An entry that makes no sense, or that the
-ledger refuses, becomes a reject, and the log goes on.
+applied again after a crash sends the very same transfers again. Records that come twice are dropped; a batch that comes
+too early is passed over, as its log will be read again from where the head stands. The first entry of a log says how
+its ledger counts. An entry that makes no sense, or that the ledger refuses, becomes a reject, and the log goes on.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections import Counter
@@ -37,7 +36,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.encoding import EntryUnknown, decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ENTRY_VERSION, Bytes, Ids, Ints
-from opicflow.pipelines.transforms.keeping import FLOWING, MOST_HELD, OutOfOrder, Output, books
+from opicflow.pipelines.transforms.keeping import FLOWING, Output, books
 from opicflow.pipelines.transforms.publishing import (
     cycle_is_over,
     pack_tombstones,
@@ -47,7 +46,7 @@ from opicflow.pipelines.transforms.publishing import (
     rows_in,
 )
 from opicflow.pipelines.transforms.routing import Rules
-from opicflow.schemas.columns import FRAME_BYTES, ColumnsRefused, pack, unpack
+from opicflow.schemas.columns import ColumnsRefused, pack
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.policy_json import policy_to_json
 
@@ -119,17 +118,6 @@ class LogBatch(NamedTuple):
     ends: Ints
     text: Bytes
 
-    def to_bytes(self) -> bytes:
-        """The batch as bytes."""
-        columns = {name: getattr(self, name) for name in self._fields[2:]}
-        return pack("log", {"start": self.start, "end": self.end}, columns)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> LogBatch:
-        """The batch that `to_bytes` wrote."""
-        _, values, columns = unpack(data)
-        return cls(values["start"], values["end"], **columns)
-
     @classmethod
     def of(cls, start: int, records: Iterable[tuple[int, int, bytes]], end: int | None = None) -> LogBatch:
         """A batch of (offset, time, value), for tests and small logs. It ends behind the last one."""
@@ -151,13 +139,20 @@ class LogBatch(NamedTuple):
 class LogHead:
     """How far a log was applied: the offset that comes next, the last record's offset and digest, and the chain hash.
 
-    Two keepers of one log whose heads are the same are the same.
+    The chain hash is of all records, one after the other, in whatever batches they came. Two keepers with the same head
+    are the same.
     """
 
     next: int = 0
     chain: str = ""
     last_offset: int = -1
     last_digest: str = ""
+
+    def behind(self, offset: int, time_ms: int, value: bytes) -> LogHead:
+        """The head behind the next record."""
+        digest = digest_of_value(value)
+        link = f"{self.chain} {offset} {time_ms} {digest}".encode()
+        return LogHead(offset + 1, hashlib.blake2b(link, digest_size=16).hexdigest(), offset, digest)
 
     def to_bytes(self) -> bytes:
         """The head as bytes."""
@@ -190,28 +185,26 @@ class LogKeeper:
         self.head = LogHead(next=first_offset)
         self.ledger: Ledger | None = None
         self.origin: Origin | None = None
-        self.held: dict[int, bytes] = {}
         self.counts: Counter[str] = Counter()
         """What happened since somebody last looked, and set it to zero: not a part of the state."""
-        self.snapshot_bytes = self.journal_bytes = 0
+        self.snapshot_bytes = self.journal_bytes = self.journal_to_ms = 0
+        self.journal_from_ms: int | None = None
         self._notes = _Notes()
 
     # -- state -----------------------------------------------------------------------------------------------------
 
     def chunks(self) -> list[bytes]:
         """Everything as chunks of bytes: notes, then the ledger's snapshot."""
-        held = [[start, base64.b64encode(data).decode("ascii")] for start, data in self.held.items()]
-        notes = json.dumps([asdict(self.head), asdict(self._notes), held], separators=(",", ":")).encode()
+        notes = json.dumps([asdict(self.head), asdict(self._notes)], separators=(",", ":")).encode()
         return [notes, *(chunk.data for chunk in self.ledger.snapshot())] if self.ledger else [notes]
 
     @classmethod
     def from_chunks(cls, shard: int, chunks: Iterable[bytes]) -> LogKeeper:
         """The keeper that `chunks` wrote."""
         parts = iter(chunks)
-        head, notes, held = json.loads(next(parts))
+        head, notes = json.loads(next(parts))
         keeper = cls(shard)
         keeper.head, keeper._notes = LogHead(**head), _Notes(**notes)
-        keeper.held = {start: base64.b64decode(data) for start, data in held}
         if keeper._notes.origin is not None:
             keeper.origin = Origin.of(ControlEntry("stream", keeper._notes.origin))
             keeper.ledger = Ledger.restore(parts)
@@ -226,23 +219,9 @@ class LogKeeper:
 
     # -- the log ---------------------------------------------------------------------------------------------------
 
-    def take(self, data: bytes) -> Iterator[Output]:
-        """Apply a batch, and those that waited for it; what comes too early is held, what was applied is dropped."""
-        link = self.head.chain.encode() + data[:FRAME_BYTES]  # which holds the checksum of all of it
-        self.head = replace(self.head, chain=hashlib.blake2b(link, digest_size=16).hexdigest())
-        yield from self._take(data)
-        while early := [start for start in self.held if start <= self.head.next]:
-            yield from self._take(self.held.pop(min(early)))
-
-    def _take(self, data: bytes) -> Iterator[Output]:
-        batch = LogBatch.from_bytes(data)
-        if batch.start > self.head.next:
-            if len(self.held) >= MOST_HELD:
-                raise OutOfOrder(f"shard {self.shard}: {len(self.held)} batches wait for offset {self.head.next}")
-            if batch.end > self._end_held(batch.start):
-                self.held[batch.start] = data
-            return
-        if batch.end <= self.head.next:
+    def take(self, batch: LogBatch) -> Iterator[Output]:
+        """Apply what of a batch was not applied yet, if nothing is missing before it."""
+        if batch.start > self.head.next or batch.end <= self.head.next:
             return
         text = batch.text.data
         first = int(np.searchsorted(batch.offsets, self.head.next))
@@ -250,11 +229,8 @@ class LogKeeper:
         for offset, time_ms, begin, end in zip(*rows, strict=True):
             value = bytes(text[max(begin, 0) : max(end, 0)])
             yield from self._apply(offset, time_ms, value)
-            self.head = replace(self.head, next=offset + 1, last_offset=offset, last_digest=digest_of_value(value))
+            self.head = self.head.behind(offset, time_ms, value)
         self.head = replace(self.head, next=batch.end)
-
-    def _end_held(self, start: int) -> int:
-        return LogBatch.from_bytes(self.held[start]).end if start in self.held else start
 
     def _apply(self, offset: int, time_ms: int, value: bytes) -> Iterator[Output]:
         try:
@@ -410,7 +386,6 @@ class LogKeeper:
             "pages": self.ledger.pages,
             "idle_cash_per_million": int(1e6 * idle / max(self.ledger.minted, 1)),
             "audit_drift": self.ledger.balance().drift,
-            "held": len(self.held),
         }
 
     def _reject(self, reason: Reason, detail: str, offset: int, value: bytes) -> Output:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,13 +22,13 @@ from opicflow.connectors.kafka.framing import Framer, writer_of
 from opicflow.connectors.kafka.messages import Messages, decode_messages
 from opicflow.connectors.kafka.records import record_of
 from opicflow.connectors.kafka.sink import Message
-from opicflow.connectors.kafka.source import FollowedTopic, Follower, MessageBatch
+from opicflow.connectors.kafka.source import FollowedTopic, Follower, MessageBatch, read_stretch
 from opicflow.pipelines.ledger import TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.decoding import route_rows, urls_of
-from opicflow.pipelines.transforms.keep_ledger import Keeping, KeepLedger
+from opicflow.pipelines.transforms.keep_ledger import AnyBatch, AnyHead, AnyKeeper, Keeping, KeepLedger
 from opicflow.pipelines.transforms.keeping import Output
-from opicflow.pipelines.transforms.log_keeping import LogBatch, LogHead
+from opicflow.pipelines.transforms.log_keeping import LogBatch, LogHead, LogKeeper
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.routing import Rules, Seen
 from opicflow.pipelines.transforms.sharding import Sharder, SourceState
@@ -41,6 +41,10 @@ from opicflow.schemas.urls import Canonicaliser
 CONTROL = b'{"opicflow-control":'
 """What a record of crawl-events begins with that is no event, but rules for those that follow it."""
 
+LEAST_LOG_BYTES = 16 << 20
+"""Of so much log a ledger is made again in about half a second."""
+OLDEST_SNAPSHOT_MS = 6 * 3_600_000
+"""A log must be kept for so long before the oldest savepoint."""
 _SEEN_FOR_EVENTS = 1_000_000
 """After so many events all URLs are sent once more: a ledger may have let a page go and learnt it again without one."""
 
@@ -78,6 +82,42 @@ def batch_of(element: MessageBatch) -> LogBatch:
     )
 
 
+class JournalInLog:
+    """The records of a log since the last snapshot: they are there already, and are read again."""
+
+    def __init__(self, read: Callable[[int, int], Iterable[LogBatch]]) -> None:
+        """`read` reads the log from one offset up to another."""
+        self._read = read
+
+    def add(self, keeper: AnyKeeper, batch: AnyBatch) -> None:
+        """It is in the log. How long that gets is counted."""
+        assert isinstance(keeper, LogKeeper) and isinstance(batch, LogBatch)
+        keeper.journal_bytes += len(batch.text)
+        if len(batch.times_ms):
+            if keeper.journal_from_ms is None:
+                keeper.journal_from_ms = int(batch.times_ms[0])
+            keeper.journal_to_ms = int(batch.times_ms[-1])
+
+    def is_long(self, keeper: AnyKeeper) -> bool:
+        """A snapshot comes when the log since outgrows the old one, and is never older than some hours."""
+        assert isinstance(keeper, LogKeeper)
+        outgrown = keeper.journal_bytes > max(keeper.snapshot_bytes, LEAST_LOG_BYTES)
+        begun_ms = keeper.journal_from_ms
+        return outgrown or (begun_ms is not None and keeper.journal_to_ms - begun_ms > OLDEST_SNAPSHOT_MS)
+
+    def clear(self, keeper: AnyKeeper) -> None:
+        """The log stays: others read it too. It counts from here on."""
+        assert isinstance(keeper, LogKeeper)
+        keeper.journal_bytes, keeper.journal_from_ms = 0, None
+
+    def since(self, keeper: AnyKeeper, head: AnyHead) -> Iterator[AnyBatch]:
+        """The log from where a keeper stands up to a head."""
+        assert isinstance(keeper, LogKeeper) and isinstance(head, LogHead)
+        for batch in self._read(keeper.head.next, head.next):
+            self.add(keeper, batch)
+            yield batch
+
+
 class KeepFollowedLedger(KeepLedger):
     """`KeepLedger` that reads its log itself, from where its state says it stands: calls in, outputs out."""
 
@@ -87,22 +127,24 @@ class KeepFollowedLedger(KeepLedger):
         self._topic = topic
         self._follower = Follower(topic)
 
-    def process(
+    def process(  # type: ignore[override]
         self,
         element: tuple[int, Any],
         head_state: Any = beam.DoFn.StateParam(KeepLedger.HEAD),  # noqa: B008  (how Beam is told)
         snapshot: Any = beam.DoFn.StateParam(KeepLedger.SNAPSHOT),  # noqa: B008  (how Beam is told)
-        journal: Any = beam.DoFn.StateParam(KeepLedger.JOURNAL),  # noqa: B008  (how Beam is told)
     ) -> Iterator[Output]:
         """Read on for a while, and apply what there is."""
+        log = self._topic.partition(element[0])
 
         def start() -> int:
             stored = head_state.read()
-            return LogHead.from_bytes(stored).next if stored else self._topic.partition(element[0]).start
+            return LogHead.from_bytes(stored).next if stored else log.start
+
+        def read(start: int, end: int) -> Iterator[LogBatch]:
+            return map(batch_of, read_stretch(replace(log, start=start, end=end)))
 
         for batch in self._follower.read(element, start):
-            data = batch_of(batch).to_bytes()
-            yield from super().process((batch.partition, data), head_state, snapshot, journal)
+            yield from self.keep(batch.partition, batch_of(batch), head_state, snapshot, JournalInLog(read))
 
     def teardown(self) -> None:
         """Let go of the cluster."""
