@@ -134,7 +134,7 @@ def _ledger(pages: int) -> tuple[float, float]:
         ledger is not None and ledger.visits == events and ledger.audit().drift == 0, "all is counted, cash conserved"
     )
     snapshot = sum(map(len, keeper.chunks()))
-    return per_second, log_bytes / events * snapshot / max(snapshot, LEAST_LOG_BYTES)
+    return per_second, log_bytes / events * snapshot / max(2 * snapshot, LEAST_LOG_BYTES)
 
 
 def _feed(keeper: LogKeeper, entries: list[bytes]) -> int:

@@ -359,7 +359,7 @@ class ReferenceLedger:
             self.visits += 1
             self.visits_since_cut += 1
             self._round()
-            least = min(16 * len(self.peers), len(self.pages) // 20)
+            least = min(64 * len(self.peers), len(self.pages) // 20)
             due = self.visits_since_cut * 1000 >= len(self.pages) * self.config.cut_visits_per_1000_pages
             if due and self.visits_since_cut >= least:
                 return self._cut()

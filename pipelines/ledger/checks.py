@@ -33,8 +33,10 @@ from opicflow.pipelines.ledger.entries import (
     Outcome,
     Place,
     PolicyEntry,
+    Sums,
     TickEntry,
     TransfersEntry,
+    sum_transfers,
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused
 from opicflow.schemas.records import Policy
@@ -138,13 +140,17 @@ def check_tick(entry: TickEntry) -> None:
         raise EntryRefused(f"a tick says second {shown(entry.second)}: give whole seconds since 1970")
 
 
-def check_transfers(entry: TransfersEntry, shard: int, shards: int, first_id: int, last_id: int) -> None:
-    """Refuse cash that is negative, enormous, unsorted, or not for this shard."""
+def check_transfers(entry: TransfersEntry, shard: int, shards: int, first_id: int, last_id: int) -> Sums:
+    """Refuse cash that is negative, enormous, unsorted, or not for this shard. Returns what it comes to."""
     if not is_whole(entry.source_shard, 0, shards - 1) or entry.source_shard == shard:
         raise EntryRefused(f"transfers of shard {shown(entry.source_shard)}: this is shard {shard} of {shards}")
-    problem = _transfers_problem(entry, first_id, last_id)
+    problem = _transfers_problem(entry)
+    if not problem:
+        sums = sum_transfers(entry.pages, entry.amounts, entry.virtual, entry.cut)
+        problem = _sums_problem(entry, sums, first_id, last_id)
     if problem:
         raise EntryRefused(f"transfers of shard {entry.source_shard}, cut {shown(entry.cut)}: {problem}")
+    return sums
 
 
 def exact_sum(amounts: Ints) -> int:
@@ -152,7 +158,7 @@ def exact_sum(amounts: Ints) -> int:
     return (int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFFFFFF).sum()) if len(amounts) else 0
 
 
-def _transfers_problem(entry: TransfersEntry, first_id: int, last_id: int) -> str:
+def _transfers_problem(entry: TransfersEntry) -> str:
     pages, amounts = entry.pages, entry.amounts
     if not (is_whole(entry.sent_total, 0, _MOST) and is_whole(entry.sent_digest, 0, (1 << 64) - 1)):
         return "sent_total and sent_digest must be whole numbers, from 0"
@@ -164,14 +170,19 @@ def _transfers_problem(entry: TransfersEntry, first_id: int, last_id: int) -> st
         return "the last message of a cut, and no other, carries the virtual part and the gossip"
     if not is_whole(entry.virtual, 0, MOST_CASH):
         return "the virtual part is negative or enormous, or no number"
-    if len(amounts) and (amounts.min() < 0 or amounts.max() > MOST_CASH):
-        return "an amount is negative or enormous"
-    if exact_sum(amounts) + entry.virtual > MOST_CASH:
-        return "the amounts together are enormous"
-    if len(pages) and (_outside(pages, first_id, last_id) or np.any(pages[1:] <= pages[:-1])):
-        return "pages must be of this shard, sorted by id, each once"
     if entry.gossip is not None and not is_gossip(entry.gossip):
         return "the gossip is out of bounds"
+    return ""
+
+
+def _sums_problem(entry: TransfersEntry, sums: Sums, first_id: int, last_id: int) -> str:
+    pages = entry.pages
+    if sums.most > MOST_CASH:
+        return "an amount is negative or enormous"
+    if sums.cash + entry.virtual > MOST_CASH:
+        return "the amounts together are enormous"
+    if len(pages) and not (sums.is_rising and first_id <= int(pages[0]) and int(pages[-1]) <= last_id):
+        return "pages must be of this shard, sorted by id, each once"
     return ""
 
 

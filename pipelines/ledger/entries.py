@@ -324,23 +324,46 @@ LogEntry = Entry | ControlEntry | EndEntry | OpenEntry
 """What a log may hold. Control is for those who keep the ledger; it applies the others, or refuses them by name."""
 
 
-def transfer_digest(pages: Ids, amounts: Ints, virtual: int, cut: int) -> int:
-    """A sum, modulo 2^64, of one hash per transfer: it can be added up and taken apart in any order."""
-    if not (len(pages) or virtual):
-        return 0
+class Sums(NamedTuple):
+    """What transfers come to. `digest` has the virtual part too, `cash` has not."""
+
+    digest: int
+    cash: int
+    most: int
+    """The largest amount; one below nought counts as enormous."""
+    is_rising: bool
+    """Whether each page id is above the one before."""
+
+
+def sum_transfers(pages: Ids, amounts: Ints, virtual: int, cut: int) -> Sums:
+    """Look at all transfers once."""
     if pages.ndim != 1 or pages.shape != amounts.shape:
         raise ValueError("pages and amounts must be columns, one as long as the other")
     pages, units = (np.require(one, np.uint64, ["C", "A", "W"]) for one in (pages, amounts.view(np.uint64)))
-    return int(_digest(pages, units, _U64(index(virtual)), _U64(index(cut))))
+    digest, high, low, most, is_rising = _sums(pages, units, _U64(index(virtual)), _U64(index(cut)))
+    return Sums(int(digest), (int(high) << 32) + int(low), int(most), bool(is_rising))
+
+
+def transfer_digest(pages: Ids, amounts: Ints, virtual: int, cut: int) -> int:
+    """A sum, modulo 2^64, of one hash per transfer: it can be added up and taken apart in any order."""
+    return sum_transfers(pages, amounts, virtual, cut).digest
 
 
 @lean_kernel
-def _digest(pages: Any, amounts: Any, virtual: Any, cut: Any) -> Any:
+def _sums(pages: Any, amounts: Any, virtual: Any, cut: Any) -> Any:
     salt = _mix(cut + _U64(1))
-    total = _mix(_mix(salt) + virtual) if virtual else _U64(0)
+    digest = _mix(_mix(salt) + virtual) if virtual else _U64(0)
+    high = low = most = _U64(0)
+    is_rising = True
     for row in range(pages.shape[0]):
-        total += _mix(_mix(pages[row] ^ salt) + amounts[row])
-    return total
+        amount = amounts[row]
+        digest += _mix(_mix(pages[row] ^ salt) + amount)
+        high += amount >> _U64(32)
+        low += amount & _U64(0xFFFFFFFF)
+        most = max(most, amount)
+        if row > 0 and pages[row] <= pages[row - 1]:
+            is_rising = False
+    return digest, high, low, most, is_rising
 
 
 @inlined_kernel

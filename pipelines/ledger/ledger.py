@@ -56,7 +56,7 @@ from opicflow.pipelines.ledger.entries import (
     PolicyEntry,
     TickEntry,
     TransfersEntry,
-    transfer_digest,
+    sum_transfers,
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused, LedgerBroken, SnapshotRefused
 from opicflow.pipelines.ledger.estimates import Estimates, Floats, richest
@@ -76,7 +76,7 @@ from opicflow.schemas.records import Policy
 _SECONDS_PER_DAY = 86400
 _SECONDS_PER_MINUTE = 60
 _WRAP = 1 << 64
-_VISITS_A_MESSAGE = 16  # of a cut; fewer would cost more to send and to take than the visits themselves
+_VISITS_A_MESSAGE = 64  # of a cut; fewer would cost more to send and to take than the visits themselves
 _ASKED_FOR_SECONDS = 30 * _SECONDS_PER_DAY  # after which those who asked for pages at once no longer do
 _EVICTED_AT_LEAST = 64  # one in so many pages goes when there are too many, so that not every tick has to look
 FOR_EVER = (1 << 63) - 1
@@ -187,6 +187,7 @@ class Ledger:
         self.shard = shard
         self.shards = shards
         self._ids = shard_bounds(shard, shards)
+        self._first_ids = np.array([shard_bounds(one, shards)[0] for one in range(shards)], np.uint64)
         self._room = Room(config, new_table(config), new_book(config, self._ids, theta_start))
         self._room.book.modes[at.LIKE_US] = shards
         self._marks: dict[str, Mark] = {}
@@ -304,16 +305,18 @@ class Ledger:
         return sealed
 
     def _apply_transfers(self, entry: TransfersEntry) -> list[tuple[int, TransfersEntry]]:
-        check_transfers(entry, self.shard, self.shards, *self._ids)
+        sums = check_transfers(entry, self.shard, self.shards, *self._ids)
         source = f"{SHARD_SOURCE}{entry.source_shard}"
         mark = self._marks.get(source, Mark())
         if not check_range(source, entry.start, entry.end, mark.place):
             return []
         known = mark.place.within - entry.first if entry.cut == mark.place.offset else 0
         pages, amounts = entry.pages[known:], entry.amounts[known:]
-        cash = exact_sum(amounts) + entry.virtual
+        if known:
+            sums = sum_transfers(pages, amounts, entry.virtual, entry.cut)
+        cash = sums.cash + entry.virtual
         total = mark.total + cash
-        digest = (mark.digest + transfer_digest(pages, amounts, entry.virtual, entry.cut)) % _WRAP
+        digest = (mark.digest + sums.digest) % _WRAP
         if (total, digest) != (entry.sent_total, entry.sent_digest):
             raise EntryRefused(
                 f"{source}, cut {entry.cut}: it says it has sent {entry.sent_total} units in all, the ledger counts "
@@ -395,16 +398,14 @@ class Ledger:
             shares=int(counts[at.SHARES]),
         )
         left = virtual
+        edges = [*np.searchsorted(pages, self._first_ids).tolist(), len(pages)]
         for other, peer in self._peers.items():
-            first, last = shard_bounds(other, self.shards)
-            here = slice(
-                int(np.searchsorted(pages, np.uint64(first), side="left")),
-                int(np.searchsorted(pages, np.uint64(last), side="right")),
-            )
+            here = slice(edges[other], edges[other + 1])
             part = quotient * weighted[other] + (rest * weighted[other] // everywhere if everywhere else 0)
             left -= part
-            peer.sent_total += exact_sum(amounts[here]) + part
-            peer.sent_digest = (peer.sent_digest + transfer_digest(pages[here], amounts[here], part, self._cut)) % _WRAP
+            sums = sum_transfers(pages[here], amounts[here], part, self._cut)
+            peer.sent_total += sums.cash + part
+            peer.sent_digest = (peer.sent_digest + sums.digest) % _WRAP
             sealed.append(
                 (
                     other,
@@ -433,7 +434,7 @@ class Ledger:
         size = int(book.counts[at.OUTBOX])
         book.counts[at.OUTBOX] = 0
         pages = book.outbox_pages[:size].view(np.uint64)
-        order = np.argsort(pages, kind="stable")
+        order = np.argsort(pages)  # of one page in any order: whole numbers are summed
         pages = pages[order]
         firsts = np.flatnonzero(np.concatenate((np.ones(min(size, 1), bool), pages[1:] != pages[:-1])))
         sums = np.add.reduceat(book.outbox_amounts[:size][order], firsts) if size else np.zeros(0, np.int64)

@@ -99,9 +99,9 @@ class JournalInLog:
             keeper.journal_to_ms = int(batch.times_ms[-1])
 
     def is_long(self, keeper: AnyKeeper) -> bool:
-        """A snapshot comes when the log since outgrows the old one, and is never older than some hours."""
+        """A snapshot comes when the log since is twice as long as the old one, and is never older than some hours."""
         assert isinstance(keeper, LogKeeper)
-        outgrown = keeper.journal_bytes > max(keeper.snapshot_bytes, LEAST_LOG_BYTES)
+        outgrown = keeper.journal_bytes > max(2 * keeper.snapshot_bytes, LEAST_LOG_BYTES)
         begun_ms = keeper.journal_from_ms
         return outgrown or (begun_ms is not None and keeper.journal_to_ms - begun_ms > OLDEST_SNAPSHOT_MS)
 
