@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import fastavro
 import numpy as np
@@ -17,7 +19,7 @@ import pyarrow.parquet as pq
 from opicflow.connectors.files.writing import whole_file
 from opicflow.pipelines.ledger import LetGo, Outcome
 from opicflow.pipelines.ledger.scheduling import DECIDED_BY, KNOWN_FROM, WHY
-from opicflow.schemas.columns import Column, Packed, unpack
+from opicflow.schemas.columns import Column, Packed, Texts, unpack
 from opicflow.schemas.registry import schema
 
 _OUTCOMES = [outcome.name for outcome in Outcome]
@@ -34,22 +36,26 @@ _ARROW = {
 }
 
 
-class Pages(NamedTuple):
+@dataclass(frozen=True)
+class Pages:
     """Packed estimates as columns of plain values, a row a page."""
 
-    urls: list[str]
+    texts: Texts
     columns: dict[str, Column]
     moment: dict[str, Any]
+
+    @cached_property
+    def urls(self) -> list[str]:
+        """The URLs of all pages: canonical ones are ASCII."""
+        return [url.decode("ascii") for url in self.texts]
 
 
 def pages_of(part: bytes) -> Pages:
     """The pages of a part that was published."""
     packed: Packed = unpack(part)
     columns = dict(packed.columns)
-    ends = np.cumsum(columns.pop("url_lengths"))
-    text = columns.pop("url_bytes").tobytes().decode("ascii")
-    urls = [text[begin:end] for begin, end in zip([0, *ends.tolist()][:-1], ends.tolist(), strict=True)]
-    return Pages(urls, columns, packed.values)
+    lengths, text = columns.pop("url_lengths"), columns.pop("url_bytes")
+    return Pages(Texts.joined(text, lengths), columns, packed.values)
 
 
 def write_importance(path: Path, format_: str, parts: Iterable[bytes]) -> int:
@@ -186,29 +192,37 @@ def _numbers(column: Column) -> list[str]:
     return text[1:-1].split(",") if len(column) else []
 
 
-def importance_columns(pages: Pages) -> dict[str, list[Any]]:
-    """The values of `Importance` records, by field."""
-    c, rows = pages.columns, len(pages.urls)
+def importance_columns(pages: Pages) -> dict[str, Any]:
+    """The values of `Importance` records, by field: whole columns where they can be, as there are so many of these."""
+    c, rows = pages.columns, len(pages.texts)
+    words = np.frombuffer(c["pages"].astype(">u8").tobytes().hex().encode("ascii"), np.uint8)
     return {
-        "url": pages.urls,
-        "page": _page_words(c["pages"]),
-        "importance": c["importance"].tolist(),
-        "score": c["score"].tolist(),
-        "trend_per_day": c["trend_per_day"].tolist(),
-        "cash": c["cash"].tolist(),
-        "waiting_cash": c["waiting"].tolist(),
-        "history": c["rate"].tolist(),
-        "error_factor": c["error_factor"].tolist(),
-        "visits": c["visits"].tolist(),
+        "url": pages.texts,
+        "page": Texts.joined(words, np.full(rows, 16)),
+        "importance": c["importance"],
+        "score": c["score"],
+        "trend_per_day": c["trend_per_day"],
+        "cash": c["cash"],
+        "waiting_cash": c["waiting"],
+        "history": c["rate"],
+        "error_factor": c["error_factor"],
+        "visits": c["visits"],
         "last_visit": [time_ms or None for time_ms in c["last_visit_ms"].tolist()],
         "last_outcome": [_OUTCOMES[outcome] for outcome in c["last_outcome"].tolist()],
-        "measured": [bool(measured) for measured in c["measured"].tolist()],
-        "pages": [pages.moment["pages"]] * rows,
-        "clock": [pages.moment["clock"]] * rows,
+        "measured": c["measured"] != 0,
+        "pages": np.full(rows, pages.moment["pages"]),
+        "clock": np.full(rows, float(pages.moment["clock"])),
         "event_time": [pages.moment["event_time_ms"] or None] * rows,
-        "shard": [pages.moment["shard"]] * rows,
-        "cut": [pages.moment["cut"]] * rows,
+        "shard": np.full(rows, pages.moment["shard"]),
+        "cut": np.full(rows, pages.moment["cut"]),
     }
+
+
+def _listed(values: Any) -> Any:
+    """A column as a list of plain values."""
+    if isinstance(values, Texts):
+        return [text.decode("ascii") for text in values]
+    return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 def reject_columns(lines: bytes) -> dict[str, list[Any]]:
@@ -264,7 +278,7 @@ def _write(path: Path, format_: str, name: str, parts: Iterator[dict[str, list[A
             def records() -> Iterator[dict[str, Any]]:
                 nonlocal rows
                 for columns in parts:
-                    for values in zip(*columns.values(), strict=True):
+                    for values in zip(*map(_listed, columns.values()), strict=True):
                         rows += 1
                         yield dict(zip(columns, values, strict=True))
 
@@ -274,7 +288,7 @@ def _write(path: Path, format_: str, name: str, parts: Iterator[dict[str, list[A
         empty: list[dict[str, list[Any]]] = [{field.name: [] for field in layout}]
         with pq.ParquetWriter(file, layout, compression="zstd") as writer:
             for columns in chain(parts, empty):
-                table = pa.table(columns, schema=layout)
+                table = pa.table({field: _listed(values) for field, values in columns.items()}, schema=layout)
                 if table.num_rows:
                     writer.write_table(table)
                 rows += table.num_rows

@@ -6,7 +6,7 @@ found by reading one partition. Orders of one host lie in one partition, so that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -174,13 +174,13 @@ class _Sender:
             ids = pages.columns["pages"]
             if topic == ORDERS:
                 ids = page_ids([host.encode() for host in columns["host"]])
-            self.send(topic, ids, [url.encode() for url in pages.urls], columns)
+            self.send(topic, ids, pages.texts, columns)
 
-    def send(self, topic: str, ids: Column, keys: list[bytes], columns: dict[str, list[Any]]) -> None:
+    def send(self, topic: str, ids: Column, keys: Sequence[bytes], columns: dict[str, list[Any]]) -> None:
         framer = self.framer(topic)
         self.send_values(topic, ids, keys, encode_rows(schema(STREAMS[topic]), columns, framer.prefix))
 
-    def send_values(self, topic: str, ids: Column, keys: list[bytes], values: list[bytes]) -> None:
+    def send_values(self, topic: str, ids: Column, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         self._send(topic, ids, keys, values)
         self._records[topic] += len(keys)
 
@@ -199,7 +199,7 @@ class _Sender:
         """How many records so far, tombstones included; a transfer is not counted."""
         return sum(self._records.values()) + sum(self._tombstones.values())
 
-    def _send(self, topic: str, ids: Column, keys: list[bytes], values: list[Any]) -> None:
+    def _send(self, topic: str, ids: Column, keys: Sequence[bytes], values: Sequence[Any]) -> None:
         if not keys:
             return
         name = self._to.prefix + topic

@@ -11,7 +11,8 @@ of a crawl's columns are like that.
 from __future__ import annotations
 
 import struct
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +38,49 @@ def spans(starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> tuple[C
     new_starts = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lengths, out=new_starts[1:])
     return np.arange(new_starts[-1]) + np.repeat(starts[rows] - new_starts[:-1], lengths), new_starts
+
+
+class Texts(Sequence[bytes]):
+    """A column of byte strings: all of them in one piece of memory, where each starts, and how long it is."""
+
+    def __init__(self, text: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]):
+        """The columns."""
+        self.text, self.starts, self.lengths = text, starts, lengths
+
+    @classmethod
+    def joined(cls, text: npt.NDArray[np.uint8], lengths: npt.NDArray[np.integer[Any]]) -> Texts:
+        """Those that lie one after the other."""
+        sizes = lengths.astype(np.int64)
+        return cls(text, np.cumsum(sizes) - sizes, sizes)
+
+    @classmethod
+    def of(cls, values: Sequence[bytes]) -> Texts:
+        """These."""
+        lengths = np.fromiter(map(len, values), np.int64, len(values))
+        return cls.joined(np.frombuffer(b"".join(values), np.uint8), lengths)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[bytes]:
+        """All of them."""
+        text = self.text.tobytes()
+        ends = (self.starts + self.lengths).tolist()
+        return (text[start:end] for start, end in zip(self.starts.tolist(), ends, strict=True))
+
+    @overload
+    def __getitem__(self, row: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> Texts: ...
+
+    def __getitem__(self, row: int | slice) -> bytes | Texts:
+        """One of them, or some."""
+        if isinstance(row, slice):
+            return Texts(self.text, self.starts[row], self.lengths[row])
+        start = int(self.starts[row])
+        return self.text[start : start + int(self.lengths[row])].tobytes()
 
 
 class ColumnsRefused(ValueError):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from opicflow.schemas.columns import Texts
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.registry import Schema
 
@@ -23,14 +24,19 @@ _MOST_LONG_BYTES = 10
 _DOUBLE_BYTES = 8
 
 
-def encode_rows(schema: Schema, columns: Mapping[str, Values], prefix: bytes = b"") -> list[bytes]:
-    """A record of each row, as the fields of the schema say, each after `prefix`. Columns are in the schema's order."""
+def encode_rows(schema: Schema, columns: Mapping[str, Values], prefix: bytes = b"") -> Texts:
+    """A record of each row, as the fields of the schema say, each after `prefix`. Columns are in the schema's order.
+
+    A column is a list of values; of numbers it may be an array, of texts `Texts` in UTF-8: these cost least.
+    """
     if list(columns) != [field["name"] for field in schema["fields"]]:
         raise ValueError(f"these are not the fields of {schema['name']}: {', '.join(columns)}")
     rows = len(next(iter(columns.values())))
     if rows == 0:
-        return []
-    written = [_column(field["type"], values) for field, values in zip(schema["fields"], columns.values(), strict=True)]
+        return Texts.of([])
+    everywhere = np.ones(rows, np.uint8)
+    fields = zip(schema["fields"], columns.values(), strict=True)
+    written = [_column(field["type"], values, everywhere) for field, values in fields]
     most: Ints = np.full(rows, len(prefix), np.int64)
     for column in written:
         most += column.most_bytes
@@ -41,63 +47,61 @@ def encode_rows(schema: Schema, columns: Mapping[str, Values], prefix: bytes = b
     _write_prefix(out, at, np.frombuffer(prefix, np.uint8))
     for column in written:
         if column.branches is not None:
-            _write_longs(out, at, column.branches, column.everywhere)
-        if column.starts is not None:
-            _write_texts(out, at, column.values, column.starts, column.present)
+            _write_longs(out, at, column.branches, everywhere)
+        if isinstance(column.values, Texts):
+            texts = column.values
+            _write_texts(out, at, texts.text, texts.starts, texts.lengths, column.present)
         elif column.values.dtype == np.float64:
             _write_doubles(out, at, column.values.view(np.uint8), column.present)
         else:
             _write_longs(out, at, column.values, column.present)
-    text = out.tobytes()
-    return [text[begin:end] for begin, end in zip(begins.tolist(), at.tolist(), strict=False)]
+    out.setflags(write=False)
+    return Texts(out, begins[:-1], at - begins[:-1])
 
 
 class _Column(NamedTuple):
-    """A field of all rows, as the kernels take it. `branches`: which of a union; `starts`: where each text begins."""
+    """A field of all rows, as the kernels take it. `branches`: which of a union."""
 
     values: Any
     present: Bytes
     most_bytes: Any
     branches: Ints | None
-    starts: Ints | None
-    everywhere: Bytes
 
 
-def _column(type_: Any, values: Values) -> _Column:
-    rows = len(values)
-    everywhere = np.ones(rows, np.uint8)
+def _column(type_: Any, values: Values, everywhere: Bytes) -> _Column:
     if not isinstance(type_, list):
-        return _plain(type_, values, everywhere, None, everywhere)
+        return _plain(type_, values, everywhere, None)
+    rows = len(values)
     null_at, kind = type_.index("null"), next(branch for branch in type_ if branch != "null")
     if len(type_) != 2:
         raise ValueError(f"a union of {len(type_)} types is for fastavro")
     present = np.fromiter((value is not None for value in values), np.uint8, rows)
     branches = np.where(present, 1 - null_at, null_at).astype(np.int64)
     empty: Any = "" if kind == "string" else b"" if kind == "bytes" else 0
-    return _plain(kind, [empty if value is None else value for value in values], present, branches, everywhere)
+    return _plain(kind, [empty if value is None else value for value in values], present, branches)
 
 
-def _plain(type_: Any, values: Values, present: Bytes, branches: Ints | None, everywhere: Bytes) -> _Column:
+def _plain(type_: Any, values: Values, present: Bytes, branches: Ints | None) -> _Column:
     kind = type_["type"] if isinstance(type_, dict) else type_
     branch_bytes = 0 if branches is None else 1
     if kind in ("string", "bytes"):
-        parts = [value.encode("utf-8") for value in values] if kind == "string" else values
-        sizes = np.fromiter(map(len, parts), np.int64, len(parts))
-        starts = np.zeros(len(parts) + 1, np.int64)
-        np.cumsum(sizes, out=starts[1:])
-        text = np.frombuffer(b"".join(parts), np.uint8)
-        return _Column(text, present, sizes + (branch_bytes + _MOST_LONG_BYTES), branches, starts, everywhere)
+        texts = values if isinstance(values, Texts) else Texts.of(_encoded(values) if kind == "string" else values)
+        return _Column(texts, present, texts.lengths + (branch_bytes + _MOST_LONG_BYTES), branches)
     if kind == "double":
-        return _Column(np.array(values, "<f8"), present, branch_bytes + _DOUBLE_BYTES, branches, None, everywhere)
+        return _Column(np.array(values, "<f8"), present, branch_bytes + _DOUBLE_BYTES, branches)
     if kind == "enum":
         numbers = {symbol: number for number, symbol in enumerate(type_["symbols"])}
         values = [numbers[value] for value in values]
-    elif kind == "boolean":
-        values = [-1 if value else 0 for value in values]  # whose zigzag is 1
-    elif kind not in ("int", "long"):
+    elif kind not in ("boolean", "int", "long"):
         raise ValueError(f"a field of type {kind} is for fastavro")
     whole = np.array(values, np.int64)
-    return _Column(whole, present, branch_bytes + _MOST_LONG_BYTES, branches, None, everywhere)
+    if kind == "boolean":
+        whole = -whole  # the zigzag of -1 is 1
+    return _Column(whole, present, branch_bytes + _MOST_LONG_BYTES, branches)
+
+
+def _encoded(values: Values) -> list[bytes]:
+    return [value.encode("utf-8") for value in values]
 
 
 @lean_kernel
@@ -137,11 +141,11 @@ def _write_doubles(out: Any, at: Any, values: Any, present: Any) -> None:
 
 
 @lean_kernel
-def _write_texts(out: Any, at: Any, text: Any, starts: Any, present: Any) -> None:
+def _write_texts(out: Any, at: Any, text: Any, starts: Any, lengths: Any, present: Any) -> None:
     for row in range(at.shape[0]):
         if present[row]:
-            place = _put_long(out, at[row], starts[row + 1] - starts[row])
-            for i in range(starts[row], starts[row + 1]):
+            place = _put_long(out, at[row], lengths[row])
+            for i in range(starts[row], starts[row] + lengths[row]):
                 out[place] = text[i]
                 place += 1
             at[row] = place

@@ -23,6 +23,7 @@ from kafka.producer.future import FutureRecordMetadata
 from kafka.producer.producer_batch import ProducerBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
 
+from opicflow.schemas.columns import Texts
 from opicflow.schemas.kernel import kernel
 
 TRIED = ("3.0.",)
@@ -178,6 +179,8 @@ class BulkAppender:
 
 
 def _joined(columns: Sequence[bytes | None]) -> tuple[Bytes, Int64s, Int64s]:
+    if isinstance(columns, Texts):
+        return columns.text, columns.starts, columns.lengths
     lengths = np.fromiter((-1 if one is None else len(one) for one in columns), np.int64, len(columns))
     ends = np.cumsum(np.maximum(lengths, 0))
     text = b"".join(one for one in columns if one is not None)
