@@ -52,7 +52,7 @@ class Sizes:
     """How much of everything."""
 
     events: int = 400_000
-    warm_events: int = 20_000
+    warm_events: int = 300_000
     links: int = 30
     pages: int = 100_000
     keyed_events: int = 4_000
