@@ -41,7 +41,7 @@ from opicflow.pipelines.transforms.keeping import Output
 from opicflow.pipelines.transforms.log_keeping import LogBatch, LogHead, LogKeeper, Origin
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.sharding import Sharder, SourceState
-from opicflow.pipelines.transforms.streaming import LEAST_LOG_BYTES
+from opicflow.pipelines.transforms.streaming import LEAST_LOG_MB
 
 SHARDS = 16
 _WAIT_SECONDS = 600.0
@@ -134,7 +134,7 @@ def _ledger(pages: int) -> tuple[float, float]:
         ledger is not None and ledger.visits == events and ledger.audit().drift == 0, "all is counted, cash conserved"
     )
     snapshot = sum(map(len, keeper.chunks()))
-    return per_second, log_bytes / events * snapshot / max(2 * snapshot, LEAST_LOG_BYTES)
+    return per_second, log_bytes / events * snapshot / max(2 * snapshot, LEAST_LOG_MB * (1 << 20))
 
 
 def _feed(keeper: LogKeeper, entries: list[bytes]) -> int:

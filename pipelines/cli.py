@@ -661,6 +661,13 @@ def _add_flink(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--worker-logs", metavar="DIR", help="where workers write their logs")
     group.add_argument("--worker-image", metavar="IMAGE", help="a container image instead of the command")
     group.add_argument("--tick-seconds", type=_positive, default=1.0, metavar="S", help="between cuts (%(default)g)")
+    group.add_argument(
+        "--snapshot-mb",
+        type=_positive,
+        default=16.0,
+        metavar="N",
+        help="of a log from one snapshot of its ledger to the next, at least (%(default)g)",
+    )
     group.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for Beam; repeatable")
     group.add_argument("--pulse-ms", type=_whole, default=250, help=argparse.SUPPRESS)
     group.add_argument("--bundle-ms", type=_whole, default=250, help=argparse.SUPPRESS)
@@ -788,7 +795,7 @@ def _positive(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 1e-3 <= number <= 1e9:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number of events from 0.001")
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number from 0.001")
     return number
 
 

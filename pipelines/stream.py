@@ -25,6 +25,7 @@ from opicflow.pipelines.transforms.keep_ledger import Keeping, KeepStream
 from opicflow.pipelines.transforms.keeping import Output
 from opicflow.pipelines.transforms.log_keeping import LogHead, LogRefused, Origin, digest_of_value
 from opicflow.pipelines.transforms.streaming import (
+    LEAST_LOG_MB,
     KeepFollowedLedger,
     RouteEvents,
     RoutePolicies,
@@ -50,6 +51,7 @@ class StreamConfig:
     tick_seconds: float = 1.0
     run: str = "stream"
     pulse_ms: int = 250
+    least_log_mb: float = LEAST_LOG_MB
     keeping: Keeping | None = None
     """Who keeps the ledgers, if it is not who should: benchmarks leave the work out."""
 
@@ -101,7 +103,7 @@ class Stream(beam.PTransform[Any, Any]):
 
         log_calls = pulses | "CallLogs" >> CallPartitions(self._logs)
         keeping = config.keeping or KeepStream(LogIsTheSame(config.connection, config.ledger_topic))
-        keep = KeepFollowedLedger(self._logs, keeping, config.run)
+        keep = KeepFollowedLedger(self._logs, keeping, config.run, config.least_log_mb)
         outputs = log_calls | "KeepLedger" >> par_do(keep).with_output_types(Output)
         to = Destination(config.connection, config.prefix)
         _ = outputs | "SendOutputs" >> par_do(SendOutputs(to, config.ledger_topic))

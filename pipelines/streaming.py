@@ -153,7 +153,8 @@ def _submit(
 
     def pipeline(parallelism: int) -> Stream:
         run, pulse_ms = f"{name} {topic}", options.pulse_ms * parallelism
-        return Stream(StreamConfig(connection, origin, options.prefix, topic, options.tick_seconds, run, pulse_ms))
+        mb = options.snapshot_mb
+        return Stream(StreamConfig(connection, origin, options.prefix, topic, options.tick_seconds, run, pulse_ms, mb))
 
     return submitted(options, flink, name, pipeline, savepoint)
 

@@ -58,6 +58,7 @@ POISON = b"no entry of anybody's"
 POLICIES = "policies"
 _KEPT_CHECKPOINTS = 3
 _MOST_BATCHES = 8
+_LEAST_LOG_MB = 0.003
 _MOST_WORK = 2000
 
 
@@ -299,7 +300,7 @@ class Shard:
         """Apply batches as the real stage does."""
         stage = KeepLedger(KeepStream(), self.run)
         for batch in batches:
-            yield from stage.keep(self.number, batch, self.head, self.snapshot, JournalInLog(log.read))
+            yield from stage.keep(self.number, batch, self.head, self.snapshot, JournalInLog(log.read, _LEAST_LOG_MB))
 
 
 Stage = Router | Shard
@@ -637,7 +638,10 @@ class Simulation:
         """The ledger as its state says, which the cached one is equal to."""
         log, head = self.logs[shard.number], KeepStream().head(shard.head.value)
         keeper = rebuild(
-            KeepStream(), shard.number, shard.snapshot.read(), lambda keeper: JournalInLog(log.read).since(keeper, head)
+            KeepStream(),
+            shard.number,
+            shard.snapshot.read(),
+            lambda keeper: JournalInLog(log.read, _LEAST_LOG_MB).since(keeper, head),
         )
         assert isinstance(keeper, LogKeeper)
         assert keeper.head.next == log.end, "the log was read to its end"

@@ -120,10 +120,16 @@ class LocalStream:
     """A stream with topics of its own on a cluster, run by its commands."""
 
     def __init__(
-        self, cluster: LocalCluster, folder: Path, prefix: str, shards: int, state_backend: str = "rocksdb"
+        self,
+        cluster: LocalCluster,
+        folder: Path,
+        prefix: str,
+        shards: int,
+        state_backend: str = "rocksdb",
+        snapshot_mb: float = 16.0,
     ) -> None:
         """Make the topics."""
-        self.state_backend = state_backend
+        self.state_backend, self.snapshot_mb = state_backend, snapshot_mb
         self.cluster, self.flink = cluster, cluster.flink
         self.prefix, self.shards, self.name = prefix, shards, f"{prefix}stream"
         self.ledger_topic = f"{prefix}page-ledger"
@@ -150,6 +156,7 @@ class LocalStream:
             *("--worker-logs", str(self.worker_logs)),
             *("--checkpoint-seconds", "2"),
             *("--state-backend", self.state_backend),
+            *("--snapshot-mb", str(self.snapshot_mb)),
             *("--parallelism", "2"),
             *("--workers", "1"),
         ]

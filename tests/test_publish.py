@@ -204,7 +204,7 @@ def test_what_is_no_event_and_what_is_too_large_goes_to_rejects_in_its_place(
     ("options", "says"),
     [
         (["--partition", "4"], "--partition 4: crawl-events has 4 partitions: give 0 to 3"),
-        (["--rate", "0"], "'0' is no number of events"),
+        (["--rate", "0"], "'0' is no number from"),
         (["--partition", "-1"], "'-1' is no number from 0"),
         (["--brokers"], "expected one argument"),
     ],

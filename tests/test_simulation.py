@@ -32,7 +32,6 @@ ENOUGH = 120
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots and split cuts in a stream of a few events, and audits that tell every cut."""
     monkeypatch.setattr(log_keeping, "_CUTS_TOLD", 1 << 30)
-    monkeypatch.setattr(streaming, "LEAST_LOG_BYTES", 3000)
     monkeypatch.setattr(streaming, "OLDEST_SNAPSHOT_MS", 3_600_000)
     monkeypatch.setattr(log_keeping, "MOST_TRANSFERS", 3)
 

@@ -226,6 +226,7 @@ class Logged:
     def __init__(self, patch: pytest.MonkeyPatch, log: list[bytes]) -> None:
         self.log = log
         self.head, self.snapshot = Value(), Bag()
+        self.least_log_mb = 1.0
         self.read_again: list[tuple[int, int]] = []
         patch.setattr(streaming, "read_stretch", self._again)
 
@@ -241,7 +242,7 @@ class Logged:
 
     def apply(self, start: int, end: int, run: str = "stages") -> list[str]:
         topic = replace(followed(), partitions=(replace(followed().partitions[0], topic="page-ledger"),))
-        stage = KeepFollowedLedger(topic, KeepStream(), run)
+        stage = KeepFollowedLedger(topic, KeepStream(), run, self.least_log_mb)
         stage._follower = Given(self.batch(start, end))  # type: ignore[assignment]
         try:
             return [output.name for output in stage.process((0, 0.0), self.head, self.snapshot)]
@@ -272,10 +273,8 @@ def test_a_ledger_is_made_anew_from_its_log(logged: Logged) -> None:
     assert logged.read_again == [(0, 3)] and not logged.snapshot.values
 
 
-def test_a_snapshot_is_written_when_the_log_since_is_twice_as_long_as_the_last_one(
-    logged: Logged, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(streaming, "LEAST_LOG_BYTES", 1000)
+def test_a_snapshot_is_written_when_the_log_since_is_twice_as_long_as_the_last_one(logged: Logged) -> None:
+    logged.least_log_mb = 1000 / (1 << 20)
     logged.log += [ask_fingerprint()] * 90
     begins = set()
     for end in range(1, 100):

@@ -202,6 +202,7 @@ class KeepLedger(beam.DoFn):
 
     def _write_down(self, keeper: AnyKeeper, snapshot: Any) -> None:
         snapshot.clear()
+        count("snapshots")
         keeper.snapshot_bytes = 0
         for chunk in keeper.chunks():
             snapshot.add(chunk)

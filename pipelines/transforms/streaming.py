@@ -41,8 +41,8 @@ from opicflow.schemas.urls import Canonicaliser
 CONTROL = b'{"opicflow-control":'
 """What a record of crawl-events begins with that is no event, but rules for those that follow it."""
 
-LEAST_LOG_BYTES = 16 << 20
-"""Of so much log a ledger is made again in about half a second."""
+LEAST_LOG_MB = 16.0
+"""MiB. Of so much log a ledger is made again in about half a second."""
 OLDEST_SNAPSHOT_MS = 6 * 3_600_000
 """A log must be kept for so long before the oldest savepoint."""
 _SEEN_FOR_EVENTS = 1_000_000
@@ -85,9 +85,10 @@ def batch_of(element: MessageBatch) -> LogBatch:
 class JournalInLog:
     """The records of a log since the last snapshot: they are there already, and are read again."""
 
-    def __init__(self, read: Callable[[int, int], Iterable[LogBatch]]) -> None:
-        """`read` reads the log from one offset up to another."""
+    def __init__(self, read: Callable[[int, int], Iterable[LogBatch]], least_mb: float = LEAST_LOG_MB) -> None:
+        """`read` reads the log from one offset up to another. Of less than `least_mb` there is no snapshot."""
         self._read = read
+        self._least_bytes = int(least_mb * (1 << 20))
 
     def add(self, keeper: AnyKeeper, batch: AnyBatch) -> None:
         """It is in the log. How long that gets is counted."""
@@ -101,7 +102,7 @@ class JournalInLog:
     def is_long(self, keeper: AnyKeeper) -> bool:
         """A snapshot comes when the log since is twice as long as the old one, and is never older than some hours."""
         assert isinstance(keeper, LogKeeper)
-        outgrown = keeper.journal_bytes > max(2 * keeper.snapshot_bytes, LEAST_LOG_BYTES)
+        outgrown = keeper.journal_bytes > max(2 * keeper.snapshot_bytes, self._least_bytes)
         begun_ms = keeper.journal_from_ms
         return outgrown or (begun_ms is not None and keeper.journal_to_ms - begun_ms > OLDEST_SNAPSHOT_MS)
 
@@ -121,9 +122,10 @@ class JournalInLog:
 class KeepFollowedLedger(KeepLedger):
     """`KeepLedger` that reads its log itself, from where its state says it stands: calls in, outputs out."""
 
-    def __init__(self, topic: FollowedTopic, keeping: Keeping, run: str) -> None:
-        """`topic` are the logs."""
+    def __init__(self, topic: FollowedTopic, keeping: Keeping, run: str, least_log_mb: float = LEAST_LOG_MB) -> None:
+        """`topic` are the logs; a snapshot comes for `least_log_mb` of one at least."""
         super().__init__(keeping, run, durable=True)
+        self._least_log_mb = least_log_mb
         self._topic = topic
         self._follower = Follower(topic)
 
@@ -144,7 +146,9 @@ class KeepFollowedLedger(KeepLedger):
             return map(batch_of, read_stretch(replace(log, start=start, end=end)))
 
         for batch in self._follower.read(element, start):
-            yield from self.keep(batch.partition, batch_of(batch), head_state, snapshot, JournalInLog(read))
+            yield from self.keep(
+                batch.partition, batch_of(batch), head_state, snapshot, JournalInLog(read, self._least_log_mb)
+            )
 
     def teardown(self) -> None:
         """Let go of the cluster."""
