@@ -275,17 +275,17 @@ def test_a_ledger_is_made_anew_from_its_log(logged: Logged) -> None:
 
 def test_a_snapshot_is_written_when_the_log_since_is_twice_as_long_as_the_last_one(logged: Logged) -> None:
     logged.least_log_mb = 1000 / (1 << 20)
-    logged.log += [ask_fingerprint()] * 90
+    logged.log += [ask_fingerprint()] * 290
     begins = set()
-    for end in range(1, 100):
+    for end in range(1, 300):
         logged.apply(end - 1, end)
         begin = logged.snapshot_at()
         begins.add(begin)
         size, since = sum(map(len, logged.snapshot.values)), sum(map(len, logged.log[begin:end]))
         assert since <= max(2 * size, 1000)
     assert 2 < len(begins) < 20
-    logged.apply(99, 100, "another process")
-    assert logged.read_again == [(max(begins), 99)]
+    logged.apply(299, 300, "another process")
+    assert logged.read_again == [(max(begins), 299)]
 
 
 def test_a_snapshot_is_never_older_than_some_hours_of_the_log(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
