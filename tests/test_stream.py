@@ -71,6 +71,7 @@ def test_a_burst_to_one_page_and_one_host_is_counted_like_any_other(stream: Loca
     stream.publish(burst("https://cold.example/", (f"https://hot.example/{number}" for number in range(1500))))
     ledgers = stream.check()
     assert ledgers.sums().visits >= 2 * 2000
+    assert stream.flink.beam_metrics(stream.job.id).get("snapshots", 0) > 0, "those who go on with it begin with one"
 
 
 # -- how it is run
