@@ -34,8 +34,10 @@ from opicflow.pipelines.transforms.streaming import (
 )
 from opicflow.schemas.columns import ColumnsRefused
 
+_MOST_EVENTS = 4000
+"""What a router reads at once. What it makes of them are few entries: these cost, not their visits."""
 _MOST_ENTRIES = 16
-"""What a ledger reads at once: an entry may hold the visits of a thousand events."""
+"""What a ledger reads at once: an entry may hold the visits of thousands of events."""
 _POLICY_SECONDS = 0.5
 _CALL: Any = typehints.KV[int, float]
 
@@ -65,7 +67,7 @@ class Stream(beam.PTransform[Any, Any]):
         self._config = config
         self._names = names(config.prefix)
         connection = config.connection
-        self._events = FollowedTopic.of(connection, self._names.crawl_events)
+        self._events = FollowedTopic.of(connection, self._names.crawl_events, most_records=_MOST_EVENTS)
         self._policies = FollowedTopic.of(connection, self._names.policies, may_grow=False)
         self._logs = FollowedTopic.of(connection, config.ledger_topic, may_grow=False, most_records=_MOST_ENTRIES)
 

@@ -315,8 +315,7 @@ class LogKeeper:
         self.counts["duplicates"] += applied.duplicates
         self.counts["late"] += applied.late
         self.counts["births"] += applied.births
-        if applied.sealed:
-            self.counts["cuts"] += 1
+        self.counts["cuts"] += len({sealed.cut for _, sealed in applied.sealed})
         for shard, sealed in applied.sealed:
             self.counts["transfers"] += len(sealed.pages)
             self._notes.sent_to.append([shard, sealed.cut, sealed.sent_total, f"{sealed.sent_digest:016x}"])
