@@ -53,8 +53,8 @@ setup(
     ],
     entry_points={
         "console_scripts": [
-            "opicflow = opicflow.pipelines.cli:main",
-            "opicflow-worker = opicflow.pipelines.worker:main",
+            "opicflow = opicflow.pipelines.cli.main:main",
+            "opicflow-worker = opicflow.pipelines.stream.worker:main",
         ]
     },
     extras_require={

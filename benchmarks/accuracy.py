@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.pagerank import pagerank
+from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.ledger import (
     Absorbing,
     All,

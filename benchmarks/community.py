@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import Figure, check, race, say, versus
-from opicflow.pipelines.crawled import crawled_in_logs
 from opicflow.pipelines.graph.community import (
     Expansion,
     Frontier,
@@ -21,10 +20,11 @@ from opicflow.pipelines.graph.community import (
     influence,
     ranks_of,
 )
-from opicflow.pipelines.graph.comparing import l1
+from opicflow.pipelines.graph.comparison import l1
 from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.pagerank import pagerank
-from opicflow.pipelines.transforms.routing import Rules
+from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.replay.crawled_web import crawled_in_logs
+from opicflow.pipelines.transforms.route import Rules
 from opicflow.pipelines.web.webs import hosted_web
 
 SEED = 1

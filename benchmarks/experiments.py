@@ -11,9 +11,9 @@ import shutil
 import sys
 from pathlib import Path
 
-from opicflow.pipelines.cli import main as opicflow
-from opicflow.pipelines.experiments.communities import COMMUNITIES
-from opicflow.pipelines.experiments.experiments import EXPERIMENTS
+from opicflow.pipelines.cli.main import main as opicflow
+from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
+from opicflow.pipelines.experiments.community_catalogue import COMMUNITIES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

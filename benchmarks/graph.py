@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Figure, check, race, say, versus
-from opicflow.pipelines.graph.building import BuildPlan, GraphBuilder
+from opicflow.pipelines.graph.builder import BuildPlan, GraphBuilder
 from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.pagerank import pagerank
-from opicflow.pipelines.graph.solving import Settings, Vectors, Wanted, solve
+from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.graph.parallel import solve_with_workers
+from opicflow.pipelines.graph.solver import Settings, Vectors, Wanted, solve
 from opicflow.pipelines.graph.store import StoredGraph
-from opicflow.pipelines.graph.working import solve_with_workers
 from opicflow.pipelines.web.webs import page_ids, power_law_web
 
 SEED = 1

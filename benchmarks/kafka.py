@@ -139,7 +139,7 @@ def publish(brokers: str, prefix: str, log: str, partitions: str) -> dict[str, A
     """Make topics, and publish a log to them."""
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.connectors.kafka.topics import make, specs
-    from opicflow.pipelines.cli import main
+    from opicflow.pipelines.cli.main import main
 
     make(Connection(brokers), specs(prefix, event_partitions=int(partitions)))
     begun = time.perf_counter()
@@ -170,8 +170,8 @@ def consume(brokers: str, prefix: str) -> dict[str, Any]:
 def replay(brokers: str, prefix: str, out: str) -> dict[str, Any]:
     """What `opicflow replay --from … --out OUT` does, timed as replays of files are: after one of ten events."""
     from opicflow.connectors.kafka.connection import Connection
-    from opicflow.pipelines.inputs import Topic
-    from opicflow.pipelines.replaying import Request, replayed
+    from opicflow.pipelines.replay.inputs import Topic
+    from opicflow.pipelines.replay.runner import Request, replayed
 
     topics = [Topic(Connection(brokers), f"{name}crawl-events") for name in ("few-", prefix)]
     for request in (Request(topic=topics[0]), Request(topic=topics[1], out=Path(out))):
@@ -187,9 +187,9 @@ def importance(brokers: str, prefix: str, log: str, out: str) -> dict[str, Any]:
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
     from opicflow.connectors.kafka.connection import Connection
-    from opicflow.pipelines.replay import Parts
-    from opicflow.pipelines.replaying import Request, replayed
-    from opicflow.pipelines.topic_results import Destination, send_importance
+    from opicflow.pipelines.replay.runner import Request, replayed
+    from opicflow.pipelines.results.parts import Parts
+    from opicflow.pipelines.results.topics import Destination, send_importance
 
     topic, connection = f"{prefix}importance", Connection(brokers)
     with closing(KafkaConsumer(bootstrap_servers=brokers, max_poll_records=4000)) as consumer:

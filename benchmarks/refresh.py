@@ -27,8 +27,8 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.refresh.calendar import DAY_S, Calendar, due_by_scan, due_times
-from opicflow.pipelines.refresh.plans import POLICIES, Floats, Ints, Wanted, solve
 from opicflow.pipelines.refresh.rates import LEAST_RATE, LEAST_SECONDS, MOST_CODE, MOST_RATE, MOST_SECONDS, change_rates
+from opicflow.pipelines.refresh.strategies import POLICIES, Floats, Ints, Wanted, solve
 from opicflow.schemas.pages import page_id
 
 SEED = 1

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.pagerank import pagerank
+from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.ledger import (
     START,
     CrawlEntry,
@@ -35,7 +35,7 @@ from opicflow.pipelines.ledger import (
     RefreshConfig,
     TickEntry,
 )
-from opicflow.pipelines.refresh.plans import POLICIES, Costs, Wanted, costs, solve
+from opicflow.pipelines.refresh.strategies import POLICIES, Costs, Wanted, costs, solve
 from opicflow.pipelines.web.crawl import introductions, visits
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.pages import page_ids

@@ -264,7 +264,7 @@ def child(what: str, log: Path, work: Path) -> dict[str, Any]:
 
 def replay_once(log: str, out: str) -> dict[str, Any]:
     """What `opicflow replay LOG --out OUT` does, timed without the start of Python and the loading of kernels."""
-    from opicflow.pipelines.replaying import Request, replayed
+    from opicflow.pipelines.replay.runner import Request, replayed
 
     few = Path(out).with_name("warm.jsonl")
     if not few.exists():

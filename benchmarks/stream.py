@@ -36,12 +36,12 @@ from opicflow.connectors.kafka.source import CallPartitions, FollowedTopic, Foll
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, Place, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
-from opicflow.pipelines.stream import Stream, StreamConfig, begin_logs
-from opicflow.pipelines.transforms.keeping import Output
-from opicflow.pipelines.transforms.log_keeping import LogBatch, LogHead, LogKeeper, Origin
+from opicflow.pipelines.stream.pipeline import Stream, StreamConfig, begin_logs
+from opicflow.pipelines.stream.routers import LEAST_LOG_MB
 from opicflow.pipelines.transforms.metrics import count
-from opicflow.pipelines.transforms.sharding import Sharder, SourceState
-from opicflow.pipelines.transforms.streaming import LEAST_LOG_MB
+from opicflow.pipelines.transforms.replay_keeper import Output
+from opicflow.pipelines.transforms.shard import Sharder, SourceState
+from opicflow.pipelines.transforms.stream_keeper import LogBatch, LogHead, LogKeeper, Origin
 
 SHARDS = 16
 _WAIT_SECONDS = 600.0
@@ -178,8 +178,8 @@ class Cluster:
 
     def start(self, name: str, transform: Callable[[int], Any]) -> Job:
         """Start a job."""
-        from opicflow.pipelines.cli import _parser
-        from opicflow.pipelines.streaming import submitted
+        from opicflow.pipelines.cli.commands.stream import submitted
+        from opicflow.pipelines.cli.main import _parser
 
         options = _parser().parse_args(
             [
@@ -235,7 +235,7 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
 
 
 def _publish(connection: Connection, prefix: str, log: Path) -> None:
-    from opicflow.pipelines.cli import main
+    from opicflow.pipelines.cli.main import main
 
     brokers = connection.brokers
     check(main(["publish", "events", str(log), "--brokers", brokers, "--prefix", prefix, "--quiet", "--json"]) == 0, "")

@@ -29,6 +29,7 @@ _MADE_OF = {
     "pipelines": (
         "schemas",
         "pipelines/ledger",
+        "pipelines/ledger/kernels",
         "pipelines/refresh",
         "pipelines/web",
         "pipelines/graph",

@@ -15,7 +15,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from services import MISSING, LocalCluster, LocalKafka, running, running_cluster
+from support.services import MISSING, LocalCluster, LocalKafka, running, running_cluster
 
 # The same examples in every run, so that a failure is never a matter of luck; `make soak` looks for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None)

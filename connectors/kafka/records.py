@@ -11,7 +11,7 @@ from kafka import TopicPartition
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.framing import writer_of
-from opicflow.connectors.kafka.reading import resolve
+from opicflow.connectors.kafka.partitions import resolve
 from opicflow.schemas.framing import Decoder, FramingRefused, frame_kind
 from opicflow.schemas.policy_json import PolicyRefused, policies_of
 from opicflow.schemas.records import RECORDS, Policy, Record, from_avro

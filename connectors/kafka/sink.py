@@ -11,7 +11,7 @@ import apache_beam as beam
 
 from opicflow.connectors.files.decoded import RejectWriter
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.sending import Publisher
+from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.schemas.crawl_events import Reason
 
 REJECTS, SENT = "rejects", "sent"

@@ -30,7 +30,7 @@ from kafka.errors import RetriableError
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.messages import Messages, messages_of
-from opicflow.connectors.kafka.reading import (
+from opicflow.connectors.kafka.partitions import (
     PATIENCE_SECONDS,
     PartitionStretch,
     check_range,

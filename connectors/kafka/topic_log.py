@@ -26,7 +26,7 @@ from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.kafka.connection import KafkaRefused
 from opicflow.connectors.kafka.framing import writer_of
 from opicflow.connectors.kafka.messages import decode_messages, messages_of
-from opicflow.connectors.kafka.reading import (
+from opicflow.connectors.kafka.partitions import (
     PATIENCE_SECONDS,
     PartitionStretch,
     check_range,

@@ -21,7 +21,7 @@ from opicflow.pipelines.graph.community import (
     linkers,
     ranks_of,
 )
-from opicflow.pipelines.graph.comparing import kendall_tau, l1, linf
+from opicflow.pipelines.graph.comparison import kendall_tau, l1, linf
 from opicflow.pipelines.ledger import Ledger, LedgerConfig
 from opicflow.pipelines.web.crawl import visits
 from opicflow.pipelines.web.webs import page_ids

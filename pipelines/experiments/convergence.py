@@ -10,7 +10,7 @@ import numpy as np
 from opicflow.pipelines.experiments.measures import DAMPING, Floats, errors, exact_importance, imbalance
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.pagerank import pagerank
+from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.ledger import Absorbing, All, Interpolation, Ledger, LedgerConfig
 from opicflow.pipelines.web.crawl import Crawl
 from opicflow.pipelines.web.orders import CycleOrder, ExactGreedyOrder, GreedyOrder, Order, RandomOrder, XylemeOrder

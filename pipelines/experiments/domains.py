@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.edge_lists import web_of_file
+from opicflow.pipelines.experiments.edge_lists import web_of_file
 from opicflow.pipelines.experiments.measures import Floats, exact_importance
 from opicflow.pipelines.graph.community import Recorded
 from opicflow.pipelines.graph.csr import Graph

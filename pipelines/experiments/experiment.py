@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from opicflow.pipelines.experiments.domains import EdgeList
-from opicflow.pipelines.experiments.drawing import Plot
-from opicflow.pipelines.experiments.reading import Finding
-from opicflow.pipelines.experiments.running import Task
+from opicflow.pipelines.experiments.findings import Finding
+from opicflow.pipelines.experiments.plots import Plot
+from opicflow.pipelines.experiments.runner import Task
 from opicflow.pipelines.experiments.tables import Row
 
 Rows = Sequence[Row]

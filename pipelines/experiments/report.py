@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from opicflow.connectors.files.writing import write_atomically
+from opicflow.connectors.files.whole_file import write_atomically
 from opicflow.pipelines.experiments.experiment import Experiment
-from opicflow.pipelines.experiments.reading import Finding
+from opicflow.pipelines.experiments.findings import Finding
 from opicflow.pipelines.experiments.tables import Row, markdown, to_csv
 
 

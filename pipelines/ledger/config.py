@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opicflow.pipelines.ledger.errors import ConfigRefused
-from opicflow.pipelines.refresh.plans import POLICIES
 from opicflow.pipelines.refresh.rates import ESTIMATORS
+from opicflow.pipelines.refresh.strategies import POLICIES
 from opicflow.schemas.pages import MOST_SHARDS
 
 UNITS_PER_PAGE = 1 << 24

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.ledger import batches, index, links, observing, reading, scheduling, spending, urls
 from opicflow.pipelines.ledger import layout as at
+from opicflow.pipelines.ledger import planning
 from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.checks import (
     SHARD_SOURCE,
@@ -60,15 +60,16 @@ from opicflow.pipelines.ledger.entries import (
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused, LedgerBroken, SnapshotRefused
 from opicflow.pipelines.ledger.estimates import Estimates, Floats, richest
+from opicflow.pipelines.ledger.kernels import batches, index, links, observations, reads, spending, urls
 from opicflow.pipelines.ledger.layout import Array, Book, Columns, Table
+from opicflow.pipelines.ledger.planning import Budget, Orders, Shared, Survey
 from opicflow.pipelines.ledger.room import Room, new_book, new_table, set_rules
-from opicflow.pipelines.ledger.scheduling import Budget, Orders, Shared, Survey
 from opicflow.pipelines.ledger.settle import Settled, settle_links
 from opicflow.pipelines.ledger.soundness import BUDGET_WORDS, column_problem, recent_problem, state_problem
-from opicflow.pipelines.refresh import publications
+from opicflow.pipelines.refresh import policies
 from opicflow.pipelines.refresh.orders import packed_intervals, rank_within, unpacked_intervals
-from opicflow.pipelines.refresh.plans import SHARE_UNITS
-from opicflow.pipelines.refresh.publications import Publications
+from opicflow.pipelines.refresh.policies import Publications
+from opicflow.pipelines.refresh.strategies import SHARE_UNITS
 from opicflow.schemas.pages import page_id, shard_bounds
 from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy_to_json
 from opicflow.schemas.records import Policy
@@ -197,7 +198,7 @@ class Ledger:
         self._url_generation = 0
         self._fates: Bytes = np.zeros(0, np.uint8)
         self._publications = Publications()
-        self._forgetting: list[tuple[publications.Prefixes, int]] = []
+        self._forgetting: list[tuple[policies.Prefixes, int]] = []
         self._published_budget: dict[str, Any] = {}
         self._credits = Credits()
         self._refused: list[tuple[Policy, str]] = []
@@ -491,12 +492,12 @@ class Ledger:
         """Sum all rates and let the anchors, from which trends are read, follow."""
         room, times = self._room, self._times
         rates = np.zeros(int(room.book.counts[at.SLOTS]), np.float64)
-        times.sweep_rate_sum = float(reading.read_all_rates(room.table, room.book, rates))
+        times.sweep_rate_sum = float(reads.read_all_rates(room.table, room.book, rates))
         everywhere = self._rate_sum_everywhere(times.sweep_rate_sum)
         if everywhere > 0:
             past = 0.0 if times.sweep_second < 0 else (second - times.sweep_second) / _SECONDS_PER_DAY
             share = 1.0 - float(np.exp(-past / self.config.trend_days))
-            reading.smooth_anchors(room.table, room.book, rates, 1.0 / everywhere, share)
+            reads.smooth_anchors(room.table, room.book, rates, 1.0 / everywhere, share)
         times.sweep_second = second
         times.sweep_received = int(room.book.counts[at.RECEIVED])
         room.book.counts[at.VISITS_SINCE_SWEEP] = 0
@@ -565,7 +566,7 @@ class Ledger:
         """
         until = np.full(len(items), -1, np.int64)
         for prefixes, second in self._forgetting:
-            found = publications.matches_ragged(prefixes, items.url_bytes, items.url_starts)
+            found = policies.matches_ragged(prefixes, items.url_bytes, items.url_starts)
             until[found] = np.maximum(until[found], second)
         rows = np.flatnonzero(until >= 0)
         if len(rows) == 0:
@@ -593,7 +594,7 @@ class Ledger:
         counts[at.LONG_GONE] = 0
         ids, slots = self._live()
         rows, refresh = table.pages[slots], table.refresh[slots]
-        is_gone = ((refresh["notes"] & observing.WAS_GONE) != 0) & (refresh["failures"] >= config.gone_visits)
+        is_gone = ((refresh["notes"] & observations.WAS_GONE) != 0) & (refresh["failures"] >= config.gone_visits)
         since = rows["last_visit_ms"] // 1000 - refresh["checked"]
         is_long = (refresh["checked"] != 0) & (since >= config.seconds_to_be_gone)
         self._drop(ids[is_gone & is_long], LetGo.GONE)
@@ -608,7 +609,7 @@ class Ledger:
             unread = (room.table.pages["class_"][slots] & 1) == 0
             ids, slots = ids[unread], slots[unread]
             waiting = np.zeros(int(counts[at.SLOTS]), np.int64)
-            reading.read_waiting(room.table, room.book, waiting)
+            reads.read_waiting(room.table, room.book, waiting)
             poorest_last = np.lexsort((ids, -waiting[slots]))
             ids, slots = ids[poorest_last], slots[poorest_last]
             goes = np.zeros(len(ids), np.bool_)
@@ -631,7 +632,7 @@ class Ledger:
         """A publication holds from now on; one that is impossible is refused with a reason."""
         try:
             policy = policy_from_json(policy_to_json(given))  # as a snapshot gives it back
-            publications.check(policy, self.config.categories)
+            policies.check(policy, self.config.categories)
             self._check_not_forgotten(policy)
             taken = self._publications.add(policy, max(self._times.tick_second, 0))
             self._check_pins(policy, taken)
@@ -653,7 +654,7 @@ class Ledger:
     def _put_in_force(self, taken: Publications) -> None:
         self._publications = taken
         self._forgetting = [
-            (publications.prefixes_of((one.policy,)), _until(one.policy))
+            (policies.prefixes_of((one.policy,)), _until(one.policy))
             for one in taken
             if one.policy.forget and one.policy.url is None
         ]
@@ -664,8 +665,8 @@ class Ledger:
             return np.array([page_id(policy.url)], np.uint64)
         ids, slots = self._live()
         room = self._room
-        prefixes = publications.prefixes_of((policy,))
-        return ids[publications.matches(prefixes, room.book.urls, room.table.url_start[slots])]
+        prefixes = policies.prefixes_of((policy,))
+        return ids[policies.matches(prefixes, room.book.urls, room.table.url_start[slots])]
 
     def _check_not_forgotten(self, policy: Policy) -> None:
         """Refuse words about a page that must not be learnt: they would bring its URL back."""
@@ -684,7 +685,7 @@ class Ledger:
         rows = self._room.table.pages[slots]
         read = (rows["class_"] & 1) == 1
         categories = (rows["class_"] >> 1).astype(np.uint8)
-        said = publications.directives(
+        said = policies.directives(
             taken, self._room.book.urls, self._room.table.url_start[slots], ids, categories
         ).interval_seconds
         pinned = float((_SECONDS_PER_DAY / said[(said > 0) & read]).sum())
@@ -719,7 +720,7 @@ class Ledger:
             per_day = self.visits / max(days, 1.0)
         else:
             per_day *= self._part_of_bandwidth()
-        host_most = publications.default_host_cap(self._publications) or refresh.host_fetches_per_day
+        host_most = policies.default_host_cap(self._publications) or refresh.host_fetches_per_day
         return Budget(
             policy=published.get("refresh_policy", refresh.policy),
             per_day=per_day,
@@ -740,16 +741,16 @@ class Ledger:
         in_force = self._publications
         for policy in coming:
             with suppress(PolicyRefused):
-                publications.check(policy, self.config.categories)
+                policies.check(policy, self.config.categories)
                 in_force = in_force.add(policy, FOR_EVER)
         config = refresh or self.config.refresh
         budget = budget or self.budget()
         surveyed = self._survey(config, budget, in_force)
-        planned = scheduling.shared(surveyed, config, budget)
+        planned = planning.shared(surveyed, config, budget)
         days = config.cycle_hours / 24
         most = int(planned.refresh_per_day * days), int(planned.discovery_per_day * days)
         cycle = int(config.cycle_hours * 3600)
-        ordered = scheduling.orders(surveyed, planned, config, in_force, budget, *most, cycle)
+        ordered = planning.orders(surveyed, planned, config, in_force, budget, *most, cycle)
         return Planned(surveyed, planned, ordered, np.flatnonzero(surveyed.known))
 
     def plan(self, most_moved: int, least_move: float) -> Planned:
@@ -762,13 +763,13 @@ class Ledger:
         surveyed = self._survey(config, self.budget(), self._publications)
         self._set_shares(surveyed)
         budget = self.budget()
-        planned = scheduling.shared(surveyed, config, budget)
+        planned = planning.shared(surveyed, config, budget)
         cycle = int(config.cycle_hours * 3600)
         passed = cycle if times.planned_second < 0 else min(max(surveyed.second - times.planned_second, 0), cycle)
         refresh = self._credits.refresh + planned.refresh_per_day * passed / _SECONDS_PER_DAY
         discovery = self._credits.discovery + planned.discovery_per_day * passed / _SECONDS_PER_DAY
         most = max(int(refresh), 0), int(discovery)
-        ordered = scheduling.orders(surveyed, planned, config, self._publications, budget, *most, passed)
+        ordered = planning.orders(surveyed, planned, config, self._publications, budget, *most, passed)
         overdrawn = min(refresh - ordered.refreshed, 0.0)  # by pages that people asked for
         self._credits = Credits(overdrawn or refresh % 1.0, discovery % 1.0)
         publish = self._to_publish(surveyed, planned, most_moved, least_move)
@@ -783,12 +784,12 @@ class Ledger:
         rates, own = self._all_rates()
         rate_sum = self._rate_sum_everywhere(own)
         waiting = np.zeros(int(room.book.counts[at.SLOTS]), np.int64)
-        reading.read_waiting(room.table, room.book, waiting)
+        reads.read_waiting(room.table, room.book, waiting)
         ids, slots = self._live()
         latest = int(room.table.pages["last_visit_ms"][slots].max()) // 1000 if len(slots) else 0
         if self._times.tick_second >= 0:  # a visit far beyond the clock has another clock
             latest = min(latest, self._times.tick_second + _SECONDS_PER_DAY)
-        return scheduling.survey(
+        return planning.survey(
             room.table,
             room.book,
             config,
@@ -803,7 +804,7 @@ class Ledger:
         )
 
     @property
-    def publications(self) -> Publications:
+    def policies(self) -> Publications:
         """What is in force of what people published."""
         return self._publications
 
@@ -848,8 +849,8 @@ class Ledger:
         if wanted.pinned is not None:
             shares[rows[wanted.pinned > 0]] = 0.0
         rate_set = np.zeros(len(surveyed), np.bool_)
-        rate_set[rows] = surveyed.known_from[rows] == scheduling.BY_POLICY
-        observing.set_all_shares(self._room.table, self._room.book, surveyed.slots, shares, rate_set)
+        rate_set[rows] = surveyed.known_from[rows] == planning.BY_POLICY
+        observations.set_all_shares(self._room.table, self._room.book, surveyed.slots, shares, rate_set)
 
     def _to_publish(self, surveyed: Survey, planned: Shared, most_moved: int, least_move: float) -> Ints:
         known = surveyed.known
@@ -931,7 +932,7 @@ class Ledger:
         """The conservation law, counted afresh from the columns."""
         room = self._room
         counts = room.book.counts
-        cash, uncollected, _ = reading.sum_cash(room.table, room.book)
+        cash, uncollected, _ = reads.sum_cash(room.table, room.book)
         return Balance(
             minted=int(counts[at.MINTED]),
             cash=int(cash),
@@ -948,7 +949,7 @@ class Ledger:
         room = self._room
         counts, table, slots = room.book.counts, room.table, int(room.book.counts[at.SLOTS])
         balance = self.balance()
-        _, uncollected, openings = reading.sum_cash(table, room.book)
+        _, uncollected, openings = reads.sum_cash(table, room.book)
         rows = table.pages[:slots]
         live = rows["flags"] != 0
         classes = np.bincount(rows["class_"][live], minlength=len(room.book.class_pages))
@@ -964,7 +965,7 @@ class Ledger:
             "pages are what their classes say": np.array_equal(classes, room.book.class_pages)
             and classes.sum() == counts[at.PAGES] == counts[at.SLOTS] - counts[at.FREE],
             "minted cash is a whole number of births": balance.minted == UNITS_PER_PAGE * int(counts[at.BIRTHS]),
-            "shares are what their sum says": observing.sum_shares(table, room.book) == counts[at.SHARES],
+            "shares are what their sum says": observations.sum_shares(table, room.book) == counts[at.SHARES],
             "cash in the outbox was sent": waiting_outside <= balance.sent,
         }
         broken = [law for law, holds in laws.items() if not holds]
@@ -1024,7 +1025,7 @@ class Ledger:
         """
         room = self._room
         waiting = np.zeros(int(room.book.counts[at.SLOTS]), np.int64)
-        reading.read_waiting(room.table, room.book, waiting)
+        reads.read_waiting(room.table, room.book, waiting)
         if pages is None:
             return waiting[waiting >= 0]
         slots = self._slots_of(pages)
@@ -1099,7 +1100,7 @@ class Ledger:
         rate_sum = self._rate_sum_everywhere(own)
         per_rate = self._pages_everywhere() / rate_sum if rate_sum > 0 else 0.0
         moves = np.zeros(len(rates), np.float64)
-        reading.read_movements(room.table, rates, per_rate, least_move, moves)
+        reads.read_movements(room.table, rates, per_rate, least_move, moves)
         slots = np.flatnonzero(moves > 0)
         ids = room.table.hot[slots, 0].view(np.uint64)
         best = richest(ids, moves[slots], most)
@@ -1217,7 +1218,7 @@ class Ledger:
     def _all_rates(self) -> tuple[Floats, float]:
         room = self._room
         rates = np.zeros(int(room.book.counts[at.SLOTS]), np.float64)
-        return rates, float(reading.read_all_rates(room.table, room.book, rates))
+        return rates, float(reads.read_all_rates(room.table, room.book, rates))
 
     def _rate_sum_everywhere(self, own: float) -> float:
         """The sum of rates of all shards, as they last told it; one that has not swept yet is taken to be like this."""
@@ -1229,7 +1230,7 @@ class Ledger:
 
     def _published(self, pages: Ids, slots: Ints, rate_sum: float) -> Estimates:
         estimates = self._estimates(pages, slots, rate_sum)
-        reading.mark_published(self._room.table, slots, estimates.score)
+        reads.mark_published(self._room.table, slots, estimates.score)
         return estimates
 
     def _estimates(self, pages: Ids, slots: Ints, rate_sum: float) -> Estimates:
@@ -1250,7 +1251,7 @@ class Ledger:
             measured=np.zeros(rows, np.bool_),
         )
         per_rate = 1.0 / rate_sum if rate_sum > 0 else 0.0
-        reading.read_estimates(
+        reads.read_estimates(
             room.table,
             room.book,
             slots,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger import index, recent
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import (
     MOST_MEASURES,
@@ -21,6 +20,7 @@ from opicflow.pipelines.ledger.config import (
     PaperInterpolation,
     Variable,
 )
+from opicflow.pipelines.ledger.kernels import index, recent
 from opicflow.pipelines.ledger.layout import Array, Book, Scratch, Table
 from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
 

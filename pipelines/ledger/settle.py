@@ -14,7 +14,9 @@ import numpy as np
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Ids, Ints
 from opicflow.pipelines.ledger.estimates import Floats
-from opicflow.pipelines.ledger.index import find
+from opicflow.pipelines.ledger.kernels.index import find
+from opicflow.pipelines.ledger.kernels.links import recall_links
+from opicflow.pipelines.ledger.kernels.spending import damped
 from opicflow.pipelines.ledger.layout import (
     CUT_PER_1000,
     DAMPING_Q20,
@@ -29,9 +31,7 @@ from opicflow.pipelines.ledger.layout import (
     Scratch,
     Table,
 )
-from opicflow.pipelines.ledger.links import recall_links
 from opicflow.pipelines.ledger.room import new_scratch
-from opicflow.pipelines.ledger.spending import damped
 from opicflow.schemas.kernel import kernel, lean_kernel
 
 

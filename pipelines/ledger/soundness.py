@@ -24,11 +24,11 @@ from opicflow.pipelines.ledger.config import (
     is_whole,
 )
 from opicflow.pipelines.ledger.entries import Gossip, Outcome
+from opicflow.pipelines.ledger.kernels.observations import MOST_SHARE, WAS_GONE
+from opicflow.pipelines.ledger.kernels.spending import cash_of, is_forgotten, is_local
 from opicflow.pipelines.ledger.layout import Array, Book, Int, Table
-from opicflow.pipelines.ledger.observing import MOST_SHARE, WAS_GONE
 from opicflow.pipelines.ledger.room import columns_used, measures_kept, new_book
-from opicflow.pipelines.ledger.spending import cash_of, is_forgotten, is_local
-from opicflow.pipelines.refresh.publications import Publications, check
+from opicflow.pipelines.refresh.policies import Publications, check
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.policy_json import policy_from_json
 

@@ -19,9 +19,9 @@ from apache_beam.coders import BytesCoder
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
 from opicflow.pipelines.ledger import Ledger
-from opicflow.pipelines.transforms.keeping import Head, Keeper, KeeperConfig, Output
-from opicflow.pipelines.transforms.log_keeping import LogBatch, LogHead, LogKeeper
 from opicflow.pipelines.transforms.metrics import count, stands_at
+from opicflow.pipelines.transforms.replay_keeper import Head, Keeper, KeeperConfig, Output
+from opicflow.pipelines.transforms.stream_keeper import LogBatch, LogHead, LogKeeper
 
 AnyKeeper = Keeper | LogKeeper
 AnyHead = Head | LogHead

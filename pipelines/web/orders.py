@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph, Int64s, PageNumbers
-from opicflow.pipelines.ledger.spending import damped
+from opicflow.pipelines.ledger.kernels.spending import damped
 from opicflow.schemas.kernel import kernel
 
 Floats = npt.NDArray[np.float64]

@@ -5,7 +5,7 @@ selection.py    which pages of the frontier to read next
 estimating.py   the rounds of reading and ranking
 """
 
-from opicflow.pipelines.graph.community.estimating import (
+from opicflow.pipelines.graph.community.estimate import (
     DAMPING,
     TOLERANCE,
     Round,

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.graph.comparing import Ranking
+from opicflow.pipelines.graph.comparison import Ranking
 from opicflow.pipelines.graph.csr import Graph, Int64s, PageNumbers, group
 from opicflow.schemas.columns import spans
 

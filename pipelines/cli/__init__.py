@@ -1,0 +1,1 @@
+"""The command line: `opicflow`, its options, its progress and its messages."""

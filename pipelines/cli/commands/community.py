@@ -1,0 +1,363 @@
+"""`opicflow community`: the ranks that a local domain has in the whole web, by reading a few pages more (paper 004)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.rank_writer import RankRows, check_name_of_ranks, write_ranks
+from opicflow.pipelines.cli.commands.replay import (
+    Shower,
+    check_output,
+    ledger_of,
+    printable,
+    rules_of_options,
+    say_compiling,
+)
+from opicflow.pipelines.graph.community import (
+    Expansion,
+    Frontier,
+    Recorded,
+    Select,
+    chance,
+    chosen,
+    expected_ranks,
+    find_global_ranks,
+    flows,
+    influence,
+    linkers,
+    ranks_of,
+)
+from opicflow.pipelines.graph.comparison import highest, kendall_tau, l1, linf
+from opicflow.pipelines.graph.oracle import Ranks
+from opicflow.pipelines.replay.crawled_web import Crawled, crawled_in_ledger, crawled_in_logs
+from opicflow.pipelines.results.files import write_records
+from opicflow.pipelines.transforms.route import Rules
+from opicflow.schemas.pages import page_ids
+from opicflow.schemas.urls import UrlRules, canonical
+from opicflow.schemas.urls import host as host_of
+
+Ids = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float64]
+
+_TRIED = ("influence", "flow", "linkers", "random")
+_TOLERANCE = 1e-9
+_ROWS_AT_ONCE = 1 << 16
+_MOST_LINES = 10_000_000
+
+
+def community(options: argparse.Namespace) -> int:
+    """Plan what to read, rank what was read, or tell what is missing."""
+    begun = time.perf_counter()
+    if (options.logs is None) == (options.state is None):
+        raise InputRefused(f"community {options.what}: name logs with --from, or a replay's state with --state")
+    if not 0.0 < options.damping < 1.0:
+        raise InputRefused(f"--damping {options.damping}: must be above 0 and below 1")
+    if getattr(options, "select", "") == "importance" and options.state is None:
+        raise InputRefused("--select importance: it is a ledger's: give the state of a replay with --state")
+    if getattr(options, "out", None) is not None:
+        if options.what == "rank":
+            check_name_of_ranks(options.out)
+        elif not options.out.name.endswith((".jsonl", ".avro")):
+            raise InputRefused(f"{options.out}: orders end in .jsonl or .avro: name it so")
+        check_output(options.out, "ranks.csv" if options.what == "rank" else "orders.jsonl")
+    say_compiling(options.quiet)
+    surroundings = _Surroundings.read(options)
+    what = {"plan": _plan, "rank": _rank, "impact": _impact, "try": _try}[options.what]
+    told, lines = what(surroundings, options)
+    told["seconds"] = round(time.perf_counter() - begun, 3)
+    print(json.dumps(told, indent=2) if options.json else "\n".join(lines))
+    return 0
+
+
+# -- what was read -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Surroundings:
+    """What a crawl read, and which pages of it, read or not, belong to the local domain, by ascending id."""
+
+    crawled: Crawled
+    local: Ids
+    damping: float
+
+    @classmethod
+    def read(cls, options: argparse.Namespace) -> _Surroundings:
+        """Read what the options name."""
+        if options.state is not None:
+            with ledger_of(options.state) as (ledger, rules):
+                if not ledger.config.remember_links:
+                    raise InputRefused(
+                        f"{options.state}: its ledger remembers no links: replay with --remember-links, or use --from"
+                    )
+                crawled = crawled_in_ledger(ledger)
+        else:
+            rules = rules_of_options(options) or Rules()
+            shower = Shower(options.quiet)
+            try:
+                crawled = crawled_in_logs(
+                    options.logs,
+                    rules,
+                    lambda events, seconds: shower.show_words(f"{events:,} events read", 0, 1, seconds),
+                )
+            finally:
+                shower.close()
+        if crawled.rejects and not options.quiet:
+            print(f"{crawled.rejects:,} events were rejected: opicflow validate shows them", file=sys.stderr)
+        hosts, pages = local_of(options.local, rules.urls)
+        local = np.union1d(crawled.urls.of_hosts(hosts), pages)
+        if not np.isin(crawled.fetched.pages, local).any():
+            where = options.state or ", ".join(options.logs)
+            raise InputRefused(f"{options.local}: no page of it in {str(where)[:200]}: name hosts as they are in URLs")
+        return cls(crawled, local, options.damping)
+
+    def expanded(self, only_local: bool = False) -> Expansion:
+        """All that was read, or the local pages alone."""
+        fetched, expansion = self.crawled.fetched, Expansion()
+        is_local = np.isin(fetched.pages, self.local, assume_unique=True)
+        if only_local:
+            fetched = Recorded(fetched).fetch(fetched.pages[is_local])
+            is_local = is_local[is_local]
+        expansion.add(fetched, is_local)
+        return expansion
+
+    def counts(self, frontier: Frontier) -> dict[str, int]:
+        """What there is, in numbers."""
+        return {
+            "local_pages": int(frontier.is_local.sum()),
+            "other_pages": int((~frontier.is_local).sum()),
+            "failed": len(self.crawled.fetched.failed),
+            "frontier": len(frontier.pages),
+            "frontier_local": int(np.isin(frontier.pages, self.local, assume_unique=True).sum()),
+        }
+
+    def in_words(self, frontier: Frontier) -> str:
+        """The same for people."""
+        counts = self.counts(frontier)
+        inside = f", {counts['frontier_local']:,} of them of the local domain" if counts["frontier_local"] else ""
+        return (
+            f"read: {counts['local_pages']:,} pages of the local domain, {counts['other_pages']:,} others; "
+            f"{counts['failed']:,} failed; frontier: {counts['frontier']:,} pages{inside}"
+        )
+
+    def names(self, pages: Ids) -> list[str]:
+        """What pages are called: their URL, or their id."""
+        texts = self.crawled.urls.texts(pages)
+        return [text or f"{page:016x}" for text, page in zip(texts, pages.tolist(), strict=True)]
+
+
+def local_of(path: Path, rules: UrlRules) -> tuple[list[bytes], Ids]:
+    """The hosts that a file names, and the pages: a host or a URL a line, # begins a comment."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as problem:
+        raise InputRefused(f"{path}: cannot be read ({problem.strerror}): name another file") from None
+    if len(lines) > _MOST_LINES:
+        raise InputRefused(f"{path}: more than {_MOST_LINES:,} lines: name hosts rather than pages")
+    hosts, pages = [], []
+    for number, line in enumerate(lines, 1):
+        word = b" ".join(line.split()).split(b" #")[0]
+        if not word or word.startswith(b"#"):
+            continue
+        try:
+            text = word.decode("utf-8")
+            if "://" in text:
+                pages.append(canonical(text, rules=rules))
+            else:
+                page = canonical(f"http://{text}/", rules=rules)
+                if page != b"http://" + host_of(page) + b"/":
+                    raise ValueError
+                hosts.append(host_of(page))
+        except ValueError:
+            raise InputRefused(
+                f"{path}, line {number}: neither a host nor a URL: write it like example.org or https://example.org/a"
+            ) from None
+    if not hosts and not pages:
+        raise InputRefused(f"{path}: no host in it: name one a line, or the URLs of pages")
+    return hosts, page_ids(pages)
+
+
+def _ranked(frontier: Frontier, damping: float) -> Ranks:
+    return ranks_of(frontier, damping, _TOLERANCE)
+
+
+# -- plan --------------------------------------------------------------------------------------------------------------
+
+
+def _selection(name: str, options: argparse.Namespace, crawled: Crawled) -> Select:
+    """The scores of a selection, by the words of the command line."""
+    if name == "influence":
+        return lambda frontier, ranks, round_: influence(frontier, ranks, options.damping)
+    if name == "flow":
+        return lambda frontier, ranks, round_: flows(frontier, ranks)
+    if name == "linkers":
+        return lambda frontier, ranks, round_: linkers(frontier)
+    if name == "importance":
+        return partial(_importance, crawled)
+    return lambda frontier, ranks, round_: chance(frontier, options.seed, round_)
+
+
+def _importance(crawled: Crawled, frontier: Frontier, ranks: Floats, round_: int) -> Floats:
+    """What a ledger knows of pages that were not read."""
+    assert crawled.importance is not None
+    found: Floats = crawled.importance[np.searchsorted(crawled.urls.pages, frontier.pages)]
+    return found
+
+
+def _plan(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """Order the pages of the frontier with the highest scores."""
+    crawled, frontier = surroundings.crawled, surroundings.expanded().frontier()
+    ranks = _ranked(frontier, options.damping)
+    scores = _selection(options.select, options, crawled)(frontier, ranks.values, 1)
+    has_url = np.array([text != "" for text in crawled.urls.texts(frontier.pages)], np.bool_)
+    with_url = int(has_url.sum())
+    pages = chosen(frontier, np.where(has_url, scores, -1.0), min(options.pages, with_url))
+    at = np.searchsorted(frontier.pages, pages)
+    expected = expected_ranks(frontier, ranks.values, options.damping)
+    urls = crawled.urls.texts(pages)
+    if options.out is not None:
+        moment = crawled.newest_ms
+        columns = _order_columns(urls, pages, scores[at], expected[at], moment)
+        write_records(options.out, options.out.suffix[1:], "CrawlOrder", iter([columns] if urls else []))
+    shown = [
+        {"url": url, "page": f"{page:016x}", options.select: score, "expected_rank": rank}
+        for url, page, score, rank in zip(urls, pages.tolist(), scores[at].tolist(), expected[at].tolist(), strict=True)
+    ]
+    told = {**surroundings.counts(frontier), "ordered": len(urls), "select": options.select}
+    lines = [surroundings.in_words(frontier), f"{len(urls):,} pages ordered by {options.select}:"]
+    lines += [f"  {row[options.select]:.3e}  {printable(str(row['url']))}" for row in shown[: options.top]]
+    if len(urls) < options.pages:
+        without = len(frontier.pages) - with_url
+        more = f", besides {without:,} whose URL is not known" if without else ""
+        lines.append(f"what is ordered is all of the frontier{more}")
+    if options.out is not None:
+        lines.append(f"written: {options.out}")
+    return {**told, "orders": shown[: options.top]}, lines
+
+
+def _order_columns(urls: list[str], pages: Ids, scores: Floats, ranks: Floats, moment_ms: int) -> dict[str, list[Any]]:
+    """The values of `CrawlOrder` records, by field: the priority is the score that chose them."""
+    nothing: list[Any] = [None] * len(urls)
+    return {
+        "url": urls,
+        "page": [f"{page:016x}" for page in pages.tolist()],
+        "ordered_at": [moment_ms] * len(urls),
+        "why": ["DISCOVERY"] * len(urls),
+        "priority": scores.tolist(),
+        "due": nothing,
+        "expires_at": nothing,
+        "importance": ranks.tolist(),
+        "waiting_cash": [0] * len(urls),
+        "category": nothing,
+        "last_visit": nothing,
+        "shard": [0] * len(urls),
+        "not_before": nothing,
+        "host": [url.split("/", 3)[2] for url in urls],
+    }
+
+
+# -- rank and impact ---------------------------------------------------------------------------------------------------
+
+
+def _rank(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """The ranks of the local domain, with the sum 1."""
+    frontier = surroundings.expanded().frontier()
+    ranks = _ranked(frontier, options.damping)
+    estimate = frontier.local_ranks(ranks.values)
+    if options.out is not None:
+        write_ranks(options.out, ["importance"], _rank_rows(surroundings, estimate.pages, estimate.values))
+    best = highest(estimate.values, estimate.pages, options.top)
+    top = [
+        {"url": url, "page": f"{page:016x}", "rank": rank}
+        for url, page, rank in zip(
+            surroundings.names(estimate.pages[best]),
+            estimate.pages[best].tolist(),
+            estimate.values[best].tolist(),
+            strict=True,
+        )
+    ]
+    told = {**surroundings.counts(frontier), "residual": ranks.residual, "iterations": ranks.iterations, "top": top}
+    lines = [surroundings.in_words(frontier), "importance within the local domain:"]
+    lines += [f"  {row['rank']:.9f}  {printable(str(row['url']))}" for row in top]
+    if options.out is not None:
+        lines.append(f"written: {options.out}, {len(estimate.pages):,} pages")
+    return told, lines
+
+
+def _rank_rows(surroundings: _Surroundings, pages: Ids, values: Floats) -> Iterator[RankRows]:
+    for first in range(0, len(pages), _ROWS_AT_ONCE):
+        some = slice(first, first + _ROWS_AT_ONCE)
+        yield RankRows(surroundings.crawled.urls.texts(pages[some]), pages[some], [values[some]])
+
+
+def _impact(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """The pages of others that give most to the local domain."""
+    expansion = surroundings.expanded()
+    frontier = expansion.frontier()
+    ranks = _ranked(frontier, options.damping).values
+    impact = expansion.impact(ranks)
+    rows = np.flatnonzero(~frontier.is_local & (impact > 0.0))
+    rows = rows[highest(impact[rows], frontier.ids[rows], options.top)]
+    pages = frontier.ids[rows]
+    shown: list[dict[str, Any]] = [
+        {"url": url, "page": f"{page:016x}", "impact": value, "rank": rank}
+        for url, page, value, rank in zip(
+            surroundings.names(pages), pages.tolist(), impact[rows].tolist(), ranks[rows].tolist(), strict=True
+        )
+    ]
+    lines = [surroundings.in_words(frontier)]
+    if not shown:
+        lines.append("no page of others that was read links to the local domain")
+    else:
+        lines.append("impact, and how much of the page's rank that is:")
+    lines += [f"  {one['impact']:.3e}  {one['impact'] / one['rank']:4.0%}  {printable(one['url'])}" for one in shown]
+    return {**surroundings.counts(frontier), "pages": shown}, lines
+
+
+# -- try ---------------------------------------------------------------------------------------------------------------
+
+
+def _try(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
+    """FindGlobalPR with what a crawl read as the web: from the local pages alone, a selection after the other."""
+    frontier = surroundings.expanded().frontier()
+    exact = frontier.local_ranks(_ranked(frontier, options.damping).values)
+    web = Recorded(surroundings.crawled.fetched)
+    rows: list[dict[str, Any]] = []
+    for name in _TRIED:
+        select = _selection(name, options, surroundings.crawled)
+        read = 0
+        for step in find_global_ranks(
+            surroundings.expanded(only_local=True), web, select, options.rounds, options.pages, options.damping
+        ):
+            read += step.fetched
+            found = step.estimate.values
+            rows.append(
+                {
+                    "select": name,
+                    "round": step.number,
+                    "read": read,
+                    "failed": step.failed,
+                    "l1": l1(found, exact.values),
+                    "linf": linf(found, exact.values),
+                    "kendall_tau": kendall_tau(found, exact.values),
+                }
+            )
+    lines = [surroundings.in_words(frontier), "", "select      round      read  L1        largest   Kendall's tau"]
+    for name in _TRIED:
+        some = [row for row in rows if row["select"] == name]
+        shown: Sequence[int] = np.unique(np.linspace(0, len(some) - 1, 6).astype(int)).tolist()
+        for row in (some[at] for at in shown):
+            tau = "-" if row["kendall_tau"] is None else f"{row['kendall_tau']:.4f}"
+            lines.append(f"{name:10}  {row['round']:5}  {row['read']:8,}  {row['l1']:.6f}  {row['linf']:.6f}  {tau}")
+    return {**surroundings.counts(frontier), "rounds": rows}, lines

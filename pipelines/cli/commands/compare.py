@@ -1,0 +1,167 @@
+"""`opicflow compare`: how far the ranks of two files are apart, and on which pages they differ most."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from opicflow.connectors.files.opening import STDIN, InputRefused
+from opicflow.connectors.files.rank_files import Ranks, read_ranks
+from opicflow.pipelines.cli.commands.replay import printable
+from opicflow.pipelines.graph.comparison import Apart, Comparison, Ranking, compared
+
+_MOST_SUM = 1e300  # so that no sum of differences overflows
+_SAME_SUM = 1e-3
+
+
+class _Side(NamedTuple):
+    """One of the two: where its ranks are from, what they are, and what they add up to."""
+
+    letter: str
+    file: str
+    rank: str
+    ranks: Ranks
+    sum: float
+
+    def ranking(self, normalise: bool) -> Ranking:
+        return Ranking(self.ranks.pages, self.ranks.values / self.sum if normalise else self.ranks.values)
+
+
+def compare(options: argparse.Namespace) -> int:
+    """Compare the ranks of two files."""
+    if options.a == options.b == STDIN:
+        raise InputRefused("standard input: both A and B: name a file for one of them")
+    a = _side("A", options.a, options.rank, options.normalise)
+    b = _side("B", options.b, options.rank_b or options.rank, options.normalise)
+    found = compared(a.ranking(options.normalise), b.ranking(options.normalise), options.top, options.worst)
+    pages = [one.page for one in (*found.most_apart, *found.furthest_ratios)]
+    urls = b.ranks.urls(pages) | a.ranks.urls(pages)
+    notes = _notes(a, b, found, options.normalise)
+    if options.json:
+        value = _as_json(a, b, found, urls, notes, options.normalise)
+        print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+    else:
+        _print(a, b, found, urls, notes)
+    return 0
+
+
+def _side(letter: str, file: str, rank: str, normalise: bool) -> _Side:
+    ranks = read_ranks(file, rank)
+    with np.errstate(over="ignore"):
+        total = float(ranks.values.sum())
+    if not total <= _MOST_SUM:
+        raise InputRefused(f"{file}: {rank} adds up to more than {_MOST_SUM:g}: name another column, or scale it")
+    if normalise and total == 0.0:
+        raise InputRefused(f"{file}: {rank} is 0 for every page: it cannot be scaled: leave --normalise away")
+    return _Side(letter, file, rank, ranks, total)
+
+
+def _notes(a: _Side, b: _Side, found: Comparison, normalise: bool) -> list[str]:
+    notes = []
+    for side in (a, b):
+        ranks = side.ranks
+        if ranks.repeated and ranks.is_stream:
+            notes.append(f"{side.letter}: {ranks.rows:,} records: the newest of each page counts")
+        elif ranks.repeated:
+            notes.append(
+                f"{side.letter}: {ranks.repeated:,} rows are of pages that come again: the last of each counts"
+            )
+        if ranks.gone:
+            notes.append(f"{side.letter}: {ranks.gone:,} pages are left out: the last that is said of them is: gone")
+    if not found.pages_of_both:
+        notes.append("no page is in both: are they of one crawl, and their URLs canonical?")
+    elif found.errors_over < found.pages_of_both:
+        left = found.pages_of_both - found.errors_over
+        notes.append(f"{left:,} pages are 0 in B: relative errors leave them out")
+    if not normalise and abs(a.sum - b.sum) > _SAME_SUM * max(a.sum, b.sum):
+        notes.append("the sums differ: --normalise compares shares")
+    return notes
+
+
+# -- on a terminal -----------------------------------------------------------------------------------------------------
+
+
+def _print(a: _Side, b: _Side, found: Comparison, urls: dict[int, str], notes: list[str]) -> None:
+    for side in (a, b):
+        print(
+            f"{side.letter}: {printable(side.file)}: {side.rank} of {len(side.ranks.pages):,} pages, sum {side.sum:.6g}"
+        )
+    for note in notes:
+        print(f"note: {note}")
+    print()
+    print(f"  pages in both                   {found.pages_of_both:>10,}")
+    print(f"  only in A                       {found.pages_of_first_only:>10,}  with {found.rank_of_first_only:.4g}")
+    print(f"  only in B                       {found.pages_of_second_only:>10,}  with {found.rank_of_second_only:.4g}")
+    print(f"  L1                              {found.l1:>10.4g}")
+    print(f"  largest difference              {found.linf:>10.4g}")
+    print(f"  Kendall's tau                   {_or_dash(found.kendall_tau, '.4f'):>10}")
+    print(f"  mean relative error             {_or_dash(found.mean_relative_error, '.4g'):>10}")
+    print(f"  … of the top tenth of B         {_or_dash(found.mean_relative_error_of_top_tenth, '.4g'):>10}")
+    for overlap in found.overlaps:
+        name = f"in common of the top {overlap.pages:,}"
+        print(f"  {name:<31} {_or_dash(overlap.share, '.4f'):>10}")
+    _print_pages("differ most", "difference", found.most_apart, urls)
+    _print_pages("largest ratios", "A / B", found.furthest_ratios, urls)
+
+
+def _print_pages(title: str, measure: str, pages: tuple[Apart, ...], urls: dict[int, str]) -> None:
+    if not pages:
+        return
+    print(f"\n  {'A':>10} {'B':>10} {measure:>11}  {title}")
+    for one in pages:
+        value = f"{one.difference:+.4g}" if measure == "difference" else f"{one.ratio:.4g}"
+        print(f"  {one.first:>10.4g} {one.second:>10.4g} {value:>11}  {printable(urls.get(one.page, _digits(one)))}")
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+# -- as JSON -----------------------------------------------------------------------------------------------------------
+
+
+def _as_json(
+    a: _Side, b: _Side, found: Comparison, urls: dict[int, str], notes: list[str], normalise: bool
+) -> dict[str, Any]:
+    """All of it. What is no number, or too large for one, is null."""
+    return {
+        "a": _side_as_json(a, found.pages_of_first_only, found.rank_of_first_only),
+        "b": _side_as_json(b, found.pages_of_second_only, found.rank_of_second_only),
+        "normalised": normalise,
+        "pages_in_both": found.pages_of_both,
+        "l1": found.l1,
+        "linf": found.linf,
+        "kendall_tau": found.kendall_tau,
+        "mean_relative_error": found.mean_relative_error,
+        "mean_relative_error_of_top_tenth": found.mean_relative_error_of_top_tenth,
+        "relative_errors_over": found.errors_over,
+        "top": [{"pages": overlap.pages, "in_common": overlap.share} for overlap in found.overlaps],
+        "differ_most": [_page_as_json(one, urls) | {"difference": one.difference} for one in found.most_apart],
+        "largest_ratios": [_page_as_json(one, urls) | {"ratio": one.ratio} for one in found.furthest_ratios],
+        "notes": notes,
+    }
+
+
+def _side_as_json(side: _Side, pages_only_here: int, rank_only_here: float) -> dict[str, Any]:
+    return {
+        "file": side.file,
+        "rank": side.rank,
+        "pages": len(side.ranks.pages),
+        "sum": side.sum,
+        "only_here": pages_only_here,
+        "rank_only_here": rank_only_here,
+        "rows": side.ranks.rows,
+        "repeated": side.ranks.repeated,
+        "gone": side.ranks.gone,
+    }
+
+
+def _page_as_json(one: Apart, urls: dict[int, str]) -> dict[str, Any]:
+    return {"url": urls.get(one.page), "page": _digits(one), "a": one.first, "b": one.second}
+
+
+def _digits(one: Apart) -> str:
+    return f"{one.page:016x}"

@@ -1,0 +1,94 @@
+"""`opicflow experiment`: the papers' experiments, made again on this machine, with tables, plots, and what they say."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tqdm import tqdm
+
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.whole_file import write_atomically
+
+if TYPE_CHECKING:  # they need matplotlib
+    from opicflow.pipelines.experiments.experiment import Experiment
+    from opicflow.pipelines.experiments.report import Scale
+    from opicflow.pipelines.experiments.runner import Task
+
+LEAST_PAGES = 1_000
+
+
+def experiment(options: argparse.Namespace) -> int:
+    """Run the experiments asked for."""
+    try:
+        from opicflow.pipelines.experiments import catalogue
+    except ModuleNotFoundError as problem:
+        if problem.name != "matplotlib":
+            raise
+        raise InputRefused(
+            "plots are drawn by matplotlib, which is missing: pip install 'opicflow[experiments]'"
+        ) from None
+    from opicflow.pipelines.experiments.report import summary, written
+    from opicflow.pipelines.experiments.runner import run
+
+    if options.pages is not None and options.pages < LEAST_PAGES:
+        raise InputRefused(f"--pages {options.pages}: errors of so few pages say nothing; give {LEAST_PAGES} or more")
+    known = catalogue.EXPERIMENTS
+    chosen = list(known.values()) if "all" in options.name else [known[name] for name in dict.fromkeys(options.name)]
+    scales = {one.name: _scale(options, one) for one in chosen}
+    if options.edges is None:
+        tasks = {one.name: one.tasks(scales[one.name].pages, scales[one.name].seeds) for one in chosen}
+    else:
+        tasks = _tasks_of_edges(options, chosen, scales)
+    all_tasks = list(dict.fromkeys(task for some in tasks.values() for task in some))
+    out: Path = options.out
+    out.mkdir(parents=True, exist_ok=True)
+    with tqdm(total=len(all_tasks), unit="task", disable=options.quiet, file=sys.stderr, dynamic_ncols=True) as bar:
+        bar.set_description("measuring")
+        found = run(all_tasks, out / "parts", options.processes or os.cpu_count() or 1, lambda task: bar.update())
+    rows = {one.name: [row for task in tasks[one.name] for row in found[task]] for one in chosen}
+    findings = {one.name: one.findings(rows[one.name]) for one in chosen}
+    text = written(chosen, rows, findings, out, scales)
+    write_atomically(out / "report.md", text.encode())
+    print("\n".join(summary(chosen, findings)))
+    print(f"\nreport, plots and data: {out / 'report.md'}")
+    return 0
+
+
+def _scale(options: argparse.Namespace, one: Experiment) -> Scale:
+    """How large the webs of an experiment are, and the seeds."""
+    from opicflow.pipelines.experiments.report import Scale
+
+    runs = options.runs or one.runs
+    return Scale(options.pages or one.pages, range(options.seed, options.seed + runs), options.edges)
+
+
+def _tasks_of_edges(
+    options: argparse.Namespace, chosen: Sequence[Experiment], scales: dict[str, Scale]
+) -> dict[str, list[Task]]:
+    """The tasks of these experiments on an edge list; it says how many pages there are. All of them, or a refusal."""
+    from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
+    from opicflow.pipelines.experiments.domains import FEWEST_PAGES, LARGEST_SHARE, looked_through
+
+    able = [name for name, one in EXPERIMENTS.items() if one.tasks_of_edges]
+    if options.pages is not None:
+        raise InputRefused("--pages: an edge list says that itself: leave it away, or --edges")
+    for one in chosen:
+        if one.tasks_of_edges is None:
+            raise InputRefused(f"--edges: {one.name} makes webs of its own; an edge list is for {', '.join(able)}")
+    edges = looked_through(options.edges)
+    tasks = {}
+    for one in chosen:
+        scale = scales[one.name]
+        tasks[one.name] = one.tasks_of_edges(edges, scale.seeds) if one.tasks_of_edges else []
+        scales[one.name] = scale._replace(pages=edges.pages)
+        if not tasks[one.name]:
+            raise InputRefused(
+                f"{options.edges}: nothing in it for {one.name}: no host (names are to be URLs), or nothing that links "
+                f"lead to, has from {FEWEST_PAGES} pages to one in {LARGEST_SHARE} of all {edges.pages}"
+            )
+    return tasks

@@ -1,0 +1,235 @@
+"""`opicflow subscribe`: the results of a crawl as they lie in their topics, as a table or as lines of JSON."""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import math
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import orjson
+
+from opicflow.connectors.kafka.connection import KafkaRefused
+from opicflow.connectors.kafka.publisher import partition_of
+from opicflow.connectors.kafka.records import STREAMS, Arrived, batches
+from opicflow.connectors.kafka.topics import partition_count
+from opicflow.pipelines.cli.cluster import connection_of
+from opicflow.pipelines.cli.commands.replay import moment, printable, url_of
+from opicflow.pipelines.results.schedules import iso
+from opicflow.pipelines.transforms.decode import reject_line
+from opicflow.schemas.crawl_events import Reject
+from opicflow.schemas.pages import page_id
+from opicflow.schemas.records import Importance, to_avro
+
+_SECONDS_BETWEEN_TABLES = 1.0
+_CLEAR = "\x1b[H\x1b[J"
+_BY_PAGE = ("importance", "refresh-schedule")
+"""Streams of which the newest record of a page counts, in the partition of its page id."""
+
+
+class _Table(NamedTuple):
+    """How a stream is shown: a head, a line for a record, and which records come first (the highest)."""
+
+    head: str
+    line: Callable[[Any], str]
+    rank: Callable[[Any], Any] | None = None
+
+
+def subscribe(options: argparse.Namespace) -> int:
+    """Show the records of a stream, those that are there and, if asked for, those to come."""
+    stream = options.stream
+    if options.min_score is not None and stream != "importance":
+        raise KafkaRefused(f"--min-score goes with importance: {stream} has no scores")
+    if options.min_score is not None and math.isnan(options.min_score):
+        raise KafkaRefused("--min-score nan: give a number; 1 is an average page")
+    if options.new and not options.follow:
+        raise KafkaRefused("--new shows what is published from now on: give --follow too, or --since TIME instead")
+    if options.new and options.since is not None:
+        raise KafkaRefused("--new and --since are two beginnings: leave one of them away")
+    if options.url is not None and stream not in _BY_PAGE:
+        raise KafkaRefused(f"--url goes with {' and '.join(_BY_PAGE)}: {stream} is not kept by page")
+    as_table = options.format == "table" if options.format else sys.stdout.isatty()
+    if options.top is not None and _TABLES[stream].rank is None:
+        raise KafkaRefused(f"--top goes with {' and '.join(_BY_PAGE)}: {stream} has no order but that of its coming")
+    if options.top is not None and options.follow and not as_table:
+        raise KafkaRefused("--top with --follow is a table that changes: give --format table, or leave one away")
+    connection = connection_of(options)
+    partition, url = None, ""
+    if options.url is not None:
+        url = url_of(options.url)
+        partition = partition_of(page_id(url), partition_count(connection, options.prefix + stream))
+    view = _view(options, as_table, url)
+    for batch in batches(
+        connection,
+        stream,
+        prefix=options.prefix,
+        follow=options.follow,
+        since_ms=moment("--since", options.since),
+        only_new=options.new,
+        partition=partition,
+    ):
+        view.take(one for one in batch if not url or one.key == url.encode())
+    view.end()
+    return 0
+
+
+class _Lines:
+    """Records as they come: lines of JSON, or of a table."""
+
+    def __init__(self, options: argparse.Namespace, as_table: bool) -> None:
+        self._table = _TABLES[options.stream] if as_table else None
+        self._min_score = options.min_score
+        self._head = self._table.head if self._table else ""
+
+    def take(self, arrived: Iterable[Arrived]) -> None:
+        for one in arrived:
+            if one.broken:
+                _tell_broken(one)
+            elif one.record is None:
+                self._say(one, f"(no longer known) {printable((one.key or b'').decode('utf-8', 'replace'))}")
+            elif self._min_score is None or one.record.score >= self._min_score:
+                self._say(one, self._table.line(one.record) if self._table else "")
+        sys.stdout.flush()
+
+    def end(self) -> None:
+        pass
+
+    def _say(self, one: Arrived, row: str) -> None:
+        if self._table is None:
+            sys.stdout.write(json_line(one))
+            return
+        if self._head:
+            print(self._head)
+            self._head = ""
+        print(row)
+
+
+class _Newest:
+    """The newest record of each key, the highest of them shown: once at the end, or again and again."""
+
+    def __init__(self, options: argparse.Namespace, as_table: bool) -> None:
+        self._table = _TABLES[options.stream]
+        self._as_table = as_table
+        self._top = options.top
+        self._min_score = options.min_score
+        self._newest: dict[bytes, Any] = {}
+        self._is_live = options.follow
+        self._shown_at = 0.0
+        self._changed = True
+
+    def take(self, arrived: Iterable[Arrived]) -> None:
+        for one in arrived:
+            if one.broken:
+                _tell_broken(one)
+                continue
+            self._changed = True
+            key = one.key or b""
+            if one.record is None or (self._min_score is not None and one.record.score < self._min_score):
+                self._newest.pop(key, None)
+            else:
+                self._newest[key] = one
+        begun = time.monotonic()
+        if self._is_live and self._changed and begun - self._shown_at >= _SECONDS_BETWEEN_TABLES:
+            self._show(clear=sys.stdout.isatty())
+            self._changed = False
+            now = time.monotonic()
+            self._shown_at = now + 9 * (now - begun)  # a tenth of the time goes into the table at most
+
+    def end(self) -> None:
+        self._show(clear=False)
+
+    def _show(self, clear: bool) -> None:
+        assert self._table.rank is not None
+        rank = self._table.rank
+        size = shutil.get_terminal_size()
+        most = min(self._top, max(size.lines - 3, 1)) if clear else self._top
+        best = heapq.nlargest(most, self._newest.values(), key=lambda one: rank(one.record))
+        if not self._as_table:
+            sys.stdout.writelines(map(json_line, best))
+            return
+        lines = [self._table.head, *(self._table.line(one.record) for one in best)]
+        if clear:
+            lines = [line[: size.columns] for line in lines]
+        text = "\n".join(lines) + "\n"
+        sys.stdout.write((_CLEAR if clear else "") + text)
+        sys.stdout.flush()
+
+
+def _view(options: argparse.Namespace, as_table: bool, url: str) -> Any:
+    table = _TABLES[options.stream]
+    if options.top is None and as_table and table.rank is not None and not url:
+        options.top = 20
+    if options.top is not None and table.rank is not None:
+        return _Newest(options, as_table)
+    return _Lines(options, as_table)
+
+
+def _tell_broken(one: Arrived) -> None:
+    where = f"partition {one.partition}, offset {one.offset}"
+    print(f"opicflow: {where}: {printable(one.broken)}", file=sys.stderr)
+
+
+def json_line(one: Arrived) -> str:
+    """A record as a line of JSON, as a replay writes it to a file; a tombstone as its key and null."""
+    if one.record is None:
+        return orjson.dumps({"url": (one.key or b"").decode("utf-8", "replace"), "gone": True}).decode() + "\n"
+    if isinstance(one.record, Reject):
+        return reject_line(one.record, one.record.source).decode()
+    return orjson.dumps(to_avro(one.record), option=orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def _when(time_ms: int | None) -> str:
+    return "never" if time_ms is None else iso(time_ms // 1000)
+
+
+def _importance(page: Importance) -> str:
+    mark = "" if page.measured else "  (its history is the default one so far)"
+    return (
+        f"  {page.importance:10.6f} {page.score:10.2f} {page.trend_per_day:+9.1e} {page.visits:7}  "
+        f"{printable(page.url)}{mark}"
+    )
+
+
+_TABLES = {
+    "importance": _Table("  importance      score   a day  visits  page", _importance, lambda page: page.score),
+    "refresh-schedule": _Table(
+        "  due                   interval   decided by  page",
+        lambda page: (
+            f"  {_when(page.due_ms):20}  "
+            f"{'never' if page.interval_seconds is None else f'{page.interval_seconds / 3600:.1f} h':>9}  "
+            f"{page.decided_by:10}  {printable(page.url)}"
+        ),
+        lambda page: -(page.due_ms if page.due_ms is not None else 1 << 62),
+    ),
+    "crawl-orders": _Table(
+        "  why        not before            priority  page",
+        lambda order: (
+            f"  {order.why:9}  {_when(order.not_before_ms):20}  {order.priority:8.3g}  {printable(order.url)}"
+        ),
+    ),
+    "rejects": _Table(
+        "  reason          where",
+        lambda reject: (
+            f"  {reject.reason.value:14}  {printable(reject.source)}, {reject.offset}: {printable(reject.detail)}\n"
+            f"      {printable(reject.bytes[:120].decode('utf-8', 'backslashreplace'))}"
+        ),
+    ),
+    "audit": _Table(
+        "  time                  shard       pages      visits    clock   drift",
+        lambda books: (
+            f"  {_when(1000 * books.second or None):20}  {books.shard:4}/{books.shards:<4} {books.pages:10,} "
+            f"{books.visits:11,} {books.clock:8.2f}  {_drift(books):6}"
+        ),
+    ),
+}
+assert _TABLES.keys() == STREAMS.keys()
+
+
+def _drift(books: Any) -> int:
+    """What is missing from the books; 0 where all is well."""
+    held = books.cash + books.uncollected + books.virtual + books.absorbed + books.sent - books.received
+    return int(books.minted - held)

@@ -1,0 +1,95 @@
+"""Runs tasks on several cores, and keeps what each of them found, so that a run that was stopped goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from opicflow.connectors.files.whole_file import write_atomically
+from opicflow.pipelines.experiments.beyond import discovery, growing, stated, trouble
+from opicflow.pipelines.experiments.community import communities, influences
+from opicflow.pipelines.experiments.convergence import convergence, off_line
+from opicflow.pipelines.experiments.tables import Measure, Row, Value
+from opicflow.pipelines.experiments.windows import windows
+
+MEASURES: dict[str, Measure] = {
+    one.__name__: one
+    for one in (convergence, off_line, windows, growing, trouble, discovery, stated, communities, influences)
+}
+EDITION = 1
+"""Goes up when a measure measures something else: what was kept of an earlier edition is not used."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A call of a measure. What it finds follows from this alone."""
+
+    measure: str
+    arguments: tuple[tuple[str, Value], ...]
+
+    @classmethod
+    def of(cls, measure: str, **arguments: Value) -> Task:
+        """This measure, called so."""
+        return cls(measure, tuple(arguments.items()))
+
+    def run(self) -> list[Row]:
+        """What it finds."""
+        return MEASURES[self.measure](**dict(self.arguments))
+
+    @property
+    def part(self) -> str:
+        """The name of the file that keeps what it found."""
+        key = json.dumps([EDITION, self.measure, self.arguments])
+        return f"{self.measure}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+
+
+def run(tasks: Sequence[Task], folder: Path, processes: int, done: Callable[[Task], None]) -> dict[Task, list[Row]]:
+    """What these tasks, each another, found, by parts kept in the folder where there are such; `done` hears of each.
+
+    A part that is no JSON is measured again.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    found: dict[Task, list[Row]] = {}
+    for task in tasks:
+        kept = _kept(folder / task.part)
+        if kept is not None:
+            found[task] = kept
+            done(task)
+    missing = [task for task in tasks if task not in found]
+    for task, rows in _fresh(missing, processes):
+        write_atomically(folder / task.part, json.dumps(rows).encode())
+        found[task] = rows
+        done(task)
+    return {task: found[task] for task in tasks}
+
+
+def _fresh(tasks: Sequence[Task], processes: int) -> Iterator[tuple[Task, list[Row]]]:
+    if processes == 1 or len(tasks) < 2:
+        for task in tasks:
+            yield task, task.run()
+        return
+    # Spawned, not forked: compiled kernels and their locks are not for copying.
+    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        under_way = {pool.submit(task.run): task for task in tasks}
+        for future in as_completed(under_way):
+            yield under_way[future], future.result()
+    except BaseException:  # an interrupt is not to wait for tasks of minutes
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in multiprocessing.active_children():
+            child.terminate()
+        raise
+    pool.shutdown()
+
+
+def _kept(part: Path) -> list[Row] | None:
+    try:
+        rows: list[Row] = json.loads(part.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
+    return rows

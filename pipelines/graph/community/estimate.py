@@ -1,0 +1,79 @@
+"""FindGlobalPR (paper 004, algorithm 2): ranks of a local domain in the whole web, by reading a little of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from opicflow.pipelines.graph.community.expansion import Expansion, Fetcher, Floats, Frontier, Ids
+from opicflow.pipelines.graph.community.selection import Select
+from opicflow.pipelines.graph.comparison import Ranking, highest
+from opicflow.pipelines.graph.oracle import Ranks, pagerank
+
+DAMPING = 0.85
+TOLERANCE = 1e-6
+"""The residual at which the paper stops to iterate."""
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What is known after a round: 0 is before anything was read. `ranks` are of all pages of F, in its order."""
+
+    number: int
+    fetched: int
+    failed: int
+    frontier: Frontier
+    ranks: Ranks
+
+    @property
+    def estimate(self) -> Ranking:
+        """The ranks of the local domain, with the sum 1."""
+        return self.frontier.local_ranks(self.ranks.values)
+
+
+def ranks_of(
+    frontier: Frontier, damping: float = DAMPING, tolerance: float = TOLERANCE, before: Floats | None = None
+) -> Ranks:
+    """PageRank of F, pages without links within F paying everyone alike. `before` are those of a smaller F."""
+    count = frontier.links.pages
+    if before is not None:
+        before = np.concatenate((before * (len(before) / count), np.full(count - len(before), 1.0 / count)))
+    return pagerank(frontier.links, damping, tolerance=tolerance, start=before, gauss_seidel=True)
+
+
+def chosen(frontier: Frontier, scores: Floats, count: int) -> Ids:
+    """The pages of the frontier with the highest scores, the highest first, equal ones by page id."""
+    pages: Ids = frontier.pages[highest(scores, frontier.pages, count)]
+    return pages
+
+
+def find_global_ranks(
+    expansion: Expansion,
+    fetcher: Fetcher,
+    select: Select,
+    rounds: int,
+    pages_a_round: int,
+    damping: float = DAMPING,
+    tolerance: float = TOLERANCE,
+) -> Iterator[Round]:
+    """Read `pages_a_round` pages in each round, those that `select` scores highest, and rank F after each.
+
+    `expansion` has the local domain and may have more. It ends early when the frontier is empty. Failed pages count as
+    asked for; they are not asked for again.
+    """
+    frontier = expansion.frontier()
+    if not frontier.is_local.any():
+        raise ValueError("no page of the local domain was read: there is nothing to rank")
+    ranks = ranks_of(frontier, damping, tolerance)
+    yield Round(0, 0, 0, frontier, ranks)
+    for number in range(1, rounds + 1):
+        pages = chosen(frontier, select(frontier, ranks.values, number), pages_a_round)
+        if not len(pages):
+            return
+        fetched = fetcher.fetch(pages)
+        expansion.add(fetched, np.zeros(len(fetched.pages), np.bool_))
+        frontier = expansion.frontier()
+        ranks = ranks_of(frontier, damping, tolerance, ranks.values)
+        yield Round(number, len(fetched.pages), len(fetched.failed), frontier, ranks)

@@ -1,0 +1,276 @@
+"""Whole batches in log order: the loops over visits, transfers and pages that a ledger runs.
+
+A kernel stops where it needs something from outside, and says why; the caller sees to it and calls again from there.
+Nothing of the item at which it stopped has been done.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opicflow.pipelines.ledger.kernels.index import FULLEST, find, guess, home, look_up_early
+from opicflow.pipelines.ledger.kernels.links import forget_links, gather_links, recall_links, remember_links, words_for
+from opicflow.pipelines.ledger.kernels.observations import announce_change, observe
+from opicflow.pipelines.ledger.kernels.recent import has_room_for_a_visit, is_recent, keep_visit, visit_key
+from opicflow.pipelines.ledger.kernels.spending import (
+    announce,
+    cash_of,
+    change_class,
+    collect,
+    credit,
+    declare_dividend,
+    give_birth,
+    pass_cursor,
+    pay_dangling,
+    pay_links,
+    refund_due,
+    spend,
+)
+from opicflow.pipelines.ledger.kernels.urls import keep_url
+from opicflow.pipelines.ledger.layout import (
+    ALONE,
+    ANNOUNCEMENTS,
+    BROKEN,
+    CIRCULATED,
+    CUT_PER_1000,
+    DUPLICATES,
+    FREE,
+    LATE,
+    LINK_END,
+    LINKS_KNOWN,
+    LONGEST,
+    OUTBOX,
+    PAGES,
+    REFUSED_VISITS,
+    REMEMBER,
+    SIGHTINGS,
+    SLOTS,
+    URL_END,
+    VIRTUAL,
+    VISITS,
+    VISITS_SINCE_CUT,
+    VISITS_SINCE_SWEEP,
+    Array,
+    Book,
+    Bool,
+    Columns,
+    Int,
+    Scratch,
+    Table,
+)
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
+
+DONE = 0
+NEEDS_ROOM = 1
+NEEDS_CUT = 2
+
+_VISIT, _ANNOUNCEMENT = 0, 2
+_FETCHED, _ALIASED, _GONE, _UNCHANGED, _FAILED, _BLOCKED = 1, 3, 4, 5, 6, 7
+_NO_CATEGORY = 255
+_LATE, _DUPLICATE, _REFUSED = 1, 2, 3
+
+
+@inlined_kernel
+def has_room(table: Table, book: Book, births: Int, outgoing: Int, links: Int, url_bytes: Int) -> Bool:
+    """Whether everything that an item may add fits."""
+    counts = book.counts
+    return (
+        counts[SLOTS] - counts[FREE] + births <= table.hot.shape[0]
+        and np.float64(counts[PAGES] + births) <= FULLEST * np.float64(table.id_index.shape[0])
+        and counts[OUTBOX] + outgoing <= book.outbox_pages.shape[0]
+        and counts[LINK_END] + links <= book.links.shape[0]
+        and counts[URL_END] + url_bytes + 2 <= book.urls.shape[0]
+        and has_room_for_a_visit(book)
+    )
+
+
+@lean_kernel
+def apply_items(
+    table: Table, book: Book, scratch: Scratch, items: Columns, first: Int, least_visits: Int
+) -> tuple[Int, Int]:
+    """Apply the rows of a crawl entry from `first` on. Returns the row it stopped before, and why.
+
+    A cut is not worth it before `least_visits`, but never waits longer than a twentieth of a visit a page: circulation
+    would slow down.
+    """
+    counts = book.counts
+    alone = book.modes[ALONE] != 0
+    for i in range(first, items.kind.shape[0]):
+        links = items.link_starts[i + 1] - items.link_starts[i]
+        outgoing = np.int64(0) if alone else links + most_recalled(table, book)
+        if not alone:
+            outgoing *= 2  # a link may carry a bonus as well
+        if not has_room(
+            table,
+            book,
+            links + 1,
+            outgoing,
+            words_for(links, True),
+            items.url_starts[i + 1] - items.url_starts[i],
+        ):
+            return i, NEEDS_ROOM
+        look_ahead(table, items, i)
+        if items.kind[i] != _VISIT:
+            sight(table, book, items, i)
+            continue
+        if not visit(table, book, scratch, items, i):
+            continue
+        counts[VISITS] += 1
+        counts[VISITS_SINCE_SWEEP] += 1
+        counts[VISITS_SINCE_CUT] += 1
+        pass_cursor(table, book, scratch)
+        if counts[BROKEN] != 0:
+            return i + 1, DONE
+        is_due = counts[VISITS_SINCE_CUT] * 1000 >= counts[PAGES] * book.modes[CUT_PER_1000]
+        if is_due and counts[VISITS_SINCE_CUT] >= min(least_visits, counts[PAGES] // 20):
+            if not alone:
+                return i + 1, NEEDS_CUT
+            counts[VISITS_SINCE_CUT] = 0
+            counts[VIRTUAL] = declare_dividend(book, counts[VIRTUAL])
+    return items.kind.shape[0], DONE
+
+
+@inlined_kernel
+def look_ahead(table: Table, items: Columns, i: Int) -> None:
+    """Ask for the memory that the rows after row i will touch, while row i is worked on."""
+    rows = items.kind.shape[0]
+    capacity = table.id_index.shape[0]
+    if i + 2 < rows:
+        prefetch(table.id_index, home(items.page[i + 2], capacity))
+    if i + 1 < rows:
+        slot = guess(table.id_index, table.hot, items.page[i + 1])
+        if slot >= 0:
+            prefetch(table.hot, slot)
+            prefetch(table.pages, slot)
+            prefetch(table.refresh, slot)
+            if table.spans.shape[0] > 0:
+                prefetch(table.spans, slot)
+        for j in range(items.link_starts[i + 1], items.link_starts[i + 2]):
+            prefetch(table.id_index, home(items.link_pages[j], capacity))
+
+
+@inlined_kernel
+def most_recalled(table: Table, book: Book) -> Int:
+    """How many remembered links the round may pay along with the next visit, and the visit itself."""
+    if book.modes[REMEMBER] == 0:
+        return 0
+    return 2 * book.modes[LONGEST]
+
+
+@inlined_kernel
+def sight(table: Table, book: Book, items: Columns, i: Int) -> None:
+    """A sighting or an announcement: a page is born, or its URL or category becomes known."""
+    page, category = items.page[i], items.category[i]
+    announced = items.kind[i] == _ANNOUNCEMENT
+    if announced:
+        book.counts[ANNOUNCEMENTS] += 1
+    else:
+        book.counts[SIGHTINGS] += 1
+    slot = find(table.id_index, table.id_index_old, table.hot, page)
+    if slot < 0:
+        slot = give_birth(table, book, page, 0 if category == _NO_CATEGORY else category, 0.0)
+        if slot < 0:
+            return
+    elif category != _NO_CATEGORY and (announced or table.pages[slot].class_ == 0):
+        collect(table, book, slot)
+        change_class(table, book, slot, 2 * category + (table.pages[slot].class_ & 1))
+    if announced:
+        announce(table, slot)
+        if items.modified_ms[i] != 0:
+            announce_change(table, slot, items.modified_ms[i])
+    keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
+
+
+@inlined_kernel
+def visit(table: Table, book: Book, scratch: Scratch, items: Columns, i: Int) -> Bool:
+    """One visit (design.md §3). False if it does not count: a duplicate, or a page never to be learnt again."""
+    counts = book.counts
+    page, outcome, category, time_ms = items.page[i], items.outcome[i], items.category[i], items.time_ms[i]
+    slot = find(table.id_index, table.id_index_old, table.hot, page)
+    if slot < 0:
+        slot = give_birth(table, book, page, 0 if category == _NO_CATEGORY else category, 0.0)
+        if slot < 0:
+            counts[REFUSED_VISITS] += 1
+            items.fates[i] = _REFUSED
+            return False
+    keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
+    row = table.pages[slot]
+    if time_ms != 0 and row.visits > 0:
+        if time_ms == row.last_visit_ms:
+            counts[DUPLICATES] += 1
+            items.fates[i] = _DUPLICATE
+            return False
+        if time_ms < row.last_visit_ms:
+            if is_recent(book, visit_key(page, time_ms)):
+                counts[DUPLICATES] += 1
+                items.fates[i] = _DUPLICATE
+                return False
+            counts[LATE] += 1
+            items.fates[i] = _LATE
+    observe(table, book, slot, outcome, time_ms, items.digest[i], items.modified_ms[i], items.fates[i] == _LATE)
+    if time_ms != 0:
+        keep_visit(book, visit_key(page, time_ms))
+    collect(table, book, slot)
+    answered = outcome != _FAILED and outcome != _BLOCKED
+    class_ = np.int64(row.class_) if category == _NO_CATEGORY else 2 * np.int64(category) + (row.class_ & 1)
+    change_class(table, book, slot, class_ | 1 if answered else class_)
+    had_links = (row.flags & LINKS_KNOWN) != 0
+    failed_before = row.outcome == _FAILED
+    row.visits += 1
+    row.outcome = outcome
+    row.last_visit_ms = max(row.last_visit_ms, time_ms)
+
+    remembers = book.modes[REMEMBER] != 0 and had_links
+    pays: Int = np.int64(-1)  # the number of links to pay along; -1: the visit moves nothing by itself
+    if outcome == _GONE:
+        row.flags &= ~LINKS_KNOWN
+        forget_links(table, book, slot)
+        pays = 0
+    elif items.links_known[i] != 0 and answered:
+        row.flags |= LINKS_KNOWN
+        pays = gather_links(
+            book,
+            scratch,
+            page,
+            items.link_pages,
+            items.link_weights,
+            items.link_categories,
+            items.link_starts[i],
+            items.link_starts[i + 1],
+        )
+        if book.modes[REMEMBER] != 0:
+            remember_links(table, book, scratch, slot, pays)
+    elif outcome == _UNCHANGED and remembers:
+        pays = recall_links(table, book, scratch, slot)
+    elif not remembers and (outcome == _BLOCKED or (outcome == _FAILED and failed_before) or outcome <= _ALIASED):
+        row.flags &= ~LINKS_KNOWN  # its links are out of reach: its cash must not wait for them
+
+    if pays < 0:
+        row.aside = -cash_of(table.hot[slot, 1])
+        return True
+    refund = np.int64(0) if had_links else refund_due(book, row.aside)
+    amount = spend(table, book, slot)
+    row.aside = 0
+    row.flags |= CIRCULATED
+    if pays == 0:
+        pay_dangling(book, amount)
+    else:
+        pay_links(table, book, scratch, slot, amount, pays, items.links_known[i] != 0, refund)
+    return True
+
+
+@lean_kernel
+def apply_transfers(table: Table, book: Book, pages: Array, amounts: Array, first: Int) -> tuple[Int, Int]:
+    """Credit cash that came from another shard, from row `first` on. Returns the row it stopped before, and why."""
+    for i in range(first, pages.shape[0]):
+        if not has_room(table, book, 1, 0, 0, 0):
+            return i, NEEDS_ROOM
+        look_up_early(table, pages, i)
+        slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
+        if slot < 0:
+            slot = give_birth(table, book, pages[i], 0, 0.0)
+        if slot < 0:
+            book.counts[VIRTUAL] += amounts[i]
+        else:
+            credit(table, book, slot, amounts[i])
+    return pages.shape[0], DONE

@@ -1,0 +1,124 @@
+"""Reading a ledger: rates, estimates and totals over its columns. Nothing here changes a page but its anchor."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opicflow.pipelines.ledger.estimates import EstimateColumns
+from opicflow.pipelines.ledger.kernels.history import rate_and_span
+from opicflow.pipelines.ledger.kernels.spending import cash_of
+from opicflow.pipelines.ledger.layout import P_ABSORBING, POLICY, SLOTS, SPENT, THETA, Array, Book, Float, Int, Table
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+
+
+@inlined_kernel
+def unread_cash(table: Table, book: Book, slot: Int) -> Int:
+    """What a page has not spent, dividends included: as its policy wants it, without or with the opening balance."""
+    row = table.pages[slot]
+    unread = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
+    if (row.flags & SPENT) == 0 and book.modes[POLICY] != P_ABSORBING:
+        unread -= row.opening
+    return unread
+
+
+@lean_kernel
+def read_estimates(
+    table: Table, book: Book, slots: Array, per_rate: Float, pages: Int, trend_days: Float, out: EstimateColumns
+) -> None:
+    """Fill the columns of `Estimates` for the pages at `slots`; rows of slot NOWHERE stay as they are, zero."""
+    theta = book.clocks[THETA]
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        if slot < 0:
+            continue
+        row = table.pages[slot]
+        rate, span = rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)
+        importance = rate * per_rate
+        cash = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
+        out.rate[i] = rate
+        out.importance[i] = importance
+        out.score[i] = importance * pages
+        out.trend_per_day[i] = 0.0 if np.isnan(row.anchor) else (importance - row.anchor) / trend_days
+        out.error_factor[i] = 1.0 / span
+        out.cash[i] = cash
+        out.waiting[i] = cash + row.aside
+        out.visits[i] = row.visits
+        out.last_visit_ms[i] = row.last_visit_ms
+        out.last_outcome[i] = row.outcome
+        out.measured[i] = (row.flags & SPENT) != 0
+
+
+@lean_kernel
+def read_all_rates(table: Table, book: Book, rates: Array) -> Float:
+    """The rate of every slot (0 for free ones), and their sum in slot order."""
+    theta = book.clocks[THETA]
+    total = 0.0
+    for slot in range(book.counts[SLOTS]):
+        if table.pages[slot].flags == 0:
+            rates[slot] = 0.0
+        else:
+            rate, _ = rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)
+            rates[slot] = rate
+            total += rate
+    return total
+
+
+@lean_kernel
+def read_waiting(table: Table, book: Book, waiting: Array) -> None:
+    """The waiting cash of every slot, -1 for free ones: what the page received since its last visit, spent or not."""
+    for slot in range(book.counts[SLOTS]):
+        row = table.pages[slot]
+        if row.flags == 0:
+            waiting[slot] = -1
+        else:
+            waiting[slot] = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen + row.aside
+
+
+@lean_kernel
+def smooth_anchors(table: Table, book: Book, rates: Array, per_rate: Float, share: Float) -> None:
+    """Move every page's anchor towards its importance (rate * per_rate) by `share`; new pages start there."""
+    for slot in range(book.counts[SLOTS]):
+        row = table.pages[slot]
+        if row.flags != 0:
+            importance = rates[slot] * per_rate
+            if np.isnan(row.anchor):
+                row.anchor = importance
+            else:
+                row.anchor += share * (importance - row.anchor)
+
+
+@lean_kernel
+def sum_cash(table: Table, book: Book) -> tuple[Int, Int, Int]:
+    """Cash of all pages, their uncollected dividends, and the opening balances of those that never spent."""
+    cash, uncollected, openings = np.int64(0), np.int64(0), np.int64(0)
+    for slot in range(book.counts[SLOTS]):
+        row = table.pages[slot]
+        if row.flags != 0:
+            cash += cash_of(table.hot[slot, 1])
+            uncollected += book.dividends[row.class_] - row.seen
+            if (row.flags & SPENT) == 0:
+                openings += row.opening
+    return cash, uncollected, openings
+
+
+@lean_kernel
+def read_movements(table: Table, rates: Array, per_rate: Float, least: Float, out: Array) -> None:
+    """How far every slot's score (rate * per_rate) has moved since it was published, if by more than `least` of that.
+
+    0 for pages that moved less, and for those without a URL; a page that was never published has moved all the way.
+    """
+    for slot in range(out.shape[0]):
+        row = table.pages[slot]
+        out[slot] = 0.0
+        if row.flags != 0 and table.url_start[slot] != 0:
+            moved = abs(rates[slot] * per_rate - row.published)
+            if moved > least * row.published:
+                out[slot] = moved
+
+
+@lean_kernel
+def mark_published(table: Table, slots: Array, scores: Array) -> None:
+    """From now on these are the scores that the world knows."""
+    for i in range(slots.shape[0]):
+        if slots[i] >= 0:
+            table.pages[slots[i]].published = np.float32(scores[i])

@@ -1,0 +1,482 @@
+"""Cash in motion: births, collecting, spending, paying along links, the round, the virtual page's dividends.
+
+These kernels change one page at a time and keep the conservation law at every step:
+
+    minted == cash + uncollected dividends + virtual + absorbed + sent - received
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE
+from opicflow.pipelines.ledger.kernels.history import keep, keep_newcomer, rate_and_span
+from opicflow.pipelines.ledger.kernels.index import find, guess, insert, remove
+from opicflow.pipelines.ledger.kernels.links import forget_links, recall_links
+from opicflow.pipelines.ledger.kernels.observations import be_born_unseen, set_share
+from opicflow.pipelines.ledger.layout import (
+    ABSORBED,
+    ALONE,
+    BIRTHS,
+    BONUS,
+    BROKEN,
+    CIRCULATED,
+    CLOCK,
+    CURSOR,
+    DAMPING,
+    DAMPING_Q20,
+    DROPPED,
+    EARNED,
+    FIRST_ID,
+    FREE,
+    LAST_ID,
+    LIKE_US,
+    LINKS_KNOWN,
+    LIVE,
+    MINTED,
+    MINTED_EVERYWHERE,
+    NEWCOMERS,
+    OPENINGS,
+    OUTBOX,
+    OWN_ADVANCE,
+    P_ABSORBING,
+    P_ALL,
+    PAGES,
+    POLICY,
+    REMEMBER,
+    ROUND_SPENDS,
+    SENT,
+    SLOTS,
+    SPENT,
+    THETA,
+    THETA_CARRY,
+    TRANSFERS,
+    UNCOLLECTED,
+    URL_STALE,
+    VIRTUAL,
+    VIRTUAL_INCOME,
+    WEIGHTED_PAGES,
+    Array,
+    Book,
+    Bool,
+    Float,
+    Int,
+    Scratch,
+    Table,
+)
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
+
+NOWHERE = -1
+ELSEWHERE = -2
+"""Slots of links whose page is not in this ledger: not known here (or never to be learnt), in another shard."""
+
+_MOST = np.int64(0x7FFFFFFFFFFFFFFF)
+_Q20 = 20
+_LOW_Q20 = (1 << 20) - 1
+
+
+@inlined_kernel
+def damped(amount: Int, share_q20: Int) -> Int:
+    """`amount * share / 2^20`, rounded down, for any amount without overflow."""
+    return (amount >> _Q20) * share_q20 + (((amount & _LOW_Q20) * share_q20) >> _Q20)
+
+
+@inlined_kernel
+def advance_clock(book: Book, amount: Int) -> None:
+    """G grows by `amount`, the turn clock by amount / minted everywhere; the remainder is carried."""
+    counts = book.counts
+    if counts[CLOCK] > _MOST - amount:
+        counts[BROKEN] = 1
+        return
+    counts[CLOCK] += amount
+    minted = counts[MINTED_EVERYWHERE]
+    whole = amount // minted
+    rest = amount - whole * minted
+    # rest < minted, so rest << step stays below 2^63 where minted < 2^(63 - step)
+    step = 1
+    if minted < 1 << 43:
+        step = 20
+    elif minted < 1 << 49:
+        step = 14
+    elif minted < 1 << 55:
+        step = 8
+    fraction = np.int64(0)
+    left = 40
+    while left > 0:
+        bits = min(step, left)
+        rest <<= bits
+        digit = rest // minted
+        rest -= digit * minted
+        fraction = (fraction << bits) | digit
+        left -= bits
+    rest += counts[THETA_CARRY]
+    if rest >= minted:  # often by little; by much where less turned out to be minted than was thought
+        fraction += rest // minted
+        rest %= minted
+    counts[THETA_CARRY] = rest
+    advance = (np.uint64(whole) << np.uint64(40)) + np.uint64(fraction)
+    book.clocks[THETA] += advance
+    book.clocks[OWN_ADVANCE] += advance
+
+
+@inlined_kernel
+def cash_of(raw: Int) -> Int:
+    """The cash in a row of `hot`: a page that has had no transfer yet holds it inverted."""
+    return raw if raw >= 0 else ~raw
+
+
+@lean_kernel
+def newcomer_rate(book: Book) -> Float:
+    """What a page without a known parent is expected to earn in a turn: its part of the virtual page's income."""
+    if book.counts[CLOCK] == 0:
+        return 1.0 - book.rules[DAMPING]
+    return np.float64(book.counts[VIRTUAL_INCOME]) / np.float64(book.counts[CLOCK])
+
+
+@lean_kernel
+def is_forgotten(book: Book, page: Int) -> Bool:
+    """Whether a page is never to be learnt again."""
+    forgotten = book.forgotten
+    low, high = 0, forgotten.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        if forgotten[middle] < page:
+            low = middle + 1
+        else:
+            high = middle
+    return low < forgotten.shape[0] and forgotten[low] == page
+
+
+@lean_kernel
+def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: Float) -> Int:
+    """A page enters the ledger with newly minted cash. `parent_rate` is what its first link adds to its default rate.
+
+    Returns its slot, or NOWHERE if it is never to be learnt again. The caller has seen to room.
+    """
+    counts = book.counts
+    if book.forgotten.shape[0] > 0 and is_forgotten(book, page):
+        return NOWHERE
+    if counts[FREE] > 0:
+        counts[FREE] -= 1
+        slot = table.free[counts[FREE]]
+    else:
+        slot = counts[SLOTS]
+        counts[SLOTS] += 1
+    class_ = 2 * category
+    table.hot[slot, 0] = page
+    table.hot[slot, 1] = ~np.int64(UNITS_PER_PAGE)
+    row = table.pages[slot]
+    row.seen = book.dividends[class_]
+    row.opening = UNITS_PER_PAGE
+    row.aside = 0
+    row.last_visit_ms = 0
+    row.theta = book.clocks[THETA]
+    row.visits = 0
+    row.anchor = np.float32(np.nan)
+    row.published = np.float32(0.0)
+    row.class_ = class_
+    row.flags = LIVE | CIRCULATED  # the crawl has one round's time to read it before the round spends for it
+    row.outcome = 0
+    row.measures = 0
+    rate = -1.0
+    if book.rules[NEWCOMERS] != 0.0:
+        rate = newcomer_rate(book) + parent_rate
+    keep_newcomer(table, book, slot, rate, book.clocks[THETA])
+    be_born_unseen(table, slot)
+    table.url_start[slot] = 0
+    if book.modes[REMEMBER] != 0:
+        table.link_start[slot] = 0
+        table.link_count[slot] = 0
+    insert(table.id_index, page, slot)
+    counts[PAGES] += 1
+    counts[BIRTHS] += 1
+    counts[MINTED] += UNITS_PER_PAGE
+    counts[MINTED_EVERYWHERE] = min(counts[MINTED_EVERYWHERE] + UNITS_PER_PAGE * book.modes[LIKE_US], MOST_CASH)
+    counts[OPENINGS] += UNITS_PER_PAGE
+    counts[WEIGHTED_PAGES] += book.class_weights[class_]
+    book.class_pages[class_] += 1
+    return slot
+
+
+@inlined_kernel
+def announce(table: Table, slot: Int) -> None:
+    """A page that was announced earns from its first transfer on: that one is no part of its opening balance."""
+    table.hot[slot, 1] = cash_of(table.hot[slot, 1])
+
+
+@inlined_kernel
+def credit(table: Table, book: Book, slot: Int, amount: Int) -> None:
+    """A transfer arrives. The first one before a page spends joins its opening balance."""
+    raw = table.hot[slot, 1]
+    if raw >= 0:
+        table.hot[slot, 1] = raw + amount
+    elif amount > 0:
+        table.hot[slot, 1] = ~raw + amount
+        table.pages[slot].opening += amount
+        book.counts[OPENINGS] += amount
+
+
+@inlined_kernel
+def collect(table: Table, book: Book, slot: Int) -> None:
+    """A page takes the dividends that have fallen to it."""
+    row = table.pages[slot]
+    total = book.dividends[row.class_]
+    due = total - row.seen
+    if due != 0:
+        row.seen = total
+        book.counts[UNCOLLECTED] -= due
+        raw = table.hot[slot, 1]
+        table.hot[slot, 1] = raw + due if raw >= 0 else raw - due  # ~(cash + due)
+
+
+@inlined_kernel
+def change_class(table: Table, book: Book, slot: Int, class_: Int) -> None:
+    """A page that has just collected moves to another class and follows that one's dividends from now on."""
+    row = table.pages[slot]
+    old = np.int64(row.class_)
+    if old == class_:
+        return
+    book.class_pages[old] -= 1
+    book.class_pages[class_] += 1
+    book.counts[WEIGHTED_PAGES] += book.class_weights[class_] - book.class_weights[old]
+    row.class_ = class_
+    row.seen = book.dividends[class_]
+
+
+@inlined_kernel
+def spend(table: Table, book: Book, slot: Int) -> Int:
+    """A page that has just collected gives all its cash away: clock and history move. Returns the amount."""
+    counts = book.counts
+    row = table.pages[slot]
+    amount = cash_of(table.hot[slot, 1])
+    table.hot[slot, 1] = 0
+    advance_clock(book, amount)
+    earned = amount
+    if (row.flags & SPENT) == 0:
+        earned -= row.opening
+        counts[OPENINGS] -= row.opening
+    theta = book.clocks[THETA]
+    keep(table, book, slot, earned, amount, theta)
+    policy = book.modes[POLICY]
+    if policy == P_ALL:
+        counts[EARNED] += earned
+    elif policy == P_ABSORBING:
+        counts[EARNED] += amount
+    row.theta = theta
+    row.flags |= SPENT
+    return amount
+
+
+@inlined_kernel
+def pay_virtual(book: Book, amount: Int) -> None:
+    """Cash goes to this shard's account of the virtual page."""
+    book.counts[VIRTUAL] += amount
+    book.counts[VIRTUAL_INCOME] += amount
+
+
+@inlined_kernel
+def pay_dangling(book: Book, amount: Int) -> None:
+    """A page without links pays everything to the virtual page; under absorbing, all but the small edge."""
+    if book.modes[POLICY] == P_ABSORBING:
+        kept = damped(amount, book.modes[DAMPING_Q20])
+        pay_virtual(book, kept)
+        book.counts[ABSORBED] += amount - kept
+    else:
+        pay_virtual(book, amount)
+
+
+@inlined_kernel
+def is_local(book: Book, page: Int) -> Bool:
+    """Whether a page id falls in this shard's range."""
+    return np.uint64(book.modes[FIRST_ID]) <= np.uint64(page) <= np.uint64(book.modes[LAST_ID])
+
+
+@inlined_kernel
+def refund_due(book: Book, aside: Int) -> Int:
+    """What the virtual account gives back to a page whose links have become known, of `aside` that the round took.
+
+    The links' part of it: the small edge was rightly paid. The account may be overdrawn for this, by so much that it
+    has its own back within a few turns.
+    """
+    limit = book.counts[MINTED] // (1 if book.modes[POLICY] == P_ABSORBING else 4)
+    return max(min(damped(max(aside, 0), book.modes[DAMPING_Q20]), book.counts[VIRTUAL] + limit), 0)
+
+
+@inlined_kernel
+def pay_links(
+    table: Table, book: Book, scratch: Scratch, slot: Int, amount: Int, links: Int, fresh: Bool, refund: Int
+) -> None:
+    """Pay `amount` along the first `links` links in `scratch`, the small edge and all remainders to the virtual page.
+
+    Links of a visit (`fresh`) bring unknown pages into the ledger; remembered ones do not: a page that was dropped
+    is not born again by a memory, its share goes to the virtual page. `refund` comes from the virtual account.
+    """
+    total = np.int64(0)
+    for i in range(links):
+        total += scratch.weights[i]
+    if total == 0:
+        pay_dangling(book, amount)
+        return
+    hot, index, index_old = table.hot, table.id_index, table.id_index_old
+    pages, weights, slots = scratch.pages, scratch.weights, scratch.slots
+    alone = book.modes[ALONE] != 0
+    births = False
+    for i in range(links):
+        if alone or is_local(book, pages[i]):
+            slots[i] = guess(index, hot, pages[i])
+            if slots[i] >= 0:
+                prefetch(hot, slots[i])
+        else:
+            slots[i] = ELSEWHERE
+    for i in range(links):
+        to = slots[i]
+        if to != ELSEWHERE and (to < 0 or hot[to, 0] != pages[i]):
+            slots[i] = find(index, index_old, hot, pages[i])
+            births |= slots[i] < 0
+    if births and fresh:
+        rate, _ = rate_and_span(table, book, slot, 0, book.clocks[THETA])
+        rate *= book.rules[DAMPING] / np.float64(total)
+        for i in range(links):
+            if slots[i] == NOWHERE:
+                category = scratch.categories[i]
+                slots[i] = give_birth(
+                    table, book, pages[i], 0 if category == 255 else category, rate * np.float64(weights[i])
+                )
+    pay_virtual(book, -refund)
+    out = damped(amount, book.modes[DAMPING_Q20]) + refund
+    paid = np.int64(0)
+    per_weight, rest = out // total, out % total
+    weight, share = np.int64(-1), np.int64(0)
+    for i in range(links):
+        if weights[i] != weight:
+            weight = weights[i]
+            share = per_weight * weight + rest * weight // total
+        if slots[i] >= 0:
+            credit(table, book, slots[i], share)
+            paid += share
+        elif slots[i] == ELSEWHERE:
+            send(book, pages[i], share)
+            paid += share
+    if book.modes[POLICY] == P_ABSORBING:
+        book.counts[ABSORBED] += amount + refund - out
+        pay_virtual(book, out - paid)
+    else:
+        pay_virtual(book, amount + refund - paid)
+    book.counts[TRANSFERS] += links
+    if fresh and book.modes[BONUS] != 0:
+        pay_bonus(table, book, scratch, out, links, total)
+
+
+@lean_kernel
+def pay_bonus(table: Table, book: Book, scratch: Scratch, out: Int, links: Int, total: Int) -> None:
+    """Links to pages of a focus class carry a bonus, taken from the virtual account while it lasts."""
+    for i in range(links):
+        category = scratch.categories[i]
+        if category == 255 or book.link_bonus[category] == 0 or scratch.slots[i] == NOWHERE:
+            continue
+        extra = (out >> 10) * book.link_bonus[category] + (((out & 1023) * book.link_bonus[category]) >> 10)
+        weight = scratch.weights[i]
+        bonus = min(extra // total * weight + extra % total * weight // total, max(book.counts[VIRTUAL], 0))
+        book.counts[VIRTUAL] -= bonus
+        if scratch.slots[i] == ELSEWHERE:
+            send(book, scratch.pages[i], bonus)
+        else:
+            credit(table, book, scratch.slots[i], bonus)
+
+
+@inlined_kernel
+def send(book: Book, page: Int, amount: Int) -> None:
+    """Cash leaves for a page of another shard: it waits in the outbox for the next cut."""
+    if amount > 0:
+        at = book.counts[OUTBOX]
+        book.outbox_pages[at] = page
+        book.outbox_amounts[at] = amount
+        book.counts[OUTBOX] = at + 1
+        book.counts[SENT] += amount
+
+
+@inlined_kernel
+def pass_cursor(table: Table, book: Book, scratch: Scratch) -> None:
+    """The round moves on by one slot. A page that cannot spend by itself, and has not since the last pass, spends now.
+
+    What it takes stays on record as the page's waiting cash, by which crawls choose.
+    """
+    counts = book.counts
+    slot = counts[CURSOR] if counts[CURSOR] < counts[SLOTS] else 0
+    counts[CURSOR] = slot + 1
+    row = table.pages[slot]
+    if row.flags == 0:
+        return
+    if (row.flags & CIRCULATED) != 0:
+        row.flags &= ~CIRCULATED
+        return
+    links_known = (row.flags & LINKS_KNOWN) != 0
+    if links_known and book.modes[REMEMBER] == 0:
+        return
+    collect(table, book, slot)
+    amount = spend(table, book, slot)
+    row.aside += amount
+    counts[ROUND_SPENDS] += 1
+    if links_known:
+        pay_links(table, book, scratch, slot, amount, recall_links(table, book, scratch, slot), False, 0)
+    else:
+        pay_dangling(book, amount)
+
+
+@lean_kernel
+def declare_dividend(book: Book, amount: Int) -> Int:
+    """Pay `amount` to every page by the weight of its class: O(1) for any number of pages. Returns what is left."""
+    counts = book.counts
+    weighted = counts[WEIGHTED_PAGES]
+    if weighted <= 0 or amount < weighted:
+        return amount
+    quotient = amount // weighted
+    for class_ in range(book.dividends.shape[0]):
+        book.dividends[class_] += quotient * book.class_weights[class_]
+    counts[UNCOLLECTED] += quotient * weighted
+    return amount - quotient * weighted
+
+
+@lean_kernel
+def drop_pages(table: Table, book: Book, pages: Array) -> None:
+    """Let pages go for good; those that are not here are passed over. There is one index, and room for free slots."""
+    for i in range(pages.shape[0]):
+        slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
+        if slot >= 0:
+            remove(table.id_index, table.hot, pages[i])
+            drop_page(table, book, slot)
+            book.counts[DROPPED] += 1
+
+
+@lean_kernel
+def drop_page(table: Table, book: Book, slot: Int) -> None:
+    """A page goes for good. Its cash goes to the virtual page; what was minted with it stays.
+
+    The caller has taken it out of the index.
+    """
+    counts = book.counts
+    collect(table, book, slot)
+    counts[VIRTUAL] += cash_of(table.hot[slot, 1])
+    row = table.pages[slot]
+    if (row.flags & SPENT) == 0:
+        counts[OPENINGS] -= row.opening
+    policy = book.modes[POLICY]
+    if policy in (P_ALL, P_ABSORBING):
+        counts[EARNED] -= table.totals[slot]
+        table.totals[slot] = 0
+    forget_links(table, book, slot)
+    set_share(table, book, slot, 0.0)
+    be_born_unseen(table, slot)
+    class_ = np.int64(row.class_)
+    book.class_pages[class_] -= 1
+    counts[WEIGHTED_PAGES] -= book.class_weights[class_]
+    row.flags = 0
+    table.hot[slot, 0] = 0
+    table.hot[slot, 1] = 0
+    start = table.url_start[slot]
+    if start != 0:
+        counts[URL_STALE] += 2 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
+    table.url_start[slot] = 0
+    table.free[counts[FREE]] = slot
+    counts[FREE] += 1
+    counts[PAGES] -= 1

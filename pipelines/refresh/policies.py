@@ -1,0 +1,641 @@
+"""Publications: what people said of pages, hosts, URL prefixes, categories and the whole crawl, resolved for columns.
+
+A publication may have three kinds of words. Its *standing* word is what it says of change rate, interval, prohibition,
+factor and limits; it replaces the earlier one of the same target. That it *asks* for pages now, or has them
+*forgotten*, is kept beside. One that says nothing takes back what stands and is asked of its target, but nothing makes
+what was forgotten known again before it expires.
+
+Of all standing words about a page the latest governs, whatever kind of target it has: the last word wins. What a host
+gets a day is a standing word too, but one about the host: alone it does not govern the host's pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.pipelines.refresh.strategies import POLICIES
+from opicflow.schemas.hashing import byte_at, hash_bytes
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+from opicflow.schemas.pages import page_id
+from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy_to_json
+from opicflow.schemas.records import Policy
+from opicflow.schemas.urls import LONGEST_URL, NotAPage, canonical, host
+
+RULES_VERSION = 2
+"""The latest version of the rules that this code knows."""
+MOST_IN_FORCE = 100_000
+"""So many publications are kept at most."""
+MOST_FACTOR = 1e6
+LONGEST_INTERVAL_SECONDS = 100 * 365.25 * 86400
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.uint64]
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+_ABOUT_PAGES = (
+    "changes_per_day",
+    "refresh_interval_seconds",
+    "importance_factor",
+    "shortest_interval_seconds",
+    "longest_interval_seconds",
+)
+_ABOUT_THE_CRAWL = (
+    "damping",
+    "class_weights",
+    "link_bonus_per_1024",
+    "fetches_per_second",
+    "discovery_share",
+    "refresh_policy",
+)
+_BOUNDS = {
+    "changes_per_day": (86400 / LONGEST_INTERVAL_SECONDS, 86400.0),
+    "refresh_interval_seconds": (1.0, LONGEST_INTERVAL_SECONDS),
+    "shortest_interval_seconds": (1.0, LONGEST_INTERVAL_SECONDS),
+    "longest_interval_seconds": (1.0, LONGEST_INTERVAL_SECONDS),
+    "importance_factor": (0.0, MOST_FACTOR),
+    "host_fetches_per_day": (1e-3, 1e12),
+    "fetches_per_second": (1e-3 / 86400, 1e12 / 86400),
+    "discovery_share": (0.0, 1.0),
+    "damping": (0.0, 1.0),
+}
+_MOST_CLASS_WEIGHT = 65536
+_MOST_BONUS = 1024
+
+_CRAWL = "crawl"
+_Target = tuple[str, "str | int"]
+_STANDING, _ASKED, _FORGOTTEN = "standing", "asked", "forgotten"
+_Word = tuple[str, str, "str | int"]
+"""The kind of a word, and its target: of each there is one at most."""
+
+
+# -- what cannot be ----------------------------------------------------------------------------------------------------
+
+
+def check(policy: Policy, categories: int, rules_version: int = RULES_VERSION) -> None:
+    """Refuse a publication that is impossible by itself, with a reason of one line."""
+    problem = next(_problems(policy, categories, rules_version), None)
+    if problem:
+        raise PolicyRefused(problem)
+
+
+def _problems(policy: Policy, categories: int, rules_version: int) -> Iterator[str]:
+    if not 1 <= policy.rules_version <= rules_version:
+        yield f"rules_version is {policy.rules_version}, and 1 to {rules_version} are known here: update opicflow"
+    if policy.url_pattern is not None:
+        yield "url_pattern: patterns are rules of the router: publish for a url, host, url_prefix or category"
+    targets = [name for name in ("url", "host", "url_prefix", "category") if getattr(policy, name) is not None]
+    if len(targets) > 1:
+        yield f"{' and '.join(targets)} are given: publish once for each"
+    if policy.category is not None and not 0 <= policy.category < categories:
+        yield f"category is {policy.category}: give a number from 0 to {categories - 1}"
+    yield from _problems_of_urls(policy)
+    for name, (least, most) in _BOUNDS.items():
+        value = getattr(policy, name)
+        if value is not None and not least <= value <= most:
+            yield f"{name} is {value:g}: give a number from {least:g} to {most:g}"
+    shortest, longest = policy.shortest_interval_seconds, policy.longest_interval_seconds
+    if shortest is not None and longest is not None and shortest > longest:
+        yield f"shortest_interval_seconds is {shortest:g}, longer than the longest, {longest:g}: exchange them"
+    if policy.refresh_forbidden and policy.refresh_interval_seconds is not None:
+        yield "refresh_forbidden and refresh_interval_seconds contradict each other: leave one out"
+    published, expires = policy.published_at_ms, policy.expires_at_ms
+    if published is not None and expires is not None and expires <= published:
+        yield f"expires_at is {expires}, not after published_at, {published}: give a later time or none"
+    if policy.forget and (_governs(policy) or policy.fetch_now or policy.host_fetches_per_day is not None):
+        yield "forget: nothing else can be said of pages that are forgotten: leave the rest out"
+    if policy.drop and policy.fetch_now:
+        yield "drop and fetch_now contradict each other: leave one out"
+    yield from _problems_of_scope(policy, targets[0] if targets else None)
+    yield from _problems_of_the_crawl(policy, categories)
+
+
+def _problems_of_urls(policy: Policy) -> Iterator[str]:
+    for name, text in (("url", policy.url), ("url_prefix", policy.url_prefix)):
+        if text is None:
+            continue
+        if not text.startswith(("http://", "https://")):
+            yield f"{name} is {text[:60]!r}: begin it with http:// or https://"
+        elif len(text) > LONGEST_URL or not text.isascii() or not text.isprintable() or " " in text or "#" in text:
+            yield f"{name} is {text[:60]!r}: give it as canonical URLs are, at most {LONGEST_URL} bytes of plain ASCII"
+        else:
+            scheme, _, rest = text.partition("://")
+            name_of_host, slash, _ = rest.partition("/")
+            if not slash or not _is_host(name_of_host, scheme):
+                yield f"{name} is {text[:60]!r}: give a whole host as canonical URLs have it, and the / after it"
+    if policy.host is not None and not any(_is_host(policy.host, scheme) for scheme in ("https", "http")):
+        yield f"host is {policy.host[:60]!r}: give it as canonical URLs have it: example.org or example.org:8080"
+
+
+def _is_host(name: str, scheme: str) -> bool:
+    """Whether URLs of this scheme have the host, written like this."""
+    url = f"{scheme}://{name}/"
+    try:
+        return "/" not in name and canonical(url) == url.encode()
+    except (NotAPage, UnicodeError):
+        return False
+
+
+def _problems_of_scope(policy: Policy, target: str | None) -> Iterator[str]:
+    if target is None:
+        for name in (*_ABOUT_PAGES, "refresh_forbidden", "fetch_now", "drop", "forget"):
+            if getattr(policy, name) not in (None, False):
+                yield f"{name}: name the pages by a url, host, url_prefix or category: it cannot be said of all"
+        said = [name for name in _ABOUT_THE_CRAWL if getattr(policy, name) is not None]
+        if not said and policy.host_fetches_per_day is None:
+            yield "it names no pages and says nothing of the whole crawl: give what it is to say"
+        if said and policy.expires_at_ms is not None:
+            yield f"expires_at: {said[0]} holds until it is published anew: leave expires_at out"
+    else:
+        for name in _ABOUT_THE_CRAWL:
+            if getattr(policy, name) is not None:
+                yield f"{name} can only be said of the whole crawl: leave {target} out"
+        if policy.host_fetches_per_day is not None and target != "host":
+            yield f"host_fetches_per_day is said of a host or of the whole crawl: leave {target} out, or name the host"
+    if target == "category":
+        for name in ("drop", "forget"):
+            if getattr(policy, name):
+                yield f"{name}: name a url, host or url_prefix: it cannot be said of a whole category"
+
+
+def _problems_of_the_crawl(policy: Policy, categories: int) -> Iterator[str]:
+    weights, bonuses = policy.class_weights, policy.link_bonus_per_1024
+    if weights is not None and not (
+        len(weights) == 2 * categories and any(weights) and all(0 <= one <= _MOST_CLASS_WEIGHT for one in weights)
+    ):
+        yield f"class_weights: give {2 * categories} whole numbers from 0 to {_MOST_CLASS_WEIGHT}, not all of them 0"
+    if bonuses is not None and not (len(bonuses) == categories and all(0 <= one <= _MOST_BONUS for one in bonuses)):
+        yield f"link_bonus_per_1024: give {categories} whole numbers from 0 to {_MOST_BONUS}"
+    if policy.refresh_policy is not None and policy.refresh_policy not in POLICIES:
+        yield f"refresh_policy is {policy.refresh_policy[:40]!r}: give one of {', '.join(POLICIES)}"
+
+
+# -- what is in force --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Publication:
+    """A policy that was checked, its number in the order of the log, and the second at which it was applied."""
+
+    policy: Policy
+    number: int
+    second: int
+
+
+@dataclass(frozen=True)
+class Publications:
+    """All that is in force. Immutable: what changes it gives another one."""
+
+    _words: Mapping[_Word, Publication] = field(default_factory=dict)
+    count: int = 0
+    """How many were ever added: the number of the latest."""
+
+    def add(self, policy: Policy, second: int) -> Publications:
+        """What is in force after one more publication, which `check` has accepted."""
+        return self.add_all((policy,), second)
+
+    def add_all(self, policies: Iterable[Policy], second: int) -> Publications:
+        """What is in force after these, in their order; all of them, or `PolicyRefused`."""
+        words, count = dict(self._words), self.count
+        for policy in policies:
+            count += 1
+            _put(words, Publication(policy, count, second))
+        if len(words) > MOST_IN_FORCE and len({one.number for one in words.values()}) > MOST_IN_FORCE:
+            raise PolicyRefused(
+                f"{MOST_IN_FORCE} publications are in force, and no more can be: take some back, or let them expire"
+            )
+        return Publications(words, count)
+
+    def expire(self, now_ms: int) -> Publications:
+        """What is still in force at a time."""
+        if now_ms < self._first_expiry:
+            return self
+        return self._where(lambda _, one: one.policy.expires_at_ms is None or now_ms < one.policy.expires_at_ms)
+
+    def without_asked_before(self, second: int) -> Publications:
+        """What is left when those who asked for pages before a second are taken as answered."""
+        if all(word[0] != _ASKED or one.second >= second for word, one in self._words.items()):
+            return self
+        return self._where(lambda word, one: word[0] != _ASKED or one.second >= second)
+
+    def __iter__(self) -> Iterator[Publication]:
+        """Every publication of which any word is in force, in the order of the log."""
+        return iter(self._in_order)
+
+    def __len__(self) -> int:
+        """How many publications are in force."""
+        return len(self._in_order)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `from_json` makes the same of; the same for the same."""
+        of_kind = {
+            kind: sorted(one.number for word, one in self._words.items() if word[0] == kind)
+            for kind in (_STANDING, _ASKED, _FORGOTTEN)
+        }
+        listed = [[one.number, one.second, policy_to_json(one.policy)] for one in self]
+        return {"count": self.count, "publications": listed, **of_kind}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Publications:
+        """What `to_json` said."""
+        by_number = {
+            number: Publication(policy_from_json(policy), number, second)
+            for number, second, policy in values["publications"]
+        }
+        words = {
+            (kind, *_target(by_number[number].policy)): by_number[number]
+            for kind in (_STANDING, _ASKED, _FORGOTTEN)
+            for number in values[kind]
+        }
+        return cls(words, values["count"])
+
+    @cached_property
+    def forgotten(self) -> Prefixes:
+        """What the URLs begin with that must not be learnt again; forgotten pages are no part of it."""
+        return prefixes_of(one.policy for word, one in self._words.items() if word[0] == _FORGOTTEN)
+
+    def _of_kind(self, kind: str) -> list[Publication]:
+        return sorted((one for word, one in self._words.items() if word[0] == kind), key=lambda one: one.number)
+
+    def _where(self, keeps: Any) -> Publications:
+        return Publications({word: one for word, one in self._words.items() if keeps(word, one)}, self.count)
+
+    @cached_property
+    def _in_order(self) -> tuple[Publication, ...]:
+        by_number = {one.number: one for one in self._words.values()}
+        return tuple(by_number[number] for number in sorted(by_number))
+
+    @cached_property
+    def _first_expiry(self) -> float:
+        times = (one.policy.expires_at_ms for one in self._words.values())
+        return min((time for time in times if time is not None), default=np.inf)
+
+    @cached_property
+    def _resolver(self) -> _Resolver:
+        return _resolver_of(
+            [one for one in self._of_kind(_STANDING) if _governs(one.policy)],
+            self._of_kind(_ASKED),
+        )
+
+
+def host_caps(publications: Publications) -> dict[bytes, float]:
+    """How many fetches a day each host gets at most of which that was said."""
+    return {
+        one.policy.host.encode(): one.policy.host_fetches_per_day
+        for one in publications._of_kind(_STANDING)
+        if one.policy.host is not None and one.policy.host_fetches_per_day is not None
+    }
+
+
+def default_host_cap(publications: Publications) -> float | None:
+    """How many fetches a day any other host gets at most, if that was said of the whole crawl."""
+    found = publications._words.get((_STANDING, _CRAWL, ""))
+    return found.policy.host_fetches_per_day if found else None
+
+
+def _target(policy: Policy) -> _Target:
+    """The kind and the name of what a publication is about."""
+    for kind in ("url", "host", "url_prefix", "category"):
+        name = getattr(policy, kind)
+        if name is not None:
+            return kind, name
+    return _CRAWL, ""
+
+
+def _governs(policy: Policy) -> bool:
+    """Whether it says anything of its pages that stands."""
+    return policy.refresh_forbidden or any(getattr(policy, name) is not None for name in _ABOUT_PAGES)
+
+
+def _put(words: dict[_Word, Publication], publication: Publication) -> None:
+    policy = publication.policy
+    target = _target(policy)
+    if policy.forget:
+        for word in [word for word in words if word[0] != _FORGOTTEN and _is_within(word[1:], target)]:
+            del words[word]
+        if target[0] != "url":  # which page was forgotten is known to the ledger, by its id
+            words[(_FORGOTTEN, *target)] = publication
+        return
+    above = _forgotten_above(words, target)
+    if above:
+        raise PolicyRefused(f"{target[0]} is within what was forgotten ({above}): publish for pages that may be known")
+    stands = _governs(policy) or policy.host_fetches_per_day is not None
+    if stands:
+        words[(_STANDING, *target)] = publication
+    if policy.fetch_now:
+        words[(_ASKED, *target)] = publication
+    if not (stands or policy.fetch_now or policy.drop) and target[0] != _CRAWL:
+        words.pop((_STANDING, *target), None)
+        words.pop((_ASKED, *target), None)
+
+
+def _is_within(target: _Target, outer: _Target) -> bool:
+    """Whether a target is the outer one, or names pages of it only."""
+    (kind, name), (outer_kind, outer_name) = target, outer
+    if target == outer:
+        return True
+    if kind not in ("url", "url_prefix"):
+        return False
+    if outer_kind == "host":
+        return host(str(name).encode()).decode() == outer_name
+    return outer_kind == "url_prefix" and str(name).startswith(str(outer_name))
+
+
+def _forgotten_above(words: Mapping[_Word, Publication], target: _Target) -> str | None:
+    """The forgotten host or prefix that a target is within, if there is any."""
+    kind, name = target[0], str(target[1])
+    if kind == "host":
+        return name if (_FORGOTTEN, "host", name) in words else None
+    if kind not in ("url", "url_prefix"):
+        return None
+    name_of_host = host(name.encode()).decode()
+    if (_FORGOTTEN, "host", name_of_host) in words:
+        return name_of_host
+    beginnings = (name[:end] for end in range(name.index("//") + 3 + len(name_of_host), len(name) + 1))
+    return next((one for one in beginnings if (_FORGOTTEN, "url_prefix", one) in words), None)
+
+
+# -- whole columns -----------------------------------------------------------------------------------------------------
+
+
+class Prefixes(NamedTuple):
+    """Beginnings of URLs, each a whole host at least, sorted by the hash of the host, then by their bytes.
+
+    All that a URL begins with are the longest of them, its parent, the parent's parent, and so on.
+    """
+
+    hosts: Ids
+    first: Ints
+    """Where the beginnings of each host begin, and at last how many there are."""
+    starts: Ints
+    text: Bytes
+    parent: Ints
+
+
+class Directives(NamedTuple):
+    """What was said of pages, a row each."""
+
+    changes_per_day: Floats
+    """NaN: nothing."""
+    interval_seconds: Floats
+    """0: nothing."""
+    forbidden: Bytes
+    factor: Floats
+    shortest_seconds: Floats
+    """0: nothing."""
+    longest_seconds: Floats
+    """0: nothing."""
+    asked_second: Ints
+    """When the latest publication that asks for the page was applied; -1: none does."""
+    number: Ints
+    """The publication that governs; 0: none."""
+
+
+def directives(publications: Publications, urls: Bytes, url_start: Ints, pages: Ids, categories: Bytes) -> Directives:
+    """What was said of pages with these ids and categories, whose URLs lie at `url_start - 1` of an arena (0: unknown).
+
+    In the arena a URL's length comes first, 2 bytes little endian.
+    """
+    resolver = publications._resolver
+    governing = np.zeros(len(pages), np.int64)
+    asking = np.zeros(len(pages), np.int64)
+    if len(publications):
+        _resolve(
+            resolver.places,
+            resolver.prefixes,
+            np.require(urls, np.uint8, ["C", "A", "W"]),
+            np.require(url_start, np.int64, ["C", "A", "W"]),
+            np.require(pages, np.uint64, ["C", "A", "W"]),
+            np.require(categories, np.uint8, ["C", "A", "W"]),
+            governing,
+            asking,
+        )
+    said = resolver.said
+    return said._replace(
+        **{name: getattr(said, name)[governing] for name in said._fields if name != "asked_second"},
+        asked_second=said.asked_second[asking],
+    )
+
+
+def prefixes_of(policies: Iterable[Policy]) -> Prefixes:
+    """What the URLs begin with that these publications are about; those about pages or categories count for nothing."""
+    return _sorted_prefixes({text for policy in policies for text in _beginnings(policy)})[0]
+
+
+def matches(prefixes: Prefixes, urls: Bytes, url_start: Ints) -> Mask:
+    """Which of the URLs at `url_start - 1` of an arena begin with any of the prefixes; unknown ones do not."""
+    mask = np.zeros(len(url_start), np.bool_)
+    if len(prefixes.hosts):
+        urls, url_start = (
+            np.require(urls, np.uint8, ["C", "A", "W"]),
+            np.require(url_start, np.int64, ["C", "A", "W"]),
+        )
+        _match_arena(prefixes, urls, url_start, mask)
+    return mask
+
+
+def matches_ragged(prefixes: Prefixes, url_bytes: Bytes, url_starts: Ints) -> Mask:
+    """Which of the URLs `url_bytes[url_starts[i]:url_starts[i + 1]]` begin with any of the prefixes."""
+    mask = np.zeros(len(url_starts) - 1, np.bool_)
+    if len(prefixes.hosts):
+        url_bytes, url_starts = (
+            np.require(url_bytes, np.uint8, ["C", "A", "W"]),
+            np.require(url_starts, np.int64, ["C", "A", "W"]),
+        )
+        _match_ragged(prefixes, url_bytes, url_starts, mask)
+    return mask
+
+
+class _Places(NamedTuple):
+    """Where to look up which publications govern and ask: places in `_Resolver.said`, 0 = none; later is larger."""
+
+    pages: Ids
+    of_page: npt.NDArray[np.int64]
+    of_prefix: npt.NDArray[np.int64]
+    """Of a prefix or anything that it begins with."""
+    of_category: npt.NDArray[np.int64]
+
+
+class _Resolver(NamedTuple):
+    places: _Places
+    prefixes: Prefixes
+    said: Directives
+    """What each publication that governs says, in order, and when each that asks was applied; row 0: nothing said."""
+
+
+def _resolver_of(standing: list[Publication], asking: list[Publication]) -> _Resolver:
+    of_page: dict[int, list[int]] = {}
+    of_text: dict[bytes, list[int]] = {}
+    of_category = np.zeros((256, 2), np.int64)
+    for column, publications in enumerate((standing, asking)):
+        for place, one in enumerate(publications, 1):  # in order, so that the later is larger
+            if one.policy.url is not None:
+                of_page.setdefault(page_id(one.policy.url), [0, 0])[column] = place
+            if one.policy.category is not None:
+                of_category[one.policy.category, column] = place
+            for text in _beginnings(one.policy):
+                of_text.setdefault(text, [0, 0])[column] = place
+    ids = sorted(of_page)
+    prefixes, texts = _sorted_prefixes(of_text)
+    of_prefix = np.array([of_text[text] for text in texts], np.int64).reshape(-1, 2)
+    for at, parent in enumerate(prefixes.parent.tolist()):
+        if parent >= 0:  # parents come first
+            of_prefix[at] = np.maximum(of_prefix[at], of_prefix[parent])
+    places = _Places(
+        np.array(ids, np.uint64),
+        np.array([of_page[id_] for id_ in ids], np.int64).reshape(-1, 2),
+        of_prefix,
+        of_category,
+    )
+    return _Resolver(places, prefixes, _said(standing, asking))
+
+
+def _said(standing: list[Publication], asking: list[Publication]) -> Directives:
+    policies = [one.policy for one in standing]
+
+    def column(name: str, not_said: float) -> Floats:
+        given = (getattr(policy, name) for policy in policies)
+        return np.array([not_said, *(not_said if value is None else value for value in given)], np.float64)
+
+    return Directives(
+        changes_per_day=column("changes_per_day", np.nan),
+        interval_seconds=column("refresh_interval_seconds", 0.0),
+        forbidden=np.array([0, *(policy.refresh_forbidden for policy in policies)], np.uint8),
+        factor=column("importance_factor", 1.0),
+        shortest_seconds=column("shortest_interval_seconds", 0.0),
+        longest_seconds=column("longest_interval_seconds", 0.0),
+        asked_second=np.array([-1, *(one.second for one in asking)], np.int64),
+        number=np.array([0, *(one.number for one in standing)], np.int64),
+    )
+
+
+def _beginnings(policy: Policy) -> list[bytes]:
+    """What the URLs of a host's or a prefix's pages begin with."""
+    if policy.host is not None:
+        return [f"{scheme}://{policy.host}/".encode() for scheme in ("http", "https")]
+    return [policy.url_prefix.encode()] if policy.url_prefix is not None else []
+
+
+def _sorted_prefixes(given: Iterable[bytes]) -> tuple[Prefixes, list[bytes]]:
+    hashed = sorted((page_id(host(text)), text) for text in given)
+    texts = [text for _, text in hashed]
+    hosts, first = np.unique(np.array([hash_ for hash_, _ in hashed], np.uint64), return_index=True)
+    parent = np.full(len(texts), -1, np.int64)
+    open_: list[int] = []
+    for at, text in enumerate(texts):
+        while open_ and not text.startswith(texts[open_[-1]]):
+            open_.pop()
+        if open_:
+            parent[at] = open_[-1]
+        open_.append(at)
+    found = Prefixes(
+        hosts=hosts,
+        first=np.append(first, len(texts)).astype(np.int64),
+        starts=np.cumsum([0, *map(len, texts)], dtype=np.int64),
+        text=np.frombuffer(b"".join(texts), np.uint8).copy(),
+        parent=parent,
+    )
+    return found, texts
+
+
+@inlined_kernel
+def _place(numbers: Any, number: Any) -> Any:
+    """Where a number is among sorted ones, or -1."""
+    low, high = 0, numbers.shape[0]
+    while low < high:
+        middle = (low + high) >> 1
+        if numbers[middle] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < numbers.shape[0] and numbers[low] == number else -1
+
+
+@inlined_kernel
+def _common(text: Any, begin: Any, end: Any, other: Any, other_begin: Any, other_end: Any) -> Any:
+    """How many bytes two texts have in common from their beginnings."""
+    most = min(end - begin, other_end - other_begin)
+    same = 0
+    while same < most and byte_at(text, begin + same) == byte_at(other, other_begin + same):
+        same += 1
+    return same
+
+
+@lean_kernel
+def _longest(prefixes: Any, urls: Any, begin: Any, end: Any) -> Any:
+    """The longest of the prefixes that a URL begins with, or -1."""
+    if end - begin < 9:  # http://a/
+        return -1
+    host_begin = begin + (8 if byte_at(urls, begin + 4) == 115 else 7)  # https:// or http://
+    host_end = host_begin
+    while host_end < end and byte_at(urls, host_end) != 47:
+        host_end += 1
+    group = _place(prefixes.hosts, hash_bytes(urls, host_begin, host_end))
+    if group < 0:
+        return -1
+    first = prefixes.first[group]
+    low, high = first, prefixes.first[group + 1]
+    while low < high:  # the last that does not come after the URL
+        middle = (low + high) >> 1
+        start, stop = prefixes.starts[middle], prefixes.starts[middle + 1]
+        same = _common(prefixes.text, start, stop, urls, begin, end)
+        if start + same == stop or (
+            begin + same < end and byte_at(prefixes.text, start + same) < byte_at(urls, begin + same)
+        ):
+            low = middle + 1
+        else:
+            high = middle
+    if low == first:
+        return -1
+    at = low - 1
+    same = _common(prefixes.text, prefixes.starts[at], prefixes.starts[at + 1], urls, begin, end)
+    while at >= 0 and prefixes.starts[at + 1] - prefixes.starts[at] > same:
+        at = prefixes.parent[at]
+    return at
+
+
+@inlined_kernel
+def _longest_in_arena(prefixes: Any, urls: Any, start: Any) -> Any:
+    if start <= 0:
+        return -1
+    length = np.int64(urls[start - 1]) + (np.int64(urls[start]) << 8)
+    return _longest(prefixes, urls, start + 1, start + 1 + length)
+
+
+@lean_kernel
+def _resolve(
+    places: Any, prefixes: Any, urls: Any, url_start: Any, pages: Any, categories: Any, governing: Any, asking: Any
+) -> None:
+    """Find the latest publications that govern each page and ask for it."""
+    for i in range(pages.shape[0]):
+        governs = places.of_category[categories[i], 0]
+        asks = places.of_category[categories[i], 1]
+        at = _place(places.pages, pages[i])
+        if at >= 0:
+            governs = max(governs, places.of_page[at, 0])
+            asks = max(asks, places.of_page[at, 1])
+        at = _longest_in_arena(prefixes, urls, url_start[i]) if prefixes.hosts.shape[0] else -1
+        if at >= 0:
+            governs = max(governs, places.of_prefix[at, 0])
+            asks = max(asks, places.of_prefix[at, 1])
+        governing[i] = governs
+        asking[i] = asks
+
+
+@lean_kernel
+def _match_arena(prefixes: Any, urls: Any, url_start: Any, mask: Any) -> None:
+    for i in range(url_start.shape[0]):
+        mask[i] = _longest_in_arena(prefixes, urls, url_start[i]) >= 0
+
+
+@lean_kernel
+def _match_ragged(prefixes: Any, url_bytes: Any, url_starts: Any, mask: Any) -> None:
+    for i in range(url_starts.shape[0] - 1):
+        mask[i] = _longest(prefixes, url_bytes, url_starts[i], url_starts[i + 1]) >= 0

@@ -1,0 +1,189 @@
+"""What a crawl read, in memory: pages with their links and URLs, from logs or from the state of a replay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.connectors.files.formats import Format
+from opicflow.connectors.files.log_reader import Stretch
+from opicflow.connectors.files.opening import InputRefused, expand
+from opicflow.pipelines.graph.community import Fetched
+from opicflow.pipelines.graph.hosts import weights_of_hosts
+from opicflow.pipelines.ledger import CrawlItems, Kind, Ledger, Outcome
+from opicflow.pipelines.replay.inputs import known_format
+from opicflow.pipelines.transforms.decode import Portion, close_readers, parts_of, route_rows
+from opicflow.pipelines.transforms.route import Rules, Seen
+from opicflow.schemas.columns import spans
+
+Ids = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+Tell = Callable[[int, float], None]
+
+_UNREAD = (Outcome.GONE, Outcome.FAILED, Outcome.BLOCKED)
+
+
+@dataclass(frozen=True, eq=False)
+class Urls:
+    """The URLs of pages, by ascending page id; empty, or the page not there, where only the id is known."""
+
+    pages: Ids
+    starts: Ints
+    text: Bytes
+
+    @classmethod
+    def of(cls, pages: Ids, starts: Ints, text: Bytes) -> Urls:
+        """Of rows in any order: of each page the longest one counts, as it comes with a URL or without."""
+        order = np.lexsort((-np.diff(starts), pages))
+        rows = order[np.flatnonzero(np.diff(pages[order], prepend=pages[order][:1] + np.uint64(1)))]
+        bytes_, begins = spans(starts, rows)
+        return cls(pages[rows], begins, text[bytes_])
+
+    def texts(self, pages: Ids) -> list[str]:
+        """The URL of each page; empty where none is known."""
+        starts = np.append(self.starts, self.starts[-1])  # a page that is not there has the empty row behind the last
+        at = np.searchsorted(self.pages, pages)
+        known = np.append(self.pages, np.uint64(0))[at] == pages
+        bytes_, cuts = spans(starts, np.where(known & (at < len(self.pages)), at, len(self.pages)))
+        text, ends = self.text[bytes_].tobytes().decode("utf-8"), cuts.tolist()
+        return [text[begin:end] for begin, end in pairwise(ends)]
+
+    def of_hosts(self, hosts: Sequence[bytes]) -> Ids:
+        """The pages of some hosts, by ascending id."""
+        if not hosts:
+            return np.empty(0, np.uint64)
+        found: Ids = self.pages[weights_of_hosts(self.text, self.starts[1:], dict.fromkeys(hosts, 1.0)) > 0.0]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Crawled:
+    """Pages that were read, by ascending page id, pages that failed and were never read, and what all are called.
+
+    `newest_ms` is the time of the newest visit, 0 if none tells. `importance` is a ledger's, of the pages of `urls`.
+    """
+
+    fetched: Fetched
+    urls: Urls
+    newest_ms: int
+    rejects: int = 0
+    importance: npt.NDArray[np.float64] | None = None
+
+
+def crawled_in_logs(logs: Sequence[str], rules: Rules, tell: Tell) -> Crawled:
+    """What logs tell. Of each page the links of its last visit that told them count, as in the graph of a crawl."""
+    files = [(file, known_format(file)) for file in dict.fromkeys(expand(logs))]
+    if not any(format_ for _, format_ in files):
+        raise InputRefused(f"{', '.join(file for file, _ in files)[:200]}: empty: there is nothing to read")
+    reader = _Reader()
+    begun, seen = time.perf_counter(), Seen()
+    for file, format_ in files:
+        if format_ is None:
+            continue
+        for part in parts_of(Portion(0, (Stretch(file, file, format_, 0),), 1 << 62, closes=True), rules):
+            routed = route_rows(part.decoded, part.urls, file, rules, seen)
+            reader.events += routed.counts.get("events_read", 0)
+            reader.rejects += len(routed.rejects)
+            reader.add(routed.items, together=format_ is Format.EDGES)
+            tell(reader.events, time.perf_counter() - begun)
+    close_readers()
+    if not reader.pages:
+        raise InputRefused(f"{', '.join(logs)[:200]}: no crawl event in it (opicflow validate shows why)")
+    return reader.crawled()
+
+
+def crawled_in_ledger(ledger: Ledger) -> Crawled:
+    """What a ledger that remembers links knows."""
+    known = ledger.estimate_all()
+    order = np.argsort(known.pages)
+    pages, outcomes, visits = known.pages[order], known.last_outcome[order], known.visits[order]
+    starts, link_pages, link_weights = ledger.remembered(pages)
+    failed = np.isin(outcomes, _UNREAD) & (np.diff(starts) == 0)
+    rows = np.flatnonzero((visits > 0) & ~failed)
+    links, link_starts = spans(starts, rows)
+    fetched = Fetched(
+        pages[rows], link_starts, link_pages[links], link_weights[links].astype(np.int64), pages[failed & (visits > 0)]
+    )
+    url_starts, text = ledger.urls(pages)
+    newest = int(known.last_visit_ms.max(initial=0))
+    return Crawled(fetched, Urls(pages, url_starts, text), newest, importance=known.importance[order])
+
+
+@dataclass
+class _Reader:
+    """Gathers what the rows of a log tell of links and URLs."""
+
+    events: int = 0
+    rejects: int = 0
+    newest_ms: int = 0
+    visits: int = 0
+    pages: list[Ids] = field(default_factory=list)
+    numbers: list[Ints] = field(default_factory=list)
+    gone: list[Mask] = field(default_factory=list)
+    counts: list[Ints] = field(default_factory=list)
+    link_pages: list[Ids] = field(default_factory=list)
+    link_weights: list[Ints] = field(default_factory=list)
+    failed: list[Ids] = field(default_factory=list)
+    url_pages: list[Ids] = field(default_factory=list)
+    url_lengths: list[Ints] = field(default_factory=list)
+    url_bytes: list[Bytes] = field(default_factory=list)
+
+    def add(self, items: CrawlItems, together: bool) -> None:
+        """Add rows; `together`: they all belong to one visit of each page, older than any other."""
+        if not len(items):
+            return
+        visits = items.kind == Kind.VISIT
+        tells = visits & ((items.links_known != 0) | (items.outcome == Outcome.GONE))
+        rows = np.flatnonzero(tells)
+        links, starts = spans(items.link_starts, rows)
+        first = self.visits + 1
+        self.visits += 0 if together else len(rows)
+        self.pages.append(items.page[rows])
+        self.numbers.append(np.zeros(len(rows), np.int64) if together else np.arange(first, first + len(rows)))
+        self.gone.append(items.outcome[rows] == Outcome.GONE)
+        self.counts.append(np.diff(starts))
+        self.link_pages.append(items.link_pages[links])
+        self.link_weights.append(items.link_weights[links].astype(np.int64))
+        self.failed.append(items.page[visits & ~tells & np.isin(items.outcome, _UNREAD)])
+        has_url = np.flatnonzero(np.diff(items.url_starts))
+        bytes_, url_starts = spans(items.url_starts, has_url)
+        self.url_pages.append(items.page[has_url])
+        self.url_lengths.append(np.diff(url_starts))
+        self.url_bytes.append(items.url_bytes[bytes_])
+        self.newest_ms = max(self.newest_ms, int(items.time_ms.max()))
+
+    def crawled(self) -> Crawled:
+        """All of it: the last visit of each page, or the rows of its only one together."""
+        pages, numbers = np.concatenate(self.pages), np.concatenate(self.numbers)
+        gone, counts = np.concatenate(self.gone), np.concatenate(self.counts)
+        order = np.lexsort((numbers, pages))
+        last = np.append(pages[order][1:] != pages[order][:-1], np.ones(len(order[:1]), np.bool_))
+        lasts = np.repeat(numbers[order][last], np.diff(np.flatnonzero(last), prepend=-1))
+        rows = order[(numbers[order] == lasts) & ~gone[order]]
+        links, starts = spans(_starts(counts), rows)
+        firsts = np.flatnonzero(np.diff(pages[rows], prepend=pages[rows][:1] + np.uint64(1)))
+        read = pages[rows][firsts]
+        fetched = Fetched(
+            read,
+            np.append(starts[:-1][firsts], starts[-1]),
+            np.concatenate(self.link_pages)[links],
+            np.concatenate(self.link_weights)[links],
+            np.setdiff1d(np.concatenate((pages[gone], *self.failed)), read),
+        )
+        urls = Urls.of(
+            np.concatenate(self.url_pages), _starts(np.concatenate(self.url_lengths)), np.concatenate(self.url_bytes)
+        )
+        return Crawled(fetched, urls, self.newest_ms, self.rejects)
+
+
+def _starts(lengths: Ints) -> Ints:
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts

@@ -1,0 +1,238 @@
+"""What a replay reads: log files, or a topic of Kafka. Where each source begins, and what is told of it."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from opicflow.connectors.files.formats import Format
+from opicflow.connectors.files.log_reader import Stretch, format_of
+from opicflow.connectors.files.opening import STDIN, expand, is_compressed
+from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.kafka.partitions import partitions_of_topic, resolve
+from opicflow.connectors.kafka.topic_log import Reached, TopicStretch, topic_stretch
+from opicflow.pipelines.replay.state import Source, State, StateRefused, identify, is_read, remember_end
+from opicflow.pipelines.transforms.decode import AnyStretch, ReadTo
+
+
+class NothingRead(ValueError):
+    """The input held nothing that could be used. One line."""
+
+
+class Found(NamedTuple):
+    """What is to be read, and the sources that are there and empty."""
+
+    stretches: list[AnyStretch]
+    empty: list[str]
+
+
+class Input(ABC):
+    """Sources of events. Their marks are in the state, by the names that `find` gives them."""
+
+    unit = ""
+    """What progress is counted in."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """What a run is known by: a replay of the same goes on where the last one was killed."""
+
+    @abstractmethod
+    def find(self, state: State, notes: list[str], may_grow: bool) -> Found:
+        """What is to be read from where the state stands. New sources are added to the state."""
+
+    @abstractmethod
+    def is_read(self, state: State) -> bool:
+        """Whether there is nothing that the state has not had."""
+
+    @abstractmethod
+    def total(self, stretches: Sequence[AnyStretch]) -> int | None:
+        """How much there is to read, in units; None where that is not known."""
+
+    @abstractmethod
+    def done(self, stretches: Sequence[AnyStretch], state: State) -> int:
+        """How much of it was read."""
+
+    @abstractmethod
+    def remember(self, source: Source, read: ReadTo) -> None:
+        """Take down how a source that was read so far can be known again."""
+
+    @abstractmethod
+    def notes_at_end(self, stretches: Sequence[AnyStretch], state: State) -> list[str]:
+        """What is to be told when all was read."""
+
+
+def known_format(file: str) -> Format | None:
+    """What a file holds; None if it is empty. Standard input cannot be looked into, and is taken for JSON lines."""
+    return Format.JSONL if file == STDIN else format_of(file)
+
+
+class LogFiles(Input):
+    """Files, one after the other."""
+
+    unit = "B"
+
+    def __init__(self, logs: Sequence[str]) -> None:
+        """Paths, globs, URLs, or - for standard input; refused where there is nothing."""
+        self._logs = tuple(logs)
+        self.files = list(dict.fromkeys(expand(logs)))
+        self._sizes: dict[str, int | None] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """As they were asked for."""
+        return self._logs
+
+    def find(self, state: State, notes: list[str], may_grow: bool) -> Found:
+        """The files from where the state stands: a file is known again by how it begins and ends."""
+        starts: dict[str, int] = state.run["starts"]
+        stretches: list[AnyStretch] = []
+        empty, used = [], set[str]()
+        for file in self.files:
+            format_ = known_format(file)
+            if format_ is None:
+                empty.append(file)
+                continue
+            source = _stdin_of(state) if file == STDIN else None
+            if source is None:
+                source, other = identify(file, state.sources, used)
+                if other:
+                    notes.append(f"{file} begins like {other.file}, but goes on differently: taken for another log.")
+            used.add(source.name)
+            starts.setdefault(source.name, source.at)
+            self._sizes[source.name] = _size(file)
+            stretches.append(Stretch(source.name, file, format_, source.at, may_grow=may_grow and file != STDIN))
+        if not stretches:
+            raise NothingRead(f"{', '.join(self.files)[:200]}: empty: there is nothing to replay")
+        return Found(stretches, empty)
+
+    def is_read(self, state: State) -> bool:
+        """Whether all files end where they ended when all of them was read."""
+        return all(
+            file != STDIN and (known_format(file) is None or is_read(identify(file, list(state.sources), set()).source))
+            for file in self.files
+        )
+
+    def total(self, stretches: Sequence[AnyStretch]) -> int | None:
+        """The bytes of files that are not compressed."""
+        sizes = [self._sizes[stretch.source] for stretch in stretches]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+    def done(self, stretches: Sequence[AnyStretch], state: State) -> int:
+        """The bytes that were read, now and before."""
+        at = {source.name: source.at for source in state.sources}
+        return sum(at[stretch.source] for stretch in stretches)
+
+    def remember(self, source: Source, read: ReadTo) -> None:
+        """A file that was read to its end is known again by its last bytes."""
+        if read.done:
+            remember_end(source)
+
+    def notes_at_end(self, stretches: Sequence[AnyStretch], state: State) -> list[str]:
+        """Files with nothing new, and last lines that somebody may still be writing."""
+        at = {source.name: source.at for source in state.sources}
+        starts = state.run["starts"]
+        files = [stretch for stretch in stretches if isinstance(stretch, Stretch)]
+        return [
+            f"{stretch.file}: nothing new since it was replayed into this state."
+            for stretch in files
+            if at[stretch.source] == starts[stretch.source] > 0
+        ] + [
+            f"{stretch.file}: its last line is not finished: it waits for the next replay into this state."
+            for stretch in files
+            if stretch.may_grow
+            and stretch.format is Format.JSONL
+            and at[stretch.source] < (self._sizes[stretch.source] or 0)
+        ]
+
+
+@dataclass(frozen=True)
+class Topic(Input):
+    """A topic as one log, up to a time or to now. A replay of its state goes on where it stands."""
+
+    connection: Connection
+    topic: str
+    since_ms: int | None = None
+    until_ms: int | None = None
+    unit = " events"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Not by its brokers: they may move."""
+        return (f"kafka:{self.topic}",)
+
+    def find(self, state: State, notes: list[str], may_grow: bool) -> Found:
+        """The topic from where the state stands; refused if it is not the one that the state has read."""
+        stretch = self._resolved(state)
+        source = next((source for source in state.sources if source.name == stretch.source), None)
+        if source is None:
+            if stretch.records == 0:
+                raise NothingRead(f"{self.topic}: nothing to replay: publish a log with opicflow publish events")
+            source = Source(stretch.source, self.topic, 0, "")
+            state.sources.append(source)
+        state.run["starts"].setdefault(source.name, source.at)
+        return Found([stretch], [])
+
+    def is_read(self, state: State) -> bool:
+        """Whether the topic ends where the state stands."""
+        return self._resolved(state).records == 0
+
+    def total(self, stretches: Sequence[AnyStretch]) -> int | None:
+        """Events, or what else takes an offset."""
+        return sum(stretch.records for stretch in stretches if isinstance(stretch, TopicStretch))
+
+    def done(self, stretches: Sequence[AnyStretch], state: State) -> int:
+        """How many of them were read now."""
+        at = {source.name: source.at for source in state.sources}
+        return sum(at[stretch.source] - stretch.start for stretch in stretches)
+
+    def remember(self, source: Source, read: ReadTo) -> None:
+        """Each partition is known again by the last record that was read of it."""
+        if read.reached:  # there was something to read
+            source.partitions = [list(one) for one in read.reached]
+
+    def notes_at_end(self, stretches: Sequence[AnyStretch], state: State) -> list[str]:
+        """Whether there was anything new."""
+        at = {source.name: source.at for source in state.sources}
+        starts = state.run["starts"]
+        return [
+            f"{self.topic}: nothing new since it was replayed into this state."
+            for stretch in stretches
+            if at[stretch.source] == starts[stretch.source] > 0
+        ]
+
+    def _resolved(self, state: State) -> TopicStretch:
+        """The topic, from where the state stands."""
+        source = next((source for source in state.sources if source.file == self.topic and source.partitions), None)
+        reached = tuple(Reached(*one) for one in source.partitions) if source else ()
+        _, partitions = partitions_of_topic(self.connection, self.topic)
+        starts = {one.partition: one.at for one in reached if one.partition < partitions}  # fewer: it was made anew
+        found = topic_stretch(resolve(self.connection, self.topic, self.since_ms, self.until_ms, starts))
+        if source is None:
+            return found
+        if source.name != found.source:
+            raise StateRefused(
+                f"{self.topic}: the topic was made anew since it was replayed into this state: replay it into another "
+                "folder"
+            )
+        return found.gone_on(source.at, reached)
+
+
+def _stdin_of(state: State) -> Source | None:
+    """Standard input as the run that goes on had it: the same bytes are expected to come again."""
+    return next((s for s in state.sources if s.file == STDIN and s.name in state.run["starts"]), None)
+
+
+def _size(file: str) -> int | None:
+    """The size of a local file that is not compressed."""
+    try:
+        with open(file, "rb") as opened:
+            if is_compressed(opened.read(4)):
+                return None
+        return os.path.getsize(file)
+    except OSError:
+        return None

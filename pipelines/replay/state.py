@@ -1,0 +1,259 @@
+"""The folder that keeps a replay's ledger from one day to the next, and through a kill -9.
+
+    lock               held by the replay that is using the folder
+    state.json         everything but the ledger, and the name of its snapshot; renamed into place when both are on disk
+    snapshot-000012/   the chunks of the ledger
+    work/              parts of the run that is under way, and what was rejected and published in the last one
+
+The crawl log is the journal: what came after the last checkpoint is read from it again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import xxhash
+
+from opicflow.connectors.files.opening import STDIN, Block, decompressed, is_compressed, open_bytes
+from opicflow.connectors.files.whole_file import sync_folder, whole_file
+from opicflow.pipelines.ledger import Ledger, LedgerError
+from opicflow.pipelines.transforms.replay_keeper import Keeper, KeeperConfig
+
+STATE_VERSION = 1
+_HEAD_BYTES = 1 << 16
+_TAIL_BYTES = 1 << 12
+
+
+class StateRefused(ValueError):
+    """A state folder cannot be used. One line: what, where, and what to do."""
+
+
+@dataclass
+class Source:
+    """A file as the ledger knows it: by how it begins, and what stands before the place `at` up to which it was read.
+
+    Its name may change. `tail_end` and `tail_digest` are of the file's bytes as they lie, taken when all of it was
+    read; compressed files are then known again without decompressing them.
+    """
+
+    name: str
+    file: str
+    head_bytes: int
+    head_digest: str
+    at: int = 0
+    is_compressed: bool = False
+    tail_end: int = 0
+    tail_digest: str = ""
+    partitions: list[list[Any]] = field(default_factory=list)
+    """Of a topic: each partition, up to where it was read, and what tells the record before that from any other."""
+
+
+@dataclass
+class State:
+    """What a folder keeps beside the ledger. `run` is the replay that is under way, or the last one."""
+
+    config: dict[str, Any]
+    rules: list[dict[str, Any]]
+    sources: list[Source] = field(default_factory=list)
+    run: dict[str, Any] = field(default_factory=dict)
+    snapshot: str = ""
+    notes: str = ""
+    checkpoints: int = 0
+
+
+class StateFolder:
+    """A state folder, in use by this process alone."""
+
+    def __init__(self, path: Path) -> None:
+        """Use `locked` instead."""
+        self.path = path
+        self.work = path / "work"
+
+    @classmethod
+    @contextmanager
+    def locked(cls, path: Path, create: bool) -> Iterator[StateFolder]:
+        """Use a folder, and keep others out."""
+        if create:
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except OSError as problem:
+                raise StateRefused(f"{path}: cannot be made ({problem.strerror}): name another folder") from None
+        elif not (path / "state.json").exists():
+            raise StateRefused(f"{path}: no state of a replay: make one with opicflow replay LOG --state {path}")
+        try:
+            lock = open(path / "lock", "w")  # noqa: SIM115 - what stands around it must not catch errors of its users
+        except OSError as problem:
+            raise StateRefused(f"{path}: cannot be written to ({problem.strerror}): name another folder") from None
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise StateRefused(f"{path}: in use by another replay: wait for it, or name another folder") from None
+            for leftover in path.glob(".state.json.*.partial"):  # of a replay that was killed
+                leftover.unlink(missing_ok=True)
+            yield cls(path)
+
+    def read(self) -> State | None:
+        """The state, if there is one."""
+        try:
+            stored = json.loads((self.path / "state.json").read_bytes())
+            version, digest, values = stored["version"], stored.get("digest"), stored.get("state")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            raise self._unreadable() from None
+        if version != STATE_VERSION:
+            raise StateRefused(
+                f"{self.path}: its state has version {str(version)[:20]!r}, this code knows version {STATE_VERSION}: "
+                "use the opicflow that wrote it"
+            )
+        if digest != _digest_of(values):
+            raise self._unreadable()
+        return State(**{**values, "sources": [Source(**source) for source in values["sources"]]})
+
+    def _unreadable(self) -> StateRefused:
+        return StateRefused(
+            f"{self.path}: its state.json was damaged: restore the folder, or begin anew in another one"
+        )
+
+    def keeper(self, state: State, config: KeeperConfig) -> Keeper:
+        """The keeper of the last checkpoint."""
+        folder = self.path / state.snapshot
+        try:
+            names = sorted(folder.iterdir(), key=lambda chunk: chunk.name)
+            ledger = Ledger.restore(chunk.read_bytes() for chunk in names)
+        except (OSError, LedgerError) as problem:
+            reason = " ".join(str(problem).split())
+            raise StateRefused(
+                f"{folder}: the ledger cannot be restored ({reason}): restore the folder, or begin anew in another one"
+            ) from None
+        return Keeper.from_notes(config, ledger, state.notes.encode())
+
+    def write(self, state: State, keeper: Keeper) -> int:
+        """Write a checkpoint. Returns the bytes of the snapshot. Until it is whole, the one before counts."""
+        state.checkpoints += 1
+        state.snapshot = f"snapshot-{state.checkpoints:06}"
+        state.notes = keeper.notes().decode()
+        folder = self.path / state.snapshot
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        size = 0
+        for number, chunk in enumerate(keeper.ledger.snapshot()):
+            with open(folder / f"{number:06}-{chunk.name}", "wb") as file:
+                file.write(chunk.data)
+                file.flush()
+                os.fsync(file.fileno())
+            size += len(chunk.data)
+        sync_folder(folder)
+        if self.work.exists():
+            sync_folder(self.work)
+        self.write_state(state)
+        for old in self.path.glob("snapshot-*"):
+            if old.name != state.snapshot:
+                shutil.rmtree(old, ignore_errors=True)
+        return size
+
+    def write_state(self, state: State) -> None:
+        """Write what is not the ledger."""
+        values = asdict(state)
+        stored = {"version": STATE_VERSION, "digest": _digest_of(values), "state": values}
+        with whole_file(self.path / "state.json") as file:
+            file.write(json.dumps(stored, separators=(",", ":")).encode())
+        sync_folder(self.path)
+
+
+def _digest_of(values: Any) -> str:
+    return _digest(json.dumps(values, sort_keys=True, separators=(",", ":")).encode())
+
+
+class Identified(NamedTuple):
+    """The source that a file is, and another one that it was nearly taken for."""
+
+    source: Source
+    begins_like: Source | None = None
+
+
+def identify(file: str, known: list[Source], used: set[str]) -> Identified:
+    """The source that a file is: one that is known, or a new one.
+
+    A file that grew, was renamed or compressed is the same: it begins as it did, and has the same bytes before the
+    place up to which it was read. Logs of two days often begin with the same seeds, so the beginning alone says little.
+    """
+    first = b""
+    if file != STDIN:
+        for block in decompressed(file, block_bytes=_HEAD_BYTES):
+            first = block.data if isinstance(block, Block) else b""
+            break
+    other = None
+    for source in known:
+        if source.name in used or not 0 < source.head_bytes <= len(first):
+            continue
+        if _digest(first[: source.head_bytes]) == source.head_digest:
+            if _goes_on_alike(file, source):
+                source.file = file
+                return Identified(source)
+            other = source
+    digest = _digest(first)
+    name = "stdin" if file == STDIN else f"log/{digest}"
+    taken = used | {source.name for source in known}
+    copies = 1
+    while f"{name}-{copies}" in taken:
+        copies += 1
+    source = Source(f"{name}-{copies}", file, len(first), digest)
+    known.append(source)
+    return Identified(source, other)
+
+
+def remember_end(source: Source) -> None:
+    """Remember how a file ends of which all was read."""
+    if source.file == STDIN:
+        return
+    with open_bytes(source.file) as file:
+        source.is_compressed = is_compressed(file.read(4))
+        source.tail_end = file.seek(0, os.SEEK_END) if source.is_compressed else source.at
+        source.tail_digest = _tail(file, source.tail_end)
+
+
+def is_read(source: Source) -> bool:
+    """Whether its file ends where it ended when all of it was read."""
+    if not source.tail_digest:
+        return False
+    with open_bytes(source.file) as file:
+        packed = is_compressed(file.read(4))
+        return packed == source.is_compressed and file.seek(0, os.SEEK_END) == source.tail_end
+
+
+def _goes_on_alike(file: str, source: Source) -> bool:
+    """Whether the file has the bytes that the source had where it ended, so far as that is known."""
+    if not source.tail_digest:
+        return True
+    with open_bytes(file) as opened:
+        packed = is_compressed(opened.read(4))
+        if packed == source.is_compressed:
+            return _tail(opened, source.tail_end) == source.tail_digest
+    if not packed:  # it is not any more: how much of it is in the tail cannot be told
+        return True
+    start = max(source.at - _TAIL_BYTES, 0)
+    found = b""
+    for block in decompressed(file, start=start, block_bytes=_TAIL_BYTES):
+        found = block.data if isinstance(block, Block) else b""
+        break
+    return _digest(found[: source.at - start]) == source.tail_digest
+
+
+def _tail(file: BinaryIO, end: int) -> str:
+    start = max(end - _TAIL_BYTES, 0)
+    file.seek(start)
+    return _digest(file.read(end - start))
+
+
+def _digest(data: bytes) -> str:
+    return str(xxhash.xxh64_hexdigest(data))

@@ -1,0 +1,1 @@
+"""How importance, schedules, orders and rejects leave: as columns, files and topics."""

@@ -1,0 +1,120 @@
+"""What `opicflow schedule` makes of a ledger: plans under other options, policies side by side, a frontier's files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from opicflow.connectors.files.whole_file import whole_file
+from opicflow.pipelines.ledger import Ledger, Planned, RefreshConfig
+from opicflow.pipelines.ledger.entries import Ints
+from opicflow.pipelines.ledger.planning import DECIDED_BY, Budget, cost_of
+from opicflow.pipelines.refresh.strategies import POLICIES
+
+_ROWS_AT_ONCE = 1 << 16
+_FIELDS = ("url", "refetchable_from", "priority", "interval_seconds", "decided_by")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a policy makes of a bandwidth. `obsolescence` is None where pages are never refreshed: it has no bound."""
+
+    policy: str
+    freshness: float
+    obsolescence: float | None
+    harmonic_staleness: float | None
+    never_refreshed: int
+    shortest_interval_seconds: float
+    median_interval_seconds: float
+    longest_interval_seconds: float
+    why: str
+
+
+def planned(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None) -> Planned:
+    """The plan of these options; what people published of them holds where nothing else is said here."""
+    return ledger.preview(refresh, _budget(ledger, refresh, bandwidth_per_day))
+
+
+def compared(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None) -> Iterator[Compared]:
+    """What every policy makes of the same pages, limits and bandwidth."""
+    for policy in POLICIES:
+        of_policy = replace(refresh, policy=policy)
+        plan = planned(ledger, of_policy, bandwidth_per_day)
+        costs = cost_of(plan.survey, plan.shared, refresh.alpha)
+        intervals = plan.shared.intervals[plan.survey.sharing]
+        finite = intervals[np.isfinite(intervals)]
+        shortest, median, longest = np.quantile(finite, (0, 0.5, 1)).tolist() if len(finite) else (0.0, 0.0, 0.0)
+        yield Compared(
+            policy=policy,
+            freshness=costs.freshness,
+            obsolescence=costs.obsolescence if np.isfinite(costs.obsolescence) else None,
+            harmonic_staleness=costs.harmonic_staleness if np.isfinite(costs.harmonic_staleness) else None,
+            never_refreshed=costs.never_refreshed,
+            shortest_interval_seconds=shortest,
+            median_interval_seconds=median,
+            longest_interval_seconds=longest,
+            why=plan.shared.plan.why,
+        )
+
+
+def export(path: Path, ledger: Ledger, plan: Planned) -> int:
+    """Write who is fetched from when on, soonest first, in the shape that a frontier takes. Returns how many.
+
+    CSV where the name ends like that, else lines of JSON. Priority is the page's score times what was published of it,
+    1 = an average page. Pages that are not to be fetched again are left out.
+    """
+    survey, shared = plan.survey, plan.shared
+    rows = plan.publish[shared.due[plan.publish] >= 0]
+    rows = rows[np.lexsort((survey.pages[rows], -survey.weights[rows], shared.due[rows]))]
+    with whole_file(path) as file:
+        as_csv = path.suffix.lower() == ".csv"
+        if as_csv:
+            file.write((",".join(_FIELDS) + "\r\n").encode())
+        for first in range(0, len(rows), _ROWS_AT_ONCE):
+            values = _values(ledger, plan, rows[first : first + _ROWS_AT_ONCE])
+            if as_csv:
+                text = io.StringIO()
+                csv.writer(text).writerows(values)
+                file.write(text.getvalue().encode())
+            else:
+                lines = (dict(zip(_FIELDS, row, strict=True)) for row in values)
+                file.write(b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines))
+    return len(rows)
+
+
+def _budget(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None) -> Budget:
+    budget = ledger.budget()
+    return replace(
+        budget,
+        policy=refresh.policy,
+        per_day=budget.per_day if bandwidth_per_day is None else bandwidth_per_day,
+        discovery_share=refresh.discovery_share,
+        host_most=np.inf if refresh.host_fetches_per_day is None else refresh.host_fetches_per_day,
+    )
+
+
+def _values(ledger: Ledger, plan: Planned, rows: Ints) -> Iterator[tuple[object, ...]]:
+    survey, shared, reasons = plan.survey, plan.shared, plan.survey.reasons()
+    starts, text = ledger.urls(survey.pages[rows])
+    urls = text.tobytes().decode("ascii")
+    for row, begin, end in zip(rows.tolist(), starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        seconds = float(shared.intervals[row])
+        yield (
+            urls[begin:end],
+            iso(int(shared.due[row])),
+            float(f"{survey.weights[row]:.6g}"),
+            round(seconds, 1) if np.isfinite(seconds) else None,
+            DECIDED_BY[reasons[row]],
+        )
+
+
+def iso(second: int) -> str:
+    """A second as dates are written in files."""
+    return datetime.fromtimestamp(second, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,208 @@
+"""What goes to topics: of a replay the same records as it writes to files, of a stream what its ledgers put out.
+
+Importance and schedules are keyed by URL and lie in the partition of their page id: of one page the newest record is
+found by reading one partition. Orders of one host lie in one partition, so that one consumer sees all of a host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+from opicflow.connectors.files.avro_rows import encode_rows
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.framing import Framer
+from opicflow.connectors.kafka.publisher import Publisher, partitions_of
+from opicflow.connectors.kafka.records import STREAMS
+from opicflow.connectors.kafka.sink import SendingDoFn
+from opicflow.pipelines.results.files import (
+    Pages,
+    importance_columns,
+    order_columns,
+    pages_of,
+    reject_columns,
+    schedule_columns,
+)
+from opicflow.pipelines.results.parts import Parts
+from opicflow.pipelines.transforms import stream_keeper
+from opicflow.pipelines.transforms.metrics import count
+from opicflow.pipelines.transforms.replay_keeper import Output
+from opicflow.schemas.columns import Column, unpack
+from opicflow.schemas.pages import page_ids
+from opicflow.schemas.registry import schema
+
+IMPORTANCE, SCHEDULE, ORDERS, REJECTS, AUDIT = "importance", "refresh-schedule", "crawl-orders", "rejects", "audit"
+
+_PATIENCE_SECONDS = 120.0
+"""So long a cluster that was there when the work began may be away when it is done."""
+
+
+class Sent(NamedTuple):
+    """How many records a topic was sent, and how many tombstones."""
+
+    topic: str
+    records: int
+    tombstones: int = 0
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The topics that results go to."""
+
+    connection: Connection
+    prefix: str = ""
+
+    def check(self) -> None:
+        """Refuse topics that are not there."""
+        with Publisher(self.connection) as publisher:
+            for topic in STREAMS:
+                publisher.partitions(self.prefix + topic)
+
+
+def send_results(to: Destination, work: Path, audit: dict[str, Any]) -> list[Sent]:
+    """Send the parts that a replay made, as messages. When this returns, all of them have arrived.
+
+    What was published while the crawl ran goes first, then which pages went, then what is so at the end: the newest
+    record of a page is last.
+    """
+    with Publisher(to.connection, connect_seconds=_PATIENCE_SECONDS) as publisher:
+        sender = _Sender(to, publisher)
+        for meanwhile, at_the_end, topic, columns_of in (
+            ("publications", "importance", IMPORTANCE, importance_columns),
+            ("replanned", "schedule", SCHEDULE, schedule_columns),
+        ):
+            sender.send_pages(topic, Parts(work, meanwhile), columns_of)
+            sender.bury(topic, Parts(work, "tombstones"))
+            sender.send_pages(topic, Parts(work, at_the_end), columns_of)
+        for kind in ("ordered", "orders"):
+            sender.send_pages(ORDERS, Parts(work, kind), order_columns)
+        for lines in Parts(work, "rejects"):
+            columns = reject_columns(lines)
+            keys = [f"{source}:{at}".encode() for source, at in zip(columns["source"], columns["offset"], strict=True)]
+            sender.send(REJECTS, page_ids(keys), keys, columns)
+        key = f"{audit['shard']}".encode()
+        sender.send_values(AUDIT, page_ids([key]), [key], [sender.framer(AUDIT).encode({**audit, **_NO_PAIRS})])
+        publisher.flush()
+    return sender.sent()
+
+
+def send_importance(to: Destination, parts: Iterable[bytes]) -> int:
+    """Send parts of importance alone. Returns how many records."""
+    with Publisher(to.connection) as publisher:
+        sender = _Sender(to, publisher)
+        sender.send_pages(IMPORTANCE, parts, importance_columns)
+        publisher.flush()
+    return sum(sent.records for sent in sender.sent())
+
+
+class SendOutputs(SendingDoFn):
+    """What the ledgers of a stream put out goes to its topics, in its order: transfers to the logs of other shards."""
+
+    def __init__(self, to: Destination, ledger_topic: str) -> None:
+        """The logs are the partitions of `ledger_topic`."""
+        super().__init__(to.connection)
+        self._to = to
+        self._ledger_topic = ledger_topic
+        self._framers: dict[str, Framer] = {}
+
+    def process(self, element: Output) -> None:
+        """Send one output."""
+        with self.sending() as publisher:
+            self._send(_Sender(self._to, publisher, self._framers), publisher, *element)
+
+    def _send(self, sender: _Sender, publisher: Publisher, name: str, data: bytes) -> None:
+        kind, _, shard = name.partition("/")
+        if kind == stream_keeper.TRANSFERS:
+            if not publisher.send(self._ledger_topic, None, data, int(shard)):
+                raise KafkaRefused(f"{self._ledger_topic}: takes no {len(data)} bytes: raise its max.message.bytes")
+        elif kind in _COLUMNS_OF:
+            sender.send_pages(kind, [data], _COLUMNS_OF[kind])
+        elif kind == stream_keeper.TOMBSTONES:
+            sender.bury(IMPORTANCE, [data])
+            sender.bury(SCHEDULE, [data])
+        elif kind == stream_keeper.AUDIT:
+            values = orjson.loads(data)
+            key = f"{values['shard']}".encode()
+            sender.send_values(AUDIT, page_ids([key]), [key], [sender.framer(AUDIT).encode(values)])
+        elif kind == stream_keeper.REJECTS:
+            _, values, columns = unpack(data)
+            key = f"{self._ledger_topic}/{values['shard']}:{values['offset']}".encode()
+            reject = {
+                "reason": [values["reason"]],
+                "detail": [values["detail"]],
+                "source": [f"{self._ledger_topic}/{values['shard']}"],
+                "offset": [values["offset"]],
+                "bytes": [columns["bytes"].tobytes()],
+            }
+            sender.send(REJECTS, page_ids([key]), [key], reject)
+        count(f"sent_{kind.replace('-', '_')}", sender.sent_now())
+
+
+_COLUMNS_OF: dict[str, Callable[[Pages], dict[str, Any]]] = {
+    IMPORTANCE: importance_columns,
+    SCHEDULE: schedule_columns,
+    ORDERS: order_columns,
+}
+
+_NO_PAIRS: dict[str, Any] = {"sent_to": [], "received_from": []}
+"""A replay has one shard."""
+
+
+class _Sender:
+    """Sends rows of columns, and counts them."""
+
+    def __init__(self, to: Destination, publisher: Publisher, framers: dict[str, Framer] | None = None) -> None:
+        self._to = to
+        self._publisher = publisher
+        self._framers = {} if framers is None else framers
+        self._records = dict.fromkeys(STREAMS, 0)
+        self._tombstones = dict.fromkeys(STREAMS, 0)
+
+    def framer(self, topic: str) -> Framer:
+        if topic not in self._framers:
+            self._framers[topic] = Framer(self._to.connection, self._to.prefix + topic, STREAMS[topic])
+        return self._framers[topic]
+
+    def send_pages(self, topic: str, parts: Iterable[bytes], columns_of: Callable[[Pages], dict[str, Any]]) -> None:
+        for part in parts:
+            pages = pages_of(part)
+            columns = columns_of(pages)
+            ids = pages.columns["pages"]
+            if topic == ORDERS:
+                ids = page_ids([host.encode() for host in columns["host"]])
+            self.send(topic, ids, pages.texts, columns)
+
+    def send(self, topic: str, ids: Column, keys: Sequence[bytes], columns: dict[str, list[Any]]) -> None:
+        framer = self.framer(topic)
+        self.send_values(topic, ids, keys, encode_rows(schema(STREAMS[topic]), columns, framer.prefix))
+
+    def send_values(self, topic: str, ids: Column, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+        self._send(topic, ids, keys, values)
+        self._records[topic] += len(keys)
+
+    def bury(self, topic: str, parts: Iterable[bytes]) -> None:
+        """Tell that pages are no longer there. One whose URL was never known was never published either."""
+        for pages in map(pages_of, parts):
+            rows = [row for row, url in enumerate(pages.urls) if url]
+            keys = [pages.urls[row].encode() for row in rows]
+            self._send(topic, pages.columns["pages"][rows], keys, [None] * len(keys))
+            self._tombstones[topic] += len(keys)
+
+    def sent(self) -> list[Sent]:
+        return [Sent(self._to.prefix + t, self._records[t], self._tombstones[t]) for t in STREAMS]
+
+    def sent_now(self) -> int:
+        """How many records so far, tombstones included; a transfer is not counted."""
+        return sum(self._records.values()) + sum(self._tombstones.values())
+
+    def _send(self, topic: str, ids: Column, keys: Sequence[bytes], values: Sequence[Any]) -> None:
+        if not keys:
+            return
+        name = self._to.prefix + topic
+        partitions = partitions_of(ids, self._publisher.partitions(name)).tolist()
+        if large := self._publisher.send_many(name, partitions, keys, values):
+            raise KafkaRefused(f"{name}: takes no record of {len(values[large[0]])} bytes: raise its max.message.bytes")

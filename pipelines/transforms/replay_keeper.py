@@ -1,0 +1,471 @@
+"""Keeping a ledger: batches of a log in, in whatever order; what is known of its pages out. No Beam in here.
+
+A batch is an encoded crawl entry with a note: the portion of the input that it belongs to, its number in it, whether it
+is the last one, and counts of what the router saw. A `Keeper` applies batches in the order of (portion, part), holds
+those that come early, cuts them where an hour of event time ends (a tick) and where a sample is due, and tells what
+became of them. So its state after a batch does not depend on how the input was cut.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opicflow.pipelines.ledger import (
+    Applied,
+    Balance,
+    CrawlEntry,
+    CrawlItems,
+    Fate,
+    Kind,
+    Ledger,
+    LedgerConfig,
+    Outcome,
+    Place,
+    Planned,
+    PolicyEntry,
+    RefreshConfig,
+    TickEntry,
+)
+from opicflow.pipelines.ledger.encoding import decode_entry
+from opicflow.pipelines.ledger.entries import Ints
+from opicflow.pipelines.ledger.planning import cost_of
+from opicflow.pipelines.transforms.publish import (
+    ROWS_PER_PART,
+    cycle_is_over,
+    everything,
+    pack_orders,
+    pack_schedules,
+    pack_tombstones,
+    publish_movers,
+    publish_plan,
+    publish_visited,
+)
+from opicflow.schemas.columns import FRAME_BYTES
+from opicflow.schemas.policy_json import policy_to_json
+from opicflow.schemas.records import Policy
+
+_MS_PER_HOUR = 3_600_000
+_SECONDS_PER_HOUR = 3600
+_FEWEST_BETWEEN_SAMPLES = 200
+_SAMPLED_PAGES = 50
+_VISITS_PER_PUBLICATION = 500
+_MANY = 1 << 62
+_POLICIES = "policies"
+FLOWING = (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED)
+"""Last outcomes of pages whose cash moves on at their next visit."""
+MOST_HELD = 1024
+"""Batches that may wait for one that comes before them. More means that it was lost."""
+
+
+class OutOfOrder(Exception):
+    """Too many batches wait for one that does not come."""
+
+
+@dataclass(frozen=True)
+class KeeperConfig:
+    """How a ledger is kept, and what is told of it.
+
+    `settle_rounds`: the final importance is that of the remembered graph, settled for so many rounds (0 = as the ledger
+    has it). `samples`: tell how the crawl went. `publications`: publish during the crawl, at most `records_per_visit`
+    in sweeps, of pages whose score moved by more than `least_move` of itself; and plan every cycle. `policies` are what
+    people published, in the order of their times (`policy_time_ms`): each is applied when the crawl comes to its time.
+    The plan at the end already reckons with those that are still to come.
+    """
+
+    ledger: LedgerConfig = field(default_factory=LedgerConfig)
+    settle_rounds: int = 0
+    samples: bool = False
+    publications: bool = False
+    records_per_visit: float = 2.0
+    least_move: float = 0.1
+    policies: tuple[Policy, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The configuration as plain values."""
+        values = {**asdict(replace(self, policies=())), "ledger": self.ledger.to_json()}
+        del values["policies"]  # they are part of the log, as events are
+        return values
+
+
+@dataclass(frozen=True)
+class Head:
+    """How far a ledger is: the batch that comes next, and a hash of the chain of all batches it was given.
+
+    Two keepers of one configuration with the same chain hash are the same. `unpublished`: pages that were visited and
+    wait to be published, some hundreds at once. `policies_chain`: a hash of the chain of all publications applied.
+    """
+
+    portion: int = 0
+    part: int = 0
+    chain: str = ""
+    events: int = 0
+    next_sample_visits: int = 1
+    visits_at_sweep: int = 0
+    visits_at_plan: int = 0
+    policies_chain: str = ""
+    unpublished: tuple[int, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """The head as bytes."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Head:
+        """The head that `to_bytes` wrote."""
+        values = json.loads(data)
+        return cls(**{**values, "unpublished": tuple(values["unpublished"])})
+
+
+class Output(NamedTuple):
+    """Something to be written: a name that says what and where in the order, and its bytes."""
+
+    name: str
+    data: bytes
+
+
+class Slice(NamedTuple):
+    """Rows [first, last) of a batch, after a tick if there is one."""
+
+    tick_second: int | None
+    first: int
+    last: int
+
+
+class Keeper:
+    """A ledger, its head, and what has happened since the last report."""
+
+    def __init__(self, config: KeeperConfig, ledger: Ledger, head: Head) -> None:
+        """Go on with a ledger that stands at this head."""
+        self.config = config
+        self.ledger = ledger
+        self.head = head
+        self.held: dict[tuple[int, int], bytes] = {}
+        self._tally: dict[str, int] = {}
+        self._rejects: dict[str, int] = {}
+        self._samples: list[dict[str, Any]] = []
+        self._refused: list[list[Any]] = []
+        self.snapshot_bytes = 0
+        self.journal_bytes = 0
+
+    @property
+    def policies_had(self) -> int:
+        """How many publications were applied so far."""
+        return self.ledger.mark(_POLICIES).offset
+
+    def notes(self) -> bytes:
+        """Everything of the keeper that is not its ledger, as bytes."""
+        held = [base64.b64encode(data).decode("ascii") for data in self.held.values()]
+        notes = [asdict(self.head), self._tally, self._rejects, self._samples, self._refused, held]
+        return json.dumps(notes, separators=(",", ":")).encode()
+
+    def chunks(self) -> list[bytes]:
+        """Everything as chunks of bytes: the notes, then the ledger's snapshot."""
+        return [self.notes(), *(chunk.data for chunk in self.ledger.snapshot())]
+
+    @classmethod
+    def from_notes(cls, config: KeeperConfig, ledger: Ledger, notes: bytes) -> Keeper:
+        """The keeper whose notes these are."""
+        head, tally, rejects, samples, refused, held = json.loads(notes)
+        keeper = cls(config, ledger, Head.from_bytes(json.dumps(head).encode()))
+        keeper._tally, keeper._rejects, keeper._samples, keeper._refused = tally, rejects, samples, refused
+        for data in map(base64.b64decode, held):
+            note = decode_entry(data).note
+            keeper.held[note["portion"], note["part"]] = data
+        return keeper
+
+    def take(self, data: bytes) -> Iterator[Output]:
+        """Apply a batch, and those that waited for it; what comes too early is held, what was applied is dropped."""
+        link = self.head.chain.encode() + data[:FRAME_BYTES]  # which holds the checksum of all of it
+        self.head = replace(self.head, chain=hashlib.blake2b(link, digest_size=16).hexdigest())
+        yield from self._take(data)
+
+    def _take(self, data: bytes) -> Iterator[Output]:
+        entry, note = decode_entry(data)
+        place = (note["portion"], note["part"])
+        if place > (self.head.portion, self.head.part):
+            if len(self.held) >= MOST_HELD:
+                raise OutOfOrder(
+                    f"{len(self.held)} batches wait for batch {self.head.part} of portion {self.head.portion}"
+                )
+            self.held[place] = data
+            return
+        if place < (self.head.portion, self.head.part):
+            return
+        assert isinstance(entry, CrawlEntry)
+        yield from self._apply(entry, note)
+        waiting = self.held.pop((self.head.portion, self.head.part), None)
+        if waiting is not None:
+            yield from self._take(waiting)
+
+    def _apply(self, entry: CrawlEntry, note: dict[str, Any]) -> Iterator[Output]:
+        place = f"{note['portion']:06}-{note['part']:06}"
+        if self.ledger.tick_second < 0:
+            yield from self._take_up_policies(0, f"{place}-000000-a")
+        for number, (tick_second, rows) in enumerate(self._pieces(entry)):
+            if tick_second is not None:
+                swept = self.ledger.sweep_second
+                applied = self.ledger.apply(TickEntry(tick_second))
+                yield from self._tell_let_go(applied, f"{place}-{number:06}-a")
+                yield from self._take_up_policies(1000 * tick_second, f"{place}-{number:06}-b")
+                if self.config.publications and cycle_is_over(self.ledger, tick_second):
+                    yield from self._publish_plan(f"{place}-{number:06}")
+                if self.config.publications and self.ledger.sweep_second != swept:
+                    yield from self._publish_movers(f"publications-{place}-{number:06}-0")
+            applied = self.ledger.apply(rows)
+            yield from self._tell_let_go(applied, f"{place}-{number:06}-c")
+            self._count(rows.items, applied.fates)
+            if self.config.publications:
+                yield from self._publish_visited(rows.items, f"publications-{place}-{number:06}-1")
+            if self.config.samples and self.ledger.visits >= self.head.next_sample_visits:
+                self._sample()
+        for name, count in note["counts"].items():
+            self._tally[name] = self._tally.get(name, 0) + count
+        for reason, count in note["rejects"].items():
+            self._rejects[reason] = self._rejects.get(reason, 0) + count
+        events = note["counts"].get("events_read", 0)
+        self.head = replace(
+            self.head,
+            portion=note["portion"] + note["last"],
+            part=0 if note["last"] else note["part"] + 1,
+            events=self.head.events + events,
+        )
+        planned = None
+        if note["ended"]:
+            yield from self._publish_importance()  # before the plan, which takes memory of its own
+            planned = self.ledger.preview(coming=self.config.policies[self.policies_had :])
+        if note["last"]:
+            if note["ended"] and self.config.samples:
+                self._sample()
+            yield Output(f"report-{note['portion']:06}.json", self._report(note, planned))
+        if planned is not None:
+            yield from self._publish_preview(planned)
+
+    def _pieces(self, entry: CrawlEntry) -> Iterator[tuple[int | None, CrawlEntry]]:
+        """The entry in pieces: a tick before each new hour of event time, an end where a sample is due."""
+        start = entry.start
+        for tick_second, first, last in hours(entry.items, self.ledger.tick_second):
+            at = first
+            while True:
+                until = _row_after_visits(entry.items, at, last, self._visits_to_go())
+                end = entry.end if until == len(entry.items) else _place_of(entry.items, until)
+                yield tick_second, replace(entry, start=start, end=end, items=entry.items.rows(at, until))
+                start, at, tick_second = end, until, None
+                if at >= last:
+                    break
+
+    def _visits_to_go(self) -> int:
+        """How many visits may be applied before there is something to tell."""
+        visits = self.ledger.visits
+        to_sample = self.head.next_sample_visits - visits if self.config.samples else _MANY
+        to_publish = _VISITS_PER_PUBLICATION - len(self.head.unpublished) if self.config.publications else _MANY
+        return max(1, min(to_sample, to_publish))
+
+    def _count(self, items: CrawlItems, fates: Any) -> None:
+        """Tell duplicates and late visits: those of the pages that answered, not of the hops on the way there."""
+        if not fates.any():
+            return
+        answered = answers(items)[-len(fates) :]
+        for name, fate in (("duplicates", Fate.DUPLICATE), ("late", Fate.LATE), ("forgotten", Fate.REFUSED)):
+            self._tally[name] = self._tally.get(name, 0) + int((answered & (fates == fate)).sum())
+
+    def _sample(self) -> None:
+        ledger = self.ledger
+        idle, minted = ledger.idle_cash(), max(ledger.minted, 1)
+        top = ledger.top(_SAMPLED_PAGES)
+        self._samples.append(
+            {
+                "time_ms": max(ledger.tick_second, 0) * 1000,
+                "visits": ledger.visits,
+                "pages": ledger.pages,
+                "pages_read": ledger.pages_read,
+                "idle_share": sum(cash for outcome, cash in idle.items() if outcome not in FLOWING) / minted,
+                "top": [[page, float(f"{i:.6g}")] for page, i in zip(top.pages.tolist(), top.importance, strict=True)],
+            }
+        )
+        step = max(_FEWEST_BETWEEN_SAMPLES, ledger.pages // 4, ledger.visits // 100)
+        self.head = replace(self.head, next_sample_visits=ledger.visits + step)
+
+    def _publish_movers(self, name: str) -> Iterator[Output]:
+        visits = self.ledger.visits - self.head.visits_at_sweep
+        self.head = replace(self.head, visits_at_sweep=self.ledger.visits)
+        movers = publish_movers(self.ledger, int(self.config.records_per_visit * visits), self.config.least_move)
+        if movers is not None:
+            yield Output(name, movers)
+
+    def _publish_visited(self, items: CrawlItems, name: str) -> Iterator[Output]:
+        """Publish visited pages, so many visits at a time: when does not depend on how the log came in batches."""
+        waiting = (*self.head.unpublished, *items.page[items.kind == Kind.VISIT].tolist())
+        if len(waiting) < _VISITS_PER_PUBLICATION:
+            self.head = replace(self.head, unpublished=waiting)
+            return
+        self.head = replace(self.head, unpublished=())
+        published = publish_visited(self.ledger, np.array(waiting, np.uint64))
+        if published is not None:
+            yield Output(name, published)
+
+    def _publish_plan(self, place: str) -> Iterator[Output]:
+        """Plan the cycle that begins: orders, and the schedules that moved."""
+        visits = self.ledger.visits - self.head.visits_at_plan
+        self.head = replace(self.head, visits_at_plan=self.ledger.visits)
+        planned = publish_plan(self.ledger, int(self.config.records_per_visit * visits), self.config.least_move)
+        if planned.schedules is not None:
+            yield Output(f"replanned-{place}", planned.schedules)
+        if planned.orders is not None:
+            yield Output(f"ordered-{place}", planned.orders)
+
+    def _take_up_policies(self, until_ms: int, place: str) -> Iterator[Output]:
+        """Apply what was published up to a time of the crawl, and was not applied before."""
+        policies = self.config.policies
+        first = last = self.policies_had
+        while last < len(policies) and policy_time_ms(policies[last]) <= until_ms:
+            last += 1
+        if last == first:
+            return
+        entry = PolicyEntry(_POLICIES, Place(first, 0), Place(last, 0), policies=policies[first:last])
+        self.head = replace(self.head, policies_chain=policies_chain(policies[first:last], self.head.policies_chain))
+        applied = self.ledger.apply(entry)
+        self._refused += [[policy_to_json(policy), why] for policy, why in applied.refused]
+        self._tally["policies"] = self._tally.get("policies", 0) + last - first - len(applied.refused)
+        yield from self._tell_let_go(applied, place)
+
+    def _tell_let_go(self, applied: Applied, place: str) -> Iterator[Output]:
+        """Of pages that are no longer there, say so: what was published of them no longer holds."""
+        if not applied.let_go:
+            return
+        for why, pages in applied.let_go:
+            name = f"pages_{why.name.lower()}"
+            self._tally[name] = self._tally.get(name, 0) + len(pages)
+        yield Output(f"tombstones-{place}", pack_tombstones(self.ledger, applied))
+
+    def _publish_importance(self) -> Iterator[Output]:
+        """All pages, the most important first."""
+        config, settled = self.config, None
+        if config.settle_rounds and self.ledger.pages:
+            settled = self.ledger.settle(config.settle_rounds)
+        for number, part in enumerate(everything(self.ledger, settled)):
+            yield Output(f"importance-{number:06}", part)
+
+    def _publish_preview(self, planned: Planned) -> Iterator[Output]:
+        """When each page is to be fetched again; and who is, in the next cycle."""
+        for number, first in enumerate(range(0, max(len(planned.publish), 1), ROWS_PER_PART)):
+            rows = planned.publish[first : first + ROWS_PER_PART]
+            yield Output(f"schedule-{number:06}", pack_schedules(self.ledger, planned, rows))
+        if not self.config.publications:  # during which they are given out
+            yield Output("orders-000000", pack_orders(self.ledger, planned))
+
+    def _report(self, note: dict[str, Any], planned: Planned | None) -> bytes:
+        """What happened since the last report."""
+        ledger = self.ledger
+        minted = max(ledger.minted, 1)
+        audit = ledger.audit() if note["ended"] else None
+        report = {
+            "ended": note["ended"],
+            "files": note["files"],
+            "tally": self._tally,
+            "rejects": self._rejects,
+            "samples": self._samples,
+            "pages": ledger.pages,
+            "pages_read": ledger.pages_read,
+            "transfers": ledger.transfers,
+            "turns": ledger.turns,
+            "drift": audit.drift if audit else 0,
+            "audit": audit and books(ledger, audit),
+            "refused_policies": self._refused,
+            "plan": planned and plan_in_words(self.ledger, planned),
+            "idle": {outcome.name: cash / minted for outcome, cash in ledger.idle_cash().items()},
+        }
+        self._tally, self._rejects, self._samples, self._refused = {}, {}, [], []
+        return json.dumps(report, separators=(",", ":")).encode()
+
+
+def books(ledger: Ledger, balance: Balance) -> dict[str, Any]:
+    """The books of a ledger: the values of an `Audit` record."""
+    return {
+        "shard": ledger.shard,
+        "shards": ledger.shards,
+        "second": max(ledger.tick_second, 0),
+        "clock": ledger.turns,
+        "pages": ledger.pages,
+        "visits": ledger.visits,
+        **asdict(balance),
+    }
+
+
+def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | None = None) -> dict[str, Any]:
+    """A plan in some numbers: what there is to share, what it costs, and who is ordered.
+
+    `refresh`: the options it was made with, if they are not those of the ledger.
+    """
+    survey, shared = planned.survey, planned.shared
+    costs = cost_of(survey, shared, (refresh or ledger.config.refresh).alpha)
+    return {
+        "policy": refresh.policy if refresh else ledger.budget().policy,
+        "bandwidth_per_day": round(shared.refresh_per_day + shared.discovery_per_day, 6),
+        "cycle_hours": (refresh or ledger.config.refresh).cycle_hours,
+        "refresh_per_day": round(shared.refresh_per_day, 6),
+        "discovery_per_day": round(shared.discovery_per_day, 6),
+        "feasible": shared.plan.feasible and not survey.suspended,
+        "why": "; ".join(filter(None, (survey.suspended, shared.plan.why))),
+        "pages_refreshed": len(survey.sharing) - costs.never_refreshed,
+        "freshness": round(costs.freshness, 6),
+        "obsolescence": float(f"{costs.obsolescence:.6g}") if np.isfinite(costs.obsolescence) else None,
+        "orders": len(planned.orders.rows),
+        "orders_refresh": planned.orders.refreshed,
+        "orders_discovery": planned.orders.discovered,
+    }
+
+
+def policies_chain(policies: Iterable[Policy], chain: str = "") -> str:
+    """A hash of publications in their order, after those that made `chain`."""
+    for policy in policies:
+        link = chain + json.dumps(policy_to_json(policy), sort_keys=True)
+        chain = hashlib.blake2b(link.encode(), digest_size=16).hexdigest()
+    return chain
+
+
+def policy_time_ms(policy: Policy) -> int:
+    """When a publication of a replay holds from, in the time of the crawl."""
+    if policy.published_at_ms is not None:
+        return policy.published_at_ms
+    return _MANY if policy.fetch_now else 0
+
+
+def hours(items: CrawlItems, tick_second: int) -> Iterator[Slice]:
+    """The rows between the hours of event time. A tick says the hour that begins; time never goes back."""
+    times = np.maximum.accumulate(np.where(items.kind == Kind.VISIT, items.time_ms, 0))
+    hour = np.maximum(times // _MS_PER_HOUR, tick_second // _SECONDS_PER_HOUR if tick_second >= 0 else 0)
+    begins = np.flatnonzero(np.diff(hour, prepend=max(tick_second // _SECONDS_PER_HOUR, 0)) > 0).tolist()
+    if not begins or begins[0] > 0:
+        yield Slice(None, 0, begins[0] if begins else len(items))
+    for first, last in zip(begins, [*begins, len(items)][1:], strict=True):
+        yield Slice(int(hour[first]) * _SECONDS_PER_HOUR, first, last)
+
+
+def answers(items: CrawlItems) -> Any:
+    """Which rows are the visit of the page that answered: the last one of their event."""
+    visits = items.kind == Kind.VISIT
+    goes_on = np.zeros(len(items), bool)
+    goes_on[:-1] = visits[1:] & (items.offset[1:] == items.offset[:-1])
+    return visits & ~goes_on
+
+
+def _row_after_visits(items: CrawlItems, first: int, last: int, visits: int) -> int:
+    """The row before which an event begins and at least so many visits were made; `last` if there are fewer."""
+    made: Ints = np.cumsum(items.kind[first:last] == Kind.VISIT)
+    if len(made) == 0 or made[-1] < visits:
+        return last
+    row = first + int(np.searchsorted(made, visits)) + 1
+    while row < last and items.offset[row] == items.offset[row - 1]:
+        row += 1
+    return row
+
+
+def _place_of(items: CrawlItems, row: int) -> Place:
+    return Place(int(items.offset[row]), int(items.within[row]))

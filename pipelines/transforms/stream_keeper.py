@@ -1,0 +1,421 @@
+"""Keeping the ledger of one shard of a stream: its log in, transfers and results out. No Beam and no Kafka in here.
+
+A `LogKeeper` is a pure function of its log, in whatever batches that comes, and so is what it puts out: a batch that is
+applied again after a crash sends the very same transfers again. Records that come twice are dropped; a batch that comes
+too early is passed over, as its log will be read again from where the head stands. The first entry of a log says how
+its ledger counts. An entry that makes no sense, or that the ledger refuses, becomes a reject, and the log goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import xxhash
+
+from opicflow.pipelines.ledger import (
+    Applied,
+    ConfigRefused,
+    ControlEntry,
+    CrawlEntry,
+    EndEntry,
+    EntryRefused,
+    Kind,
+    Ledger,
+    LedgerConfig,
+    LogEntry,
+    OpenEntry,
+    PolicyEntry,
+    TickEntry,
+    TransfersEntry,
+)
+from opicflow.pipelines.ledger.encoding import EntryUnknown, decode_entry, encode_entry
+from opicflow.pipelines.ledger.entries import ENTRY_VERSION, Bytes, Ids, Ints
+from opicflow.pipelines.transforms.publish import (
+    cycle_is_over,
+    pack_tombstones,
+    publish_movers,
+    publish_plan,
+    publish_visited,
+    rows_in,
+)
+from opicflow.pipelines.transforms.replay_keeper import FLOWING, Output, books
+from opicflow.pipelines.transforms.route import Rules
+from opicflow.schemas.columns import ColumnsRefused, pack
+from opicflow.schemas.crawl_events import Reason
+from opicflow.schemas.policy_json import policy_to_json
+
+IMPORTANCE, SCHEDULE, ORDERS, TOMBSTONES = "importance", "refresh-schedule", "crawl-orders", "tombstones"
+AUDIT, REJECTS, TRANSFERS, FINGERPRINT = "audit", "rejects", "transfers", "fingerprint"
+MOST_TRANSFERS = 100_000
+"""So many go in one message at most: 16 bytes each."""
+_MOST_REJECTED_BYTES = 64 << 10
+
+
+class LogRefused(Exception):
+    """The log cannot be followed: it does not begin as a log must, or says what this code does not know."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How the ledgers of a log count and what they publish: the first entry of each partition, and never changed.
+
+    `quiet_until`: nothing is published before the ledger has applied these sources up to these offsets, as while a set
+    of ledgers is made anew beside another one.
+    """
+
+    ledger: LedgerConfig
+    shards: int
+    rules: Rules = field(default_factory=Rules)
+    records_per_visit: float = 2.0
+    least_move: float = 0.1
+    audit_seconds: int = 10
+    quiet_until: dict[str, int] = field(default_factory=dict)
+
+    def entry(self) -> bytes:
+        """The entry that says so."""
+        values = {**vars(self), "ledger": self.ledger.to_json(), "rules": self.rules.to_json()}
+        return encode_entry(ControlEntry("stream", {"origin": values}))
+
+    @classmethod
+    def of(cls, entry: LogEntry) -> Origin:
+        """What an entry says; `LogRefused` if it is none that a log may begin with."""
+        try:
+            assert isinstance(entry, ControlEntry)
+            values = dict(entry.values["origin"])
+            ledger, rules = LedgerConfig.from_json(values["ledger"]), Rules.from_json(values["rules"])
+            return cls(**{**values, "ledger": ledger, "rules": rules})
+        except (AssertionError, KeyError, TypeError, ValueError, ConfigRefused) as problem:
+            raise LogRefused(
+                f"the log does not begin with what its ledger counts by ({type(problem).__name__}: {problem}): "
+                "start the stream on a new topic, or with a newer opicflow"
+            ) from None
+
+
+def ask_fingerprint() -> bytes:
+    """The entry that asks a ledger for its fingerprint, which it puts into its next audit record, at once."""
+    return encode_entry(ControlEntry("audit", {"fingerprint": True}))
+
+
+def digest_of_value(value: bytes) -> str:
+    """What tells a record of a log from any other that could lie at its place."""
+    return xxhash.xxh64_hexdigest(value)
+
+
+class LogBatch(NamedTuple):
+    """Records of a log that cover the offsets [start, end): their offsets, times and values, one after the other."""
+
+    start: int
+    end: int
+    offsets: Ints
+    times_ms: Ints
+    begins: Ints
+    ends: Ints
+    text: Bytes
+
+    @classmethod
+    def of(cls, start: int, records: Iterable[tuple[int, int, bytes]], end: int | None = None) -> LogBatch:
+        """A batch of (offset, time, value), for tests and small logs. It ends behind the last one."""
+        rows = list(records)
+        ends = np.cumsum([0, *(len(value) for _, _, value in rows)])
+        last = rows[-1][0] + 1 if rows else start
+        return cls(
+            start,
+            last if end is None else end,
+            np.array([offset for offset, _, _ in rows], np.int64),
+            np.array([time_ms for _, time_ms, _ in rows], np.int64),
+            ends[:-1].astype(np.int64),
+            ends[1:].astype(np.int64),
+            np.frombuffer(b"".join(value for _, _, value in rows), np.uint8),
+        )
+
+
+@dataclass(frozen=True)
+class LogHead:
+    """How far a log was applied: the offset that comes next, the last record's offset and digest, and the chain hash.
+
+    The chain hash is of all records, one after the other, in whatever batches they came. Two keepers with the same head
+    are the same.
+    """
+
+    next: int = 0
+    chain: str = ""
+    last_offset: int = -1
+    last_digest: str = ""
+
+    def behind(self, offset: int, time_ms: int, value: bytes) -> LogHead:
+        """The head behind the next record."""
+        digest = digest_of_value(value)
+        link = f"{self.chain} {offset} {time_ms} {digest}".encode()
+        return LogHead(offset + 1, hashlib.blake2b(link, digest_size=16).hexdigest(), offset, digest)
+
+    def to_bytes(self) -> bytes:
+        """The head as bytes."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> LogHead:
+        """The head that `to_bytes` wrote."""
+        return cls(**json.loads(data))
+
+
+@dataclass
+class _Notes:
+    """What is remembered beside the ledger: it is a part of the state, made from the log alone."""
+
+    origin: dict[str, Any] | None = None
+    movers: int = 0
+    visits_at_plan: int = 0
+    audit_second: int = -1
+    sent_to: list[list[Any]] = field(default_factory=list)
+    received_from: list[list[Any]] = field(default_factory=list)
+
+
+class LogKeeper:
+    """The ledger of a shard, and where its log stands."""
+
+    def __init__(self, shard: int, first_offset: int = 0) -> None:
+        """A log that nothing was read of yet."""
+        self.shard = shard
+        self.head = LogHead(next=first_offset)
+        self.ledger: Ledger | None = None
+        self.origin: Origin | None = None
+        self.counts: Counter[str] = Counter()
+        """What happened since somebody last looked, and set it to zero: not a part of the state."""
+        self.snapshot_bytes = self.journal_bytes = self.journal_to_ms = 0
+        self.journal_from_ms: int | None = None
+        self._notes = _Notes()
+
+    # -- state -----------------------------------------------------------------------------------------------------
+
+    def chunks(self) -> list[bytes]:
+        """Everything as chunks of bytes: notes, then the ledger's snapshot."""
+        notes = json.dumps([asdict(self.head), asdict(self._notes)], separators=(",", ":")).encode()
+        return [notes, *(chunk.data for chunk in self.ledger.snapshot())] if self.ledger else [notes]
+
+    @classmethod
+    def from_chunks(cls, shard: int, chunks: Iterable[bytes]) -> LogKeeper:
+        """The keeper that `chunks` wrote."""
+        parts = iter(chunks)
+        head, notes = json.loads(next(parts))
+        keeper = cls(shard)
+        keeper.head, keeper._notes = LogHead(**head), _Notes(**notes)
+        if keeper._notes.origin is not None:
+            keeper.origin = Origin.of(ControlEntry("stream", keeper._notes.origin))
+            keeper.ledger = Ledger.restore(parts)
+        return keeper
+
+    def fingerprint(self) -> str:
+        """A hash of the whole ledger: the same for every ledger that was made from the same log."""
+        digest = xxhash.xxh64()
+        for chunk in self.ledger.snapshot() if self.ledger else ():
+            digest.update(chunk.data)
+        return digest.hexdigest()
+
+    # -- the log ---------------------------------------------------------------------------------------------------
+
+    def take(self, batch: LogBatch) -> Iterator[Output]:
+        """Apply what of a batch was not applied yet, if nothing is missing before it."""
+        if batch.start > self.head.next or batch.end <= self.head.next:
+            return
+        text = batch.text.data
+        first = int(np.searchsorted(batch.offsets, self.head.next))
+        rows = (column[first:].tolist() for column in (batch.offsets, batch.times_ms, batch.begins, batch.ends))
+        for offset, time_ms, begin, end in zip(*rows, strict=True):
+            value = bytes(text[max(begin, 0) : max(end, 0)])
+            yield from self._apply(offset, time_ms, value)
+            self.head = self.head.behind(offset, time_ms, value)
+        self.head = replace(self.head, next=batch.end)
+
+    def _apply(self, offset: int, time_ms: int, value: bytes) -> Iterator[Output]:
+        try:
+            entry = decode_entry(value).entry
+        except ColumnsRefused as problem:
+            yield self._reject(Reason.CORRUPT, str(problem), offset, value)
+            return
+        except EntryUnknown as problem:
+            raise LogRefused(f"shard {self.shard}, offset {offset}: {problem}") from None
+        if isinstance(entry, EndEntry | OpenEntry):
+            raise LogRefused(
+                f"shard {self.shard}, offset {offset}: the log goes on with another number of shards, which this "
+                "opicflow cannot follow: update opicflow, or rebuild"
+            )
+        if isinstance(entry, ControlEntry):
+            yield from self._control(entry, offset, value)
+            return
+        if self.ledger is None:
+            yield self._reject(Reason.REFUSED, "it comes before what the ledger counts by", offset, value)
+            return
+        if isinstance(entry, TickEntry):  # its second is the broker's, which nobody's clock can move
+            entry = replace(entry, second=time_ms // 1000)
+        swept = self.ledger.sweep_second
+        mark = self.ledger.mark(_source_of(entry))
+        try:
+            applied = self.ledger.apply(entry)
+        except EntryRefused as problem:
+            yield self._reject(Reason.REFUSED, str(problem), offset, value)
+            return
+        yield from self._send(applied)
+        if isinstance(entry, CrawlEntry):
+            yield from self._publish_visited(entry, applied)
+        elif isinstance(entry, TickEntry):
+            yield from self._pass_time(entry.second, self.ledger.sweep_second != swept)
+        elif isinstance(entry, TransfersEntry):
+            if entry.last and self.ledger.mark(_source_of(entry)) > mark:
+                self._note_received(entry)
+        elif isinstance(entry, PolicyEntry):
+            for policy, why in applied.refused:
+                yield self._reject(Reason.REFUSED, why, offset, json.dumps(policy_to_json(policy)).encode())
+
+    def _control(self, entry: ControlEntry, offset: int, value: bytes) -> Iterator[Output]:
+        if entry.version != ENTRY_VERSION or not isinstance(entry.values, dict):
+            raise self._unknown(offset)
+        if "origin" in entry.values:
+            origin = Origin.of(entry)
+            if self.origin is None:
+                self.origin, self._notes.origin = origin, dict(entry.values)
+                self.ledger = Ledger(origin.ledger, self.shard, origin.shards)
+            elif self.origin != origin:
+                why = "the log has begun, and counts otherwise: what ledgers count by is never changed"
+                yield self._reject(Reason.REFUSED, why, offset, value)
+            return
+        if self.ledger is None:
+            yield self._reject(Reason.REFUSED, "it comes before what the ledger counts by", offset, value)
+        elif entry.values == {"fingerprint": True}:
+            fingerprint = self.fingerprint()
+            yield self._audit(fingerprint)
+            yield Output(FINGERPRINT, fingerprint.encode())
+        else:
+            raise self._unknown(offset)
+
+    def _unknown(self, offset: int) -> LogRefused:
+        where = f"shard {self.shard}, offset {offset}"
+        return LogRefused(f"{where}: the log says what this opicflow does not know: update opicflow")
+
+    # -- what comes of it ------------------------------------------------------------------------------------------
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is published yet."""
+        assert self.origin is not None and self.ledger is not None
+        until = self.origin.quiet_until
+        return any(self.ledger.mark(source).offset < offset for source, offset in until.items())
+
+    def _send(self, applied: Applied) -> Iterator[Output]:
+        """What the entry made the ledger send to others, or tell everybody."""
+        ledger = self.ledger
+        assert ledger is not None
+        self.counts["visits"] += applied.visits
+        self.counts["announcements"] += applied.announcements
+        self.counts["duplicates"] += applied.duplicates
+        self.counts["late"] += applied.late
+        self.counts["births"] += applied.births
+        self.counts["cuts"] += len({sealed.cut for _, sealed in applied.sealed})
+        for shard, sealed in applied.sealed:
+            self.counts["transfers"] += len(sealed.pages)
+            self._notes.sent_to.append([shard, sealed.cut, sealed.sent_total, f"{sealed.sent_digest:016x}"])
+            for message in sealed.split(MOST_TRANSFERS):
+                yield Output(f"{TRANSFERS}/{shard}", encode_entry(message))
+        if applied.let_go:
+            self.counts["let_go"] += sum(len(pages) for _, pages in applied.let_go)
+            yield Output(TOMBSTONES, pack_tombstones(ledger, applied))
+
+    def _note_received(self, entry: TransfersEntry) -> None:
+        """A cut of another shard is here whole."""
+        noted = [entry.source_shard, entry.cut, entry.sent_total, f"{entry.sent_digest:016x}"]
+        self._notes.received_from.append(noted)
+
+    def _publish_visited(self, entry: CrawlEntry, applied: Applied) -> Iterator[Output]:
+        assert self.ledger is not None
+        items = entry.items
+        first = len(items) - len(applied.fates)
+        visited: Ids = items.page[first:][items.kind[first:] == Kind.VISIT]
+        if len(visited) == 0 or self.is_quiet:
+            return
+        published = publish_visited(self.ledger, visited)
+        if published is not None:
+            yield Output(IMPORTANCE, published)
+
+    def _pass_time(self, second: int, has_swept: bool) -> Iterator[Output]:
+        ledger, origin, notes = self.ledger, self.origin, self._notes
+        assert ledger is not None and origin is not None
+        if not self.is_quiet and ledger.pages:
+            if has_swept:
+                # What a sweep does not use is left for the next: scores go on moving when visits have ended.
+                most = int(origin.records_per_visit * ledger.visits) - notes.movers
+                movers = publish_movers(ledger, min(most, ledger.pages), origin.least_move)
+                if movers is not None:
+                    notes.movers += rows_in(movers)
+                    yield Output(IMPORTANCE, movers)
+            if cycle_is_over(ledger, second):
+                most = int(origin.records_per_visit * (ledger.visits - notes.visits_at_plan))
+                notes.visits_at_plan = ledger.visits
+                planned = publish_plan(ledger, most, origin.least_move)
+                for kind, packed in ((SCHEDULE, planned.schedules), (ORDERS, planned.orders)):
+                    if packed is not None:
+                        yield Output(kind, packed)
+        if second - notes.audit_second >= origin.audit_seconds:
+            notes.audit_second = second
+            yield self._audit()
+
+    def _audit(self, fingerprint: str = "") -> Output:
+        """The books, after checking them, and what was sent and received since they were last told."""
+        ledger, notes = self.ledger, self._notes
+        assert ledger is not None
+        record = {
+            **books(ledger, ledger.audit()),
+            "sent_to": _told(notes.sent_to),
+            "received_from": _told(notes.received_from),
+            "fingerprint": fingerprint,
+        }
+        notes.sent_to, notes.received_from = [], []
+        return Output(AUDIT, json.dumps(record, separators=(",", ":")).encode())
+
+    def gauges(self) -> dict[str, int]:
+        """What the ledger stands at, in whole numbers."""
+        if self.ledger is None:
+            return {}
+        idle = sum(cash for outcome, cash in self.ledger.idle_cash().items() if outcome not in FLOWING)
+        return {
+            "pages": self.ledger.pages,
+            "idle_cash_per_million": int(1e6 * idle / max(self.ledger.minted, 1)),
+            "audit_drift": self.ledger.balance().drift,
+        }
+
+    def _reject(self, reason: Reason, detail: str, offset: int, value: bytes) -> Output:
+        self.counts["rejected"] += 1
+        values = {
+            "reason": reason.value,
+            "detail": detail,
+            "shard": self.shard,
+            "offset": offset,
+            "size": len(value),
+        }
+        kept = np.frombuffer(value[:_MOST_REJECTED_BYTES], np.uint8)
+        return Output(REJECTS, pack(REJECTS, values, {"bytes": kept}))
+
+
+_PAIR = ("shard", "cut", "total", "digest")
+_CUTS_TOLD, _EVERY = 8, 64
+
+
+def _told(pairs: list[list[Any]]) -> list[dict[str, Any]]:
+    """Of each pair the newest cuts, and every 64th: enough for both sides to have told the same one."""
+    newest: dict[int, int] = {}
+    for shard, cut, _, _ in pairs:
+        newest[shard] = max(cut, newest.get(shard, 0))
+    return [
+        dict(zip(_PAIR, pair, strict=True))
+        for pair in pairs
+        if pair[1] > newest[pair[0]] - _CUTS_TOLD or pair[1] % _EVERY == 0
+    ]
+
+
+def _source_of(entry: LogEntry) -> str:
+    """Where transfers come from; nothing for the others."""
+    return f"shard/{entry.source_shard}" if isinstance(entry, TransfersEntry) else ""

@@ -1,0 +1,601 @@
+"""The command line: what it prints and writes, how it refuses in one line, how it stops; whatever its logs hold."""
+
+from __future__ import annotations
+
+import gzip
+import html
+import json
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from opicflow.connectors.files import log_reader
+from opicflow.connectors.files.log_reader import Stretch
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.pipelines.cli.commands import replay
+from opicflow.pipelines.cli import main
+from opicflow.pipelines.ledger import Ledger
+from opicflow.pipelines.replay.inputs import NothingRead, known_format
+from opicflow.pipelines.replay.state import StateFolder
+from opicflow.pipelines.transforms.decode import Portion, parts_of, reject_line, route_part
+from opicflow.pipelines.transforms.replay_keeper import Head, Keeper, KeeperConfig
+from opicflow.pipelines.transforms.route import Rules, Seen
+from opicflow.pipelines.web.webs import power_law_web
+from opicflow.schemas.crawl_events import CrawlEvent, Link
+from support.logs import WebLog, adds_up, avro, json_line, jsonl, records_of, url, warc
+
+COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
+Run = Callable[..., tuple[int, str, str]]
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+@pytest.fixture
+def opicflow(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in this process: its exit code, and what it printed."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        capsys.readouterr()
+        try:
+            code = main.main([str(argument) for argument in arguments])
+        except SystemExit as stopped:
+            code = int(stopped.code or 0)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A log of a small crawl."""
+    crawl = WebLog(power_law_web(120, 3, mean_links=4), announced=False).crawl("random", 300)
+    return write(tmp_path / "log.jsonl", jsonl(crawl.events))
+
+
+# -- what it prints
+
+
+@pytest.mark.parametrize("command", ["replay", "validate", "show", "top"])
+def test_help_shows_examples(command: str, opicflow: Run) -> None:
+    code, out, err = opicflow(command, "--help")
+    assert (code, err) == (0, "")
+    assert f"  opicflow {command}" in out.partition("examples:")[2]
+    assert command in opicflow("--help")[1]
+
+
+def test_a_replay_prints_counts_that_add_up_and_the_top_pages(log: Path, opicflow: Run, tmp_path: Path) -> None:
+    code, out, err = opicflow("replay", log, "--out", tmp_path / "out", "--top", "3", "--report", tmp_path / "r.html")
+    assert code == 0 and "Traceback" not in err
+    numbers = [int(number.replace(",", "")) for number in re.findall(r"[\d,]+", out.splitlines()[0])]
+    assert numbers[0] == sum(numbers[1:]) == 300
+    ranked = [record["url"] for record in records_of(tmp_path / "out/importance.jsonl")]
+    assert [line.split()[3] for line in out.splitlines() if "https://" in line] == ranked[:3]
+    for name in ("out/importance.jsonl", "out/rejects.jsonl", "out/summary.json", "r.html"):
+        assert f"written: {tmp_path / name}" in out
+
+
+def test_json_is_the_summary_and_nothing_else(log: Path, opicflow: Run, tmp_path: Path) -> None:
+    code, out, err = opicflow("replay", log, "--json", "--quiet", "--out", tmp_path / "out")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == json.loads((tmp_path / "out/summary.json").read_bytes())
+
+
+def test_all_runners_of_this_process_give_the_same_bytes(log: Path, opicflow: Run, tmp_path: Path) -> None:
+    for runner in ("DirectRunner", "BundleBasedDirectRunner"):
+        assert opicflow("replay", log, log, "--quiet", "--runner", runner, "--out", tmp_path / runner)[0] == 0
+    first, second = (
+        (tmp_path / name / "importance.jsonl").read_bytes() for name in os.listdir(tmp_path) if "Run" in name
+    )
+    assert first == second
+
+
+def test_show_and_top_tell_what_the_results_tell(log: Path, opicflow: Run, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    assert opicflow("replay", log, "--quiet", "--state", state, "--out", tmp_path)[0] == 0
+    records = records_of(tmp_path / "importance.jsonl")
+    first = records[0]
+    code, out, _ = opicflow("top", "--state", state, "-n", "5", "--json")
+    assert code == 0 and json.loads(out) == records[:5]
+    code, out, _ = opicflow("show", first["url"].upper().replace("/PAGE", "/page"), "--state", state, "--json")
+    (again,) = (record for record in records_of(tmp_path / "refresh-schedule.jsonl") if record["url"] == first["url"])
+    names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
+    assert code == 0 and json.loads(out) == {**first, "rank": 1, **{name: again[name] for name in names}}
+    out = opicflow("show", first["url"], "--state", state)[1]
+    for told in (first["url"], f"{first['importance']:.9f}", "rank 1 of", first["page"], f"{first['cash']:,} units"):
+        assert told in out
+    out = opicflow("top", "--state", state, "--unread", "--json")[1]
+    assert json.loads(out) == [record for record in records if record["visits"] == 0][:10]
+    hosts: Counter[str] = Counter()
+    for record in records:
+        hosts[record["url"].split("/")[2]] += record["importance"]
+    found = json.loads(opicflow("top", "--state", state, "--host", "--json", "-n", "50")[1])
+    assert {host["host"]: pytest.approx(host["importance"]) for host in found} == hosts
+    assert opicflow("top", "--state", state, "--host")[1].splitlines()[1].split()[-1] == found[0]["host"]
+
+
+def test_show_says_that_the_history_of_a_page_never_read_is_the_default_one(
+    log: Path, opicflow: Run, tmp_path: Path
+) -> None:
+    opicflow(
+        "replay",
+        write(tmp_path / "a.jsonl", json_line(CrawlEvent(url(1), links=(Link(url(2)),)))),
+        "--state",
+        tmp_path / "s",
+    )
+    assert "(the default one: it never spent)" in opicflow("show", url(2), "--state", tmp_path / "s")[1]
+    assert "(measured)" in opicflow("show", url(1), "--state", tmp_path / "s")[1]
+
+
+def test_validate_says_what_a_replay_rejects(opicflow: Run, tmp_path: Path) -> None:
+    good = json_line(CrawlEvent(url(1), status=200))
+    bad = [b"nonsense\n", b'{"url": "mailto:\\u001b[31m"}\n', b'{"url": 3}\n', b"\x1b[31m{\n"]
+    path = write(tmp_path / "log.jsonl", b"".join([*[good] * 5, *bad]))
+    empty = write(tmp_path / "empty.jsonl", b"")
+    code, out, _ = opicflow("validate", path, empty, "--json")
+    found = json.loads(out)
+    opicflow("replay", path, empty, "--quiet", "--out", tmp_path / "out")
+    summary = json.loads((tmp_path / "out/summary.json").read_bytes())
+    assert code == 0
+    assert found["summary"]["rejects_by_reason"] == summary["rejects_by_reason"]
+    assert found["summary"]["events_read"] == summary["events_read"] == 10
+    assert len(found["rejects"]) == 5
+    code, out, _ = opicflow("validate", path, empty)
+    assert code == 0 and "\x1b" not in out
+    for told in ("not-json", "not-a-page", "bad-field", "empty-file", "Links are not known for 100%", "no digest"):
+        assert told in out
+    fine = write(tmp_path / "fine.jsonl", json_line(CrawlEvent(url(1), fetched_at_ms=10**12, digest="x", links=())))
+    assert "nothing to complain about" in opicflow("validate", fine)[1]
+
+
+def test_validate_reads_standard_input(log: Path) -> None:
+    with open(log, "rb") as feed:
+        done = subprocess.run([*COMMAND, "validate", "-"], stdin=feed, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("300 events read = 300 visits")
+
+
+HOSTILE = [
+    "https://a.example/</script><script>alert(1)</script>",
+    'https://a.example/"onload="x',
+    "https://a.example/?<!--",
+]
+
+
+def test_what_pages_call_themselves_cannot_reach_the_report_or_the_terminal(opicflow: Run, tmp_path: Path) -> None:
+    lines = [json_line(CrawlEvent(name, links=tuple(map(Link, HOSTILE)))) for name in HOSTILE]
+    lines += [b'{"url": "mailto:<script>alert(2)</script>\\u001b[31m"}\n', b"<script>alert(3)</script>\x1b[31m\n"]
+    path = write(tmp_path / "<script>alert(4)<&.jsonl", b"".join(lines))
+    code, out, _ = opicflow("replay", path, "--report", tmp_path / "r.html", "--out", tmp_path / "out")
+    assert code == 0 and "\x1b" not in out
+    page = (tmp_path / "r.html").read_text()
+    assert "<script>alert" not in page and '"onload=' not in page and "\x1b" not in page
+    assert html.escape("<script>alert(3)</script>") in page
+    assert len(records_of(tmp_path / "out/rejects.jsonl")) == 2
+    for line in opicflow("validate", path)[1].splitlines():
+        assert "\x1b" not in line
+
+
+# -- rules
+
+
+def importances(opicflow: Run, tmp_path: Path, events: list[CrawlEvent], *options: str) -> dict[str, float]:
+    path = write(tmp_path / "rules.jsonl", jsonl(events))
+    code, _, err = opicflow("replay", path, "--quiet", "--out", tmp_path / "rules", *options)
+    assert code == 0, err
+    return {record["url"]: record["cash"] for record in records_of(tmp_path / "rules/importance.jsonl")}
+
+
+@pytest.mark.parametrize(
+    ("options", "urls"),
+    [
+        ([], {"http://www.a.example/?utm_source=x&id=1&sid=2", "https://a.example/?id=1", "http://a.example/?id=1"}),
+        (
+            ["--fold-www"],
+            {"http://a.example/?utm_source=x&id=1&sid=2", "https://a.example/?id=1", "http://a.example/?id=1"},
+        ),
+        (["--fold-https"], {"https://www.a.example/?utm_source=x&id=1&sid=2", "https://a.example/?id=1"}),
+        (
+            ["--drop-parameters", "tracking"],
+            {"http://www.a.example/?id=1&sid=2", "https://a.example/?id=1", "http://a.example/?id=1"},
+        ),
+        (["--drop-parameters", "UTM_*, session", "--fold-www", "--fold-https"], {"https://a.example/?id=1"}),
+    ],
+)
+def test_rules_say_which_addresses_are_one_page(
+    options: list[str], urls: set[str], opicflow: Run, tmp_path: Path
+) -> None:
+    named = ["http://www.a.example/?utm_source=x&id=1&sid=2", "https://a.example/?id=1", "http://a.example/?id=1"]
+    assert set(importances(opicflow, tmp_path, [CrawlEvent(name) for name in named], *options)) == urls
+
+
+PAGES = {
+    "own": "https://a.site.example/own",
+    "sibling": "https://b.site.example/",
+    "other": "https://elsewhere.example/",
+    "nofollow": "https://a.site.example/nofollow",
+}
+LINKS = tuple(Link(name, rel="ugc" if key == "nofollow" else None) for key, name in PAGES.items())
+
+
+@pytest.mark.parametrize(
+    ("options", "weights"),
+    [
+        ([], {"own": 1, "sibling": 1, "other": 1, "nofollow": 0}),
+        (["--nofollow-weight", "0.5"], {"own": 1, "sibling": 1, "other": 1, "nofollow": 0.5}),
+        (["--internal-weight", "0.25"], {"own": 0.25, "sibling": 1, "other": 1, "nofollow": 0}),
+        (
+            ["--internal-weight", "0.25", "--same-site", "domain"],
+            {"own": 0.25, "sibling": 0.25, "other": 1, "nofollow": 0},
+        ),
+        (["--external-weight", "4"], {"own": 1, "sibling": 4, "other": 4, "nofollow": 0}),
+    ],
+)
+def test_links_weigh_what_their_kind_weighs(
+    options: list[str], weights: dict[str, float], opicflow: Run, tmp_path: Path
+) -> None:
+    seeds = [CrawlEvent(name, announce=True) for name in PAGES.values()]
+    cash = importances(opicflow, tmp_path, [*seeds, CrawlEvent("https://a.site.example/", links=LINKS)], *options)
+    minted = cash[PAGES["nofollow"]] if not weights["nofollow"] else 0
+    received = {key: cash[name] - minted for key, name in PAGES.items()}
+    if minted:
+        total = sum(received.values())
+        expected = sum(weights.values())
+        for key, weight in weights.items():
+            assert received[key] / total == pytest.approx(weight / expected, abs=1e-6), key
+    else:
+        assert received["nofollow"] < received["own"] == received["other"]
+
+
+# -- what it refuses: one line, exit code 2
+
+
+def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
+    log = write(tmp_path / "good.jsonl", json_line(CrawlEvent(url(1))))
+    file = write(tmp_path / "file", b"x")
+    empty = write(tmp_path / "empty.jsonl", b"")
+    rejects = write(tmp_path / "rejects.jsonl", b'{"url": 3}\n')
+    prose = write(tmp_path / "prose.txt", b"Once upon a time\nthere was a crawl.\n")
+    return {
+        "no such file": ([tmp_path / "none"], "no such file"),
+        "no match": ([f"{tmp_path}/none*.gz"], "matches no file"),
+        "folder": ([tmp_path], "a folder"),
+        "one of two": ([log, tmp_path / "none"], "no such file"),
+        "empty": ([empty], "empty"),
+        "all rejected": ([rejects], "all 1 records were rejected (bad-field 1)"),
+        "no log": ([prose], "not a crawl log"),
+        "out is a file": ([log, "--out", file], "cannot be written to"),
+        "out is read-only": ([log, "--out", "/proc/opicflow"], "cannot be written to"),
+        "state is a file": ([log, "--state", file], "cannot be made"),
+        "report nowhere": ([log, "--report", tmp_path / "no/r.html"], "its folder is not there"),
+        "report a folder": ([log, "--report", tmp_path], "a folder"),
+        "report read-only": ([log, "--report", "/proc/r.html"], "cannot be written"),
+        "publications nowhere": ([log, "--publications"], "--out"),
+        "history": ([log, "--history", "prose"], "--history prose: give one of all, fixed"),
+        "window": ([log, "--history", "all", "--window-turns", "3"], "has no window"),
+        "two windows": ([log, "--window-turns", "3", "--window-days", "4"], "not allowed with"),
+        "window not positive": ([log, "--window-turns", "-3"], "window_turns"),
+        "damping": ([log, "--damping", "nan"], "damping"),
+        "damping word": ([log, "--damping", "much"], "invalid float"),
+        "settle": ([log, "--settle", "0"], "no positive whole number"),
+        "weight": ([log, "--nofollow-weight", "-1"], "nofollow"),
+        "weight inf": ([log, "--external-weight", "inf"], "external"),
+        "format": ([log, "--format", "xml"], "invalid choice"),
+        "top": ([log, "--top", "ten"], "no positive whole number"),
+        "runner": ([log, "--runner", "NoRunner"], "Beam knows no such runner"),
+        "state and runner": ([log, "--state", tmp_path / "s", "--runner", "BundleBasedDirectRunner"], "--state needs"),
+        "unknown option": ([log, "--nonsense"], "unrecognized arguments"),
+        "no log named": ([], "nothing to replay"),
+        "no such file system": (["nowhere://x/y"], "nowhere"),
+    }
+
+
+def test_what_the_user_can_mend_is_said_in_one_line(opicflow: Run, tmp_path: Path) -> None:
+    for name, (arguments, told) in refusals(tmp_path).items():
+        code, out, err = opicflow("replay", *arguments, "--quiet")
+        assert (code, out) == (2, ""), (name, err)
+        assert err.count("\n") == 1 and err.endswith("\n") and told in err, (name, err)
+        assert len(err) < 400 and ("opicflow: " in err or "opicflow replay: " in err), (name, err)
+    assert not list(tmp_path.glob(".opicflow-*"))
+
+
+def test_show_top_and_validate_refuse_in_one_line(log: Path, opicflow: Run, tmp_path: Path) -> None:
+    opicflow("replay", log, "--quiet", "--state", tmp_path / "state")
+    for arguments in (
+        ["show", "https://x.example/", "--state", tmp_path / "state"],
+        ["show", "mailto:x", "--state", tmp_path / "state"],
+        ["show", "no url", "--state", tmp_path / "state"],
+        ["show", url(1), "--state", tmp_path],
+        ["top", "--state", log],
+        ["top", "--state", tmp_path / "none"],
+        ["top"],
+        ["show", url(1)],
+        ["validate", tmp_path / "none"],
+        ["validate", log, "--nofollow-weight", "100"],
+        ["nonsense"],
+        [],
+    ):
+        code, out, err = opicflow(*arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), (arguments, err)
+    with StateFolder.locked(tmp_path / "state", create=False):
+        assert "in use" in opicflow("top", "--state", tmp_path / "state")[2]
+
+
+def test_a_bug_is_said_to_be_one(log: Path, opicflow: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(replay, "replayed", broken)
+    code, _, err = opicflow("replay", log)
+    assert code == 1 and "Traceback" in err and "this is a bug" in err
+
+
+@pytest.mark.parametrize(
+    ("limit_bytes", "options"), [(2000, ["--out"]), (2000, []), (2000, ["--state"]), (30_000, ["--out"])]
+)
+def test_no_space_is_said_in_one_line_and_leaves_nothing_half_written(
+    limit_bytes: int, options: list[str], log: Path, tmp_path: Path
+) -> None:
+    arguments = [
+        *COMMAND,
+        "replay",
+        str(log),
+        "--quiet",
+        *(part for o in options for part in (o, str(tmp_path / "out"))),
+    ]
+    done = subprocess.run(
+        arguments,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NUMBA_DISABLE_JIT_CACHE": "1", "TMPDIR": str(tmp_path)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes)),
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("\n") == 1 and "File too large: see to it" in done.stderr
+    assert str(tmp_path) in done.stderr
+    assert [p for p in tmp_path.glob(".opicflow-*")] == []
+    assert not any(path.name.startswith("importance.") for path in tmp_path.rglob("*") if "work" not in path.parts)
+
+
+# -- how it stops
+
+
+@pytest.fixture(scope="module")
+def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log that takes some seconds."""
+    chance = random.Random(1)
+    line = [
+        json_line(CrawlEvent(url(n), links=tuple(Link(url(chance.randrange(9000))) for _ in range(20))))
+        for n in range(9000)
+    ]
+    return write(tmp_path_factory.mktemp("long") / "log.jsonl", b"".join(line * 20))
+
+
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("after_seconds", [1.0, 3.0])
+def test_an_interrupted_replay_leaves_nothing_half_written(
+    signal_: signal.Signals, after_seconds: float, long_log: Path, tmp_path: Path
+) -> None:
+    arguments = [
+        "replay",
+        str(long_log),
+        "--out",
+        str(tmp_path),
+        "--report",
+        str(tmp_path / "r.html"),
+        "--segment-mb",
+        "4",
+    ]
+    process = subprocess.Popen(
+        [*COMMAND, *arguments, "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        process.communicate(timeout=after_seconds)
+        pytest.fail("the replay ended before it was interrupted")
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal_)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err == "opicflow: interrupted; nothing was left half-written\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_that_falls_on_deaf_ears_is_heard_all_the_same() -> None:
+    code = """
+import os, signal, sys
+from opicflow.pipelines.cli import main
+from opicflow.pipelines.cli.commands import replay as commands
+
+class Deaf:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)  # what is raised in here is heard by nobody
+
+def replay(options):
+    del deaf[0]
+    signal.pause()
+    return 0
+
+deaf = [Deaf()]
+signal.signal(signal.SIGINT, signal.default_int_handler)
+commands.replay = replay
+sys.exit(main.main(["replay", "log"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130 and done.stderr.endswith("opicflow: interrupted; nothing was left half-written\n")
+
+
+def test_standard_output_that_nobody_reads_is_no_mistake(log: Path, tmp_path: Path) -> None:
+    read, write_ = os.pipe()
+    os.close(read)
+    for unbuffered in ("", "1"):
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        arguments = [*COMMAND, "replay", str(log), "--quiet", "--state", str(tmp_path / "state")]
+        done = subprocess.run(arguments, stdout=write_, stderr=subprocess.PIPE, env=environment)
+        assert (done.returncode, done.stderr) == (0, b"")
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, env=environment)
+        assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"standard output" in done.stderr
+    os.close(write_)
+    closed = subprocess.run(["sh", "-c", f"exec {' '.join(arguments)} >&-"], stderr=subprocess.PIPE)
+    assert (closed.returncode, closed.stderr) == (0, b"")
+    assert json.loads((tmp_path / "state/state.json").read_bytes())["state"]["run"]["finished"]
+
+
+def test_two_processes_cannot_use_one_state(log: Path, tmp_path: Path) -> None:
+    with StateFolder.locked(tmp_path / "state", create=True):
+        arguments = [*COMMAND, "replay", str(log), "--quiet", "--state", str(tmp_path / "state")]
+        second = subprocess.run(arguments, capture_output=True, text=True)
+    assert (second.returncode, second.stdout) == (2, "")
+    assert second.stderr.count("\n") == 1 and "in use by another replay" in second.stderr
+
+
+# -- damaged logs
+
+
+def valid_logs() -> list[tuple[str, bytes]]:
+    web = WebLog(power_law_web(30, 3, mean_links=4), announced=False).crawl("random", 40)
+    extra = CrawlEvent(
+        url(3), fetched_at_ms=10**12, redirects=(url(4), url(5)), canonical=url(6), links=(Link("/x", 2.0, "ugc"),)
+    )
+    events = [*web.events, CrawlEvent(url(99), announce=True), extra]
+    plain = jsonl(events)
+    return [
+        ("log.jsonl", plain),
+        ("log.jsonl.gz", gzip.compress(plain[:2000], mtime=0) + gzip.compress(plain[2000:], mtime=0)),
+        ("log.jsonl.zst", zstandard.ZstdCompressor(write_checksum=True).compress(plain)),
+        ("log.avro", avro(events)),
+        ("raw.avro", avro(events, "null")),
+        ("log.warc", warc(web.events)),
+        ("log.warc.gz", b"".join(gzip.compress(warc([event]), mtime=0) for event in web.events)),
+        ("log.tsv", "".join(f"{e.url}\t{link.url}\n" for e in web.events for link in e.links or ()).encode()),
+    ]
+
+
+def damaged(data: bytes, chance: random.Random) -> bytes:
+    out = bytearray(data)
+    for _ in range(chance.choice([1, 1, 2, 5, 20])):
+        at = chance.randrange(len(out)) if out else 0
+        size = chance.choice([1, 1, 4, 50, 500])
+        match chance.randrange(7):
+            case 0:
+                out[at : at + 1] = bytes([(out[at] if out else 0) ^ 1 << chance.randrange(8)])
+            case 1:
+                out[at : at + size] = chance.randbytes(size)
+            case 2:
+                del out[at : at + size]
+            case 3:
+                out[at:at] = chance.randbytes(size)
+            case 4:
+                out[at:at] = out[at : at + size]
+            case 5:
+                del out[at:]
+            case 6:
+                words = [
+                    b"\n",
+                    b'"',
+                    b"\\",
+                    b"{",
+                    b"[",
+                    b"]}",
+                    b"null",
+                    b"1e999",
+                    b"-1",
+                    b"\xff",
+                    b"\0",
+                    b"https://",
+                    b"NaN",
+                ]
+                out[at : at + chance.randrange(3)] = chance.choice(words)
+    return bytes(out)
+
+
+def read_through(path: Path) -> None:
+    """What a replay does with a file, without Beam and without files of results. Counts must add up."""
+    try:
+        format_ = known_format(str(path))
+        if format_ is None:
+            return
+        stretch = Stretch("log", str(path), format_)
+        keeper = Keeper(KeeperConfig(), Ledger(KeeperConfig().ledger), Head())
+        seen, counts, rejects = Seen(), Counter[str](), 0
+        outputs = []
+        for part in parts_of(Portion(0, (stretch,), 1 << 62, closes=True), Rules()):
+            routed = route_part(part, Rules(), seen)
+            counts.update(routed.counts)
+            rejects += len(routed.rejects)
+            for reject in routed.rejects:
+                json.loads(reject_line(reject, str(path)))
+                assert "\n" not in reject.detail, reject
+            outputs += keeper.take(routed.batch)
+    except InputRefused as refusal:
+        assert "\n" not in str(refusal)
+        return
+    assert counts["events_read"] == counts["visits"] + counts["announcements"] + rejects
+    report = next(json.loads(output.data) for output in outputs if output.name.startswith("report"))
+    assert report["ended"] and report["drift"] == 0
+    assert sum(report["rejects"].values()) == rejects
+    assert report["tally"].get("events_read", 0) == counts["events_read"]
+
+
+def fuzz(tmp_path: Path, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reader, "BATCH_BYTES", 1500)
+    chance = random.Random(seed)
+    for number in range(rounds):
+        for name, data in valid_logs():
+            path = write(tmp_path / name, damaged(data, chance))
+            try:
+                read_through(path)
+            except BaseException:
+                kept = path.rename(tmp_path / f"failed-{number}-{name}")
+                print(f"round {number}, {name}: the damaged log is {kept}")
+                raise
+
+
+def test_a_damaged_log_is_read_as_far_as_it_can_be(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    fuzz(tmp_path, seed, 150, monkeypatch)
+
+
+@pytest.mark.soak
+def test_many_damaged_logs_are_read_as_far_as_they_can_be(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fuzz(tmp_path, seed, 10_000, monkeypatch)
+
+
+def test_damaged_logs_end_in_results_or_in_one_line(opicflow: Run, tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed + 1)
+    for number in range(3):
+        for name, data in valid_logs():
+            path = write(tmp_path / name, damaged(data, chance))
+            out = tmp_path / f"{number}-{name}"
+            code, said, err = opicflow(
+                "replay", path, "--quiet", "--json", "--out", out, "--report", tmp_path / "r.html"
+            )
+            if code == 0:
+                summary: dict[str, Any] = json.loads(said)
+                assert adds_up(summary)
+                assert len(records_of(out / "rejects.jsonl")) == summary["rejects"]
+                assert len(records_of(out / "importance.jsonl")) == summary["pages"]
+            else:
+                assert (code, said, err.count("\n")) == (2, "", 1), err
+
+
+def test_refusals_are_what_users_see() -> None:
+    assert {InputRefused, NothingRead} <= set(replay.REFUSALS)

@@ -1,0 +1,530 @@
+"""`opicflow publish`: what of logs goes where, what people say of pages, and what is refused before it is sent."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import signal
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opicflow.connectors.files.formats import Format
+from opicflow.connectors.files.log_reader import Stretch, format_of, read
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.event_encoding import encode_event
+from opicflow.connectors.kafka.topics import TopicSpec, make, specs
+from opicflow.pipelines.cli.commands import publish
+from opicflow.pipelines.cli import main
+from opicflow.pipelines.ledger import LedgerConfig
+from opicflow.pipelines.stream.pipeline import pipeline
+from opicflow.pipelines.stream.routers import rules_of
+from opicflow.pipelines.transforms.route import Categories, Rules
+from opicflow.pipelines.transforms.stream_keeper import Origin
+from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link, Reject
+from opicflow.schemas.framing import Decoder, encode_single_object
+from opicflow.schemas.pages import page_id
+from opicflow.schemas.policy_json import PolicyRefused
+from opicflow.schemas.records import Policy, from_avro, to_avro
+from opicflow.schemas.registry import schema
+from opicflow.schemas.urls import UrlRules
+from support.fake_kafka import LIMIT, FakeConnection
+from support.logs import FIRST_MS, avro, edges, jsonl, url, warc
+from support.services import raw_records
+
+Run = Callable[..., tuple[int, str, str]]
+BROKERS = ("--brokers", "127.0.0.1:1")
+
+
+@pytest.fixture
+def opicflow(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in this process: its exit code, and what it printed."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+        capsys.readouterr()
+        try:
+            code = main.main([str(argument) for argument in arguments])
+        except SystemExit as stopped:
+            code = int(stopped.code or 0)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeConnection:
+    """A cluster that is not there, and that every command connects to."""
+    connection = FakeConnection("127.0.0.1:1")
+    monkeypatch.setattr(publish, "connection_of", lambda options: connection)
+    return connection
+
+
+@pytest.fixture
+def events() -> list[CrawlEvent]:
+    """A small crawl."""
+    return [
+        CrawlEvent(
+            url(number * 7 % 40),
+            fetched_at_ms=FIRST_MS + number * 20_000,
+            status=200,
+            links=tuple(Link(url((number + link) * 3 % 40)) for link in range(number % 5)),
+        )
+        for number in range(120)
+    ]
+
+
+def written(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def decoded(name: str, kind: type[Any], message: bytes) -> Any:
+    return from_avro(kind, Decoder(name).decode(message))
+
+
+# -- events as Avro ----------------------------------------------------------------------------------------------------
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5) | st.text("é\0", min_size=62, max_size=66)
+times = st.none() | st.integers(EARLIEST_MS, LATEST_MS - 1)
+some_links = st.builds(
+    Link, texts, st.none() | st.floats(0, 1e9) | st.integers(0, 70), st.none() | st.sampled_from(["", "nofollow ugc"])
+)
+crawl_events = st.builds(
+    CrawlEvent,
+    url=texts,
+    announce=st.booleans(),
+    fetched_at_ms=times,
+    status=st.none() | st.integers(-(2**31), 2**31 - 1),
+    failure=st.none() | texts,
+    redirects=st.lists(texts, max_size=3).map(tuple),
+    canonical=st.none() | texts,
+    content_type=st.none() | texts,
+    digest=st.none() | texts,
+    last_modified_ms=times,
+    links=st.none() | st.lists(some_links, max_size=70).map(tuple),
+)
+
+
+@given(crawl_events)
+def test_an_event_written_by_hand_is_what_fastavro_writes(event: CrawlEvent) -> None:
+    assert encode_event(event) == encode_single_object("CrawlEvent", to_avro(event))[10:]
+
+
+def test_long_texts_and_many_links_are_what_fastavro_writes() -> None:
+    event = CrawlEvent("u" * 5000, links=tuple(Link(f"https://a.example/{number}") for number in range(9000)))
+    assert encode_event(event) == encode_single_object("CrawlEvent", to_avro(event))[10:]
+
+
+@pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**64])
+def test_what_nobody_heeds_and_avro_cannot_hold_is_left_out(number: int) -> None:
+    event = CrawlEvent("a", status=number, failure="timeout", last_modified_ms=number)
+    assert encode_event(event) == encode_event(CrawlEvent("a", failure="timeout"))
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def test_events_go_to_the_partition_of_their_page_with_their_url_and_time(
+    opicflow: Run, cluster: FakeConnection, tmp_path: Path, events: list[CrawlEvent]
+) -> None:
+    log = written(tmp_path / "log.jsonl", jsonl(events))
+    code, out, err = opicflow("publish", "events", log, *BROKERS, "--prefix", "p-", "--quiet")
+    assert (code, err) == (0, "")
+    assert out.startswith("120 events read = 120 published to p-crawl-events + 0 rejected\n")
+    sent = cluster.fakes[0].sent
+    assert [decoded("CrawlEvent", CrawlEvent, value) for _, _, value, _, _ in sent] == events
+    for event, (topic, key, _, partition, time_ms) in zip(events, sent, strict=True):
+        assert (topic, key, time_ms) == ("p-crawl-events", event.url.encode(), event.fetched_at_ms)
+        assert partition == page_id(event.url) * 4 >> 64
+    assert len({partition for _, _, _, partition, _ in sent}) == 4
+
+
+@given(st.lists(st.none() | st.integers(0, 10**13), max_size=50))
+def test_times_of_records_always_grow(times_ms: list[int | None]) -> None:
+    clock = publish._Clock(10**13)
+    given_ = [clock.time_ms(time_ms) for time_ms in times_ms]
+    assert all(later > earlier for earlier, later in pairwise(given_))
+
+
+def test_the_time_of_a_record_is_that_of_its_event_where_that_can_be() -> None:
+    day = 86_400_000
+    clock = publish._Clock(30 * day)
+    start = 5 * day
+    events = [None, start, start + 5, start + 5, None, start, 40 * day, 20 * day, start + 90, 9 * day, 9 * day + 1]
+    assert [clock.time_ms(time_ms) for time_ms in events] == [
+        0,  # nothing is known yet
+        1,  # it may be a clock gone wrong
+        start + 5,
+        start + 6,
+        start + 7,
+        start + 8,
+        start + 9,  # has not come yet
+        start + 10,  # stands alone
+        start + 90,
+        start + 91,
+        9 * day + 1,  # the log goes on there
+    ]
+
+
+def test_what_is_no_event_and_what_is_too_large_goes_to_rejects_in_its_place(
+    opicflow: Run, cluster: FakeConnection, tmp_path: Path
+) -> None:
+    large = CrawlEvent("https://a.example/large", links=tuple(Link(f"{page_id(str(n)):x}") for n in range(2000)))
+    first, last = CrawlEvent("https://a.example/1"), CrawlEvent("https://a.example/2")
+    text = jsonl([first]) + b"{broken\n" + jsonl([large]) + b'{"url": 3}\n' + jsonl([last])
+    log = written(tmp_path / "log.jsonl", text)
+    written(tmp_path / "empty.jsonl", b"")
+    code, out, _ = opicflow("publish", "events", log, tmp_path / "empty.jsonl", *BROKERS, "--json", "--partition", "3")
+    summary = json.loads(out)["summary"]
+    assert code == 0
+    assert summary["events_read"] == summary["published"] + summary["rejects"] == 6
+    assert summary["rejects_by_reason"] == {"not-json": 1, "too-large": 1, "bad-field": 1, "empty-file": 1}
+    sent = cluster.fakes[0].sent
+    assert [topic for topic, *_ in sent] == ["crawl-events", "rejects", "rejects", "rejects", "crawl-events", "rejects"]
+    assert [partition for topic, _, _, partition, _ in sent if topic == "crawl-events"] == [3, 3]
+    broken, too_large, _, empty = [decoded("Reject", Reject, one[2]) for one in sent if one[0] == "rejects"]
+    assert (broken.source, broken.offset, broken.bytes) == (str(log), text.index(b"{broken"), b"{broken")
+    assert (too_large.offset, too_large.source) == (text.index(jsonl([large])), str(log))
+    assert len(too_large.bytes) > LIMIT
+    assert empty.source == str(tmp_path / "empty.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--partition", "4"], "--partition 4: crawl-events has 4 partitions: give 0 to 3"),
+        (["--rate", "0"], "'0' is no number from"),
+        (["--partition", "-1"], "'-1' is no number from 0"),
+        (["--brokers"], "expected one argument"),
+    ],
+)
+def test_what_cannot_be_published_is_refused_in_one_line(
+    opicflow: Run, cluster: FakeConnection, tmp_path: Path, options: list[str], says: str
+) -> None:
+    log = written(tmp_path / "log.jsonl", b'{"url": "https://a.example/"}\n')
+    code, out, err = opicflow("publish", "events", log, *BROKERS, *options)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert err.count("\n") == 1
+    assert all(not fake.sent for fake in cluster.fakes)
+
+
+def test_trouble_with_the_broker_tells_how_much_was_acknowledged(
+    opicflow: Run, cluster: FakeConnection, tmp_path: Path, events: list[CrawlEvent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(event: CrawlEvent) -> bytes:
+        fake = cluster.fakes[0]
+        if len(fake.sent) == 50:
+            fake.answer(20)
+            fake.answer(1, KafkaRefused("lost"))  # type: ignore[arg-type]
+        return encode_event(event)
+
+    monkeypatch.setattr(publish, "encode_event", answer)
+    log = written(tmp_path / "log.jsonl", jsonl(events))
+    code, out, err = opicflow("publish", "events", log, *BROKERS)
+    assert (code, out) == (2, "")
+    assert "publishing to crawl-events" in err
+    assert "; 20 of 50 records sent were acknowledged; publish the logs again" in err
+    assert err.count("\n") == 1
+
+
+def test_an_interruption_tells_how_much_was_acknowledged(
+    cluster: FakeConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(event: CrawlEvent) -> bytes:
+        if event.url.endswith("3"):
+            cluster.fakes[0].answer(2)
+            raise KeyboardInterrupt
+        return encode_event(event)
+
+    monkeypatch.setattr(publish, "encode_event", interrupt)
+    log = written(tmp_path / "log.jsonl", jsonl([CrawlEvent(f"https://a.example/{number}") for number in range(9)]))
+    options = main._parser().parse_args(["publish", "events", str(log), *BROKERS])
+    with pytest.raises(KeyboardInterrupt):
+        publish.publish(options)
+    assert "2 of 3 records sent were acknowledged" in capsys.readouterr().err
+    assert cluster.fakes[0].closed
+
+
+def test_a_rate_is_kept_by_waiting_for_what_is_ahead_of_it() -> None:
+    waits: list[float] = []
+
+    class Never:
+        def wait(self, seconds: float) -> None:
+            waits.append(seconds)
+
+    pace = publish._Pace(0.5)
+    pace._never = Never()  # type: ignore[assignment]
+    for events in (0, 500, 1000):
+        pace.wait(events)
+    assert len(waits) == 2
+    assert 900 < waits[0] <= 1000
+    assert 1900 < waits[1] <= 2000
+    publish._Pace(None).wait(10**9)
+
+
+# -- policies ----------------------------------------------------------------------------------------------------------
+
+AT = 1_777_000_000_000
+
+
+def policy_of(*arguments: str) -> Policy:
+    options = main._parser().parse_args(["publish", "policy", *BROKERS, *arguments])
+    return publish._policy_of(options, AT)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "words"),
+    [
+        (
+            ["--url", "HTTPS://Example.org", "--every", "6h", "--expires", "2026-12-31T00:00:00Z"],
+            Policy(url="https://example.org/", refresh_interval_seconds=21600.0, expires_at_ms=1_798_675_200_000),
+            "https://example.org/ is fetched every 6 hours until 2026-12-31 00:00:00 UTC",
+        ),
+        (
+            ["--host", "a.example", "--crawl-now", "--factor", "2", "--publisher", "ada"],
+            Policy(host="a.example", fetch_now=True, importance_factor=2.0, publisher="ada"),
+            "pages of a.example are fetched now, have 2 times the importance in refreshing",
+        ),
+        (
+            ["--url-prefix", "https://a.example/old/", "--never"],
+            Policy(url_prefix="https://a.example/old/", refresh_forbidden=True),
+            "pages under https://a.example/old/ are not fetched again",
+        ),
+        (
+            ["--category", "0", "--changes-per-day", "0.5", "--shortest", "90min", "--longest", "1w"],
+            Policy(
+                category=0,
+                changes_per_day=0.5,
+                shortest_interval_seconds=5400.0,
+                longest_interval_seconds=604800.0,
+            ),
+            "pages of category 0 are taken to change 0.5 times a day, are fetched not sooner than after 90 minutes, "
+            "are fetched after 1 week at the latest",
+        ),
+        (
+            ["--all", "--bandwidth", "86400", "--discovery-share", "0.4", "--refresh-policy", "harmonic"],
+            Policy(fetches_per_second=1.0, discovery_share=0.4, refresh_policy="harmonic"),
+            "the whole crawl: 86,400 fetches a day, 40% of the fetches for unread pages, refreshed by harmonic",
+        ),
+        (
+            ["--all", "--host-fetches", "500"],
+            Policy(host_fetches_per_day=500.0),
+            "the whole crawl: at most 500 fetches a day, each host",
+        ),
+        (["--url", "https://a.example/x", "--forget"], Policy(url="https://a.example/x", forget=True), None),
+        (["--host", "a.example", "--drop"], Policy(host="a.example", drop=True), "pages of a.example are let go"),
+        (
+            ["--host", "a.example", "--default"],
+            Policy(host="a.example"),
+            "pages of a.example: what was said of them before is taken back",
+        ),
+    ],
+)
+def test_options_become_a_publication_and_words_for_people(
+    arguments: list[str], policy: Policy, words: str | None
+) -> None:
+    found = policy_of(*arguments)
+    assert found.published_at_ms == AT
+    assert to_avro(found) == {**to_avro(policy), "published_at": AT, "rules_version": found.rules_version}
+    assert words is None or publish.in_words(found) == words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "nothing to publish: say of what"),
+        (["--host", "a.example"], "nothing is said of it"),
+        (["--host", "a.example", "--default", "--every", "2d"], "leave --every out"),
+        (["--host", "a.example", "--every", "soon"], "--every soon: no span of time"),
+        (["--host", "a.example", "--every", "6h", "--never"], "contradict each other"),
+        (["--host", "a.example", "--never", "--expires", "later"], "--expires later: no time"),
+        (["--host", "a.example", "--never", "--expires", "2020-01-01T00:00:00Z"], "not after published_at"),
+        (["--all", "--never"], "it cannot be said of all"),
+        (["--all", "--default"], "says nothing of the whole crawl"),
+        (["--url", "a.example", "--never"], "do you mean https://a.example ?"),
+        (["--url", "https://a.example/", "--host", "a.example", "--never"], "not allowed with argument"),
+        (["nowhere.jsonl", "--host", "a.example"], "--host: a file says what is published"),
+        (["nowhere.jsonl"], "nowhere.jsonl: No such file"),
+    ],
+)
+def test_what_cannot_be_said_is_refused_before_anything_is_sent(
+    opicflow: Run, cluster: FakeConnection, arguments: list[str], says: str
+) -> None:
+    code, out, err = opicflow("publish", "policy", *BROKERS, *arguments)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert err.count("\n") == 1
+    assert not cluster.fakes
+
+
+def test_a_publication_has_the_time_of_its_publishing_unless_another_is_given(
+    opicflow: Run, cluster: FakeConnection
+) -> None:
+    opicflow("publish", "policy", *BROKERS, "--host", "a.example", "--never", "--at", "2026-05-01T00:00:00Z")
+    opicflow("publish", "policy", *BROKERS, "--host", "a.example", "--never")
+    then, now = (decoded("Policy", Policy, fake.sent[0][2]).published_at_ms for fake in cluster.fakes)
+    assert then == 1_777_593_600_000
+    assert now > 1_700_000_000_000
+
+
+def test_a_file_of_publications_is_checked_whole_before_any_is_sent(
+    opicflow: Run, cluster: FakeConnection, tmp_path: Path
+) -> None:
+    good = b'{"host": "a.example", "refresh_forbidden": true, "published_at": 1777593600000}\n'
+    more = b'{"class_weights": [16, 16, 16, 0]}\n'
+    bad = b'{"host": "a.example", "refresh_interval_seconds": -1}\n'
+    file = written(tmp_path / "policies.jsonl", good + more + bad)
+    code, _, err = opicflow("publish", "policy", file, *BROKERS)
+    assert code == 2
+    assert f"{file}, publication 3: refresh_interval_seconds is -1" in err
+    assert not cluster.fakes
+    file.write_bytes(good + more)
+    code, out, _ = opicflow("publish", "policy", file, *BROKERS, "--json", "--at", "2026-05-02T00:00:00Z")
+    assert code == 0
+    assert [row["offset"] for row in json.loads(out)] == [0, 1]
+    sent = [decoded("Policy", Policy, value) for _, _, value, _, _ in cluster.fakes[0].sent]
+    assert [policy.published_at_ms for policy in sent] == [1_777_593_600_000, 1_777_680_000_000]
+    assert sent[1].class_weights == (16, 16, 16, 0)
+
+
+def test_an_empty_file_of_publications_is_refused(tmp_path: Path) -> None:
+    file = written(tmp_path / "policies.jsonl", b"\n")
+    options = main._parser().parse_args(["publish", "policy", str(file), *BROKERS])
+    with pytest.raises(PolicyRefused, match="it holds no publications"):
+        publish.publish(options)
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+
+def test_rules_go_to_every_partition_as_routers_follow_them_and_keep_the_categories(
+    opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Rules(UrlRules(fold_https=True), categories=Categories(by_media=True))
+    monkeypatch.setattr(pipeline, "origin_of", lambda connection, topic: Origin(LedgerConfig(), 4, before))
+    monkeypatch.setattr(publish, "partitions_of_topic", lambda connection, topic: ("id", 3))
+    code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS, "--prefix", "p-", "--json")
+    assert (code, err) == (0, "")
+    rules = Rules(UrlRules(fold_www=True), categories=before.categories)
+    assert Rules.from_json(json.loads(out)["rules"]) == rules
+    sent = cluster.fakes[0].sent
+    assert [(topic, key, partition) for topic, key, _, partition, _ in sent] == [
+        ("p-crawl-events", None, partition) for partition in range(3)
+    ]
+    for _, _, value, _, _ in sent:
+        assert rules_of(value, before, "p-crawl-events") == rules
+
+
+def test_rules_for_a_stream_that_never_began_are_refused(
+    opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "origin_of", lambda connection, topic: None)
+    code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS)
+    assert (code, out) == (2, "") and "page-ledger: no stream has begun there" in err
+    assert cluster.fakes == []
+
+
+# -- on a broker, read from the outside --------------------------------------------------------------------------------
+
+
+def by_fastavro(value: bytes, header_bytes: int, name: str) -> Any:
+    return fastavro.schemaless_reader(io.BytesIO(value[header_bytes:]), schema(name), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("log.jsonl", lambda events: jsonl(events[:60]) + b'{"url"\n' + jsonl(events[60:])),
+        ("log.jsonl.gz", lambda events: gzip.compress(jsonl(events))),
+        ("log.avro", avro),
+        ("log.warc", warc),
+        ("log.tsv", edges),
+    ],
+)
+def test_logs_of_every_format_are_read_back_whole_and_in_order_from_the_outside(
+    kafka: Any,
+    topic_prefix: str,
+    opicflow: Run,
+    tmp_path: Path,
+    events: list[CrawlEvent],
+    name: str,
+    write: Callable[[list[CrawlEvent]], bytes],
+) -> None:
+    log = written(tmp_path / name, write(events))
+    make(Connection(kafka.brokers), [spec for spec in specs(topic_prefix) if "e" in spec.name])
+    code, out, err = opicflow(
+        "publish", "events", log, "--brokers", kafka.brokers, "--prefix", topic_prefix, "--partition", 0, "--quiet"
+    )
+    assert (code, err) == (0, "")
+    kind = format_of(str(log))
+    assert isinstance(kind, Format)
+    items = [item for batch in read(Stretch("s", str(log), kind)) for _, item in batch.items()]
+    records = raw_records(kafka.brokers, f"{topic_prefix}crawl-events")
+    found = [from_avro(CrawlEvent, by_fastavro(record.value, 10, "CrawlEvent")) for record in records]
+    assert found == [item for item in items if isinstance(item, CrawlEvent)]
+    assert len(found) >= 90
+    assert [record.key.decode() for record in records] == [event.url for event in found]
+    assert [record.partition for record in records] == [0] * len(found)
+    rejects = [by_fastavro(one.value, 10, "Reject") for one in raw_records(kafka.brokers, f"{topic_prefix}rejects")]
+    assert [(one["offset"], one["bytes"]) for one in rejects] == [
+        (item.offset, item.bytes) for item in items if isinstance(item, Reject)
+    ]
+    assert f"{len(items)} events read = {len(found)} published" in out
+
+
+def test_with_a_registry_a_plain_avro_reader_finds_the_schema_there(
+    kafka: Any, topic_prefix: str, opicflow: Run, tmp_path: Path, events: list[CrawlEvent]
+) -> None:
+    make(Connection(kafka.brokers), specs(topic_prefix))
+    where = ("--brokers", kafka.brokers, "--registry", kafka.registry, "--prefix", topic_prefix)
+    log = written(tmp_path / "log.jsonl", jsonl(events))
+    code, _, err = opicflow("publish", "events", log, *where, "--quiet")
+    assert (code, err) == (0, "")
+    code, out, _ = opicflow("publish", "policy", *where, "--host", "a.example", "--every", "2d")
+    assert code == 0
+    assert out == f"pages of a.example are fetched every 2 days  ({topic_prefix}policies, partition 0, offset 0)\n"
+    found = []
+    for record in raw_records(kafka.brokers, f"{topic_prefix}crawl-events"):
+        assert record.value[0] == 0
+        number = int.from_bytes(record.value[1:5], "big")
+        said = requests.get(f"{kafka.registry}/schemas/ids/{number}", timeout=10).json()["schema"]
+        found.append(fastavro.schemaless_reader(io.BytesIO(record.value[5:]), json.loads(said), None)["url"])
+    assert sorted(found) == sorted(event.url for event in events)
+    (policy,) = raw_records(kafka.brokers, f"{topic_prefix}policies")
+    assert by_fastavro(policy.value, 5, "Policy")["refresh_interval_seconds"] == 2 * 86400.0
+    versions = requests.get(f"{kafka.registry}/subjects/{topic_prefix}policies-value/versions", timeout=10).json()
+    assert versions == [1, 2]
+
+
+def test_an_event_over_the_topics_limit_is_rejected_between_good_ones(
+    kafka: Any, topic_prefix: str, opicflow: Run, tmp_path: Path
+) -> None:
+    limits = (("crawl-events", 20_000), ("rejects", 1 << 20))
+    make(
+        Connection(kafka.brokers),
+        [TopicSpec(topic_prefix + name, 1, "delete", "CreateTime", most_bytes=limit) for name, limit in limits],
+    )
+    links = tuple(Link(f"https://{page_id(str(n)):x}.example/") for n in range(3000))
+    around = [CrawlEvent(f"https://a.example/{number}") for number in range(10)]
+    log = written(tmp_path / "log.jsonl", jsonl([*around[:5], CrawlEvent("https://a.example/x", links=links), *around]))
+    code, out, _ = opicflow("publish", "events", log, "--brokers", kafka.brokers, "--prefix", topic_prefix)
+    assert code == 0
+    assert "16 events read = 15 published" in out
+    assert "1  too-large" in out
+    assert len(raw_records(kafka.brokers, f"{topic_prefix}crawl-events")) == 15
+    (reject,) = raw_records(kafka.brokers, f"{topic_prefix}rejects")
+    assert by_fastavro(reject.value, 10, "Reject")["reason"] == "too-large"

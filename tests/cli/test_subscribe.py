@@ -1,0 +1,413 @@
+"""`opicflow subscribe`: what of a stream is shown, how it looks, how it ends, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.publisher import Publisher, partition_of
+from opicflow.connectors.kafka.records import Arrived
+from opicflow.pipelines.cli.commands import subscribe
+from opicflow.schemas.crawl_events import Reason, Reject
+from opicflow.schemas.framing import encode_single_object
+from opicflow.schemas.pages import page_id
+from opicflow.schemas.records import Audit, CrawlOrder, Importance, RefreshSchedule, to_avro
+from support.in_process import Said, command, made
+from support.services import LocalKafka
+
+BROKERS = ("--brokers", "127.0.0.1:1")
+NOON_MS = 1_777_636_800_000  # 2026-05-01T12:00:00Z
+COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
+
+
+def page(url: str, score: float, visits: int = 3, measured: bool = True) -> Importance:
+    of = ("FETCHED", measured, 4, 2.5, NOON_MS, 0, 0)
+    return Importance(url, page_id(url), score / 4, score, -0.002, 1, 1, 0.5, 0.25, visits, NOON_MS, *of)
+
+
+def due(url: str, due_ms: int | None, interval_seconds: float | None = 7200.0) -> RefreshSchedule:
+    how = ("BUDGET", 0.5, "DEFAULT", 0.25, None, NOON_MS, NOON_MS, 0)
+    return RefreshSchedule(url, page_id(url), due_ms, interval_seconds, *how)
+
+
+def arrived(record: Any, offset: int = 0) -> Arrived:
+    return Arrived(getattr(record, "url", "key").encode(), b"value", record, 0, offset)
+
+
+def gone(url: str) -> Arrived:
+    return Arrived(url.encode(), None, None, 0, 9)
+
+
+BROKEN = Arrived(b"key", b"x", None, 2, 17, "a Importance breaks off\x1b[2J")
+
+
+class Cluster(NamedTuple):
+    """What a subscription gets, and how it asked for it."""
+
+    batches: list[Any]
+    asked: list[dict[str, Any]]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A cluster that is not there, whose records are put into `batches`; what can be called is called."""
+    found = Cluster([], [])
+
+    def batches(connection: Connection, stream: str, **how: Any) -> Iterator[list[Arrived]]:
+        found.asked.append({"stream": stream, **how})
+        for batch in found.batches:
+            yield batch() if callable(batch) else batch
+
+    monkeypatch.setattr(subscribe, "batches", batches)
+    monkeypatch.setattr(subscribe, "partition_count", lambda connection, topic: 8)
+    return found
+
+
+def shown(*arguments: object) -> str:
+    said = command("subscribe", *arguments, *BROKERS)
+    assert (said.code, said.err) == (0, ""), said
+    return said.out
+
+
+class Terminal(io.StringIO):
+    """Standard output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: str, columns: int = 80, lines: int = 24) -> str:
+    """What is shown on a terminal of this size."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", str(lines))
+    options = cli_options("subscribe", *arguments, *BROKERS)
+    assert subscribe.subscribe(options) == 0
+    return terminal.getvalue()
+
+
+def cli_options(*arguments: str) -> Any:
+    from opicflow.pipelines.cli.main import _parser
+
+    return _parser().parse_args(arguments)
+
+
+# -- lines and tables
+
+
+def test_records_are_lines_of_json_as_a_replay_writes_them_and_tombstones_say_what_is_gone(cluster: Cluster) -> None:
+    cluster.batches.append([arrived(page("https://a.example/", 2.0)), gone("https://b.example/")])
+    first, second = map(json.loads, shown("importance").splitlines())
+    assert first == to_avro(page("https://a.example/", 2.0))
+    assert second == {"url": "https://b.example/", "gone": True}
+
+
+def test_rejects_are_lines_of_json_with_their_bytes_whether_they_are_text_or_not(cluster: Cluster) -> None:
+    for value in (b"caf\xe9", b'"quoted"'):
+        cluster.batches.append([arrived(Reject(Reason.NOT_JSON, "no", "crawl-events/1", 5, value))])
+    first, second = map(json.loads, shown("rejects").splitlines())
+    assert first["bytes_base64"] == "Y2Fm6Q=="
+    assert second == {
+        "reason": "not-json",
+        "detail": "no",
+        "source": "crawl-events/1",
+        "offset": 5,
+        "bytes": '"quoted"',
+    }
+
+
+@pytest.mark.parametrize(
+    ("stream", "record", "table"),
+    [
+        (
+            "importance",
+            page("https://a.example/", 2.0),
+            "  importance      score   a day  visits  page\n"
+            "    0.500000       2.00  -2.0e-03       3  https://a.example/\n",
+        ),
+        (
+            "importance",
+            page("https://a.example/", 2.0, 0, measured=False),
+            "  importance      score   a day  visits  page\n"
+            "    0.500000       2.00  -2.0e-03       0  https://a.example/  (its history is the default one so far)\n",
+        ),
+        (
+            "refresh-schedule",
+            due("https://a.example/", NOON_MS),
+            "  due                   interval   decided by  page\n"
+            "  2026-05-01T12:00:00Z      2.0 h  BUDGET      https://a.example/\n",
+        ),
+        (
+            "refresh-schedule",
+            due("https://a.example/", None, None),
+            "  due                   interval   decided by  page\n"
+            "  never                     never  BUDGET      https://a.example/\n",
+        ),
+        (
+            "crawl-orders",
+            CrawlOrder("https://a.example/", 1, NOON_MS, "REFRESH", 0.5, None, None, 0.5, 1, None, None, 0, NOON_MS),
+            "  why        not before            priority  page\n"
+            "  REFRESH    2026-05-01T12:00:00Z       0.5  https://a.example/\n",
+        ),
+        (
+            "rejects",
+            Reject(Reason.NOT_JSON, "unexpected end", "crawl-events/1", 5, b"\x1b[2Jcaf\xe9"),
+            "  reason          where\n  not-json        crawl-events/1, 5: unexpected end\n      \\x1b[2Jcaf\\xe9\n",
+        ),
+        (
+            "audit",
+            Audit(0, 1, NOON_MS // 1000, 2.5, 1234, 5678, 100, 60, 10, 20, 0, 0, 0),
+            "  time                  shard       pages      visits    clock   drift\n"
+            "  2026-05-01T12:00:00Z     0/1         1,234       5,678     2.50      10\n",
+        ),
+    ],
+)
+def test_a_table_has_a_line_for_a_record(cluster: Cluster, stream: str, record: Any, table: str) -> None:
+    cluster.batches.append([arrived(record)])
+    assert shown(stream, "--format", "table") == table
+
+
+def test_what_a_terminal_would_obey_is_shown_as_it_is_written(cluster: Cluster) -> None:
+    cluster.batches.append([arrived(page("https://a.example/\x1b]0;gone\x07", 2.0))])
+    assert "https://a.example/\\x1b]0;gone\\x07" in shown("importance", "--format", "table")
+    cluster.batches[:] = [[gone("https://a.example/\x9b2J")]]
+    assert "(no longer known) https://a.example/\\x9b2J" in shown("crawl-orders", "--format", "table")
+
+
+@pytest.mark.parametrize("how", [[], ["--top", "5"], ["--format", "table"]])
+def test_what_cannot_be_read_is_told_with_its_place_and_the_rest_is_shown(cluster: Cluster, how: list[str]) -> None:
+    cluster.batches.append([BROKEN, arrived(page("https://a.example/", 2.0))])
+    said = command("subscribe", "importance", *how, *BROKERS)
+    assert said.code == 0
+    assert said.err == "opicflow: partition 2, offset 17: a Importance breaks off\\x1b[2J\n"
+    assert "https://a.example/" in said.out
+
+
+def test_a_stream_without_records_shows_nothing_and_is_no_error(cluster: Cluster) -> None:
+    cluster.batches.append([])
+    assert shown("importance") == ""
+    assert shown("rejects", "--format", "table") == ""
+
+
+# -- which of them
+
+
+def test_the_top_pages_are_those_of_the_newest_records(cluster: Cluster) -> None:
+    urls = [f"https://{name}.example/" for name in "abcd"]
+    cluster.batches.append([arrived(page(url, score)) for url, score in zip(urls, (9.0, 8.0, 3.0, 2.0), strict=True)])
+    cluster.batches.append([arrived(page(urls[0], 1.0)), gone(urls[1])])
+    lines = [json.loads(line) for line in shown("importance", "--top", "2").splitlines()]
+    assert [(line["url"], line["score"]) for line in lines] == [(urls[2], 3.0), (urls[3], 2.0)]
+    table = shown("importance", "--top", "3", "--format", "table").splitlines()
+    assert [line.split()[-1] for line in table[1:]] == [urls[2], urls[3], urls[0]]
+
+
+def test_a_page_that_fell_below_the_least_score_is_not_among_the_top(cluster: Cluster) -> None:
+    cluster.batches.append([arrived(page("https://a.example/", 9.0)), arrived(page("https://b.example/", 2.0))])
+    cluster.batches.append([arrived(page("https://a.example/", 1.0))])
+    (line,) = shown("importance", "--top", "5", "--min-score", "1.5").splitlines()
+    assert json.loads(line)["url"] == "https://b.example/"
+
+
+def test_the_first_of_a_schedule_are_those_due_first_and_pages_never_due_come_last(cluster: Cluster) -> None:
+    times = {"a": NOON_MS + 5, "b": None, "c": NOON_MS}
+    cluster.batches.append([arrived(due(f"https://{name}.example/", time)) for name, time in times.items()])
+    lines = [json.loads(line) for line in shown("refresh-schedule", "--top", "3").splitlines()]
+    assert [line["url"][8] for line in lines] == ["c", "a", "b"]
+
+
+def test_a_least_score_leaves_out_lower_pages_and_keeps_what_is_gone(cluster: Cluster) -> None:
+    pages = [arrived(page(f"https://{score}.example/", score)) for score in (1.0, 1.5, 2.0)]
+    cluster.batches.append([*pages, gone("https://a.example/")])
+    lines = [json.loads(line) for line in shown("importance", "--min-score", "1.5").splitlines()]
+    assert [line.get("score", "gone") for line in lines] == [1.5, 2.0, "gone"]
+
+
+def test_one_page_is_read_from_its_partition_alone(cluster: Cluster) -> None:
+    cluster.batches.append([arrived(page("https://a.example/", 2.0)), arrived(page("https://b.example/", 9.0))])
+    (line,) = shown("importance", "--url", "https://A.example", "--prefix", "p-").splitlines()
+    assert json.loads(line)["url"] == "https://a.example/"
+    (asked,) = cluster.asked
+    assert asked["partition"] == partition_of(page_id("https://a.example/"), 8)
+    assert asked["prefix"] == "p-"
+
+
+def test_where_a_stream_begins_is_asked_of_the_topic(cluster: Cluster) -> None:
+    shown("audit", "--since", "2026-05-01T12:00:00Z")
+    shown("audit", "--new", "--follow")
+    assert [(one["since_ms"], one["only_new"], one["follow"]) for one in cluster.asked] == [
+        (NOON_MS, False, False),
+        (None, True, True),
+    ]
+
+
+# -- as it comes
+
+
+def test_who_follows_is_shown_records_as_they_come(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    seen: list[int] = []
+
+    def next_one() -> list[Arrived]:
+        seen.append(out.getvalue().count("\n"))
+        return [arrived(page(f"https://{len(seen)}.example/", 2.0))]
+
+    cluster.batches.extend([next_one, next_one, [], next_one])
+    subscribe.subscribe(cli_options("subscribe", "importance", "--follow", *BROKERS))
+    assert seen == [0, 1, 2]
+
+
+def ticking(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """A clock that is moved by hand."""
+    now = [100.0]
+    monkeypatch.setattr(subscribe.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_live_table_is_drawn_anew_at_most_once_a_second_and_only_when_something_changed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = ticking(monkeypatch)
+
+    def after(seconds: float, *records: Arrived) -> Any:
+        def come() -> list[Arrived]:
+            now[0] += seconds
+            return list(records)
+
+        return come
+
+    pages = [arrived(page(f"https://{number}.example/", number)) for number in range(1, 5)]
+    cluster.batches.extend([after(0, pages[0]), after(0.5, pages[1]), after(0.4, pages[2]), after(0.2), after(5)])
+    text = on_terminal(monkeypatch, "importance", "--follow")
+    first, second = text.split("\x1b[H\x1b[J")[1:]
+    assert [page in first for page in ("https://1.", "https://2.", "https://3.")] == [True, False, False]
+    assert [page in second for page in ("https://1.", "https://2.", "https://3.")] == [True, True, True]
+
+
+def test_a_live_table_fits_the_terminal(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.batches.append([arrived(page(f"https://{n}.example/{'long' * 40}", n)) for n in range(1, 100)])
+    text = on_terminal(monkeypatch, "importance", "--follow", columns=60, lines=10)
+    live = text.split("\x1b[H\x1b[J")[1].split("  importance")[1].splitlines()
+    assert len(live) <= 9
+    assert max(map(len, live)) <= 60
+
+
+def test_on_a_terminal_the_first_twenty_pages_are_shown(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.batches.append([arrived(page(f"https://{n}.example/", n)) for n in range(1, 100)])
+    text = on_terminal(monkeypatch, "importance")
+    assert "\x1b" not in text
+    lines = text.splitlines()
+    assert len(lines) == 21
+    assert lines[1].endswith("https://99.example/")
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["visits"], "invalid choice: 'visits'"),
+        (["rejects", "--top", "3"], "--top goes with importance and refresh-schedule"),
+        (["audit", "--url", "https://a.example/"], "--url goes with importance and refresh-schedule"),
+        (["importance", "--url", "mailto:a"], "mailto:a"),
+        (["crawl-orders", "--min-score", "2"], "--min-score goes with importance: crawl-orders has no scores"),
+        (["importance", "--min-score", "nan"], "--min-score nan: give a number"),
+        (["importance", "--top", "0"], "'0' is no positive whole number"),
+        (["importance", "--top", "3", "--follow", "--format", "jsonl"], "give --format table, or leave one away"),
+        (["importance", "--since", "yesterday"], "--since yesterday: no time"),
+        (["importance", "--new"], "--new shows what is published from now on: give --follow too"),
+        (["importance", "--new", "--follow", "--since", "2026-05-01"], "--new and --since are two beginnings"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(cluster: Cluster, arguments: list[str], says: str) -> None:
+    said = command("subscribe", *arguments, *BROKERS)
+    assert_refused(said, says)
+    assert not cluster.asked
+
+
+def assert_refused(said: Said, says: str) -> None:
+    assert (said.code, said.out) == (2, "")
+    assert says in said.err
+    assert said.err.count("\n") == 1
+
+
+def test_without_brokers_and_without_any_that_answers_it_says_so() -> None:
+    assert_refused(command("subscribe", "importance"), "no brokers: name them with --brokers HOST:PORT")
+    assert_refused(command("subscribe", "importance", *BROKERS), "127.0.0.1:1: connecting: no broker answers")
+
+
+def test_trouble_on_the_way_is_one_line(cluster: Cluster) -> None:
+    def fail() -> list[Arrived]:
+        raise KafkaRefused("127.0.0.1:1: no answer for 120 s while reading importance: see whether the brokers run")
+
+    cluster.batches.extend([[arrived(page("https://a.example/", 2.0))], fail])
+    said = command("subscribe", "importance", *BROKERS)
+    assert said.code == 2
+    assert said.out.count("\n") == said.err.count("\n") == 1
+
+
+# -- on a broker
+
+
+@pytest.fixture(scope="module")
+def filled(kafka: LocalKafka) -> tuple[str, ...]:
+    """Topics with more importance than a pipe holds. Returns how to reach them."""
+    connection = made(kafka.brokers, "sub-", result_partitions=3)
+    with Publisher(connection) as publisher:
+        for number in range(3000):
+            url = f"https://a.example/{number}"
+            value = encode_single_object("Importance", to_avro(page(url, float(number))))
+            publisher.send("sub-importance", url.encode(), value, partition_of(page_id(url), 3))
+    return ("--brokers", kafka.brokers, "--prefix", "sub-")
+
+
+def test_a_topic_that_is_not_there_is_refused(kafka: LocalKafka, topic_prefix: str) -> None:
+    where = ("--brokers", kafka.brokers, "--prefix", topic_prefix)
+    assert_refused(command("subscribe", "importance", *where), f"there is no topic {topic_prefix}importance")
+    assert_refused(
+        command("subscribe", "importance", "--url", "https://a.example/", *where), f"{topic_prefix}importance"
+    )
+
+
+def test_a_page_is_found_in_its_partition(filled: tuple[str, ...]) -> None:
+    for number in range(5):
+        said = command("subscribe", "importance", "--url", f"https://a.example/{number}", *filled)
+        assert (said.code, said.err) == (0, "")
+        assert json.loads(said.out)["score"] == number
+
+
+def test_a_pipe_that_is_closed_is_no_error(filled: tuple[str, ...]) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "subscribe", "importance", *filled], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout and process.stderr
+    with process:
+        assert process.stdout.readline().startswith(b'{"url":')
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (0, b"")
+
+
+def test_who_follows_and_stops_it_by_the_keyboard_sees_no_traceback(filled: tuple[str, ...]) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "subscribe", "importance", "--follow", *filled], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout and process.stderr
+    with process:
+        lines = [process.stdout.readline() for _ in range(3000)]
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read().decode()
+    assert len(set(lines)) == 3000
+    assert process.returncode == 130
+    assert said.startswith("opicflow: interrupted") and said.count("\n") == 1

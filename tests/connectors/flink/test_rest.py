@@ -1,0 +1,270 @@
+"""The client of Flink's REST interface: what it makes of answers, good and odd. The real one is in test_services.py."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused, Job
+from support.fake_flink import FakeFlink, InTurn, fake_flink
+
+ID, OTHER, VERTEX = "1" * 32, "2" * 32, "3" * 32
+STACK = (
+    "java.util.concurrent.CompletionException: java.io.IOException: no\n\tat a.B.c(B.java:1)\n"
+    "Caused by: java.io.IOException: Failed to create savepoint directory at file:/nowhere\n\tat a.B.d(B.java:2)\n"
+)
+
+
+@pytest.fixture
+def flink() -> Iterator[FakeFlink]:
+    with fake_flink() as fake:
+        yield fake
+
+
+@pytest.fixture
+def cluster(flink: FakeFlink) -> FlinkCluster:
+    return FlinkCluster(flink.master, timeout_seconds=5)
+
+
+def listed(*jobs: tuple[str, str, str, int]) -> dict[str, Any]:
+    return {"jobs": [dict(zip(("jid", "name", "state", "start-time"), job, strict=True)) for job in jobs]}
+
+
+def details(state: str = "RUNNING", **tasks: int) -> dict[str, Any]:
+    vertex = {"id": VERTEX, "name": "[1]KeepLedger", "parallelism": 4, "status": "RUNNING", "tasks": tasks}
+    return {
+        "jid": ID,
+        "name": "opicflow",
+        "state": state,
+        "start-time": 7,
+        "timestamps": {"RUNNING": 8},
+        "vertices": [vertex],
+    }
+
+
+def checkpoint(number: int, **changes: Any) -> dict[str, Any]:
+    values = {"id": number, "status": "COMPLETED", "is_savepoint": False, "checkpointed_size": 10, "state_size": 30}
+    times = {"end_to_end_duration": 1500, "latest_ack_timestamp": 99, "external_path": f"file:/chk-{number}"}
+    return {**values, **times, "discarded": False, **changes}
+
+
+# -- where it is
+
+
+@pytest.mark.parametrize("master", ["", "flink", "flink:x", "ftp://flink:1", "http://:8081", "http://flink", "a:99999"])
+def test_what_is_no_address_is_refused_in_one_line(master: str) -> None:
+    with pytest.raises(FlinkRefused, match=r"not an address: give HOST:PORT") as refused:
+        FlinkCluster(master)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_cluster_that_is_not_there_is_refused_in_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(
+            FlinkRefused, match=r"^Flink at http://127.0.0.1:\d+: it cannot be reached: .*--flink-master$"
+        ):
+            FlinkCluster(f"127.0.0.1:{taken.getsockname()[1]}").overview()
+
+
+def test_a_cluster_that_does_not_answer_is_left_after_the_limit() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        cluster = FlinkCluster(f"127.0.0.1:{deaf.getsockname()[1]}", timeout_seconds=0.1)
+        with pytest.raises(FlinkRefused, match=r"no answer in 0\.1 s: see whether its JobManager runs"):
+            cluster.overview()
+
+
+def test_no_proxy_is_asked(flink: FakeFlink, cluster: FlinkCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    flink.answers["GET /jobs/overview"] = listed()
+    assert cluster.jobs() == []
+
+
+def test_a_password_in_the_address_is_not_shown(flink: FakeFlink) -> None:
+    with pytest.raises(FlinkRefused) as refused:
+        FlinkCluster(f"http://somebody:secret@{flink.master}").jobs()
+    assert "secret" not in str(refused.value) and flink.master in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"<html>hello</html>", "answers 200 without JSON"),
+        ((503, {"errors": ["Service temporarily unavailable due to an ongoing leader election."]}), "answers 503"),
+        ((500, {"errors": [STACK]}), "IOException: Failed to create savepoint directory"),
+        ((500, {"errors": "odd"}), "gives no reason"),
+        ((302, {}), "answers 302"),
+        ({}, "not one of Flink 1.19"),
+        ([1], "not one of Flink 1.19"),
+        ({"flink-version": "1.19", "taskmanagers": "many"}, "not one of Flink 1.19"),
+    ],
+)
+def test_what_is_not_an_answer_of_flink_is_refused_in_one_line(
+    answer: Any, words: str, flink: FakeFlink, cluster: FlinkCluster
+) -> None:
+    flink.answers["GET /overview"] = answer
+    with pytest.raises(FlinkRefused, match=words) as refused:
+        cluster.overview()
+    assert "\n" not in str(refused.value) and "\tat" not in str(refused.value)
+
+
+# -- jobs
+
+
+def test_the_one_job_of_a_name_that_has_not_ended_is_found(flink: FakeFlink, cluster: FlinkCluster) -> None:
+    flink.answers["GET /jobs/overview"] = listed(
+        (ID, "opicflow", "RESTARTING", 5), (OTHER, "opicflow", "CANCELED", 9), ("4" * 32, "else", "RUNNING", 1)
+    )
+    assert cluster.find("opicflow") == Job(ID, "opicflow", "RESTARTING", 5)
+    assert [job.id for job in cluster.jobs("opicflow")] == [OTHER, ID]
+    with pytest.raises(FlinkRefused, match=r"no job 'third' runs there: see which do \(else, opicflow\)"):
+        cluster.find("third")
+    flink.answers["GET /jobs/overview"] = listed((ID, "opicflow", "RUNNING", 5), (OTHER, "opicflow", "CREATED", 9))
+    with pytest.raises(FlinkRefused, match=f"2 jobs 'opicflow' run there \\({OTHER}, {ID}\\): cancel all but one"):
+        cluster.find("opicflow")
+
+
+@pytest.mark.parametrize("job_id", ["", "opicflow", "../config", "A" * 32, "1" * 33])
+def test_what_is_no_id_is_not_put_into_a_url(job_id: str, flink: FakeFlink, cluster: FlinkCluster) -> None:
+    with pytest.raises(FlinkRefused, match="is not the id of a job"):
+        cluster.details(job_id)
+    assert flink.asked == []
+
+
+def test_a_job_runs_when_all_its_subtasks_do(flink: FakeFlink, cluster: FlinkCluster) -> None:
+    history = {"entries": [{"stacktrace": STACK}, {"stacktrace": STACK}, {"stacktrace": "a.b.Refused: why\x1b[2J\n"}]}
+    flink.answers[f"GET /jobs/{ID}/exceptions"] = {"root-exception": None, "exceptionHistory": history}
+    flink.answers[f"GET /jobs/{ID}/metrics?get=numRestarts"] = [{"id": "numRestarts", "value": "3"}]
+    for tasks, runs in (({"RUNNING": 4}, True), ({"RUNNING": 3, "INITIALIZING": 1}, False), ({}, False)):
+        flink.answers[f"GET /jobs/{ID}"] = details(**tasks)
+        assert cluster.details(ID).runs == runs
+    found = cluster.details(ID)
+    assert (found.restarts, found.running_since_ms) == (3, 8)
+    assert found.trouble == (
+        "IOException: Failed to create savepoint directory at file:/nowhere",
+        "a.b.Refused: why [2J",
+    )
+    assert not found.job.ended
+
+
+def test_a_job_that_does_not_come_to_run_is_left_after_the_limit(flink: FakeFlink, cluster: FlinkCluster) -> None:
+    flink.answers[f"GET /jobs/{ID}"] = details("RESTARTING")
+    flink.answers[f"GET /jobs/{ID}/exceptions"] = {}
+    flink.answers[f"GET /jobs/{ID}/metrics?get=numRestarts"] = []
+    assert cluster.wait(ID, lambda job: job.runs, 0.1) is None
+
+
+def test_a_job_is_cancelled_once_and_waited_for(flink: FakeFlink, cluster: FlinkCluster) -> None:
+    flink.answers[f"GET /jobs/{ID}"] = InTurn(details(), details("CANCELLING"), details("CANCELED"))
+    flink.answers[f"PATCH /jobs/{ID}?mode=cancel"] = (202, {})
+    assert cluster.cancel(ID).state == "CANCELED"
+    assert cluster.cancel(ID).state == "CANCELED"
+    assert [request for request, _ in flink.asked].count(f"PATCH /jobs/{ID}?mode=cancel") == 1
+
+
+# -- checkpoints
+
+
+def test_the_checkpoints_that_still_lie_there_are_told(flink: FakeFlink, cluster: FlinkCluster) -> None:
+    counts = {"restored": 1, "total": 5, "in_progress": 1, "completed": 3, "failed": 1}
+    running = {"id": 5, "status": "IN_PROGRESS", "is_savepoint": False}
+    history = [running, checkpoint(4), checkpoint(3, is_savepoint=True), checkpoint(2, discarded=True)]
+    latest = {"completed": checkpoint(4), "savepoint": None, "failed": None, "restored": None}
+    flink.answers[f"GET /jobs/{ID}/checkpoints"] = {"counts": counts, "latest": latest, "history": history}
+    found = cluster.checkpoints(ID)
+    assert (found.completed, found.failed, found.running, found.restored) == (3, 1, 1, 1)
+    assert found.last is not None and found.last.path == "file:/chk-4"
+    assert (found.last.written_bytes, found.last.full_bytes, found.last.seconds) == (10, 30, 1.5)
+    assert [(one.id, one.is_savepoint) for one in found.retained] == [(4, False), (3, True)]
+
+
+def test_a_job_without_a_checkpoint_has_none(flink: FakeFlink, cluster: FlinkCluster) -> None:
+    counts = dict.fromkeys(("restored", "total", "in_progress", "completed", "failed"), 0)
+    latest = {"completed": None}
+    flink.answers[f"GET /jobs/{ID}/checkpoints"] = {"counts": counts, "latest": latest, "history": []}
+    assert cluster.checkpoints(ID).last is None
+
+
+RUNS, DONE = {"status": {"id": "IN_PROGRESS"}, "operation": None}, {"status": {"id": "COMPLETED"}}
+
+
+def test_a_savepoint_is_waited_for(flink: FakeFlink, cluster: FlinkCluster) -> None:
+    flink.answers[f"POST /jobs/{ID}/savepoints"] = (202, {"request-id": "r"})
+    flink.answers[f"GET /jobs/{ID}/savepoints/r"] = InTurn(RUNS, RUNS, {**DONE, "operation": {"location": "file:/sp"}})
+    assert cluster.savepoint(ID, "file:///to") == "file:/sp"
+    assert flink.asked[0][1] == {"cancel-job": False, "target-directory": "file:///to"}
+
+
+@pytest.mark.parametrize("how", ["stop", "cancel"])
+def test_a_job_that_ends_with_a_savepoint_has_ended(how: str, flink: FakeFlink, cluster: FlinkCluster) -> None:
+    flink.answers[f"POST /jobs/{ID}/{'stop' if how == 'stop' else 'savepoints'}"] = (202, {"request-id": "r"})
+    flink.answers[f"GET /jobs/{ID}/savepoints/r"] = {**DONE, "operation": {"location": "file:/sp"}}
+    flink.answers[f"GET /jobs/{ID}"] = InTurn(details(), details("FINISHED"))
+    assert (cluster.stop(ID) if how == "stop" else cluster.savepoint(ID, cancel=True)) == "file:/sp"
+    assert flink.asked[0][1] == ({"drain": False} if how == "stop" else {"cancel-job": True})
+    assert flink.asked[-1][0] == f"GET /jobs/{ID}"
+
+
+@pytest.mark.parametrize(
+    ("operation", "words"),
+    [
+        (
+            {"failure-cause": {"class": "x.E", "stack-trace": STACK}},
+            "IOException: Failed to create savepoint directory",
+        ),
+        ({"failure-cause": {"class": "x.E"}}, "x.E"),
+        ({}, "no reason given"),
+        (None, "no reason given"),
+    ],
+)
+def test_a_savepoint_that_fails_says_why(operation: Any, words: str, flink: FakeFlink, cluster: FlinkCluster) -> None:
+    flink.answers[f"POST /jobs/{ID}/savepoints"] = {"request-id": "r"}
+    flink.answers[f"GET /jobs/{ID}/savepoints/r"] = {**DONE, "operation": operation}
+    with pytest.raises(FlinkRefused, match=f"no savepoint of job {ID}: .*{words}"):
+        cluster.savepoint(ID)
+
+
+def test_a_savepoint_that_never_completes_is_left_after_the_limit(flink: FakeFlink, cluster: FlinkCluster) -> None:
+    flink.answers[f"POST /jobs/{ID}/savepoints"] = {"request-id": "r"}
+    flink.answers[f"GET /jobs/{ID}/savepoints/r"] = RUNS
+    with pytest.raises(FlinkRefused, match=r"not complete after 0\.1 s"):
+        cluster.savepoint(ID, limit_seconds=0.1)
+
+
+# -- metrics
+
+
+def test_beam_metrics_have_short_names_and_are_taken_together(flink: FakeFlink, cluster: FlinkCluster) -> None:
+    both = details(RUNNING=4)
+    both["vertices"].append({**both["vertices"][0], "id": OTHER})
+    flink.answers[f"GET /jobs/{ID}"] = both
+    for vertex in (VERTEX, OTHER):
+        path = f"GET /jobs/{ID}/vertices/{vertex}/subtasks/metrics"
+        names = ["[2]{A__B}.opicflow_events", "[2]{A__B}.opicflow_sizes", "[2]{A__B}.other_events", "numRecordsIn"]
+        flink.answers[path] = [{"id": name} for name in names]
+        get = "%5B2%5D%7BA__B%7D.opicflow_events,%5B2%5D%7BA__B%7D.opicflow_sizes"
+        for how, value in (("sum", 3.0), ("max", 2.0)):
+            events = {"id": names[0], how: value}
+            flink.answers[f"{path}?get={get}&agg={how}"] = [events, {"id": names[1], "value": "Result{sum=1}"}]
+    assert cluster.beam_metrics(ID) == {"events": 6.0}
+    assert cluster.beam_metrics(ID, how="max") == {"events": 2.0}
+    assert cluster.beam_metrics(ID, namespace="flow") == {}
+
+
+def test_many_metrics_are_asked_for_in_several_requests(flink: FakeFlink, cluster: FlinkCluster) -> None:
+    path, names = f"GET /jobs/{ID}/vertices/{VERTEX}/subtasks/metrics", [f"{n:04}{'x' * 96}" for n in range(100)]
+    flink.answers[path] = [{"id": name} for name in names]
+    for first in range(0, 100, 30):
+        some = names[first : first + 30]
+        flink.answers[f"{path}?get={','.join(some)}&agg=sum"] = [{"id": name, "sum": 1.0} for name in some]
+    assert cluster.metrics(ID, VERTEX, [".*"]) == dict.fromkeys(names, 1.0)
+
+
+def test_what_is_no_number_is_left_out(flink: FakeFlink, cluster: FlinkCluster) -> None:
+    values = [{"id": "a", "value": "n/a"}, {"id": "b", "value": "NaN"}, {"id": "c"}, {"id": "d", "value": "-1"}]
+    flink.answers[f"GET /jobs/{ID}/metrics?get=a,b,c,d"] = values
+    assert cluster.job_metrics(ID, ["a", "b", "c", "d"]) == {"d": -1.0}

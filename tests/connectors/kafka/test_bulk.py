@@ -1,0 +1,173 @@
+"""Records put into batches here are, byte for byte, those that kafka-python puts there one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kafka as kafka_python
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka import KafkaProducer, TopicPartition
+from kafka.cluster import ClusterMetadata
+from kafka.producer.record_accumulator import RecordAccumulator
+from kafka.record.memory_records import MemoryRecords
+
+from opicflow.connectors.kafka.bulk import TRIED, BulkAppender, Records
+from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.kafka.publisher import Publisher
+from opicflow.connectors.kafka.topics import TopicSpec, make
+from support.services import LocalKafka, raw_records
+
+NOW_MS = 1_700_000_000_000
+PLACE = TopicPartition("topic", 3)
+
+some = st.one_of(st.none(), st.binary(max_size=300))
+rows = st.lists(st.tuples(some, some).filter(lambda row: row != (None, None)), min_size=1, max_size=60)
+
+
+class Alone:
+    """A producer without a cluster: what it was given stays in its batches."""
+
+    def __init__(self, batch_size: int) -> None:
+        self.config = {"batch_size": batch_size, "linger_ms": 3_600_000}
+        self.woken = 0
+        self._accumulator: Any = RecordAccumulator(
+            batch_size=batch_size, linger_ms=10, retry_backoff_ms=100, message_version=2, compression_attrs=0
+        )
+        self._metadata = ClusterMetadata()
+        self._sender = self
+
+    def wakeup(self) -> None:
+        """Nobody sends."""
+        self.woken += 1
+
+    def batches(self) -> list[Any]:
+        return list(self._accumulator._batches[PLACE])
+
+    def records(self) -> list[bytes]:
+        """What would be sent, batch by batch."""
+        found = []
+        for batch in self.batches():
+            batch.records.close()
+            found.append(bytes(batch.records.buffer()))
+        return found
+
+
+def together(producer: Any, records: list[tuple[bytes | None, bytes | None]], now_ms: int = NOW_MS) -> list[Any]:
+    keys, values = zip(*records, strict=True)
+    return list(BulkAppender(producer).append("topic", 3, Records.of(keys, values), np.arange(len(keys)), now_ms))
+
+
+def test_the_version_that_is_used_is_one_that_was_tried() -> None:
+    assert kafka_python.__version__.startswith(TRIED)
+
+
+@given(st.lists(rows, min_size=1, max_size=4), st.integers(100, 3000))
+def test_batches_are_those_of_kafka_python(calls: list[Any], batch_size: int) -> None:
+    ours, theirs = Alone(batch_size), Alone(batch_size)
+    for number, records in enumerate(calls):
+        chunks = together(ours, records, NOW_MS + 7 * number)
+        assert sum(chunk.records for chunk in chunks) == len(records)
+        assert sum(chunk.size_bytes for chunk in chunks) == sum(
+            (-1 if one is None else len(one)) for record in records for one in record
+        )
+        for key, value in records:
+            theirs._accumulator.append(PLACE, NOW_MS + 7 * number, key, value, [])
+    assert [batch.record_count for batch in ours.batches()] == [batch.record_count for batch in theirs.batches()]
+    assert ours.records() == theirs.records()
+
+
+def test_the_two_ways_may_take_turns() -> None:
+    ours, theirs = Alone(400), Alone(400)
+    records: list[tuple[bytes | None, bytes | None]] = [(b"k%d" % n, b"v" * n) for n in range(40)]
+    together(ours, records[:15])
+    for key, value in records[15:20]:
+        BulkAppender(ours).append_one("topic", 3, key, value, NOW_MS)
+    together(ours, records[20:])
+    for key, value in records:
+        theirs._accumulator.append(PLACE, NOW_MS, key, value, [])
+    assert ours.records() == theirs.records()
+
+
+def test_a_chunk_is_done_when_its_batch_is() -> None:
+    producer = Alone(1000)
+    chunks = together(producer, [(b"key", b"x" * 90)] * 30)
+    assert len(chunks) > 1
+    for batch, chunk in zip(producer.batches(), chunks, strict=True):
+        assert not chunk.future.is_done
+        batch.done(base_offset=100, timestamp_ms=-1)
+        assert chunk.future.succeeded() and chunk.future.value.offset == 100 + chunk.records - 1
+
+
+def test_a_record_larger_than_a_batch_has_one_of_its_own() -> None:
+    producer = Alone(200)
+    chunks = together(producer, [(b"a", b"1"), (b"b", b"2" * 5000), (b"c", b"3")])
+    assert [chunk.records for chunk in chunks] == [1, 1, 1]
+    (batch,) = MemoryRecords(producer.records()[1])
+    assert [record.value for record in batch] == [b"2" * 5000]
+
+
+def test_who_sends_is_woken_where_it_would_not_look_in_time() -> None:
+    producer = Alone(400)
+    bulk, records = BulkAppender(producer), Records.of([b"key"] * 2, [b"x" * 150] * 2)
+
+    def woken_by(partition: int, together: bool = False) -> int:
+        """How often for one record more, or for two."""
+        before = producer.woken
+        if together:
+            list(bulk.append("topic", partition, records, np.arange(2), NOW_MS))
+        else:
+            assert not bulk.append_one("topic", partition, b"key", b"x" * 150, NOW_MS).is_done
+        return producer.woken - before
+
+    assert woken_by(0) == 1  # the first batch of all
+    assert [woken_by(1), woken_by(2), woken_by(3, together=True)] == [0, 0, 0]  # it will look at these too
+    assert woken_by(0) == 0
+    assert woken_by(0) == 1  # a full one need not wait
+    assert woken_by(3, together=True) == 1
+    producer._accumulator._batches.clear()  # all was sent
+    assert woken_by(4) == 1
+    producer._accumulator.muted.add(TopicPartition("topic", 4))
+    assert woken_by(5) == 1  # the other one waits for an answer, not for its time
+    bulk._woke_at -= 3_600_000
+    assert woken_by(6) == 1  # whatever waits, it was long ago
+
+
+def test_only_producers_whose_batches_are_known_are_reached_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert BulkAppender.of(object()) is None
+    producer = KafkaProducer.__new__(KafkaProducer)
+    producer._closed = True  # nothing to let go of
+    producer.config = Alone(100).config
+    producer._accumulator = Alone(100)._accumulator
+    assert BulkAppender.of(producer) is not None
+    monkeypatch.setattr(kafka_python, "__version__", "4.0.0")
+    assert BulkAppender.of(producer) is None
+
+
+def test_records_sent_together_arrive_each_once_and_in_order(kafka: LocalKafka, topic_prefix: str) -> None:
+    topic = f"{topic_prefix}bulk"
+    connection = Connection(kafka.brokers)
+    make(connection, [TopicSpec(topic, 3, "delete", "CreateTime")])
+    random = np.random.default_rng(1)
+    sent: dict[int, list[tuple[bytes, bytes | None]]] = {0: [], 1: [], 2: []}
+    with Publisher(connection) as publisher:
+        for call in range(30):
+            count = int(random.integers(1, 3000))
+            partitions = random.integers(0, 3, count).tolist()
+            keys = [b"%d-%d" % (call, row) for row in range(count)]
+            values = [None if row % 50 == 7 else random.bytes(int(random.integers(0, 400))) for row in range(count)]
+            assert publisher.send_many(topic, partitions, keys, values) == []
+            for partition, key, value in zip(partitions, keys, values, strict=True):
+                sent[partition].append((key, value))
+            publisher.send(topic, b"alone", b"%d" % call, call % 3)
+            sent[call % 3].append((b"alone", b"%d" % call))
+            if call % 7 == 0:
+                publisher.flush()
+        publisher.flush()
+        assert publisher.acknowledged == sum(map(len, sent.values()))
+    arrived: dict[int, list[tuple[bytes, bytes | None]]] = {0: [], 1: [], 2: []}
+    for record in raw_records(kafka.brokers, topic):
+        arrived[record.partition].append((record.key, record.value))
+    assert arrived == sent

@@ -1,0 +1,135 @@
+"""Fetched batches are taken apart as kafka-python does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka import TopicPartition
+from kafka.admin import NewTopic
+from kafka.consumer.fetcher import Fetcher
+from kafka.errors import CorruptRecordError
+from kafka.record import MemoryRecords
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.kafka.fetched import Record, _Records
+from support.services import LocalKafka
+
+PLACE = TopicPartition("events", 3)
+NONE, GZIP, LZ4, ZSTD = 0, 1, 3, 4
+
+parts = st.none() | st.binary(max_size=200)
+headers = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3)
+rows = st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 10**13), parts, parts, headers), min_size=1, max_size=12)
+
+
+def batch_of(rows: Sequence[Any], codec: int = NONE, first: int = 0) -> bytes:
+    """A batch of records: (offsets left out before it, time, key, value, headers)."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=codec,
+        is_transactional=False,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=1 << 30,
+    )
+    offset = 0
+    for left_out, time_ms, key, value, headers in rows:
+        offset += left_out
+        builder.append(offset, time_ms, key, value, headers)
+        offset += 1
+    data = bytearray(builder.build())
+    data[:8] = first.to_bytes(8, "big")
+    return bytes(data)
+
+
+def fetched(kind: Any, data: bytes, start: int = 0, slices: int = 1000) -> Iterator[tuple[int, list[Any]]]:
+    """What a fetch gives, so many records at a time, and where it would go on."""
+    partition = kind(start, PLACE, MemoryRecords(data))
+    while partition:
+        records = partition.take(slices)
+        yield partition.next_fetch_offset, records
+
+
+def plain(record: Any) -> tuple[Any, ...]:
+    return tuple(getattr(record, name) for name in Record._fields)
+
+
+def both(data: bytes, start: int = 0, slices: int = 1000) -> list[list[tuple[int, list[tuple[Any, ...]]]]]:
+    return [
+        [(to, [plain(record) for record in records]) for to, records in fetched(kind, data, start, slices)]
+        for kind in (Fetcher.PartitionRecords, _Records)
+    ]
+
+
+@given(batches=st.lists(rows, min_size=1, max_size=4), codec=st.sampled_from([NONE, GZIP, LZ4, ZSTD]), data=st.data())
+def test_records_are_those_that_the_client_finds(batches: list[Any], codec: int, data: st.DataObject) -> None:
+    firsts = [0]
+    for batch in batches:
+        firsts.append(firsts[-1] + sum(1 + row[0] for row in batch))
+    whole = b"".join(batch_of(batch, codec, first) for batch, first in zip(batches, firsts, strict=False))
+    start = data.draw(st.integers(0, firsts[-1] - 1))
+    theirs, ours = both(whole, start, data.draw(st.integers(1, 30)))
+    assert ours == theirs
+    assert any(records for _, records in ours)
+
+
+@given(rows=st.lists(st.tuples(st.just(0), st.just(5), parts, parts, headers), min_size=4, max_size=9), data=st.data())
+def test_a_batch_that_lies_about_itself_is_corrupt_and_gives_nothing_wrong(rows: Any, data: st.DataObject) -> None:
+    good = batch_of(rows)
+    at = data.draw(st.integers(61, len(good) - 1))  # behind its head
+    bad = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
+    kinds = [_Records(0, PLACE, MemoryRecords(bad), check_crcs=checks) for checks in (True, False)]
+    with pytest.raises(CorruptRecordError, match="crc"):
+        kinds[0].take(100)
+    try:
+        found = kinds[1].take(100)
+    except CorruptRecordError:
+        return
+    assert len(found) == len(rows)
+
+
+def test_a_count_that_is_too_low_is_corrupt() -> None:
+    good = batch_of([(0, 5, b"k", b"v", [])] * 6)
+    bad = good[:57] + (5).to_bytes(4, "big") + good[61:]
+    with pytest.raises(CorruptRecordError, match="does not hold the 5 records"):
+        _Records(0, PLACE, MemoryRecords(bad), check_crcs=False).take(100)
+
+
+def test_the_time_of_the_broker_counts_where_the_topic_says_so() -> None:
+    data = bytearray(batch_of([(0, time_ms, b"k", b"v", []) for time_ms in (5, 9, 7, 1)]))
+    data[22] |= 8  # LogAppendTime, among the attributes
+    (records,) = [_Records(0, PLACE, MemoryRecords(bytes(data)), check_crcs=False).take(100)]
+    assert [record.timestamp for record in records] == [9, 9, 9, 9]
+
+
+def test_aborted_and_open_transactions_are_not_read(kafka: LocalKafka, topic_prefix: str) -> None:
+    connection = Connection(kafka.brokers)
+    topic = f"{topic_prefix}transactions"
+    with connection.admin() as admin:
+        admin.create_topics([NewTopic(topic, 1, 1)])
+    producer = connection.producer(transactional_id=topic)
+    producer.init_transactions()
+    for number, commits in enumerate([True, False, True]):
+        producer.begin_transaction()
+        for row in range(10):
+            producer.send(topic, b"%d" % row, key=b"%d" % number, partition=0)
+        producer.flush()
+        producer.commit_transaction() if commits else producer.abort_transaction()
+    producer.close()
+    place = TopicPartition(topic, 0)
+    with connection.consumer(isolation_level="read_committed", auto_offset_reset="none") as consumer:
+        consumer.assign([place])
+        consumer.seek(place, 0)
+        end, found = consumer.end_offsets([place])[place], []
+        while consumer.position(place) < end:
+            found += consumer.poll(timeout_ms=1000).get(place, [])
+    assert [record.key for record in found] == [b"0"] * 10 + [b"2"] * 10
+    assert all(after.offset > before.offset for before, after in pairwise(found))
+    assert {type(record) for record in found} == {Record}

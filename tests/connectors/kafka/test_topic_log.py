@@ -1,0 +1,327 @@
+"""A topic as one log: the order is that of the data, however it is fetched and cut, and can be gone on with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from kafka import TopicPartition
+
+from opicflow.connectors.kafka import topic_log
+from opicflow.connectors.kafka.topic_log import Batch, TopicStretch, digest_of, read_topic, topic_stretch
+from support.fake_topic import (
+    TOPIC,
+    Cluster,
+    Consumer,
+    Partition,
+    Record,
+    all_steps,
+    filled,
+    gone_on,
+    in_order,
+    log_of,
+    record,
+    records_of,
+    step_of,
+    stretches_of,
+)
+
+LATEST = (1 << 63) - 1
+
+sizes = st.fixed_dictionaries(
+    {
+        "BATCH_RECORDS": st.sampled_from([1, 2, 3, 5, 8, 50]),
+        "BATCH_BYTES": st.sampled_from([1, 100, 300, 1 << 20]),
+        "_READY_RECORDS": st.sampled_from([1, 2, 4, 9]),
+        "_BUFFERED_RECORDS": st.sampled_from([1, 12, 1000]),
+        "_BUFFERED_BYTES": st.sampled_from([1, 500, 1 << 20]),
+    }
+)
+quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=120)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """Partitions of any times, with holes before, between and behind their records."""
+    moments = st.sampled_from(draw(st.sampled_from([[0, 1], [-1, 0, 5, 5, 7, 9], [-1, 3, LATEST - 1, LATEST]])))
+    partitions = {}
+    for number in range(draw(st.integers(1, 4))):
+        times = draw(st.lists(moments, max_size=14))
+        first = at = draw(st.integers(0, 3))
+        records = []
+        for time_ms in sorted(times) if draw(st.booleans()) else times:
+            at += draw(st.sampled_from([0, 0, 0, 1, 4]))
+            made = record(number, at, 0, draw(st.sampled_from([0, 0, 0, 30, 200])))
+            records.append(made._replace(timestamp=time_ms))
+            at += 1
+        partitions[number] = Partition(records, first, at + draw(st.integers(0, 2)))
+    return Cluster(partitions)
+
+
+def set_sizes(monkeypatch: pytest.MonkeyPatch, chosen: dict[str, int]) -> None:
+    for name, value in chosen.items():
+        monkeypatch.setattr(topic_log, name, value)
+
+
+@quick
+@given(clusters(), sizes, st.integers(0, 1000))
+@example(Cluster({0: Partition([])}), {}, 0)
+@example(Cluster({0: Partition([], 3, 9), 1: Partition([record(1, 2, 0)], 2, 4)}), {}, 0)
+def test_the_order_is_that_of_the_data_however_it_is_fetched_and_cut(
+    monkeypatch: pytest.MonkeyPatch, cluster: Cluster, chosen: dict[str, int], seed: int
+) -> None:
+    set_sizes(monkeypatch, chosen)
+    log = log_of(replace(cluster, seed=seed))
+    assert records_of(all_steps(log)) == in_order(log, cluster)
+
+
+@quick
+@given(clusters(), sizes, st.integers(0, 1000))
+def test_batches_touch_and_hold_all_places_and_no_more_than_they_may(
+    monkeypatch: pytest.MonkeyPatch, cluster: Cluster, chosen: dict[str, int], seed: int
+) -> None:
+    set_sizes(monkeypatch, chosen)
+    log = replace(log_of(replace(cluster, seed=seed)), start=100)
+    steps = all_steps(log)
+    assert all(before.end == after.start for before, after in pairwise(steps))
+    assert [steps[0].start, steps[-1].end] == [100, 100 + log.records] if steps else log.records == 0
+    assert all(step.records for step in steps[:-1])
+    values = {
+        (f"{TOPIC}/{number}", r.offset): len(r.value or b"")
+        for number, partition in cluster.partitions.items()
+        for r in partition.records
+    }
+    at = {one.partition: one.start for one in log.partitions}
+    for step in steps:
+        places = [place for place, _, _ in step.records]
+        assert places == sorted(set(places)) and all(step.start <= place < step.end for place in places)
+        assert step.size_bytes == sum(values[where, offset] for _, where, offset in step.records)
+        assert len(places) <= topic_log.BATCH_RECORDS
+        assert step.size_bytes <= topic_log.BATCH_BYTES or len(places) == 1
+        after = {one.partition: one.at for one in step.reached}
+        assert list(after) == sorted(at)
+        assert sum(after.values()) - sum(at.values()) == step.end - step.start > 0
+        at = after
+    assert at == {one.partition: one.end for one in log.partitions}
+
+
+@quick
+@given(clusters(), sizes, sizes, st.integers(0, 1000), st.data())
+def test_reading_goes_on_from_any_batch_in_the_same_order(
+    monkeypatch: pytest.MonkeyPatch,
+    cluster: Cluster,
+    chosen: dict[str, int],
+    others: dict[str, int],
+    seed: int,
+    data: st.DataObject,
+) -> None:
+    set_sizes(monkeypatch, chosen)
+    log = log_of(cluster)
+    steps = all_steps(log)
+    done = steps[: data.draw(st.integers(0, len(steps)))]
+    again = log_of(replace(cluster, seed=seed))
+    if done:
+        again = gone_on(again, done[-1])
+    set_sizes(monkeypatch, others)
+    rest = all_steps(again)
+    assert records_of(done + rest) == in_order(log, cluster)
+    if steps:
+        last = (done + rest)[-1]
+        assert (last.end, last.reached) == (log.records, steps[-1].reached)
+
+
+@quick
+@given(st.lists(st.integers(0, 3), max_size=60), sizes)
+def test_a_log_with_growing_times_comes_back_as_it_was_from_any_partitions(
+    monkeypatch: pytest.MonkeyPatch, where: list[int], chosen: dict[str, int]
+) -> None:
+    set_sizes(monkeypatch, chosen)
+    cluster = filled([], [], [], [])
+    sent = []
+    for time_ms, number in enumerate(where):
+        partition = cluster.partitions[number]
+        partition.records.append(record(number, partition.end)._replace(timestamp=time_ms))
+        sent.append((time_ms, f"{TOPIC}/{number}", partition.end))
+        partition.end += 1
+    assert records_of(all_steps(log_of(cluster))) == sent
+
+
+def times(*of_one: list[int]) -> Cluster:
+    """Partitions of records with these times."""
+    cluster = filled(*([0.0] * len(one) for one in of_one))
+    for partition, ours in zip(cluster.partitions.values(), of_one, strict=True):
+        partition.records = [r._replace(timestamp=t) for r, t in zip(partition.records, ours, strict=True)]
+    return cluster
+
+
+def test_a_late_record_comes_right_after_the_one_before_it() -> None:
+    steps = all_steps(log_of(times([5, 1, 2, 6], [4, 5, 6])))
+    order = [(where[-1], offset) for _, where, offset in records_of(steps)]
+    assert order == [("1", 0), ("0", 0), ("0", 1), ("0", 2), ("1", 1), ("0", 3), ("1", 2)]
+
+
+def test_partitions_are_merged_record_by_record_in_whole_batches() -> None:
+    (step,) = all_steps(log_of(times([0, 2, 4, 6], [1, 3, 5, 7])))
+    assert [where[-1] for _, where, _ in step.records] == list("01010101")
+
+
+def test_a_partition_alone_gives_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_log, "BATCH_RECORDS", 8)
+    monkeypatch.setattr(topic_log, "_READY_RECORDS", 8)
+    steps = all_steps(log_of(filled([0.0] * 10)))
+    assert [step.offsets for step in steps] == [list(range(8)), [8, 9]]
+
+
+def test_a_batch_may_be_as_large_as_the_limit_and_no_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = filled([0.0] * 5)
+    size = len(cluster.partitions[0].records[0].value or b"")
+    for limit, most in ((2 * size, 2), (2 * size - 1, 1)):
+        monkeypatch.setattr(topic_log, "BATCH_BYTES", limit)
+        assert max(len(step.records) for step in all_steps(log_of(cluster))) == most
+
+
+def test_nothing_is_read_of_nothing() -> None:
+    assert all_steps(log_of(filled([], []))) == []
+
+
+def test_what_lies_behind_the_end_is_not_read() -> None:
+    (step,) = all_steps(log_of(filled([0, 0, 0, 0]), start=1, end=3))
+    assert (step.start, step.end, step.offsets) == (0, 2, [1, 2])
+
+
+def test_a_partition_is_reached_with_what_tells_its_last_record_from_any_other() -> None:
+    cluster = times([1, 3], [], [2])
+    (step,) = all_steps(log_of(cluster))
+    digests = [digest_of(cluster.partitions[number].records[-1]) for number in (0, 2)]
+    assert step.reached == ((0, 2, digests[0]), (1, 0, ""), (2, 1, digests[1]))
+
+
+def test_partitions_that_were_not_reached_begin_where_they_are() -> None:
+    log = log_of(times([1, 2], [3, 4]))
+    left = log.gone_on(7, (topic_log.Reached(0, 1, "d"),))
+    assert (left.start, left.records) == (7, 3)
+    assert [(one.start, one.last_digest) for one in left.partitions] == [(1, "d"), (0, "")]
+
+
+def test_the_order_of_the_stretches_makes_no_difference() -> None:
+    stretches = stretches_of(times([1, 1], [1, 1], [0, 1]))
+    assert all_steps(topic_stretch(stretches[::-1])) == all_steps(topic_stretch(stretches))
+
+
+def test_a_topic_is_a_source_of_its_own() -> None:
+    assert log_of(times([1], [2])).source == "kafka/id-1"
+
+
+def test_a_damaged_message_in_the_middle_is_rejected_with_its_place_in_the_topic() -> None:
+    cluster = times([0, 2, 4], [1, 3, 5])
+    damaged = cluster.partitions[1].records
+    damaged[1] = damaged[1]._replace(value=b"{broken")
+    damaged[2] = damaged[2]._replace(value=None)
+    cluster.partitions[0].records.pop(1)  # compacted: its place has no record
+    (batch,) = read_topic(log_of(cluster))
+    decoded = batch.decode()
+    assert decoded.where is not None and decoded.original is not None
+    assert decoded.events.offset.tolist() == [0, 1, 4]
+    assert [(r.source, r.offset, r.bytes) for r in decoded.rejects] == [
+        ("kafka/id-1", 2, b"{broken"),
+        ("kafka/id-1", 5, b""),
+    ]
+    assert [decoded.where(place) for place in (0, 1, 2, 4, 5)] == [
+        ("events/0", 0),
+        ("events/1", 0),
+        ("events/1", 1),
+        ("events/0", 2),
+        ("events/1", 2),
+    ]
+    assert decoded.original(4) == cluster.partitions[0].records[-1].value
+
+
+# -- what is kept
+
+
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_sizes(monkeypatch, {"BATCH_RECORDS": 5, "_READY_RECORDS": 4})
+
+
+def partitions_of(batch: Batch) -> set[str]:
+    return {where for _, where, _ in step_of(batch).records}
+
+
+def test_the_memory_does_not_grow_with_what_one_partition_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+    cluster = times([9] * 3000, list(range(8)) * 50 + [10])
+    found = read_topic(log_of(cluster))
+    taken = 0
+    for batch in found:
+        taken += batch.end - batch.start
+        assert cluster.held - taken <= 2 * (4 + 100)  # and what one fetch brings
+        if f"{TOPIC}/0" in partitions_of(batch):
+            break
+    assert taken >= 400
+    found.close()  # type: ignore[attr-defined]
+    assert cluster.closed == 3  # a consumer each, and what looks at the topic
+
+
+def test_a_slow_partition_is_waited_for_and_nothing_piles_up_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    small(monkeypatch)
+    cluster = times([0] * 500, [1] * 50)
+    whole = records_of(all_steps(log_of(cluster)))
+    cluster.held, held = 0, []
+
+    class Slow(Consumer):
+        def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+            if self.places[0].partition == 1 and self.polls < 100:
+                self.polls += 1
+                held.append(self.cluster.held)
+                return {}
+            return super().poll(timeout_ms)
+
+    cluster.consumer = lambda **_: Slow(cluster)  # type: ignore[method-assign]
+    assert records_of(all_steps(log_of(cluster))) == whole
+    assert len(held) == 100 and max(held) <= 4 + 100
+
+
+@pytest.mark.parametrize("chosen", [{"_BUFFERED_RECORDS": 30}, {"_BUFFERED_BYTES": 30 * 40}])
+def test_of_many_partitions_less_is_kept_of_each(monkeypatch: pytest.MonkeyPatch, chosen: dict[str, int]) -> None:
+    set_sizes(monkeypatch, chosen)
+    cluster = filled(*([0.0] * 40 for _ in range(10)))
+
+    class Single(Consumer):
+        def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+            found = {
+                place: self.cluster.partitions[place.partition].records[self.at[place] :][:1] for place in self.places
+            }
+            self.at = {place: at + len(found[place]) for place, at in self.at.items()}
+            self.cluster.held += 1
+            return found
+
+    cluster.consumer = lambda **_: Single(cluster)  # type: ignore[method-assign]
+    found = read_topic(log_of(cluster))
+    next(found)
+    assert 20 <= cluster.held <= 50
+    found.close()  # type: ignore[attr-defined]
+
+
+def asked_of(partitions: int) -> dict[str, Any]:
+    """What consumers are made with."""
+    cluster, asked = filled(*([0.0] for _ in range(partitions))), dict[str, Any]()
+
+    def consumer(**more: Any) -> Consumer:
+        asked.update(more)
+        return Consumer(cluster)
+
+    cluster.consumer = consumer  # type: ignore[method-assign]
+    assert all_steps(log_of(cluster))
+    return asked
+
+
+def test_of_many_partitions_less_is_fetched_at_once() -> None:
+    assert [asked_of(many)["max_partition_fetch_bytes"] >> 10 for many in (1, 8, 16, 300)] == [2048, 2048, 1024, 128]
+
+
+def test_a_stretch_counts_its_offsets() -> None:
+    assert TopicStretch("s", tuple(stretches_of(filled([0, 0], [], [0])))).records == 3

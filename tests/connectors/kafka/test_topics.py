@@ -1,0 +1,253 @@
+"""The topics: made as they should be, and what of one that is there would lose data is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from itertools import chain
+from threading import Event
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.topics import (
+    Described,
+    Names,
+    TopicSpec,
+    findings,
+    look_at,
+    make,
+    names,
+    partition_count,
+    specs,
+    topic_id,
+)
+from opicflow.pipelines.cli.main import main
+from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
+from support.services import LocalKafka
+
+DAY_MS = 24 * 3600 * 1000
+SPECS = {spec.name: spec for spec in specs(shards=8)}
+
+
+def described(spec: TopicSpec, replication: int = 3, **over: str) -> Described:
+    """The topic as it was asked for, but for some settings."""
+    settings = {**spec.settings(replication), **{name.replace("_", "."): value for name, value in over.items()}}
+    return Described("id", spec.partitions, replication, settings)
+
+
+def named(found: Described | None, spec: TopicSpec, brokers: int = 3) -> list[str]:
+    return [finding.setting for finding in findings(found, spec, brokers)]
+
+
+# -- what is asked for -------------------------------------------------------------------------------------------------
+
+
+def test_names_begin_with_the_prefix() -> None:
+    assert names("p-").crawl_events == "p-crawl-events"
+    assert [spec.name for spec in specs("p-")] == list(names("p-"))
+    assert list(SPECS) == list(Names())
+
+
+@given(st.sampled_from(list(SPECS)), st.integers(1, 9))
+def test_what_is_asked_for_is_without_findings(name: str, brokers: int) -> None:
+    spec = SPECS[name]
+    assert named(described(spec, min(3, brokers)), spec, brokers) == []
+
+
+def test_every_record_that_opicflow_can_write_fits() -> None:
+    assert SPECS["crawl-events"].most_bytes > MOST_EVENT_BYTES
+    assert SPECS["rejects"].most_bytes > max(MOST_EVENT_BYTES, MOST_REJECTED_BYTES)
+
+
+# -- what would lose data ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["crawl-events", "page-ledger", "policies"])
+@pytest.mark.parametrize("limit", ["retention_ms", "retention_bytes"])
+def test_what_is_kept_for_ever_has_no_limit(name: str, limit: str) -> None:
+    found = findings(described(SPECS[name], **{limit: "604800000"}), SPECS[name], 3)
+    assert [(one.setting, one.value, one.should) for one in found] == [(limit.replace("_", "."), "604800000", "-1")]
+
+
+def test_finite_retention_of_events_is_told_to_delete_old_logs_at_once() -> None:
+    (found,) = findings(described(SPECS["crawl-events"], retention_ms=str(365 * DAY_MS)), SPECS["crawl-events"], 3)
+    assert "an old log is deleted as soon as it is published" in found.why
+    assert found.advice.endswith("--entity-name crawl-events --add-config retention.ms=-1")
+
+
+@pytest.mark.parametrize(
+    ("name", "over", "setting"),
+    [
+        ("importance", {"cleanup_policy": "delete"}, "cleanup.policy"),
+        ("importance", {"cleanup_policy": "compact,delete", "retention_ms": "1000"}, "cleanup.policy"),
+        ("importance", {"delete_retention_ms": str(DAY_MS)}, "delete.retention.ms"),
+        ("refresh-schedule", {"max_compaction_lag_ms": str((1 << 63) - 1)}, "max.compaction.lag.ms"),
+        ("refresh-schedule", {"message_timestamp_type": "LogAppendTime"}, "message.timestamp.type"),
+        ("policies", {"cleanup_policy": "compact"}, "cleanup.policy"),
+        ("policies", {"cleanup_policy": "compact,delete"}, "cleanup.policy"),
+        ("crawl-events", {"cleanup_policy": "compact"}, "cleanup.policy"),
+        ("crawl-events", {"message_timestamp_type": "LogAppendTime"}, "message.timestamp.type"),
+        ("crawl-events", {"message_timestamp_after_max_ms": "3600000"}, "message.timestamp.after.max.ms"),
+        ("crawl-events", {"message_timestamp_before_max_ms": "3600000"}, "message.timestamp.before.max.ms"),
+        ("crawl-events", {"max_message_bytes": "1048588"}, "max.message.bytes"),
+        ("crawl-events", {"segment_bytes": "1048588"}, "segment.bytes"),
+        ("page-ledger", {"message_timestamp_type": "CreateTime"}, "message.timestamp.type"),
+        ("page-ledger", {"max_message_bytes": "1048588"}, "max.message.bytes"),
+        ("rejects", {"max_message_bytes": "1048588"}, "max.message.bytes"),
+        ("rejects", {"message_timestamp_type": "CreateTime"}, "message.timestamp.type"),
+        ("audit", {"unclean_leader_election_enable": "true"}, "unclean.leader.election.enable"),
+        ("audit", {"min_insync_replicas": "1"}, "min.insync.replicas"),
+        ("audit", {"min_insync_replicas": "4"}, "min.insync.replicas"),
+    ],
+)
+def test_a_setting_that_would_lose_data_is_named(name: str, over: Mapping[str, str], setting: str) -> None:
+    (found,) = findings(described(SPECS[name], **over), SPECS[name], 3)
+    assert (found.topic, found.setting, found.value) == (name, setting, over[setting.replace(".", "_")])
+    assert found.should not in ("", found.value)
+    assert str(found).startswith(f"{name}: {setting} is {found.value}, should be {found.should}: ")
+    assert "\n" not in str(found)
+
+
+@given(st.sampled_from(list(SPECS)), st.data())
+def test_a_setting_as_advised_is_found_no_more(name: str, data: st.DataObject) -> None:
+    spec = SPECS[name]
+    settings = {
+        setting: data.draw(st.sampled_from([value, *others]))
+        for setting, value in spec.settings(3).items()
+        for others in [
+            {
+                "cleanup.policy": ["delete", "compact", "compact,delete"],
+                "message.timestamp.type": ["CreateTime", "LogAppendTime"],
+                "unclean.leader.election.enable": ["true"],
+                "compression.type": ["zstd"],
+            }.get(setting, ["0", "1", "5", str(1 << 40), str((1 << 63) - 1)])
+        ]
+    }
+    for _ in range(3):  # one that is mended may bring another to light
+        for found in findings(Described("id", spec.partitions, 3, settings), spec, 3):
+            settings[found.setting] = found.should
+    assert named(Described("id", spec.partitions, 3, settings), spec) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "over"),
+    [
+        ("importance", {"cleanup_policy": "compact,delete", "retention_ms": "-1", "retention_bytes": "-1"}),
+        ("importance", {"delete_retention_ms": str(30 * DAY_MS), "max_compaction_lag_ms": "1000"}),
+        ("crawl-events", {"max_message_bytes": str(1 << 28), "min_insync_replicas": "3"}),
+        ("crawl-events", {"compression_type": "zstd"}),
+        ("crawl-orders", {"retention_ms": "3600000"}),
+        ("rejects", {"retention_bytes": str(1 << 40)}),
+    ],
+)
+def test_what_is_stricter_or_a_matter_of_taste_is_no_finding(name: str, over: Mapping[str, str]) -> None:
+    assert named(described(SPECS[name], **over), SPECS[name]) == []
+
+
+def test_replicas_are_asked_for_where_there_are_brokers_for_them() -> None:
+    spec = SPECS["crawl-events"]
+    alone = described(spec, 1)
+    assert named(alone, spec, 1) == named(alone, spec, 2) == []
+    assert named(alone, spec, 3) == ["replication"]
+    assert named(described(spec, 2, min_insync_replicas="1"), spec, 3) == ["min.insync.replicas"]
+    assert named(described(spec, 2, min_insync_replicas="2"), spec, 3) == []
+    assert named(described(spec, 1, min_insync_replicas="2"), spec, 1) == ["min.insync.replicas"]
+
+
+def test_a_topic_that_is_missing_or_has_other_partitions_is_named() -> None:
+    assert named(None, SPECS["audit"]) == ["topic"]
+    for name in ("policies", "page-ledger"):
+        other = Described("id", 5, 3, SPECS[name].settings(3))
+        assert named(other, SPECS[name]) == ["partitions"]
+    as_they_come = next(spec for spec in specs() if spec.name == "page-ledger")
+    assert named(Described("id", 5, 3, as_they_come.settings(3)), as_they_come) == []
+
+
+# -- on the broker -----------------------------------------------------------------------------------------------------
+
+
+def until(so: Callable[[], bool]) -> None:
+    """Wait until a broker knows what its controller was told."""
+    pause = Event()
+    for _ in range(200):
+        if so():
+            return
+        pause.wait(0.05)
+    raise AssertionError("the broker never came to know")
+
+
+def test_topics_are_made_once_and_then_are_well(
+    kafka: LocalKafka, topic_prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = ["--brokers", f"kafka://{kafka.brokers}", "--prefix", topic_prefix]
+    assert main(["topics", "check", *cluster]) == 2
+    out, err = capsys.readouterr()
+    assert out.count("is missing") == len(out.splitlines()) == len(Names())
+    assert len(err.splitlines()) == 1
+    assert main(["topics", "create", *cluster, "--shards", "3", "--event-partitions", "2"]) == 0
+    assert capsys.readouterr().out.count("created") == len(Names())
+    ledger, events = names(topic_prefix).page_ledger, names(topic_prefix).crawl_events
+    connection = Connection(kafka.brokers)
+    first = topic_id(connection, ledger)
+    assert (partition_count(connection, ledger), partition_count(connection, events)) == (3, 2)
+    assert main(["topics", "create", *cluster]) == 0
+    assert capsys.readouterr().out.count("was there") == len(Names())
+    assert topic_id(connection, ledger) == first
+    assert main(["topics", "check", *cluster]) == 0
+    assert capsys.readouterr().out == "all 8 topics are as they should be\n"
+    assert main(["topics", "check", *cluster, "--shards", "4", "--json"]) == 2
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (found["topic"], found["setting"], found["value"], found["should"]) == (ledger, "partitions", "3", "4")
+    with connection.admin() as admin:
+        admin.delete_topics([ledger])
+    (spec,) = (spec for spec in specs(topic_prefix) if spec.name == ledger)
+    until(lambda: not look_at(connection, [ledger]).topics)
+    made = make(connection, [spec])
+    assert made.new == {ledger}
+    assert topic_id(connection, ledger) != first
+
+
+def test_each_setting_planted_on_a_topic_is_found(kafka: LocalKafka, topic_prefix: str) -> None:
+    connection = Connection(kafka.brokers)
+    wanted = specs(topic_prefix)
+    name = names(topic_prefix)
+    make(connection, wanted)
+    planted = {
+        name.crawl_events: {"retention.ms": "604800000", "message.timestamp.after.max.ms": "3600000"},
+        name.page_ledger: {"unclean.leader.election.enable": "true", "max.message.bytes": "1000000"},
+        name.importance: {"cleanup.policy": "delete"},
+        name.refresh_schedule: {"delete.retention.ms": "1000", "message.timestamp.type": "LogAppendTime"},
+        name.policies: {"cleanup.policy": "compact", "min.insync.replicas": "2"},
+    }
+    with connection.admin() as admin:
+        admin.alter_configs(
+            [ConfigResource(ConfigResourceType.TOPIC, topic, settings) for topic, settings in planted.items()]
+        )
+
+    def found() -> set[tuple[str, str, str]]:
+        cluster = look_at(connection, [spec.name for spec in wanted])
+        all_ = [findings(cluster.topics[spec.name], spec, cluster.brokers) for spec in wanted]
+        return {(one.topic, one.setting, one.value) for one in chain(*all_)}
+
+    expected = {(topic, *setting) for topic, settings in planted.items() for setting in settings.items()}
+    until(lambda: len(found()) >= len(expected))
+    assert found() == expected
+
+
+def test_what_cannot_be_made_is_refused(
+    kafka: LocalKafka, topic_prefix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    connection = Connection(kafka.brokers)
+    with pytest.raises(KafkaRefused, match="--replication 2: more than the 1 of the cluster"):
+        make(connection, specs(topic_prefix), replication=2)
+    with pytest.raises(KafkaRefused, match="no name for a topic"):
+        make(connection, specs("no good "))
+    with pytest.raises(KafkaRefused, match=r"no such topic.*opicflow topics create"):
+        topic_id(connection, f"{topic_prefix}none")
+    assert main(["topics", "check"]) == 2
+    assert capsys.readouterr().err.startswith("opicflow: no brokers: ")

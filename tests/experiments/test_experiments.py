@@ -1,0 +1,231 @@
+"""Experiments measure what they say, go on where they were stopped, and give the same figures for the same seed."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from opicflow.pipelines.experiments import runner
+from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
+from opicflow.pipelines.experiments.measures import correlation, errors, exact_importance, imbalance
+from opicflow.pipelines.experiments.plots import Line, Plot
+from opicflow.pipelines.experiments.runner import MEASURES, Task, run
+from opicflow.pipelines.experiments.tables import Row, distinct, markdown, mean, short, spread, to_csv
+from opicflow.pipelines.experiments.windows import by_importance, changed
+from opicflow.pipelines.web.webs import power_law_web
+from support.in_process import Said, command
+from support.paths import TOP
+
+GOLDEN = TOP / "tests" / "golden" / "experiments.json"
+PAGES = 500
+SMALL: dict[str, dict[str, Any]] = {
+    "convergence": {"web": "power-law", "order": "greedy"},
+    "off_line": {"web": "poisson"},
+    "windows": {"order": "cycle", "rate": 10.0},
+    "growing": {"history": "default", "newcomers": True},
+    "trouble": {"order": "greedy", "unreadable": 0.6, "unchanged": 0.8, "remember": True},
+    "discovery": {"web": "power-law", "order": "greedy"},
+    "stated": {"order": "greedy"},
+    "communities": {"domain": "topic"},
+    "influences": {"domain": "subtopic 1", "moment": "half way"},
+}
+MOST_PINNED = 40
+
+
+# Measures
+
+
+def test_errors_are_what_their_words_say() -> None:
+    exact = np.array([0.5, 0.3, 0.1, 0.1])
+    found = errors(np.array([0.5, 0.3, 0.15, 0.05]), exact)
+    assert (found.everywhere, found.top, found.weighted) == pytest.approx((25.0, 0.0, 10.0))
+    assert found.spread == pytest.approx(25.0)
+    assert found.disorder == 0.0  # the two that it orders are equal in truth
+    assert errors(exact[::-1] * 7, exact).disorder == pytest.approx(100.0)
+    assert errors(np.array([1.0, 1.0, 1.0, 1.0, 6.0]), np.ones(5)).over_twice == 20.0
+    assert errors(exact * 3, exact).everywhere == pytest.approx(0.0)
+
+
+def test_imbalance_is_how_far_a_step_of_pagerank_moves() -> None:
+    web = power_law_web(200, 1)
+    exact = exact_importance(web)
+    assert imbalance(web, exact) < 1e-9
+    assert imbalance(web, np.full(200, 1 / 200)) > 0.1
+
+
+def test_correlation_is_spearmans() -> None:
+    random = np.random.default_rng(1)
+    one, other = random.integers(0, 20, (2, 300)).astype(float)
+    other += one
+    assert correlation(one, other) == pytest.approx(spearmanr(one, other).statistic)
+    assert correlation(one, np.zeros(300)) == 0.0
+
+
+def test_two_pages_are_halved_for_one_that_is_doubled() -> None:
+    web = power_law_web(20_000, 1)
+    after = changed(web, 0.1, np.random.default_rng(1))
+    moved = after.in_degrees / np.maximum(web.in_degrees, 1)
+    large = web.in_degrees >= 10
+    assert (moved[large] < 0.6).mean() == pytest.approx(0.1 * 2 / 3, abs=0.01)
+    assert (moved[large] > 1.7).mean() == pytest.approx(0.1 / 3, abs=0.01)
+
+
+def test_by_importance_takes_another_policy_for_the_important_tenth() -> None:
+    important, others = np.arange(20.0), np.full(20, 0.5)
+    assert by_importance(important, others).tolist() == [0.5] * 18 + [18.0, 19.0]
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_every_measure_finds_what_it_found_before(measure: str) -> None:
+    """Figures of small webs, pinned. Renew them on purpose only: OPICFLOW_RENEW_GOLDEN=1."""
+    rows = Task.of(measure, pages=PAGES, seed=1, **SMALL[measure]).run()
+    rows = rows[:: -(-len(rows) // MOST_PINNED)]
+    pinned: dict[str, list[Row]] = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {}
+    if os.environ.get("OPICFLOW_RENEW_GOLDEN"):
+        pinned[measure] = [
+            {k: float(f"{v:.9g}") if isinstance(v, float) else v for k, v in row.items()} for row in rows
+        ]
+        GOLDEN.write_text(json.dumps(dict(sorted(pinned.items())), indent=0) + "\n", encoding="utf-8")
+    assert len(rows) == len(pinned[measure])
+    for row, before in zip(rows, pinned[measure], strict=True):
+        assert list(row) == list(before)
+        for name, value in row.items():
+            expected = before[name]
+            if isinstance(expected, float):
+                expected = pytest.approx(expected, rel=1e-6, abs=1e-9, nan_ok=True)
+            assert value == expected, name
+
+
+def test_another_seed_finds_other_figures() -> None:
+    one, other = (Task.of("off_line", pages=PAGES, seed=seed, web="poisson").run() for seed in (1, 2))
+    assert one[0]["everywhere"] != other[0]["everywhere"]
+
+
+# Tables
+
+
+def test_tables_group_average_and_print() -> None:
+    rows: list[Row] = [{"a": "x", "n": 1, "v": 1.0}, {"a": "x", "n": 2, "v": 3.0}, {"a": "y", "n": 1, "v": 1 / 3}]
+    assert (mean(rows, "v", a="x"), spread(rows, "v", a="x")) == (2.0, 1.0)
+    assert np.isnan(mean(rows, "v", a="z"))
+    assert distinct(rows, "a") == ["x", "y"]
+    assert to_csv(rows) == "a,n,v\nx,1,1\nx,2,3\ny,1,0.3333333\n"
+    assert markdown(("p", "q"), [(1, "|x|")]) == ["| p | q |", "|---|---|", r"| 1 | \|x\| |"]
+    assert [short(value) for value in (0.0123456, 0.5, 12.345, 1234.5, float("nan"))] == [
+        "0.012", "0.50", "12.3", "1.23e+03", "-",
+    ]  # fmt: skip
+
+
+def test_plots_are_the_same_bytes_for_the_same_figures(tmp_path: Path) -> None:
+    plot = Plot("p", "title", "x", "y", [Line("a <b>", [0, 1, 10], [1, 2, 300], [0, 1, 2])], "xy", (0, 1, 10))
+    for folder in ("one", "other"):
+        plot.write(tmp_path / folder)
+    for name in ("p.png", "p.svg"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "other" / name).read_bytes()
+    assert b"a &lt;b&gt;" in (tmp_path / "one" / "p.svg").read_bytes()
+
+
+# Runs
+
+
+def tasks(count: int) -> list[Task]:
+    return [Task.of("off_line", pages=50, seed=seed, web="poisson") for seed in range(1, count + 1)]
+
+
+def test_what_was_measured_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = run(tasks(3), tmp_path, 1, lambda task: None)
+    measured: list[int] = []
+
+    def count(pages: int, seed: int, web: str) -> list[Row]:
+        measured.append(seed)
+        return [{"seed": seed}]
+
+    monkeypatch.setitem(runner.MEASURES, "off_line", count)
+    done: list[Task] = []
+    (tmp_path / tasks(3)[1].part).write_bytes(b"half a pa")  # as if the disk had been full
+    again = run(tasks(4), tmp_path, 1, done.append)
+    assert measured == [2, 4] and len(done) == 4
+    assert again[tasks(1)[0]] == found[tasks(1)[0]]
+
+
+def test_a_run_that_is_stopped_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(task: Task) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tasks(3), tmp_path, 1, stop)
+    assert [path.name for path in tmp_path.iterdir()] == [tasks(1)[0].part]
+
+
+def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
+    one = run(tasks(4), tmp_path / "one", 1, lambda task: None)
+    two = run(tasks(4), tmp_path / "two", 2, lambda task: None)
+    assert one == two and list(one) == list(two)
+
+
+def test_every_experiment_has_tasks_of_measures_that_there_are() -> None:
+    for one in EXPERIMENTS.values():
+        for task in one.tasks(1000, [1, 2]):
+            assert task.measure in MEASURES and dict(task.arguments)["seed"] in (1, 2)
+
+
+# The command
+
+
+def test_the_command_names_every_experiment() -> None:
+    assert "{" + ",".join(["all", *EXPERIMENTS]) + "}" in "".join(command("experiment", "--help").out.split())
+
+
+@pytest.fixture(scope="module")
+def discovered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
+    out = tmp_path_factory.mktemp("experiment")
+    return command("experiment", "discovery", "--out", out, "--pages", 1000, "--runs", 1, "--processes", 1), out
+
+
+def test_the_command_writes_report_plots_and_data(discovered: tuple[Said, Path]) -> None:
+    said, out = discovered
+    assert said.code == 0, said
+    assert "measuring" in said.err and "Greedy reads important pages sooner" in said.out
+    report = (out / "report.md").read_text(encoding="utf-8")
+    assert "Webs of 1,000 pages; seed 1." in report and "](plots/discovery-hosts.svg)" in report
+    for name in ("discovery-hosts.png", "discovery-hosts.svg", "discovery-power-law.png"):
+        assert (out / "plots" / name).stat().st_size > 5_000
+    lines = (out / "data" / "discovery.csv").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("seed,web,order,share,found,read")
+    assert len(lines) == 1 + 2 * 4 * 14
+
+
+def test_the_same_command_makes_the_same_bytes_and_measures_nothing(discovered: tuple[Said, Path]) -> None:
+    said, out = discovered
+    names = ("report.md", "data/discovery.csv", "plots/discovery-hosts.png", "plots/discovery-hosts.svg")
+    before = [(out / name).read_bytes() for name in names]
+    again = command("experiment", "discovery", "--out", out, "--pages", 1000, "--runs", 1, "--quiet")
+    assert again.out == said.out and not again.err
+    assert [(out / name).read_bytes() for name in names] == before
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("fig2", "--pages", "10"), "errors of so few pages say nothing; give 1000 or more"),
+        (("fig7",), "invalid choice: 'fig7'"),
+        (("fig2", "--runs", "0"), "is no positive whole number"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(more: tuple[str, ...], why: str, tmp_path: Path) -> None:
+    said = command("experiment", *more, "--out", tmp_path / "out")
+    assert (said.code, len(said.err.splitlines())) == (2, 1) and why in said.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_out_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine", encoding="utf-8")
+    said = command("experiment", "fig2", "--out", tmp_path / "out")
+    assert (said.code, len(said.err.splitlines())) == (2, 1) and str(tmp_path / "out") in said.err
+    assert (tmp_path / "out").read_text(encoding="utf-8") == "mine"

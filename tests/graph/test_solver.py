@@ -1,0 +1,389 @@
+"""Ranks of a graph on disk are those of the oracle, in every order, by however many workers, interrupted or not."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.graph.parallel import Course, Part, Processes, Told, cut, iterate, solve_with_workers
+from opicflow.pipelines.graph.solver import AUTHORITIES, HUBS, Rank, Settings, Vectors, Wanted, solve
+from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
+from support.stored_graphs import nasty_webs, random_web, stored
+
+TIGHT = 1e-13
+WEBS = {**nasty_webs(), "at random": random_web()}
+KINDS = ("importance", "interest")
+
+
+def personal(pages: int) -> np.ndarray:
+    paid = np.random.default_rng(pages).random(pages) ** 4
+    if pages > 3:
+        paid[::3] = 0.0
+    return paid
+
+
+def oracle(graph: Graph, wanted: Wanted, settings: Settings) -> np.ndarray:
+    forward = graph if wanted.kind == "importance" else graph.transposed()
+    most = 20_000 if graph.pages < 10_000 else 300  # it never comes to that residual: sums of so many are not as exact
+    ranks = pagerank(forward, settings.damping, wanted.paid, 1e-15, most, dangling=settings.dangling)
+    return ranks.values
+
+
+def hold_it_against_the_oracle(graph: Graph, rank: Rank, wanted: Wanted, settings: Settings) -> None:
+    apart = float(np.abs(rank.values - oracle(graph, wanted, settings)).sum())
+    assert apart < 1e-10
+    assert rank.converged
+    assert abs(rank.values.sum() - 1) < 1e-12
+    assert rank.residual <= settings.tolerance
+    if rank.error is not None:
+        assert apart <= rank.error + 1e-12
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int | None], StoredGraph]:
+    folder = tmp_path_factory.mktemp("graphs")
+
+    def graph(name: str, slice_pages: int | None) -> StoredGraph:
+        path = folder / f"{name}-{slice_pages}".replace(" ", "-")
+        if not path.exists():
+            stored(path, WEBS[name], slice_pages=slice_pages, buckets=2)
+        found = StoredGraph(path)
+        found.hold(16 << 20)
+        return found
+
+    return graph
+
+
+# against the oracle
+
+
+@pytest.mark.parametrize("gauss_seidel", [False, True])
+@pytest.mark.parametrize("dangling", ["teleport", "normalise"])
+@pytest.mark.parametrize(
+    "name, slice_pages",
+    [(name, size) for name in WEBS for size in (17, None)] + [("weights", 1), ("one hub", 1), ("at random", 400)],
+)
+def test_every_order_gives_the_oracles_ranks(graphs, name, slice_pages, dangling, gauss_seidel) -> None:
+    graph = WEBS[name]
+    settings = Settings(tolerance=TIGHT, dangling=dangling, gauss_seidel=gauss_seidel)
+    paid = personal(graph.pages)
+    wanted = [Wanted(f"{kind}{number}", kind, given) for kind in KINDS for number, given in enumerate((None, paid))]
+    if dangling == "normalise":
+        del wanted[3], wanted[1]  # where v is 0 for some pages, which of several answers comes out depends on the start
+    for rank, one in zip(solve(graphs(name, slice_pages), wanted, settings), wanted, strict=True):
+        hold_it_against_the_oracle(graph, rank, one, settings)
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.5, 0.99])
+@pytest.mark.parametrize("gauss_seidel", [False, True])
+def test_other_dampings(graphs, damping, gauss_seidel) -> None:
+    settings = Settings(damping=damping, tolerance=TIGHT, gauss_seidel=gauss_seidel)
+    wanted = [Wanted("forward", "importance"), Wanted("backward", "interest")]
+    for rank, one in zip(solve(graphs("at random", 100), wanted, settings), wanted, strict=True):
+        hold_it_against_the_oracle(WEBS["at random"], rank, one, settings)
+
+
+def test_gauss_seidel_takes_fewer_iterations(graphs) -> None:
+    wanted = [Wanted("forward", "importance"), Wanted("backward", "interest")]
+    jacobi = solve(graphs("at random", 17), wanted, Settings())
+    newer = solve(graphs("at random", 17), wanted, Settings(gauss_seidel=True))
+    for one, other in zip(jacobi, newer, strict=True):
+        assert other.iterations < one.iterations
+
+
+@pytest.mark.parametrize("slice_pages", [17, 400, None])
+def test_hubs_and_authorities_are_eigenvectors(graphs, slice_pages) -> None:
+    graph = WEBS["at random"]
+    hubs, authorities = solve(graphs("at random", slice_pages), [Wanted(HUBS, "hubs")], Settings(tolerance=TIGHT))
+    assert (hubs.name, authorities.name) == (HUBS, AUTHORITIES)
+    links = np.zeros((graph.pages, graph.pages))
+    links[np.repeat(np.arange(graph.pages), graph.out_degrees), graph.targets] = graph.weights / 1024
+    for rank, square in ((hubs, links @ links.T), (authorities, links.T @ links)):
+        vector = np.abs(np.linalg.eigh(square)[1][:, -1])
+        assert np.abs(rank.values - vector / vector.sum()).sum() < 1e-10
+        assert abs(rank.values.sum() - 1) < 1e-12
+
+
+def test_hubs_of_nothing_are_refused(graphs) -> None:
+    with pytest.raises(GraphRefused, match="no links: there are no hubs"):
+        solve(graphs("no links", None), [Wanted(HUBS, "hubs")], Settings())
+
+
+def test_both_ways_authorities_are_the_eigenvector_of_links_in_either_direction(tmp_path: Path) -> None:
+    graph = WEBS["at random"]
+    on_disk = stored(tmp_path / "g", graph, both_ways=True, slice_pages=300)
+    _, authorities = solve(on_disk, [Wanted(HUBS, "hubs")], Settings(tolerance=TIGHT))
+    either = np.zeros((graph.pages, graph.pages))
+    either[np.repeat(np.arange(graph.pages), graph.out_degrees), graph.targets] = 1
+    either = np.maximum(either, either.T)
+    vector = np.abs(np.linalg.eigh(either)[1][:, -1])
+    assert np.abs(authorities.values - vector / vector.sum()).sum() < 1e-10
+
+
+def test_a_page_of_a_million_links(tmp_path: Path) -> None:
+    pages = 1_000_001
+    back = np.arange(1, pages, 10)
+    sources = np.concatenate((np.zeros(pages - 1, np.int64), back))
+    graph = Graph.from_links(pages, sources, np.concatenate((np.arange(1, pages), 0 * back)))
+    on_disk = stored(tmp_path / "g", graph, memory_bytes=8 << 20, buckets=16)
+    settings = Settings(tolerance=1e-11, gauss_seidel=True)
+    wanted = [Wanted("a", "importance"), Wanted("b", "interest")]
+    for rank, one in zip(solve(on_disk, wanted, settings), wanted, strict=True):
+        hold_it_against_the_oracle(graph, rank, one, settings)
+
+
+@pytest.mark.parametrize("gauss_seidel", [False, True])
+def test_ranks_of_one_scan_are_those_of_scans_of_their_own(graphs, gauss_seidel) -> None:
+    graph, settings = graphs("at random", 100), Settings(gauss_seidel=gauss_seidel)
+    wanted = [Wanted("a", "importance"), Wanted("b", "interest"), Wanted("c", "importance", personal(900))]
+    wanted.append(Wanted(HUBS, "hubs"))
+    together = solve(graph, wanted, settings)
+    alone = [rank for one in wanted for rank in solve(graph, [one], settings)]
+    assert [rank.name for rank in together] == [rank.name for rank in alone]
+    assert [rank.values.tobytes() for rank in together] == [rank.values.tobytes() for rank in alone]
+
+
+def test_a_start_that_is_near_saves_iterations(graphs) -> None:
+    graph = graphs("at random", 100)
+    for gauss_seidel in (False, True):
+        for kind in KINDS:
+            settings = Settings(gauss_seidel=gauss_seidel)
+            (cold,) = solve(graph, [Wanted("a", kind)], settings)
+            (warm,) = solve(graph, [Wanted("a", kind, start=cold.values * 3)], settings)
+            assert warm.iterations < cold.iterations / 3
+            assert np.abs(warm.values - cold.values).sum() < 1e-7
+
+
+def test_what_does_not_converge_says_so(graphs) -> None:
+    (rank,) = solve(graphs("at random", None), [Wanted("a", "importance")], Settings(max_iterations=3))
+    assert (rank.converged, rank.iterations) == (False, 3)
+    assert np.abs(rank.values - oracle(WEBS["at random"], Wanted("a", "importance"), Settings())).sum() <= rank.error
+
+
+@pytest.mark.parametrize("gauss_seidel", [False, True])
+def test_a_tolerance_below_rounding_ends_all_the_same(graphs, gauss_seidel) -> None:
+    settings = Settings(tolerance=1e-18, gauss_seidel=gauss_seidel)
+    wanted = [Wanted("a", "importance"), Wanted("b", "interest"), Wanted(HUBS, "hubs")]
+    for rank in solve(graphs("at random", 100), wanted, settings):
+        assert rank.converged or rank.residual < 1e-13
+        assert rank.iterations < 120
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"damping": 1.0}, "no number from 0 to below 1"),
+        ({"damping": float("nan")}, "no number from 0"),
+        ({"tolerance": 0.0}, "not above 0"),
+        ({"max_iterations": 0}, "give 1 at least"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(GraphRefused, match=words):
+        Settings(**settings)
+
+
+@pytest.mark.parametrize("paid", [np.zeros(900), np.full(900, -1.0), np.full(900, np.nan)])
+def test_personalisations_that_make_no_sense_are_refused(graphs, paid) -> None:
+    with pytest.raises(GraphRefused, match="finite numbers that are not negative, and not only 0"):
+        solve(graphs("at random", None), [Wanted("a", "importance", paid)], Settings())
+
+
+# interrupted
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("dangling", ["teleport", "normalise"])
+@pytest.mark.parametrize("gauss_seidel", [False, True])
+def test_a_computation_that_is_killed_ends_with_the_same_bytes(graphs, tmp_path, gauss_seidel, dangling) -> None:
+    graph, settings = graphs("at random", 100), Settings(gauss_seidel=gauss_seidel, dangling=dangling)
+    wanted = [Wanted("a", "importance"), Wanted("b", "interest"), Wanted(HUBS, "hubs")]
+    whole = solve(graph, wanted, settings)
+    scans = []
+
+    def kill_now_and_then(scan: int, residuals: dict[str, float]) -> None:
+        scans.append(scan)
+        if scan % 4 == 0:
+            raise Killed
+
+    for _ in range(100):
+        try:
+            found = solve(graph, wanted, settings, Vectors(900, tmp_path / "v"), "this", kill_now_and_then)
+            break
+        except Killed:
+            continue
+    assert scans == list(range(1, len(scans) + 1))  # none was made twice
+    assert [rank.values.tobytes() for rank in found] == [rank.values.tobytes() for rank in whole]
+    assert [rank.residual for rank in found] == [rank.residual for rank in whole]
+
+
+def test_vectors_that_were_damaged_meanwhile_are_refused_and_those_of_others_are_not_used(graphs, tmp_path) -> None:
+    graph, wanted = graphs("at random", 100), [Wanted("a", "importance")]
+
+    def kill(scan: int, residuals: dict[str, float]) -> None:
+        raise Killed
+
+    def begin() -> None:
+        with pytest.raises(Killed):
+            solve(graph, wanted, Settings(), Vectors(900, tmp_path / "v"), "this", kill)
+
+    begin()
+    (other,) = solve(graph, wanted, Settings(), Vectors(900, tmp_path / "v"), "another")
+    assert other.iterations > 5
+    begin()
+    for file in (tmp_path / "v").glob("*.f64"):
+        file.write_bytes(bytes(900 * 8))
+    with pytest.raises(GraphRefused, match="damaged since the ranks were interrupted: remove it"):
+        solve(graph, wanted, Settings(), Vectors(900, tmp_path / "v"), "this")
+
+
+# by workers
+
+
+def test_parts_cover_all_slices_once() -> None:
+    for slices in range(1, 40):
+        for workers in range(1, 9):
+            parts = cut(slices, workers)
+            assert [slice_ for first, end in parts for slice_ in range(first, end)] == list(range(slices))
+            assert len(parts) == min(slices, workers)
+            sizes = [end - first for first, end in parts]
+            assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dangling, chaotic", [("teleport", False), ("normalise", False), ("teleport", True)])
+def test_processes_find_the_oracles_ranks(graphs, tmp_path, kind, dangling, chaotic) -> None:
+    graph, wanted = graphs("at random", 100), Wanted("a", kind, None if dangling == "normalise" else personal(900))
+    settings = Settings(tolerance=TIGHT, dangling=dangling)
+    rank = solve_with_workers(graph.path, wanted, settings, Vectors(900, tmp_path / "v"), 2, chaotic, 1 << 20)
+    hold_it_against_the_oracle(WEBS["at random"], rank, wanted, settings)
+
+
+def test_a_worker_that_is_killed_is_told_of_and_the_next_run_goes_on(graphs, tmp_path, monkeypatch) -> None:
+    graph, wanted = graphs("at random", 100), Wanted("a", "importance")
+    started: list[Processes] = []
+    make = Processes.__init__
+
+    def remember(crew: Processes, *arguments: Any) -> None:
+        make(crew, *arguments)
+        started.append(crew)
+
+    def kill_one(sweeps: float, left: float) -> None:
+        if sweeps == 3 and len(started) == 1:
+            os.kill(started[0]._processes[1].pid or 0, signal.SIGKILL)
+
+    monkeypatch.setattr(Processes, "__init__", remember)
+    vectors = Vectors(900, tmp_path / "v")
+    with pytest.raises(GraphRefused, match=r"a worker of the ranks ended \(exit code -9\): run the same command again"):
+        solve_with_workers(graph.path, wanted, Settings(), vectors, 2, identity="i", after_check=kill_one)
+    seen: list[float] = []
+    rank = solve_with_workers(
+        graph.path, wanted, Settings(), vectors, 2, identity="i", after_check=lambda sweeps, left: seen.append(sweeps)
+    )
+    assert seen[0] == 4
+    (alone,) = solve(graph, [wanted], Settings())
+    assert np.abs(rank.values - alone.values).sum() < 1e-14
+    assert not any(process.is_alive() for crew in started for process in crew._processes)
+
+
+@pytest.mark.parametrize(
+    "wanted, settings, chaotic, words",
+    [
+        (Wanted(HUBS, "hubs"), Settings(), False, "one process computes them"),
+        (Wanted("a", "importance"), Settings(gauss_seidel=True), False, "several workers have no order"),
+        (Wanted("a", "importance"), Settings(dangling="normalise"), True, "no worker can go on alone"),
+    ],
+)
+def test_what_workers_cannot_do_is_refused(graphs, tmp_path, wanted, settings, chaotic, words) -> None:
+    with pytest.raises(GraphRefused, match=words):
+        solve_with_workers(graphs("at random", 100).path, wanted, settings, Vectors(900, tmp_path), 2, chaotic)
+
+
+class LateCrew:
+    """Workers that see the vector as it was a while ago, in an order that a seed decides, and write when they like."""
+
+    def __init__(
+        self, graph: StoredGraph, wanted: Wanted, settings: Settings, seed: int, sides: list[np.ndarray]
+    ) -> None:
+        self.parts = [Part(graph, wanted, settings, *some) for some in cut(graph.slices, 4)]
+        self.workers = len(self.parts)
+        self.random = np.random.default_rng(seed)
+        self.sides = sides
+        self.slowest = self.random.integers(self.workers)
+        self.views: list[np.ndarray] = []
+        self.stale = 0
+        self.left_at_pause: list[float] = []
+
+    def sweep(self, side: int, scale: float) -> list[Told]:
+        return [part.sweep(self.sides[side], self.sides[1 - side], scale) for part in self.parts]
+
+    def measure(self, new: int, old: int, scale_new: float, scale_old: float) -> list[Told]:
+        return [part.measure(self.sides[new], self.sides[old], scale_new, scale_old) for part in self.parts]
+
+    def run(self, side: int) -> None:
+        self.side = side
+        self.views = [self.sides[side].copy() for _ in self.parts]
+
+    def news(self) -> list[tuple[int, float]]:
+        worker = int(self.random.integers(self.workers))
+        part, view, vector = self.parts[worker], self.views[worker], self.sides[self.side]
+        late = worker == self.slowest and self.random.random() < 0.97
+        if late or self.random.random() < 0.5:
+            self.stale += 1  # it has not heard from the others: it finds nothing new to do
+        else:
+            view[:] = vector
+        told = part.sweep(view, view, 1.0)
+        vector[part.first : part.end] = view[part.first : part.end]
+        return [(worker, told.change)]
+
+    def pause(self) -> list[Told]:
+        return [part.measure(self.sides[self.side], self.sides[self.side], 1.0, 1.0) for part in self.parts]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_chaotic_iterations_with_delays_never_stop_early(graphs, kind, seed) -> None:
+    graph, wanted = graphs("at random", 100), Wanted("a", kind)
+    settings = Settings(tolerance=1e-9, max_iterations=100_000)
+    sides = [np.full(900, 1 / 900), np.zeros(900)]
+    course = Course(settings)
+    sums = graph.out_weights if kind == "importance" else graph.in_weights
+    course.held = float(sides[0][sums == 0].sum())
+    crew = LateCrew(graph, wanted, settings, seed, sides)
+    asked: list[float] = []
+    iterate(course, crew, True, lambda sweeps, left: asked.append(left))
+    found = sides[course.side] / sides[course.side].sum()
+    apart = np.abs(found - oracle(WEBS["at random"], wanted, settings)).sum()
+    assert course.done
+    assert apart <= course.residual / (1 - settings.damping) <= settings.tolerance / (1 - settings.damping)
+    assert crew.stale > 50
+    early = [left for left in asked[1:-1] if left > settings.tolerance]
+    assert early, "the delays were not bad enough to make the workers believe that they were done"
+
+
+def test_without_the_sweep_in_step_delayed_workers_would_stop_early(graphs) -> None:
+    """The mutation that the law above must find: to believe what the workers say of their own changes."""
+    graph, wanted, settings = graphs("at random", 100), Wanted("a", "importance"), Settings(tolerance=1e-9)
+    worst = 0.0
+    for seed in range(6):
+        sides = [np.full(900, 1 / 900), np.zeros(900)]
+        course = Course(settings)
+        crew = LateCrew(graph, wanted, settings, seed, sides)
+        course.run_freely(crew)
+        found = sides[course.side] / sides[course.side].sum()
+        worst = max(worst, float(np.abs(found - oracle(WEBS["at random"], wanted, settings)).sum()))
+    assert worst > 100 * settings.tolerance / (1 - settings.damping)

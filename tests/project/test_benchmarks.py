@@ -1,0 +1,91 @@
+"""The benchmarks and the accuracy table run, at tiny sizes, and write what they promise. Nothing is timed here."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.paths import TOP
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=TOP, text=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, object]]]:
+    """What the group `ledger` prints, and what it writes."""
+    out = tmp_path_factory.mktemp("bench") / "build" / "bench.json"
+    done = run("-m", "benchmarks", "ledger", "--tiny", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads(out.read_text())
+
+
+def test_bench_json_is_a_list_of_figures(bench: tuple[str, list[dict[str, object]]]) -> None:
+    _, figures = bench
+    for figure in figures:
+        assert list(figure) == ["name", "value", "unit", "baseline", "ratio"]
+        assert str(figure["name"]).startswith("ledger.")
+        assert isinstance(figure["unit"], str)
+        assert isinstance(figure["value"], float)
+        assert figure["value"] > 0
+        assert (figure["baseline"] is None) == (figure["ratio"] is None)
+        if isinstance(figure["baseline"], float):
+            assert figure["ratio"] == pytest.approx(figure["value"] / figure["baseline"], rel=1e-4)
+    names = [figure["name"] for figure in figures]
+    assert len(set(names)) == len(names)
+    assert {
+        "ledger.transfers_vs_random_adds",
+        "ledger.transfers_vs_python_dicts",
+        "ledger.transfers_per_second",
+        "ledger.visits_per_second",
+        "ledger.bytes_per_page",
+        "ledger.growth_pause",
+    } <= set(names)
+
+
+def test_the_bench_table_has_a_line_for_every_figure(bench: tuple[str, list[dict[str, object]]]) -> None:
+    printed, figures = bench
+    machine, how, empty, head, *lines = printed.splitlines()
+    assert "cores" in machine and "numpy" in machine and "numba" in machine
+    assert "ratio" in how
+    assert empty == ""
+    assert head.split() == ["figure", "value", "unit", "baseline", "ratio", "how"]
+    assert [line.split()[0] for line in lines] == [figure["name"] for figure in figures]
+    assert {line[: head.index("unit")].count("  ") > 0 for line in lines} == {True}
+
+
+def test_an_unknown_group_is_one_line_and_exit_code_2() -> None:
+    done = run("-m", "benchmarks", "nothing")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "'nothing'" in done.stderr and "ledger" in done.stderr
+
+
+def test_the_accuracy_page_has_every_table_filled(tmp_path: Path) -> None:
+    out = tmp_path / "docs" / "accuracy.md"
+    done = run("benchmarks/accuracy.py", "--pages", "100", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    page = out.read_text(encoding="utf-8")
+    assert "a made-up web of 100 pages" in page and "--pages 100" in page
+    tables = re.findall(r"(?:^\|.*\n)+", page, flags=re.M)
+    assert len(tables) == page.count("\n## ")
+    figure = re.compile(r"(0\.\d\d|[1-9]\.\d|\d\d+) / (0\.\d\d|[1-9]\.\d|\d\d+)")
+    for table in tables:
+        rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
+        assert {len(row) for row in rows} == {len(rows[0])}
+        measured = [i for i, name in enumerate(rows[0]) if re.match(r"after|as it is|\d+ round", name)]
+        assert measured
+        assert [row for row in rows[2:] if not all(figure.fullmatch(row[i]) for i in measured)] == []
+    assert len(tables[0].splitlines()) == 2 + 7 * 4
+
+
+def test_a_web_too_small_for_the_accuracy_page_is_one_line_and_exit_code_2() -> None:
+    done = run("benchmarks/accuracy.py", "--pages", "5")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,333 @@
+"""The example log, and what the guides say: tables are those of the code, snippets run, outputs are real.
+
+.venv/bin/python tests/test_examples.py     writes the outputs in docs/replay.md anew
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
+from opicflow.connectors.files.jsonl import decode_jsonl
+from opicflow.pipelines.ledger import HISTORIES, Outcome
+from opicflow.pipelines.transforms.route import Rules, Seen, route
+from opicflow.schemas import crawl_events as limits
+from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason
+from opicflow.schemas.event_columns import EventWriter
+from opicflow.schemas.json_events import FIELD_NAMES, LINK_FIELD_NAMES, event_of
+from opicflow.schemas.registry import schema
+from opicflow.schemas.urls import (
+    LONGEST_URL,
+    NO_RULES,
+    SESSION_PARAMETERS,
+    TRACKING_PARAMETERS,
+    Canonicaliser,
+    UrlRules,
+    canonical,
+)
+from support.guides import CONSOLE, LOG, SPEED, TOP, code, opicflow
+
+FORMATS = (TOP / "docs" / "formats.md").read_text(encoding="utf-8")
+GUIDE = (TOP / "docs" / "replay.md").read_text(encoding="utf-8")
+CRAWLERS = (TOP / "docs" / "crawlers.md").read_text(encoding="utf-8")
+
+
+def table(text: str, first: str) -> list[list[str]]:
+    """The rows of the table whose head begins with this cell."""
+    after = text[text.index(f"\n| {first} |") + 1 :].split("\n\n")[0]
+    return [[cell.strip() for cell in line[1:-1].split("|")] for line in after.splitlines()[2:]]
+
+
+# -- the example log ---------------------------------------------------------------------------------------------------
+
+
+def test_the_script_makes_the_log_that_is_committed(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, TOP / "examples" / "make_log.py", tmp_path / "log"], check=True)
+    assert gzip.decompress((tmp_path / "log").read_bytes()) == gzip.decompress(LOG.read_bytes())
+
+
+def test_the_log_is_small_and_has_no_time_in_its_head() -> None:
+    head = LOG.read_bytes()[:10]
+    assert LOG.stat().st_size < 600_000
+    assert head[4:8] == bytes(4)
+
+
+def test_the_log_replayed_has_the_documentation_on_top(tmp_path: Path) -> None:
+    command = ["replay", str(LOG), "--settle", "40", "--out", "out"]
+    ((code, _, errors),) = opicflow(tmp_path, command)
+    assert (code, errors) == (0, "")
+    first = json.loads((tmp_path / "out" / "importance.jsonl").read_text().splitlines()[0])
+    assert first["url"] == "https://docs.tern.example/"
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    accounted = sum(summary[name] for name in ("visits", "announcements", "rejects", "duplicates"))
+    assert summary["events_read"] == accounted == len(gzip.decompress(LOG.read_bytes()).splitlines())
+    assert min(summary[name] for name in ("rejects", "duplicates", "late", "redirects", "aliases")) > 0
+    assert min(summary[name] for name in ("visits_unchanged", "visits_failed", "links_nofollow")) > 0
+
+
+# -- docs/replay.md ----------------------------------------------------------------------------------------------------
+
+
+def outputs(folder: Path) -> list[str]:
+    """What the console blocks of the guide have to be."""
+    (folder / LOG.name).write_bytes(LOG.read_bytes())
+    blocks = [[line for line in block.splitlines() if line.startswith("$ ")] for block in CONSOLE.findall(GUIDE)]
+    done = iter(opicflow(folder, *(line.split()[2:] for block in blocks for line in block)))
+    made = []
+    for block in blocks:
+        lines = ""
+        for line in block:
+            code, out, err = next(done)
+            lines += f"{line}\n{out}{err if code else ''}"
+        made.append(lines)
+    return made
+
+
+def test_the_outputs_in_the_guide_are_real(tmp_path: Path) -> None:
+    shown = CONSOLE.findall(GUIDE)
+    assert [SPEED.sub("", block) for block in shown] == [SPEED.sub("", block) for block in outputs(tmp_path)]
+
+
+def test_the_guide_explains_every_field_of_the_summary(tmp_path: Path) -> None:
+    ((_, out, _),) = opicflow(tmp_path, ["replay", str(LOG), "--json", "--quiet"])
+    explained = [name for row in table(GUIDE[GUIDE.index("## The summary") :], "field") for name in code(row[0])]
+    assert sorted(set(json.loads(out)) ^ set(explained)) == []
+
+
+def test_the_guide_names_every_option_and_history() -> None:
+    help_ = subprocess.run(
+        [sys.executable, "-m", "opicflow.pipelines.cli.main", "replay", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert [option for option in set(re.findall(r"--[a-z-]+", help_)) - {"--help"} if f"`{option}" not in GUIDE] == []
+    assert [name for name in HISTORIES if f"`{name}`" not in GUIDE] == []
+
+
+# -- docs/formats.md ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head, names", [("field", FIELD_NAMES), ("field of a link", LINK_FIELD_NAMES)])
+def test_field_names_are_those_of_the_code(head: str, names: dict[str, tuple[str, ...]]) -> None:
+    assert {field: tuple(code(listed)) for field, listed in table(FORMATS, head)} == names
+
+
+def test_the_json_example_is_two_events() -> None:
+    example = re.search(r"```json\n(.*?)```", FORMATS, re.DOTALL)
+    assert example
+    visit, announcement = (event_of(json.loads(text)) for text in example[1].replace("\n ", " ").splitlines())
+    assert visit.links == (Link("https://example.org/"), Link("/c", 2, "nofollow"))
+    assert None not in (visit.fetched_at_ms, visit.canonical, visit.digest, visit.last_modified_ms, visit.content_type)
+    assert announcement.announce and announcement.last_modified_ms
+
+
+def outcome_of(event: CrawlEvent) -> str:
+    writer = EventWriter()
+    writer.add(0, event)
+    events = writer.events()
+    urls = Canonicaliser().canonicalise(events.text, events.begins, events.ends, events.begins * 0)
+    return Outcome(int(route(events, urls, Rules(), Seen()).items.outcome[0])).name
+
+
+def test_outcomes_are_those_of_the_code() -> None:
+    by_status: dict[int, str] = {}
+    words = set()
+    for cell, outcome, _ in table(FORMATS, "status or failure"):
+        for word in code(cell):
+            words.add(word)
+            if word != "canonical":
+                assert outcome_of(CrawlEvent("https://example.org/", failure=word.upper().replace("-", "_"))) == outcome
+        if outcome != "ALIASED":
+            for first, _, last in re.findall(r"\b(\d{3})(-(\d{3}))?", cell):
+                by_status |= dict.fromkeys(range(int(first), int(last or first) + 1), outcome)
+    for status in range(100, 600):
+        event = CrawlEvent("https://example.org/", status=status)
+        assert outcome_of(event) == by_status.get(status, "FAILED"), status
+    assert outcome_of(CrawlEvent("https://example.org/")) == "FETCHED"
+    assert outcome_of(CrawlEvent("https://example.org/", canonical="https://example.org/a")) == "ALIASED"
+    assert outcome_of(CrawlEvent("https://example.org/", failure="timeout")) == "FAILED"
+    from opicflow.schemas import event_columns
+
+    assert words == {*event_columns._BLOCKED_WORDS, *event_columns._GONE_WORDS, "canonical"}
+
+
+def test_limits_are_those_of_the_code() -> None:
+    said = [int(most.replace(",", "")) for _, most, _ in table(FORMATS, "what")]
+    most = [limits.MOST_LINKS, limits.MOST_REDIRECTS, limits.MOST_EVENT_BYTES, LONGEST_URL, MOST_REJECTED_BYTES]
+    assert said == most
+
+
+def test_canonical_urls_are_those_of_the_code() -> None:
+    rows = [code(row[0]) + code(row[1]) for row in table(FORMATS, "given")]
+    assert len(rows) > 5
+    assert [(given, canonical(given).decode()) for given, _ in rows] == [(given, form) for given, form in rows]
+
+
+def test_url_rules_do_what_is_said() -> None:
+    rows = [[code(cell)[0] for cell in row] for row in table(FORMATS[FORMATS.index("What else makes") :], "option")]
+    assert len(rows) == 5
+    for option, given, becomes in rows:
+        name, _, value = option.partition(" ")
+        sets = {"tracking": TRACKING_PARAMETERS, "session": SESSION_PARAMETERS}
+        rules = {
+            "--drop-parameters": UrlRules(drop_parameters=sets.get(value, tuple(value.split(",")))),
+            "--fold-www": UrlRules(fold_www=True),
+            "--fold-https": UrlRules(fold_https=True),
+        }[name]
+        assert canonical(given, None, rules).decode() == becomes
+        assert canonical(given, None, NO_RULES).decode() == given
+    for word in (*TRACKING_PARAMETERS, *SESSION_PARAMETERS):
+        assert f"`{word}`" in FORMATS
+
+
+def test_every_reason_is_explained_and_its_example_has_it() -> None:
+    rows = table(FORMATS, "reason")
+    assert [code(reason)[0] for reason, _, _ in rows] == [reason.value for reason in Reason]
+    for reason, _, example in rows:
+        for line in code(example):
+            decoded = decode_jsonl(ast.literal_eval(f"b'{line}'"), "log", 0)
+            if decoded.rejects:
+                found = decoded.rejects[0].reason
+            else:
+                events = decoded.events
+                urls = Canonicaliser().canonicalise(events.text, events.begins, events.ends, events.begins * 0)
+                ((_, found, _),) = route(events, urls, Rules(), Seen()).rejected
+            assert found.value == code(reason)[0], line
+
+
+@pytest.mark.parametrize("name, after", [("Importance", "`importance.jsonl`"), ("Reject", "`rejects.jsonl`")])
+def test_fields_of_results_are_those_of_the_schemas(name: str, after: str) -> None:
+    rows = table(FORMATS[FORMATS.index(f"\n{after}") :], "field")
+    assert [code(row[0])[0] for row in rows] == [field["name"] for field in schema(name)["fields"]]
+
+
+# -- docs/crawlers.md --------------------------------------------------------------------------------------------------
+
+
+def snippet(name: str) -> SimpleNamespace:
+    found = re.search(rf"```python {name}\n(.*?)```", CRAWLERS, re.DOTALL)
+    assert found
+    names: dict[str, Any] = {"__name__": name}
+    exec(compile(found[1], f"docs/crawlers.md, {name}", "exec"), names)
+    return SimpleNamespace(**names)
+
+
+SITE = {
+    "/": '<base href="/sub/"><a href="a#top">a</a> <a href="/b" rel="nofollow">b</a> <a href="mailto:k@x.org">k</a>',
+    "/sub/a": '<link rel="canonical" href="/"><a href="/old">o</a> <a href="/nowhere">n</a>',
+    "/b": "no links",
+}
+
+
+class Site(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = SITE.get(self.path, "").encode()
+        self.send_response(301 if self.path == "/old" else 200 if body else 404)
+        if self.path == "/old":
+            self.send_header("Location", "/b")
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *values: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_the_plain_crawler_writes_a_log_that_says_everything(site: str, tmp_path: Path) -> None:
+    path = tmp_path / "crawl.jsonl"
+    with open(path, "w") as log:
+        snippet("plain").crawl([f"{site}/", "http://127.0.0.1:1/"], log, 10)
+    *announced, first, refused, aliased, plain, redirected, gone = [
+        event_of(json.loads(line)) for line in path.read_text().splitlines()
+    ]
+    assert [event.announce for event in announced] == [True, True]
+    assert first.links and [(link.url, link.rel) for link in first.links] == [
+        (f"{site}/sub/a#top", None),
+        (f"{site}/b", "nofollow"),
+        ("mailto:k@x.org", None),
+    ]
+    assert refused.failure and refused.status is None and refused.links is None
+    assert (aliased.canonical, plain.links) == (f"{site}/", ())
+    assert (redirected.url, redirected.redirects) == (f"{site}/b", (f"{site}/old",))
+    assert (gone.url, gone.status) == (f"{site}/nowhere", 404)
+    ((code, out, _),) = opicflow(tmp_path, ["replay", "crawl.jsonl", "--json", "--quiet"])
+    summary = json.loads(out)
+    assert code == 0
+    assert (summary["rejects"], summary["visits"], summary["redirects"], summary["aliases"]) == (0, 6, 1, 1)
+
+
+class Response(SimpleNamespace):
+    """As much of Scrapy's as the snippet uses."""
+
+    def css(self, query: str) -> Any:
+        if query == "a[href]":
+            return [SimpleNamespace(attrib=attributes) for attributes in self.anchors]
+        assert query == 'link[rel="canonical"]::attr(href)'
+        return SimpleNamespace(get=lambda: "/a")
+
+    def urljoin(self, url: str) -> str:
+        return f"https://example.org{url}"
+
+
+def test_the_scrapy_snippet_writes_visits_and_failures(tmp_path: Path) -> None:
+    scrapy = snippet("scrapy")
+    pipeline = scrapy.CrawlLog.from_crawler(SimpleNamespace(settings={"CRAWL_LOG": tmp_path / "crawl.jsonl"}))
+    page = Response(
+        url="https://example.org/a",
+        status=200,
+        meta={"redirect_urls": ["http://example.org/a"]},
+        headers={"Content-Type": b"text/html", "Last-Modified": b"Sun, 03 May 2026 21:00:00 GMT"},
+        body=b"<html>",
+        anchors=[{"href": "/b"}, {"href": "/c", "rel": "ugc"}],
+    )
+    picture = Response(
+        url="https://example.org/b", status=200, meta={}, headers={"Content-Type": b"image/png"}, body=b""
+    )
+    gone = SimpleNamespace(value=SimpleNamespace(response=SimpleNamespace(url="https://example.org/d", status=404)))
+    asked = SimpleNamespace(url="https://example.org/e")
+    forbidden = SimpleNamespace(value=type("IgnoreRequest", (Exception,), {})(), request=asked)
+    late = SimpleNamespace(value=TimeoutError(), request=asked)
+    items = [*map(scrapy.visit_of, (page, picture)), *map(scrapy.failure_of, (gone, forbidden, late)), {"price": 3}]
+    pipeline.open_spider()
+    assert [pipeline.process_item(item) for item in items] == items
+    pipeline.close_spider()
+    events = [event_of(json.loads(line)) for line in (tmp_path / "crawl.jsonl").read_text().splitlines()]
+    assert events[0].links == (Link("https://example.org/b"), Link("https://example.org/c", rel="ugc"))
+    assert (events[0].redirects, events[0].canonical) == (("http://example.org/a",), "/a")
+    assert events[0].digest and events[0].last_modified_ms and events[0].fetched_at_ms
+    assert events[1].links is None
+    assert [outcome_of(event) for event in events[1:]] == ["FETCHED", "GONE", "BLOCKED", "FAILED"]
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = iter(outputs(Path(folder)))
+        renewed = CONSOLE.sub(lambda _: f"```console\n{next(made)}```", GUIDE)
+    (TOP / "docs" / "replay.md").write_text(renewed, encoding="utf-8")

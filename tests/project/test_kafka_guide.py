@@ -1,0 +1,108 @@
+"""docs/kafka.md: its outputs are real, its snippets run, it names every option; README.md shows some of it.
+
+.venv/bin/python tests/test_kafka_guide.py HOST:PORT     writes the outputs anew; the broker must be a fresh one
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.guides import CONSOLE, LOG, SPEED, TOP, opicflow
+from support.services import LocalKafka, running
+
+GUIDE = (TOP / "docs" / "kafka.md").read_text(encoding="utf-8")
+BROKERS = "localhost:9092"
+SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+
+def outputs(folder: Path, brokers: str) -> list[str]:
+    """What the console blocks have to be, from a broker without topics."""
+    (folder / LOG.name).write_bytes(LOG.read_bytes())
+    blocks = [[line for line in block.splitlines() if line.startswith("$ ")] for block in CONSOLE.findall(GUIDE)]
+    commands = [line.replace(BROKERS, brokers).split()[2:] for block in blocks for line in block]
+    done: Iterator[tuple[int, str, str]] = iter(
+        opicflow(folder, *([*words, "--quiet"] if words[0] == "replay" else words for words in commands))
+    )
+    made = []
+    for block in blocks:
+        text = ""
+        for line in block:
+            code, out, err = next(done)
+            text += f"{line}\n{out}{err if code else ''}"
+        made.append(text.replace(brokers, BROKERS))
+    return made
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker without topics: the guide uses their plain names."""
+    with running(tmp_path_factory.mktemp("services"), "kafka") as started:
+        yield started
+
+
+def plain(block: str) -> str:
+    """Without what is another in every run."""
+    return re.sub(r"published at \S+", "", SPEED.sub("", block))
+
+
+def test_the_outputs_in_the_guide_are_real_and_the_snippets_run(broker: LocalKafka, tmp_path: Path) -> None:
+    made = outputs(tmp_path, broker.brokers)
+    assert [plain(block) for block in CONSOLE.findall(GUIDE)] == [plain(block) for block in made]
+    said = []
+    for snippet in SNIPPET.findall(GUIDE):
+        program = snippet.replace(BROKERS, broker.brokers)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), program
+        said.append(done.stdout)
+    produced, read = said
+    assert produced == ""
+    assert "https://docs.tern.example/" in read and len(read.splitlines()) >= 1904
+
+
+@pytest.mark.parametrize("command", [["subscribe"], ["replay"], ["publish", "events"], ["topics", "create"]])
+def test_the_guide_names_every_option(command: list[str]) -> None:
+    words = [sys.executable, "-m", "opicflow.pipelines.cli.main", *command, "--help"]
+    help_ = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    told = GUIDE + (TOP / "docs" / "replay.md").read_text(encoding="utf-8")
+    missing = [option for option in sorted(set(re.findall(r"--[a-z-]+", help_)) - {"--help"}) if option not in told]
+    assert missing == []
+
+
+def by_command(block: str) -> dict[str, str]:
+    """The output of each command."""
+    parts = re.split(r"^(\$ .*\n)", block, flags=re.M)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_the_readme_shows_what_the_guide_shows() -> None:
+    readme = (TOP / "README.md").read_text(encoding="utf-8")
+    (shown,) = CONSOLE.findall(readme)
+    real = by_command(CONSOLE.findall(GUIDE)[0])
+    assert by_command(shown).items() <= real.items()
+    (snippet,) = SNIPPET.findall(readme[readme.index("## Kafka") :])
+    assert snippet in GUIDE
+
+
+def main(brokers: str, folder: Path) -> None:
+    made = outputs(folder, brokers)
+    blocks = iter(made)
+    text = CONSOLE.sub(lambda _: f"```console\n{next(blocks)}```", GUIDE)
+    (TOP / "docs" / "kafka.md").write_text(text, encoding="utf-8")
+    readme = (TOP / "README.md").read_text(encoding="utf-8")
+    real = by_command(made[0])
+    (shown,) = CONSOLE.findall(readme)
+    block = "".join(line + real[line] for line in by_command(shown))
+    (TOP / "README.md").write_text(readme.replace(shown, block), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as work:
+        main(sys.argv[1], Path(work))

@@ -1,0 +1,571 @@
+"""The local services: what they start they stop, and nothing else. Most of it is told with a service made of Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from platform import machine
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+
+from deploy.services import artifacts, processes, running
+from deploy.services.artifacts import ServicesMissing, ServicesRefused
+from deploy.services.flink import Flink
+from deploy.services.places import HOST, PORTS, Place, connect, free_ports, get_json
+from deploy.services.processes import Process
+from deploy.services.running import Services
+from opicflow.connectors.flink.rest import FlinkCluster, Job
+from support.paths import TOP
+from support.services import OUTSIDE, LocalKafka
+from support.services import running as started
+
+Launch = Callable[..., Process]
+
+# Listens at the port of its first argument, after it has said and done what the others are.
+LISTENER = """
+import os, socket, sys
+port, before = int(sys.argv[1]), sys.argv[2]
+exec(before)
+with socket.create_server(("127.0.0.1", port)) as listening:
+    while True:
+        listening.accept()[0].close()
+"""
+
+
+class Listener:
+    """A service of one process that listens at a port. `before` is what that process does first, in Python."""
+
+    name = "listener"
+    title = "Listener 1.0"
+    ports = ("tcp",)
+    usual_ports: tuple[tuple[str, int], ...] = ()
+
+    def __init__(self, before: str = "") -> None:
+        self.before = before
+
+    def prepare(self, place: Place) -> None:
+        (place.folder / "data").write_text("made once")
+
+    def commands(self, place: Place) -> dict[str, list[str]]:
+        return {"listener": [sys.executable, "-u", "-c", LISTENER, str(place.ports["tcp"]), self.before]}
+
+    def check(self, place: Place) -> None:
+        connect(place.ports["tcp"]).close()
+
+    def usage(self, place: Place) -> list[str]:
+        return [f"--listener {place.address('tcp')}"]
+
+
+@pytest.fixture
+def listener(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Listener:
+    """The only service there is, and it needs neither Java nor jars."""
+    service = Listener()
+    monkeypatch.setattr(running, "SERVICES", {"listener": service})
+    monkeypatch.setattr(running, "java", lambda: "/nowhere/java")
+    monkeypatch.setattr(running, "artifact", lambda name, title, tell: tmp_path)
+    return service
+
+
+@pytest.fixture
+def services(listener: Listener, tmp_path: Path) -> Iterator[Services]:
+    found = Services(tmp_path / "run", attached=True)
+    yield found
+    found.stop(["listener"])
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Starts a process that runs some Python, and ends it after the test."""
+    made: list[Process] = []
+
+    def launch(code: str) -> Process:
+        """Returns when the process has printed something."""
+        made.append(processes.launch("python", [sys.executable, "-uc", code], tmp_path / "log", True))
+        assert processes.wait_until(lambda: (tmp_path / "log").stat().st_size > 0, 30)
+        return made[-1]
+
+    yield launch
+    processes.kill(made)
+
+
+# -- processes
+
+WAITS = "import signal; print('waits'); signal.pause()"
+
+
+def test_a_process_that_has_the_pid_of_another_is_left_alone(launch: Launch) -> None:
+    here = launch(WAITS)
+    earlier = Process("earlier", here.pid, "boot 1", here.log)
+    assert not earlier.lives
+    processes.end([earlier], 0.0)
+    processes.kill([earlier])
+    assert here.lives
+    processes.end([here], 30.0)
+    assert not here.lives
+
+
+def test_a_process_that_does_not_listen_is_ended_after_the_limit(launch: Launch) -> None:
+    deaf = launch("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf'); signal.pause()")
+    processes.end([deaf], 0.1)
+    assert not deaf.lives
+
+
+def test_a_paused_process_can_still_end_by_itself(launch: Launch) -> None:
+    paused = launch(WAITS)
+    paused.send(signal.SIGSTOP)
+    processes.end([paused], 30.0)
+    assert not paused.lives
+
+
+def test_a_child_that_has_ended_does_not_live(launch: Launch) -> None:
+    ended = launch("print('ends')")
+    assert processes.wait_until(lambda: not ended.lives, 30)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or machine() not in ("x86_64", "aarch64"), reason="numbers of system calls")
+def test_a_process_lives_until_its_last_thread_has_ended(launch: Launch) -> None:
+    end_this_thread = {"x86_64": 60, "aarch64": 93}.get(machine())
+    process = launch(
+        "import ctypes, threading; threading.Thread(target=threading.Event().wait).start(); print('two threads')\n"
+        f"ctypes.CDLL(None).syscall({end_this_thread}, 0)"
+    )
+    state = Path(f"/proc/{process.pid}/stat")
+    assert processes.wait_until(lambda: state.read_text().rpartition(")")[2].split()[0] == "Z", 30)
+    assert process.lives
+    processes.kill([process])
+    assert not process.lives
+
+
+def test_birth_is_known_without_proc_too(launch: Launch) -> None:
+    here = launch(WAITS)
+    if shutil.which("ps") is None:
+        pytest.skip("no ps")
+    assert processes._birth_by_ps(here.pid) == processes._birth_by_ps(here.pid) is not None
+    processes.kill([here])
+    assert processes._birth_by_ps(here.pid) is None
+
+
+def test_free_ports_are_none_that_a_connection_is_given() -> None:
+    ports = free_ports(8)
+    assert len(set(ports)) == 8
+    assert all(port in PORTS for port in ports)
+    first, _last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    assert max(PORTS) < first
+
+
+# -- the services of a folder
+
+
+def test_what_is_started_twice_is_started_once(services: Services) -> None:
+    assert services.start(["listener"]) == ["listener"]
+    (first,) = services.status()["listener"].processes
+    assert services.start(["listener"]) == []
+    assert services.status()["listener"].processes == [first]
+
+
+def test_usual_ports_are_taken_where_they_are_free(listener: Listener, tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    listener.usual_ports = (("tcp", port),)
+    first, second, third = (Services(tmp_path / name, usual_ports=name != "c", attached=True) for name in "abc")
+    try:
+        for services in (first, second, third):
+            services.start(["listener"])
+        assert first.place("listener").ports == {"tcp": port}
+        assert len({services.place("listener").ports["tcp"] for services in (first, second, third)}) == 3
+    finally:
+        for services in (first, second, third):
+            services.stop(["listener"])
+
+
+def test_another_process_finds_and_stops_them(services: Services) -> None:
+    services.start(["listener"])
+    other = Services(services.folder)
+    (process,) = other.status()["listener"].processes
+    assert process.lives
+    assert other.stop(["listener"]) == ["listener"]
+    assert not process.lives
+    assert services.status() == {}
+
+
+def test_stop_leaves_nothing_but_the_logs(services: Services) -> None:
+    services.start(["listener"])
+    services.stop(["listener"])
+    assert [path.name for path in services.folder.iterdir()] == ["logs"]
+    assert services.stop(["listener"]) == []
+
+
+def test_a_killed_service_comes_back_with_its_ports_and_data(services: Services) -> None:
+    services.start(["listener"])
+    before = services.place("listener")
+    (before.folder / "data").write_text("changed since")
+    services.kill("listener")
+    assert not services.status()["listener"].runs
+    services.restart("listener")
+    assert services.status()["listener"].runs
+    assert services.place("listener") == before
+    assert (before.folder / "data").read_text() == "changed since"
+    services.kill("listener")
+    assert services.start(["listener"]) == ["listener"]
+    assert (before.folder / "data").read_text() == "changed since"
+
+
+def test_a_port_that_somebody_else_took_is_no_reason_to_lose_data(services: Services, listener: Listener) -> None:
+    services.start(["listener"])
+    place = services.place("listener")
+    (place.folder / "data").write_text("changed since")
+    services.kill("listener")
+    listener.before = "sys.exit('Address already in use')"
+    with pytest.raises(ServicesRefused, match="Address already in use"):
+        services.restart("listener")
+    with pytest.raises(ServicesRefused, match="Address already in use"):
+        services.start(["listener"])
+    listener.before = ""
+    assert (place.folder / "data").read_text() == "changed since"
+    assert services.start(["listener"]) == ["listener"]
+    assert services.place("listener") == place
+
+
+def test_a_paused_service_goes_on_when_it_is_resumed(services: Services) -> None:
+    services.start(["listener"])
+    (process,) = services.status()["listener"].processes
+    services.pause("listener")
+    assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+    services.resume("listener")
+    assert os.WIFCONTINUED(os.waitpid(process.pid, os.WCONTINUED)[1])
+
+
+def test_a_port_that_was_taken_meanwhile_is_no_reason_to_fail(services: Services, listener: Listener) -> None:
+    # Java says it like this. The second attempt finds another port.
+    listener.before = (
+        "tried = __import__('pathlib').Path(sys.path[0] or '.', os.environ['TRIED'])\n"
+        "if not tried.exists(): tried.touch(); sys.exit('java.net.BindException: Address already in use')"
+    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TRIED", str(services.folder.parent / "tried"))
+        services.start(["listener"])
+    assert services.status()["listener"].runs
+
+
+def test_a_service_that_ends_at_the_start_shows_the_end_of_its_log(services: Services, listener: Listener) -> None:
+    listener.before = "print(*range(100), sep='\\n'); sys.exit('the disk is made of cheese')"
+    with pytest.raises(ServicesRefused) as refused:
+        services.start(["listener"])
+    first, *tail = str(refused.value).splitlines()
+    assert first == f"Listener 1.0 does not start: listener ended. The end of {services.logs}/listener.log:"
+    assert tail[-1] == "the disk is made of cheese"
+    assert len(tail) < 10
+    assert services.status() == {}
+
+
+def test_a_service_that_is_never_ready_is_stopped_again(
+    services: Services, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "READY_SECONDS", 0.5)
+    listener.before = f"print(os.getpid()); {WAITS}"
+    with pytest.raises(ServicesRefused, match="not ready within"):
+        services.start(["listener"])
+    pid = int((services.logs / "listener.log").read_text().split()[0])
+    assert processes.birth(pid) is None
+    assert services.status() == {}
+
+
+class Pair(Listener):
+    """A service of two processes."""
+
+    ports = ("tcp", "second")
+
+    def commands(self, place: Place) -> dict[str, list[str]]:
+        command = [sys.executable, "-u", "-c", LISTENER]
+        return {
+            name: [*command, str(place.ports[port]), ""] for name, port in zip(("one", "two"), self.ports, strict=True)
+        }
+
+    def check(self, place: Place) -> None:
+        for port in self.ports:
+            connect(place.ports[port]).close()
+
+
+def test_one_process_of_a_service_can_be_killed_and_comes_back_alone(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "SERVICES", {"listener": Pair()})
+    services.start(["listener"])
+    before, place = services.status()["listener"].processes, services.place("listener")
+    services.kill("listener", "two")
+    assert [one.lives for one in before] == [True, False]
+    assert services.revive("listener", "one") == []
+    assert services.revive("listener", "two") == ["two"]
+    one, two = services.status()["listener"].processes
+    assert (one, services.place("listener")) == (before[0], place)
+    assert one.lives and two.lives and two.name == "two"
+    services.kill("listener")
+    assert services.revive("listener") == ["one", "two"]
+    assert services.revive("listener") == []
+    assert services.status()["listener"].runs
+
+
+def test_a_process_that_a_service_does_not_have_is_refused(services: Services) -> None:
+    services.start(["listener"])
+    with pytest.raises(ServicesRefused, match=r"listener has no process 'three' in .*: it has listener"):
+        services.kill("listener", "three")
+
+
+# -- what is needed
+
+
+@pytest.fixture
+def poms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder with one pom.xml, an empty cache, and a Maven that copies the pom instead of what it names."""
+    for folder in ("poms", "bin"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "poms" / "thing.pom.xml").write_text("thing 1")
+    script = '#!/bin/sh\necho called >> "$CALLS"\nmkdir "${6#-Ddestination=}"\ncp "$4" "${6#-Ddestination=}/jar"\n'
+    (tmp_path / "bin" / "mvn").write_text(script)
+    (tmp_path / "bin" / "mvn").chmod(0o755)
+    monkeypatch.setattr(artifacts, "POMS", tmp_path / "poms")
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "poms"
+
+
+def test_jars_are_fetched_once_for_each_content_of_the_pom(poms: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    first = artifacts.artifact("thing", "Thing 1", said.append)
+    assert artifacts.artifact("thing", "Thing 1", said.append) == first
+    assert (first / "jar").read_text() == "thing 1"
+    assert said == ["fetching Thing 1: the first time takes a minute"]
+    (poms / "thing.pom.xml").write_text("thing 2")
+    second = artifacts.artifact("thing", "Thing 2", said.append)
+    assert (second / "jar").read_text() == "thing 2"
+    assert sorted((tmp_path / "cache" / "opicflow" / "services").iterdir()) == sorted([first, second])
+
+
+def test_two_who_fetch_at_once_fetch_once(poms: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: artifacts.artifact("thing", "Thing 1", lambda line: None), range(4)))
+    assert len(set(found)) == 1
+    assert (tmp_path / "calls").read_text() == "called\n"
+
+
+@pytest.mark.parametrize("exit_code", [1, 0])  # Maven may be content with having done nothing
+def test_a_fetch_that_failed_leaves_nothing_behind(exit_code: int, poms: Path, tmp_path: Path) -> None:
+    script = f'#!/bin/sh\nmkdir "${{6#-Ddestination=}}"\necho no network; exit {exit_code}\n'
+    (tmp_path / "bin" / "mvn").write_text(script)
+    with pytest.raises(ServicesMissing, match=r"cannot fetch Thing 1.*\nno network"):
+        artifacts.artifact("thing", "Thing 1", lambda line: None)
+    assert list((tmp_path / "cache" / "opicflow" / "services").iterdir()) == []
+
+
+def services_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "deploy.services", *arguments]
+    return subprocess.run(command, cwd=TOP, text=True, capture_output=True, env={**os.environ, **environment})
+
+
+@pytest.mark.parametrize("java", [None, "#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n"])
+def test_without_a_java_of_today_one_line_says_what_to_install(java: str | None, tmp_path: Path) -> None:
+    if java:
+        (tmp_path / "java").write_text(java)
+        (tmp_path / "java").chmod(0o755)
+    done = services_command("start", "--folder", str(tmp_path / "run"), PATH=f"{tmp_path}:/bin/none", JAVA_HOME="")
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert "apt install openjdk-17-jdk-headless maven" in line
+
+
+def test_without_maven_one_line_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "java").write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\" 2023-10-17' >&2\n")
+    (tmp_path / "java").chmod(0o755)
+    folder = str(tmp_path / "run")
+    done = services_command("start", "--folder", folder, PATH=str(tmp_path), JAVA_HOME="", XDG_CACHE_HOME=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("services: no Maven") and "apt install" in line
+
+
+def test_nothing_running_and_unknown_names_have_their_exit_codes(tmp_path: Path) -> None:
+    nothing = services_command("status", "--folder", str(tmp_path / "run"))
+    assert nothing.returncode == 1 and nothing.stdout.startswith("nothing runs in ")
+    unknown = services_command("start", "--only", "kafka,zookeeper")
+    assert unknown.returncode == 2 and "'zookeeper'" in unknown.stderr
+    assert not (tmp_path / "run").exists()
+
+
+# -- the real ones
+
+
+def records(kafka: LocalKafka, topic: str, **settings: object) -> list[bytes]:
+    """Everything in partition 0 of a topic."""
+    partition = TopicPartition(topic, 0)
+    consumer = KafkaConsumer(**{**OUTSIDE, "bootstrap_servers": kafka.brokers, "group_id": None, **settings})
+    try:
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
+        (end,) = consumer.end_offsets([partition]).values()
+        found: list[bytes] = []
+        while len(found) < end:
+            found += [record.value for record in consumer.poll(1000).get(partition, [])]
+        return found
+    finally:
+        consumer.close()
+
+
+def topic_with(kafka: LocalKafka, topic: str, values: list[bytes]) -> None:
+    admin = KafkaAdminClient(**OUTSIDE, bootstrap_servers=kafka.brokers)
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    admin.close()
+    producer = KafkaProducer(**OUTSIDE, bootstrap_servers=kafka.brokers, acks="all")
+    for value in values:
+        producer.send(topic, value, partition=0).get(30)
+    producer.close()
+
+
+def test_both_listeners_show_the_same_records_and_the_registry_answers(kafka: LocalKafka, topic_prefix: str) -> None:
+    topic_with(kafka, f"{topic_prefix}records", [b"one", b"two"])
+    assert records(kafka, f"{topic_prefix}records") == [b"one", b"two"]
+    secured = kafka.secured
+    login = {
+        "bootstrap_servers": secured.brokers,
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": "SCRAM-SHA-256",
+        "sasl_plain_username": secured.user,
+        "sasl_plain_password": secured.password,
+        "ssl_cafile": str(secured.ca),
+    }
+    assert records(kafka, f"{topic_prefix}records", **login) == [b"one", b"two"]
+    assert isinstance(get_json(f"{kafka.registry}/subjects"), list)
+
+
+def test_only_the_owner_can_read_the_password(kafka: LocalKafka) -> None:
+    services, password = kafka.services, kafka.secured.password.encode()
+    holders = []
+    for folder, _, files in os.walk(services.folder):  # not rglob: the broker deletes folders of topics meanwhile
+        for path in (Path(folder, name) for name in files):
+            with suppress(FileNotFoundError):
+                if path.is_file() and password in path.read_bytes():
+                    holders.append(path)
+    assert kafka.secured.properties in holders
+    assert {stat.S_IMODE(path.stat().st_mode) for path in holders} == {0o600}
+    (broker,) = services.status()["kafka"].processes
+    assert password not in Path(f"/proc/{broker.pid}/cmdline").read_bytes()
+    assert kafka.secured.password not in repr(kafka.secured)
+
+
+def test_a_broker_that_was_killed_keeps_its_records(lone_kafka: LocalKafka) -> None:
+    before = lone_kafka.brokers
+    topic_with(lone_kafka, "records", [b"kept"])
+    lone_kafka.kill()
+    with pytest.raises(OSError), socket.create_connection((HOST, int(before.partition(":")[2]))):
+        pass
+    lone_kafka.restart()
+    assert lone_kafka.brokers == before
+    assert records(lone_kafka, "records") == [b"kept"]
+
+
+# -- Flink
+
+PATIENCE = 240.0  # seconds: the cluster shares the machine with whatever else runs
+
+
+class CountedStream:
+    """The stream of counting_stream.py on a cluster: what it has written, and how it is submitted."""
+
+    def __init__(self, folder: Path, services: Services) -> None:
+        self.services, self.flink, self.place = services, Flink(), services.place("flink")
+        self.cluster = FlinkCluster(self.flink.rest(self.place))
+        self.numbers, self.logs = folder / "numbers", folder / "workers"
+        self.numbers.mkdir()
+
+    def submit(self, *more: str) -> Job:
+        """The submitter has left when this returns; the job goes on without it."""
+        worker = {
+            "command": str(Path(sys.executable).with_name("opicflow-worker")),
+            "env": {"PYTHONPATH": str(TOP / "tests"), "OPICFLOW_WORKER_LOGS": str(self.logs)},
+        }
+        options = [
+            "--runner=PortableRunner",
+            f"--job_endpoint={self.flink.jobs(self.place)}",
+            "--streaming",
+            "--job_name=counting",
+            "--environment_type=PROCESS",
+            f"--environment_config={json.dumps(worker)}",
+            "--parallelism=4",
+            "--sdk_worker_parallelism=2",
+            "--checkpointing_interval=1000",
+            "--max_bundle_time_mills=100",
+            "--state_backend=rocksdb",
+            f"--state_backend_storage_path={self.flink.checkpoints(self.place).as_uri()}",
+            "--externalized_checkpoints_enabled",
+            "--retain_externalized_checkpoints_on_cancellation",
+        ]
+        script = [sys.executable, str(TOP / "tests" / "counting_stream.py"), str(self.numbers), *options, *more]
+        done = subprocess.run(script, cwd=TOP, text=True, capture_output=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        assert processes.wait_until(lambda: any(not job.ended for job in self.cluster.jobs("counting")), PATIENCE)
+        return self.cluster.find("counting")
+
+    def written(self) -> dict[str, list[tuple[int, int]]]:
+        """What each key has: numbers and sums, in the order they were written."""
+        lines = {file.name: file.read_text().splitlines() for file in self.numbers.iterdir()}
+        return {key: [(int(n), int(total)) for n, total in map(str.split, found)] for key, found in lines.items()}
+
+    def goes_on(self) -> bool:
+        """Waits until every key has more than now."""
+        before = {key: max(found)[0] for key, found in self.written().items()}
+        return processes.wait_until(
+            lambda: all(max(found)[0] > before.get(key, 0) for key, found in self.written().items()), PATIENCE
+        )
+
+    def workers_of(self, process: Process) -> list[int]:
+        """The workers that a TaskManager started."""
+        told = {file: file.read_text().splitlines()[0] for file in self.logs.iterdir()}
+        return [int(file.stem.rpartition("-")[2]) for file, line in told.items() if line.endswith(f" {process.pid}")]
+
+
+def test_a_stream_goes_on_after_a_crash_and_from_its_savepoint(tmp_path: Path) -> None:
+    with started(tmp_path / "flink", "flink") as local:
+        stream = CountedStream(tmp_path, local.services)
+        cluster = stream.cluster
+        assert (cluster.overview().task_managers, cluster.overview().slots) == (2, 4)
+        job = stream.submit()
+        assert cluster.wait(job.id, lambda one: one.runs, PATIENCE) is not None
+        assert processes.wait_until(lambda: cluster.checkpoints(job.id).completed > 0, PATIENCE)
+        assert stream.goes_on()
+        assert processes.wait_until(lambda: cluster.beam_metrics(job.id).get("events", 0) > 0, PATIENCE)
+
+        # One of the two TaskManagers crashes: its workers end with it, and the stream goes on from a checkpoint.
+        first = next(one for one in local.services.status()["flink"].processes if one.name == "flink-tasks-1")
+        workers = stream.workers_of(first)
+        assert len(workers) == 2
+        before = cluster.details(job.id).running_since_ms
+        local.services.kill("flink", "flink-tasks-1")
+        assert processes.wait_until(lambda: not any(processes.birth(worker) for worker in workers), 30)
+        assert local.services.revive("flink") == ["flink-tasks-1"]
+        again = cluster.wait(job.id, lambda one: one.runs and one.running_since_ms > before, PATIENCE)
+        assert again is not None and again.trouble
+        assert cluster.checkpoints(job.id).restored > 0
+        assert stream.goes_on()
+
+        # Stopped with a savepoint and submitted again it goes on as if nothing had been: not a number twice.
+        savepoint = cluster.stop(job.id)
+        assert Path(savepoint.removeprefix("file:")).parent == stream.flink.savepoints(stream.place)
+        at_the_stop = stream.written()
+        job = stream.submit(f"--savepoint_path={savepoint}")
+        assert stream.goes_on()
+        assert cluster.cancel(job.id).state == "CANCELED"
+        for key, found in stream.written().items():
+            assert [n for n, _ in found[len(at_the_stop[key]) :]][:1] == [max(at_the_stop[key])[0] + 1]
+            assert sorted({n for n, _ in found}) == list(range(1, max(found)[0] + 1))
+            assert all(total == n * (n + 1) // 2 for n, total in found)

@@ -1,0 +1,219 @@
+"""A year of a changing web, crawled by the orders of a ledger that knows nothing of it: what the policies are worth.
+
+The simulation is that of benchmarks/refresh_costs.py, whose figures docs/refresh.md shows: pages that change as Poisson
+processes, servers that tell digests, dates, lies or "not modified", visits that fail and pages that are gone. What
+copies cost is counted from the changes that really happened, with the true rates and importance.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opicflow.pipelines.ledger import Outcome
+from opicflow.pipelines.refresh.strategies import POLICIES
+from support.paths import TOP
+
+PAGES, BANDWIDTH, DAYS = 400, 40.0, 365
+WARM_UP = 120
+"""Days after which every page was read and rates are known somewhat."""
+NAMES = sorted(POLICIES)
+NEVER_EARLY = [name for name in NAMES if name != "greedy"]  # which goes by cash alone
+
+
+def _script() -> Any:
+    spec = importlib.util.spec_from_file_location("refresh_costs", TOP / "benchmarks" / "refresh_costs.py")
+    assert spec and spec.loader
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+costs = _script()
+
+
+@cache
+def web(seed: int, pages: int = PAGES, days: int = DAYS) -> Any:
+    return costs.changing_web(pages, seed, days)
+
+
+@cache
+def year(seed: int, policy: str, **how: Any) -> Any:
+    """A year of crawling by a policy. Every test that asks for it gets the same."""
+    crawled = costs.crawl(web(seed), policy, BANDWIDTH, DAYS, **how)
+    crawled.ledger.audit()
+    return crawled
+
+
+@cache
+def measured(seed: int, policy: str, **how: Any) -> Any:
+    found = costs.measure(year(seed, policy, **how), WARM_UP)
+    print(policy, how, found)
+    return found
+
+
+def came(crawled: Any) -> Any:
+    return np.isin(crawled.outcomes, (Outcome.FETCHED, Outcome.UNCHANGED))
+
+
+# -- what policies are worth -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", ["uniform", "importance", "greedy"])
+def test_thesis_has_much_less_obsolescence_at_the_same_bandwidth(seed: int, other: str) -> None:
+    """By three tenths at least, measured by the age of copies as by the changes that they missed."""
+    thesis, theirs = measured(seed, "thesis"), measured(seed, other)
+    assert thesis.obsolescence < 0.7 * theirs.obsolescence
+    assert thesis.missed < 0.7 * theirs.missed
+
+
+@pytest.mark.parametrize("other", ["freshness", "harmonic"])
+def test_thesis_has_the_least_obsolescence_of_all_where_change_rates_are_known(seed: int, other: str) -> None:
+    thesis, theirs = (measured(seed, name, rates_are_published=True) for name in ("thesis", other))
+    assert thesis.obsolescence < 0.9 * theirs.obsolescence
+
+
+def test_thesis_costs_what_was_computed_where_change_rates_are_known(seed: int) -> None:
+    """Importance is still to be learnt, pages fail, and a cycle is a day: that costs less than a fifth."""
+    least = costs.known_costs(web(seed), "thesis", BANDWIDTH).obsolescence
+    assert least < 1.02 * measured(seed, "thesis", rates_are_published=True).obsolescence < 1.2 * least
+
+
+@pytest.mark.parametrize("other", ["thesis", "importance", "greedy", "uniform"])
+def test_freshness_has_the_freshest_copies(seed: int, other: str) -> None:
+    assert measured(seed, "freshness").freshness > measured(seed, other).freshness
+
+
+def test_only_where_change_rates_are_known_freshness_beats_harmonic(seed: int) -> None:
+    """What it gains over harmonic is less than what an estimate costs: pages it gives up are not looked at again."""
+    fresh, harmonic = (measured(seed, name, rates_are_published=True).freshness for name in ("freshness", "harmonic"))
+    assert fresh > harmonic + 0.005
+    assert abs(measured(seed, "freshness").freshness - measured(seed, "harmonic").freshness) < 0.02
+
+
+def test_harmonic_never_starves_a_page_and_freshness_does(seed: int) -> None:
+    alive = web(seed).weights > 0
+    reads = {}
+    for name in ("harmonic", "freshness"):
+        crawled = year(seed, name)
+        late = came(crawled) & (crawled.seconds >= crawled.seconds[0] + 60 * 86400)
+        reads[name] = np.bincount(crawled.numbers[late], minlength=PAGES)[alive]
+    assert reads["harmonic"].min() >= 1
+    assert measured(seed, "harmonic").oldest_days < 270
+    assert (reads["freshness"] == 0).mean() > 0.02
+
+
+def test_no_copy_is_much_older_than_the_longest_interval(seed: int) -> None:
+    """A page that fails is late by its retries, and one that is ordered late by some of its interval."""
+    assert measured(seed, "thesis", longest_interval_days=60.0).oldest_days < 60 * 1.3
+
+
+# -- what was learnt ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_change_rates_come_close_to_the_true_ones(seed: int, policy: str) -> None:
+    """A byte an interval, eight of them: half of all pages are known to a factor of 1.8 or better."""
+    crawled, the_web = year(seed, policy), web(seed)
+    known = crawled.ledger.preview().survey
+    place = {page: number for number, page in enumerate(the_web.ids.tolist())}
+    numbers = np.array([place[page] for page in known.pages.tolist()])
+    reads = np.bincount(crawled.numbers[came(crawled)], minlength=PAGES)[numbers]
+    off = np.log(known.changes_per_day / the_web.rates[numbers])
+    often = reads >= 9
+    # Where a page changed in each of eight intervals, nothing but a date tells how often: those come out too low.
+    told = often & (the_web.servers[numbers] == costs.DATED)
+    seen = often & (the_web.rates[numbers] * DAYS < 2 * reads)
+    for pages in (often, told, seen):
+        assert pages.sum() > 40
+        assert np.median(np.abs(off[pages])) < 0.59
+    for pages in (told, seen):
+        assert abs(np.median(off[pages])) < 0.35
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_importance_comes_close_to_pagerank(seed: int, policy: str) -> None:
+    known = year(seed, policy).ledger.estimate(web(seed).ids)
+    alive = web(seed).weights > 0
+    off = np.log(known.importance[alive] / web(seed).weights[alive])
+    assert np.median(np.abs(off)) < 0.15
+
+
+# -- orders ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_fetches_stay_within_the_bandwidth_and_use_it(seed: int, policy: str) -> None:
+    """On no day more than one above it: parts of a fetch, of discovery and of refreshing, are carried over."""
+    per_day = year(seed, policy).per_day
+    assert per_day.max() <= BANDWIDTH + 1
+    days = np.arange(1, DAYS + 1)
+    assert (np.cumsum(per_day) <= BANDWIDTH * days + 1).all()
+    assert per_day[WARM_UP:].mean() > 0.95 * BANDWIDTH
+
+
+@pytest.mark.parametrize("policy", NEVER_EARLY)
+def test_pages_are_fetched_when_they_are_due(seed: int, policy: str) -> None:
+    """Never earlier, and hardly later, measured by the interval that was planned."""
+    crawled = year(seed, policy)
+    refreshed = np.isfinite(crawled.planned_seconds)
+    late = crawled.lateness_seconds[refreshed] / crawled.planned_seconds[refreshed]
+    assert late.min() >= 0
+    assert np.median(late) < 0.05
+    assert np.quantile(late, 0.9) < 0.15
+    assert np.quantile(late, 0.99) < 0.4
+
+
+def test_the_intervals_of_a_page_are_alike(seed: int) -> None:
+    """Where its rate is known and it does not fail: what is left is how importance moves."""
+    crawled, the_web = year(seed, "thesis", rates_are_published=True), web(seed)
+    late = came(crawled) & (crawled.seconds >= crawled.seconds[0] + WARM_UP * 86400)
+    order = np.lexsort((crawled.seconds[late], crawled.numbers[late]))
+    numbers, seconds = crawled.numbers[late][order], crawled.seconds[late][order]
+    spreads = []
+    for page in np.flatnonzero((the_web.weights > 0) & (the_web.fails == 0)):
+        intervals = np.diff(seconds[numbers == page])
+        if len(intervals) >= 5:
+            spreads.append(intervals.std() / intervals.mean())
+    assert len(spreads) > PAGES / 4
+    assert np.median(spreads) < 0.1
+    assert np.quantile(spreads, 0.9) < 0.25
+
+
+def test_gone_pages_are_asked_for_rarely(seed: int) -> None:
+    """Links to them bring them back after they were dropped; still they get no more than the others do."""
+    crawled, the_web = year(seed, "uniform"), web(seed)
+    gone = np.flatnonzero(the_web.gone_second == 0)
+    visits = np.bincount(crawled.numbers, minlength=PAGES)
+    assert 1 <= visits[gone].min() <= visits[gone].max() <= 18 < np.median(visits)
+
+
+def test_the_same_seed_gives_the_same_bytes_of_orders(seed: int) -> None:
+    small = web(seed, 120, 60)
+    for policy in NAMES:
+        first, again = (costs.crawl(small, policy, 12.5, 60).orders_digest for _ in range(2))
+        assert first == again
+    other = costs.crawl(web(seed + 1, 120, 60), policy, 12.5, 60).orders_digest
+    assert other != first
+
+
+@pytest.mark.soak
+def test_two_years_of_a_larger_web(seed: int) -> None:
+    large = web(seed, 3_000, 730)
+    found = {}
+    for name in NAMES:
+        crawled = costs.crawl(large, name, 300.0, 730)
+        crawled.ledger.audit()
+        found[name] = costs.measure(crawled, 365)
+        print(name, found[name])
+        assert found[name].fetches_per_day <= 300.0
+    for name in ("uniform", "importance", "greedy"):
+        assert found["thesis"].obsolescence < 0.7 * found[name].obsolescence
+        assert found["freshness"].freshness > found[name].freshness
+    assert found["thesis"].obsolescence < found["harmonic"].obsolescence < found["freshness"].obsolescence
+    assert found["harmonic"].oldest_days < 400

@@ -1,0 +1,224 @@
+"""A keeper applies batches in their order, and what it tells does not depend on how the log was cut."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, Ledger, LedgerConfig, Outcome, Place
+from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.pipelines.transforms.publish import pack_estimates
+from opicflow.pipelines.transforms.replay_keeper import (
+    MOST_HELD,
+    Head,
+    Keeper,
+    KeeperConfig,
+    OutOfOrder,
+    Output,
+    answers,
+    hours,
+)
+from opicflow.schemas.columns import unpack
+from opicflow.schemas.pages import page_id
+
+HOUR = 3600
+HOUR_MS = 3_600_000
+MAY = 1_777_600_800  # the beginning of an hour
+
+
+def a_log(events: int = 400, pages: int = 60, seed: int = 1) -> CrawlEntry:
+    """Visits with URLs and links, some minutes apart, a few of them late, doubled, or after a redirect."""
+    chance = random.Random(seed)
+    urls = [f"https://example.org/{page}".encode() for page in range(pages)]
+    ids = [page_id(url) for url in urls]
+    log = ItemWriter()
+    for event in range(events):
+        page = chance.randrange(pages)
+        time_ms = (MAY * 1000) + event * 600_000 - (event % 50 == 7) * 9 * HOUR_MS
+        log.next_place = Place(2 * event, 0)
+        if event % 20 == 3:
+            log.visit(ids[(page + 1) % pages], [ids[page]], Outcome.REDIRECTED, time_ms)
+            log.next_place = Place(2 * event, 1)
+        log.visit(ids[page], [ids[chance.randrange(pages)] for _ in range(3)], time_ms=time_ms, url=urls[page])
+        if event % 40 == 11:
+            log.visit(ids[page], [], time_ms=time_ms)
+    return log.entry("log/x")
+
+
+def batches(entry: CrawlEntry, cuts: list[int], portions: int = 1) -> list[bytes]:
+    """The entry cut before these rows, as batches of one or more portions."""
+    bounds = [0, *cuts, len(entry.items)]
+    encoded = []
+    for number, (first, last) in enumerate(pairwise(bounds)):
+        items = entry.items.rows(first, last)
+        start = entry.start if first == 0 else Place(int(items.offset[0]), int(items.within[0]))
+        following = entry.items.rows(last, len(entry.items))
+        end = Place(int(following.offset[0]), int(following.within[0])) if len(following) else entry.end
+        ended = last == len(entry.items)
+        portion, part = divmod(number, max(1, len(bounds) // portions))
+        is_last = ended or (number + 1) % max(1, len(bounds) // portions) == 0
+        note = {"portion": portion, "part": part, "last": is_last, "ended": ended, "files": [], "rejects": {}}
+        note["counts"] = {"events_read": len(np.unique(items.offset))}
+        encoded.append(encode_entry(CrawlEntry(entry.source, start, end, items), note))
+    return encoded
+
+
+def events_at(entry: CrawlEntry) -> list[int]:
+    """The rows at which an event begins."""
+    return [0, *(np.flatnonzero(np.diff(entry.items.offset)) + 1).tolist()]
+
+
+def kept(data: list[bytes], config: KeeperConfig | None = None) -> tuple[Keeper, list[Output]]:
+    config = config or KeeperConfig()
+    keeper = Keeper(config, Ledger(config.ledger), Head())
+    return keeper, [output for batch in data for output in keeper.take(batch)]
+
+
+def told(outputs: list[Output]) -> dict[str, Any]:
+    """Tallies and samples of all reports together."""
+    total: dict[str, Any] = {"samples": []}
+    for output in outputs:
+        if output.name.startswith("report-"):
+            report = json.loads(output.data)
+            total["samples"] += report["samples"]
+            for name, count in report["tally"].items():
+                total[name] = total.get(name, 0) + count
+    return total
+
+
+def published(outputs: list[Output], kind: str) -> list[tuple[Any, ...]]:
+    """Page, importance and moment of all that was published, in order."""
+    result = []
+    for output in outputs:
+        if output.name.startswith(kind):
+            packed = unpack(output.data)
+            pages, importance = packed.columns["pages"].tolist(), packed.columns["importance"].tolist()
+            result += [(p, i, packed.values["event_time_ms"]) for p, i in zip(pages, importance, strict=True)]
+    return result
+
+
+CONFIG = KeeperConfig(samples=True, publications=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_however_the_log_is_cut_the_same_is_told_published_and_kept(seed: int) -> None:
+    entry = a_log()
+    whole, outputs = kept(batches(entry, []), CONFIG)
+    chance = random.Random(seed)
+    cuts = sorted(chance.sample(events_at(entry)[1:], 13))
+    other, others = kept(batches(entry, cuts, portions=3), CONFIG)
+    assert [c.data for c in other.ledger.snapshot()] == [c.data for c in whole.ledger.snapshot()]
+    assert told(others) == told(outputs)
+    assert len(told(outputs)["samples"]) >= 3
+    for kind in ("publications", "importance"):
+        assert published(others, kind) == published(outputs, kind) != []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_in_any_order_and_more_than_once_are_applied_in_theirs(seed: int) -> None:
+    entry = a_log()
+    data = batches(entry, events_at(entry)[20::20], portions=2)
+    in_order, outputs = kept(data, CONFIG)
+    shuffled = [*data, *data[:5]]
+    random.Random(seed).shuffle(shuffled)
+    keeper, others = kept(shuffled, CONFIG)
+    assert keeper.held == {}
+    assert [c.data for c in keeper.ledger.snapshot()] == [c.data for c in in_order.ledger.snapshot()]
+    assert told(others) == told(outputs)
+    assert keeper.head.events == in_order.head.events
+
+
+def test_a_batch_that_never_comes_is_found_out() -> None:
+    config = KeeperConfig()
+    keeper = Keeper(config, Ledger(config.ledger), Head())
+    note = {"portion": 0, "last": False, "ended": False, "files": [], "rejects": {}, "counts": {}}
+    for part in range(1, MOST_HELD + 1):
+        assert list(keeper.take(encode_entry(ItemWriter().entry(), {**note, "part": part}))) == []
+    with pytest.raises(OutOfOrder, match="wait for batch 0 of portion 0"):
+        list(keeper.take(encode_entry(ItemWriter().entry(), {**note, "part": MOST_HELD + 1})))
+
+
+def test_a_keeper_goes_on_from_its_notes_and_the_snapshot() -> None:
+    entry = a_log()
+    data = batches(entry, events_at(entry)[30::30], portions=2)
+    whole, outputs = kept(data, CONFIG)
+    first, before = kept([data[0], data[1], data[5], data[4]], CONFIG)
+    ledger = Ledger.restore(chunk.data for chunk in first.ledger.snapshot())
+    second = Keeper.from_notes(CONFIG, ledger, first.notes())
+    assert sorted(second.held) == sorted(first.held) != []
+    after = [output for batch in data[2:] for output in second.take(batch)]
+    assert [c.data for c in second.ledger.snapshot()] == [c.data for c in whole.ledger.snapshot()]
+    assert published(before + after, "publications") == published(outputs, "publications")
+    assert told(before + after) == told(outputs)
+
+
+def test_ticks_come_at_the_hours_of_event_time_and_never_go_back() -> None:
+    log = ItemWriter()
+    for minutes in (0, 10, 70, 65, 130, 20, 400):
+        log.visit(1, [], time_ms=(MAY + 60 * minutes) * 1000).sighting(2)
+    pieces = list(hours(log.items(), -1))
+    assert [(piece.first, piece.last) for piece in pieces] == [(0, 4), (4, 8), (8, 12), (12, 14)]
+    assert [piece.tick_second for piece in pieces] == [MAY, MAY + HOUR, MAY + 2 * HOUR, MAY + 6 * HOUR]
+    again = list(hours(log.items(), MAY + 2 * HOUR))
+    assert [(piece.tick_second, piece.first, piece.last) for piece in again] == [
+        (None, 0, 12),
+        (MAY + 6 * HOUR, 12, 14),
+    ]
+
+
+def test_visits_without_a_time_make_no_ticks() -> None:
+    assert [tuple(piece) for piece in hours(ItemWriter().visit(1).sighting(2).items(), -1)] == [(None, 0, 2)]
+    assert [tuple(piece) for piece in hours(ItemWriter().items(), MAY)] == [(None, 0, 0)]
+
+
+def test_the_row_that_answers_is_the_last_visit_of_its_event() -> None:
+    log = ItemWriter()
+    for place, kind in [((0, 0), "v"), ((0, 1), "v"), ((0, 2), "s"), ((1, 0), "v"), ((2, 0), "a"), ((3, 0), "v")]:
+        log.next_place = Place(*place)
+        {"v": log.visit, "s": log.sighting, "a": log.announcement}[kind](1)
+    assert answers(log.items()).tolist() == [False, True, False, True, False, True]
+
+
+def test_duplicates_are_counted_by_event_and_not_by_hop() -> None:
+    log = ItemWriter()
+    for event in range(2):
+        for hop, page in enumerate((1, 2, 3)):
+            log.next_place = Place(event, hop)
+            log.visit(page, [page + 1], time_ms=MAY * 1000)
+    _, outputs = kept(batches(log.entry(), []))
+    assert told(outputs)["duplicates"] == 1
+
+
+def test_in_a_sweep_there_are_at_most_so_many_records_a_visit() -> None:
+    entry = a_log(events=1500, pages=1200)
+    few, outputs = kept(batches(entry, []), KeeperConfig(publications=True, records_per_visit=0.2))
+    assert few.ledger.visits > 1000
+    movers = [unpack(o.data).columns["pages"] for o in outputs if o.name.endswith("-0") and "publications" in o.name]
+    assert 0 < sum(map(len, movers)) <= 0.2 * few.ledger.visits
+
+
+def test_the_final_importance_is_ranked_sums_to_1_and_is_the_ledgers() -> None:
+    keeper, outputs = kept(batches(a_log(), []))
+    final = published(outputs, "importance")
+    importance = [row[1] for row in final]
+    assert importance == sorted(importance, reverse=True)
+    assert sum(importance) == pytest.approx(1.0)
+    ledger = keeper.ledger
+    assert [row[0] for row in final] == ledger.ranked().tolist()
+    everything = unpack(pack_estimates(ledger, ledger.estimate(ledger.ranked())))
+    assert everything.columns["importance"].tolist() == importance
+
+
+def test_settled_importance_is_that_of_the_remembered_graph() -> None:
+    config = KeeperConfig(ledger=LedgerConfig(remember_links=True), settle_rounds=20)
+    keeper, outputs = kept(batches(a_log(), []), config)
+    settled = keeper.ledger.settle(20)
+    expected = dict(zip(settled.pages.tolist(), settled.importance.tolist(), strict=True))
+    final = published(outputs, "importance")
+    assert {page: importance for page, importance, _ in final} == expected
+    assert [row[1] for row in final] == sorted(expected.values(), reverse=True)

@@ -1,0 +1,375 @@
+"""A replay gives what a ledger gives, whatever the format of the log, however it is cut, however often it is run."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from opicflow.connectors.files import log_reader
+from opicflow.pipelines.ledger import Absorbing, All, LedgerConfig
+from opicflow.pipelines.replay.runner import Counting
+from opicflow.pipelines.transforms.route import Rules
+from opicflow.pipelines.web.webs import power_law_web
+from opicflow.schemas.crawl_events import CrawlEvent, Link
+from opicflow.schemas.urls import UrlRules
+from support.crawls import Errors, assert_within, exact_ranks
+from support.logs import (
+    FIRST_MS,
+    WebLog,
+    adds_up,
+    avro,
+    edges,
+    id_of,
+    importance_of,
+    json_line,
+    jsonl,
+    records_of,
+    run,
+    url,
+    warc,
+    without_times,
+)
+
+_VISITS_PER_SWEEP_RECORD = 2
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+# -- the same as a ledger, and as PageRank
+
+
+@pytest.mark.parametrize(
+    ("order", "config", "announced"),
+    [
+        ("cycle", LedgerConfig(), True),
+        ("cycle", LedgerConfig(), False),
+        ("greedy", LedgerConfig(), True),
+        ("greedy", LedgerConfig(history=Absorbing()), True),
+        ("random", LedgerConfig(history=All(), damping=0.7, remember_links=True), False),
+    ],
+    ids=lambda value: type(value.history).__name__ if isinstance(value, LedgerConfig) else str(value),
+)
+def test_a_replay_gives_what_a_ledger_gives_that_is_fed_directly(
+    order: str, config: LedgerConfig, announced: bool, tmp_path: Path
+) -> None:
+    log = WebLog(power_law_web(1200, 3, dangling=0.1), config, announced).crawl(order, 5 * 1200, seed=4)
+    history = {"Absorbing": "absorbing", "All": "all"}.get(type(config.history).__name__)
+    counting = Counting(history=history, damping=config.damping, remember_links=config.remember_links)
+    result = run([write(tmp_path / "log.jsonl", jsonl(log.events))], tmp_path / "out", counting=counting)
+    records = records_of(tmp_path / "out/importance.jsonl")
+    ledger = log.ledger
+    ids = np.array([int(record["page"], 16) for record in records], np.uint64)
+    expected = ledger.estimate(ids)
+    assert len(records) == ledger.pages == result.summary["pages"]
+    assert {record["url"] for record in records} >= {url(number) for number in log.visited}
+    np.testing.assert_allclose([r["importance"] for r in records], expected.importance, rtol=1e-12, atol=0)
+    np.testing.assert_allclose([r["history"] for r in records], expected.rate, rtol=1e-12, atol=0)
+    np.testing.assert_allclose([r["trend_per_day"] for r in records], expected.trend_per_day, rtol=1e-9, atol=1e-18)
+    assert [r["cash"] for r in records] == expected.cash.tolist()
+    assert [r["waiting_cash"] for r in records] == expected.waiting.tolist()
+    assert [r["visits"] for r in records] == expected.visits.tolist()
+    assert [r["last_visit"] or 0 for r in records] == expected.last_visit_ms.tolist()
+    assert (result.summary["visits"], result.summary["transfers"]) == (len(log.visited), ledger.transfers)
+    assert result.summary["drift"] == 0 and adds_up(result.summary)
+
+
+@pytest.mark.parametrize(
+    ("order", "history", "bounds"),
+    [("cycle", "interpolation", (2.5, 4.0)), ("greedy", "absorbing", (1.5, 0.5))],
+)
+def test_importance_is_as_near_to_pagerank_as_the_documents_say(
+    order: str, history: str, bounds: tuple[float, float], tmp_path: Path
+) -> None:
+    web = power_law_web(1500, 5)
+    log = WebLog(web, LedgerConfig(history=Absorbing() if history == "absorbing" else LedgerConfig().history))
+    log.crawl(order, 10 * 1500, seed=1)
+    path = write(tmp_path / "log.jsonl", jsonl(log.events))
+    run([path], tmp_path / "out", counting=Counting(history=history))
+    errors = Errors.of(importance_of(tmp_path / "out/importance.jsonl", 1500), exact_ranks(web))
+    assert_within(errors, *bounds)
+
+
+def one_visit_a_page(tmp_path: Path, seconds_between: float | None = 20.0, dangling: float = 0.0) -> WebLog:
+    web = power_law_web(1000, 8, dangling=dangling)
+    log = WebLog(web, announced=False, seconds_between=seconds_between)
+    return log.visit(np.random.default_rng(2).permutation(1000).tolist())
+
+
+def test_a_log_of_one_visit_a_page_settles_to_pagerank_in_every_format(tmp_path: Path) -> None:
+    log = one_visit_a_page(tmp_path)
+    plain = jsonl(log.events)
+    files = {
+        "log.jsonl": plain,
+        "log.jsonl.gz": gzip.compress(plain),
+        "log.jsonl.zst": zstandard.ZstdCompressor().compress(plain),
+        "log.avro": avro(log.events),
+        "raw.avro": avro(log.events, "null"),
+        "log.warc.gz": gzip.compress(warc(log.events)),
+        "log.tsv": edges(log.events),
+    }
+    exact = exact_ranks(log.graph)
+    found = {}
+    for name, data in files.items():
+        result = run([write(tmp_path / name, data)], tmp_path / f"{name}.out", settle_rounds=30)
+        assert (result.summary["visits"], result.summary["rejects"]) == (1000, 0), name
+        found[name] = (tmp_path / f"{name}.out/importance.jsonl").read_bytes()
+        ranks = importance_of(tmp_path / f"{name}.out/importance.jsonl", 1000)
+        assert np.abs(ranks - exact).sum() < 1e-3, name
+    del found["log.tsv"]  # has no times, hence no ticks
+    assert len(set(found.values())) == 1
+
+
+def test_an_edge_list_counts_as_visits_without_times(tmp_path: Path) -> None:
+    log = one_visit_a_page(tmp_path, seconds_between=None)
+    for name, data in {"a.jsonl": jsonl(log.events), "b.tsv": edges(log.events)}.items():
+        run([write(tmp_path / name, data)], tmp_path / name[0])
+    assert (tmp_path / "a/importance.jsonl").read_bytes() == (tmp_path / "b/importance.jsonl").read_bytes()
+
+
+# -- the same bytes
+
+
+@pytest.fixture(scope="module")
+def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of more than two megabytes, with rejects in it."""
+    log = WebLog(power_law_web(700, 3, dangling=0.1), seconds_between=97.0).crawl("random", 5000)
+    lines = jsonl(log.events).splitlines(keepends=True)
+    for place in range(100, len(lines), 400):
+        lines.insert(place, b'{"url": 3}\n' if place % 800 else b"nonsense\n")
+    assert sum(map(len, lines)) > 2 << 20
+    return write(tmp_path_factory.mktemp("crawl") / "log.jsonl", b"".join(lines))
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "avro", "parquet"])
+def test_two_runs_write_the_same_bytes(format_: str, crawl: Path, tmp_path: Path) -> None:
+    for out in (tmp_path / "a", tmp_path / "b"):
+        run([crawl], out, format=format_, publications=True)
+    for name in ("importance", "publications", "rejects"):
+        first, second = ((tmp_path / out / f"{name}.{format_}").read_bytes() for out in "ab")
+        assert first == second and first
+
+
+def test_all_formats_say_the_same(crawl: Path, tmp_path: Path) -> None:
+    for format_ in ("jsonl", "avro", "parquet"):
+        run([crawl], tmp_path, format=format_, publications=True)
+    for name in ("importance", "publications", "rejects"):
+        lines = records_of(tmp_path / f"{name}.jsonl")
+        with open(tmp_path / f"{name}.avro", "rb") as file:
+            in_avro = [plain(record) for record in fastavro.reader(file)]  # type: ignore[arg-type]
+        in_parquet = [plain(record) for record in pq.read_table(tmp_path / f"{name}.parquet").to_pylist()]
+        assert lines == in_avro == in_parquet
+
+
+def plain(record: Any) -> dict[str, Any]:
+    times = {name: int(value.timestamp() * 1000) for name, value in record.items() if hasattr(value, "timestamp")}
+    texts = {name: value.decode() for name, value in record.items() if isinstance(value, bytes)}
+    return {**record, **times, **texts}
+
+
+def test_segments_of_any_size_and_any_number_of_files_give_the_same_bytes(
+    crawl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run([crawl], tmp_path / "whole", publications=True)
+    monkeypatch.setattr(log_reader, "BATCH_BYTES", 40_000)
+    parts = run([crawl], tmp_path / "parts", publications=True, segment_bytes=300_000)
+    lines = crawl.read_bytes().splitlines(keepends=True)
+    files = [
+        write(tmp_path / f"{n}.jsonl", b"".join(lines[at : at + 1500]))
+        for n, at in enumerate(range(0, len(lines), 1500))
+    ]
+    several = run(files, tmp_path / "several", publications=True)
+    for name in ("importance", "publications"):
+        expected = (tmp_path / f"whole/{name}.jsonl").read_bytes()
+        assert (tmp_path / f"parts/{name}.jsonl").read_bytes() == expected
+        assert (tmp_path / f"several/{name}.jsonl").read_bytes() == expected
+    assert without_times(whole.summary) == without_times(parts.summary)
+    assert without_times(several.summary) == {**without_times(whole.summary), "files": len(files)}
+    assert (tmp_path / "whole/rejects.jsonl").read_bytes() == (tmp_path / "parts/rejects.jsonl").read_bytes()
+
+
+def test_compressed_files_in_segments_go_on_where_the_one_before_stopped(
+    crawl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "BATCH_BYTES", 40_000)
+    data = crawl.read_bytes()
+    half = data.index(b"\n", len(data) // 2) + 1
+    pieces = gzip.compress(data[:half]) + gzip.compress(data[half:])
+    run([crawl], tmp_path / "a")
+    run([write(tmp_path / "log.gz", pieces)], tmp_path / "b", segment_bytes=300_000)
+    assert (tmp_path / "a/importance.jsonl").read_bytes() == (tmp_path / "b/importance.jsonl").read_bytes()
+
+
+# -- what is counted
+
+NUMBERS = st.integers(0, 12)
+TIMES = st.none() | st.integers(0, 6).map(lambda hour: FIRST_MS + hour * 1_800_000)
+GOOD = st.builds(
+    CrawlEvent,
+    url=NUMBERS.map(url),
+    announce=st.booleans(),
+    fetched_at_ms=TIMES,
+    status=st.sampled_from([None, 200, 200, 200, 301, 304, 404, 410, 403, 500, 999]),
+    failure=st.sampled_from([None, None, None, "timeout", "robots"]),
+    redirects=st.lists(NUMBERS.map(url) | st.just("mailto:a@b.c"), max_size=3).map(tuple),
+    canonical=st.none() | NUMBERS.map(url) | st.just("javascript:x"),
+    links=st.none()
+    | st.lists(
+        st.builds(
+            Link,
+            url=NUMBERS.map(url) | st.sampled_from(["/a", "mailto:x", "", "#a", "https://www.site-1.example/page/1"]),
+            weight=st.sampled_from([None, 0, 0.5, 100]),
+            rel=st.sampled_from([None, "nofollow"]),
+        ),
+        max_size=5,
+    ).map(tuple),
+)
+BAD = st.sampled_from(
+    [
+        b"{\n",
+        b"[]\n",
+        b'{"url": "mailto:x"}\n',
+        b'{"url": "ftp://a.b/"}\n',
+        b'{"url": "https://a.example/", "fetched_at": "yesterday"}\n',
+        b'{"url": "https://a.example/", "fetched_at": 1}\n',
+        b'{"url": "https://a.example/", "links": [{"url": "x", "weight": -1}]}\n',
+        b'{"url": "https://a.example/", "links": 3}\n',
+        b'{"url": "\xff"}\n',
+        b'{"kind": "what", "url": "https://a.example/"}\n',
+        b'{"nothing": 1}\n',
+    ]
+)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(GOOD.map(json_line) | BAD, min_size=1, max_size=40), fold=st.booleans())
+def test_every_event_is_a_visit_an_announcement_a_reject_or_a_duplicate(
+    lines: list[bytes], fold: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    tmp_path = tmp_path_factory.mktemp("log")
+    path = write(tmp_path / "log.jsonl", json_line(CrawlEvent("https://first.example/", True)) + b"".join(lines))
+    result = run([path], tmp_path / "out", rules=Rules(UrlRules(fold_www=fold)))
+    assert adds_up(result.summary)
+    assert result.summary["events_read"] == 1 + len(lines)
+    assert len(records_of(tmp_path / "out/rejects.jsonl")) == result.summary["rejects"]
+    ranks = [record["importance"] for record in records_of(tmp_path / "out/importance.jsonl")]
+    assert sum(ranks) == pytest.approx(1) and min(ranks) >= 0
+    assert len(ranks) == result.summary["pages"]
+
+
+def test_a_visit_told_twice_is_a_duplicate_and_one_from_before_is_late(tmp_path: Path) -> None:
+    def event(number: int, hour: int, *links: int) -> bytes:
+        time_ms = FIRST_MS + hour * 3_600_000
+        return json_line(CrawlEvent(url(number), fetched_at_ms=time_ms, links=tuple(Link(url(n)) for n in links)))
+
+    once = [event(1, 0, 2, 3), event(2, 5, 1), event(1, 9, 2), event(1, 4, 3)]
+    twice = [once[0], once[0], once[1], once[2], once[2], once[3]]
+    expected = run([write(tmp_path / "a.jsonl", b"".join(once))], tmp_path / "a").summary
+    summary = run([write(tmp_path / "b.jsonl", b"".join(twice))], tmp_path / "b").summary
+    assert (summary["visits"], summary["duplicates"], summary["late"]) == (4, 2, 1)
+    assert (expected["visits"], expected["duplicates"], expected["late"]) == (4, 0, 1)
+    assert (tmp_path / "a/importance.jsonl").read_bytes() == (tmp_path / "b/importance.jsonl").read_bytes()
+
+
+def test_a_redirect_chain_told_twice_is_one_duplicate(tmp_path: Path) -> None:
+    line = json_line(CrawlEvent(url(3), fetched_at_ms=FIRST_MS, redirects=(url(1), url(2)), links=()))
+    summary = run([write(tmp_path / "a.jsonl", 2 * line)]).summary
+    assert (summary["events_read"], summary["visits"], summary["duplicates"]) == (2, 1, 1)
+    assert summary["redirects"] == 4 and summary["pages_read"] == 3
+
+
+def test_rejects_keep_their_bytes_their_reason_and_their_place(tmp_path: Path) -> None:
+    lines = [b'{"url": "https://a.example/"}\n', b"\xff\xfe{\n", b'{"url": "mailto:<script>"}\n']
+    path = write(tmp_path / "log.jsonl", b"".join(lines))
+    run([path], tmp_path / "out")
+    first, second = records_of(tmp_path / "out/rejects.jsonl")
+    assert (first["reason"], first["source"], first["offset"]) == ("not-utf8", str(path), len(lines[0]))
+    assert first["bytes_base64"] == "//57"
+    assert (second["reason"], second["offset"], second["bytes"]) == (
+        "not-a-page",
+        len(b"".join(lines[:2])),
+        '{"url": "mailto:<script>"}',
+    )
+
+
+def test_an_empty_file_among_others_is_one_reject(tmp_path: Path) -> None:
+    good = write(tmp_path / "a.jsonl", json_line(CrawlEvent(url(1))))
+    empty = write(tmp_path / "b.jsonl", b"")
+    result = run([good, empty], tmp_path / "out")
+    assert result.summary["rejects_by_reason"] == {"empty-file": 1}
+    assert adds_up(result.summary)
+    (reject,) = records_of(tmp_path / "out/rejects.jsonl")
+    assert reject["source"] == str(empty)
+
+
+def test_the_summary_on_disk_is_the_one_that_is_told(tmp_path: Path) -> None:
+    result = run([write(tmp_path / "a.jsonl", json_line(CrawlEvent(url(1))))], tmp_path / "out")
+    assert json.loads((tmp_path / "out/summary.json").read_bytes()) == result.summary
+    named = "events_read visits announcements rejects duplicates late pages links seconds"
+    assert set(named.split()) <= set(result.summary)
+
+
+# -- publications
+
+
+@pytest.mark.parametrize("segment_bytes", [256 << 20, 250_000])
+def test_visited_pages_and_movers_are_published(
+    segment_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_reader, "BATCH_BYTES", min(2 << 20, segment_bytes // 3))
+    log = WebLog(power_law_web(600, 3, dangling=0.1), announced=False, seconds_between=60.0).crawl("random", 5000)
+    path = write(tmp_path / "log.jsonl", jsonl(log.events))
+    run([path], tmp_path, publications=True, segment_bytes=segment_bytes)
+    published = records_of(tmp_path / "publications.jsonl")
+    assert all(record["url"] for record in published)
+    moments: dict[float, list[dict[str, Any]]] = {}
+    for record in published:
+        moments.setdefault(record["clock"], []).append(record)
+    assert len(moments) > 20
+    latest: dict[str, float] = {}
+    sweeps = 0
+    for clock in sorted(moments):
+        records = moments[clock]
+        assert len({(r["event_time"], r["pages"]) for r in records}) == 1
+        assert sum(record["importance"] for record in records) <= 1 + 1e-9 or len(records) > 600
+        sweeps += len(records) > 0
+        for record in records:
+            latest[record["page"]] = record["score"]
+    visited = {f"{id_of(number):016x}" for number in log.visited[200:-600]}
+    assert visited <= set(latest)
+    assert len(published) <= (1 + _VISITS_PER_SWEEP_RECORD) * len(log.visited)
+    # Whoever follows the publications knows the scores: after the last sweep little has moved.
+    final = {record["page"]: record["score"] for record in records_of(tmp_path / "importance.jsonl")}
+    off = [abs(latest[page] - score) / score for page, score in final.items() if page in latest]
+    assert np.median(off) < 0.1
+
+
+def test_publications_do_not_change_importance(crawl: Path, tmp_path: Path) -> None:
+    run([crawl], tmp_path / "a", publications=True, samples=True)
+    run([crawl], tmp_path / "b")
+    first, second = (records_of(tmp_path / out / "importance.jsonl") for out in "ab")
+    assert first == second
+
+
+def test_samples_tell_how_the_crawl_went(crawl: Path) -> None:
+    samples = run([crawl], samples=True).samples
+    assert len(samples) > 5
+    assert [s["visits"] for s in samples] == sorted(s["visits"] for s in samples)
+
+
+def test_samples_do_not_depend_on_how_the_log_is_cut(crawl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = run([crawl], samples=True).samples
+    monkeypatch.setattr(log_reader, "BATCH_BYTES", 40_000)
+    assert run([crawl], samples=True, segment_bytes=300_000).samples == samples

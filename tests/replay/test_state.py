@@ -1,0 +1,561 @@
+"""A state keeps the ledger: through kills, from one day to the next, for one replay at a time, and never half."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from opicflow.connectors.files import log_reader
+from opicflow.connectors.files.formats import Format
+from opicflow.connectors.files.log_reader import Stretch
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.pipelines.ledger import Ledger, LedgerConfig, Variable
+from opicflow.pipelines.replay.pipeline import Replay
+from opicflow.pipelines.replay.runner import Counting, NothingRead
+from opicflow.pipelines.replay.state import StateFolder, StateRefused
+from opicflow.pipelines.results.files import pages_of
+from opicflow.pipelines.transforms import keep_ledger
+from opicflow.pipelines.transforms.decode import Decode, Portion, Route
+from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger, KeepReplay
+from opicflow.pipelines.transforms.replay_keeper import KeeperConfig
+from opicflow.pipelines.transforms.route import LinkWeights, Rules
+from opicflow.pipelines.web.webs import power_law_web
+from opicflow.schemas.crawl_events import CrawlEvent, Link
+from opicflow.schemas.urls import UrlRules
+from support.logs import FIRST_MS, WebLog, json_line, jsonl, records_of, run, state_files, url, without_times
+
+COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
+RESULTS = (
+    "importance.jsonl",
+    "refresh-schedule.jsonl",
+    "crawl-orders.jsonl",
+    "rejects.jsonl",
+    "publications.jsonl",
+    "refresh-publications.jsonl",
+)
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[bytes]:
+    """The lines of a crawl, some of them no events."""
+    log = WebLog(power_law_web(500, 3, dangling=0.1), announced=False, seconds_between=97.0).crawl("random", 3000)
+    found = jsonl(log.events).splitlines(keepends=True)
+    for place in range(50, len(found), 300):
+        found.insert(place, b"nonsense\n")
+    return found
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    return path
+
+
+def replay(logs: Sequence[Path], state: Path, out: Path | None = None, **options: Any) -> dict[str, Any]:
+    return run(logs, out, state=state, **options).summary
+
+
+def notes(logs: Sequence[Path], state: Path, out: Path | None = None, **options: Any) -> list[str]:
+    return run(logs, out, state=state, **options).notes
+
+
+# -- tomorrow
+
+
+def test_two_days_are_as_one_run_over_both(lines: list[bytes], tmp_path: Path) -> None:
+    first = write(tmp_path / "monday.jsonl", b"".join(lines[:1700]))
+    second = write(tmp_path / "tuesday.jsonl", b"".join(lines[1700:]))
+    replay([first, second], tmp_path / "a", tmp_path / "once", publications=True)
+    replay([first], tmp_path / "b", tmp_path / "monday", publications=True)
+    replay([second], tmp_path / "b", tmp_path / "tuesday", publications=True)
+    assert state_files(tmp_path / "a") == state_files(tmp_path / "b")
+    importance = "importance.jsonl"
+    assert (tmp_path / "once" / importance).read_bytes() == (tmp_path / "tuesday" / importance).read_bytes()
+    for name in ("publications.jsonl", "rejects.jsonl"):
+        days = b"".join((tmp_path / day / name).read_bytes() for day in ("monday", "tuesday"))
+        assert (tmp_path / "once" / name).read_bytes() == days
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_file_that_grew_and_was_renamed_goes_on(compress: Any, lines: list[bytes], tmp_path: Path) -> None:
+    whole = write(tmp_path / "whole.jsonl", b"".join(lines))
+    replay([whole], tmp_path / "a", tmp_path / "once")
+    growing = write(tmp_path / "crawl.log", compress(b"".join(lines[:1100])))
+    first = replay([growing], tmp_path / "b")
+    growing.write_bytes(growing.read_bytes() + compress(b"".join(lines[1100:])))
+    second = replay([growing.rename(tmp_path / "crawl.log.1")], tmp_path / "b", tmp_path / "grown")
+    assert (first["events_read"], second["events_read"]) == (1100, len(lines) - 1100)
+    assert state_files(tmp_path / "a") == state_files(tmp_path / "b")
+    assert (tmp_path / "once/importance.jsonl").read_bytes() == (tmp_path / "grown/importance.jsonl").read_bytes()
+
+
+def test_a_log_that_is_known_has_nothing_new_and_says_so(lines: list[bytes], tmp_path: Path) -> None:
+    path = write(tmp_path / "log.jsonl", b"".join(lines))
+    replay([path], tmp_path / "state", tmp_path / "a", publications=True)
+    before = state_files(tmp_path / "state")
+    again = run([path], tmp_path / "b", state=tmp_path / "state", publications=True)
+    assert again.notes[0].startswith("Nothing new since these logs were replayed")
+    assert_same_results(tmp_path / "a", tmp_path / "b")
+    compressed = write(tmp_path / "rotated.gz", gzip.compress(path.read_bytes()))
+    renamed = run([compressed], tmp_path / "c", state=tmp_path / "state")
+    assert renamed.summary["events_read"] == 0
+    assert renamed.notes[0] == f"{compressed}: nothing new since it was replayed into this state."
+    assert (tmp_path / "a/importance.jsonl").read_bytes() == (tmp_path / "c/importance.jsonl").read_bytes()
+    assert state_files(tmp_path / "state") == before
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_logs_that_begin_with_the_same_seeds_are_not_taken_for_one(compress: Any, tmp_path: Path) -> None:
+    seeds = b"".join(json_line(CrawlEvent(url(n), announce=True)) for n in range(2000))
+    assert len(seeds) > 1 << 16
+    days = [
+        write(
+            tmp_path / f"{day}.jsonl", compress(seeds + json_line(CrawlEvent(url(day), fetched_at_ms=FIRST_MS + day)))
+        )
+        for day in (1, 2)
+    ]
+    assert replay([days[0]], tmp_path / "state")["events_read"] == 2001
+    second = run([days[1]], state=tmp_path / "state")
+    assert (second.summary["events_read"], second.summary["visits"]) == (2001, 1)
+    assert f"begins like {days[0]}" in second.notes[0]
+
+
+def test_the_same_file_twice_in_one_run_is_two_logs(lines: list[bytes], tmp_path: Path) -> None:
+    paths = [write(tmp_path / name, b"".join(lines[:200])) for name in ("a.jsonl", "b.jsonl")]
+    assert replay(paths, tmp_path / "state")["events_read"] == 400
+    assert replay(paths[::-1], tmp_path / "state")["events_read"] == 0
+
+
+def test_rules_that_change_hold_from_there_on(tmp_path: Path) -> None:
+    def day(number: int, target: str) -> Path:
+        event = CrawlEvent(url(number), links=(Link(target), Link(url(9), rel="nofollow")))
+        return write(tmp_path / f"{number}.jsonl", json_line(event))
+
+    www = "https://www.site.example/"
+    state = tmp_path / "state"
+    rules = Rules(UrlRules(fold_www=True, drop_parameters=("sid",)), LinkWeights(nofollow=1.0))
+    replay([day(1, www)], state)
+    before = replay([day(2, www)], state)["transfers"]
+    assert "other rules" in notes([day(3, www)], state, rules=rules)[0]
+    for given in (None, rules):  # nothing said: they hold on
+        assert not any("other rules" in note for note in notes([day(4, www)], state, tmp_path / "out", rules=given))
+    stored = json.loads((state / "state.json").read_bytes())["state"]
+    assert [r["urls"]["fold_www"] for r in stored["rules"]] == [False, True]
+    urls = {record["url"] for record in records_of(tmp_path / "out/importance.jsonl")}
+    assert {www, "https://site.example/"} <= urls
+    after = json.loads((tmp_path / "out/summary.json").read_bytes())["transfers"]
+    assert (before, after) == (2, 6)  # from the third day on both links pay, the one that is not followed too
+
+
+# -- what is refused
+
+
+def refused(logs: Sequence[Path], state: Path, **options: Any) -> str:
+    with pytest.raises((StateRefused, ValueError)) as refusal:
+        replay(logs, state, **options)
+    message = str(refusal.value)
+    assert "\n" not in message and len(message) < 500, message
+    return message
+
+
+def test_options_that_contradict_the_state_are_refused(lines: list[bytes], tmp_path: Path) -> None:
+    path = write(tmp_path / "log.jsonl", b"".join(lines[:100]))
+    state = tmp_path / "state"
+    replay([path], state, counting=Counting(history="variable", damping=0.8, remember_links=True))
+    for counting in (
+        Counting(damping=0.85),
+        Counting(history="interpolation"),
+        Counting(remember_links=False),
+        Counting(damping=0.8, history="all"),
+    ):
+        assert "counts with other options" in refused([path], state, counting=counting)
+    assert "no window" in refused([path], state, counting=Counting(window_turns=3))
+    for counting in (Counting(), Counting(damping=0.8), Counting(history="variable"), Counting(remember_links=True)):
+        replay([path], state, counting=counting)
+    replay([path], state, settle_rounds=3)
+    other = tmp_path / "other"
+    replay([path], other)
+    assert "--remember-links" in refused([path], other, settle_rounds=3)
+
+
+def test_a_state_that_is_in_use_is_refused(lines: list[bytes], tmp_path: Path) -> None:
+    path = write(tmp_path / "log.jsonl", b"".join(lines[:100]))
+    with StateFolder.locked(tmp_path / "state", create=True):
+        assert "in use by another replay" in refused([path], tmp_path / "state")
+    replay([path], tmp_path / "state")
+
+
+def test_a_state_of_another_version_is_refused(lines: list[bytes], tmp_path: Path) -> None:
+    path = write(tmp_path / "log.jsonl", b"".join(lines[:100]))
+    replay([path], tmp_path / "state")
+    file = tmp_path / "state/state.json"
+    file.write_bytes(file.read_bytes().replace(b'"version":1', b'"version":7'))
+    assert "version '7', this code knows version 1" in refused([path], tmp_path / "state")
+
+
+def test_a_state_that_was_damaged_is_refused(lines: list[bytes], tmp_path: Path, seed: int) -> None:
+    path = write(tmp_path / "log.jsonl", b"".join(lines[:300]))
+    replay([path], tmp_path / "sound")
+    files = [file.relative_to(tmp_path / "sound") for file in (tmp_path / "sound").rglob("*") if file.is_file()]
+    files = [file for file in files if file.name != "lock" and file.parent.name != "work"]
+    assert len(files) > 3
+    chance = random.Random(seed)
+    for number in range(60):
+        state = tmp_path / f"damaged-{number}"
+        shutil.copytree(tmp_path / "sound", state)
+        file = state / chance.choice(files)
+        data = bytearray(file.read_bytes())
+        at = chance.randrange(len(data))
+        kind = chance.randrange(4)
+        if kind == 0:
+            data[at] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            del data[at:]
+        elif kind == 2:
+            data[at:at] = chance.randbytes(1 + chance.randrange(40))
+        file.write_bytes(data)
+        if kind == 3:
+            file.unlink()
+        if file.name == "state.json" and kind == 3:
+            continue  # a folder without one begins anew
+        message = refused([path], state)
+        assert str(state) in message and ("anew" in message or "version" in message), message
+
+
+def test_a_state_needs_the_runner_of_this_process(lines: list[bytes], tmp_path: Path) -> None:
+    path = write(tmp_path / "log.jsonl", b"".join(lines[:10]))
+    assert "--state needs --runner" in refused([path], tmp_path / "s", runner="BundleBasedDirectRunner")
+
+
+def test_a_replay_that_failed_leaves_the_state_as_it_was(lines: list[bytes], tmp_path: Path) -> None:
+    first = write(tmp_path / "1.jsonl", b"".join(lines[:500]))
+    second = write(tmp_path / "2.jsonl", b"".join(lines[500:]))
+    state = tmp_path / "state"
+    replay([first], state)
+    before = state_files(state)
+    with pytest.raises(InputRefused):
+        replay([second, tmp_path / "none.jsonl"], state)
+    with pytest.raises(NothingRead):
+        replay([write(tmp_path / "empty.jsonl", b"")], state)
+    with pytest.raises(OSError, match=r"dir|exists|empty"):  # a folder where a result should go
+        (tmp_path / "out/importance.jsonl").mkdir(parents=True)
+        replay([second], state, tmp_path / "out")
+    replay([second], state, tmp_path / "good")
+    replay([first, second], tmp_path / "once", tmp_path / "expected")
+    assert state_files(state) == state_files(tmp_path / "once") != before
+    assert (tmp_path / "good/importance.jsonl").read_bytes() == (tmp_path / "expected/importance.jsonl").read_bytes()
+
+
+# -- kills
+
+
+def finish(arguments: list[str], standard_input: Path | None = None, kill_after: float | None = None) -> bool:
+    """Run a command to its end, or kill it after so many seconds. Returns whether it came to its end."""
+    with open(standard_input or os.devnull, "rb") as feed:
+        process = subprocess.Popen([*COMMAND, *arguments], stdin=feed, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            _, said = process.communicate(timeout=kill_after)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            return False
+    assert process.returncode == 0, said
+    return True
+
+
+def test_a_replay_that_is_killed_ends_with_the_same_bytes(tmp_path: Path, seed: int) -> None:
+    kill_and_compare(tmp_path, seed, visits=25_000, kills=6)
+
+
+@pytest.mark.soak
+def test_a_replay_that_is_killed_often_ends_with_the_same_bytes(tmp_path: Path, seed: int) -> None:
+    kill_and_compare(tmp_path, seed, visits=80_000, kills=150)
+
+
+def kill_and_compare(tmp_path: Path, seed: int, visits: int, kills: int) -> None:
+    """Replay alone; then again and again, killed a few times each, until so many kills were met."""
+    chance = random.Random(seed)
+    events = []
+    for number in range(visits):
+        links = tuple(Link(url(chance.randrange(4000))) for _ in range(12))
+        events.append(CrawlEvent(url(chance.randrange(3000)), fetched_at_ms=FIRST_MS + number * 5000, links=links))
+    found = jsonl(events).splitlines(keepends=True)
+    found[700::2000] = [b"nonsense\n"] * len(found[700::2000])
+    whole = b"".join(found)
+    half = whole.index(b"\n", len(whole) // 2) + 1
+    logs = [write(tmp_path / "1.jsonl", whole[:half]), write(tmp_path / "2.jsonl.gz", gzip.compress(whole[half:], 1))]
+
+    def arguments(name: str) -> list[str]:
+        folders = ["--state", str(tmp_path / name), "--out", str(tmp_path / f"{name}.out")]
+        return ["replay", *map(str, logs), *folders, "--publications", "--segment-mb", "1", "--quiet"]
+
+    first = write(tmp_path / "0.jsonl", b"".join(found[:1000]))
+    finish(["replay", str(first), "--publications", "--out", str(tmp_path / "compiled")])
+    begun = time.perf_counter()
+    finish(arguments("alone"))
+    seconds = time.perf_counter() - begun
+    met = number = 0
+    while met < kills:
+        name, met_before = f"killed-{number}", met
+        number += 1
+        while not finish(arguments(name), kill_after=seconds * chance.uniform(0.4, 1.0)):
+            met += 1
+            note_checkpoint(tmp_path / name)
+        if met == met_before:
+            seconds *= 0.8  # the machine has less else to do than when it was measured
+        assert_alike(tmp_path, "alone", name)
+        for folder in (name, f"{name}.out"):
+            shutil.rmtree(tmp_path / folder)
+
+
+def note_checkpoint(state: Path) -> None:
+    """Show where a kill met a replay, for whoever reads of a failure."""
+    try:
+        stored = json.loads((state / "state.json").read_bytes())["state"]
+        print("killed; at checkpoint", stored["checkpoints"], "with", len(stored["run"].get("reports", [])), "segments")
+    except FileNotFoundError:
+        print("killed before the first checkpoint")
+
+
+def assert_same_results(first: Path, second: Path) -> None:
+    for result in RESULTS:
+        one, other = (out / result for out in (first, second))
+        assert one.read_bytes() == other.read_bytes() and one.read_bytes(), result
+    summaries = [json.loads((out / "summary.json").read_bytes()) for out in (first, second)]
+    assert without_times(summaries[0]) == without_times(summaries[1])
+
+
+def assert_alike(tmp_path: Path, alone: str, killed: str) -> None:
+    assert_same_results(tmp_path / f"{alone}.out", tmp_path / f"{killed}.out")
+    assert state_files(tmp_path / alone) == state_files(tmp_path / killed)
+    left = {path.name for path in (tmp_path / killed).iterdir()}
+    assert len(left) == 4 and left > {"lock", "state.json", "work"}
+
+
+@pytest.fixture(scope="module", params=["log.jsonl", "-"])
+def go(
+    request: pytest.FixtureRequest, lines: list[bytes], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Replays one log, from a file or a pipe, into folders of that name, and says where; it did so as "alone"."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    log = write(folder / "log.jsonl", b"".join(lines))
+    named = Path("-") if request.param == "-" else log
+
+    def go(name: str) -> Path:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(log_reader, "BATCH_BYTES", 30_000)
+            feed(log, patched)
+            replay([named], folder / name, folder / f"{name}.out", segment_bytes=200_000, publications=True)
+        return folder
+
+    go("alone")
+    return go
+
+
+@pytest.mark.parametrize("checkpoints", [0, 1, 5])
+def test_a_replay_that_stops_after_any_checkpoint_goes_on(
+    checkpoints: int, go: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"stopped after {checkpoints}"
+    with monkeypatch.context() as patched, pytest.raises(Stopped):
+        patched.setattr(StateFolder, "write", stopping_after(checkpoints))
+        go(name)
+    assert_alike(go(name), "alone", name)
+
+
+def feed(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Unseekable(log.read_bytes())))
+
+
+class Unseekable(io.BytesIO):
+    """A pipe."""
+
+    def seekable(self) -> bool:
+        return False
+
+
+class Stopped(BaseException):
+    pass
+
+
+def stopping_after(checkpoints: int) -> Any:
+    """A way to write checkpoints that writes so many."""
+    original = StateFolder.write
+    left = checkpoints
+
+    def write(self: StateFolder, *values: Any) -> int:
+        nonlocal left
+        if left == 0:
+            raise Stopped
+        left -= 1
+        return original(self, *values)
+
+    return write
+
+
+def test_another_log_after_a_stopped_replay_counts_only_itself(
+    lines: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = write(tmp_path / "1.jsonl", b"".join(lines[:1500]))
+    second = write(tmp_path / "2.jsonl", b"".join(lines[1500:]))
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(StateFolder, "write_state", interrupted_at_its_end(StateFolder.write_state))
+        replay([first], tmp_path / "state", segment_bytes=200_000)
+    summary = replay([second], tmp_path / "state", tmp_path / "out")
+    assert summary["events_read"] == len(lines) - 1500
+    assert len(records_of(tmp_path / "out/rejects.jsonl")) == summary["rejects"]
+
+
+def interrupted_at_its_end(original: Any) -> Any:
+    def write_state(self: StateFolder, state: Any) -> None:
+        if state.run["finished"]:
+            raise KeyboardInterrupt
+        original(self, state)
+
+    return write_state
+
+
+# -- the ledger in Beam's state
+
+
+class Shuffle(beam.DoFn):
+    """All batches of a key, one after another in another order."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def process(self, element: tuple[int, Any]) -> Iterator[tuple[int, bytes]]:
+        key, batches = element
+        shuffled = sorted(batches)
+        random.Random(self._seed).shuffle(shuffled)
+        for batch in shuffled:
+            yield key, batch
+
+
+class Save(beam.DoFn):
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def process(self, element: tuple[str, bytes]) -> None:
+        name, data = element
+        (Path(self._folder) / name).write_bytes(data)
+
+
+class ForgetfulKeepLedger(KeepLedger):
+    """Its worker is a new one for every element."""
+
+    def setup(self) -> None:
+        self._run = ForgetfulRun(self._run)
+
+
+class ForgetfulRun(str):
+    """The name of a run whose tables are gone whenever somebody looks."""
+
+    def __hash__(self) -> int:
+        TABLES._keepers.clear()
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other)
+
+
+class KeepForgetfully(beam.PTransform):
+    """`Replay` without rejects, on a worker that forgets, the batches in another order."""
+
+    def __init__(self, config: KeeperConfig, durable: bool, shuffle: int | None) -> None:
+        super().__init__()
+        self._config, self._durable, self._shuffle = config, durable, shuffle
+
+    def expand(self, portions: Any) -> Any:
+        keyed = tuple[int, bytes]
+        routed = portions | beam.ParDo(Decode(Rules())) | beam.ParDo(Route(Rules(), {})).with_output_types(keyed)
+        if self._shuffle is not None:
+            routed = routed | beam.GroupByKey() | beam.ParDo(Shuffle(self._shuffle)).with_output_types(keyed)
+        keep = ForgetfulKeepLedger(KeepReplay(self._config), "a run", self._durable)
+        return {"kept": routed | "KeepLedger" >> beam.ParDo(keep)}
+
+
+def kept(work: Path, portions: list[Portion], transform: beam.PTransform) -> bytes:
+    work.mkdir()
+    with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
+        outputs = pipeline | beam.Create(portions, reshuffle=False) | transform
+        _ = outputs["kept"] | beam.ParDo(Save(str(work)))
+    return (work / "importance-000000").read_bytes()
+
+
+@pytest.fixture
+def portions(lines: list[bytes], tmp_path: Path) -> list[Portion]:
+    good = [line for line in lines if line != b"nonsense\n"]
+    files = [write(tmp_path / f"{n}.jsonl", b"".join(good[n * 500 : (n + 1) * 500])) for n in range(6)]
+    stretches = [Stretch(f"log/{n}", str(file), Format.JSONL) for n, file in enumerate(files)]
+    return [Portion(n, (stretch,), 1 << 40, closes=n == 5) for n, stretch in enumerate(stretches)]
+
+
+@pytest.mark.parametrize("shuffle", [None, 1, 2])
+@pytest.mark.parametrize("journal_bytes", [1 << 10, 4 << 20])
+def test_a_durable_ledger_survives_workers_that_forget_everything(
+    shuffle: int | None, journal_bytes: int, portions: list[Portion], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keep_ledger, "_LEAST_JOURNAL_BYTES", journal_bytes)
+    config = KeeperConfig(publications=True)
+    files = {p.stretches[0].source: p.stretches[0].file for p in portions}
+    expected = kept(tmp_path / "a", portions, Replay(config, Rules(), files, "other run", None, durable=False))
+    found = kept(tmp_path / "b", portions, KeepForgetfully(config, True, shuffle))
+    assert found == expected
+    assert len(pages_of(found).urls) == 500
+    published = [path.name for path in sorted((tmp_path / "a").glob("publications-*"))]
+    assert published == [path.name for path in sorted((tmp_path / "b").glob("publications-*"))]
+
+
+@pytest.mark.parametrize("forgotten", ["add", "clear"])
+def test_a_journal_that_is_not_kept_is_found_out(
+    forgotten: str, portions: list[Portion], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keep_ledger, "_LEAST_JOURNAL_BYTES", 1 << 10)
+
+    def count_only(journal: Any, keeper: Any, batch: bytes = b"") -> None:
+        keeper.journal_bytes = keeper.journal_bytes + len(batch) if batch else 0
+
+    monkeypatch.setattr(keep_ledger.JournalInState, forgotten, count_only)
+    with pytest.raises(Exception, match="do not lead to the head"):
+        kept(tmp_path / "a", portions, KeepForgetfully(KeeperConfig(), True, None))
+
+
+def test_a_ledger_in_memory_only_that_is_lost_says_run_again(portions: list[Portion], tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="run again"):
+        kept(tmp_path / "a", portions, KeepForgetfully(KeeperConfig(), False, None))
+
+
+def test_a_snapshot_holds_what_the_configuration_said(tmp_path: Path) -> None:
+    path = write(tmp_path / "log.jsonl", json_line(CrawlEvent(url(1))))
+    replay([path], tmp_path / "state", counting=Counting(history="variable"))
+    ledger = Ledger.restore(state_files(tmp_path / "state").values())
+    assert ledger.config == LedgerConfig(history=Variable())
+
+
+def test_an_interrupted_replay_lets_go_of_the_state(lines: list[bytes], tmp_path: Path) -> None:
+    path = write(tmp_path / "log.jsonl", b"".join(lines * 20))
+    arguments = [*COMMAND, "replay", str(path), "--state", str(tmp_path / "state"), "--segment-mb", "1"]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        process.communicate(timeout=3)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode == 130
+    assert replay([path], tmp_path / "state")["events_read"] == len(lines) * 20

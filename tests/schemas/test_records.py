@@ -1,0 +1,664 @@
+"""Published schemas, their records, and the two framings. A published version is read for good, byte for byte.
+
+After publishing a new version, run this file by hand: it writes the golden messages that are not there yet, and prints
+the lines for PUBLISHED. It never writes over one.
+
+    .venv/bin/python tests/test_schemas.py
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from datetime import datetime, timezone
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opicflow.schemas import registry
+from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason, Reject
+from opicflow.schemas.framing import (
+    MOST_MESSAGE_BYTES,
+    Decoder,
+    Frame,
+    FrameKind,
+    FramingRefused,
+    encode_confluent,
+    encode_single_object,
+    frame_kind,
+    published_writer,
+)
+from opicflow.schemas.records import (
+    RECORDS,
+    Audit,
+    CrawlOrder,
+    Hex64,
+    Importance,
+    PairTotal,
+    Policy,
+    Record,
+    RefreshSchedule,
+    from_avro,
+    to_avro,
+)
+from opicflow.schemas.registry import SchemaUnknown, breaks
+from support.paths import TOP
+
+GOLDEN = TOP / "tests" / "golden"
+FILES = Path(registry.__file__).parent / "published"
+
+PUBLISHED = {
+    ("Audit", 1): (0x6B2209FFC0F71BE5, "7c7c4ed00bfc5e04bdefe5d5beb83b076da2e3a7774bcd4cc73c7c6d3b91ebba"),
+    ("Audit", 2): (0x28903FE30DD179C0, "5ba3d025a8681be9fac4891c356cae06f62b2568268de49b84f782a542373935"),
+    ("CrawlEvent", 1): (0xCB540FDEA9A20DA5, "b853c96318b77cf2db9ba46f0cf402ea61eb9185adc5ff5e0869c13b77b1163c"),
+    ("CrawlOrder", 1): (0x9560F8C65D7BE7E0, "edd47c168d0ad7bcfb3a9c58d181ad057a67a1538775fb0a3a90f11e0a4d23e8"),
+    ("CrawlOrder", 2): (0x1AFC7FA6632B7826, "482f522c4f96fdf2118c4c04777e297e7d3200758543c2f0c241a442cd28bff3"),
+    ("Importance", 1): (0xC5E0900A1F1846E8, "6b5c9c07cadc117059872959dc8c6fcba0a66ac614990117f9fb468029e95ca4"),
+    ("Policy", 1): (0x168512476606AFAD, "f50d82efa57ed22c6a6ee71d99b8d0db1b7cd1859e8c4ba0e2d27fb4e8d0f3f3"),
+    ("Policy", 2): (0x221BF672A6736AD7, "4deabf37562dfd140bd8b2ccc1e5370c57946b52da84fce51d3b319215c2ccee"),
+    ("RefreshSchedule", 1): (0x43149E6E6C9C98BE, "1b0738b65ddc0ee39002882477890c62d31fd3e1f884be9f16bda8d085d711e5"),
+    ("RefreshSchedule", 2): (0xE3C9F4EE4B097F82, "17d436ecb4a356f810af29867f92537c2881da44224702d1825522fdd5fcd360"),
+    ("Reject", 1): (0x32F7E082D46DB616, "39ad8525f9bccf0e9fcd69993db45088a9ac592ac9c69afd7fa11096e510b414"),
+}
+"""The fingerprint of every published version and the SHA-256 of its file. A line here is never changed, only added."""
+
+TIME_MS = 1_038_355_200_123
+
+EXAMPLES: dict[str, Record] = {
+    "CrawlEvent": CrawlEvent(
+        url="https://example.org/größe",
+        fetched_at_ms=TIME_MS,
+        status=200,
+        redirects=("http://example.org/größe", "https://example.org/x"),
+        canonical="https://example.org/g",
+        content_type="text/html",
+        digest="sha1:3I42H3S6NNFQ2MSVX7XZKYAYSCX5QBYJ",
+        last_modified_ms=-1,
+        links=(Link("https://example.org/", 0.5, "nofollow"), Link("https://example.net/")),
+    ),
+    "Importance": Importance(
+        url="https://example.org/",
+        page=0x00E28576_D7A3817B,
+        importance=0.125,
+        score=2.5,
+        trend_per_day=-0.0625,
+        cash=1 << 24,
+        waiting_cash=(1 << 62) - 1,
+        history=0.75,
+        error_factor=0.125,
+        visits=3,
+        last_visit_ms=TIME_MS,
+        last_outcome="UNCHANGED",
+        measured=True,
+        pages=20,
+        clock=8.5,
+        event_time_ms=TIME_MS + 1,
+        shard=2,
+        cut=77,
+    ),
+    "RefreshSchedule": RefreshSchedule(
+        url="https://example.org/",
+        page=1,
+        due_ms=TIME_MS,
+        interval_seconds=86400.5,
+        decided_by="PINNED",
+        changes_per_day=0.25,
+        changes_known_from="LAST_MODIFIED",
+        importance=0.125,
+        category=4,
+        last_visit_ms=TIME_MS - 86_400_500,
+        event_time_ms=TIME_MS - 2,
+        shard=2,
+        changes_error=0.5,
+        staleness_cost=0.0625,
+        host="example.org",
+    ),
+    "CrawlOrder": CrawlOrder(
+        url="https://example.org/",
+        page=(1 << 64) - 1,
+        ordered_at_ms=TIME_MS,
+        why="DISCOVERY",
+        priority=17.5,
+        due_ms=None,
+        expires_at_ms=TIME_MS + 3_600_000,
+        importance=0.125,
+        waiting_cash=5,
+        category=None,
+        last_visit_ms=None,
+        shard=0,
+        not_before_ms=TIME_MS + 1,
+        host="example.org:8080",
+    ),
+    "Policy": Policy(
+        published_at_ms=TIME_MS,
+        publisher="the news desk",
+        url_pattern="https://example.org/news/*",
+        category=1,
+        changes_per_day=24.0,
+        refresh_interval_seconds=600.0,
+        refresh_forbidden=True,
+        importance_factor=2.0,
+        fetch_now=True,
+        damping=0.85,
+        class_weights=(16, 16, 64, 32),
+        link_bonus_per_1024=(),
+        host="example.org:8080",
+        url_prefix="https://example.org/news/",
+        expires_at_ms=TIME_MS + 86_400_000,
+        shortest_interval_seconds=60.0,
+        longest_interval_seconds=86400.5,
+        host_fetches_per_day=1000.0,
+        refresh_policy="thesis",
+    ),
+    "Reject": Reject(Reason.NOT_JSON, "this is no JSON: correct it", "crawl.jsonl", 1 << 40, b"\x00\xff{"),
+    "Audit": Audit(
+        shard=1,
+        shards=3,
+        second=1_038_355_200,
+        clock=8.5,
+        pages=7,
+        visits=9,
+        minted=100,
+        cash=60,
+        uncollected=5,
+        virtual=-1,
+        absorbed=0,
+        sent=50,
+        received=14,
+        sent_to=(PairTotal(0, 76, 30, 0xFFFFFFFFFFFFFFFF), PairTotal(2, 76, 20, 1)),
+        received_from=(PairTotal(2, 75, 14, 0),),
+        fingerprint="00000000deadbeef",
+    ),
+}
+
+VERSIONS = [(name, version) for name in registry.names() for version in registry.versions(name)]
+
+
+def golden_file(name: str, version: int) -> Path:
+    return GOLDEN / f"{name}-{version}.avro-single"
+
+
+def pins(name: str, version: int) -> tuple[int, str]:
+    file = (FILES / f"{name}-{version}.avsc").read_bytes()
+    return registry.fingerprint(name, version), hashlib.sha256(file).hexdigest()
+
+
+def write_golden() -> None:
+    """The helper that is run by hand: see the top of this file."""
+    GOLDEN.mkdir(exist_ok=True)
+    for name in registry.names():
+        version = registry.versions(name)[-1]
+        number, digest = pins(name, version)
+        print(f'    ("{name}", {version}): (0x{number:016X}, "{digest}"),')
+        if not golden_file(name, version).exists():
+            golden_file(name, version).write_bytes(encode_single_object(name, to_avro(EXAMPLES[name])))
+
+
+def with_field(schema: registry.Schema, **field: Any) -> registry.Schema:
+    return schema | {"fields": [*schema["fields"], field]}
+
+
+def without_field(schema: registry.Schema, name: str) -> registry.Schema:
+    return schema | {"fields": [field for field in schema["fields"] if field["name"] != name]}
+
+
+def with_type(schema: registry.Schema, name: str, type_: Any) -> registry.Schema:
+    return schema | {
+        "fields": [field | {"type": type_} if field["name"] == name else field for field in schema["fields"]]
+    }
+
+
+def added_since(name: str, version: int) -> list[dict[str, Any]]:
+    """The fields that a version did not have yet."""
+    had = {field["name"] for field in registry.schema(name, version)["fields"]}
+    return [field for field in registry.schema(name)["fields"] if field["name"] not in had]
+
+
+def documented(schema: Any, place: str) -> Iterator[tuple[str, Any]]:
+    """Every record, enum and field of a schema, by its place."""
+    if isinstance(schema, list):
+        for branch in schema:
+            yield from documented(branch, place)
+    elif isinstance(schema, dict):
+        if schema["type"] in ("record", "enum"):
+            yield f"{place}: {schema['name']}", schema
+        for field in schema.get("fields", []):
+            yield f"{place}.{field['name']}", field
+            yield from documented(field["type"], f"{place}.{field['name']}")
+        yield from documented(schema.get("items"), place)
+
+
+def rabin(canonical: bytes) -> int:
+    """CRC-64-AVRO as the Avro specification defines it, bit by bit."""
+    crc = empty = 0xC15D213AA4D7A795
+    for byte in canonical:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (empty if crc & 1 else 0)
+    return crc
+
+
+def test_no_published_file_was_changed_and_every_one_is_pinned() -> None:
+    assert {(name, version): pins(name, version) for name, version in VERSIONS} == PUBLISHED
+
+
+def test_a_fingerprint_is_the_rabin_checksum_of_the_parsing_canonical_form() -> None:
+    assert rabin(b'"null"') == 0x63DD24E7CC258F8A, "the specification's example"
+    for name, version in VERSIONS:
+        canonical = fastavro.schema.to_parsing_canonical_form(registry.schema(name, version))
+        assert registry.fingerprint(name, version) == rabin(canonical.encode())
+
+
+def test_every_published_version_is_found_by_its_fingerprint() -> None:
+    assert {registry.with_fingerprint(registry.fingerprint(*one)) for one in VERSIONS} == set(VERSIONS)
+    assert registry.with_fingerprint(0) is None
+
+
+@pytest.mark.parametrize(("name", "version"), VERSIONS)
+def test_every_record_enum_and_field_is_documented_and_in_the_namespace(name: str, version: int) -> None:
+    schema = registry.schema(name, version)
+    assert (schema["name"], schema["namespace"]) == (name, "opicflow")
+    for place, element in documented(schema, name):
+        assert element.get("doc", "").endswith("."), place
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_what_has_a_default_may_be_left_out(name: str) -> None:
+    optional = {field["name"]: field["default"] for field in registry.schema(name)["fields"] if "default" in field}
+    given = {at: value for at, value in to_avro(EXAMPLES[name]).items() if at not in optional}
+    assert Decoder(name).decode(encode_single_object(name, given)) == given | optional
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_every_version_can_be_read_as_every_other(name: str) -> None:
+    schemas = [registry.schema(name, version) for version in registry.versions(name)]
+    assert [line for writer in schemas for reader in schemas for line in breaks(writer, reader)] == []
+
+
+def test_a_reader_of_version_1_takes_a_newer_reason_for_another() -> None:
+    old, new = registry.schema("RefreshSchedule", 1), registry.schema("RefreshSchedule", 2)
+    written = BytesIO()
+    fastavro.schemaless_writer(written, new, to_avro(EXAMPLES["RefreshSchedule"]) | {"decided_by": "BACK_OFF"})
+    for reader, decided_by in ((old, "OTHER"), (new, "BACK_OFF")):
+        read = fastavro.schemaless_reader(BytesIO(written.getvalue()), new, reader)
+        assert read["decided_by"] == decided_by
+
+
+def test_the_latest_version_is_what_is_meant_where_none_is_named() -> None:
+    for name in registry.names():
+        latest = registry.versions(name)[-1]
+        assert registry.schema(name) == registry.schema(name, latest)
+        assert registry.fingerprint(name) == registry.fingerprint(name, latest)
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda: registry.versions("Imprtance"), "there is no published schema 'Imprtance': name one of Audit, Crawl"),
+        (lambda: registry.schema("Page"), "there is no published schema 'Page'"),
+        (lambda: registry.schema("Audit", 99), "there is no version 99 of Audit: name one of 1"),
+        (lambda: registry.fingerprint("Audit", 0), "there is no version 0 of Audit"),
+    ],
+)
+def test_a_schema_that_is_not_published_is_an_error_of_one_line(ask: Any, says: str) -> None:
+    with pytest.raises(SchemaUnknown) as refused:
+        ask()
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_fields_of_a_crawl_event_stay_in_the_order_that_binary_decoders_rely_on() -> None:
+    event, link = registry.schema("CrawlEvent", 1), registry.schema("CrawlEvent", 1)["fields"][-1]["type"][1]["items"]
+    assert [field["name"] for field in event["fields"]] == [
+        *("kind", "url", "fetched_at", "status", "failure", "redirects", "canonical", "content_type"),
+        *("digest", "last_modified", "links"),
+    ]
+    assert [field["name"] for field in link["fields"]] == ["url", "weight", "rel"]
+
+
+def test_adding_a_field_with_a_default_breaks_no_reader_in_either_direction() -> None:
+    for name, example in EXAMPLES.items():
+        old = registry.schema(name)
+        new = with_field(old, name="added", type=["null", "string"], default=None)
+        assert breaks(old, new) == breaks(new, old) == []
+        values = to_avro(example)
+        with_old, with_new = BytesIO(), BytesIO()
+        fastavro.schemaless_writer(with_old, old, values)
+        fastavro.schemaless_writer(with_new, new, values | {"added": "x"})
+        assert fastavro.schemaless_reader(BytesIO(with_old.getvalue()), old, new)["added"] is None
+        by_old_reader = fastavro.schemaless_reader(BytesIO(with_new.getvalue()), new, old)
+        assert from_avro(RECORDS[name], by_old_reader) == example
+
+        newer_frame = Frame(FrameKind.CONFLUENT, 7)
+        message = b"\x00\x00\x00\x00\x07" + with_new.getvalue()
+        assert Decoder(name, {newer_frame: new}.get).decode(message) == values
+
+
+ORDER = registry.schema("CrawlOrder", 1)
+EVENT = registry.schema("CrawlEvent", 1)
+WHY = next(field["type"] for field in ORDER["fields"] if field["name"] == "why")
+KIND = EVENT["fields"][0]["type"]
+LINKS = EVENT["fields"][-1]["type"]
+
+
+@pytest.mark.parametrize(
+    ("writer", "reader", "says"),
+    [
+        (ORDER, with_field(ORDER, name="added", type="int"), ["added is missing and has no default"]),
+        (without_field(ORDER, "priority"), ORDER, ["priority is missing and has no default"]),
+        (without_field(EVENT, "status"), EVENT, []),
+        (with_type(ORDER, "shard", "long"), ORDER, ["shard is long, not int"]),
+        (ORDER, with_type(ORDER, "shard", "long"), []),
+        (ORDER, with_type(ORDER, "shard", ["null", "int"]), []),
+        (with_type(ORDER, "shard", ["null", "int"]), ORDER, ["shard is null, not int"]),
+        (
+            with_type(EVENT, "status", ["null", "int", "string"]),
+            EVENT,
+            ["status may be string, which no branch can be"],
+        ),
+        (ORDER | {"name": "Order"}, ORDER, ["it is record opicflow.Order, not record opicflow.CrawlOrder"]),
+        (ORDER | {"namespace": "elsewhere"}, ORDER, []),
+        (with_type(ORDER, "why", WHY | {"symbols": ["OTHER", "WHIM"]}), ORDER, []),
+        (
+            with_type(EVENT, "kind", KIND | {"symbols": ["VISIT", "ANNOUNCE", "GUESS"]}),
+            EVENT,
+            ["kind may be GUESS, which is not known and has no default"],
+        ),
+        (
+            with_type(EVENT, "links", ["null", {"type": "array", "items": without_field(LINKS[1]["items"], "url")}]),
+            EVENT,
+            ["links[].url is missing and has no default"],
+        ),
+    ],
+)
+def test_a_change_that_breaks_readers_is_named(writer: Any, reader: Any, says: list[str]) -> None:
+    assert breaks(writer, reader) == says
+    assert breaks(writer, writer) == breaks(reader, reader) == []
+
+
+def test_a_record_that_holds_itself_is_compared_to_the_end() -> None:
+    fields_of_node = [{"name": "next", "type": ["null", "Node"]}, {"name": "size", "type": "long"}]
+    node: registry.Schema = {"type": "record", "name": "Node", "fields": fields_of_node}
+    assert breaks(node, node) == []
+    assert breaks(node, with_type(node, "size", "int")) == ["size is long, not int"]
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_a_record_matches_its_schema_field_by_field(name: str) -> None:
+    assert set(RECORDS) == set(registry.names())
+    matches(RECORDS[name], registry.schema(name))
+
+
+def matches(record: Any, schema: registry.Schema) -> None:
+    """Assert that a dataclass or named tuple has the fields of a schema, with the same types and places for None."""
+    hints = get_type_hints(record, include_extras=True)
+    by_name = {("kind" if at == "announce" else at.removesuffix("_ms")): at for at in hints}
+    assert sorted(by_name) == sorted(field["name"] for field in schema["fields"])
+    for field in schema["fields"]:
+        attribute, type_ = by_name[field["name"]], field["type"]
+        hint = hints[attribute]
+        if isinstance(type_, list):
+            assert type_[0] == "null" and len(type_) == 2 and field["default"] is None, attribute
+            type_ = type_[1]
+            hint, none = get_args(hint)
+            assert none is type(None), attribute
+        assert attribute.endswith("_ms") == (isinstance(type_, dict) and "logicalType" in type_), attribute
+        kind = type_["type"] if isinstance(type_, dict) else type_
+        if kind == "array":
+            item, rest = get_args(hint)
+            assert rest is ..., attribute
+            if isinstance(type_["items"], dict):
+                matches(item, type_["items"])
+            else:
+                assert item in ({"string": str, "int": int}.get(type_["items"]), PairTotal), attribute
+        elif get_origin(hint) is Literal:
+            assert list(get_args(hint)) == type_["symbols"], attribute
+        elif attribute == "announce":
+            assert hint is bool and type_["symbols"] == ["VISIT", "ANNOUNCE"]
+        elif kind == "string":
+            is_number = "hexadecimal" in field["doc"] and field.get("default") != ""  # no digits are no number
+            assert hint is Hex64 if is_number else hint in (str, Reason), attribute
+        else:
+            assert hint is {"int": int, "long": int, "double": float, "boolean": bool, "bytes": bytes}[kind], attribute
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_the_defaults_of_a_record_are_those_of_its_schema(name: str) -> None:
+    assert name == type(EXAMPLES[name]).__name__
+    optional = {field["name"]: field["default"] for field in registry.schema(name)["fields"] if "default" in field}
+    # A record's field without a default here has none there, or one that only older writers need.
+    left_out = {field.name for field in fields(RECORDS[name]) if field.default is not MISSING}
+    given = {at: value for at, value in vars(EXAMPLES[name]).items() if at not in left_out}
+    smallest = to_avro(RECORDS[name](**given))
+    for attribute in left_out:
+        avro_name = "kind" if attribute == "announce" else attribute.removesuffix("_ms")
+        assert smallest[avro_name] == optional[avro_name], attribute
+
+
+@pytest.mark.parametrize(("name", "version"), VERSIONS)
+def test_golden_messages_of_every_published_version_are_still_read(name: str, version: int) -> None:
+    read = Decoder(name).decode(golden_file(name, version).read_bytes())
+    example = to_avro(EXAMPLES[name])
+    assert [(at, value) for at, value in to_avro(from_avro(RECORDS[name], read)).items() if value != example[at]] == [
+        (field["name"], field["default"]) for field in added_since(name, version)
+    ]
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_what_is_written_today_is_the_golden_message_of_the_latest_version(name: str) -> None:
+    golden = golden_file(name, registry.versions(name)[-1]).read_bytes()
+    assert encode_single_object(name, to_avro(EXAMPLES[name])) == golden
+
+
+def test_golden_messages_belong_to_published_versions() -> None:
+    assert sorted(GOLDEN.glob("*.avro-single")) == sorted(golden_file(*one) for one in VERSIONS)
+
+
+def test_unknown_links_and_no_links_stay_apart() -> None:
+    decoder = Decoder("CrawlEvent")
+    for links in (None, ()):
+        event = CrawlEvent(url="https://example.org/", links=links)
+        read = from_avro(CrawlEvent, decoder.decode(encode_single_object("CrawlEvent", to_avro(event))))
+        assert read == event and read.links == links
+
+
+def test_an_announcement_stays_one() -> None:
+    event = CrawlEvent(url="https://example.org/", announce=True)
+    assert to_avro(event)["kind"] == "ANNOUNCE"
+    assert from_avro(CrawlEvent, to_avro(event)) == event
+
+
+def test_times_are_taken_as_milliseconds_and_as_datetimes() -> None:
+    values = to_avro(EXAMPLES["CrawlEvent"])
+    assert values["fetched_at"] == TIME_MS
+    moment = datetime(2002, 11, 27, 0, 0, 0, 123_000, tzinfo=timezone.utc)
+    before_1970 = datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=timezone.utc)
+    read = from_avro(CrawlEvent, values | {"fetched_at": moment, "last_modified": before_1970})
+    assert read == EXAMPLES["CrawlEvent"]
+    with pytest.raises(TypeError):
+        from_avro(CrawlEvent, values | {"fetched_at": moment.replace(tzinfo=None)})
+
+
+def test_records_are_read_from_avro_files_of_other_writers() -> None:
+    file = BytesIO()
+    for name, example in EXAMPLES.items():
+        file.seek(0)
+        fastavro.writer(file, registry.schema(name), [to_avro(example)])
+        file.truncate()
+        file.seek(0)
+        assert [from_avro(RECORDS[name], values) for values in fastavro.reader(file, registry.schema(name))] == [
+            example
+        ]
+
+
+def values_of(schema: Any, named: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """Any value that a schema allows, and that a record can hold."""
+    if isinstance(schema, list):
+        return st.one_of([values_of(branch, named) for branch in schema])
+    schema = named.get(schema, schema) if isinstance(schema, str) else schema
+    if isinstance(schema, dict) and "name" in schema:
+        named[schema["name"]] = schema
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if kind == "record":
+        return st.fixed_dictionaries({field["name"]: field_values(field, named) for field in schema["fields"]})
+    if kind == "array":
+        return st.lists(values_of(schema["items"], named), max_size=4)
+    if kind == "enum":
+        return st.sampled_from(schema["symbols"])
+    return {
+        "null": st.none(),
+        "boolean": st.booleans(),
+        "int": st.integers(-(2**31), 2**31 - 1),
+        "long": st.integers(-(2**63), 2**63 - 1),
+        "double": st.floats(allow_nan=False),
+        "string": st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+        "bytes": st.binary(max_size=20),
+    }[kind]
+
+
+def field_values(field: dict[str, Any], named: dict[str, Any]) -> st.SearchStrategy[Any]:
+    if field["name"] == "reason":
+        return st.sampled_from([reason.value for reason in Reason])
+    if "hexadecimal" in field["doc"]:
+        return st.integers(0, 2**64 - 1).map("{:016x}".format)
+    return values_of(field["type"], named)
+
+
+named_values = st.sampled_from(registry.names()).flatmap(
+    lambda name: st.tuples(st.just(name), values_of(registry.schema(name), {}))
+)
+schema_ids = st.integers(0, 2**32 - 1)
+
+
+@given(named_values)
+def test_records_and_their_values_turn_into_each_other(named: tuple[str, dict[str, Any]]) -> None:
+    name, values = named
+    record = from_avro(RECORDS[name], values)
+    assert to_avro(record) == values
+    assert type(record) is RECORDS[name]
+
+
+@given(named_values, schema_ids)
+def test_what_was_framed_is_read_back(named: tuple[str, dict[str, Any]], schema_id: int) -> None:
+    name, values = named
+    single, confluent = encode_single_object(name, values), encode_confluent(name, values, schema_id)
+    assert (frame_kind(single), frame_kind(confluent)) == (FrameKind.SINGLE_OBJECT, FrameKind.CONFLUENT)
+    assert single[:10] == b"\xc3\x01" + registry.fingerprint(name).to_bytes(8, "little")
+    assert confluent[:5] == b"\x00" + schema_id.to_bytes(4, "big")
+    assert single[10:] == confluent[5:]
+    assert Decoder(name).decode(single) == values
+    assert Decoder(name, {Frame(FrameKind.CONFLUENT, schema_id): registry.schema(name)}.get).decode(confluent) == values
+
+
+def any_writer_of(name: str) -> Any:
+    """Knows every Confluent id, so that malformed bodies are reached."""
+    return lambda frame: (
+        published_writer(frame) or (registry.schema(name) if frame.kind is FrameKind.CONFLUENT else None)
+    )
+
+
+def refused(decoder: Decoder, message: bytes) -> str | None:
+    """What a refusal says, or None if the message was read; any other error fails the test."""
+    try:
+        decoder.decode(message)
+    except FramingRefused as refusal:
+        assert 0 < len(str(refusal)) < 400 and "\n" not in str(refusal)
+        return str(refusal)
+    return None
+
+
+@given(st.sampled_from(registry.names()), st.sampled_from(["", "single", "confluent"]), st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(name: str, frame: str, body: bytes) -> None:
+    fingerprint = registry.fingerprint(name).to_bytes(8, "little")
+    start = {"": b"", "single": b"\xc3\x01" + fingerprint, "confluent": b"\x00\x00\x00\x00\x01"}[frame]
+    refused(Decoder(name, any_writer_of(name)), start + body)
+
+
+@given(named_values, st.data())
+def test_a_message_with_a_changed_byte_is_read_or_refused(
+    named: tuple[str, dict[str, Any]], data: st.DataObject
+) -> None:
+    message = bytearray(encode_single_object(*named))
+    message[data.draw(st.integers(0, len(message) - 1))] ^= data.draw(st.integers(1, 255))
+    refused(Decoder(named[0], any_writer_of(named[0])), bytes(message))
+
+
+@given(named_values, st.data(), st.booleans())
+def test_a_message_that_is_cut_off_or_goes_on_is_refused(
+    named: tuple[str, dict[str, Any]], data: st.DataObject, single: bool
+) -> None:
+    name, values = named
+    message = encode_single_object(name, values) if single else encode_confluent(name, values, 1)
+    decoder = Decoder(name, any_writer_of(name))
+    assert refused(decoder, message[: data.draw(st.integers(0, len(message) - 1))])
+    assert refused(decoder, message + data.draw(st.binary(min_size=1, max_size=9)))
+
+
+EVENT_MESSAGE = encode_single_object("CrawlEvent", to_avro(EXAMPLES["CrawlEvent"]))
+
+
+@pytest.mark.parametrize(
+    ("message", "says"),
+    [
+        (b"", "a CrawlEvent begins with nothing: frame it as"),
+        (b'{"url": "https://example.org/"}', "a CrawlEvent begins with 7b 22: frame it as"),
+        (b"\xc3\x01\x00", "a CrawlEvent breaks off within its first 10 bytes"),
+        (b"\x00\x00", "a CrawlEvent breaks off within its first 5 bytes"),
+        (b"\xc3\x01" + bytes(8), "was written with fingerprint 0000000000000000, which is not known here: publish"),
+        (b"\x00\x00\x00\x00\x09\x00", "was written with schema id 9, which is not known here: publish"),
+        (EVENT_MESSAGE[:-1], "breaks off or is damaged near byte"),
+        (EVENT_MESSAGE + b"\x00", "ends at byte"),
+        (encode_single_object("Reject", to_avro(EXAMPLES["Reject"])), "not record opicflow.CrawlEvent): write with"),
+    ],
+)
+def test_a_refusal_says_what_where_and_what_to_do(message: bytes, says: str) -> None:
+    said = refused(Decoder("CrawlEvent"), message)
+    assert said and says in said
+    assert said == refused(Decoder("CrawlEvent"), message), "the same in every replay"
+
+
+def test_a_message_that_is_too_long_is_neither_written_nor_read() -> None:
+    reject = to_avro(EXAMPLES["Reject"]) | {"bytes": bytes(MOST_MESSAGE_BYTES)}
+    with pytest.raises(FramingRefused, match="send at most 67108864"):
+        encode_single_object("Reject", reject)
+    with pytest.raises(FramingRefused, match="send at most 67108864"):
+        Decoder("Reject").decode(EVENT_MESSAGE[:10].ljust(MOST_MESSAGE_BYTES + 1, b"\x00"))
+
+
+@pytest.mark.parametrize("schema", [{}, {"type": "record"}, {"type": "nothing"}, "nothing", [], 7])
+def test_a_writers_schema_that_is_none_is_refused(schema: Any) -> None:
+    assert refused(Decoder("Reject", lambda _: schema), b"\x00\x00\x00\x00\x01\x00")
+
+
+def test_a_schema_registry_is_asked_once_for_each_id_and_its_own_errors_pass() -> None:
+    asked = []
+
+    def writer_of(frame: Frame) -> registry.Schema:
+        asked.append(frame.number)
+        if frame.number == 3:
+            raise ConnectionError("the registry does not answer")
+        return registry.schema("Reject")
+
+    decoder = Decoder("Reject", writer_of)
+    for schema_id in (1, 2, 1, 2):
+        decoder.decode(encode_confluent("Reject", to_avro(EXAMPLES["Reject"]), schema_id))
+    assert asked == [1, 2]
+    with pytest.raises(ConnectionError):
+        decoder.decode(b"\x00\x00\x00\x00\x03")
+
+
+def test_times_beyond_the_calendar_are_read() -> None:
+    event = CrawlEvent(url="https://example.org/", fetched_at_ms=2**63 - 1, last_modified_ms=-(2**63))
+    assert (
+        from_avro(CrawlEvent, Decoder("CrawlEvent").decode(encode_single_object("CrawlEvent", to_avro(event)))) == event
+    )
+
+
+if __name__ == "__main__":
+    write_golden()

@@ -1,0 +1,433 @@
+"""A ledger is a pure function of its log, and so is what its keeper puts out, in whatever batches the log comes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opicflow.pipelines.ledger import (
+    ControlEntry,
+    EndEntry,
+    Gossip,
+    ItemWriter,
+    LedgerConfig,
+    OpenEntry,
+    Place,
+    PolicyEntry,
+    TickEntry,
+    TransfersEntry,
+)
+from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.ledger.entries import transfer_digest
+from opicflow.pipelines.transforms import stream_keeper
+from opicflow.pipelines.transforms.replay_keeper import Output
+from opicflow.pipelines.transforms.route import Rules
+from opicflow.pipelines.transforms.stream_keeper import (
+    AUDIT,
+    IMPORTANCE,
+    ORDERS,
+    REJECTS,
+    SCHEDULE,
+    LogBatch,
+    LogHead,
+    LogKeeper,
+    LogRefused,
+    Origin,
+    ask_fingerprint,
+)
+from opicflow.schemas.columns import pack, unpack
+from opicflow.schemas.records import Policy
+from opicflow.schemas.urls import UrlRules
+from support.simulation import POISON
+
+SHARDS = 3
+FIRST_MS = 1_700_000_000_000
+CONFIG = LedgerConfig(remembered_visits=1 << 10)
+ORIGIN = Origin(CONFIG, SHARDS, audit_seconds=5)
+HERE = [(number << 56) + 1 for number in range(20)]
+"""Pages of shard 0."""
+ELSEWHERE = [(15 << 60) + number for number in range(12)]
+Record = tuple[int, int, bytes]
+
+
+def url(page: int) -> bytes:
+    return b"https://example.org/%016x" % page
+
+
+def entries() -> list[bytes]:
+    """A log in which most of what can be in one is."""
+    result, writer, start = [ORIGIN.entry()], ItemWriter(), Place(0, 0)
+    total = digest = 0
+    for number in range(8):
+        writer = ItemWriter(start)
+        for step in range(3):
+            page = HERE[(3 * number + step) % len(HERE)]
+            writer.visit(page, [HERE[number], *ELSEWHERE[: number + 2]], time_ms=FIRST_MS + number, url=url(page))
+            writer.sighting(HERE[number], url=url(HERE[number]))
+        result.append(encode_entry(writer.entry("kafka/x/0", start)))
+        pages, amounts = np.array(HERE[:number], np.uint64), np.full(number, 1000 + number)
+        total += int(amounts.sum()) + 7
+        digest = (digest + transfer_digest(pages, amounts, 7, number)) % (1 << 64)
+        gossip = Gossip(number, 1 << 30, 60, 60, 1.0)
+        whole = TransfersEntry(1, number, 0, True, pages, amounts, 7, total, digest, gossip)
+        pieces = [encode_entry(one) for one in whole.split(2)]
+        result += [*pieces, *pieces[:1], encode_entry(TickEntry(0))]
+        policy = Policy(url=url(HERE[number]).decode(), refresh_interval_seconds=7200.0)
+        refused = Policy(class_weights=(1, 2, 3))
+        policies = (policy, refused) if number == 3 else (policy,)
+        result.append(encode_entry(PolicyEntry("p", Place(number, 0), Place(number + 1, 0), policies=policies)))
+        result += [POISON] * (number == 4) + [ask_fingerprint()] * (number == 5)
+        start = writer.next_place
+    return result
+
+
+def records(values: Iterable[bytes], first: int = 0) -> list[Record]:
+    """A log of these: some offsets are no records, and some times are the same."""
+    result, offset, time_ms = [], first, FIRST_MS
+    for number, value in enumerate(values):
+        result.append((offset, time_ms, value))
+        offset += 2 if number % 5 == 3 else 1
+        time_ms += (0, 2500, 100_000, 5_000_000)[number % 4]
+    return result
+
+
+LOG = records(entries())
+END = LOG[-1][0] + 1
+
+
+def batch(start: int, end: int, log: list[Record] = LOG) -> LogBatch:
+    return LogBatch.of(start, [one for one in log if start <= one[0] < end], end)
+
+
+def take(keeper: LogKeeper, *batches: LogBatch) -> list[Output]:
+    return [output for one in batches for output in keeper.take(one)]
+
+
+def kept(log: Iterable[bytes] | None = None) -> tuple[LogKeeper, list[Output]]:
+    """A keeper that was given a log in one batch, and what it put out."""
+    rows = LOG if log is None else records(log)
+    keeper = LogKeeper(0)
+    return keeper, take(keeper, batch(0, rows[-1][0] + 1, rows))
+
+
+def rejects_of(outputs: list[Output]) -> list[tuple[dict[str, Any], bytes]]:
+    packed = [unpack(one.data) for one in outputs if one.name == REJECTS]
+    return [(one.values, one.columns["bytes"].tobytes()) for one in packed]
+
+
+def audits_of(outputs: list[Output]) -> list[dict[str, Any]]:
+    return [json.loads(one.data) for one in outputs if one.name == AUDIT]
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[LogKeeper, list[Output]]:
+    return kept()
+
+
+def test_the_log_of_these_tests_makes_everything_that_a_log_can(whole: tuple[LogKeeper, list[Output]]) -> None:
+    names = {one.name for one in whole[1]}
+    assert names >= {IMPORTANCE, SCHEDULE, AUDIT, REJECTS, "transfers/1", "transfers/2"}
+    assert [values["reason"] for values, _ in rejects_of(whole[1])] == ["refused", "corrupt"]
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_log_in_any_batches_order_and_repetition_is_the_same(
+    data: st.DataObject, whole: tuple[LogKeeper, list[Output]]
+) -> None:
+    """Whatever it was given: once it is given the log from where it stands, it is what the log says."""
+    ends = sorted({*data.draw(st.lists(st.integers(1, END), max_size=8)), END})
+    ranges = list(zip([0, *ends], ends, strict=False))
+    again = data.draw(st.lists(st.tuples(st.integers(0, END), st.integers(0, END)).filter(lambda r: r[0] < r[1])))
+    order = data.draw(st.permutations([*ranges, *again]))
+    keeper, outputs = LogKeeper(0), []
+    for start, end in order:
+        outputs += take(keeper, batch(start, end))
+        if data.draw(st.integers(0, 3)) == 0:
+            keeper = LogKeeper.from_chunks(0, keeper.chunks())
+    if keeper.head.next < END:
+        outputs += take(keeper, batch(keeper.head.next, END))
+    assert keeper.head == whole[0].head
+    assert keeper.chunks() == whole[0].chunks()
+    assert keeper.fingerprint() == whole[0].fingerprint()
+    assert outputs == whole[1]
+
+
+def test_a_batch_that_comes_too_early_is_passed_over() -> None:
+    keeper = LogKeeper(0)
+    take(keeper, batch(0, 5))
+    before = keeper.chunks()
+    assert take(keeper, batch(6, END)) == []
+    assert keeper.chunks() == before
+
+
+def test_a_keeper_that_starts_later_waits_for_what_comes_there() -> None:
+    keeper = LogKeeper(0, first_offset=100)
+    take(keeper, batch(100, 130, records(entries()[:20], 100)))
+    assert keeper.ledger is not None and keeper.head.next == 130
+
+
+def test_the_chain_is_of_all_records_and_of_nothing_else() -> None:
+    keeper = LogKeeper(0)
+    heads = [keeper.head]
+    for one in LOG:
+        take(keeper, batch(0, one[0] + 1), batch(0, one[0] + 1), batch(one[0] + 2, END))
+        heads.append(keeper.head)
+        assert LogHead.from_bytes(keeper.head.to_bytes()) == keeper.head
+    assert len({head.chain for head in heads}) == len(LOG) + 1
+    offset, time_ms, value = LOG[7]
+    for other in (offset, time_ms + 1, value), (offset, time_ms, value + b" "), (offset + 1, time_ms, value):
+        changed = LogKeeper(0)
+        take(changed, batch(0, END, [*LOG[:7], other, *LOG[8:]]))
+        assert changed.head.chain != keeper.head.chain and changed.head.last_digest == keeper.head.last_digest
+
+
+def test_a_hole_at_the_end_of_a_batch_moves_the_head_alone() -> None:
+    keeper = LogKeeper(0)
+    take(keeper, LogBatch.of(0, [], 3))
+    assert keeper.head == LogHead(next=3)
+    assert take(keeper, LogBatch.of(3, [(4, LOG[0][1], LOG[0][2])])) == [] and keeper.ledger is not None
+
+
+def test_a_head_knows_the_last_record() -> None:
+    keeper, _ = kept()
+    assert (keeper.head.next, keeper.head.last_offset) == (END, LOG[-1][0])
+    other = LogKeeper(0)
+    take(other, batch(0, END, [*LOG[:-1], (*LOG[-1][:2], b"something else")]))
+    assert other.head.last_digest != keeper.head.last_digest
+
+
+def test_the_state_comes_back() -> None:
+    keeper = LogKeeper(0)
+    take(keeper, batch(0, 9))
+    back = LogKeeper.from_chunks(0, keeper.chunks())
+    assert back.chunks() == keeper.chunks()
+    assert back.origin == keeper.origin == ORIGIN
+
+
+# -- what makes no sense -------------------------------------------------------------------------------------------
+
+TRANSFERS = TransfersEntry(1, 0, 0, True, np.zeros(0, np.uint64), np.zeros(0, np.int64), 0, 0, 0, None)
+SENSELESS = [
+    b"",
+    b"OPFC",
+    POISON,
+    b"\xff" * 70_000,
+    encode_entry(TickEntry(1))[:-1],
+    pack("transfers", {"note": {}}, {}),
+]
+REFUSED = [
+    encode_entry(ItemWriter().visit(ELSEWHERE[0]).entry("kafka/y/0")),  # a page of another shard
+    encode_entry(ItemWriter(Place(9, 0)).visit(HERE[0]).entry("kafka/y/0", Place(9, 0))),  # a hole
+    encode_entry(ItemWriter().visit(HERE[0]).entry("kafka/y/0", visits_total=7)),
+    encode_entry(replace(TRANSFERS, sent_total=5)),
+    encode_entry(replace(TRANSFERS, source_shard=0)),
+    encode_entry(replace(TRANSFERS, cut="x", source_shard="y")),  # type: ignore[arg-type]
+]
+UNKNOWN = [
+    pack("soup", {"note": {}}, {}),
+    encode_entry(TickEntry(1, version=2)),
+    encode_entry(EndEntry("kafka/x/0", Place(0, 0), Place(1, 0), 6)),
+    encode_entry(OpenEntry(2, 0, True, np.arange(3, dtype=np.uint8))),
+]
+
+
+@pytest.mark.parametrize("value", UNKNOWN)
+def test_what_a_newer_version_may_have_written_stops_it_by_name(value: bytes) -> None:
+    with pytest.raises(LogRefused, match=r"^shard 0, offset 1: .*update opicflow"):
+        kept([*entries()[:1], value])
+
+
+@pytest.mark.parametrize("value", SENSELESS + REFUSED)
+def test_what_makes_no_sense_becomes_a_reject_and_the_log_goes_on(value: bytes) -> None:
+    before, after = entries()[:1], entries()[1:6]
+    keeper, outputs = kept([*before, value, *after])
+    ((values, kept_bytes),) = rejects_of(outputs)
+    assert values["reason"] == ("corrupt" if value in SENSELESS else "refused")
+    assert values["offset"] == 1 and values["size"] == len(value)
+    assert values["shard"] == 0 and values["detail"]
+    assert kept_bytes == value[: 64 << 10]
+    assert keeper.fingerprint() == sound(keeper, [*before, *after]).fingerprint()
+    assert keeper.counts["rejected"] == 1
+
+
+def sound(keeper: LogKeeper, values: list[bytes]) -> LogKeeper:
+    """A keeper of these values alone, at the times that they have in another's log with one more before them."""
+    times = records([b"", *values])
+    rows = [(0, times[0][1], values[0]), *((o, t, v) for (o, t, _), v in zip(times[2:], values[1:], strict=True))]
+    other = LogKeeper(0)
+    take(other, batch(0, keeper.head.next, rows))
+    return other
+
+
+def test_a_record_without_a_value_becomes_a_reject() -> None:
+    keeper = LogKeeper(0)
+    one = np.array([0], np.int64)
+    none = LogBatch(0, 1, one, one, one - 1, one - 1, np.zeros(0, np.uint8))
+    assert rejects_of(take(keeper, none))[0][1] == b""
+    assert keeper.head.next == 1
+
+
+def test_a_publication_that_is_impossible_becomes_a_reject_of_its_own(whole: tuple[LogKeeper, list[Output]]) -> None:
+    values, kept_bytes = rejects_of(whole[1])[0]
+    assert json.loads(kept_bytes)["class_weights"] == [1, 2, 3]
+    assert "class_weights" in values["detail"] or "classes" in values["detail"] or values["detail"]
+
+
+def test_what_comes_before_the_origin_is_rejected() -> None:
+    values = [encode_entry(TickEntry(1)), ask_fingerprint(), *entries()[:3]]
+    keeper, outputs = kept(values)
+    assert [one["detail"] for one, _ in rejects_of(outputs)] == ["it comes before what the ledger counts by"] * 2
+    assert keeper.ledger is not None and keeper.ledger.visits == 3
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        {"shards": 3},
+        {},
+        [],
+        "ab",
+        None,
+        {**vars(ORIGIN), "ledger": {"soup": 1}},
+        {**vars(ORIGIN), "ledger": CONFIG.to_json(), "more": 1},
+    ],
+)
+def test_a_log_that_begins_otherwise_is_an_error_that_says_what_to_do(origin: Any) -> None:
+    with pytest.raises(LogRefused, match=r"does not begin .*: start the stream on a new topic, or with a newer"):
+        kept([encode_entry(ControlEntry("stream", {"origin": origin}))])
+
+
+def test_a_second_origin_is_nothing_if_it_is_the_same_and_rejected_if_not() -> None:
+    same = kept([*entries()[:4], ORIGIN.entry()])
+    assert not rejects_of(same[1])
+    other = kept([*entries()[:4], replace(ORIGIN, audit_seconds=6).entry()])
+    ((values, _),) = rejects_of(other[1])
+    assert values["reason"] == "refused" and "never changed" in values["detail"]
+    assert other[0].origin == ORIGIN
+    assert same[0].fingerprint() == other[0].fingerprint()
+
+
+def test_an_origin_comes_back_from_its_entry() -> None:
+    origin = Origin(CONFIG, 7, Rules(UrlRules(drop_parameters=("a*",))), 1.5, 0.2, 30, {"kafka/x/0": 9})
+    assert Origin.of(decode_entry(origin.entry()).entry) == origin
+
+
+@pytest.mark.parametrize(
+    "control",
+    [
+        ControlEntry("somebody", {"rules": 9}),
+        ControlEntry("audit", {"fingerprint": True, "more": 1}),
+        ControlEntry("audit", {"fingerprint": True}, version=2),
+        ControlEntry("audit", None),  # type: ignore[arg-type]
+    ],
+)
+def test_a_control_that_is_not_known_stops_the_log_by_name(control: ControlEntry) -> None:
+    with pytest.raises(
+        LogRefused, match=r"^shard 0, offset 3: (the log says what|an entry of kind) .* update opicflow$"
+    ):
+        kept([*entries()[:3], encode_entry(control), encode_entry(control)])
+
+
+# -- what is put out -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_published_before_its_sources_are_where_they_must_be() -> None:
+    values = entries()
+    quiet = replace(ORIGIN, quiet_until={"kafka/x/0": 18, "p": 2}).entry()
+    keeper, published = LogKeeper(0), 0
+    for offset, time_ms, value in records([quiet, *values[1:]]):
+        outputs = take(keeper, LogBatch.of(keeper.head.next, [(offset, time_ms, value)]))
+        assert keeper.ledger is not None
+        loud = keeper.ledger.mark("kafka/x/0").offset >= 18 and keeper.ledger.mark("p").offset >= 2
+        assert keeper.is_quiet == (not loud)
+        named = [one for one in outputs if one.name in (IMPORTANCE, SCHEDULE, ORDERS)]
+        assert loud or not named
+        published += len(named)
+    assert published
+    assert keeper.ledger is not None
+    assert keeper.ledger.audit() == kept()[0].ledger.audit()  # type: ignore[union-attr]
+
+
+def test_audits_tell_each_cut_once_and_what_they_tell_is_in_the_messages(
+    whole: tuple[LogKeeper, list[Output]],
+) -> None:
+    keeper, outputs = whole
+    for shard in (1, 2):
+        sent = [decode_entry(one.data).entry for one in outputs if one.name == f"transfers/{shard}"]
+        ends = {
+            one.cut: (one.sent_total, f"{one.sent_digest:016x}")
+            for one in sent
+            if isinstance(one, TransfersEntry) and one.last
+        }
+        told = [one for audit in audits_of(outputs) for one in audit["sent_to"] if one["shard"] == shard]
+        told += [
+            dict(zip(("shard", "cut", "total", "digest"), one, strict=True))
+            for one in keeper._notes.sent_to
+            if one[0] == shard
+        ]
+        assert [one["cut"] for one in told] == list(range(len(ends)))
+        assert {one["cut"]: (one["total"], one["digest"]) for one in told} == ends
+    received = [one["cut"] for audit in audits_of(outputs) for one in audit["received_from"]]
+    assert [*received, *(one[1] for one in keeper._notes.received_from)] == list(range(8))
+    assert all(audit["minted"] > 0 for audit in audits_of(outputs)[1:])
+
+
+def test_a_ledger_tells_its_fingerprint_when_it_is_asked() -> None:
+    keeper, outputs = kept([*entries()[:6], ask_fingerprint()])
+    assert audits_of(outputs)[-1]["fingerprint"] == keeper.fingerprint()
+    assert all(audit["fingerprint"] == "" for audit in audits_of(outputs)[:-1])
+
+
+def test_ticks_take_the_time_of_the_log() -> None:
+    values = entries()[:4]
+    one, _ = kept([*values, encode_entry(TickEntry(0))])
+    other, _ = kept([*values, encode_entry(TickEntry(1 << 40))])
+    assert one.ledger is not None
+    assert one.ledger.tick_second == records([*values, b""])[-1][1] // 1000
+    assert one.fingerprint() == other.fingerprint()
+
+
+def test_transfers_above_the_most_are_split_and_make_the_same_ledger(
+    monkeypatch: pytest.MonkeyPatch, whole: tuple[LogKeeper, list[Output]]
+) -> None:
+    def received(outputs: list[Output]) -> LogKeeper:
+        sent = [one.data for one in outputs if one.name == "transfers/2"]
+        keeper, log = LogKeeper(2), records([ORIGIN.entry(), *sent])
+        assert not rejects_of(take(keeper, batch(0, log[-1][0] + 1, log)))
+        return keeper
+
+    monkeypatch.setattr(stream_keeper, "MOST_TRANSFERS", 3)
+    keeper, outputs = kept()
+    sent = [decode_entry(one.data).entry for one in outputs if one.name.startswith("transfers/")]
+    sizes = [len(one.pages) for one in sent if isinstance(one, TransfersEntry)]
+    assert (
+        max(sizes)
+        == 3
+        < max(
+            len(decode_entry(one.data).entry.pages)  # type: ignore[union-attr]
+            for one in whole[1]
+            if one.name.startswith("transfers/")
+        )
+    )
+    assert keeper.chunks() == whole[0].chunks()
+    assert received(outputs).fingerprint() == received(whole[1]).fingerprint()
+
+
+def test_a_keeper_counts_what_happened_until_somebody_looks() -> None:
+    keeper, _ = kept()
+    assert keeper.ledger is not None
+    assert keeper.counts["visits"] == keeper.ledger.visits
+    assert keeper.counts["rejected"] == 2
+    assert keeper.counts["transfers"] > 0 and keeper.counts["births"] > 0
+    assert keeper.counts["cuts"] == keeper.ledger.cut > 0
+    gauges = keeper.gauges()
+    assert gauges["pages"] == keeper.ledger.pages and gauges["audit_drift"] == 0
+    assert LogKeeper(0).gauges() == {}

@@ -1,0 +1,358 @@
+"""The stages of the stream by hand, as a runner calls them; and that docs/operations.md names all there is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.kafka.messages import Messages
+from opicflow.connectors.kafka.partitions import PartitionStretch
+from opicflow.connectors.kafka.sink import Message
+from opicflow.connectors.kafka.source import NO_END, FollowedTopic, MessageBatch
+from opicflow.pipelines.cli.commands.stream import newest_checkpoint
+from opicflow.pipelines.cli import main
+from opicflow.pipelines.ledger import CrawlEntry, LedgerConfig, PolicyEntry, TickEntry
+from opicflow.pipelines.ledger.encoding import decode_entry
+from opicflow.pipelines.stream import routers
+from opicflow.pipelines.stream.routers import (
+    ControlUnknown,
+    KeepFollowedLedger,
+    RouteEvents,
+    RoutePolicies,
+    RouterConfig,
+    Tick,
+    control_record,
+)
+from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepStream, LostTable
+from opicflow.pipelines.transforms.route import Categories, LinkWeights, Rules
+from opicflow.pipelines.transforms.stream_keeper import Origin, ask_fingerprint
+from opicflow.schemas.pages import page_id, shard_of
+from opicflow.schemas.urls import UrlRules
+from support.paths import TOP
+from support.simulation import Bag, Value
+
+OPERATIONS = (TOP / "docs" / "operations.md").read_text(encoding="utf-8")
+SHARDS = 4
+CONFIG = RouterConfig(Connection("nobody:9092"), "page-ledger", "rejects", SHARDS)
+
+
+def batch(start: int, values: Iterable[bytes | None], partition: int = 0) -> MessageBatch:
+    rows = list(values)
+    ends = np.cumsum([len(value or b"") + 1 for value in rows]) - 1
+    begins = np.array([-1 if v is None else e - len(v) for v, e in zip(rows, ends, strict=True)], np.int64)
+    offsets = np.arange(start, start + len(rows))
+    text = b"\n".join(value or b"" for value in rows)
+    messages = Messages(offsets, offsets * 0, text, begins, np.where(begins < 0, -1, ends))
+    return MessageBatch("topic", "id", partition, start, start + len(rows), messages)
+
+
+def event(number: int, links: Iterable[str] = ()) -> bytes:
+    return json.dumps({"url": f"https://a.example/{number}", "status": 200, "links": list(links)}).encode()
+
+
+class Given:
+    """A `Follower` that finds a batch where the stage goes on, if it does so where the batch begins."""
+
+    def __init__(self, found: MessageBatch) -> None:
+        self._found = found
+
+    def read(self, call: tuple[int, float], start: Callable[[], int]) -> Iterator[MessageBatch]:
+        assert call[0] == self._found.partition
+        if start() == self._found.start:
+            yield self._found
+
+
+def followed(start: int = 0) -> FollowedTopic:
+    stretch = PartitionStretch("kafka/id/0", CONFIG.connection, "topic", "id", 0, start, NO_END)
+    return FollowedTopic((stretch,))
+
+
+class Routing:
+    """A router and its state; a new object goes on with the state of the one before."""
+
+    def __init__(self, start: int = 0, kind: type[Any] = RouteEvents) -> None:
+        self.router, self.cell = kind(CONFIG, followed(start)), Value()
+        self.router.setup()
+
+    def route(self, given: MessageBatch) -> list[Message]:
+        self.router._follower = Given(given)
+        return list(self.router.process((given.partition, 0.0), self.cell))
+
+
+def crawled(messages: Iterable[Message]) -> list[tuple[int | None, CrawlEntry]]:
+    entries = [(m.partition, decode_entry(m.value or b"").entry) for m in messages if m.topic == "page-ledger"]
+    assert all(isinstance(entry, CrawlEntry) for _, entry in entries)
+    return entries  # type: ignore[return-value]
+
+
+def visited(messages: Iterable[Message]) -> list[int]:
+    return sorted(int(page) for _, e in crawled(messages) for page in e.items.page[e.items.kind == 0])
+
+
+# -- routing
+
+
+def test_visits_go_to_the_shards_of_their_pages_and_rejects_to_their_topic() -> None:
+    routed = Routing().route(batch(0, [event(1), b"nonsense", event(2), event(3)]))
+    assert visited(routed) == sorted(page_id(f"https://a.example/{number}") for number in (1, 2, 3))
+    for shard, entry in crawled(routed):
+        assert set(shard_of(entry.items.page, SHARDS).tolist()) <= {shard}
+        assert (entry.source, entry.start.offset, entry.end.offset) == ("kafka/id/0", 0, 4)
+    (reject,) = [message for message in routed if message.topic == "rejects"]
+    assert reject.key == b"topic/0:1" and b"nonsense" in (reject.value or b"")
+
+
+def test_a_router_goes_on_where_its_state_says() -> None:
+    routing = Routing()
+    assert routing.route(batch(6, [event(6)])) == []
+    assert visited(routing.route(batch(0, [event(0), event(1), event(2)]))) == pages(0, 1, 2)
+    assert routing.route(batch(0, [event(0)])) == []
+    again = Routing()
+    again.cell = routing.cell
+    assert visited(again.route(batch(3, [event(3)]))) == pages(3)
+
+
+def test_a_partition_begins_where_the_stream_was_told() -> None:
+    routing = Routing(start=100)
+    assert visited(routing.route(batch(100, [event(100), event(101)]))) == pages(100, 101)
+    (entry,) = {
+        (entry.start.offset, entry.end.offset) for _, entry in crawled(Routing(100).route(batch(100, [event(0)])))
+    }
+    assert entry == (0, 101), "what lies before is no hole"
+
+
+def test_a_url_is_sent_once_while_its_bundles_succeed_and_again_by_another_worker() -> None:
+    routing = Routing()
+    link = "https://b.example/"
+
+    def sent(messages: list[Message]) -> int:
+        return sum(e.items.url_bytes.tobytes().count(link.encode()) for _, e in crawled(messages))
+
+    assert sent(routing.route(batch(0, [event(0, [link]), event(1, [link])]))) == 1
+    assert sent(routing.route(batch(2, [event(2, [link])]))) == 0
+    again = Routing()
+    again.cell = routing.cell
+    assert sent(again.route(batch(3, [event(3, [link])]))) == 1
+
+
+def pages(*numbers: int) -> list[int]:
+    return sorted(page_id(f"https://a.example/{number}") for number in numbers)
+
+
+# -- control records
+
+
+def test_rules_hold_from_their_record_on_for_this_partition_and_whoever_goes_on_with_its_state() -> None:
+    rules = Rules(UrlRules(fold_www=True))
+    url = b'{"url": "https://www.c.example/", "status": 200, "links": []}'
+    routing = Routing()
+    routed = routing.route(batch(0, [url, control_record(rules), url]))
+    assert visited(routed) == sorted([page_id("https://www.c.example/"), page_id("https://c.example/")])
+    assert [message for message in routed if message.topic == "rejects"] == []
+    again = Routing()
+    again.cell = routing.cell
+    assert visited(again.route(batch(3, [url]))) == [page_id("https://c.example/")]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b'{"opicflow-control":{"version":2,"rules":{}}}',
+        b'{"opicflow-control":{"version":1,"rules":{},"shards":32}}',
+        b'{"opicflow-control":{"version":1,"rules":{"urls":3}}}',
+        b'{"opicflow-control":soup}',
+        control_record(Rules(categories=Categories(by_media=True))),
+    ],
+)
+def test_a_control_record_that_cannot_be_followed_stops_the_router_by_name(record: bytes) -> None:
+    with pytest.raises(ControlUnknown, match=r"^topic, offset 1: a control record that this opicflow cannot follow"):
+        Routing().route(batch(0, [event(0), record]))
+
+
+def test_an_event_that_looks_like_a_control_record_is_an_event() -> None:
+    looks = b'{"opicflow-contrary": 1, "url": "https://d.example/", "status": 200, "links": []}'
+    assert visited(Routing().route(batch(0, [looks]))) == [page_id("https://d.example/")]
+
+
+def test_rules_of_links_travel_whole() -> None:
+    rules = Rules(UrlRules(drop_parameters=("a*",)), LinkWeights(internal=0.5))
+    record = control_record(rules)
+    assert Rules.from_json(json.loads(record)["opicflow-control"]["rules"]) == rules
+
+
+# -- publications and ticks
+
+
+def test_publications_go_to_every_shard_in_the_same_entries_however_they_come() -> None:
+    said = [
+        b'{"url": "https://a.example/", "forget": true}',
+        b"soup",
+        None,
+        b'{"drop": true, "url": "https://a.example/1"}',
+    ]
+    whole, pieces = Routing(kind=RoutePolicies), Routing(kind=RoutePolicies)
+    at_once = whole.route(batch(0, said))
+    bit_by_bit = [m for at in range(4) for m in pieces.route(batch(at, said[at : at + 1]))]
+    assert sorted(at_once, key=str) == sorted(bit_by_bit, key=str)
+    entries = [(m.partition, decode_entry(m.value or b"").entry) for m in at_once if m.topic == "page-ledger"]
+    rejects = [m.key for m in at_once if m.topic == "rejects"]
+    assert rejects == [b"topic/0:1", b"topic/0:2"]
+    for shard in range(SHARDS):
+        own = [entry for partition, entry in entries if partition == shard]
+        assert all(isinstance(entry, PolicyEntry) for entry in own)
+        assert own[-1].end == (4, 0) and all(one.end == other.start for one, other in pairwise(own))
+
+
+def test_a_beat_is_a_tick_for_every_shard() -> None:
+    ticks = list(Tick("page-ledger", SHARDS).process(0.0))
+    assert [tick.partition for tick in ticks] == list(range(SHARDS))
+    assert {type(decode_entry(tick.value or b"").entry) for tick in ticks} == {TickEntry}
+
+
+class Logged:
+    """The state of a ledger whose log is a list of values, as if each came a second after the one before."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, log: list[bytes]) -> None:
+        self.log = log
+        self.head, self.snapshot = Value(), Bag()
+        self.least_log_mb = 1.0
+        self.read_again: list[tuple[int, int]] = []
+        patch.setattr(routers, "read_stretch", self._again)
+
+    def batch(self, start: int, end: int) -> MessageBatch:
+        found = batch(start, self.log[start:end])
+        return replace(found, messages=replace(found.messages, times_ms=1000 * found.messages.offsets))
+
+    def at(self) -> int:
+        return KeepStream().head(self.head.value).next
+
+    def snapshot_at(self) -> int:
+        return KeepStream().restored(0, self.snapshot.values).head.next if self.snapshot.values else 0
+
+    def apply(self, start: int, end: int, run: str = "stages") -> list[str]:
+        topic = replace(followed(), partitions=(replace(followed().partitions[0], topic="page-ledger"),))
+        stage = KeepFollowedLedger(topic, KeepStream(), run, self.least_log_mb)
+        stage._follower = Given(self.batch(start, end))  # type: ignore[assignment]
+        try:
+            return [output.name for output in stage.process((0, 0.0), self.head, self.snapshot)]
+        finally:
+            if run != "stages":
+                TABLES.let_go(run)
+
+    def _again(self, stretch: PartitionStretch) -> Iterator[MessageBatch]:
+        self.read_again.append((stretch.start, stretch.end))
+        return (self.batch(at, at + 1) for at in range(stretch.start, stretch.end))
+
+
+@pytest.fixture
+def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Logged]:
+    yield Logged(monkeypatch, [Origin(LedgerConfig(), 1).entry(), *[ask_fingerprint()] * 9])
+    TABLES.let_go("stages")
+
+
+def test_a_ledger_reads_its_log_from_where_its_state_says(logged: Logged) -> None:
+    assert logged.apply(0, 2) == ["audit", "fingerprint"]
+    assert logged.apply(0, 3) == [], "it does not go back"
+    assert logged.apply(2, 3) == ["audit", "fingerprint"] and not logged.read_again
+
+
+def test_a_ledger_is_made_anew_from_its_log(logged: Logged) -> None:
+    logged.apply(0, 3)
+    assert logged.apply(3, 4, "another process") == ["audit", "fingerprint"], "and says nothing twice"
+    assert logged.read_again == [(0, 3)] and not logged.snapshot.values
+
+
+def test_a_snapshot_is_written_when_the_log_since_is_twice_as_long_as_the_last_one(logged: Logged) -> None:
+    logged.least_log_mb = 1000 / (1 << 20)
+    logged.log += [ask_fingerprint()] * 290
+    begins = set()
+    for end in range(1, 300):
+        logged.apply(end - 1, end)
+        begin = logged.snapshot_at()
+        begins.add(begin)
+        size, since = sum(map(len, logged.snapshot.values)), sum(map(len, logged.log[begin:end]))
+        assert since <= max(2 * size, 1000)
+    assert 2 < len(begins) < 20
+    logged.apply(299, 300, "another process")
+    assert logged.read_again == [(max(begins), 299)]
+
+
+def test_a_snapshot_is_never_older_than_some_hours_of_the_log(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routers, "OLDEST_SNAPSHOT_MS", 2500)
+    for end, at in (3, 0), (6, 6), (7, 6), (8, 6), (9, 6), (10, 10):
+        logged.apply(max(end - 3, logged.at()), end)
+        assert logged.snapshot_at() == at, end
+
+
+def test_a_log_that_does_not_lead_to_the_head_is_refused(logged: Logged) -> None:
+    logged.apply(0, 3)
+    for log in logged.log[:2], [logged.log[0], b"something else", *logged.log[2:]]:
+        logged.log = log
+        with pytest.raises(LostTable, match=r"^shard 0: its snapshot, and what it was given since, do not lead to"):
+            logged.apply(3, 4, "another process")
+
+
+# -- docs/operations.md
+
+
+def options_of(command: str) -> set[str]:
+    parsers = next(a for a in main._parser()._actions if isinstance(a, argparse._SubParsersAction)).choices
+    groups = [
+        g for g in parsers[command]._action_groups if g.title in ("options", "where it runs (docs/operations.md)")
+    ]
+    actions = [action for group in groups for action in group._group_actions if action.help != argparse.SUPPRESS]
+    return {option for action in actions for option in action.option_strings if option.startswith("--")}
+
+
+def test_the_newest_checkpoint_is_found_while_a_job_deletes_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert newest_checkpoint(tmp_path) is None
+    places = ["job/chk-9", "savepoints/savepoint-1", "job/chk-10", "job/shared", "job/chk-11"]
+    for age, place in enumerate(places):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "_metadata").touch()
+        os.utime(tmp_path / place / "_metadata", (1000 - age, 1000 - age))
+    (tmp_path / "job/chk-12").mkdir()  # one that is being written
+    assert newest_checkpoint(tmp_path) == tmp_path / "job/chk-9"
+    scan, deleted = os.scandir, {str(tmp_path / "job" / name) for name in ("chk-9", "chk-12")}
+
+    def scan_late(path: Any) -> Any:
+        if path in deleted:
+            deleted.discard(path)
+            shutil.rmtree(path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", scan_late)
+    assert newest_checkpoint(tmp_path) == tmp_path / "savepoints/savepoint-1"
+    assert not deleted
+
+
+@pytest.mark.parametrize("command", ["stream", "rebuild", "audit"])
+def test_the_guide_names_every_option(command: str) -> None:
+    assert {option for option in options_of(command) - {"--help"} if option not in OPERATIONS} == set()
+
+
+def test_the_guide_names_every_metric() -> None:
+    folder = TOP / "pipelines"
+    sources = [folder / "transforms" / name for name in ("streaming.py", "keep_ledger.py", "log_keeping.py")]
+    text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
+    counted = set(re.findall(r'count\("(\w+)"', text)) | set(re.findall(r'self\.counts\["(\w+)"\]', text))
+    gauges = {f"{name}_shard_N" for name in re.findall(r'^            "(\w+)": ', text, re.MULTILINE)} - {
+        f"{name}_shard_N"
+        for name in ("sent_to", "received_from", "fingerprint", "detail", "shard", "offset", "reason", "size")
+    }
+    assert len(counted) > 8 and len(gauges) == 3
+    assert {name for name in counted | gauges if name not in OPERATIONS} == set()

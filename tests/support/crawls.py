@@ -1,0 +1,155 @@
+"""A crawl of a web by a ledger, or by several shards that behave like one, held against exact PageRank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.ledger.entries import CrawlEntry, Ids, Ints, Outcome
+from opicflow.pipelines.ledger.ledger import Ledger
+from opicflow.pipelines.web.crawl import introductions, visits
+from opicflow.pipelines.web.orders import CycleOrder, GreedyOrder, Order, RandomOrder
+from opicflow.pipelines.web.trouble import Unchanged
+from opicflow.pipelines.web.webs import page_ids
+
+Floats = npt.NDArray[np.float64]
+Outcomes = Callable[[Ints], npt.NDArray[np.uint8]]
+"""How visits of these pages end, in their order."""
+
+
+class Books(Protocol):
+    """What a crawl writes to and reads from: a `Ledger`, or `shards.Shards`."""
+
+    def apply(self, entry: CrawlEntry) -> object: ...
+
+    def waiting_cash(self, pages: Ids) -> Ints: ...
+
+    def importance(self, pages: Ids) -> Floats: ...
+
+
+@dataclass(frozen=True)
+class OneLedger:
+    """A ledger alone as `Books`."""
+
+    ledger: Ledger
+
+    def apply(self, entry: CrawlEntry) -> object:
+        return self.ledger.apply(entry)
+
+    def waiting_cash(self, pages: Ids) -> Ints:
+        return self.ledger.waiting_cash(pages)
+
+    def importance(self, pages: Ids) -> Floats:
+        return self.ledger.estimate(pages).importance
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Mean relative errors in per cent: over all pages, and over the tenth that is most important."""
+
+    everywhere: float
+    top: float
+
+    @classmethod
+    def of(cls, importance: Floats, exact: Floats) -> Errors:
+        errors = np.abs(importance - exact) / exact * 100.0
+        best = np.argsort(exact)[-max(1, len(exact) // 10) :]
+        return cls(float(errors.mean()), float(errors[best].mean()))
+
+
+class MixedOrder:
+    """Greedy and random batches by turns."""
+
+    def __init__(self, pages: int, seed: int, batch: int) -> None:
+        self._orders: list[Order] = [GreedyOrder(batch), RandomOrder(pages, seed, batch)]
+
+    def next(self, waiting: Callable[[], Ints]) -> Ints:
+        self._orders.reverse()
+        return self._orders[0].next(waiting)
+
+
+def order_named(name: str, pages: int, seed: int, batch: int) -> Order:
+    """The order of this name over so many pages."""
+    if name == "greedy":
+        return GreedyOrder(batch)
+    return {"cycle": CycleOrder, "random": RandomOrder, "mixed": MixedOrder}[name](pages, seed, batch)
+
+
+class Crawl:
+    """Visits of a web in some order, all of its pages announced at first.
+
+    `outcomes` tells how each visit ends; without it the page is always fetched. `visited` are the pages that
+    the order chooses among, all without it. `categories` go with the announcements. A greedy order looks at
+    the waiting cash `batches_per_crawl` times for as many visits as there are such pages.
+    """
+
+    def __init__(
+        self,
+        books: Books | Ledger,
+        graph: Graph,
+        order: str,
+        seed: int = 0,
+        outcomes: Outcomes | None = None,
+        visited: npt.NDArray[np.bool_] | None = None,
+        categories: npt.NDArray[np.uint8] | None = None,
+        batches_per_crawl: int = 128,
+    ) -> None:
+        self.books: Books = OneLedger(books) if isinstance(books, Ledger) else books
+        self.graph = graph
+        self.ids = page_ids(graph.pages, seed)
+        self._choice = np.arange(graph.pages) if visited is None else np.flatnonzero(visited)
+        batch = max(1, len(self._choice) // batches_per_crawl)
+        self._order = order_named(order, len(self._choice), seed, batch)
+        self._outcomes = outcomes
+        known = introductions(self.ids)
+        if categories is not None:
+            known = replace(known, items=replace(known.items, category=categories))
+        self.books.apply(known)
+        self._offset = known.end.offset
+
+    def run(self, crawls: float) -> Crawl:
+        """Go on for so many visits a page of the web, visited or not."""
+        left = round(crawls * self.graph.pages)
+        while left > 0:
+            numbers = self._choice[self._order.next(self._waiting)][:left]
+            outcomes = self._outcomes(numbers) if self._outcomes else None
+            self.books.apply(visits(self.graph, self.ids, numbers, self._offset, outcomes))
+            self._offset += len(numbers)
+            left -= len(numbers)
+        return self
+
+    def errors(self, exact: Floats) -> Errors:
+        """How far importance is from the exact one."""
+        return Errors.of(self.books.importance(self.ids), exact)
+
+    def _waiting(self) -> Ints:
+        return self.books.waiting_cash(self.ids[self._choice])
+
+
+def unchanged_answers(pages: int, share: float, seed: int) -> Outcomes:
+    """A page is fetched the first time; of its later answers this share is "not modified"."""
+    unchanged = Unchanged(pages, share, np.random.default_rng(seed))
+
+    def outcomes(numbers: Ints) -> npt.NDArray[np.uint8]:
+        return np.where(unchanged.among(numbers), Outcome.UNCHANGED, Outcome.FETCHED).astype(np.uint8)
+
+    return outcomes
+
+
+def exact_ranks(graph: Graph, damping: float = 0.85, personalisation: npt.ArrayLike | None = None) -> Floats:
+    """PageRank, converged."""
+    ranks = pagerank(graph, damping, personalisation)
+    assert ranks.converged
+    return ranks.values
+
+
+def assert_within(errors: Errors, everywhere: float, top: float) -> None:
+    """Errors are within these bounds, in per cent."""
+    assert errors.everywhere <= everywhere, errors
+    assert errors.top <= top, errors

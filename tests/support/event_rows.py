@@ -1,0 +1,79 @@
+"""Crawl events as plain rows, so that two ways to read them can be compared."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from opicflow.schemas.crawl_events import CrawlEvent, Link
+from opicflow.schemas.event_columns import (
+    MEDIA_TYPES,
+    CrawlEvents,
+)
+
+
+def rows_of(events: CrawlEvents) -> list[tuple[object, ...]]:
+    assert (np.diff(events.offset) > 0).all() and len(events.url_starts) == len(events) + 1
+    urls = [
+        (events.text[begin:end].tobytes() if begin >= 0 else None, weight, nofollow)
+        for begin, end, weight, nofollow in zip(
+            events.begins.tolist(), events.ends.tolist(), events.weights.tolist(), events.nofollow.tolist(), strict=True
+        )
+    ]
+    own = ("offset", "announce", "time_ms", "modified_ms", "status", "digest", "media", "links_known", "hops")
+    starts = events.url_starts.tolist()
+    columns = (getattr(events, name).tolist() for name in own)
+    return [(*row, tuple(urls[i:j])) for *row, i, j in zip(*columns, starts[:-1], starts[1:], strict=True)]
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    [
+        "http://a.b/",
+        "x" * 70,
+        "nofollow",
+        "NoFollow ugc",
+        "x\tsponsored",
+        "robots",
+        "ROBOTS_TXT",
+        "gone",
+        "dns",
+        "",
+        " ",
+    ]
+)
+
+
+times = st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(631_152_000_000, 4_102_444_800_000)
+
+
+weights = st.floats() | st.floats(0, 70) | st.sampled_from([0.0, -0.0, 0.5, 5e-324, 2.5, 63.9999, 1e308, 0.00048828125])
+
+
+links = st.builds(Link, texts, st.none() | weights, st.none() | texts)
+
+
+good_links = st.builds(Link, texts, st.none() | st.floats(0, 1e300), st.none() | texts)
+
+
+content_types = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["", "", " \t", "\x0f"]),
+    st.sampled_from([*MEDIA_TYPES, "image/svg+xml", "TEXT/HTML", "text/plain", "text\x0fhtml", "a+XML", "+xm", ""]),
+    st.sampled_from(["", "", " ", "x", "é", ";charset=utf-8", " ; +xml", "; a\\"]),
+)
+
+
+events = st.builds(
+    CrawlEvent,
+    url=texts,
+    announce=st.booleans(),
+    fetched_at_ms=st.none() | times,
+    status=st.none() | st.integers(100, 999) | st.integers(-(2**31), 2**31 - 1),
+    failure=st.none() | st.none() | texts,
+    redirects=st.lists(texts, max_size=4).map(tuple) | st.just(("",) * 60),
+    canonical=st.none() | texts,
+    content_type=st.none() | texts | content_types,
+    digest=st.none() | texts,
+    last_modified_ms=st.none() | times,
+    links=st.none() | st.lists(good_links, max_size=6).map(tuple) | st.lists(links, max_size=6).map(tuple),
+)

@@ -1,0 +1,276 @@
+"""A topic in memory: partitions, and a consumer that returns their records in any slices and order."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import pytest
+from kafka import TopicPartition
+from kafka.admin import NewTopic
+from kafka.errors import KafkaError
+
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.partitions import PartitionStretch
+from opicflow.connectors.kafka.topic_log import Batch, Reached, TopicStretch, read_topic, topic_stretch
+from support.services import LocalKafka
+
+HOUR_MS = 3_600_000
+
+
+TOPIC, TOPIC_ID = "events", "id-1"
+
+
+class Record(NamedTuple):
+    """As much of a consumer's record as is looked at."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    partition: int = 0
+
+    @property
+    def serialized_key_size(self) -> int:
+        return -1 if self.key is None else len(self.key)
+
+    @property
+    def serialized_value_size(self) -> int:
+        return -1 if self.value is None else len(self.value)
+
+
+@dataclass
+class Partition:
+    """What lies in a partition: its records, from its first offset up to its end."""
+
+    records: list[Record]
+    first: int = 0
+    end: int = 0
+
+
+@dataclass(eq=False)
+class Cluster:
+    """Stands for a connection, and for the cluster behind it. Fetches are cut by chance."""
+
+    partitions: dict[int, Partition]
+    seed: int = 0
+    topic_id: str | None = TOPIC_ID
+    brokers: str = "b:9092"
+    problems: dict[int, BaseException] = field(default_factory=dict)
+    """What polls raise, by their number; a poll raises it once."""
+    silent_from: int = 1 << 30
+    closed: int = 0
+    held: int = 0
+    """How many records a consumer handed out."""
+
+    def registry_access(self) -> None:
+        return None
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except KafkaError as problem:
+            raise KafkaRefused(f"{self.brokers}: {what}: {problem}") from None
+
+    def consumer(self, **more: Any) -> Consumer:
+        assert more["auto_offset_reset"] == "none" and more["isolation_level"] == "read_committed"
+        return Consumer(self)
+
+    def admin(self) -> Admin:
+        return Admin(self)
+
+
+@dataclass
+class Admin:
+    cluster: Cluster
+
+    def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
+        if self.cluster.topic_id is None:
+            return [{"error_code": 3, "topic_id": None, "partitions": []}]
+        partitions = [{}] * len(self.cluster.partitions)
+        return [{"error_code": 0, "topic_id": self.cluster.topic_id, "partitions": partitions}]
+
+    def close(self) -> None:
+        self.cluster.closed += 1
+
+
+class Consumer:
+    """Gives what a consumer of kafka-python may give: any slices, in any order, positions behind what it gave."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.chance = random.Random(cluster.seed)
+        self.at: dict[TopicPartition, int] = {}
+        self.polls = 0
+
+    def beginning_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {place: self.cluster.partitions[place.partition].first for place in places}
+
+    def end_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {place: self.cluster.partitions[place.partition].end for place in places}
+
+    def assign(self, places: list[TopicPartition]) -> None:
+        self.places = list(places)
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        self.at[place] = offset
+
+    def position(self, place: TopicPartition, timeout_ms: int) -> int:
+        return self.at[place]
+
+    def highwater(self, place: TopicPartition) -> int:
+        return self.cluster.partitions[place.partition].end
+
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+        self.polls += 1
+        for number in [number for number in self.cluster.problems if number <= self.polls]:
+            raise self.cluster.problems.pop(number)
+        if self.polls >= self.cluster.silent_from:
+            return {}
+        found: dict[TopicPartition, list[Record]] = {}
+        room = self.chance.choice([1, 2, 5, 100])
+        for place in self.chance.sample(self.places, len(self.places)):
+            partition = self.cluster.partitions[place.partition]
+            if room == 0 or self.chance.random() < 0.2:
+                continue
+            some = [r for r in partition.records if r.offset >= self.at[place]][: self.chance.randint(1, room)]
+            room -= len(some)
+            if some:
+                found[place] = some
+                self.at[place] = some[-1].offset + 1
+                self.cluster.held += len(some)
+            if not some or (some[-1] is partition.records[-1] and self.chance.random() < 0.5):
+                self.at[place] = max(self.at[place], partition.end)
+        return found
+
+    def close(self) -> None:
+        self.cluster.closed += 1
+
+
+def record(partition: int, offset: int, hour: float = 0, size: int = 0) -> Record:
+    value = json.dumps({"url": f"http://a/{partition}/{offset}", "x": "x" * size}).encode()
+    return Record(offset, int(hour * HOUR_MS), b"k", value, partition)
+
+
+def filled(*hours: list[float]) -> Cluster:
+    """Partitions with one record for each hour given."""
+    return Cluster(
+        {
+            number: Partition([record(number, offset, hour) for offset, hour in enumerate(of_one)], 0, len(of_one))
+            for number, of_one in enumerate(hours)
+        }
+    )
+
+
+def stretches_of(cluster: Cluster, **changes: Any) -> list[PartitionStretch]:
+    return [
+        replace(
+            PartitionStretch(f"s{number}", cluster, TOPIC, TOPIC_ID, number, partition.first, partition.end),  # type: ignore[arg-type]
+            **changes,
+        )
+        for number, partition in cluster.partitions.items()
+    ]
+
+
+class Step(NamedTuple):
+    """A batch: of every record its place, its partition and its offset."""
+
+    start: int
+    end: int
+    records: tuple[tuple[int, str, int], ...]
+    size_bytes: int
+    reached: tuple[Reached, ...]
+
+    @property
+    def offsets(self) -> list[int]:
+        return [offset for _, _, offset in self.records]
+
+
+def step_of(batch: Batch) -> Step:
+    decoded = batch.decode()
+    assert decoded.where is not None
+    records = tuple((place, *decoded.where(place)) for place in decoded.events.offset.tolist())
+    return Step(batch.start, batch.end, records, batch.size_bytes, batch.reached)
+
+
+def all_steps(stretch: TopicStretch, **more: Any) -> list[Step]:
+    return [step_of(batch) for batch in read_topic(stretch, **more)]
+
+
+def log_of(cluster: Cluster, **changes: Any) -> TopicStretch:
+    return topic_stretch(stretches_of(cluster, **changes))
+
+
+def records_of(steps: list[Step]) -> list[tuple[int, str, int]]:
+    return [record for step in steps for record in step.records]
+
+
+def gone_on(stretch: TopicStretch, step: Step) -> TopicStretch:
+    return stretch.gone_on(step.end, step.reached)
+
+
+def in_order(stretch: TopicStretch, cluster: Cluster) -> list[tuple[int, str, int]]:
+    """The rule of docs/decisions/kafka-order.md, record by record, on what lies in the partitions."""
+    at = {one.partition: one.start for one in stretch.partitions}
+    left = {
+        one.partition: [r for r in cluster.partitions[one.partition].records if one.start <= r.offset < one.end]
+        for one in stretch.partitions
+    }
+    found, end = [], stretch.start
+    while any(left.values()):
+        _, number = min((records[0].timestamp, number) for number, records in left.items() if records)
+        offset = left[number].pop(0).offset
+        end += offset + 1 - at[number]
+        at[number] = offset + 1
+        found.append((end - 1, f"{stretch.topic}/{number}", offset))
+    return found
+
+
+@pytest.fixture
+def topics(kafka: LocalKafka, topic_prefix: str) -> Iterator[Topics]:
+    """Topics of this test, which are deleted after it."""
+    with closing(Connection(kafka.brokers).admin()) as admin:
+        made = Topics(Connection(kafka.brokers), admin, topic_prefix)
+        yield made
+        made.delete(*made.names)
+
+
+@dataclass
+class Topics:
+    connection: Connection
+    admin: Any
+    prefix: str
+    names: list[str] = field(default_factory=list)
+
+    def make(self, name: str, partitions: int = 1) -> str:
+        topic = self.prefix + name
+        settings_of = {"retention.ms": "-1"}
+        self.admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=settings_of)])
+        self.admin.wait_for_topics([topic])
+        self.names.append(topic)
+        return topic
+
+    def delete(self, *names: str) -> None:
+        for name in names:
+            self.names.remove(name)
+            self.admin.delete_topics([name])
+
+
+def send(connection: Connection, topic: str, records: dict[int, list[Record]]) -> None:
+    with closing(connection.producer()) as producer:
+        send_with(producer, topic, records)
+
+
+def send_with(producer: Any, topic: str, records: dict[int, list[Record]]) -> None:
+    sent = [
+        producer.send(topic, r.value, r.key, partition=number, timestamp_ms=r.timestamp)
+        for number, of_one in records.items()
+        for r in of_one
+    ]
+    for one in sent:
+        one.get(30)

@@ -1,0 +1,739 @@
+"""The whole stream in one process, without Flink and Kafka: a seeded simulation.
+
+Partitions of crawl events and publications are routed into the logs of some shards (`Sharder`), whose ledgers
+(`KeepLedger` with its state and its cache) send each other transfers through the same logs. A schedule does what
+happens to a stream: batches of any size come in any order, stages lag, checkpoints are taken, and everything goes back
+to one of the last of them, whose sends stay in the logs; bundles end half-way; an old copy of a stage goes on beside
+the new one and is heard of late; caches are lost, or hold what they should not. Then everything is drained, and `check`
+states the laws.
+
+What a bundle of a stage sends is in the logs before anything else happens, as the real stages see to.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from opicflow.pipelines.ledger import (
+    CrawlItems,
+    ItemWriter,
+    Kind,
+    LedgerConfig,
+    Outcome,
+    Place,
+    RefreshConfig,
+    TickEntry,
+    TransfersEntry,
+)
+from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
+from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.stream.routers import JournalInLog
+from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger, KeepStream, rebuild
+from opicflow.pipelines.transforms.replay_keeper import Output
+from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard
+from opicflow.pipelines.transforms.stream_keeper import (
+    AUDIT,
+    IMPORTANCE,
+    ORDERS,
+    REJECTS,
+    SCHEDULE,
+    LogBatch,
+    LogKeeper,
+    Origin,
+    ask_fingerprint,
+)
+from opicflow.schemas.columns import unpack
+from opicflow.schemas.pages import shard_of
+from opicflow.schemas.records import Policy
+
+FIRST_MS = 1_700_000_000_000
+POISON = b"no entry of anybody's"
+POLICIES = "policies"
+_KEPT_CHECKPOINTS = 3
+_MOST_BATCHES = 8
+_LEAST_LOG_MB = 0.003
+_MOST_WORK = 2000
+
+
+# -- what is crawled -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A source as rows: events at offsets 0 to `end`."""
+
+    items: CrawlItems
+    end: int
+
+    def between(self, start: int, end: int, seen: set[int] | None = None) -> CrawlItems:
+        """The rows of these events, without sightings of what was seen."""
+        first, last = np.searchsorted(self.items.offset, [start, end]).tolist()
+        items = self.items.rows(first, last)
+        if seen is None:
+            return items
+        kept = []
+        for row, (kind, page) in enumerate(zip(items.kind.tolist(), items.page.tolist(), strict=True)):
+            if kind != Kind.SIGHTING or page not in seen:
+                kept.append(row)
+            if kind == Kind.SIGHTING:
+                seen.add(page)
+        return items.take(np.array(kept, np.int64))
+
+
+@dataclass(frozen=True)
+class World:
+    """A crawl of a small web, in partitions, and what was published about it."""
+
+    config: LedgerConfig
+    partitions: dict[str, Rows]
+    policies: tuple[Policy, ...]
+
+    @classmethod
+    def of(cls, chance: random.Random, partitions: int, events: int, pages: int) -> World:
+        """Visits of pages again and again, with redirects, late ones and some that come twice."""
+        web = [chance.getrandbits(64) for _ in range(pages)]
+        links = {page: chance.sample(web, chance.randint(0, min(4, pages))) for page in web}
+        for page in web:  # and a page that is never visited, and linked to from nowhere else
+            links[page] += [chance.getrandbits(64)] * (chance.random() < 0.5)
+        config = LedgerConfig(
+            remember_links=chance.random() < 0.5,
+            remembered_visits=1 << 12,
+            cut_visits_per_1000_pages=chance.choice([10, 200, 1000]),
+            refresh=RefreshConfig(cycle_hours=1.0),
+        )
+        writers = [ItemWriter() for _ in range(partitions)]
+        visited: list[tuple[int, int]] = []
+        for number in range(events):
+            writer = chance.choice(writers)
+            _write_event(writer, chance, web, links, visited, FIRST_MS + 1000 * number)
+            writer.next_place = Place(writer.next_place.offset + 1 + (chance.random() < 0.1), 0)
+        rows = {f"kafka/topic/{p}": Rows(w.items(), w.next_place.offset) for p, w in enumerate(writers)}
+        return cls(config, rows, tuple(_policy(chance, web) for _ in range(chance.randint(0, 5))))
+
+    @cached_property
+    def visits(self) -> Counter[int]:
+        """How many visits the partitions hold, of each page."""
+        return Counter(page for rows in self.partitions.values() for page in _visits(rows.items)[0])
+
+    @cached_property
+    def distinct(self) -> int:
+        """How many visits there are that are not another one's duplicate."""
+        return len({pair for rows in self.partitions.values() for pair in zip(*_visits(rows.items), strict=True)})
+
+    @cached_property
+    def pages(self) -> set[int]:
+        """All pages that are told of."""
+        return {page for rows in self.partitions.values() for page in rows.items.page.tolist()}
+
+    def of_shard(self, pages: Iterable[int], shard: int, shards: int) -> list[int]:
+        """Those that belong to a shard."""
+        ids = np.array(list(pages), np.uint64)
+        return ids[shard_of(ids, shards) == shard].tolist()
+
+
+def _visits(items: CrawlItems) -> tuple[list[int], list[int]]:
+    rows = items.kind == Kind.VISIT
+    return items.page[rows].tolist(), items.time_ms[rows].tolist()
+
+
+def _write_event(
+    writer: ItemWriter,
+    chance: random.Random,
+    web: list[int],
+    links: dict[int, list[int]],
+    visited: list[tuple[int, int]],
+    time_ms: int,
+) -> None:
+    offset, fate = writer.next_place.offset, chance.random()
+    if fate < 0.1:
+        page = chance.choice(web)
+        writer.announcement(page, url=_url(page))
+        return
+    page = chance.choice(web)
+    if fate < 0.2 and visited:
+        page, time_ms = chance.choice(visited)  # once more, perhaps in another partition
+    elif fate < 0.3:
+        time_ms -= chance.randint(1, 100) * 1000  # late
+    visited.append((page, time_ms))
+    outcome, found = Outcome.FETCHED, links[page]
+    if fate > 0.95:
+        outcome, known = chance.choice([Outcome.FAILED, Outcome.GONE, Outcome.UNCHANGED]), None
+    else:
+        known = found if fate > 0.4 else None
+    if 0.5 < fate < 0.6 and found:  # a redirect, most often to another shard
+        target = found[0]
+        writer.visit(page, [target], Outcome.REDIRECTED, time_ms, url=_url(page))
+        writer.next_place = Place(offset, 2)
+        page, known = target, links.get(target)
+    writer.visit(page, known, outcome, time_ms, url=_url(page), digest=chance.randint(0, 3))
+    for within, target in enumerate(known or (), 4):
+        writer.next_place = Place(offset, within)
+        writer.sighting(target, url=_url(target))
+    writer.next_place = Place(offset, 0)
+    if chance.random() < 0.1:
+        links[page] = chance.sample(web, min(2, len(web)))
+
+
+def _policy(chance: random.Random, web: list[int]) -> Policy:
+    """A publication that moves cash or schedules, and lets no page go: so what is counted depends on no order."""
+    url = _url(chance.choice(web)).decode()
+    return chance.choice(
+        [
+            Policy(damping=chance.choice([0.5, 0.8])),
+            Policy(url=url, refresh_interval_seconds=7200.0),
+            Policy(url=url, fetch_now=True),
+            Policy(url=url, importance_factor=2.0),
+        ]
+    )
+
+
+def _url(page: int) -> bytes:
+    return b"https://example.org/%016x" % page
+
+
+# -- state, logs and stages ----------------------------------------------------------------------------------------
+
+
+class Value:
+    """A value in keyed state."""
+
+    def __init__(self, value: bytes | None = None) -> None:
+        self.value = value
+
+    def read(self) -> bytes | None:
+        return self.value
+
+    def write(self, value: bytes) -> None:
+        self.value = value
+
+
+class Bag:
+    """A bag in keyed state."""
+
+    def __init__(self, values: Iterable[bytes] = ()) -> None:
+        self.values = list(values)
+
+    def read(self) -> list[bytes]:
+        return self.values
+
+    def add(self, value: bytes) -> None:
+        self.values.append(value)
+
+    def clear(self) -> None:
+        self.values = []
+
+
+@dataclass
+class Log:
+    """A shard's log: what lies in it is never moved, and its times never go back."""
+
+    records: list[tuple[int, int, bytes]] = field(default_factory=list)
+    end: int = 0
+
+    def append(self, time_ms: int, value: bytes, gap: int = 0) -> None:
+        """A record; `gap` offsets before it are no records."""
+        last = self.records[-1][1] if self.records else 0
+        self.records.append((self.end + gap, max(last, time_ms), value))
+        self.end += gap + 1
+
+    def batch(self, start: int, end: int) -> LogBatch:
+        """What lies between two offsets."""
+        return LogBatch.of(start, [one for one in self.records if start <= one[0] < end], end)
+
+    def read(self, start: int, end: int) -> Iterator[LogBatch]:
+        """What lies between two offsets, in other batches than before."""
+        return (self.batch(at, min(at + 7, end)) for at in range(start, end, 7))
+
+
+@dataclass
+class Router:
+    """The stage that reads and routes a source, and its state."""
+
+    source: str
+    state: bytes
+    everywhere_at: int = -1
+
+    @property
+    def read(self) -> int:
+        """How far it has come."""
+        return SourceState.from_bytes(self.state).next
+
+    def saved(self) -> Router:
+        """What a checkpoint keeps."""
+        return replace(self)
+
+
+@dataclass
+class Shard:
+    """The stage that reads a log and keeps its ledger, and its state."""
+
+    number: int
+    run: str
+    head: Value = field(default_factory=Value)
+    snapshot: Bag = field(default_factory=Bag)
+    outputs: list[Output] = field(default_factory=list)
+    """What it put out, those things taken back that its state does not know of."""
+
+    @property
+    def read(self) -> int:
+        """How far it has come."""
+        return KeepStream().head(self.head.value).next
+
+    def saved(self, run: str | None = None) -> Shard:
+        """What a checkpoint keeps."""
+        return Shard(
+            self.number,
+            run or self.run,
+            Value(self.head.value),
+            Bag(self.snapshot.values),
+            list(self.outputs),
+        )
+
+    def apply(self, batches: Iterable[LogBatch], log: Log) -> Iterator[Output]:
+        """Apply batches as the real stage does."""
+        stage = KeepLedger(KeepStream(), self.run)
+        for batch in batches:
+            yield from stage.keep(self.number, batch, self.head, self.snapshot, JournalInLog(log.read, _LEAST_LOG_MB))
+
+
+Stage = Router | Shard
+Send = tuple[int, bytes]
+"""The shard whose log it is for, and an entry."""
+
+
+@dataclass
+class Zombie:
+    """An old copy of a stage that does not know that it was replaced, and what it sent that has not arrived."""
+
+    stage: Stage
+    late: list[Send] = field(default_factory=list)
+
+
+@dataclass
+class Checkpoint:
+    """All states at one moment."""
+
+    routers: dict[str, Router]
+    shards: list[Shard]
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How often of each thousand steps something happens beside routing, applying and ticking."""
+
+    checkpoint: int = 120
+    crash: int = 50
+    half: int = 60
+    zombie: int = 80
+    cache: int = 40
+    new_partition: int = 15
+    upgrade: int = 15
+    poison: int = 10
+    ask: int = 10
+    hole: int = 0
+    """A bundle fails of whose sends an earlier one is missing in a log, and a later one is there."""
+
+
+NO_FAULTS = Faults(*(0,) * 10)
+
+
+class Simulation:
+    """A stream of some shards over a world."""
+
+    def __init__(self, seed: int, faults: Faults | None = None, steps: int = 60) -> None:
+        """Everything follows from the seed."""
+        self.chance = random.Random(seed)
+        chance = self.chance
+        self.faults = faults or Faults()
+        self.steps = steps
+        self.shards = chance.choice([1, 2, 3, 4])
+        self.world = World.of(chance, chance.randint(1, 3), chance.randint(10, 50), chance.randint(1, 16))
+        self.now_ms = FIRST_MS
+        self.most_entry_bytes = 4 << 20
+        self.happened: Counter[str] = Counter()
+        self.run = f"simulation-{seed}"
+        self._runs = [self.run]
+        self._old_chunks: dict[int, list[bytes]] = {}
+        self._seen: set[int] = set()
+        self.zombies: list[Zombie] = []
+
+        sources = [POLICIES, *self.world.partitions]
+        late = sources[2:] if self.faults.new_partition else []
+        self._unknown = [source for source in late if chance.random() < 0.5]
+        quiet = chance.random() < 0.3
+        until = {s: self._end_of(s) // 2 for s in sources if s not in self._unknown and self._end_of(s) > 1}
+        self.origin = Origin(self.world.config, self.shards, audit_seconds=5, quiet_until=until if quiet else {})
+        self.logs = [Log() for _ in range(self.shards)]
+        for log in self.logs:
+            log.append(self.now_ms, self.origin.entry())
+        self.routers: dict[str, Router] = {}
+        self.keepers = [Shard(number, self.run) for number in range(self.shards)]
+        for source in sources:
+            if source not in self._unknown:
+                self._begin(source)
+        self.checkpoints = [self._checkpoint()]
+
+    # -- a schedule ------------------------------------------------------------------------------------------------
+
+    def play(self) -> Simulation:
+        """Run the schedule, drain everything, and check the laws."""
+        try:
+            for _ in range(self.steps):
+                self.step()
+            self.drain()
+            self.check()
+        finally:
+            for run in self._runs:
+                TABLES.let_go(run)
+        return self
+
+    def step(self) -> None:
+        """One thing that happens."""
+        faults, chance = self.faults, self.chance
+        self.now_ms += chance.choice([0, 1, 50, 1000, 4000, 4000, 20_000])
+        if chance.random() < 0.02:
+            self.now_ms += 3_700_000
+        rest = 1000 - sum(vars(faults).values())
+        names = [*vars(faults), "route", "apply", "tick"]
+        weights = [*vars(faults).values(), rest * 4 // 10, rest * 5 // 10, rest // 10]
+        self._do(chance.choices(names, weights)[0])
+
+    def _do(self, what: str) -> None:
+        chance = self.chance
+        self.happened[what] += 1
+        if what in ("route", "apply"):
+            self._work()
+        elif what == "tick":
+            self._tick()
+        elif what == "checkpoint":
+            self.checkpoints = [*self.checkpoints, self._checkpoint()][-_KEPT_CHECKPOINTS:]
+        elif what == "crash":
+            self._crash()
+        elif what in ("half", "hole"):
+            self._work(fails=what)
+        elif what == "zombie":
+            self._let_zombie_work()
+        elif what == "cache":
+            self._disturb_cache()
+        elif what == "new_partition":
+            if self._unknown:
+                self._begin(self._unknown.pop())
+        elif what == "upgrade":
+            self._upgrade()
+        elif what == "poison":
+            chance.choice(self.logs).append(self.now_ms, chance.choice([POISON, b"", POISON * 20]))
+        elif what == "ask":
+            chance.choice(self.logs).append(self.now_ms, ask_fingerprint())
+
+    def drain(self) -> None:
+        """Everything comes to its end; what is sealed last arrives, and all are asked for what they have."""
+        while self._unknown:
+            self._begin(self._unknown.pop())
+        for zombie in self.zombies:
+            self._arrive(zombie.late[: self.chance.randint(0, len(zombie.late))])
+        self.zombies = []
+        self._work_off()
+        self.now_ms += 1000
+        self._tick()
+        self._work_off()
+        for log in self.logs:
+            log.append(self.now_ms, ask_fingerprint())
+        self._work_off()
+
+    def _work_off(self) -> None:
+        """Go on until nothing is left: a transfer never causes a transfer, so that comes."""
+        for _ in range(_MOST_WORK):
+            if not self._can_work():
+                return
+            self._work()
+        raise AssertionError("it comes to an end")
+
+    # -- stages ----------------------------------------------------------------------------------------------------
+
+    def _end_of(self, source: str) -> int:
+        return len(self.world.policies) if source == POLICIES else self.world.partitions[source].end
+
+    def _begin(self, source: str) -> None:
+        state = SourceState.at(0, self.shards).to_bytes()
+        self.routers[source] = Router(source, state, self.origin.quiet_until.get(source, -1))
+
+    def _stages(self) -> list[Stage]:
+        return [*self.routers.values(), *self.keepers]
+
+    def _left(self, stage: Stage) -> int:
+        """How much there is to read."""
+        end = self._end_of(stage.source) if isinstance(stage, Router) else self.logs[stage.number].end
+        return end - stage.read
+
+    def _can_work(self) -> list[Stage]:
+        return [stage for stage in self._stages() if self._left(stage)]
+
+    def _work(self, fails: str = "") -> None:
+        """A stage reads some batches and takes one of them. `fails`: the bundle ends half-way, and all go back."""
+        stages = self._can_work()
+        if not stages:
+            return
+        stage = self.chance.choice(stages)
+        sends = self._taken(stage, half=bool(fails))
+        if not fails:
+            self._arrive(sends)
+            return
+        if fails == "hole" and len(sends) > 1:
+            del sends[self.chance.randrange(len(sends) - 1)]
+            self._arrive(sends)
+        else:
+            self._arrive(sends[: self.chance.randint(0, len(sends))])
+        self._crash(failed=stage)
+
+    def _read(self, shard: Shard) -> list[LogBatch]:
+        """Batches of its log from where it stands, of which some come again, and not always in their order."""
+        chance, log, batches, at = self.chance, self.logs[shard.number], [], shard.read
+        while at < log.end and len(batches) < _MOST_BATCHES:
+            start = at
+            if start and chance.random() < 0.1:  # some of it once more
+                start -= chance.randint(1, min(start, 5))
+            at += self._size(log.end - at)
+            batches.append(log.batch(start, at))
+            if chance.random() < 0.7:
+                break
+        if chance.random() < 0.3:
+            chance.shuffle(batches)
+        if batches and chance.random() < 0.05:
+            batches.append(chance.choice(batches))
+        return batches
+
+    def _size(self, left: int) -> int:
+        return min(left, self.chance.choice([1, 2, 3, 5, 10, 50]))
+
+    def _taken(self, stage: Stage, half: bool = False) -> list[Send]:
+        """What a stage sends for what it reads; of `half` a bundle, some of it."""
+        chance = self.chance
+        if isinstance(stage, Router):
+            left = self._left(stage)
+            return (
+                [(one.shard, one.entry) for one in self._routed(stage, stage.read + self._size(left))] if left else []
+            )
+        sends: list[Send] = []
+        outputs = stage.apply(self._read(stage), self.logs[stage.number])
+        most = chance.randint(0, 10) if half else 1 << 30
+        for output in outputs:
+            stage.outputs.append(output)
+            kind, _, shard = output.name.partition("/")
+            if kind == "transfers":
+                sends.append((int(shard), output.data))
+            if len(sends) >= most:
+                break
+        outputs.close()  # type: ignore[attr-defined]
+        if not half and chance.random() < 0.1:
+            keeper = TABLES.look(stage.run, stage.number)
+            if isinstance(keeper, LogKeeper):
+                self._old_chunks[stage.number] = keeper.chunks()
+        return sends
+
+    def _routed(self, router: Router, end: int) -> Iterator[ToShard]:
+        """What the router sends for what it reads up to `end`. Its state moves once all is sent."""
+        state = SourceState.from_bytes(router.state)
+        sharder = Sharder(router.source, state, router.everywhere_at, self.most_entry_bytes)
+        if router.source == POLICIES:
+            yield from sharder.policies(list(enumerate(self.world.policies))[state.next : end], end)
+        else:
+            items = self.world.partitions[router.source].between(state.next, end, self._seen)
+            yield from sharder.crawl(items, end)
+        router.state = sharder.state.to_bytes()
+
+    def _arrive(self, sends: list[Send]) -> None:
+        for shard, entry in sends:
+            gap = int(self.chance.random() < 0.05)
+            self.logs[shard].append(self.now_ms, entry, gap)
+
+    def _tick(self) -> None:
+        for log in self.logs:
+            log.append(self.now_ms, encode_entry(TickEntry(0)))
+
+    # -- what goes wrong -------------------------------------------------------------------------------------------
+
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint({s: r.saved() for s, r in self.routers.items()}, [one.saved() for one in self.keepers])
+
+    def _crash(self, failed: Stage | None = None) -> None:
+        """All go back to the last checkpoint, or to an earlier one. Something of the old may go on."""
+        chance = self.chance
+        for stage in self._stages():
+            if stage is not failed and chance.random() < 0.15:
+                self._runs.append(f"{self.run}/{len(self._runs)}")
+                self.zombies.append(Zombie(stage.saved(self._runs[-1]) if isinstance(stage, Shard) else stage.saved()))
+        while len(self.checkpoints) > 1 and chance.random() < 0.3:
+            self.checkpoints.pop()
+            self.happened["older"] += 1
+        self._restore()
+        if chance.random() < 0.5:  # or the processes live on, and their caches
+            TABLES.let_go(self.run)
+
+    def _restore(self) -> None:
+        checkpoint = self.checkpoints[-1]
+        self._unknown += [source for source in self.routers if source not in checkpoint.routers]
+        self.routers = {s: r.saved() for s, r in checkpoint.routers.items()}
+        self.keepers = [one.saved() for one in checkpoint.shards]
+        self._forget_seen()
+
+    def _forget_seen(self) -> None:
+        """What was seen ends with the bundle that fails."""
+        self._seen = set()
+
+    def _upgrade(self) -> None:
+        """Stop with a checkpoint, go on from it in new processes with other batches."""
+        self.checkpoints.append(self._checkpoint())
+        self._restore()
+        TABLES.let_go(self.run)
+        self.most_entry_bytes = self.chance.choice([1, 200, 1000, 4 << 20])
+
+    def _let_zombie_work(self) -> None:
+        if not self.zombies:
+            return
+        zombie = self.chance.choice(self.zombies)
+        fate = self.chance.random()
+        if fate < 0.4:
+            count = self.chance.randint(0, len(zombie.late))
+            self._arrive(zombie.late[:count])
+            del zombie.late[:count]
+        elif fate < 0.9:
+            seen, self._seen = self._seen, set()
+            zombie.late += self._taken(zombie.stage)
+            self._seen = seen
+        else:
+            self.zombies.remove(zombie)
+
+    def _disturb_cache(self) -> None:
+        """The cache is lost, or a process comes back with a ledger that it had long ago."""
+        chance = self.chance
+        if chance.random() < 0.3 or not self._old_chunks:
+            TABLES.let_go(self.run)
+            return
+        shard = chance.choice(list(self._old_chunks))
+        TABLES.put(self.run, shard, LogKeeper.from_chunks(shard, self._old_chunks[shard]))
+        self.happened["stale"] += 1
+
+    # -- the laws --------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """All that must be so, whatever happened."""
+        survivors = [self._survivor(shard) for shard in self.keepers]
+        readers = [self._read_anew(number) for number in range(self.shards)]
+        for shard, survivor, (reader, outputs) in zip(self.keepers, survivors, readers, strict=True):
+            same(reader, survivor)
+            self._check_rejects(shard)
+            assert outputs == shard.outputs, "what was put out is what the log says"
+        self._check_counts([reader for reader, _ in readers])
+        self._check_pairs()
+        self._check_transfers()
+
+    def _survivor(self, shard: Shard) -> LogKeeper:
+        """The ledger as its state says, which the cached one is equal to."""
+        log, head = self.logs[shard.number], KeepStream().head(shard.head.value)
+        keeper = rebuild(
+            KeepStream(),
+            shard.number,
+            shard.snapshot.read(),
+            lambda keeper: JournalInLog(log.read, _LEAST_LOG_MB).since(keeper, head),
+        )
+        assert isinstance(keeper, LogKeeper)
+        assert keeper.head.next == log.end, "the log was read to its end"
+        assert keeper.head == head, "state leads to the head"
+        cached = TABLES.look(shard.run, shard.number)
+        if isinstance(cached, LogKeeper) and cached.head == keeper.head:
+            same(cached, keeper)
+        return keeper
+
+    def _read_anew(self, number: int) -> tuple[LogKeeper, list[Output]]:
+        """The final log from its start in one keeper, looked at after each record."""
+        keeper, outputs = LogKeeper(number), []
+        log, start = self.logs[number], 0
+        for record in log.records:
+            before = len(outputs)
+            outputs += keeper.take(LogBatch.of(start, [record]))
+            start = record[0] + 1
+            if any(one.name in (IMPORTANCE, SCHEDULE, ORDERS) for one in outputs[before:]):
+                assert keeper.ledger is not None
+                until = self.origin.quiet_until.items()
+                assert all(keeper.ledger.mark(source).offset >= offset for source, offset in until), "it is quiet"
+        return keeper, outputs
+
+    def _check_rejects(self, shard: Shard) -> None:
+        for output in shard.outputs:
+            if output.name == REJECTS:
+                packed = unpack(output.data)
+                reason, detail = packed.values["reason"], packed.values["detail"]
+                may_be_refused = self.faults.hole and "send what lies between first" in detail
+                assert reason == "corrupt" or may_be_refused, f"{reason}: {detail}"
+
+    def _check_counts(self, keepers: list[LogKeeper]) -> None:
+        """Every visit was counted once, every page born once: as the partitions say, whatever came in which order."""
+        world, shards = self.world, self.shards
+        duplicates = 0
+        for number, keeper in enumerate(keepers):
+            ledger = keeper.ledger
+            assert ledger is not None
+            pages = world.of_shard(world.pages, number, shards)
+            assert sorted(ledger.ranked().tolist()) == sorted(pages), "every page was born"
+            assert all(ledger.url(page) == _url(page) for page in pages), "and its URL was seen"
+            assert ledger.audit().drift == 0
+            assert ledger.minted == UNITS_PER_PAGE * len(pages), "and once"
+            made = sum(world.visits[page] for page in world.of_shard(world.visits, number, shards))
+            duplicates += keeper.counts["duplicates"]
+            assert ledger.visits + keeper.counts["duplicates"] == made, "every visit was counted, and once"
+            for source, rows in world.partitions.items():
+                own = shard_of(rows.items.page, shards) == number
+                mine = rows.items.take(np.flatnonzero(own & (rows.items.kind != Kind.SIGHTING)))
+                if len(mine):
+                    assert ledger.mark(source) > Place(int(mine.offset[-1]), int(mine.within[-1])), "to its end"
+        assert duplicates == world.visits.total() - world.distinct
+
+    def _check_pairs(self) -> None:
+        """What a shard says it has sent up to a cut is what the other says it has received, each cut told once."""
+        sent: dict[tuple[int, int, int], tuple[int, str]] = {}
+        received: dict[tuple[int, int, int], tuple[int, str]] = {}
+        books = []
+        for shard in self.keepers:
+            audits = [json.loads(output.data) for output in shard.outputs if output.name == AUDIT]
+            books.append(audits[-1])
+            assert audits[-1]["fingerprint"], "it was asked for last"
+            for audit in audits:
+                for one in audit["sent_to"]:
+                    key = shard.number, one["shard"], one["cut"]
+                    assert key not in sent, "told once"
+                    sent[key] = one["total"], one["digest"]
+                for one in audit["received_from"]:
+                    key = one["shard"], shard.number, one["cut"]
+                    assert key not in received, "told once"
+                    received[key] = one["total"], one["digest"]
+        assert sent == received
+        assert sum(book["sent"] for book in books) == sum(book["received"] for book in books)
+
+    def _check_transfers(self) -> None:
+        """The transfers in the logs are those that their senders' logs call for, byte for byte, in their order."""
+        for sender in self.keepers:
+            for number, log in enumerate(self.logs):
+                called_for = [one.data for one in sender.outputs if one.name == f"transfers/{number}"]
+                found = [value for _, _, value in log.records if _sender(value) == sender.number]
+                assert list(dict.fromkeys(found)) == called_for or self.faults.hole
+
+
+def _sender(value: bytes) -> int:
+    if value in (b"", POISON, POISON * 20):
+        return -1
+    entry = decode_entry(value).entry
+    return entry.source_shard if isinstance(entry, TransfersEntry) else -1
+
+
+def same(one: LogKeeper, other: LogKeeper) -> None:
+    """Two keepers are the same to the byte."""
+    assert one.head == other.head
+    assert one.fingerprint() == other.fingerprint(), "the log says what the ledger is"
+    assert one.chunks() == other.chunks()

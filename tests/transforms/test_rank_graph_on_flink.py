@@ -1,0 +1,36 @@
+"""Ranks as batch jobs on a real Flink cluster: those of one process, to the last byte."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from opicflow.pipelines.cli.cluster import worker_command
+from opicflow.pipelines.graph.solver import Settings, Wanted
+from opicflow.pipelines.transforms.rank_graph import rank_with_beam
+from support.services import LocalCluster
+from support.stored_graphs import random_web, stored
+
+
+def test_flink_gives_the_same_bytes_as_this_process(flink_kafka: LocalCluster, tmp_path: Path) -> None:
+    graph = stored(tmp_path / "graph", random_web(), slice_pages=300)
+    command = {"command": worker_command(), "env": {"OPICFLOW_WORKER_LOGS": str(tmp_path / "logs")}}
+    flink = [
+        "--runner=PortableRunner",
+        f"--job_endpoint={flink_kafka.job_server}",
+        "--environment_type=PROCESS",
+        f"--environment_config={json.dumps(command)}",
+        "--job_name=ranks",
+        "--parallelism=2",
+        "--sdk_worker_parallelism=1",
+    ]
+    settings, wanted = Settings(max_iterations=6, tolerance=1e-15), Wanted("importance", "importance")
+    found = [
+        rank_with_beam(graph.path, wanted, settings, tmp_path / name, PipelineOptions(options), 3)
+        for name, options in (("flink", flink), ("here", []))
+    ]
+    assert [job.state for job in flink_kafka.flink.jobs("ranks")] == ["FINISHED", "FINISHED"]
+    assert found[0].values.tobytes() == found[1].values.tobytes()
+    assert found[0].residual == found[1].residual

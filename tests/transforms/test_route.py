@@ -1,0 +1,373 @@
+"""What a router makes of events: rows, sightings, weights, rejects, counts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opicflow.pipelines.ledger import NO_CATEGORY, CrawlItems, Kind, Outcome
+from opicflow.pipelines.transforms.route import COUNTS, Categories, LinkWeights, Routed, Rules, Seen, route
+from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason
+from opicflow.schemas.event_columns import EventWriter
+from opicflow.schemas.pages import page_id
+from opicflow.schemas.url_patterns import PatternRefused
+from opicflow.schemas.urls import Canonicaliser, UrlRules
+
+HOME, ABOUT, OTHER = "https://a.example/", "https://a.example/about", "https://b.example/"
+
+
+def routed(*events: CrawlEvent, rules: Rules | None = None, seen: Seen | None = None) -> Routed:
+    rules = rules or Rules()
+    writer = EventWriter()
+    for number, event in enumerate(events):
+        writer.add(100 + number, event)
+    columns = writer.events()
+    own = np.repeat(columns.url_starts[:-1], np.diff(columns.url_starts))
+    urls = Canonicaliser(rules.urls).canonicalise(columns.text, columns.begins, columns.ends, own)
+    return route(columns, urls, rules, seen or Seen())
+
+
+def rows(items: CrawlItems) -> list[tuple[Any, ...]]:
+    """Kind, URL or id, outcome, links (None = not known) of every row."""
+    result = []
+    for i in range(len(items)):
+        url = items.url_bytes[items.url_starts[i] : items.url_starts[i + 1]].tobytes().decode()
+        part = slice(int(items.link_starts[i]), int(items.link_starts[i + 1]))
+        links = list(zip(items.link_pages[part].tolist(), items.link_weights[part].tolist(), strict=True))
+        known = links if items.links_known[i] else None
+        result.append((Kind(int(items.kind[i])), url, Outcome(int(items.outcome[i])), known))
+    return result
+
+
+def link(url: str, weight: int = 1024) -> tuple[int, int]:
+    return page_id(url), weight
+
+
+def test_a_visit_is_a_row_with_its_links_and_a_sighting_for_each() -> None:
+    result = routed(CrawlEvent(HOME, status=200, links=(Link(ABOUT), Link(OTHER))))
+    assert rows(result.items) == [
+        (Kind.VISIT, HOME, Outcome.FETCHED, [link(ABOUT), link(OTHER)]),
+        (Kind.SIGHTING, ABOUT, Outcome.NONE, None),
+        (Kind.SIGHTING, OTHER, Outcome.NONE, None),
+    ]
+    assert result.items.offset.tolist() == [100, 100, 100]
+    assert result.items.within.tolist() == [0, 2, 3]  # place 1 is the canonical page's
+    assert set(result.items.category.tolist()) == {NO_CATEGORY}
+
+
+def test_null_links_are_unknown_and_an_empty_list_is_a_page_without_links() -> None:
+    result = routed(CrawlEvent(HOME), CrawlEvent(ABOUT, links=()))
+    assert [row[3] for row in rows(result.items)] == [None, []]
+    assert result.counts["visits_links_unknown"] == 1
+
+
+def test_what_was_seen_lately_is_not_sent_again_but_keeps_its_place() -> None:
+    seen = Seen()
+    event = CrawlEvent(HOME, links=(Link(ABOUT), Link(OTHER)))
+    first = routed(CrawlEvent(OTHER), seen=seen)
+    again = routed(event, seen=seen)
+    assert [row[1] for row in rows(first.items)] == [OTHER]
+    assert [(row[0], row[1]) for row in rows(again.items)] == [(Kind.VISIT, HOME), (Kind.SIGHTING, ABOUT)]
+    assert again.items.within.tolist() == [0, 2]
+    once_more = routed(event, seen=seen)
+    assert [(row[0], row[1]) for row in rows(once_more.items)] == [(Kind.VISIT, HOME)], "it may have been dropped since"
+
+
+def test_every_hop_is_a_visit_whose_only_link_is_the_next() -> None:
+    hops = ("http://a.example/", "https://a.example/old")
+    result = routed(CrawlEvent(HOME, redirects=hops, fetched_at_ms=10**12, links=()))
+    assert rows(result.items) == [
+        (Kind.VISIT, hops[0], Outcome.REDIRECTED, [link(hops[1])]),
+        (Kind.VISIT, hops[1], Outcome.REDIRECTED, [link(HOME)]),
+        (Kind.VISIT, HOME, Outcome.FETCHED, []),
+    ]
+    assert result.items.time_ms.tolist() == [10**12] * 3
+    assert result.items.within.tolist() == [0, 1, 2]
+    assert result.counts["redirects"] == 2
+    assert result.counts["visits"] == 1
+
+
+def test_a_hop_to_itself_and_one_that_is_no_page_are_passed_over() -> None:
+    result = routed(CrawlEvent(HOME, redirects=(ABOUT, "mailto:x@a.example", HOME + "#x"), links=()))
+    assert [(row[1], row[3]) for row in rows(result.items)] == [(ABOUT, [link(HOME)]), (HOME, [])]
+
+
+def test_an_alias_links_to_its_canonical_page_alone() -> None:
+    result = routed(CrawlEvent(ABOUT, canonical=HOME, links=(Link(OTHER),)))
+    assert rows(result.items) == [
+        (Kind.VISIT, ABOUT, Outcome.ALIASED, [link(HOME)]),
+        (Kind.SIGHTING, HOME, Outcome.NONE, None),
+        (Kind.SIGHTING, OTHER, Outcome.NONE, None),
+    ]
+    assert result.counts["aliases"] == 1
+
+
+def test_a_page_that_names_itself_as_canonical_is_no_alias() -> None:
+    result = routed(CrawlEvent(HOME, canonical=HOME + "#top", links=()))
+    assert [row[2] for row in rows(result.items)] == [Outcome.FETCHED]
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "known"),
+    [
+        (None, Outcome.FETCHED, True),
+        (200, Outcome.FETCHED, True),
+        (299, Outcome.FETCHED, True),
+        (304, Outcome.UNCHANGED, True),
+        (301, Outcome.REDIRECTED, True),
+        (308, Outcome.REDIRECTED, True),
+        (404, Outcome.GONE, False),
+        (410, Outcome.GONE, False),
+        (401, Outcome.BLOCKED, False),
+        (403, Outcome.BLOCKED, False),
+        (451, Outcome.BLOCKED, False),
+        (100, Outcome.FAILED, False),
+        (429, Outcome.FAILED, False),
+        (500, Outcome.FAILED, False),
+        (999, Outcome.FAILED, False),
+        (-9998, Outcome.BLOCKED, False),
+        (-2, Outcome.FAILED, False),
+    ],
+)
+def test_statuses_become_outcomes(status: int | None, outcome: Outcome, known: bool) -> None:
+    result = routed(CrawlEvent(HOME, status=status, links=(Link(ABOUT),)))
+    assert rows(result.items)[0] == (Kind.VISIT, HOME, outcome, [link(ABOUT)] if known else None)
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [
+        ("timeout", Outcome.FAILED),
+        ("whatever it was", Outcome.FAILED),
+        ("Robots_TXT", Outcome.BLOCKED),
+        ("not-found", Outcome.GONE),
+    ],
+)
+def test_failures_become_outcomes(failure: str, outcome: Outcome) -> None:
+    assert rows(routed(CrawlEvent(HOME, failure=failure)).items)[0][2] is outcome
+
+
+def test_a_redirect_status_pays_its_first_link_only() -> None:
+    result = routed(CrawlEvent(HOME, status=302, links=(Link("mailto:x@y.example"), Link(ABOUT), Link(OTHER))))
+    assert rows(result.items)[0][3] == [link(ABOUT)]
+
+
+def test_not_modified_with_an_empty_list_does_not_know_its_links() -> None:
+    assert rows(routed(CrawlEvent(HOME, status=304, links=())).items)[0][3] is None
+
+
+def test_an_announcement_is_one_row_whatever_else_it_says() -> None:
+    result = routed(CrawlEvent(HOME, announce=True, links=(Link(ABOUT),), redirects=(OTHER,), fetched_at_ms=10**12))
+    assert rows(result.items) == [(Kind.ANNOUNCEMENT, HOME, Outcome.NONE, None)]
+    assert result.items.time_ms.tolist() == [0]
+    assert result.counts["announcements"] == 1
+
+
+def test_links_that_are_no_pages_are_counted_and_not_rejected() -> None:
+    result = routed(CrawlEvent(HOME, links=(Link("mailto:x@y.example"), Link("javascript:void(0)"), Link("/about"))))
+    assert rows(result.items)[0][3] == [link(ABOUT)]
+    assert (result.counts["links"], result.counts["links_not_pages"]) == (1, 2)
+    assert result.rejected == []
+
+
+@pytest.mark.parametrize("url", ["ftp://a.example/", "/relative", "", "https://", "https://a.example/" + "x" * 9000])
+def test_a_visit_of_what_is_no_page_is_rejected_alone(url: str) -> None:
+    result = routed(CrawlEvent(HOME, links=()), CrawlEvent(url, links=(Link(ABOUT),)), CrawlEvent(OTHER, links=()))
+    assert [row[1] for row in rows(result.items)] == [HOME, OTHER]
+    ((row, reason, detail),) = result.rejected
+    assert (row, reason) == (1, Reason.NOT_A_PAGE)
+    assert detail.startswith("url: ")
+    assert result.counts["visits"] == 2
+
+
+def test_nofollow_links_weigh_nothing_unless_told_and_are_sighted_all_the_same() -> None:
+    event = CrawlEvent(HOME, links=(Link(ABOUT, rel="nofollow"), Link(OTHER, rel="UGC noopener")))
+    result = routed(event)
+    assert rows(result.items)[0][3] == []
+    assert [row[1] for row in rows(result.items)[1:]] == [ABOUT, OTHER]
+    assert result.counts["links_nofollow"] == 2
+    heavier = routed(event, rules=Rules(links=LinkWeights(nofollow=0.5)))
+    assert rows(heavier.items)[0][3] == [link(ABOUT, 512), link(OTHER, 512)]
+
+
+def test_internal_and_external_links_weigh_what_they_should() -> None:
+    event = CrawlEvent(
+        "https://www.a.co.uk/",
+        links=(Link("/x"), Link("https://blog.a.co.uk/"), Link("https://b.co.uk/"), Link("https://www.a.co.uk:444/")),
+    )
+    by_host = routed(event, rules=Rules(links=LinkWeights(internal=0.25, external=2.0)))
+    by_domain = routed(event, rules=Rules(links=LinkWeights(internal=0.25, external=2.0, same_site="domain")))
+    assert [weight for _, weight in rows(by_host.items)[0][3]] == [256, 2048, 2048, 2048]
+    assert [weight for _, weight in rows(by_domain.items)[0][3]] == [256, 256, 2048, 256]
+
+
+def test_an_events_weight_and_its_kinds_are_multiplied_and_capped() -> None:
+    event = CrawlEvent(HOME, links=(Link(ABOUT, weight=0.5), Link(OTHER, weight=60.0)))
+    result = routed(event, rules=Rules(links=LinkWeights(internal=3.0, external=3.0)))
+    assert [weight for _, weight in rows(result.items)[0][3]] == [1536, 65535]
+
+
+def test_rules_of_addresses_fold_pages_everywhere() -> None:
+    rules = Rules(UrlRules(("utm_*",), fold_www=True, fold_https=True))
+    event = CrawlEvent(
+        "http://www.a.example/?utm_source=x", redirects=(HOME,), links=(Link("http://b.example/?utm_a"),)
+    )
+    result = routed(event, rules=rules)
+    assert rows(result.items)[0] == (Kind.VISIT, HOME, Outcome.FETCHED, [link(OTHER)])
+
+
+def test_rules_survive_their_json() -> None:
+    rules = Rules(UrlRules(("a", "b*"), True, False), LinkWeights(1, 2, 3, "domain"))
+    assert Rules.from_json(rules.to_json()) == rules
+
+
+def test_rules_survive_the_text_of_their_json_and_older_ones_tell_no_pages_apart() -> None:
+    rules = Rules(categories=Categories(True, ("*.pdf", "https://a.example/*")))
+    assert Rules.from_json(json.loads(json.dumps(rules.to_json()))) == rules
+    assert hash(Rules.from_json(json.loads(json.dumps(rules.to_json())))) == hash(rules)
+    older = Rules(UrlRules(("a",)), LinkWeights(external=2)).to_json()
+    del older["categories"]
+    assert Rules.from_json(older) == Rules(UrlRules(("a",)), LinkWeights(external=2))
+
+
+# -- categories
+
+NEWS, A_PDF, A_HOP = "https://a.example/news/1", "https://b.example/x.pdf", "https://a.example/news/old"
+PATTERNS = ("*/news/*", "*.pdf", "https://a.example/*")
+BY_PATTERN, BY_MEDIA, BY_BOTH = Categories(False, PATTERNS), Categories(True), Categories(True, PATTERNS)
+
+
+def categorised(categories: Categories, *events: CrawlEvent) -> tuple[list[tuple[Kind, str, int]], list[int]]:
+    """Kind, URL and category of every row, and the category of every link."""
+    items = routed(*events, rules=Rules(categories=categories)).items
+    assert items.category.dtype == items.link_categories.dtype == np.uint8
+    assert len(items.category) == len(items) and len(items.link_categories) == len(items.link_pages)
+    told = [
+        (kind, url, category) for (kind, url, *_), category in zip(rows(items), items.category.tolist(), strict=True)
+    ]
+    return told, items.link_categories.tolist()
+
+
+def test_every_page_and_link_belongs_to_the_first_pattern_it_matches() -> None:
+    visit = CrawlEvent(
+        HOME,
+        redirects=(A_HOP, "https://c.example/"),
+        content_type="text/html",
+        links=(Link(NEWS), Link(OTHER), Link(A_PDF)),
+    )
+    alias = CrawlEvent("https://c.example/a", canonical=A_PDF, content_type="application/pdf", links=(Link(ABOUT),))
+    seeds = [
+        CrawlEvent(url, announce=True, content_type="text/html") for url in ("https://d.example/a.pdf", OTHER + "x")
+    ]
+    told, of_links = categorised(BY_PATTERN, visit, alias, *seeds)
+    assert told == [
+        (Kind.VISIT, A_HOP, 6),
+        (Kind.VISIT, "https://c.example/", NO_CATEGORY),
+        (Kind.VISIT, HOME, 8),
+        (Kind.SIGHTING, NEWS, 6),
+        (Kind.SIGHTING, OTHER, NO_CATEGORY),
+        (Kind.SIGHTING, A_PDF, 7),
+        (Kind.VISIT, "https://c.example/a", NO_CATEGORY),
+        (Kind.SIGHTING, ABOUT, 8),
+        (Kind.ANNOUNCEMENT, "https://d.example/a.pdf", 7),
+        (Kind.ANNOUNCEMENT, OTHER + "x", NO_CATEGORY),
+    ]
+    assert of_links == [NO_CATEGORY, 8, 6, NO_CATEGORY, 7, 7]  # of the hops, the visit, the alias
+
+
+def test_a_visited_page_that_matches_no_pattern_belongs_to_its_kind_of_content() -> None:
+    visit = CrawlEvent(
+        OTHER,
+        redirects=("https://c.example/",),
+        content_type="text/html",
+        links=(Link(A_PDF), Link("https://d.example/")),
+    )
+    told, of_links = categorised(BY_BOTH, visit, CrawlEvent(NEWS, content_type="application/pdf"))
+    assert told == [
+        (Kind.VISIT, "https://c.example/", NO_CATEGORY),
+        (Kind.VISIT, OTHER, 1),
+        (Kind.SIGHTING, A_PDF, 7),
+        (Kind.SIGHTING, "https://d.example/", NO_CATEGORY),
+        (Kind.VISIT, NEWS, 6),
+    ]
+    assert of_links == [NO_CATEGORY, 7, NO_CATEGORY]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "category"),
+    [
+        ("text/html", 1),
+        ("text/xml", 2),
+        ("application/rss+xml", 3),
+        ("application/pdf", 4),
+        ("image/png", 5),
+        ("", NO_CATEGORY),
+        (None, NO_CATEGORY),
+    ],
+)
+def test_kinds_of_content_are_categories_of_visits_alone(content_type: str | None, category: int) -> None:
+    visit = CrawlEvent(HOME, content_type=content_type, links=(Link(ABOUT),))
+    alias = CrawlEvent(OTHER, content_type=content_type, canonical=ABOUT)
+    told, of_links = categorised(BY_MEDIA, visit, alias, CrawlEvent(A_PDF, announce=True, content_type=content_type))
+    assert [found for _, _, found in told] == [category, NO_CATEGORY, category, NO_CATEGORY]
+    assert told[0][1] == HOME and of_links == [NO_CATEGORY] * 2
+    assert {found for _, _, found in categorised(Categories(), visit, alias)[0]} == {NO_CATEGORY}
+
+
+def test_categories_change_nothing_else() -> None:
+    events = [
+        CrawlEvent(HOME, redirects=(A_HOP,), content_type="text/html", links=(Link(NEWS), Link("x:y"), Link(A_PDF))),
+        CrawlEvent(A_PDF, canonical=OTHER, content_type="application/pdf"),
+        CrawlEvent(NEWS, status=404, links=()),
+        CrawlEvent(ABOUT, announce=True),
+    ]
+    plain = routed(*events)
+    for categories in (BY_MEDIA, BY_PATTERN, BY_BOTH):
+        other = routed(*events, rules=Rules(categories=categories))
+        assert other.counts == plain.counts
+        for column in fields(CrawlItems):
+            same = np.array_equal(getattr(plain.items, column.name), getattr(other.items, column.name))
+            assert same == ("categor" not in column.name or (column.name, categories) == ("link_categories", BY_MEDIA))
+    assert set(plain.items.category.tolist()) == set(plain.items.link_categories.tolist()) == {NO_CATEGORY}
+
+
+def test_links_without_weight_have_no_category_for_they_are_not_there() -> None:
+    visit = CrawlEvent(OTHER, links=(Link(NEWS, rel="nofollow"), Link("x:y"), Link(A_PDF), Link(HOME, weight=0.0)))
+    told, of_links = categorised(BY_PATTERN, visit)
+    assert of_links == [7] and [category for *_, category in told] == [NO_CATEGORY, 6, 7, 8]
+
+
+def test_categories_have_numbers_and_names() -> None:
+    assert BY_BOTH.names == ("unknown", "html", "xml", "feed", "pdf", "other", *PATTERNS)
+    assert [BY_BOTH.number(name) for name in BY_BOTH.names] == list(range(9))
+    assert [given.count for given in (Categories(), BY_MEDIA, BY_PATTERN, BY_BOTH)] == [1, 6, 9, 9]
+    with pytest.raises(ValueError, match=r"\Athe category 'image' is none of: unknown, html, xml, feed, pdf, other\Z"):
+        BY_MEDIA.number("image")
+    with pytest.raises(ValueError, match=r"\Athe category 'html' is none of: unknown\Z"):
+        Categories().number("html")
+    many = Categories(patterns=tuple(f"*{number:0400}*" for number in range(64)))
+    assert many.number(many.patterns[-1]) == 69
+    with pytest.raises(ValueError, match=r"\A.{,700}\Z"):
+        many.number("x\n" * 400)
+
+
+def test_patterns_of_categories_are_checked() -> None:
+    with pytest.raises(PatternRefused, match="begin it with"):
+        Categories(patterns=("a.example/*",))
+
+
+@pytest.mark.parametrize(
+    "weights", [{"internal": -1.0}, {"external": float("nan")}, {"nofollow": 64.0}, {"same_site": "x"}]
+)
+def test_weights_that_make_no_sense_are_refused(weights: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"give|same_site"):
+        LinkWeights(**weights)
+
+
+def test_counts_have_a_name_each() -> None:
+    assert set(routed().counts) == set(COUNTS)
+    assert len(routed().items) == 0
