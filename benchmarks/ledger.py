@@ -26,8 +26,8 @@ from opicflow.pipelines.ledger import (
     Gossip,
     Kind,
     Ledger,
+    LogPosition,
     Outcome,
-    Place,
     TransfersEntry,
 )
 from opicflow.pipelines.ledger.entries import Ids, Ints, transfer_digest
@@ -162,7 +162,7 @@ class Visits:
             url_starts=np.zeros(rows + 1, np.int64),
             url_bytes=np.zeros(0, np.uint8),
         )
-        return CrawlEntry(SOURCE, Place(offset, 0), Place(offset + rows, 0), items), pages, links
+        return CrawlEntry(SOURCE, LogPosition(offset, 0), LogPosition(offset + rows, 0), items), pages, links
 
     def _links(self, pages: Ints) -> Ints:
         """Distinct pages, none of them the page itself: the ledger would merge or drop such links."""

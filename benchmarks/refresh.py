@@ -21,8 +21,8 @@ from opicflow.pipelines.ledger import (
     CrawlItems,
     Ledger,
     LedgerConfig,
+    LogPosition,
     Outcome,
-    Place,
     RefreshConfig,
     TickEntry,
 )
@@ -130,7 +130,7 @@ def _visits(pages: int, day: int, version: npt.NDArray[np.uint64]) -> CrawlEntry
         url_starts=np.arange(pages + 1) * length,
         url_bytes=urls,
     )
-    return CrawlEntry("crawl", Place(day * pages, 0), Place((day + 1) * pages, 0), items)
+    return CrawlEntry("crawl", LogPosition(day * pages, 0), LogPosition((day + 1) * pages, 0), items)
 
 
 def made_up(pages: int) -> Wanted:

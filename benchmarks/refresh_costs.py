@@ -29,8 +29,8 @@ from opicflow.pipelines.ledger import (
     Kind,
     Ledger,
     LedgerConfig,
+    LogPosition,
     Outcome,
-    Place,
     PolicyEntry,
     RefreshConfig,
     TickEntry,
@@ -185,7 +185,7 @@ def crawl(
             Policy(rules_version=2, url=url.decode(), changes_per_day=rate)
             for url, rate in zip(web.urls, web.rates.tolist(), strict=True)
         )
-        ledger.apply(PolicyEntry("people", START, Place(1, 0), policies=said))
+        ledger.apply(PolicyEntry("people", START, LogPosition(1, 0), policies=said))
     random = np.random.default_rng((web.seed, 2))
     order = np.argsort(web.ids)
     digest = hashlib.sha256()

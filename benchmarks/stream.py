@@ -34,7 +34,7 @@ from opicflow.connectors.flink.rest import FlinkCluster, Job
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.source import CallPartitions, FollowedTopic, Follower, Pulses
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
-from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, Place, TickEntry
+from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig, begin_logs
 from opicflow.pipelines.stream.routers import LEAST_LOG_MB
@@ -113,7 +113,7 @@ def _ledger(pages: int) -> tuple[float, float]:
     sharder = Sharder("events", SourceState.at(0, 1))
     _feed(keeper, [Origin(LedgerConfig(), 1).entry()])
     for begin in range(0, pages, 20_000):
-        writer = ItemWriter(Place(sharder.state.next, 0))
+        writer = ItemWriter(LogPosition(sharder.state.next, 0))
         for page in range(begin, min(begin + 20_000, pages)):
             writer.sighting(_id(page), url=b"https://example.org/%d" % page)
         _feed(keeper, [entry for _, entry in sharder.crawl(writer.items(), sharder.state.next + 20_000)])
@@ -121,7 +121,7 @@ def _ledger(pages: int) -> tuple[float, float]:
     log: list[bytes] = []
     events = 20_000 if pages > 10_000 else 400
     for begin in range(0, events, 200):
-        writer = ItemWriter(Place(sharder.state.next, 0))
+        writer = ItemWriter(LogPosition(sharder.state.next, 0))
         for event in range(begin, begin + 200):
             links = [_id(page) for page in random.integers(0, pages, 30).tolist()]
             writer.visit(_id(int(random.integers(pages))), links, time_ms=event + 1)

@@ -19,6 +19,8 @@ import numpy.typing as npt
 import orjson
 import xxhash
 
+from opicflow.schemas.errors import UserError
+
 COLUMNS_VERSION = 1
 _START = struct.Struct("<4sHQ")
 FRAME_BYTES = _START.size
@@ -83,7 +85,7 @@ class Texts(Sequence[bytes]):
         return self.text[start : start + int(self.lengths[row])].tobytes()
 
 
-class ColumnsRefused(ValueError):
+class ColumnsRefused(UserError, ValueError):
     """Bytes are not what `pack` wrote. The message is one line."""
 
 

@@ -16,13 +16,14 @@ from types import NoneType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from opicflow.schemas import registry
+from opicflow.schemas.errors import UserError
 from opicflow.schemas.json_events import time_ms_of
 from opicflow.schemas.records import Policy, to_avro
 
 _WITH_ZONE = re.compile(r"\d{4}-.*([Zz]|[+-]\d\d:?\d\d)")
 
 
-class PolicyRefused(ValueError):
+class PolicyRefused(UserError, ValueError):
     """A publication that cannot be. The message is one line: what is wrong, and what to do."""
 
 

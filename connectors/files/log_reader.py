@@ -43,7 +43,7 @@ _BATCH_LINKS = 50_000
 
 
 @dataclass(frozen=True)
-class Stretch:
+class FileRange:
     """A part of a file: the records that begin from `start` up to (not including) `end`, an offset after decompression.
 
     `source` is the name under which the ledger keeps its mark. `in_a_line` tells that `start` may lie within a line;
@@ -91,44 +91,44 @@ def format_of(file: str) -> Format | None:
     return found
 
 
-def split(stretch: Stretch, range_bytes: int) -> list[Stretch]:
+def split(input_range: FileRange, range_bytes: int) -> list[FileRange]:
     """The stretch in ranges that can be read in parallel: plain JSON lines on this machine; others stay whole."""
-    if stretch.format is not Format.JSONL or "://" in stretch.file or not os.path.isfile(stretch.file):
-        return [stretch]
-    with open(stretch.file, "rb") as file:
+    if input_range.format is not Format.JSONL or "://" in input_range.file or not os.path.isfile(input_range.file):
+        return [input_range]
+    with open(input_range.file, "rb") as file:
         if is_compressed(file.read(4)):
-            return [stretch]
-    end = os.path.getsize(stretch.file) if stretch.end is None else stretch.end
-    cuts = list(range(stretch.start + range_bytes, end, range_bytes))
+            return [input_range]
+    end = os.path.getsize(input_range.file) if input_range.end is None else input_range.end
+    cuts = list(range(input_range.start + range_bytes, end, range_bytes))
     # A range begins one byte early and drops the rest of that line: so a line that begins at the cut is not lost.
-    firsts = [stretch, *(replace(stretch, start=cut - 1, in_a_line=True) for cut in cuts)]
-    return [replace(first, end=cut) for first, cut in zip(firsts, [*cuts, stretch.end], strict=True)]
+    firsts = [input_range, *(replace(input_range, start=cut - 1, in_a_line=True) for cut in cuts)]
+    return [replace(first, end=cut) for first, cut in zip(firsts, [*cuts, input_range.end], strict=True)]
 
 
-def read(stretch: Stretch) -> Iterator[Batch]:
+def read(input_range: FileRange) -> Iterator[Batch]:
     """The batches of a stretch, in order."""
-    blocks = decompressed(stretch.file, start=stretch.start, block_bytes=BATCH_BYTES)
-    if stretch.format is Format.JSONL:
-        return _lines(blocks, stretch)
-    if stretch.format is Format.AVRO:
-        return _avro(blocks, stretch)
-    return _items(blocks, stretch)
+    blocks = decompressed(input_range.file, start=input_range.start, block_bytes=BATCH_BYTES)
+    if input_range.format is Format.JSONL:
+        return _lines(blocks, input_range)
+    if input_range.format is Format.AVRO:
+        return _avro(blocks, input_range)
+    return _items(blocks, input_range)
 
 
-def _lines(blocks: Iterable[Block | Damage], stretch: Stretch) -> Iterator[Batch]:
+def _lines(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator[Batch]:
     """Whole lines. Damage ends a line; one that is too long is dropped but for its beginning."""
-    source, held, at = stretch.source, b"", stretch.start
-    passing = stretch.in_a_line  # until the line ends
+    source, held, at = input_range.source, b"", input_range.start
+    passing = input_range.in_a_line  # until the line ends
     is_too_long = False
     for block in blocks:
         if isinstance(block, Damage):
             if held:
                 yield _of_lines(at, block.offset, held, source, is_too_long)
             is_of_the_one_before = passing and not is_too_long and block.offset == at
-            if not is_of_the_one_before and not _is_behind(block.offset, stretch):
+            if not is_of_the_one_before and not _is_behind(block.offset, input_range):
                 yield _of_reject(block.offset, block.offset + 1, _of_damage(block, source))
             held, at, passing, is_too_long = b"", block.offset + 1, False, False
-            if _is_behind(at, stretch):
+            if _is_behind(at, input_range):
                 return
             continue
         offset, data = block
@@ -140,20 +140,20 @@ def _lines(blocks: Iterable[Block | Damage], stretch: Stretch) -> Iterator[Batch
                 yield _of_lines(at, offset + end, held, source, True)
             held, at, passing, is_too_long = b"", offset + end, False, False
             offset, data = at, data[end:]
-        if _is_behind(at, stretch):
+        if _is_behind(at, input_range):
             return
-        last = -1 if stretch.end is None else data.find(b"\n", max(stretch.end - 1 - offset, 0))
+        last = -1 if input_range.end is None else data.find(b"\n", max(input_range.end - 1 - offset, 0))
         end = (data.rfind(b"\n") if last < 0 else last) + 1
         if end:
             yield _of_lines(at, offset + end, held + data[:end], source)
             held, at = b"", offset + end
-            if _is_behind(at, stretch):
+            if _is_behind(at, input_range):
                 return
         held += data[end:]
         if len(held) > MOST_EVENT_BYTES:
             passing = is_too_long = True
             held = held[:MOST_REJECTED_BYTES]
-    if held and not (stretch.may_grow and _is_unfinished(held)):
+    if held and not (input_range.may_grow and _is_unfinished(held)):
         yield _of_lines(at, offset + len(data), held, source, is_too_long)
 
 
@@ -166,8 +166,8 @@ def _is_unfinished(line: bytes) -> bool:
     return False
 
 
-def _is_behind(at: int, stretch: Stretch) -> bool:
-    return stretch.end is not None and at >= stretch.end
+def _is_behind(at: int, input_range: FileRange) -> bool:
+    return input_range.end is not None and at >= input_range.end
 
 
 def _of_lines(begin: int, end: int, held: bytes, source: str, is_too_long: bool = False) -> Batch:
@@ -197,9 +197,9 @@ def _with_rejects(events: Iterator[Item], decoded: Decoded) -> Iterator[Item]:
     return merge(events, rejects, key=lambda item: item[0]) if rejects else events
 
 
-def _avro(blocks: Iterator[Block | Damage], stretch: Stretch) -> Iterator[Batch]:
+def _avro(blocks: Iterator[Block | Damage], input_range: FileRange) -> Iterator[Batch]:
     """The blocks of a container. If its head says nothing readable, the whole file is one reject."""
-    head = decompressed(stretch.file, block_bytes=_MOST_HEADER_BYTES) if stretch.start else blocks
+    head = decompressed(input_range.file, block_bytes=_MOST_HEADER_BYTES) if input_range.start else blocks
     first = b""
     for piece in head:
         first += piece.data if isinstance(piece, Block) else b"\0"
@@ -208,29 +208,29 @@ def _avro(blocks: Iterator[Block | Damage], stretch: Stretch) -> Iterator[Batch]
     try:
         container = read_header(first)
     except WrongSchema as problem:
-        if first and stretch.start == 0:  # or it was said before
-            reject = Reject(Reason.WRONG_SCHEMA, str(problem), stretch.source, 0, first[:MOST_REJECTED_BYTES])
+        if first and input_range.start == 0:  # or it was said before
+            reject = Reject(Reason.WRONG_SCHEMA, str(problem), input_range.source, 0, first[:MOST_REJECTED_BYTES])
             size = len(first) + sum(len(p.data) if isinstance(p, Block) else 1 for p in blocks)
             yield _of_reject(0, size, reject)
         return
     pieces: Iterable[Block | Damage] = blocks
-    begin = start = stretch.start
+    begin = start = input_range.start
     if start == 0:
         pieces = chain([Block(container.size, first[container.size :])], blocks)
         start = container.size
     held: list[AvroBlock] = []
     end, size = begin, 0
     for block in read_blocks(container, pieces, start):
-        if _is_behind(block.offset, stretch):
+        if _is_behind(block.offset, input_range):
             break
         held.append(block)
         end = block.end
         size += len(block.data)
         if size >= BATCH_BYTES or len(held) >= _BATCH_ITEMS:
-            yield _of_blocks(begin, end, container, held, stretch.source)
+            yield _of_blocks(begin, end, container, held, input_range.source)
             held, begin, size = [], end, 0
     if held:
-        yield _of_blocks(begin, end, container, held, stretch.source)
+        yield _of_blocks(begin, end, container, held, input_range.source)
 
 
 def _of_blocks(begin: int, end: int, container: Container, blocks: list[AvroBlock], source: str) -> Batch:
@@ -264,9 +264,9 @@ def _items_of_blocks(container: Container, blocks: list[AvroBlock], source: str)
     return _with_rejects(events(), decoded)
 
 
-def _items(blocks: Iterable[Block | Damage], stretch: Stretch) -> Iterator[Batch]:
+def _items(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator[Batch]:
     """The records of archives and edge lists, some hundreds at a time."""
-    end = stretch.start
+    end = input_range.start
 
     def counted() -> Iterator[Block | Damage]:
         nonlocal end
@@ -276,18 +276,18 @@ def _items(blocks: Iterable[Block | Damage], stretch: Stretch) -> Iterator[Batch
 
     readers = {Format.WARC: read_warc, Format.WAT: read_wat, Format.EDGES: read_edges}
     held: list[Item] = []
-    links, begin = 0, stretch.start
-    for place, item in readers[stretch.format](counted(), stretch.source):
-        if _is_behind(place, stretch):
+    links, begin = 0, input_range.start
+    for place, item in readers[input_range.format](counted(), input_range.source):
+        if _is_behind(place, input_range):
             end = place
             break
         if len(held) >= _BATCH_ITEMS or links >= _BATCH_LINKS:
-            yield _of_items(begin, place, held, stretch.source)
+            yield _of_items(begin, place, held, input_range.source)
             held, links, begin = [], 0, place
         held.append((place, item))
         links += len(item.links or ()) if isinstance(item, CrawlEvent) else 0
     if held or end > begin:
-        yield _of_items(begin, max(end, begin + 1), held, stretch.source)
+        yield _of_items(begin, max(end, begin + 1), held, input_range.source)
 
 
 def _of_items(begin: int, end: int, items: list[Item], source: str) -> Batch:

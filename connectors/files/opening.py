@@ -17,6 +17,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 import zstandard
 
+from opicflow.schemas.errors import UserError
+
 STDIN = "-"
 BLOCK_BYTES = 8 << 20
 
@@ -33,7 +35,7 @@ _SKIPPABLE = re.compile(rb"[\x50-\x5f]\x2a\x4d\x18")
 _MOST_ZSTD_HEADER_BYTES = 18
 
 
-class InputRefused(ValueError):
+class InputRefused(UserError, ValueError):
     """A file that was named cannot be read. One line: what, where, and what to do."""
 
 

@@ -15,6 +15,8 @@ from urllib.parse import quote, urlsplit
 
 import requests
 
+from opicflow.schemas.errors import UserError
+
 _TIMEOUT_SECONDS = 10.0
 _SAVEPOINT_SECONDS = 300.0
 _STOP_SECONDS = 60.0
@@ -28,7 +30,7 @@ How = Literal["sum", "max", "min", "avg"]
 """How the values of the subtasks become one."""
 
 
-class FlinkRefused(Exception):
+class FlinkRefused(UserError):
     """A Flink cluster does not do what was asked. What, where, and what to do, in one line."""
 
 

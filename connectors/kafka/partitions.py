@@ -36,7 +36,7 @@ _ALL_FETCHES_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
-class PartitionStretch:
+class PartitionRange:
     """A part of a partition: the records from offset `start` up to (not including) `end`.
 
     `source` is its name. `last_digest` is that of the last record that was read before, if there was one: if it lies
@@ -59,7 +59,7 @@ def resolve(
     since_ms: int | None = None,
     until_ms: int | None = None,
     starts: Mapping[int, int] | None = None,
-) -> list[PartitionStretch]:
+) -> list[PartitionRange]:
     """The stretches of a topic between two times of its records: from its beginning, until now, where none is given.
 
     "Now" is the last offset that no open transaction can change any more. `starts` are offsets of partitions that
@@ -75,7 +75,7 @@ def resolve(
             begins, ends = _at_time(consumer, first, last, since_ms), _at_time(consumer, last, last, until_ms)
     chosen = {place: (starts or {}).get(place.partition, begins[place]) for place in places}
     return [
-        PartitionStretch(
+        PartitionRange(
             f"kafka/{topic_id}/{place.partition}",
             connection,
             topic,
@@ -109,27 +109,27 @@ def consumer_settings(consumers: int = 1) -> dict[str, Any]:
     }
 
 
-def check_range(stretch: PartitionStretch, first: int, last: int) -> None:
+def check_range(input_range: PartitionRange, first: int, last: int) -> None:
     """Refuse a stretch that a log from offset `first` to `last` does not hold."""
-    where = f"{stretch.topic}, partition {stretch.partition}"
-    if stretch.start < first:
+    where = f"{input_range.topic}, partition {input_range.partition}"
+    if input_range.start < first:
         raise KafkaRefused(
-            f"{where}: offsets {stretch.start} to {first - 1} were deleted before they were read: "
+            f"{where}: offsets {input_range.start} to {first - 1} were deleted before they were read: "
             "read from the beginning of the topic into a new state, and give the topic a longer retention"
         )
-    if stretch.start > last:
+    if input_range.start > last:
         raise KafkaRefused(
-            f"{where}: the log ends at offset {last}, and reading would go on at {stretch.start}: it was cut off or "
-            "made anew: read it from its beginning into a new state"
+            f"{where}: the log ends at offset {last}, and reading would go on at {input_range.start}: it was cut "
+            "off or made anew: read it from its beginning into a new state"
         )
-    if stretch.end > last:
+    if input_range.end > last:
         raise KafkaRefused(
-            f"{where}: the log ends at offset {last}, before offset {stretch.end} that it should be read to: "
+            f"{where}: the log ends at offset {last}, before offset {input_range.end} that it should be read to: "
             "give an end that is there"
         )
 
 
-def poll(consumer: Any, left: PartitionStretch, timeout_ms: int) -> dict[Any, list[Any]]:
+def poll(consumer: Any, left: PartitionRange, timeout_ms: int) -> dict[Any, list[Any]]:
     """The next records of what is left of a partition; nothing after a failure that may pass."""
     try:
         found: dict[Any, list[Any]] = consumer.poll(timeout_ms=timeout_ms)
@@ -145,15 +145,15 @@ def poll(consumer: Any, left: PartitionStretch, timeout_ms: int) -> dict[Any, li
     return found
 
 
-def no_answer(stretch: PartitionStretch, seconds: float) -> KafkaRefused:
+def no_answer(input_range: PartitionRange, seconds: float) -> KafkaRefused:
     """What is said of a cluster that gives nothing. `stretch` is what is left to be read."""
     return KafkaRefused(
-        f"no answer from {stretch.connection.brokers} for {seconds:.0f} s while reading {stretch.topic}, partition "
-        f"{stretch.partition} at offset {stretch.start}: see whether the brokers run; run again to go on"
+        f"no answer from {input_range.connection.brokers} for {seconds:.0f} s while reading {input_range.topic}, "
+        f"partition {input_range.partition} at offset {input_range.start}: see whether the brokers run; run again to go on"
     )
 
 
-def _why_lost(consumer: Any, left: PartitionStretch, problem: KafkaError) -> KafkaRefused:
+def _why_lost(consumer: Any, left: PartitionRange, problem: KafkaError) -> KafkaRefused:
     """Why records that were there when reading began are not there any more."""
     with closing(left.connection.admin()) as admin:
         found = described(admin, left.topic)

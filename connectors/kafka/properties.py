@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from opicflow.schemas.errors import UserError
 
-class KafkaRefused(ValueError):
+
+class KafkaRefused(UserError, ValueError):
     """Something of a cluster cannot be used. One line: what, where, and what to do; never a secret."""
 
 

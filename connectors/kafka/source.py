@@ -32,7 +32,7 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.messages import Messages, messages_of
 from opicflow.connectors.kafka.partitions import (
     PATIENCE_SECONDS,
-    PartitionStretch,
+    PartitionRange,
     check_range,
     check_topic,
     consumer_settings,
@@ -102,7 +102,7 @@ class FollowedTopic:
     Partitions that are added to it are read too, from their beginning, or refused if `may_grow` is False.
     """
 
-    partitions: tuple[PartitionStretch, ...]
+    partitions: tuple[PartitionRange, ...]
     may_grow: bool = True
     look_again_seconds: float = 60.0
     """New partitions are looked for every so many seconds."""
@@ -114,7 +114,7 @@ class FollowedTopic:
         """The topic as it is now, from its beginning on."""
         return cls(tuple(replace(one, end=NO_END) for one in resolve(connection, topic)), **options)
 
-    def partition(self, number: int) -> PartitionStretch:
+    def partition(self, number: int) -> PartitionRange:
         """What is read of a partition."""
         for one in self.partitions:
             if one.partition == number:
@@ -147,7 +147,7 @@ class OffsetTracker(OffsetRestrictionTracker):
 class Offsets(RestrictionProvider):
     """The offsets of a stretch as what is to be done of it."""
 
-    def initial_restriction(self, element: PartitionStretch) -> OffsetRange:
+    def initial_restriction(self, element: PartitionRange) -> OffsetRange:
         """All of it."""
         return OffsetRange(element.start, element.end)
 
@@ -155,7 +155,7 @@ class Offsets(RestrictionProvider):
         """Who claims them."""
         return OffsetTracker(restriction)
 
-    def restriction_size(self, element: PartitionStretch, restriction: OffsetRange) -> float:
+    def restriction_size(self, element: PartitionRange, restriction: OffsetRange) -> float:
         """How much there is to do, for the runner's estimates."""
         return float(restriction.size())
 
@@ -169,7 +169,7 @@ class ReadPartitions(beam.DoFn):
 
     def process(
         self,
-        element: PartitionStretch,
+        element: PartitionRange,
         watermark: Any = _WATERMARK,
         tracker: Any = _OFFSETS,
     ) -> Iterator[Any]:
@@ -263,7 +263,7 @@ class _Look:
         self._again_at = self._ended + (0.0 if there_is_more else _REST_SECONDS)
 
 
-def _added(first: PartitionStretch, partition: int) -> PartitionStretch:
+def _added(first: PartitionRange, partition: int) -> PartitionRange:
     """A partition that was added to a topic."""
     return replace(first, source=f"kafka/{first.topic_id}/{partition}", partition=partition, start=0, last_digest="")
 
@@ -325,24 +325,24 @@ class Pulses(beam.PTransform[Any, Any]):
         return pbegin | "Pulse" >> source
 
 
-def _described(stretch: PartitionStretch) -> tuple[str, int] | None:
+def _described(input_range: PartitionRange) -> tuple[str, int] | None:
     """The id of the topic and how many partitions it has; None if nobody answers."""
     try:
-        with closing(stretch.connection.admin()) as admin:
-            found = described(admin, stretch.topic)
+        with closing(input_range.connection.admin()) as admin:
+            found = described(admin, input_range.topic)
     except (RetriableError, KafkaRefused):
         return None
-    check_topic(stretch.topic, stretch.topic_id, found and found[0])
+    check_topic(input_range.topic, input_range.topic_id, found and found[0])
     return found
 
 
-def _read_on(stretch: PartitionStretch, watermark: Any, tracker: Any) -> Iterator[Any]:
+def _read_on(input_range: PartitionRange, watermark: Any, tracker: Any) -> Iterator[Any]:
     offsets = tracker.current_restriction()
     at, stop, records_left = offsets.start, offsets.stop, _MOST_RECORDS
     if at >= stop:
         return
     deadline = time.monotonic() + _MOST_SECONDS
-    log = _CONSUMERS.take(stretch, at)
+    log = _CONSUMERS.take(input_range, at)
     is_good = False
     try:
         while True:
@@ -355,7 +355,9 @@ def _read_on(stretch: PartitionStretch, watermark: Any, tracker: Any) -> Iterato
                     latest = Timestamp(micros=max(int(messages.times_ms.max()), 0) * 1000)
                     before = watermark.current_watermark()
                     latest = latest if before is None else max(latest, before)
-                    batch = MessageBatch(stretch.topic, stretch.topic_id, stretch.partition, at, end, messages)
+                    batch = MessageBatch(
+                        input_range.topic, input_range.topic_id, input_range.partition, at, end, messages
+                    )
                     yield TimestampedValue(batch, latest)
                     watermark.set_watermark(latest)
                 at = end
@@ -370,34 +372,38 @@ def _read_on(stretch: PartitionStretch, watermark: Any, tracker: Any) -> Iterato
         _CONSUMERS.give_back(log) if is_good else log.close()
 
 
-def read_stretch(stretch: PartitionStretch) -> Iterator[MessageBatch]:
+def read_stretch(input_range: PartitionRange) -> Iterator[MessageBatch]:
     """All of a stretch that has an end, outside of any pipeline."""
-    at = stretch.start
-    log = _CONSUMERS.take(stretch, at)
+    at = input_range.start
+    log = _CONSUMERS.take(input_range, at)
     try:
-        while at < stretch.end:
-            records, end = log.next(at, stretch.end)
+        while at < input_range.end:
+            records, end = log.next(at, input_range.end)
             if end > at:
-                yield MessageBatch(stretch.topic, stretch.topic_id, stretch.partition, at, end, messages_of(records))
+                yield MessageBatch(
+                    input_range.topic, input_range.topic_id, input_range.partition, at, end, messages_of(records)
+                )
                 at = end
     finally:
         log.close()
 
 
-def _read_for_a_while(stretch: PartitionStretch, at: int, at_once: int) -> Generator[MessageBatch, None, bool]:
+def _read_for_a_while(input_range: PartitionRange, at: int, at_once: int) -> Generator[MessageBatch, None, bool]:
     """What there is from an offset on, so many records at once, up to a number of records and milliseconds.
 
     It returns whether there is more.
     """
     deadline, records_left = time.monotonic() + _FOLLOW_SECONDS, _MOST_RECORDS
-    log = _CONSUMERS.take(stretch, at, at_once)
+    log = _CONSUMERS.take(input_range, at, at_once)
     is_good, there_is_more = False, True
     try:
         while records_left > 0:
             records, end = log.next(at, NO_END, _FOLLOW_POLL_MS)
-            _metrics.gauge("opicflow", f"lag_{stretch.topic}_{stretch.partition}").set(log.behind(end))
+            _metrics.gauge("opicflow", f"lag_{input_range.topic}_{input_range.partition}").set(log.behind(end))
             if end > at:
-                yield MessageBatch(stretch.topic, stretch.topic_id, stretch.partition, at, end, messages_of(records))
+                yield MessageBatch(
+                    input_range.topic, input_range.topic_id, input_range.partition, at, end, messages_of(records)
+                )
                 at = end
                 records_left -= len(records)
             elif not records:
@@ -417,25 +423,27 @@ def _read_for_a_while(stretch: PartitionStretch, at: int, at_once: int) -> Gener
 class _Log:
     """A partition with a consumer of its own."""
 
-    def __init__(self, stretch: PartitionStretch, at: int, at_once: int | None = None) -> None:
-        self.stretch = stretch
-        self._place = TopicPartition(stretch.topic, stretch.partition)
+    def __init__(self, input_range: PartitionRange, at: int, at_once: int | None = None) -> None:
+        self.input_range = input_range
+        self._place = TopicPartition(input_range.topic, input_range.partition)
         self._at = at
-        with stretch.connection.doing(f"reading {stretch.topic}"):
-            with closing(stretch.connection.admin()) as admin:
-                found = described(admin, stretch.topic)
-            check_topic(stretch.topic, stretch.topic_id, found and found[0])
+        with input_range.connection.doing(f"reading {input_range.topic}"):
+            with closing(input_range.connection.admin()) as admin:
+                found = described(admin, input_range.topic)
+            check_topic(input_range.topic, input_range.topic_id, found and found[0])
             settings = consumer_settings()
-            if stretch.end == NO_END:  # it has a broker's answer to itself, which comes at once when there is something
+            if (
+                input_range.end == NO_END
+            ):  # it has a broker's answer to itself, which comes at once when there is something
                 settings["fetch_max_wait_ms"] = _FOLLOW_FETCH_MS
             if at_once is not None:
                 settings["max_poll_records"] = at_once
-            self._consumer = stretch.connection.consumer(**settings)
+            self._consumer = input_range.connection.consumer(**settings)
             try:
                 first = self._consumer.beginning_offsets([self._place])[self._place]
                 last = self._consumer.end_offsets([self._place])[self._place]
-                end = at if stretch.end == NO_END else stretch.end
-                check_range(replace(stretch, start=at, end=end), first, last)
+                end = at if input_range.end == NO_END else input_range.end
+                check_range(replace(input_range, start=at, end=end), first, last)
                 self._consumer.assign([self._place])
                 self._consumer.seek(self._place, at)
             except BaseException:
@@ -448,8 +456,8 @@ class _Log:
         if at != self._at:
             self._consumer.seek(self._place, at)
             self._at = at
-        with self.stretch.connection.doing(f"reading {self.stretch.topic}"):
-            found = poll(self._consumer, replace(self.stretch, start=at), poll_ms)
+        with self.input_range.connection.doing(f"reading {self.input_range.topic}"):
+            found = poll(self._consumer, replace(self.input_range, start=at), poll_ms)
             end = self._consumer.position(self._place, timeout_ms=0) or at
         records = found.get(self._place, [])
         now = time.monotonic()
@@ -475,10 +483,10 @@ class _Log:
     def _check(self, at: int, now: float) -> None:
         """Whether the cluster still answers, and the topic is still the one it was."""
         self._checked_at = now
-        if _described(self.stretch) is not None:
+        if _described(self.input_range) is not None:
             self._heard_at = now
         elif now - self._heard_at > PATIENCE_SECONDS:
-            raise no_answer(replace(self.stretch, start=at), now - self._heard_at)
+            raise no_answer(replace(self.input_range, start=at), now - self._heard_at)
 
     def close(self) -> None:
         with suppress(Exception):  # it is let go of because something is wrong with it
@@ -492,15 +500,15 @@ class _Consumers:
         self._lock = Lock()
         self._idle: dict[tuple[Connection, str, int], _Log] = {}
 
-    def take(self, stretch: PartitionStretch, at: int, at_once: int | None = None) -> _Log:
+    def take(self, input_range: PartitionRange, at: int, at_once: int | None = None) -> _Log:
         """A partition that nobody else reads with this consumer."""
         with self._lock:
-            log = self._idle.pop((stretch.connection, stretch.topic_id, stretch.partition), None)
-        return log or _Log(stretch, at, at_once)
+            log = self._idle.pop((input_range.connection, input_range.topic_id, input_range.partition), None)
+        return log or _Log(input_range, at, at_once)
 
     def give_back(self, log: _Log) -> None:
         """Keep it; and let go of those that were not taken for a while."""
-        key = (log.stretch.connection, log.stretch.topic_id, log.stretch.partition)
+        key = (log.input_range.connection, log.input_range.topic_id, log.input_range.partition)
         log.used_at = time.monotonic()
         with self._lock:
             old = [one for one, kept in self._idle.items() if log.used_at - kept.used_at > _IDLE_SECONDS or one == key]

@@ -28,7 +28,7 @@ from opicflow.connectors.kafka.framing import writer_of
 from opicflow.connectors.kafka.messages import decode_messages, messages_of
 from opicflow.connectors.kafka.partitions import (
     PATIENCE_SECONDS,
-    PartitionStretch,
+    PartitionRange,
     check_range,
     check_topic,
     consumer_settings,
@@ -63,11 +63,11 @@ class Reached(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TopicStretch:
+class TopicRange:
     """A part of a topic: the records of its partitions from place `start` on. `source` is its name in the ledger."""
 
     source: str
-    partitions: tuple[PartitionStretch, ...]
+    partitions: tuple[PartitionRange, ...]
     start: int = 0
 
     @property
@@ -80,7 +80,7 @@ class TopicStretch:
         """How many offsets it has, at least as many as records."""
         return sum(one.end - one.start for one in self.partitions)
 
-    def gone_on(self, at: int, reached: Sequence[Reached]) -> TopicStretch:
+    def gone_on(self, at: int, reached: Sequence[Reached]) -> TopicRange:
         """What is left of it when a batch ended there."""
         by_partition = {one.partition: one for one in reached}
         left = [
@@ -105,25 +105,25 @@ class Batch(NamedTuple):
     reached: tuple[Reached, ...]
 
 
-def topic_stretch(partitions: Sequence[PartitionStretch]) -> TopicStretch:
+def topic_range(partitions: Sequence[PartitionRange]) -> TopicRange:
     """The partitions of a topic as one log."""
-    return TopicStretch(f"kafka/{partitions[0].topic_id}", tuple(partitions))
+    return TopicRange(f"kafka/{partitions[0].topic_id}", tuple(partitions))
 
 
-def read_topic(stretch: TopicStretch, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[Batch]:
+def read_topic(input_range: TopicRange, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[Batch]:
     """The batches of a topic, which touch.
 
     A cluster that gives nothing for `patience_seconds` is refused. Leaders may change and brokers come back until then.
     """
-    with ExitStack() as stack, stretch.partitions[0].connection.doing(f"reading {stretch.topic}"):
-        topic_is_the_same = stack.enter_context(_watched(stretch.partitions[0]))
-        reader = _Reader(stretch.partitions, topic_is_the_same, patience_seconds, stack)
-        yield from _merged(reader, stretch, writer_of(stretch.partitions[0].connection))
+    with ExitStack() as stack, input_range.partitions[0].connection.doing(f"reading {input_range.topic}"):
+        topic_is_the_same = stack.enter_context(_watched(input_range.partitions[0]))
+        reader = _Reader(input_range.partitions, topic_is_the_same, patience_seconds, stack)
+        yield from _merged(reader, input_range, writer_of(input_range.partitions[0].connection))
         reader.check_topic()
 
 
-def _merged(reader: _Reader, stretch: TopicStretch, writers: WriterOf) -> Iterator[Batch]:
-    place = stretch.start
+def _merged(reader: _Reader, input_range: TopicRange, writers: WriterOf) -> Iterator[Batch]:
+    place = input_range.start
     while left := reader.fill():
         which = _next(left)
         counts = np.bincount(which, minlength=len(left)).tolist()
@@ -134,12 +134,12 @@ def _merged(reader: _Reader, stretch: TopicStretch, writers: WriterOf) -> Iterat
         passed = np.empty(len(which), np.int64)
         passed[np.argsort(which, kind="stable")] = np.concatenate([of_one for _, of_one in taken])
         ends = place + np.cumsum(passed)
-        decode = partial(_decoded, merged, ends - 1, stretch.source, stretch.topic, writers)
+        decode = partial(_decoded, merged, ends - 1, input_range.source, input_range.topic, writers)
         yield Batch(place, int(ends[-1]), decode, size_bytes, _reached(reader))
         place = int(ends[-1])
     rest = sum(buffer.take_rest() for buffer in reader.buffers)
     if rest:  # nothing but marks of transactions, or what compaction left no record of
-        decode = partial(_decoded, [], np.zeros(0, np.int64), stretch.source, stretch.topic, writers)
+        decode = partial(_decoded, [], np.zeros(0, np.int64), input_range.source, input_range.topic, writers)
         yield Batch(place, place + rest, decode, 0, _reached(reader))
 
 
@@ -169,7 +169,7 @@ def _next(buffers: Sequence[_Buffer]) -> Ints:
 
 
 def _reached(reader: _Reader) -> tuple[Reached, ...]:
-    return tuple(Reached(one.stretch.partition, one.at, one.last_digest) for one in reader.buffers)
+    return tuple(Reached(one.input_range.partition, one.at, one.last_digest) for one in reader.buffers)
 
 
 def _decoded(records: list[Any], places: Ints, source: str, topic: str, writers: WriterOf) -> Decoded:
@@ -193,15 +193,15 @@ class _Buffer:
     `times` are theirs, in milliseconds; `sizes` those of their values. `at` is the offset up to which all was taken.
     """
 
-    def __init__(self, stretch: PartitionStretch, of: int) -> None:
+    def __init__(self, input_range: PartitionRange, of: int) -> None:
         """One of so many partitions."""
-        self.place = TopicPartition(stretch.topic, stretch.partition)
-        self.stretch = stretch
-        self.at = stretch.start
-        self.last_digest = stretch.last_digest
+        self.place = TopicPartition(input_range.topic, input_range.partition)
+        self.input_range = input_range
+        self.at = input_range.start
+        self.last_digest = input_range.last_digest
         self.times: Ints = np.zeros(0, np.int64)
         self.sizes: Ints = np.zeros(0, np.int64)
-        self.fetched_to = stretch.start
+        self.fetched_to = input_range.start
         self.is_complete = False
         """Whether it holds all that is left of the stretch."""
         self._records: list[Any] = []
@@ -219,21 +219,21 @@ class _Buffer:
         return self.is_complete or (len(self) > 0 and is_much)
 
     @property
-    def unfetched(self) -> PartitionStretch:
+    def unfetched(self) -> PartitionRange:
         """What is left to be fetched."""
-        return replace(self.stretch, start=self.fetched_to)
+        return replace(self.input_range, start=self.fetched_to)
 
     def add(self, records: list[Any], position: int | None) -> None:
         """Take in what came, and where the consumer is now."""
-        stretch = self.stretch
-        if records and records[0].offset < stretch.start:
+        input_range = self.input_range
+        if records and records[0].offset < input_range.start:
             self._compare(records[0])
-            records = [record for record in records if record.offset >= stretch.start]
-        if records and records[-1].offset >= stretch.end:
-            records = [record for record in records if record.offset < stretch.end]
+            records = [record for record in records if record.offset >= input_range.start]
+        if records and records[-1].offset >= input_range.end:
+            records = [record for record in records if record.offset < input_range.end]
             self.is_complete = True
         self.fetched_to = max(self.fetched_to, records[-1].offset + 1 if records else 0, position or 0)
-        self.is_complete |= self.fetched_to >= stretch.end
+        self.is_complete |= self.fetched_to >= input_range.end
         if records:
             self._records += records
             self.times = np.append(self.times, [record.timestamp for record in records])
@@ -251,15 +251,15 @@ class _Buffer:
 
     def take_rest(self) -> int:
         """Pass the offsets behind the last record; how many there are."""
-        before, self.at = self.at, self.stretch.end
+        before, self.at = self.at, self.input_range.end
         return self.at - before
 
     def _compare(self, record: Any) -> None:
-        stretch = self.stretch
-        if record.offset == stretch.start - 1 and stretch.last_digest not in ("", digest_of(record)):
+        input_range = self.input_range
+        if record.offset == input_range.start - 1 and input_range.last_digest not in ("", digest_of(record)):
             raise KafkaRefused(
-                f"{stretch.topic}, partition {stretch.partition}: the record at offset {record.offset} is not the one "
-                "that was read before: the log was made anew or restored: read it from its beginning into a new state"
+                f"{input_range.topic}, partition {input_range.partition}: the record at offset {record.offset} is not the "
+                "one that was read before: the log was made anew or restored: read it from its beginning into a new state"
             )
 
 
@@ -279,14 +279,14 @@ class _Reader:
 
     def __init__(
         self,
-        stretches: Sequence[PartitionStretch],
+        input_ranges: Sequence[PartitionRange],
         topic_is_the_same: Callable[[], None],
         patience_seconds: float,
         stack: ExitStack,
     ) -> None:
         """The stack closes the consumers."""
-        ordered = sorted(stretches, key=lambda one: one.partition)
-        self.buffers = [_Buffer(stretch, len(ordered)) for stretch in ordered]
+        ordered = sorted(input_ranges, key=lambda one: one.partition)
+        self.buffers = [_Buffer(input_range, len(ordered)) for input_range in ordered]
         settings = consumer_settings(len(ordered))
         self._consumers = [stack.enter_context(closing(one.connection.consumer(**settings))) for one in ordered]
         self._topic_is_the_same = topic_is_the_same
@@ -295,12 +295,12 @@ class _Reader:
         places = [buffer.place for buffer in self.buffers]
         first, last = self._consumers[0].beginning_offsets(places), self._consumers[0].end_offsets(places)
         for buffer in self.buffers:
-            check_range(buffer.stretch, first[buffer.place], last[buffer.place])
+            check_range(buffer.input_range, first[buffer.place], last[buffer.place])
         for buffer, consumer in zip(self.buffers, self._consumers, strict=True):
-            stretch = buffer.stretch
-            look_back = stretch.last_digest != "" and stretch.start > first[buffer.place]
-            buffer.fetched_to = stretch.start - look_back
-            buffer.is_complete = buffer.fetched_to == stretch.end
+            input_range = buffer.input_range
+            look_back = input_range.last_digest != "" and input_range.start > first[buffer.place]
+            buffer.fetched_to = input_range.start - look_back
+            buffer.is_complete = buffer.fetched_to == input_range.end
             consumer.assign([buffer.place])
             consumer.seek(buffer.place, buffer.fetched_to)
 
@@ -351,13 +351,13 @@ class _Reader:
 
 
 @contextmanager
-def _watched(stretch: PartitionStretch) -> Iterator[Callable[[], None]]:
+def _watched(input_range: PartitionRange) -> Iterator[Callable[[], None]]:
     """A check that the topic is still the one it was."""
-    with closing(stretch.connection.admin()) as admin:
+    with closing(input_range.connection.admin()) as admin:
 
         def check() -> None:
-            found = described(admin, stretch.topic)
-            check_topic(stretch.topic, stretch.topic_id, found and found[0])
+            found = described(admin, input_range.topic)
+            check_topic(input_range.topic, input_range.topic_id, found and found[0])
 
         check()
         yield check

@@ -169,6 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     # Imported late: help and mistakes in the options come at once.
     from opicflow.pipelines.cli.commands import replay as commands
+    from opicflow.schemas.errors import UserError
 
     try:
         module: Any = import_module(f"opicflow.pipelines.cli.commands.{options.module}")
@@ -176,7 +177,7 @@ def _run(options: argparse.Namespace) -> int:
     except BaseException as problem:
         if _interrupted:  # whatever Beam or a compiler made of it
             raise KeyboardInterrupt from None
-        if isinstance(problem, commands.REFUSALS):
+        if isinstance(problem, UserError):
             return _refuse(commands.one_line(problem))
         if isinstance(problem, BrokenPipeError) and options.prints_as_it_goes:
             raise

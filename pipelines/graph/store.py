@@ -25,6 +25,7 @@ import numpy.typing as npt
 import xxhash
 
 from opicflow.pipelines.graph.slices import Links, Room, decode
+from opicflow.schemas.errors import UserError
 
 Ids = npt.NDArray[np.uint64]
 Int64s = npt.NDArray[np.int64]
@@ -45,7 +46,7 @@ _WORDS_OF_A_BLOCK = 4
 _BYTES_AT_ONCE = 16 << 20
 
 
-class GraphRefused(ValueError):
+class GraphRefused(UserError, ValueError):
     """A graph cannot be used or made. One line: what, where, and what to do."""
 
 

@@ -29,9 +29,9 @@ from opicflow.pipelines.ledger.entries import (
     Ints,
     Kind,
     LogEntry,
+    LogPosition,
     OpenEntry,
     Outcome,
-    Place,
     PolicyEntry,
     Sums,
     TickEntry,
@@ -83,11 +83,11 @@ def check_source(entry: CrawlEntry | PolicyEntry) -> None:
     if type(source) is not str or not source or not source.isprintable() or source.startswith(SHARD_SOURCE):
         raise EntryRefused(f"the source is {shown(source)}: give a name on one line that does not begin with shard/")
     for place in (entry.start, entry.end):
-        if not (type(place) is Place and is_whole(place.offset, 0, _MOST) and is_whole(place.within, 0, _MOST)):
+        if not (type(place) is LogPosition and is_whole(place.offset, 0, _MOST) and is_whole(place.within, 0, _MOST)):
             raise EntryRefused(f"{source}: {shown(place)} is no place: give two whole numbers, from 0")
 
 
-def check_range(source: str, start: Place, end: Place, mark: Place) -> bool:
+def check_range(source: str, start: LogPosition, end: LogPosition, mark: LogPosition) -> bool:
     """Whether [start, end) of a source holds anything above its mark; refuse it where it would leave a hole."""
     if start > end:
         raise EntryRefused(f"{source}: {_words(start)} to {_words(end)} is no range: the end comes first")
@@ -246,14 +246,14 @@ def _value_problem(items: CrawlItems, categories: int, first_id: int, last_id: i
     return ""
 
 
-def _place_problem(items: CrawlItems, start: Place, end: Place) -> str:
+def _place_problem(items: CrawlItems, start: LogPosition, end: LogPosition) -> str:
     if len(items) == 0:
         return ""
     offset, within = items.offset, items.within
     later = (offset[1:] > offset[:-1]) | ((offset[1:] == offset[:-1]) & (within[1:] > within[:-1]))
     if not later.all() or within.min() < 0:
         return "places must increase"
-    first, last = Place(int(offset[0]), int(within[0])), Place(int(offset[-1]), int(within[-1]))
+    first, last = LogPosition(int(offset[0]), int(within[0])), LogPosition(int(offset[-1]), int(within[-1]))
     return "a row lies outside the entry's range" if first < start or last >= end else ""
 
 
@@ -265,5 +265,5 @@ def _outside(pages: npt.NDArray[np.uint64], first_id: int, last_id: int) -> bool
     return bool(pages.min() < first_id or pages.max() > last_id)
 
 
-def _words(place: Place) -> str:
+def _words(place: LogPosition) -> str:
     return f"{place.offset}+{place.within}"

@@ -20,8 +20,8 @@ from opicflow.pipelines.ledger.entries import (
     Gossip,
     Ints,
     LogEntry,
+    LogPosition,
     OpenEntry,
-    Place,
     PolicyEntry,
     TickEntry,
     TransfersEntry,
@@ -85,7 +85,7 @@ def decode_entry(data: bytes) -> Decoded:
     try:
         note = values.pop("note")
         for name in values.keys() & {"start", "end"}:
-            values[name] = Place(*values[name])
+            values[name] = LogPosition(*values[name])
         for name in values.keys() & {"class_weights", "link_bonus_per_1024", "drop", "forget"}:
             values[name] = None if values[name] is None else tuple(values[name])
         if packed.kind == "policy":

@@ -33,14 +33,14 @@ Ids = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """A point in a source: an offset (or cut number) and the place within it, counted from 0."""
 
     offset: int
     within: int
 
 
-START = Place(0, 0)
+START = LogPosition(0, 0)
 
 
 class Kind(IntEnum):
@@ -76,7 +76,7 @@ class Fate(IntEnum):
     """A visit of a page that was forgotten: it moved nothing."""
 
 
-class LetGo(IntEnum):
+class RemovalReason(IntEnum):
     """Why a page was let go."""
 
     DROPPED = 1
@@ -177,8 +177,8 @@ class CrawlEntry:
     """
 
     source: str
-    start: Place
-    end: Place
+    start: LogPosition
+    end: LogPosition
     items: CrawlItems
     visits_total: int | None = None
     version: int = ENTRY_VERSION
@@ -194,8 +194,8 @@ class PolicyEntry:
     """
 
     source: str
-    start: Place
-    end: Place
+    start: LogPosition
+    end: LogPosition
     damping: float | None = None
     class_weights: tuple[int, ...] | None = None
     link_bonus_per_1024: tuple[int, ...] | None = None
@@ -246,14 +246,14 @@ class TransfersEntry:
     version: int = ENTRY_VERSION
 
     @property
-    def start(self) -> Place:
+    def start(self) -> LogPosition:
         """Where in the stream of cuts the message begins."""
-        return Place(self.cut, self.first)
+        return LogPosition(self.cut, self.first)
 
     @property
-    def end(self) -> Place:
+    def end(self) -> LogPosition:
         """Where it ends: the next cut, if it is the last of its own."""
-        return Place(self.cut + 1, 0) if self.last else Place(self.cut, self.first + len(self.pages))
+        return LogPosition(self.cut + 1, 0) if self.last else LogPosition(self.cut, self.first + len(self.pages))
 
     def split(self, most_items: int) -> list[TransfersEntry]:
         """The same cash in messages of at most `most_items` items, in order."""
@@ -303,8 +303,8 @@ class EndEntry:
     """The source sends nothing more to this log: it goes on in the logs of another number of shards."""
 
     source: str
-    start: Place
-    end: Place
+    start: LogPosition
+    end: LogPosition
     shards: int
     version: int = ENTRY_VERSION
 
@@ -390,8 +390,8 @@ class ItemWriter:
     Every row takes the next place of its source unless `at` says otherwise.
     """
 
-    next_place: Place = START
-    _rows: list[tuple[int, int, int, int, int, int, int, Place, bool]] = field(default_factory=list)
+    next_place: LogPosition = START
+    _rows: list[tuple[int, int, int, int, int, int, int, LogPosition, bool]] = field(default_factory=list)
     _links: list[list[Link]] = field(default_factory=list)
     _urls: list[bytes] = field(default_factory=list)
 
@@ -446,17 +446,17 @@ class ItemWriter:
             url_bytes=np.frombuffer(b"".join(self._urls), np.uint8),
         )
 
-    def entry(self, source: str = "crawl", start: Place = START, visits_total: int | None = None) -> CrawlEntry:
+    def entry(self, source: str = "crawl", start: LogPosition = START, visits_total: int | None = None) -> CrawlEntry:
         """All rows written so far as one entry that begins at `start` and ends at the next place."""
         return CrawlEntry(source, start, self.next_place, self.items(), visits_total)
 
-    def _take_place(self) -> Place:
+    def _take_place(self) -> LogPosition:
         place = self.next_place
-        self.next_place = Place(place.offset + 1, 0)
+        self.next_place = LogPosition(place.offset + 1, 0)
         return place
 
     def _add(
-        self, row: tuple[int, int, int, int, int, int, int, Place, bool], links: list[Link], url: bytes
+        self, row: tuple[int, int, int, int, int, int, int, LogPosition, bool], links: list[Link], url: bytes
     ) -> ItemWriter:
         self._rows.append(row)
         self._links.append(links)

@@ -1,11 +1,13 @@
 """What a ledger says when it will not go on. Every message is one line: what, where, and what to do."""
 
+from opicflow.schemas.errors import UserError
+
 
 class LedgerError(Exception):
     """The base of all errors of a ledger."""
 
 
-class ConfigRefused(LedgerError, ValueError):
+class ConfigRefused(LedgerError, UserError, ValueError):
     """A configuration value makes no sense."""
 
 

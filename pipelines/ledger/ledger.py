@@ -49,11 +49,11 @@ from opicflow.pipelines.ledger.entries import (
     Ids,
     Ints,
     Kind,
-    LetGo,
     LogEntry,
+    LogPosition,
     Outcome,
-    Place,
     PolicyEntry,
+    RemovalReason,
     TickEntry,
     TransfersEntry,
     sum_transfers,
@@ -88,7 +88,7 @@ FOR_EVER = (1 << 63) - 1
 class Mark:
     """How far a source has been applied, and what it has sent: visits, or cash and its digest."""
 
-    place: Place = START
+    place: LogPosition = START
     total: int = 0
     digest: int = 0
 
@@ -118,9 +118,9 @@ class Applied:
     sealed: tuple[tuple[int, TransfersEntry], ...] = ()
     refused: tuple[tuple[Policy, str], ...] = ()
     """Publications that were not taken, and why."""
-    let_go: tuple[tuple[LetGo, Ids], ...] = field(default=(), compare=False)
+    removed: tuple[tuple[RemovalReason, Ids], ...] = field(default=(), compare=False)
     """Pages that are no longer there, and why: what was published of them no longer holds."""
-    let_go_urls: tuple[tuple[Ints, Bytes], ...] = field(default=(), compare=False)
+    removed_urls: tuple[tuple[Ints, Bytes], ...] = field(default=(), compare=False)
     """For each of `let_go` where their URLs start, and the URLs: who was told of a page knows it by its URL."""
     fates: Bytes = field(default_factory=lambda: np.zeros(0, np.uint8), compare=False)
 
@@ -202,8 +202,8 @@ class Ledger:
         self._published_budget: dict[str, Any] = {}
         self._credits = Credits()
         self._refused: list[tuple[Policy, str]] = []
-        self._let_go: list[tuple[LetGo, Ids]] = []
-        self._let_go_urls: list[tuple[Ints, Bytes]] = []
+        self._removed: list[tuple[RemovalReason, Ids]] = []
+        self._removed_urls: list[tuple[Ints, Bytes]] = []
 
     # -- applying the log ------------------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class Ledger:
         check_kind(entry)
         before = self._room.book.counts.copy()
         self._fates = np.zeros(0, np.uint8)
-        self._refused, self._let_go, self._let_go_urls = [], [], []
+        self._refused, self._removed, self._removed_urls = [], [], []
         try:
             sealed = self._apply(entry)
         except EntryRefused:
@@ -235,12 +235,12 @@ class Ledger:
             late=int(grown[at.LATE]),
             sealed=tuple(sealed),
             refused=tuple(self._refused),
-            let_go=tuple(self._let_go),
-            let_go_urls=tuple(self._let_go_urls),
+            removed=tuple(self._removed),
+            removed_urls=tuple(self._removed_urls),
             fates=self._fates,
         )
 
-    def mark(self, source: str) -> Place:
+    def mark(self, source: str) -> LogPosition:
         """How far a source has been applied: the next entry of it may not begin above."""
         return self._marks[source].place if source in self._marks else START
 
@@ -350,7 +350,7 @@ class Ledger:
             if entry.start < mark.place:
                 raise EntryRefused(f"{entry.source}: a policy entry overlaps what the ledger has; send it whole")
             set_rules(self._room.book, entry.damping, entry.class_weights, entry.link_bonus_per_1024)
-            self._drop(np.array(entry.drop, np.uint64), LetGo.DROPPED)
+            self._drop(np.array(entry.drop, np.uint64), RemovalReason.DROPPED)
             self._forget_ids(entry.forget)
             for policy in entry.policies:
                 self._take_up(policy)
@@ -504,7 +504,7 @@ class Ledger:
 
     # -- letting pages go ------------------------------------------------------------------------------------------
 
-    def _drop(self, pages: Ids, why: LetGo) -> None:
+    def _drop(self, pages: Ids, why: RemovalReason) -> None:
         """Let pages go for good: their cash goes to the virtual page. Pages that are not here are passed over."""
         if len(pages) == 0:
             return
@@ -513,13 +513,13 @@ class Ledger:
         room.make_free(len(pages))
         known = pages[self._slots_of(pages) >= 0]
         if len(known):
-            self._let_go.append((why, known))
-            self._let_go_urls.append(self.urls(known))
+            self._removed.append((why, known))
+            self._removed_urls.append(self.urls(known))
         spending.drop_pages(room.table, room.book, np.ascontiguousarray(pages).view(np.int64))
 
     def _forget(self, pages: Ids, until: int) -> None:
         """Let pages go, remove their URLs from the arena, and do not learn them again until a second has come."""
-        self._drop(pages, LetGo.FORGOTTEN)
+        self._drop(pages, RemovalReason.FORGOTTEN)
         self._refuse(pages, np.full(len(pages), max(until, 0), np.int64))
         self._compact_stale_urls(0)
 
@@ -597,7 +597,7 @@ class Ledger:
         is_gone = ((refresh["notes"] & observations.WAS_GONE) != 0) & (refresh["failures"] >= config.gone_visits)
         since = rows["last_visit_ms"] // 1000 - refresh["checked"]
         is_long = (refresh["checked"] != 0) & (since >= config.seconds_to_be_gone)
-        self._drop(ids[is_gone & is_long], LetGo.GONE)
+        self._drop(ids[is_gone & is_long], RemovalReason.GONE)
 
     def _evict(self) -> None:
         """Let the poorest unread pages go where there are too many; what they hold goes to the virtual page."""
@@ -623,7 +623,7 @@ class Ledger:
             if more > 0:
                 goes[left[-(more + config.max_pages // _EVICTED_AT_LEAST if config.max_pages else more) :]] = True
             counts[at.EVICTED] += int(goes.sum())
-            self._drop(ids[goes], LetGo.LIMIT)
+            self._drop(ids[goes], RemovalReason.LIMIT)
         self._compact_stale_urls(int(counts[at.URL_END]) // 2)
 
     # -- publications ----------------------------------------------------------------------------------------------
@@ -649,7 +649,7 @@ class Ledger:
             if policy.forget:
                 self._forget(pages, _until(policy))
             else:
-                self._drop(pages, LetGo.DROPPED)
+                self._drop(pages, RemovalReason.DROPPED)
 
     def _put_in_force(self, taken: Publications) -> None:
         self._publications = taken
@@ -1178,7 +1178,7 @@ class Ledger:
     def _take(self, state: dict[str, Any], columns: dict[str, Array]) -> None:
         """Become the ledger of a snapshot."""
         self._cut = state["cut"]
-        self._marks = {s: Mark(Place(o, w), total, digest) for s, o, w, total, digest in state["marks"]}
+        self._marks = {s: Mark(LogPosition(o, w), total, digest) for s, o, w, total, digest in state["marks"]}
         self._peers = {
             s: Peer(total, digest, Gossip(*gossip) if gossip else None) for s, total, digest, gossip in state["peers"]
         }

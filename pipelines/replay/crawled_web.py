@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.log_reader import Stretch
+from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused, expand
 from opicflow.pipelines.graph.community import Fetched
 from opicflow.pipelines.graph.hosts import weights_of_hosts
@@ -87,7 +87,7 @@ def crawled_in_logs(logs: Sequence[str], rules: Rules, tell: Tell) -> Crawled:
     for file, format_ in files:
         if format_ is None:
             continue
-        for part in parts_of(Portion(0, (Stretch(file, file, format_, 0),), 1 << 62, closes=True), rules):
+        for part in parts_of(Portion(0, (FileRange(file, file, format_, 0),), 1 << 62, closes=True), rules):
             routed = route_rows(part.decoded, part.urls, file, rules, seen)
             reader.events += routed.counts.get("events_read", 0)
             reader.rejects += len(routed.rejects)

@@ -9,23 +9,24 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.log_reader import Stretch, format_of
+from opicflow.connectors.files.log_reader import FileRange, format_of
 from opicflow.connectors.files.opening import STDIN, expand, is_compressed
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import partitions_of_topic, resolve
-from opicflow.connectors.kafka.topic_log import Reached, TopicStretch, topic_stretch
+from opicflow.connectors.kafka.topic_log import Reached, TopicRange, topic_range
 from opicflow.pipelines.replay.state import Source, State, StateRefused, identify, is_read, remember_end
-from opicflow.pipelines.transforms.decode import AnyStretch, ReadTo
+from opicflow.pipelines.transforms.decode import InputRange, ReadTo
+from opicflow.schemas.errors import UserError
 
 
-class NothingRead(ValueError):
+class NothingRead(UserError, ValueError):
     """The input held nothing that could be used. One line."""
 
 
 class Found(NamedTuple):
     """What is to be read, and the sources that are there and empty."""
 
-    stretches: list[AnyStretch]
+    input_ranges: list[InputRange]
     empty: list[str]
 
 
@@ -49,11 +50,11 @@ class Input(ABC):
         """Whether there is nothing that the state has not had."""
 
     @abstractmethod
-    def total(self, stretches: Sequence[AnyStretch]) -> int | None:
+    def total(self, input_ranges: Sequence[InputRange]) -> int | None:
         """How much there is to read, in units; None where that is not known."""
 
     @abstractmethod
-    def done(self, stretches: Sequence[AnyStretch], state: State) -> int:
+    def done(self, input_ranges: Sequence[InputRange], state: State) -> int:
         """How much of it was read."""
 
     @abstractmethod
@@ -61,7 +62,7 @@ class Input(ABC):
         """Take down how a source that was read so far can be known again."""
 
     @abstractmethod
-    def notes_at_end(self, stretches: Sequence[AnyStretch], state: State) -> list[str]:
+    def notes_at_end(self, input_ranges: Sequence[InputRange], state: State) -> list[str]:
         """What is to be told when all was read."""
 
 
@@ -89,7 +90,7 @@ class LogFiles(Input):
     def find(self, state: State, notes: list[str], may_grow: bool) -> Found:
         """The files from where the state stands: a file is known again by how it begins and ends."""
         starts: dict[str, int] = state.run["starts"]
-        stretches: list[AnyStretch] = []
+        input_ranges: list[InputRange] = []
         empty, used = [], set[str]()
         for file in self.files:
             format_ = known_format(file)
@@ -104,10 +105,10 @@ class LogFiles(Input):
             used.add(source.name)
             starts.setdefault(source.name, source.at)
             self._sizes[source.name] = _size(file)
-            stretches.append(Stretch(source.name, file, format_, source.at, may_grow=may_grow and file != STDIN))
-        if not stretches:
+            input_ranges.append(FileRange(source.name, file, format_, source.at, may_grow=may_grow and file != STDIN))
+        if not input_ranges:
             raise NothingRead(f"{', '.join(self.files)[:200]}: empty: there is nothing to replay")
-        return Found(stretches, empty)
+        return Found(input_ranges, empty)
 
     def is_read(self, state: State) -> bool:
         """Whether all files end where they ended when all of them was read."""
@@ -116,37 +117,37 @@ class LogFiles(Input):
             for file in self.files
         )
 
-    def total(self, stretches: Sequence[AnyStretch]) -> int | None:
+    def total(self, input_ranges: Sequence[InputRange]) -> int | None:
         """The bytes of files that are not compressed."""
-        sizes = [self._sizes[stretch.source] for stretch in stretches]
+        sizes = [self._sizes[input_range.source] for input_range in input_ranges]
         known = [size for size in sizes if size is not None]
         return sum(known) if len(known) == len(sizes) else None
 
-    def done(self, stretches: Sequence[AnyStretch], state: State) -> int:
+    def done(self, input_ranges: Sequence[InputRange], state: State) -> int:
         """The bytes that were read, now and before."""
         at = {source.name: source.at for source in state.sources}
-        return sum(at[stretch.source] for stretch in stretches)
+        return sum(at[input_range.source] for input_range in input_ranges)
 
     def remember(self, source: Source, read: ReadTo) -> None:
         """A file that was read to its end is known again by its last bytes."""
         if read.done:
             remember_end(source)
 
-    def notes_at_end(self, stretches: Sequence[AnyStretch], state: State) -> list[str]:
+    def notes_at_end(self, input_ranges: Sequence[InputRange], state: State) -> list[str]:
         """Files with nothing new, and last lines that somebody may still be writing."""
         at = {source.name: source.at for source in state.sources}
         starts = state.run["starts"]
-        files = [stretch for stretch in stretches if isinstance(stretch, Stretch)]
+        files = [input_range for input_range in input_ranges if isinstance(input_range, FileRange)]
         return [
-            f"{stretch.file}: nothing new since it was replayed into this state."
-            for stretch in files
-            if at[stretch.source] == starts[stretch.source] > 0
+            f"{input_range.file}: nothing new since it was replayed into this state."
+            for input_range in files
+            if at[input_range.source] == starts[input_range.source] > 0
         ] + [
-            f"{stretch.file}: its last line is not finished: it waits for the next replay into this state."
-            for stretch in files
-            if stretch.may_grow
-            and stretch.format is Format.JSONL
-            and at[stretch.source] < (self._sizes[stretch.source] or 0)
+            f"{input_range.file}: its last line is not finished: it waits for the next replay into this state."
+            for input_range in files
+            if input_range.may_grow
+            and input_range.format is Format.JSONL
+            and at[input_range.source] < (self._sizes[input_range.source] or 0)
         ]
 
 
@@ -167,51 +168,51 @@ class Topic(Input):
 
     def find(self, state: State, notes: list[str], may_grow: bool) -> Found:
         """The topic from where the state stands; refused if it is not the one that the state has read."""
-        stretch = self._resolved(state)
-        source = next((source for source in state.sources if source.name == stretch.source), None)
+        input_range = self._resolved(state)
+        source = next((source for source in state.sources if source.name == input_range.source), None)
         if source is None:
-            if stretch.records == 0:
+            if input_range.records == 0:
                 raise NothingRead(f"{self.topic}: nothing to replay: publish a log with opicflow publish events")
-            source = Source(stretch.source, self.topic, 0, "")
+            source = Source(input_range.source, self.topic, 0, "")
             state.sources.append(source)
         state.run["starts"].setdefault(source.name, source.at)
-        return Found([stretch], [])
+        return Found([input_range], [])
 
     def is_read(self, state: State) -> bool:
         """Whether the topic ends where the state stands."""
         return self._resolved(state).records == 0
 
-    def total(self, stretches: Sequence[AnyStretch]) -> int | None:
+    def total(self, input_ranges: Sequence[InputRange]) -> int | None:
         """Events, or what else takes an offset."""
-        return sum(stretch.records for stretch in stretches if isinstance(stretch, TopicStretch))
+        return sum(input_range.records for input_range in input_ranges if isinstance(input_range, TopicRange))
 
-    def done(self, stretches: Sequence[AnyStretch], state: State) -> int:
+    def done(self, input_ranges: Sequence[InputRange], state: State) -> int:
         """How many of them were read now."""
         at = {source.name: source.at for source in state.sources}
-        return sum(at[stretch.source] - stretch.start for stretch in stretches)
+        return sum(at[input_range.source] - input_range.start for input_range in input_ranges)
 
     def remember(self, source: Source, read: ReadTo) -> None:
         """Each partition is known again by the last record that was read of it."""
         if read.reached:  # there was something to read
             source.partitions = [list(one) for one in read.reached]
 
-    def notes_at_end(self, stretches: Sequence[AnyStretch], state: State) -> list[str]:
+    def notes_at_end(self, input_ranges: Sequence[InputRange], state: State) -> list[str]:
         """Whether there was anything new."""
         at = {source.name: source.at for source in state.sources}
         starts = state.run["starts"]
         return [
             f"{self.topic}: nothing new since it was replayed into this state."
-            for stretch in stretches
-            if at[stretch.source] == starts[stretch.source] > 0
+            for input_range in input_ranges
+            if at[input_range.source] == starts[input_range.source] > 0
         ]
 
-    def _resolved(self, state: State) -> TopicStretch:
+    def _resolved(self, state: State) -> TopicRange:
         """The topic, from where the state stands."""
         source = next((source for source in state.sources if source.file == self.topic and source.partitions), None)
         reached = tuple(Reached(*one) for one in source.partitions) if source else ()
         _, partitions = partitions_of_topic(self.connection, self.topic)
         starts = {one.partition: one.at for one in reached if one.partition < partitions}  # fewer: it was made anew
-        found = topic_stretch(resolve(self.connection, self.topic, self.since_ms, self.until_ms, starts))
+        found = topic_range(resolve(self.connection, self.topic, self.since_ms, self.until_ms, starts))
         if source is None:
             return found
         if source.name != found.source:

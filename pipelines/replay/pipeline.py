@@ -22,11 +22,11 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from opicflow.connectors.files.log_reader import split
 from opicflow.connectors.files.whole_file import write_atomically
-from opicflow.connectors.kafka.topic_log import Reached, TopicStretch
+from opicflow.connectors.kafka.topic_log import Reached, TopicRange
 from opicflow.pipelines.transforms.decode import (
     REJECTS,
-    AnyStretch,
     Decode,
+    InputRange,
     Portion,
     ReadTo,
     Route,
@@ -89,7 +89,7 @@ class SavePart(beam.DoFn):
 class Plan:
     """What is to be replayed and how."""
 
-    stretches: list[AnyStretch]
+    input_ranges: list[InputRange]
     config: KeeperConfig
     rules: Rules
     work: Path
@@ -108,7 +108,7 @@ def run(plan: Plan, keeper: Keeper | None, after: Callable[[dict[str, Any], Keep
         if plan.runner != IN_PROCESS:
             _run_whole(plan, after)
             return
-        left = plan.stretches
+        left = plan.input_ranges
         while True:
             number = head.portion if head else 0
             portion = Portion(number, tuple(left), plan.segment_bytes, closes=True)
@@ -124,14 +124,14 @@ def run(plan: Plan, keeper: Keeper | None, after: Callable[[dict[str, Any], Keep
             left = _left(left, read_tos(report))
     finally:
         close_readers()
-        TABLES.let_go(plan.run)
+        TABLES.forget(plan.run)
 
 
 def _run_whole(plan: Plan, after: Callable[[dict[str, Any], Keeper | None], None]) -> None:
     """The whole input as one segment, on a runner that is not this process."""
-    ranges: list[AnyStretch] = []
-    for stretch in plan.stretches:
-        ranges += [stretch] if isinstance(stretch, TopicStretch) else split(stretch, plan.segment_bytes)
+    ranges: list[InputRange] = []
+    for input_range in plan.input_ranges:
+        ranges += [input_range] if isinstance(input_range, TopicRange) else split(input_range, plan.segment_bytes)
     portions = [
         Portion(number, (part,), 1 << 62, closes=number == len(ranges) - 1) for number, part in enumerate(ranges)
     ] or [Portion(0, (), 1 << 62, closes=True)]
@@ -141,7 +141,7 @@ def _run_whole(plan: Plan, after: Callable[[dict[str, Any], Keeper | None], None
 
 
 def _run_pipeline(plan: Plan, portions: list[Portion], head: Head | None, runner: Any) -> None:
-    files = {stretch.source: name_of(stretch) for stretch in plan.stretches}
+    files = {input_range.source: name_of(input_range) for input_range in plan.input_ranges}
     durable = plan.runner != IN_PROCESS
     pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(plan.beam_options)))
     created = pipeline | "ListPortions" >> beam.Create(portions, reshuffle=durable)
@@ -159,19 +159,19 @@ def read_tos(report: dict[str, Any]) -> list[ReadTo]:
     ]
 
 
-def _left(stretches: Sequence[AnyStretch], read: Sequence[ReadTo]) -> list[AnyStretch]:
+def _left(input_ranges: Sequence[InputRange], read: Sequence[ReadTo]) -> list[InputRange]:
     """What is still to be read, as far as the last segment came."""
     read_to = {one.source: one for one in read}
-    left: list[AnyStretch] = []
-    for stretch in stretches:
-        to = read_to.get(stretch.source)
+    left: list[InputRange] = []
+    for input_range in input_ranges:
+        to = read_to.get(input_range.source)
         if to is None:
-            left.append(stretch)
+            left.append(input_range)
         elif not to.done:
             left.append(
-                stretch.gone_on(to.at, to.reached)
-                if isinstance(stretch, TopicStretch)
-                else replace(stretch, start=to.at)
+                input_range.gone_on(to.at, to.reached)
+                if isinstance(input_range, TopicRange)
+                else replace(input_range, start=to.at)
             )
     return left
 

@@ -20,11 +20,11 @@ from typing import Any
 
 from apache_beam.runners.runner import create_runner
 
-from opicflow.connectors.files.log_reader import Stretch
+from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.whole_file import whole_file
-from opicflow.connectors.kafka.topic_log import TopicStretch
-from opicflow.pipelines.ledger import HISTORIES, ORDINARY_CLASS_WEIGHT, ConfigRefused, LedgerConfig, LetGo
+from opicflow.connectors.kafka.topic_log import TopicRange
+from opicflow.pipelines.ledger import HISTORIES, ORDINARY_CLASS_WEIGHT, ConfigRefused, LedgerConfig, RemovalReason
 from opicflow.pipelines.replay.inputs import Input, LogFiles, NothingRead, Topic
 from opicflow.pipelines.replay.pipeline import IN_PROCESS, SEGMENT_BYTES, Plan, read_tos, remove_parts, run
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused
@@ -37,7 +37,7 @@ from opicflow.pipelines.results.files import (
 )
 from opicflow.pipelines.results.parts import Parts
 from opicflow.pipelines.results.topics import Destination, Sent, send_results
-from opicflow.pipelines.transforms.decode import AnyStretch, name_of, reject_line
+from opicflow.pipelines.transforms.decode import InputRange, name_of, reject_line
 from opicflow.pipelines.transforms.replay_keeper import Keeper, KeeperConfig, policies_chain, policy_time_ms
 from opicflow.pipelines.transforms.route import COUNTS, Categories, Rules
 from opicflow.schemas.crawl_events import Reason, Reject
@@ -203,9 +203,9 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
         if not resumed:
             state.run = {"logs": list(log.names), "reports": [], "starts": {}, "finished": False}
         remove_parts(work, keeper.head.portion if keeper and resumed else 0)
-        stretches, empty = log.find(state, notes, may_grow=folder is not None)
+        input_ranges, empty = log.find(state, notes, may_grow=folder is not None)
         (work / _EMPTY_PART).write_bytes(b"".join(reject_line(_of_empty(file), file) for file in empty))
-        total = log.total(stretches)
+        total = log.total(input_ranges)
         least_bytes = min(_LEAST_CHECKPOINT_BYTES, request.segment_bytes)
         saved_at, snapshot_bytes = _tallied(state)["bytes_read"], 0
 
@@ -228,11 +228,11 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
                 with _named(folder.path):
                     snapshot_bytes = folder.write(state, keeper)
             seconds = time.perf_counter() - begun
-            done = log.done(stretches, state)
+            done = log.done(input_ranges, state)
             progress(Progress(tally["events_read"], report["pages"], done, total, log.unit, seconds))
 
         plan = Plan(
-            stretches,
+            input_ranges,
             config,
             rules,
             work,
@@ -241,8 +241,8 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
             segment_bytes=request.segment_bytes,
         )
         run(plan, keeper, after)
-        notes += log.notes_at_end(stretches, state)
-        result = _result(state, work, empty, stretches, notes)
+        notes += log.notes_at_end(input_ranges, state)
+        result = _result(state, work, empty, input_ranges, notes)
         result.summary["seconds"] = round(time.perf_counter() - begun, 3)
         if request.out is not None:
             _write(request, result, work)
@@ -363,7 +363,7 @@ def _tallied(state: State) -> dict[str, int]:
     return total
 
 
-def _result(state: State, work: Path, empty: list[str], stretches: Sequence[AnyStretch], notes: list[str]) -> Result:
+def _result(state: State, work: Path, empty: list[str], input_ranges: Sequence[InputRange], notes: list[str]) -> Result:
     tally, last = _tallied(state), state.run["last"]
     reasons: dict[str, int] = {}
     for report in state.run["reports"]:
@@ -388,13 +388,15 @@ def _result(state: State, work: Path, empty: list[str], stretches: Sequence[AnyS
         "turns": round(last["turns"], 3),
         "drift": last["drift"],
         "rejects_by_reason": most_first(reasons),
-        "files": len(empty) + sum(isinstance(stretch, Stretch) for stretch in stretches),
-        "partitions": sum(len(stretch.partitions) for stretch in stretches if isinstance(stretch, TopicStretch)),
+        "files": len(empty) + sum(isinstance(input_range, FileRange) for input_range in input_ranges),
+        "partitions": sum(
+            len(input_range.partitions) for input_range in input_ranges if isinstance(input_range, TopicRange)
+        ),
         "policies": tally.get("policies", 0),
         "policies_refused": sum(len(report["refused_policies"]) for report in state.run["reports"]),
         "pages_let_go": {
             why.name.lower(): tally[f"pages_{why.name.lower()}"]
-            for why in LetGo
+            for why in RemovalReason
             if f"pages_{why.name.lower()}" in tally
         },
         "plan": last["plan"],
@@ -408,7 +410,7 @@ def _result(state: State, work: Path, empty: list[str], stretches: Sequence[AnyS
             f"nothing could be read: all {summary['rejects']:,} records were rejected ({reasons_named}): opicflow "
             "validate shows them"
             if reasons_named
-            else f"{', '.join([*empty, *map(name_of, stretches)])[:200]}: empty: there is nothing to replay"
+            else f"{', '.join([*empty, *map(name_of, input_ranges)])[:200]}: empty: there is nothing to replay"
         )
     return Result(
         summary=summary,

@@ -26,13 +26,14 @@ from opicflow.connectors.files.opening import STDIN, Block, decompressed, is_com
 from opicflow.connectors.files.whole_file import sync_folder, whole_file
 from opicflow.pipelines.ledger import Ledger, LedgerError
 from opicflow.pipelines.transforms.replay_keeper import Keeper, KeeperConfig
+from opicflow.schemas.errors import UserError
 
 STATE_VERSION = 1
 _HEAD_BYTES = 1 << 16
 _TAIL_BYTES = 1 << 12
 
 
-class StateRefused(ValueError):
+class StateRefused(UserError, ValueError):
     """A state folder cannot be used. One line: what, where, and what to do."""
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from opicflow.connectors.files.whole_file import whole_file
-from opicflow.pipelines.ledger import LetGo, Outcome
+from opicflow.pipelines.ledger import Outcome, RemovalReason
 from opicflow.pipelines.ledger.planning import DECIDED_BY, KNOWN_FROM, WHY
 from opicflow.schemas.columns import Column, Packed, Texts, unpack
 from opicflow.schemas.registry import schema
@@ -91,7 +91,7 @@ def _tombstone_columns(pages: Pages) -> dict[str, list[Any]]:
     rows = len(pages.urls)
     return {
         "page": _page_words(pages.columns["pages"]),
-        "why": [LetGo(why).name for why in pages.columns["why"].tolist()],
+        "why": [RemovalReason(why).name for why in pages.columns["why"].tolist()],
         "event_time": [1000 * pages.moment["second"] or None] * rows,
     }
 

@@ -255,7 +255,7 @@ class _Pair:
         elif cut == self.newest[side].cut:
             self.told_second[side] = min(second, self.told_second[side])
         if len(self.told) > most:
-            self._let_go(most)
+            self._removed(most)
 
     def _bound(self, side: int, told: PairTotal) -> Iterator[tuple[Law, int]]:
         """Where the other side did not tell this cut: what came by a cut was sealed by it or by a later one."""
@@ -263,7 +263,7 @@ class _Pair:
         if 0 <= received.cut <= sent.cut and received.total > sent.total:
             yield Law.UNSENT, received.total - sent.total
 
-    def _let_go(self, most: int) -> None:
+    def _removed(self, most: int) -> None:
         """Make room: first cuts that both told, or will not tell in their order; else leave even gaps in the rest.
 
         What stays are round numbers, so that both sides keep the same cuts, and the newest one.

@@ -14,7 +14,7 @@ import apache_beam as beam
 from apache_beam import typehints
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.partitions import PartitionStretch, partitions_of_topic, record_at, resolve
+from opicflow.connectors.kafka.partitions import PartitionRange, partitions_of_topic, record_at, resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.sink import PublishMessages
 from opicflow.connectors.kafka.source import Beat, CallPartitions, FollowedTopic, Pulses, Seldom, wall_seconds
@@ -178,7 +178,7 @@ def begin_logs(connection: Connection, topic: str, origin: Origin) -> Origin:
     return there or origin
 
 
-def _first_entry(connection: Connection, topic: str, log: PartitionStretch) -> Any:
+def _first_entry(connection: Connection, topic: str, log: PartitionRange) -> Any:
     if log.start == log.end:
         return None
     if log.start > 0:

@@ -174,14 +174,16 @@ class _Router(beam.DoFn, ABC):
         stored: Any = beam.DoFn.StateParam(STATE),  # noqa: B008  (how Beam is told)
     ) -> Iterator[Message]:
         """Read on for a while, and route what there is."""
-        stretch = self._topic.partition(element[0])
+        input_range = self._topic.partition(element[0])
 
         def state() -> SourceState:
             written = stored.read()
-            return SourceState.from_bytes(written) if written else SourceState.at(stretch.start, self._config.shards)
+            return (
+                SourceState.from_bytes(written) if written else SourceState.at(input_range.start, self._config.shards)
+            )
 
         for batch in self._follower.read(element, lambda: state().next):
-            sharder = Sharder(stretch.source, state(), self._config.everywhere_at.get(stretch.source, -1))
+            sharder = Sharder(input_range.source, state(), self._config.everywhere_at.get(input_range.source, -1))
             yield from self._route(sharder, batch_of(batch))
             stored.write(sharder.state.to_bytes())
 

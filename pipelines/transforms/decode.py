@@ -21,10 +21,10 @@ import numpy as np
 import orjson
 
 from opicflow.connectors.files.decoded import Decoded
-from opicflow.connectors.files.log_reader import Batch, Stretch, read
+from opicflow.connectors.files.log_reader import Batch, FileRange, read
 from opicflow.connectors.kafka.topic_log import Batch as TopicBatch
-from opicflow.connectors.kafka.topic_log import Reached, TopicStretch, read_topic
-from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Place
+from opicflow.connectors.kafka.topic_log import Reached, TopicRange, read_topic
+from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.route import Rules, Seen, route
 from opicflow.schemas.crawl_events import Reject
@@ -37,13 +37,13 @@ _MOST_AHEAD = 48
 """Batches that are read and decoded before they are wanted: the ledger of one segment works while the next is read."""
 
 
-AnyStretch = Stretch | TopicStretch
+InputRange = FileRange | TopicRange
 AnyBatch = Batch | TopicBatch
 
 
-def name_of(stretch: AnyStretch) -> str:
+def name_of(input_range: InputRange) -> str:
     """What people know a source by."""
-    return stretch.file if isinstance(stretch, Stretch) else stretch.topic
+    return input_range.file if isinstance(input_range, FileRange) else input_range.topic
 
 
 class ReadTo(NamedTuple):
@@ -63,7 +63,7 @@ class Portion:
     """
 
     number: int
-    stretches: tuple[AnyStretch, ...]
+    input_ranges: tuple[InputRange, ...]
     most_bytes: int
     closes: bool
 
@@ -88,7 +88,7 @@ def parts_of(portion: Portion, rules: Rules) -> Iterator[Part]:
     """Decode a portion. Sources are named in the last part with how far they were read, and whether to their end."""
     read_to: dict[str, ReadTo] = {}
     number, left, source, end = 0, portion.most_bytes, "", 0
-    ahead = _resumed(portion, rules) if portion.stretches else None
+    ahead = _resumed(portion, rules) if portion.input_ranges else None
     try:
         while ahead is not None and left > 0:
             step = ahead.next()
@@ -104,7 +104,7 @@ def parts_of(portion: Portion, rules: Rules) -> Iterator[Part]:
         if ahead is not None:
             ahead.close()
         raise
-    unread = [s for s in portion.stretches if s.source not in read_to or not read_to[s.source].done]
+    unread = [s for s in portion.input_ranges if s.source not in read_to or not read_to[s.source].done]
     if ahead is not None:
         if unread:
             _paused[source, end, rules] = ahead
@@ -151,12 +151,12 @@ class _Waiting(NamedTuple):
 class _Ahead:
     """Reads and decodes on threads of its own, some batches ahead of the one that is wanted."""
 
-    def __init__(self, stretches: tuple[AnyStretch, ...], rules: Rules) -> None:
+    def __init__(self, input_ranges: tuple[InputRange, ...], rules: Rules) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, "decode")
         self._waiting: Queue[_Waiting | BaseException | None] = Queue(_MOST_AHEAD)
         self._canonicaliser = Canonicaliser(rules.urls)
         self._closed = False
-        Thread(target=self._read, args=(stretches,), name="read", daemon=True).start()
+        Thread(target=self._read, args=(input_ranges,), name="read", daemon=True).start()
 
     def next(self) -> _Step | None:
         """What comes next; None after the last file."""
@@ -175,20 +175,22 @@ class _Ahead:
             while True:
                 self._waiting.get_nowait()
 
-    def _read(self, stretches: tuple[AnyStretch, ...]) -> None:
+    def _read(self, input_ranges: tuple[InputRange, ...]) -> None:
         try:
-            for stretch in stretches:
-                end, reached = stretch.start, tuple[Reached, ...]()
-                batches: Iterator[AnyBatch] = read(stretch) if isinstance(stretch, Stretch) else read_topic(stretch)
+            for input_range in input_ranges:
+                end, reached = input_range.start, tuple[Reached, ...]()
+                batches: Iterator[AnyBatch] = (
+                    read(input_range) if isinstance(input_range, FileRange) else read_topic(input_range)
+                )
                 for batch in batches:
                     end, size_bytes = batch.end, batch.end - batch.start
                     if isinstance(batch, TopicBatch):
                         size_bytes, reached = batch.size_bytes, batch.reached
                     decoded = self._pool.submit(_decode, batch, self._canonicaliser)
-                    self._waiting.put(_Waiting(stretch.source, batch.start, end, size_bytes, reached, decoded))
+                    self._waiting.put(_Waiting(input_range.source, batch.start, end, size_bytes, reached, decoded))
                     if self._closed:
                         return
-                self._waiting.put(_Waiting(stretch.source, end, end, 0, reached, None))
+                self._waiting.put(_Waiting(input_range.source, end, end, 0, reached, None))
             self._waiting.put(None)
         except BaseException as problem:  # told where it is read
             if not self._closed:
@@ -201,10 +203,10 @@ _paused: dict[tuple[str, int, Rules], _Ahead] = {}
 
 def _resumed(portion: Portion, rules: Rules) -> _Ahead:
     """A reader at the beginning of a portion."""
-    first = portion.stretches[0]
+    first = portion.input_ranges[0]
     ahead = _paused.pop((first.source, first.start, rules), None)
     close_readers()
-    return ahead or _Ahead(portion.stretches, rules)
+    return ahead or _Ahead(portion.input_ranges, rules)
 
 
 def close_readers() -> None:
@@ -278,7 +280,7 @@ def route_part(part: Part, rules: Rules, seen: Seen) -> RoutedPart:
         "counts": counts,
         "rejects": Counter(reject.reason.value for reject in rejects),
     }
-    entry = CrawlEntry(part.source or "nothing", Place(part.start, 0), Place(part.end, 0), items)
+    entry = CrawlEntry(part.source or "nothing", LogPosition(part.start, 0), LogPosition(part.end, 0), items)
     return RoutedPart(encode_entry(entry, note), rejects, counts)
 
 

@@ -22,6 +22,7 @@ from opicflow.pipelines.ledger import Ledger
 from opicflow.pipelines.transforms.metrics import count, stands_at
 from opicflow.pipelines.transforms.replay_keeper import Head, Keeper, KeeperConfig, Output
 from opicflow.pipelines.transforms.stream_keeper import LogBatch, LogHead, LogKeeper
+from opicflow.schemas.errors import UserError
 
 AnyKeeper = Keeper | LogKeeper
 AnyHead = Head | LogHead
@@ -30,7 +31,7 @@ AnyBatch = bytes | LogBatch
 _LEAST_JOURNAL_BYTES = 4 << 20
 
 
-class LostTable(Exception):
+class LostTable(UserError):
     """A table that was kept in memory only is gone. Run again."""
 
 
@@ -57,7 +58,7 @@ class Tables:
         """The keeper, wherever it stands; it stays."""
         return self._keepers.get((run, shard))
 
-    def let_go(self, run: str) -> None:
+    def forget(self, run: str) -> None:
         """Forget everything of a run."""
         with self._lock:
             for key in [key for key in self._keepers if key[0] == run]:

@@ -77,10 +77,10 @@ def pack_orders(ledger: Ledger, planned: Planned) -> bytes:
 def pack_tombstones(ledger: Ledger, applied: Applied) -> bytes:
     """The pages that an entry made the ledger let go, why, and the URLs they had."""
     columns: dict[str, Column] = {
-        "pages": np.concatenate([pages for _, pages in applied.let_go]),
-        "why": np.repeat([int(why) for why, _ in applied.let_go], [len(pages) for _, pages in applied.let_go]),
-        "url_lengths": np.concatenate([np.diff(starts) for starts, _ in applied.let_go_urls]),
-        "url_bytes": np.concatenate([urls for _, urls in applied.let_go_urls]),
+        "pages": np.concatenate([pages for _, pages in applied.removed]),
+        "why": np.repeat([int(why) for why, _ in applied.removed], [len(pages) for _, pages in applied.removed]),
+        "url_lengths": np.concatenate([np.diff(starts) for starts, _ in applied.removed_urls]),
+        "url_bytes": np.concatenate([urls for _, urls in applied.removed_urls]),
     }
     return pack("tombstones", {"second": max(ledger.tick_second, 0)}, columns)
 

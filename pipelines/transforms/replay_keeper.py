@@ -26,8 +26,8 @@ from opicflow.pipelines.ledger import (
     Kind,
     Ledger,
     LedgerConfig,
+    LogPosition,
     Outcome,
-    Place,
     Planned,
     PolicyEntry,
     RefreshConfig,
@@ -328,7 +328,7 @@ class Keeper:
             last += 1
         if last == first:
             return
-        entry = PolicyEntry(_POLICIES, Place(first, 0), Place(last, 0), policies=policies[first:last])
+        entry = PolicyEntry(_POLICIES, LogPosition(first, 0), LogPosition(last, 0), policies=policies[first:last])
         self.head = replace(self.head, policies_chain=policies_chain(policies[first:last], self.head.policies_chain))
         applied = self.ledger.apply(entry)
         self._refused += [[policy_to_json(policy), why] for policy, why in applied.refused]
@@ -337,9 +337,9 @@ class Keeper:
 
     def _tell_let_go(self, applied: Applied, place: str) -> Iterator[Output]:
         """Of pages that are no longer there, say so: what was published of them no longer holds."""
-        if not applied.let_go:
+        if not applied.removed:
             return
-        for why, pages in applied.let_go:
+        for why, pages in applied.removed:
             name = f"pages_{why.name.lower()}"
             self._tally[name] = self._tally.get(name, 0) + len(pages)
         yield Output(f"tombstones-{place}", pack_tombstones(self.ledger, applied))
@@ -467,5 +467,5 @@ def _row_after_visits(items: CrawlItems, first: int, last: int, visits: int) -> 
     return row
 
 
-def _place_of(items: CrawlItems, row: int) -> Place:
-    return Place(int(items.offset[row]), int(items.within[row]))
+def _place_of(items: CrawlItems, row: int) -> LogPosition:
+    return LogPosition(int(items.offset[row]), int(items.within[row]))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Kind, Place, PolicyEntry
+from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Kind, LogPosition, PolicyEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.ledger.entries import Ints
 from opicflow.schemas.columns import pack, unpack
@@ -112,16 +112,22 @@ class Sharder:
         """An entry for every shard that ends at this offset, unless there is one."""
         start = int(self._sent_to[0])
         if offset > start:
-            entry = encode_entry(PolicyEntry(self.source, Place(start, 0), Place(offset, 0), policies=policies))
+            entry = encode_entry(
+                PolicyEntry(self.source, LogPosition(start, 0), LogPosition(offset, 0), policies=policies)
+            )
             yield from (ToShard(shard, entry) for shard in range(len(self._sent_to)))
             self._sent_to[:] = offset
 
     def _entries(self, shard: int, items: CrawlItems, end: int) -> Iterator[ToShard]:
-        start = Place(int(self._sent_to[shard]), 0)
+        start = LogPosition(int(self._sent_to[shard]), 0)
         for first, last in _pieces(items, self.most_entry_bytes):
             rows = items.rows(first, last)
             self._visits[shard] += int((rows.kind == Kind.VISIT).sum())
-            to = Place(end, 0) if last == len(items) else Place(int(items.offset[last]), int(items.within[last]))
+            to = (
+                LogPosition(end, 0)
+                if last == len(items)
+                else LogPosition(int(items.offset[last]), int(items.within[last]))
+            )
             yield ToShard(shard, encode_entry(CrawlEntry(self.source, start, to, rows, int(self._visits[shard]))))
             start = to
         self._sent_to[shard] = end

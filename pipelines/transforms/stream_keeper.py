@@ -48,6 +48,7 @@ from opicflow.pipelines.transforms.replay_keeper import FLOWING, Output, books
 from opicflow.pipelines.transforms.route import Rules
 from opicflow.schemas.columns import ColumnsRefused, pack
 from opicflow.schemas.crawl_events import Reason
+from opicflow.schemas.errors import UserError
 from opicflow.schemas.policy_json import policy_to_json
 
 IMPORTANCE, SCHEDULE, ORDERS, TOMBSTONES = "importance", "refresh-schedule", "crawl-orders", "tombstones"
@@ -57,7 +58,7 @@ MOST_TRANSFERS = 100_000
 _MOST_REJECTED_BYTES = 64 << 10
 
 
-class LogRefused(Exception):
+class LogRefused(UserError):
     """The log cannot be followed: it does not begin as a log must, or says what this code does not know."""
 
 
@@ -321,8 +322,8 @@ class LogKeeper:
             self._notes.sent_to.append([shard, sealed.cut, sealed.sent_total, f"{sealed.sent_digest:016x}"])
             for message in sealed.split(MOST_TRANSFERS):
                 yield Output(f"{TRANSFERS}/{shard}", encode_entry(message))
-        if applied.let_go:
-            self.counts["let_go"] += sum(len(pages) for _, pages in applied.let_go)
+        if applied.removed:
+            self.counts["let_go"] += sum(len(pages) for _, pages in applied.removed)
             yield Output(TOMBSTONES, pack_tombstones(ledger, applied))
 
     def _note_received(self, entry: TransfersEntry) -> None:

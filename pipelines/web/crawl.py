@@ -15,8 +15,8 @@ from opicflow.pipelines.ledger.entries import (
     Ids,
     Ints,
     Kind,
+    LogPosition,
     Outcome,
-    Place,
     TickEntry,
 )
 from opicflow.pipelines.ledger.ledger import Ledger
@@ -63,7 +63,7 @@ def visits(
         url_starts=np.zeros(rows + 1, np.int64),
         url_bytes=np.zeros(0, np.uint8),
     )
-    return CrawlEntry(SOURCE, Place(start, 0), Place(start + rows, 0), items)
+    return CrawlEntry(SOURCE, LogPosition(start, 0), LogPosition(start + rows, 0), items)
 
 
 def links_of(graph: Graph, numbers: Ints) -> PageNumbers:
@@ -101,7 +101,7 @@ def introductions(ids: Ids, kind: Kind = Kind.ANNOUNCEMENT, start: int = 0) -> C
         url_starts=np.zeros(rows + 1, np.int64),
         url_bytes=np.zeros(0, np.uint8),
     )
-    return CrawlEntry(SOURCE, Place(start, 0), Place(start + rows, 0), items)
+    return CrawlEntry(SOURCE, LogPosition(start, 0), LogPosition(start + rows, 0), items)
 
 
 class Crawl:

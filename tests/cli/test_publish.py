@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.log_reader import Stretch, format_of, read
+from opicflow.connectors.files.log_reader import FileRange, format_of, read
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.event_encoding import encode_event
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
-from opicflow.pipelines.cli.commands import publish
 from opicflow.pipelines.cli import main
+from opicflow.pipelines.cli.commands import publish
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.stream.pipeline import pipeline
 from opicflow.pipelines.stream.routers import rules_of
@@ -472,7 +472,7 @@ def test_logs_of_every_format_are_read_back_whole_and_in_order_from_the_outside(
     assert (code, err) == (0, "")
     kind = format_of(str(log))
     assert isinstance(kind, Format)
-    items = [item for batch in read(Stretch("s", str(log), kind)) for _, item in batch.items()]
+    items = [item for batch in read(FileRange("s", str(log), kind)) for _, item in batch.items()]
     records = raw_records(kafka.brokers, f"{topic_prefix}crawl-events")
     found = [from_avro(CrawlEvent, by_fastavro(record.value, 10, "CrawlEvent")) for record in records]
     assert found == [item for item in items if isinstance(item, CrawlEvent)]

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.log_reader import Stretch, read
+from opicflow.connectors.files.log_reader import FileRange, read
 from opicflow.pipelines.cli.commands import simulate
 from opicflow.pipelines.cli.commands.simulate import Scenario, SimulatedCrawl, Site, site_named
-from opicflow.pipelines.ledger import ItemWriter, Ledger, Outcome, Place, TickEntry
+from opicflow.pipelines.ledger import ItemWriter, Ledger, LogPosition, Outcome, TickEntry
 from opicflow.schemas.crawl_events import CrawlEvent
 from opicflow.schemas.pages import page_id
 from support.crawls import exact_ranks
@@ -33,7 +33,7 @@ SMALL = ("--pages", "300", "--visits", "1500", "--quiet")
 
 def events_of(path: Path, format_: Format = Format.JSONL) -> list[CrawlEvent]:
     """The events of a log, as a replay reads them."""
-    items = [item for batch in read(Stretch("log", str(path), format_)) for _, item in batch.items()]
+    items = [item for batch in read(FileRange("log", str(path), format_)) for _, item in batch.items()]
     assert all(isinstance(item, CrawlEvent) for item in items)
     return [item for item in items if isinstance(item, CrawlEvent)]
 
@@ -51,7 +51,7 @@ def outcome(event: CrawlEvent) -> Outcome:
 
 def ledger_of(events: Sequence[CrawlEvent]) -> Ledger:
     """A ledger fed directly, event by event."""
-    ledger, place = Ledger(), Place(0, 0)
+    ledger, place = Ledger(), LogPosition(0, 0)
     for event in events:
         writer = ItemWriter(place)
         page = page_id(event.url)
@@ -114,7 +114,7 @@ def test_a_greedy_crawl_reads_the_page_that_has_the_most_waiting_cash(site: Site
     announced = [event.event for event in (one for one in told if one.event.announce)]
     ids = np.array([page_id(url) for url in web.urls], np.uint64)
     ledger = ledger_of(announced)
-    place = Place(len(announced), 0)
+    place = LogPosition(len(announced), 0)
     for event, links in told[len(announced) :]:
         assert web.urls[int(np.argmax(ledger.waiting_cash(ids)))] == event.url
         writer = ItemWriter(place)

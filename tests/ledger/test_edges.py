@@ -27,9 +27,9 @@ from opicflow.pipelines.ledger import (
     LedgerBroken,
     LedgerConfig,
     Link,
+    LogPosition,
     Outcome,
     PaperInterpolation,
-    Place,
     TickEntry,
     TransfersEntry,
     Variable,
@@ -384,7 +384,7 @@ def test_as_many_categories_as_there_can_be_each_draw_their_weight() -> None:
     with pytest.raises(EntryRefused, match="a category is not below 127"):
         start = ledger.mark("other")
         ledger.apply(ItemWriter(start).visit(1, [], category=127).entry("other", start))
-    assert Place(0, 0) == start
+    assert LogPosition(0, 0) == start
 
 
 def mixed(value: int) -> int:

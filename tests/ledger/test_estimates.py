@@ -20,9 +20,9 @@ from opicflow.pipelines.ledger import (
     ItemWriter,
     Ledger,
     LedgerConfig,
+    LogPosition,
     Outcome,
     PaperInterpolation,
-    Place,
     PolicyEntry,
     TickEntry,
     Variable,
@@ -76,7 +76,7 @@ def test_pages_that_tie_come_by_page_id_even_where_the_cut_falls_among_them() ->
     ledger = Ledger()
     ids = page_ids(100, seed=2)
     ledger.apply(introductions(ids))
-    ledger.apply(ItemWriter(Place(100, 0)).visit(int(ids[50]), [int(ids[60])]).entry("web", Place(100, 0)))
+    ledger.apply(ItemWriter(LogPosition(100, 0)).visit(int(ids[50]), [int(ids[60])]).entry("web", LogPosition(100, 0)))
     tied = np.sort(np.delete(ids, [50, 60]))
     for k in (2, 3, 50, 99):
         top = ledger.top(k)
@@ -221,7 +221,7 @@ def test_the_sum_of_rates_from_the_accounts_is_the_sum_over_all_pages(history: H
         PolicyEntry(
             "p",
             START,
-            Place(1, 0),
+            LogPosition(1, 0),
             damping=0.6,
             drop=tuple(ids[:50].tolist()),
             forget=tuple(ids[50:60].tolist()),

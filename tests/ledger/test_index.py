@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.pipelines.ledger.entries import ItemWriter, Place, PolicyEntry
+from opicflow.pipelines.ledger.entries import ItemWriter, LogPosition, PolicyEntry
 from opicflow.pipelines.ledger.kernels import index
 from opicflow.pipelines.ledger.kernels.batches import FULLEST
 from opicflow.pipelines.ledger.layout import PAGE_ROW
@@ -180,7 +180,7 @@ def test_an_index_made_anew_from_the_rows_holds_the_live_ones(added: list[int]) 
 def test_a_ledger_finds_its_pages_at_every_step_of_growth_and_after_drops() -> None:
     ledger = Ledger()
     known: set[int] = set()
-    place, policies = Place(0, 0), 0
+    place, policies = LogPosition(0, 0), 0
     random = np.random.default_rng(3)
     growing = 0
     for batch in range(150):
@@ -193,7 +193,9 @@ def test_a_ledger_finds_its_pages_at_every_step_of_growth_and_after_drops() -> N
         known.update(pages)
         if batch % 25 == 24:
             gone = sorted(known)[::7]
-            ledger.apply(PolicyEntry("policy", Place(policies, 0), Place(policies + 1, 0), drop=tuple(gone)))
+            ledger.apply(
+                PolicyEntry("policy", LogPosition(policies, 0), LogPosition(policies + 1, 0), drop=tuple(gone))
+            )
             policies += 1
             known.difference_update(gone)
             assert not ledger.estimate(gone).known.any()

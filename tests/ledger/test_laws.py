@@ -32,8 +32,8 @@ from opicflow.pipelines.ledger import (
     Ledger,
     LedgerConfig,
     Link,
+    LogPosition,
     Outcome,
-    Place,
     PolicyEntry,
     TickEntry,
     TransfersEntry,
@@ -138,7 +138,7 @@ def test_a_busy_small_web_is_what_the_rules_say(policy: str) -> None:
     def check(config: LedgerConfig, web: list[int], seed: int) -> None:
         chance = random.Random(seed)
         steps = [
-            Row(Place(i, 0), Kind.VISIT, chance.choice(web), [Link(p) for p in web], Outcome.FETCHED)
+            Row(LogPosition(i, 0), Kind.VISIT, chance.choice(web), [Link(p) for p in web], Outcome.FETCHED)
             for i in range(160)
         ]
         check_against_the_reference((config, steps), set(range(0, 160, 7)))
@@ -149,7 +149,8 @@ def test_a_busy_small_web_is_what_the_rules_say(policy: str) -> None:
 def test_of_measures_equally_close_the_oldest_are_merged() -> None:
     """Two pages that pay each other all cash there is: a turn a visit, to the unit, so all spans are equal."""
     steps = [
-        Row(Place(i, 0), Kind.VISIT, 1 + i % 2, [Link(2 - i % 2)], Outcome.FETCHED, category=0) for i in range(120)
+        Row(LogPosition(i, 0), Kind.VISIT, 1 + i % 2, [Link(2 - i % 2)], Outcome.FETCHED, category=0)
+        for i in range(120)
     ]
     config = LedgerConfig(Fixed(window_turns=60.0), damping=1.0, newcomer_history=False)
     check_against_the_reference((config, steps), set(range(120)))
@@ -158,9 +159,9 @@ def test_of_measures_equally_close_the_oldest_are_merged() -> None:
 def test_pages_born_by_a_refund_are_what_the_rules_say() -> None:
     """The round has spent for a page that is then read for the first time, and brings pages into the ledger."""
     steps = [
-        Row(Place(0, 0), Kind.SIGHTING, 1),
-        *(Row(Place(i, 0), Kind.VISIT, 3, [Link(4)], Outcome.FETCHED) for i in range(1, 12)),
-        Row(Place(12, 0), Kind.VISIT, 1, [Link(2), Link(5, 7)], Outcome.FETCHED),
+        Row(LogPosition(0, 0), Kind.SIGHTING, 1),
+        *(Row(LogPosition(i, 0), Kind.VISIT, 3, [Link(4)], Outcome.FETCHED) for i in range(1, 12)),
+        Row(LogPosition(12, 0), Kind.VISIT, 1, [Link(2), Link(5, 7)], Outcome.FETCHED),
     ]
     check_against_the_reference((LedgerConfig(), steps), set(range(13)))
 
@@ -194,7 +195,7 @@ def large_log(seed: int, pages: int, rows: int) -> list[Row | Rules]:
     for i in range(rows):
         page = chance.choice(web)
         kind = Kind.VISIT if chance.random() < 0.95 else Kind.SIGHTING
-        row = Row(Place(i, 0), kind, page, url=b"https://example.org/%d" % page)
+        row = Row(LogPosition(i, 0), kind, page, url=b"https://example.org/%d" % page)
         if kind == Kind.VISIT:
             known = chance.random() < 0.8
             links = [
@@ -315,7 +316,7 @@ def test_an_entry_that_leaves_a_hole_or_counts_otherwise_is_refused_and_changes_
             wrong = data.draw(st.integers(0, right + 2).filter(lambda total, right=right: total != right))
             refused(ledger, replace(entry, visits_total=wrong), "visits sent to this shard")
         if not isinstance(entry, TickEntry):
-            later = Place(entry.end.offset, entry.end.within + 1)
+            later = LogPosition(entry.end.offset, entry.end.within + 1)
             refused(ledger, replace(beyond(entry), start=entry.end, end=later), "send what lies between")
         ledger.apply(entry)
     assert fingerprint(ledger) == fingerprint(apply_all(Ledger(config), entries_of(steps)))
@@ -378,7 +379,7 @@ def again(steps: Log) -> list[Row | Rules | Tick]:
     moved: list[Row | Rules | Tick] = []
     for step in steps:
         if isinstance(step, Row):
-            moved.append(step._replace(place=Place(step.place.offset + last, step.place.within)))
+            moved.append(step._replace(place=LogPosition(step.place.offset + last, step.place.within)))
         elif isinstance(step, Tick):
             moved.append(Tick(step.second + later))
         else:
@@ -416,13 +417,13 @@ def test_a_forgotten_url_is_in_no_chunk_of_the_next_snapshot_and_a_dropped_page_
     ledger.apply(writer.entry())
     bytes_kept = b"".join(chunk.data for chunk in ledger.snapshot())
     assert all(url in bytes_kept for url in urls.values())
-    ledger.apply(PolicyEntry("policies", START, Place(1, 0), drop=(2, 3), forget=(5, 7)))
+    ledger.apply(PolicyEntry("policies", START, LogPosition(1, 0), drop=(2, 3), forget=(5, 7)))
     bytes_kept = b"".join(chunk.data for chunk in ledger.snapshot())
     assert [page for page, url in urls.items() if url in bytes_kept] == [1, 4, 6, 8]
     assert ledger.pages == 4
     ledger.audit()
-    writer = ItemWriter(Place(8, 0)).visit(5, [7], url=urls[5]).visit(4, [5, 3]).sighting(7).announcement(2)
-    applied = ledger.apply(writer.entry(start=Place(8, 0)))
+    writer = ItemWriter(LogPosition(8, 0)).visit(5, [7], url=urls[5]).visit(4, [5, 3]).sighting(7).announcement(2)
+    applied = ledger.apply(writer.entry(start=LogPosition(8, 0)))
     assert (applied.visits, applied.births) == (1, 2)
     # Slots are used again, the one that was freed last first: 7's, then 5's.
     seen = ledger.estimate_all()
@@ -690,7 +691,7 @@ def test_shards_that_exchange_what_they_seal_are_what_the_rules_say(shards: int,
 def test_a_remainder_of_the_turn_clock_is_carried_whole_when_less_is_minted_than_it_was_taken_of() -> None:
     """A shard takes those that have not spoken for as large as itself; then it hears that they are empty."""
     web = [1, 2, 3]
-    rows = [Row(Place(i, 0), Kind.VISIT, web[i % 3], [Link(web[i % 2])], Outcome.FETCHED) for i in range(40)]
+    rows = [Row(LogPosition(i, 0), Kind.VISIT, web[i % 3], [Link(web[i % 2])], Outcome.FETCHED) for i in range(40)]
     for seed in range(10):
         check_shards(16, (LedgerConfig(), [*rows[:20], Tick(60), *rows[20:]]), seed)
 

@@ -22,8 +22,8 @@ from opicflow.pipelines.ledger import (
     Interpolation,
     Ledger,
     LedgerConfig,
+    LogPosition,
     Outcome,
-    Place,
     PolicyEntry,
     Variable,
 )
@@ -193,7 +193,7 @@ def test_new_rules_lead_to_their_own_limit() -> None:
     ledger = Ledger(LedgerConfig(class_weights=(16, 16, 16, 16), link_bonus_per_1024=(0, 0)))
     categories = np.arange(1000, dtype=np.uint8) % 2
     crawl = Crawl(ledger, web, "greedy", categories=categories).run(10)
-    rules = PolicyEntry("policies", Place(0, 0), Place(1, 0), damping=0.6, class_weights=(16, 16, 48, 48))
+    rules = PolicyEntry("policies", LogPosition(0, 0), LogPosition(1, 0), damping=0.6, class_weights=(16, 16, 48, 48))
     ledger.apply(rules)
     exact = exact_ranks(web, 0.6, personalisation=1 + 2 * categories)
     assert_within(crawl.run(12).errors(exact), 2.6, 2.1)  # measured 1.70/1.37

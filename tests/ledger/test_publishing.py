@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from opicflow.pipelines.ledger import Fate, ItemWriter, Ledger, Place, PolicyEntry, TickEntry
+from opicflow.pipelines.ledger import Fate, ItemWriter, Ledger, LogPosition, PolicyEntry, TickEntry
 from opicflow.pipelines.web.crawl import introductions
 from opicflow.pipelines.web.webs import page_ids, power_law_web
 from opicflow.schemas.pages import page_id
@@ -51,7 +51,7 @@ def test_pages_without_a_url_wait() -> None:
     ledger.apply(TickEntry(DAY))
     assert ledger.publish(np.array([2, 1, 3], np.uint64)).pages.tolist() == [1]
     assert ledger.publish_movers(10, 0.1).pages.tolist() == []
-    ledger.apply(ItemWriter(Place(1, 0)).sighting(2, url=b"https://a.example/2").entry(start=Place(1, 0)))
+    ledger.apply(ItemWriter(LogPosition(1, 0)).sighting(2, url=b"https://a.example/2").entry(start=LogPosition(1, 0)))
     assert ledger.publish_movers(10, 0.1).pages.tolist() == [2]
 
 
@@ -77,7 +77,7 @@ def test_only_pages_that_moved_by_more_than_the_share_are_due() -> None:
     ledger = crawled()
     before = ledger.publish_movers(1000, 0.1)
     known = dict(zip(before.pages.tolist(), before.score.tolist(), strict=True))
-    log = ItemWriter(Place(10**6, 0))
+    log = ItemWriter(LogPosition(10**6, 0))
     ids = [page_id(url) for url in urls(50)]
     for page in ids[:20]:
         log.visit(page, [ids[0]], time_ms=10**7)
@@ -104,8 +104,8 @@ def test_a_page_that_is_born_again_was_never_published() -> None:
     ledger = crawled()
     ledger.publish_movers(1000, 0.1)
     page = page_id(urls(1)[0])
-    ledger.apply(PolicyEntry("policies", Place(0, 0), Place(1, 0), drop=(page,)))
-    log = ItemWriter(Place(10**6, 0)).announcement(page, url=urls(1)[0])
+    ledger.apply(PolicyEntry("policies", LogPosition(0, 0), LogPosition(1, 0), drop=(page,)))
+    log = ItemWriter(LogPosition(10**6, 0)).announcement(page, url=urls(1)[0])
     ledger.apply(log.entry(start=ledger.mark("crawl")))
     assert page in ledger.publish_movers(1000, 0.1).pages.tolist()
 
@@ -132,7 +132,7 @@ def test_estimates_in_parts_are_the_same_with_one_sum() -> None:
 
 def test_fates_tell_what_became_of_each_row() -> None:
     ledger = Ledger()
-    ledger.apply(PolicyEntry("policies", Place(0, 0), Place(1, 0), forget=(9,)))
+    ledger.apply(PolicyEntry("policies", LogPosition(0, 0), LogPosition(1, 0), forget=(9,)))
     log = ItemWriter().visit(1, [2], time_ms=2000).visit(1, [2], time_ms=2000).visit(1, [2], time_ms=1000)
     entry = log.visit(9, []).sighting(4).visit(1, [2], time_ms=3000).entry()
     expected = [Fate.TAKEN, Fate.DUPLICATE, Fate.LATE, Fate.REFUSED, Fate.TAKEN, Fate.TAKEN]
@@ -155,7 +155,7 @@ def test_sightings_sent_again_leave_the_same_snapshot() -> None:
         for _ in range(times):
             log.sighting(2, url=b"https://a.example/")
         ledger.apply(log.entry())
-        ledger.apply(ItemWriter(Place(10, 0)).visit(2, [1]).entry(start=ledger.mark("crawl")))
+        ledger.apply(ItemWriter(LogPosition(10, 0)).visit(2, [1]).entry(start=ledger.mark("crawl")))
     a, b = (ledger.estimate_all() for ledger in (once, twice))
     assert a.importance.tolist() == b.importance.tolist()
     assert once.balance() == twice.balance()

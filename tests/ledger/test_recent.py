@@ -7,17 +7,17 @@ import random
 import numpy as np
 import pytest
 
-from opicflow.pipelines.ledger import CrawlEntry, Fate, ItemWriter, Ledger, LedgerConfig, Place, SnapshotRefused
+from opicflow.pipelines.ledger import CrawlEntry, Fate, ItemWriter, Ledger, LedgerConfig, LogPosition, SnapshotRefused
 from opicflow.pipelines.ledger.layout import RECENT
 from opicflow.pipelines.ledger.snapshot import write as write_snapshot
 
 
 def visits(times: list[tuple[int, int]], first: int = 0, source: str = "log") -> CrawlEntry:
     """Visits of these pages at these times."""
-    log = ItemWriter(Place(first, 0))
+    log = ItemWriter(LogPosition(first, 0))
     for page, time_ms in times:
         log.visit(page, [page % 97 + 1], time_ms=time_ms)
-    return log.entry(source, Place(first, 0))
+    return log.entry(source, LogPosition(first, 0))
 
 
 def a_crawl(events: int, pages: int, seed: int = 1) -> list[tuple[int, int]]:

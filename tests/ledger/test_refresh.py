@@ -25,12 +25,12 @@ from opicflow.pipelines.ledger import (
     ItemWriter,
     Ledger,
     LedgerConfig,
-    LetGo,
     Link,
+    LogPosition,
     Outcome,
-    Place,
     PolicyEntry,
     RefreshConfig,
+    RemovalReason,
     SnapshotRefused,
     TickEntry,
 )
@@ -104,7 +104,7 @@ class Crawl:
 
     def publish(self, *policies: Policy) -> Applied:
         place = self.ledger.mark("policies")
-        entry = PolicyEntry("policies", place, Place(place.offset + 1, 0), policies=policies)
+        entry = PolicyEntry("policies", place, LogPosition(place.offset + 1, 0), policies=policies)
         return self.ledger.apply(entry)
 
     def row(self, page: int) -> Any:
@@ -443,8 +443,8 @@ class Shares:
         self.weights: dict[int, float] = {}
         self.set_rates: dict[int, float] = {}
 
-    def let_go(self, applied: Applied) -> None:
-        for page in (page for _, pages in applied.let_go for page in pages.tolist()):
+    def removed(self, applied: Applied) -> None:
+        for page in (page for _, pages in applied.removed for page in pages.tolist()):
             self.weights.pop(page, None)
 
     def planned(self, planned: Planned) -> None:
@@ -491,14 +491,14 @@ def test_shares_follow_every_visit_as_the_formula_says(estimator: str, alpha: fl
             links = [int(random.integers(0, 100))] if outcome in (1, 3) else []
             crawl.visit(page, second - late, outcome, digest, modified_ms=1000 * modified, links=links)
         shares.check()
-        shares.let_go(crawl.tick(second))
+        shares.removed(crawl.tick(second))
         shares.check()
         shares.planned(crawl.plan())
         shares.check()
         if cycle == 5:
-            shares.let_go(crawl.publish(Policy(url=url_of(4), changes_per_day=9.0), Policy(url=url_of(5), drop=True)))
+            shares.removed(crawl.publish(Policy(url=url_of(4), changes_per_day=9.0), Policy(url=url_of(5), drop=True)))
             pin = Policy(url=url_of(6), refresh_interval_seconds=20.0 * DAY)
-            shares.let_go(crawl.publish(pin, Policy(url=url_of(7), forget=True)))
+            shares.removed(crawl.publish(pin, Policy(url=url_of(7), forget=True)))
             shares.check()
         if cycle == 8:
             crawl.ledger = Ledger.restore(crawl.bytes())
@@ -628,7 +628,7 @@ def goes_on(crawl: Crawl) -> list[Any]:
     said: list[Any] = []
     for day in range(11, 18):
         applied = crawl.tick(T0 + DAY * day)
-        said.append([(why, pages.tolist()) for why, pages in applied.let_go])
+        said.append([(why, pages.tolist()) for why, pages in applied.removed])
         planned = crawl.plan()
         columns = [planned.orders.rows, planned.orders.priority, planned.orders.not_before, planned.shared.intervals]
         said.append([column.tolist() for column in (*columns, planned.publish, planned.survey.decided_by)])
@@ -895,20 +895,20 @@ def test_back_off_doubles_and_is_kept_whatever_else_is_due(policy: str) -> None:
 def test_a_gone_page_is_checked_rarely_and_goes_in_the_end() -> None:
     crawl = Crawl(with_refresh(bandwidth_per_day=1000.0)).read(range(3), T0)
     crawl.visit(1, T0 + DAY)
-    visits, let_go = [], None
+    visits, removed = [], None
     for day in range(2, 400):
         applied = crawl.tick(T0 + DAY * day)
-        if applied.let_go:
-            let_go = day, applied.let_go
+        if applied.removed:
+            removed = day, applied.removed
             break
         planned = crawl.plan()
         if not visits or crawl.id(1) in ordered(planned):
             visits.append(day)
             crawl.visit(1, T0 + DAY * day + 1, Outcome.GONE)
-    assert let_go is not None
-    assert [(why, pages.tolist()) for why, pages in let_go[1]] == [(LetGo.GONE, [crawl.id(1)])]
+    assert removed is not None
+    assert [(why, pages.tolist()) for why, pages in removed[1]] == [(RemovalReason.GONE, [crawl.id(1)])]
     assert 4 <= len(visits) <= 6
-    assert let_go[0] >= 2 + 105
+    assert removed[0] >= 2 + 105
     assert not crawl.is_known(1)
     crawl.ledger.audit()
 
@@ -917,9 +917,9 @@ def test_a_page_that_was_not_seen_for_long_does_not_go_at_once() -> None:
     crawl = Crawl().read(range(3), T0)
     for hour in range(8):
         crawl.visit(1, T0 + 400 * DAY + 3600 * hour, Outcome.GONE)
-    assert not crawl.tick(T0 + 401 * DAY).let_go
+    assert not crawl.tick(T0 + 401 * DAY).removed
     crawl.visit(1, T0 + 506 * DAY, Outcome.GONE)
-    assert crawl.tick(T0 + 507 * DAY).let_go
+    assert crawl.tick(T0 + 507 * DAY).removed
 
 
 def test_a_page_that_came_back_is_not_let_go() -> None:
@@ -928,7 +928,7 @@ def test_a_page_that_came_back_is_not_let_go() -> None:
         crawl.visit(1, T0 + DAY * day, Outcome.GONE)
     crawl.visit(1, T0 + 250 * DAY)
     crawl.visit(1, T0 + 300 * DAY, Outcome.GONE)
-    assert not crawl.tick(T0 + 301 * DAY).let_go
+    assert not crawl.tick(T0 + 301 * DAY).removed
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -1114,7 +1114,7 @@ def test_the_poorest_unread_pages_go_at_a_tick(most: int | None, per_host: int |
     applied = crawl.tick(T0 + DAY)
     after = crawl.ledger.audit()
     assert after.minted == cash.minted
-    gone = {page for why, pages in applied.let_go for page in pages.tolist() if why == LetGo.LIMIT}
+    gone = {page for why, pages in applied.removed for page in pages.tolist() if why == RemovalReason.LIMIT}
     left = unread_of(crawl)
     assert gone == unread - left
     assert len(gone) == crawl.ledger.evicted > 0
@@ -1243,11 +1243,13 @@ def test_the_whole_crawl_is_steered_while_it_runs() -> None:
 
 def test_a_policy_entry_that_comes_again_changes_nothing() -> None:
     crawl = everything(grown())
-    entry = PolicyEntry("policies", Place(1, 0), Place(2, 0), policies=(Policy(host="host3.example", forget=True),))
+    entry = PolicyEntry(
+        "policies", LogPosition(1, 0), LogPosition(2, 0), policies=(Policy(host="host3.example", forget=True),)
+    )
     crawl.ledger.apply(entry)
     before = digest_of(crawl.ledger)
     for _ in range(2):
-        assert crawl.ledger.apply(entry).let_go == ()
+        assert crawl.ledger.apply(entry).removed == ()
     assert digest_of(crawl.ledger) == before
 
 
@@ -1275,7 +1277,7 @@ def test_of_what_was_forgotten_nothing_is_left_and_nothing_comes_back(kind: str)
     crawl.plan()
     applied = crawl.publish(FORGETS[kind])
     forgotten = {"page": [5], "host": [1, 5, 9, 53, 57], "prefix": [5, 53, 57]}[kind]
-    told = {page for why, pages in applied.let_go for page in pages.tolist() if why == LetGo.FORGOTTEN}
+    told = {page for why, pages in applied.removed for page in pages.tolist() if why == RemovalReason.FORGOTTEN}
     assert ids_of(crawl, forgotten) <= told
     new = {"page": 5, "host": 10_001, "prefix": 5_333}[kind]
     for day in (11, 12, 13):
@@ -1317,7 +1319,7 @@ def test_a_page_known_by_links_alone_goes_when_its_url_turns_out_to_be_forgotten
     assert crawl.is_known(101)
     minted = crawl.ledger.minted
     applied = crawl.apply(crawl.writer().sighting(crawl.id(101), url=url_of(101).encode()))
-    assert [(why, pages.tolist()) for why, pages in applied.let_go] == [(LetGo.FORGOTTEN, [crawl.id(101)])]
+    assert [(why, pages.tolist()) for why, pages in applied.removed] == [(RemovalReason.FORGOTTEN, [crawl.id(101)])]
     assert not crawl.is_known(101)
     assert crawl.ledger.audit().minted == minted
 
@@ -1332,7 +1334,7 @@ def test_such_a_page_goes_at_the_same_row_however_the_log_is_cut(cuts: list[int]
         log.sighting(crawl.id(101), url=name).visit(crawl.id(101), [crawl.id(3)], url=name, time_ms=2000)
         items = log.items()
         for begin, end in pairwise(cuts):
-            crawl.ledger.apply(CrawlEntry("crawl", Place(begin, 0), Place(end, 0), items.rows(begin, end)))
+            crawl.ledger.apply(CrawlEntry("crawl", LogPosition(begin, 0), LogPosition(end, 0), items.rows(begin, end)))
         assert crawl.ledger.minted == 3 << 24
         assert crawl.ledger.pages == 2
         return digest_of(crawl.ledger)
@@ -1344,7 +1346,7 @@ def test_forgetting_by_page_id_leaves_no_publication_with_the_url() -> None:
     crawl = Crawl().read(range(8), T0)
     crawl.publish(Policy(url=url_of(5), changes_per_day=3.0), Policy(url=url_of(6), changes_per_day=3.0))
     place = crawl.ledger.mark("policies")
-    crawl.ledger.apply(PolicyEntry("policies", place, Place(place.offset + 1, 0), forget=(crawl.id(5),)))
+    crawl.ledger.apply(PolicyEntry("policies", place, LogPosition(place.offset + 1, 0), forget=(crawl.id(5),)))
     everything_kept = b"".join(crawl.bytes())
     assert url_of(5).encode() not in everything_kept
     assert everything_kept.count(url_of(6).encode()) == 2
@@ -1353,7 +1355,7 @@ def test_forgetting_by_page_id_leaves_no_publication_with_the_url() -> None:
 # -- 8. split independence ---------------------------------------------------------------------------------------------
 
 
-def rows_of(random: np.random.Generator, rows: int, first: Place) -> ItemWriter:
+def rows_of(random: np.random.Generator, rows: int, first: LogPosition) -> ItemWriter:
     """Rows in which URLs of pages become known before and after their links are seen."""
     log = ItemWriter(first)
     for row in range(rows):
@@ -1377,7 +1379,7 @@ def rows_of(random: np.random.Generator, rows: int, first: Place) -> ItemWriter:
 @pytest.mark.parametrize("seed", range(6))
 def test_a_log_cut_into_entries_anywhere_gives_the_same_bytes(seed: int) -> None:
     random = np.random.default_rng(seed)
-    batches = [rows_of(np.random.default_rng([seed, batch]), 60, Place(60 * batch, 0)) for batch in range(5)]
+    batches = [rows_of(np.random.default_rng([seed, batch]), 60, LogPosition(60 * batch, 0)) for batch in range(5)]
     said = []
     for cuts in ("none", "all", "some", "again"):
         ledger = Ledger(with_refresh(bandwidth_per_day=30.0, max_pages=85, max_unread_per_host=20))
@@ -1387,10 +1389,10 @@ def test_a_log_cut_into_entries_anywhere_gives_the_same_bytes(seed: int) -> None
                 {0, 60, *(range(60) if cuts == "all" else random.integers(0, 60, 5) if cuts != "none" else ())}
             )
             for begin, end in pairwise(cut):
-                first, last = Place(60 * number + int(begin), 0), Place(60 * number + int(end), 0)
+                first, last = LogPosition(60 * number + int(begin), 0), LogPosition(60 * number + int(end), 0)
                 ledger.apply(CrawlEntry("crawl", first, last, items.rows(int(begin), int(end))))
                 if cuts == "again":
-                    ledger.apply(CrawlEntry("crawl", Place(60 * number, 0), last, items.rows(0, int(end))))
+                    ledger.apply(CrawlEntry("crawl", LogPosition(60 * number, 0), last, items.rows(0, int(end))))
             ledger.apply(TickEntry(T0 + 36_000 * (number + 1)))
             planned = ledger.plan(20, 0.1)
             policies = (
@@ -1398,7 +1400,7 @@ def test_a_log_cut_into_entries_anywhere_gives_the_same_bytes(seed: int) -> None
                 Policy(url=url_of(4 * number), fetch_now=True),
                 Policy(url=url_of(4 * number + 3), forget=True),
             )
-            ledger.apply(PolicyEntry("policies", Place(number, 0), Place(number + 1, 0), policies=policies))
+            ledger.apply(PolicyEntry("policies", LogPosition(number, 0), LogPosition(number + 1, 0), policies=policies))
             said.append((number, ordered(planned), digest_of(ledger)))
         ledger.audit()
     assert said[:5] == said[5:10] == said[10:15] == said[15:]

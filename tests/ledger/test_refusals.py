@@ -26,8 +26,8 @@ from opicflow.pipelines.ledger import (
     LedgerBroken,
     LedgerConfig,
     Link,
+    LogPosition,
     Outcome,
-    Place,
     PolicyEntry,
     TickEntry,
     TransfersEntry,
@@ -40,7 +40,7 @@ from opicflow.schemas.pages import shard_bounds
 SHARDS = 3
 SHARD = 1
 FIRST, LAST = shard_bounds(SHARD, SHARDS)
-MARK = Place(8, 0)
+MARK = LogPosition(8, 0)
 ENORMOUS = (1 << 62) + 1
 CONFIG = LedgerConfig(class_weights=(16, 16, 32, 8), link_bonus_per_1024=(0, 512), remember_links=True)
 
@@ -53,7 +53,7 @@ def here(number: int) -> int:
 def rows(first: int = 8) -> ItemWriter:
     """Rows of every kind from offset `first` on."""
     return (
-        ItemWriter(Place(first, 0))
+        ItemWriter(LogPosition(first, 0))
         .visit(here(1), [here(2), Link(here(3), 7, 1), 5, Link(6, 0), here(1)], time_ms=1000, url=b"http://one/")
         .visit(here(2), [], time_ms=2000)
         .sighting(here(4), category=1, url=b"http://four/")
@@ -71,7 +71,9 @@ def crawl_entry() -> CrawlEntry:
 
 
 def policy_entry() -> PolicyEntry:
-    return PolicyEntry("rules", Place(1, 0), Place(2, 0), 0.9, (1, 2, 3, 4), (5, 6), (here(2),), (here(3), 77))
+    return PolicyEntry(
+        "rules", LogPosition(1, 0), LogPosition(2, 0), 0.9, (1, 2, 3, 4), (5, 6), (here(2),), (here(3), 77)
+    )
 
 
 def transfers_entry(**changes: Any) -> TransfersEntry:
@@ -114,7 +116,7 @@ def ledger_of_these_tests(config: LedgerConfig = CONFIG) -> Ledger:
     """It has had eight rows, a policy, a cut of shard 0, and a tick."""
     ledger = Ledger(config, SHARD, SHARDS)
     ledger.apply(rows(0).entry(visits_total=6))
-    ledger.apply(PolicyEntry("rules", START, Place(1, 0), drop=(here(4),)))
+    ledger.apply(PolicyEntry("rules", START, LogPosition(1, 0), drop=(here(4),)))
     gossip = Gossip(advance=1 << 40, minted=30 << 24, pages=30, weighted_pages=480, rate_sum=29.5)
     ledger.apply(TransfersEntry(0, 0, 0, True, FIRST_PAGES, FIRST_AMOUNTS, 17, *SENT, gossip))
     ledger.apply(TickEntry(1_000_000))
@@ -226,24 +228,24 @@ def test_a_source_needs_a_name_of_one_line(ledger: Ledger, entry: Any, source: A
 @pytest.mark.parametrize("entry", cases({"crawl": crawl_entry(), "policy": policy_entry()}))
 def test_no_source_may_pass_for_a_shard(ledger: Ledger, entry: Any) -> None:
     """Shards keep their marks among those of sources: such an entry would move what the shard has sent."""
-    assert_refused(ledger, dataclasses.replace(entry, source="shard/0", start=Place(1, 0)), "shard/0")
+    assert_refused(ledger, dataclasses.replace(entry, source="shard/0", start=LogPosition(1, 0)), "shard/0")
 
 
 NO_PLACES: dict[str, Any] = {
     "None": None,
     "a number": 8,
     "a tuple": (8, 0),
-    "negative": Place(-1, 0),
-    "negative within": Place(8, -1),
-    "a float": Place(8.0, 0),
-    "no number": Place(math.nan, 0),
-    "words": Place("8", "0"),
-    "truth": Place(True, 0),
-    "nothing": Place(None, None),
-    "numpy": Place(np.int64(8), 0),
-    "numpy within": Place(8, np.int64(0)),
-    "beyond 64 bits": Place(1 << 70, 0),
-    "beyond 64 bits within": Place(8, 1 << 63),
+    "negative": LogPosition(-1, 0),
+    "negative within": LogPosition(8, -1),
+    "a float": LogPosition(8.0, 0),
+    "no number": LogPosition(math.nan, 0),
+    "words": LogPosition("8", "0"),
+    "truth": LogPosition(True, 0),
+    "nothing": LogPosition(None, None),
+    "numpy": LogPosition(np.int64(8), 0),
+    "numpy within": LogPosition(8, np.int64(0)),
+    "beyond 64 bits": LogPosition(1 << 70, 0),
+    "beyond 64 bits within": LogPosition(8, 1 << 63),
 }
 
 
@@ -260,9 +262,9 @@ def test_a_range_that_ends_before_it_begins_is_refused(ledger: Ledger, entry: An
 
 
 @pytest.mark.parametrize("entry", cases({"crawl": crawl_entry(), "policy": policy_entry()}))
-@pytest.mark.parametrize("beyond", [Place(9, 0), Place(8, 1), Place(1 << 62, 0)])
-def test_a_hole_is_refused_and_says_what_to_send(ledger: Ledger, entry: Any, beyond: Place) -> None:
-    entry = dataclasses.replace(entry, start=beyond, end=Place((1 << 62) + 1, 0))
+@pytest.mark.parametrize("beyond", [LogPosition(9, 0), LogPosition(8, 1), LogPosition(1 << 62, 0)])
+def test_a_hole_is_refused_and_says_what_to_send(ledger: Ledger, entry: Any, beyond: LogPosition) -> None:
+    entry = dataclasses.replace(entry, start=beyond, end=LogPosition((1 << 62) + 1, 0))
     assert_refused(ledger, entry, entry.source, "send what lies between first")
 
 
@@ -404,12 +406,12 @@ def test_starts_that_do_not_cut_up_their_column_are_refused(ledger: Ledger, colu
 @pytest.mark.parametrize("column", ["link_starts", "url_starts"])
 def test_starts_that_wrap_around_are_refused_where_the_entry_would_be_trimmed(ledger: Ledger, column: str) -> None:
     """The rows below the mark are cut off by these very numbers."""
-    entry = dataclasses.replace(rows(4).entry(start=Place(4, 0)), visits_total=None)
+    entry = dataclasses.replace(rows(4).entry(start=LogPosition(4, 0)), visits_total=None)
     starts = getattr(entry.items, column)
     around = np.array([0, (1 << 63) - 1, -(1 << 63), -3, -3, *starts[5:]])
     assert_refused(ledger, arrays(entry, **{column: around}), "crawl", column)
     ledger.apply(entry)
-    assert ledger.mark("crawl") == Place(12, 0)
+    assert ledger.mark("crawl") == LogPosition(12, 0)
 
 
 def test_more_links_than_a_page_may_have_are_refused(ledger: Ledger) -> None:
@@ -429,8 +431,8 @@ def test_more_links_than_a_page_may_have_are_refused(ledger: Ledger) -> None:
 def test_a_url_that_is_too_long_is_refused(ledger: Ledger) -> None:
     writer = ItemWriter(MARK).sighting(here(20), url=b"x" * 65_535)
     ledger.apply(writer.entry(start=MARK))
-    writer = ItemWriter(Place(9, 0)).sighting(here(21), url=b"x" * 65_536)
-    assert_refused(ledger, writer.entry(start=Place(9, 0)), "crawl", "URL")
+    writer = ItemWriter(LogPosition(9, 0)).sighting(here(21), url=b"x" * 65_536)
+    assert_refused(ledger, writer.entry(start=LogPosition(9, 0)), "crawl", "URL")
     assert ledger.url(here(20)) == b"x" * 65_535
 
 
@@ -529,8 +531,8 @@ def test_a_policy_that_overlaps_is_refused_whole(ledger: Ledger) -> None:
 
 
 def test_a_policy_keeps_the_count_of_visits_of_its_source(ledger: Ledger) -> None:
-    ledger.apply(PolicyEntry("crawl", MARK, Place(9, 0), damping=0.5))
-    ledger.apply(rows(9).entry(start=Place(9, 0), visits_total=12))
+    ledger.apply(PolicyEntry("crawl", MARK, LogPosition(9, 0), damping=0.5))
+    ledger.apply(rows(9).entry(start=LogPosition(9, 0), visits_total=12))
 
 
 # Transfers
@@ -696,7 +698,7 @@ def test_a_dividend_that_no_class_could_hold_can_be_kept() -> None:
     digest = transfer_digest(entry.pages, entry.amounts, entry.virtual, 0)
     ledger.apply(dataclasses.replace(entry, sent_total=1 << 47, sent_digest=digest))
     assert_restored(ledger)
-    ledger.apply(ItemWriter(Place(1, 0)).visit(here(1), []).entry(start=Place(1, 0)))
+    ledger.apply(ItemWriter(LogPosition(1, 0)).visit(here(1), []).entry(start=LogPosition(1, 0)))
     assert_restored(ledger)
     assert ledger.balance().cash == 0
 
@@ -732,8 +734,10 @@ DTYPES = ["i1", "u1", "u2", "i4", "u4", "i8", "u8", ">i8", ">u8", "f4", "f8", "?
 nonsense = st.one_of(
     st.sampled_from(EXTREMES),
     st.sampled_from([None, True, 1.5, math.nan, math.inf, "x", "shard/0", b"x", (), [], {}, (1,), 1 << 70, START]),
-    st.sampled_from([np.int64(1), np.uint64(1), np.float64(1), np.array(1), np.array([1, 2]), object(), Place(1, 1)]),
-    st.builds(Place, st.sampled_from(EXTREMES), st.sampled_from(EXTREMES)),
+    st.sampled_from(
+        [np.int64(1), np.uint64(1), np.float64(1), np.array(1), np.array([1, 2]), object(), LogPosition(1, 1)]
+    ),
+    st.builds(LogPosition, st.sampled_from(EXTREMES), st.sampled_from(EXTREMES)),
 )
 
 
@@ -766,7 +770,7 @@ def damaged_entries(draw: st.DrawFn) -> Any:
         st.sampled_from([crawl_entry(), crawl_entry(), transfers_entry(), policy_entry(), TickEntry(2_000_000)])
     )
     if isinstance(entry, CrawlEntry) and draw(st.booleans()):
-        entry = dataclasses.replace(rows(5).entry(start=Place(5, 0)), visits_total=None)  # it will be trimmed
+        entry = dataclasses.replace(rows(5).entry(start=LogPosition(5, 0)), visits_total=None)  # it will be trimmed
     for _ in range(draw(st.integers(1, 2))):
         part = entry
         if isinstance(entry, CrawlEntry) and isinstance(entry.items, CrawlItems) and draw(st.integers(0, 4)):

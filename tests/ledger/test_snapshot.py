@@ -31,8 +31,8 @@ from opicflow.pipelines.ledger import (
     LedgerBroken,
     LedgerConfig,
     Link,
+    LogPosition,
     Outcome,
-    Place,
     PolicyEntry,
     SnapshotRefused,
     TickEntry,
@@ -78,7 +78,7 @@ def transfers(
 def crawl(shard: int, shards: int, first: int, rows: int) -> CrawlEntry:
     """Rows of every kind and outcome, with links of all weights within the shard and out of it."""
     random = np.random.default_rng([shard, shards, first])
-    writer = ItemWriter(Place(first, 0))
+    writer = ItemWriter(LogPosition(first, 0))
     for row in range(first, first + rows):
         number = int(random.integers(0, 80))
         page = page_of(shard, shards, number)
@@ -98,7 +98,7 @@ def crawl(shard: int, shards: int, first: int, rows: int) -> CrawlEntry:
                 for _ in range(int(random.integers(0, 9)))
             ]
             writer.visit(page, links if random.random() < 0.8 else None, outcome, 1000 * row, url=url)
-    return writer.entry(start=Place(first, 0))
+    return writer.entry(start=LogPosition(first, 0))
 
 
 CONFIGS = {
@@ -136,7 +136,7 @@ def grown(config_name: str, theta_start: int = (1 << 64) - (1 << 38)) -> Ledger:
     if shards > 1:
         ledger.apply(transfers(0, 0, [own[3], own[70], own[71]], [5 << 20, 1, 9 << 24], 3 << 24, (0, 0)))
     drop, forget = tuple(own[10:16]), (own[20], own[22], 7)
-    ledger.apply(PolicyEntry("rules", START, Place(1, 0), 0.8, (16, 8, 4, 2), (256, 0), drop, forget))
+    ledger.apply(PolicyEntry("rules", START, LogPosition(1, 0), 0.8, (16, 8, 4, 2), (256, 0), drop, forget))
     ledger.apply(crawl(shard, shards, 320, 12))
     assert ledger.audit().drift == 0
     return ledger
@@ -159,7 +159,7 @@ def later(ledger: Ledger, config_name: str) -> list[Any]:
     said: list[Any] = [ledger.apply(crawl(shard, shards, 332, 150)).births, ledger.apply(TickEntry(20 * DAY)).late]
     said.append(data(ledger.snapshot()))
     forget = tuple(page_of(shard, shards, number) for number in range(30, 60))
-    ledger.apply(PolicyEntry("rules", Place(1, 0), Place(2, 0), drop=forget, forget=forget[::2]))
+    ledger.apply(PolicyEntry("rules", LogPosition(1, 0), LogPosition(2, 0), drop=forget, forget=forget[::2]))
     said += [repr(ledger.apply(crawl(shard, shards, 482, 50)).sealed), ledger.balance(), data(ledger.snapshot())]
     said.append(repr(ledger.estimate_all()))
     return said
@@ -298,7 +298,7 @@ def sightings(first: int, last: int) -> CrawlEntry:
         url_starts=np.arange(0, (rows + 1) * URL_BYTES, URL_BYTES, dtype=np.int64),
         url_bytes=urls,
     )
-    return CrawlEntry("crawl", Place(first, 0), Place(last, 0), items)
+    return CrawlEntry("crawl", LogPosition(first, 0), LogPosition(last, 0), items)
 
 
 def numbered(number: int) -> int:
@@ -338,7 +338,7 @@ def test_full_chunks_of_urls_stay_as_they_are_while_the_ledger_goes_on(large) ->
     _, chunks = large
     ledger = Ledger.restore(data(chunks))
     ledger.apply(sightings(PAGES, PAGES + 150_000))
-    ledger.apply(PolicyEntry("rules", START, Place(1, 0), drop=(numbered(5), numbered(6))))
+    ledger.apply(PolicyEntry("rules", START, LogPosition(1, 0), drop=(numbered(5), numbered(6))))
     urls = {chunk.name: chunk.data for chunk in chunks if chunk.name.startswith("urls")}
     after = {chunk.name: chunk.data for chunk in ledger.snapshot()}
     full = [name for name, chunk in urls.items() if len(chunk) == MOST_BYTES]
@@ -367,7 +367,7 @@ def test_after_a_forget_urls_have_new_names_and_none_is_the_forgotten_one(large)
     url, page = URL.format(number).encode(), numbered(number)
     assert sum(url in chunk.data for chunk in chunks) == 1
     ledger = Ledger.restore(data(chunks))
-    ledger.apply(PolicyEntry("rules", START, Place(1, 0), forget=(page,)))
+    ledger.apply(PolicyEntry("rules", START, LogPosition(1, 0), forget=(page,)))
     after = ledger.snapshot()
     assert not {c.name for c in chunks if c.name.startswith("urls")} & {c.name for c in after}
     assert b"".join(payload(c.data) for c in after).count(url) == 0
@@ -383,9 +383,9 @@ def test_after_a_forget_urls_have_new_names_and_none_is_the_forgotten_one(large)
 def test_the_url_of_a_dropped_page_goes_with_the_next_forget() -> None:
     ledger = Ledger()
     ledger.apply(ItemWriter().sighting(1, url=b"http://one/").sighting(2, url=b"http://two/").entry())
-    ledger.apply(PolicyEntry("rules", START, Place(1, 0), drop=(1,)))
+    ledger.apply(PolicyEntry("rules", START, LogPosition(1, 0), drop=(1,)))
     assert any(b"http://one/" in chunk.data for chunk in ledger.snapshot())  # the arena only grows, until …
-    ledger.apply(PolicyEntry("rules", Place(1, 0), Place(2, 0), forget=(99,)))
+    ledger.apply(PolicyEntry("rules", LogPosition(1, 0), LogPosition(2, 0), forget=(99,)))
     assert not any(b"http://one/" in chunk.data for chunk in ledger.snapshot())
     assert ledger.url(2) == b"http://two/"
 
@@ -502,7 +502,7 @@ def test_chunks_of_a_manifest_belong_together() -> None:
             writer = ItemWriter().visit(1, [2], time_ms=1 + source)
             ledger.apply(writer.entry(f"crawl-{source:02d}"))
         for source in ("crawl-00", "crawl-59"):
-            ledger.apply(CrawlEntry(source, Place(1, 0), Place(visits, 0), ItemWriter().items()))
+            ledger.apply(CrawlEntry(source, LogPosition(1, 0), LogPosition(visits, 0), ItemWriter().items()))
         with small_chunks():
             chunks = ledger.snapshot()
         manifests.append([chunk for chunk in chunks if chunk.name.startswith("manifest")])

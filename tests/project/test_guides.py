@@ -1,6 +1,6 @@
 """The example log, and what the guides say: tables are those of the code, snippets run, outputs are real.
 
-.venv/bin/python tests/test_examples.py     writes the outputs in docs/replay.md anew
+.venv/bin/python tests/project/test_guides.py     writes the outputs in docs/replay.md anew
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """docs/kafka.md: its outputs are real, its snippets run, it names every option; README.md shows some of it.
 
-.venv/bin/python tests/test_kafka_guide.py HOST:PORT     writes the outputs anew; the broker must be a fresh one
+.venv/bin/python tests/project/test_kafka_guide.py HOST:PORT     writes the outputs anew; the broker must be a fresh one
 """
 
 from __future__ import annotations

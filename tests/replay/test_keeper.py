@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, Ledger, LedgerConfig, Outcome, Place
+from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, Ledger, LedgerConfig, LogPosition, Outcome
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.publish import pack_estimates
 from opicflow.pipelines.transforms.replay_keeper import (
@@ -40,10 +40,10 @@ def a_log(events: int = 400, pages: int = 60, seed: int = 1) -> CrawlEntry:
     for event in range(events):
         page = chance.randrange(pages)
         time_ms = (MAY * 1000) + event * 600_000 - (event % 50 == 7) * 9 * HOUR_MS
-        log.next_place = Place(2 * event, 0)
+        log.next_place = LogPosition(2 * event, 0)
         if event % 20 == 3:
             log.visit(ids[(page + 1) % pages], [ids[page]], Outcome.REDIRECTED, time_ms)
-            log.next_place = Place(2 * event, 1)
+            log.next_place = LogPosition(2 * event, 1)
         log.visit(ids[page], [ids[chance.randrange(pages)] for _ in range(3)], time_ms=time_ms, url=urls[page])
         if event % 40 == 11:
             log.visit(ids[page], [], time_ms=time_ms)
@@ -56,9 +56,9 @@ def batches(entry: CrawlEntry, cuts: list[int], portions: int = 1) -> list[bytes
     encoded = []
     for number, (first, last) in enumerate(pairwise(bounds)):
         items = entry.items.rows(first, last)
-        start = entry.start if first == 0 else Place(int(items.offset[0]), int(items.within[0]))
+        start = entry.start if first == 0 else LogPosition(int(items.offset[0]), int(items.within[0]))
         following = entry.items.rows(last, len(entry.items))
-        end = Place(int(following.offset[0]), int(following.within[0])) if len(following) else entry.end
+        end = LogPosition(int(following.offset[0]), int(following.within[0])) if len(following) else entry.end
         ended = last == len(entry.items)
         portion, part = divmod(number, max(1, len(bounds) // portions))
         is_last = ended or (number + 1) % max(1, len(bounds) // portions) == 0
@@ -179,7 +179,7 @@ def test_visits_without_a_time_make_no_ticks() -> None:
 def test_the_row_that_answers_is_the_last_visit_of_its_event() -> None:
     log = ItemWriter()
     for place, kind in [((0, 0), "v"), ((0, 1), "v"), ((0, 2), "s"), ((1, 0), "v"), ((2, 0), "a"), ((3, 0), "v")]:
-        log.next_place = Place(*place)
+        log.next_place = LogPosition(*place)
         {"v": log.visit, "s": log.sighting, "a": log.announcement}[kind](1)
     assert answers(log.items()).tolist() == [False, True, False, True, False, True]
 
@@ -188,7 +188,7 @@ def test_duplicates_are_counted_by_event_and_not_by_hop() -> None:
     log = ItemWriter()
     for event in range(2):
         for hop, page in enumerate((1, 2, 3)):
-            log.next_place = Place(event, hop)
+            log.next_place = LogPosition(event, hop)
             log.visit(page, [page + 1], time_ms=MAY * 1000)
     _, outputs = kept(batches(log.entry(), []))
     assert told(outputs)["duplicates"] == 1

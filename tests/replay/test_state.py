@@ -23,7 +23,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from opicflow.connectors.files import log_reader
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.log_reader import Stretch
+from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, Variable
 from opicflow.pipelines.replay.pipeline import Replay
@@ -502,8 +502,8 @@ def kept(work: Path, portions: list[Portion], transform: beam.PTransform) -> byt
 def portions(lines: list[bytes], tmp_path: Path) -> list[Portion]:
     good = [line for line in lines if line != b"nonsense\n"]
     files = [write(tmp_path / f"{n}.jsonl", b"".join(good[n * 500 : (n + 1) * 500])) for n in range(6)]
-    stretches = [Stretch(f"log/{n}", str(file), Format.JSONL) for n, file in enumerate(files)]
-    return [Portion(n, (stretch,), 1 << 40, closes=n == 5) for n, stretch in enumerate(stretches)]
+    input_ranges = [FileRange(f"log/{n}", str(file), Format.JSONL) for n, file in enumerate(files)]
+    return [Portion(n, (input_range,), 1 << 40, closes=n == 5) for n, input_range in enumerate(input_ranges)]
 
 
 @pytest.mark.parametrize("shuffle", [None, 1, 2])
@@ -513,7 +513,7 @@ def test_a_durable_ledger_survives_workers_that_forget_everything(
 ) -> None:
     monkeypatch.setattr(keep_ledger, "_LEAST_JOURNAL_BYTES", journal_bytes)
     config = KeeperConfig(publications=True)
-    files = {p.stretches[0].source: p.stretches[0].file for p in portions}
+    files = {p.input_ranges[0].source: p.input_ranges[0].file for p in portions}
     expected = kept(tmp_path / "a", portions, Replay(config, Rules(), files, "other run", None, durable=False))
     found = kept(tmp_path / "b", portions, KeepForgetfully(config, True, shuffle))
     assert found == expected

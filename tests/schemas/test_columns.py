@@ -20,8 +20,8 @@ from opicflow.pipelines.ledger import (
     ItemWriter,
     Ledger,
     Link,
+    LogPosition,
     OpenEntry,
-    Place,
     PolicyEntry,
     TickEntry,
     TransfersEntry,
@@ -77,16 +77,16 @@ def test_any_damage_is_refused(step: int) -> None:
 
 
 def crawl_entry() -> CrawlEntry:
-    log = ItemWriter(Place(10**12, 0))
+    log = ItemWriter(LogPosition(10**12, 0))
     log.announcement(2**64 - 1, url=b"https://example.org/")
     log.visit(1, [Link(2, 5, 0), 3], time_ms=10**13).visit(2, []).visit(3).sighting(9, url=b"http://a.example/b")
-    return log.entry("log/x", Place(10**12, 0), visits_total=3)
+    return log.entry("log/x", LogPosition(10**12, 0), visits_total=3)
 
 
 ENTRIES = [
     crawl_entry(),
     ItemWriter().entry("nothing"),
-    PolicyEntry("policies", Place(0, 0), Place(1, 0), 0.5, (16, 32), None, (1, 2**64 - 1), ()),
+    PolicyEntry("policies", LogPosition(0, 0), LogPosition(1, 0), 0.5, (16, 32), None, (1, 2**64 - 1), ()),
     TickEntry(10**9),
     TransfersEntry(
         3,
@@ -102,7 +102,7 @@ ENTRIES = [
     ),
     TransfersEntry(3, 7, 0, False, np.zeros(0, np.uint64), np.zeros(0, np.int64), 0, 0, 0, None),
     ControlEntry("stream", {"origin": {"shards": 2, "rules": {}, "least_move": 0.1}, "more": [None, True, "x"]}),
-    EndEntry("kafka/topic/3", Place(10**12, 0), Place(10**12 + 1, 7), 8),
+    EndEntry("kafka/topic/3", LogPosition(10**12, 0), LogPosition(10**12 + 1, 7), 8),
     OpenEntry(3, 0, False, np.arange(300, dtype=np.uint8)),
     OpenEntry(3, 1, True, np.zeros(0, np.uint8)),
 ]
@@ -127,7 +127,7 @@ def test_places_come_back_as_places() -> None:
     decoded = decode_entry(encode_entry(crawl_entry())).entry
     assert isinstance(decoded, CrawlEntry)
     assert decoded.start.offset == 10**12
-    assert decoded.end == Place(10**12 + 5, 0)
+    assert decoded.end == LogPosition(10**12 + 5, 0)
 
 
 @pytest.mark.parametrize("entry", ENTRIES[-3:], ids=lambda entry: type(entry).__name__)

@@ -3,7 +3,7 @@
 After publishing a new version, run this file by hand: it writes the golden messages that are not there yet, and prints
 the lines for PUBLISHED. It never writes over one.
 
-    .venv/bin/python tests/test_schemas.py
+    .venv/bin/python tests/schemas/test_records.py
 """
 
 from __future__ import annotations

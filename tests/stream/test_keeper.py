@@ -18,8 +18,8 @@ from opicflow.pipelines.ledger import (
     Gossip,
     ItemWriter,
     LedgerConfig,
+    LogPosition,
     OpenEntry,
-    Place,
     PolicyEntry,
     TickEntry,
     TransfersEntry,
@@ -63,7 +63,7 @@ def url(page: int) -> bytes:
 
 def entries() -> list[bytes]:
     """A log in which most of what can be in one is."""
-    result, writer, start = [ORIGIN.entry()], ItemWriter(), Place(0, 0)
+    result, writer, start = [ORIGIN.entry()], ItemWriter(), LogPosition(0, 0)
     total = digest = 0
     for number in range(8):
         writer = ItemWriter(start)
@@ -82,7 +82,9 @@ def entries() -> list[bytes]:
         policy = Policy(url=url(HERE[number]).decode(), refresh_interval_seconds=7200.0)
         refused = Policy(class_weights=(1, 2, 3))
         policies = (policy, refused) if number == 3 else (policy,)
-        result.append(encode_entry(PolicyEntry("p", Place(number, 0), Place(number + 1, 0), policies=policies)))
+        result.append(
+            encode_entry(PolicyEntry("p", LogPosition(number, 0), LogPosition(number + 1, 0), policies=policies))
+        )
         result += [POISON] * (number == 4) + [ask_fingerprint()] * (number == 5)
         start = writer.next_place
     return result
@@ -225,7 +227,7 @@ SENSELESS = [
 ]
 REFUSED = [
     encode_entry(ItemWriter().visit(ELSEWHERE[0]).entry("kafka/y/0")),  # a page of another shard
-    encode_entry(ItemWriter(Place(9, 0)).visit(HERE[0]).entry("kafka/y/0", Place(9, 0))),  # a hole
+    encode_entry(ItemWriter(LogPosition(9, 0)).visit(HERE[0]).entry("kafka/y/0", LogPosition(9, 0))),  # a hole
     encode_entry(ItemWriter().visit(HERE[0]).entry("kafka/y/0", visits_total=7)),
     encode_entry(replace(TRANSFERS, sent_total=5)),
     encode_entry(replace(TRANSFERS, source_shard=0)),
@@ -234,7 +236,7 @@ REFUSED = [
 UNKNOWN = [
     pack("soup", {"note": {}}, {}),
     encode_entry(TickEntry(1, version=2)),
-    encode_entry(EndEntry("kafka/x/0", Place(0, 0), Place(1, 0), 6)),
+    encode_entry(EndEntry("kafka/x/0", LogPosition(0, 0), LogPosition(1, 0), 6)),
     encode_entry(OpenEntry(2, 0, True, np.arange(3, dtype=np.uint8))),
 ]
 

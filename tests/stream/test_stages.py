@@ -18,11 +18,11 @@ import pytest
 
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import Messages
-from opicflow.connectors.kafka.partitions import PartitionStretch
+from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.sink import Message
 from opicflow.connectors.kafka.source import NO_END, FollowedTopic, MessageBatch
-from opicflow.pipelines.cli.commands.stream import newest_checkpoint
 from opicflow.pipelines.cli import main
+from opicflow.pipelines.cli.commands.stream import newest_checkpoint
 from opicflow.pipelines.ledger import CrawlEntry, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream import routers
@@ -75,8 +75,8 @@ class Given:
 
 
 def followed(start: int = 0) -> FollowedTopic:
-    stretch = PartitionStretch("kafka/id/0", CONFIG.connection, "topic", "id", 0, start, NO_END)
-    return FollowedTopic((stretch,))
+    input_range = PartitionRange("kafka/id/0", CONFIG.connection, "topic", "id", 0, start, NO_END)
+    return FollowedTopic((input_range,))
 
 
 class Routing:
@@ -249,17 +249,17 @@ class Logged:
             return [output.name for output in stage.process((0, 0.0), self.head, self.snapshot)]
         finally:
             if run != "stages":
-                TABLES.let_go(run)
+                TABLES.removed(run)
 
-    def _again(self, stretch: PartitionStretch) -> Iterator[MessageBatch]:
-        self.read_again.append((stretch.start, stretch.end))
-        return (self.batch(at, at + 1) for at in range(stretch.start, stretch.end))
+    def _again(self, input_range: PartitionRange) -> Iterator[MessageBatch]:
+        self.read_again.append((input_range.start, input_range.end))
+        return (self.batch(at, at + 1) for at in range(input_range.start, input_range.end))
 
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Logged]:
     yield Logged(monkeypatch, [Origin(LedgerConfig(), 1).entry(), *[ask_fingerprint()] * 9])
-    TABLES.let_go("stages")
+    TABLES.removed("stages")
 
 
 def test_a_ledger_reads_its_log_from_where_its_state_says(logged: Logged) -> None:

@@ -15,8 +15,8 @@ from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.partitions import PartitionStretch
-from opicflow.connectors.kafka.topic_log import Batch, Reached, TopicStretch, read_topic, topic_stretch
+from opicflow.connectors.kafka.partitions import PartitionRange
+from opicflow.connectors.kafka.topic_log import Batch, Reached, TopicRange, read_topic, topic_range
 from support.services import LocalKafka
 
 HOUR_MS = 3_600_000
@@ -167,10 +167,10 @@ def filled(*hours: list[float]) -> Cluster:
     )
 
 
-def stretches_of(cluster: Cluster, **changes: Any) -> list[PartitionStretch]:
+def ranges_of(cluster: Cluster, **changes: Any) -> list[PartitionRange]:
     return [
         replace(
-            PartitionStretch(f"s{number}", cluster, TOPIC, TOPIC_ID, number, partition.first, partition.end),  # type: ignore[arg-type]
+            PartitionRange(f"s{number}", cluster, TOPIC, TOPIC_ID, number, partition.first, partition.end),  # type: ignore[arg-type]
             **changes,
         )
         for number, partition in cluster.partitions.items()
@@ -198,36 +198,36 @@ def step_of(batch: Batch) -> Step:
     return Step(batch.start, batch.end, records, batch.size_bytes, batch.reached)
 
 
-def all_steps(stretch: TopicStretch, **more: Any) -> list[Step]:
-    return [step_of(batch) for batch in read_topic(stretch, **more)]
+def all_steps(input_range: TopicRange, **more: Any) -> list[Step]:
+    return [step_of(batch) for batch in read_topic(input_range, **more)]
 
 
-def log_of(cluster: Cluster, **changes: Any) -> TopicStretch:
-    return topic_stretch(stretches_of(cluster, **changes))
+def log_of(cluster: Cluster, **changes: Any) -> TopicRange:
+    return topic_range(ranges_of(cluster, **changes))
 
 
 def records_of(steps: list[Step]) -> list[tuple[int, str, int]]:
     return [record for step in steps for record in step.records]
 
 
-def gone_on(stretch: TopicStretch, step: Step) -> TopicStretch:
-    return stretch.gone_on(step.end, step.reached)
+def gone_on(input_range: TopicRange, step: Step) -> TopicRange:
+    return input_range.gone_on(step.end, step.reached)
 
 
-def in_order(stretch: TopicStretch, cluster: Cluster) -> list[tuple[int, str, int]]:
+def in_order(input_range: TopicRange, cluster: Cluster) -> list[tuple[int, str, int]]:
     """The rule of docs/decisions/kafka-order.md, record by record, on what lies in the partitions."""
-    at = {one.partition: one.start for one in stretch.partitions}
+    at = {one.partition: one.start for one in input_range.partitions}
     left = {
         one.partition: [r for r in cluster.partitions[one.partition].records if one.start <= r.offset < one.end]
-        for one in stretch.partitions
+        for one in input_range.partitions
     }
-    found, end = [], stretch.start
+    found, end = [], input_range.start
     while any(left.values()):
         _, number = min((records[0].timestamp, number) for number, records in left.items() if records)
         offset = left[number].pop(0).offset
         end += offset + 1 - at[number]
         at[number] = offset + 1
-        found.append((end - 1, f"{stretch.topic}/{number}", offset))
+        found.append((end - 1, f"{input_range.topic}/{number}", offset))
     return found
 
 

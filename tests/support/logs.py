@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.ledger import ItemWriter, Ledger, LedgerConfig, Outcome, Place, TickEntry
+from opicflow.pipelines.ledger import ItemWriter, Ledger, LedgerConfig, LogPosition, Outcome, TickEntry
 from opicflow.pipelines.replay.runner import Progress, Request, Result, replayed
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.pages import page_id
@@ -53,7 +53,7 @@ class WebLog:
     def __post_init__(self) -> None:
         """Announce all pages, if they are to be."""
         self.ledger = Ledger(self.config)
-        self._next = Place(0, 0)
+        self._next = LogPosition(0, 0)
         if self.announced:
             self.events += [CrawlEvent(url(number), announce=True) for number in range(self.graph.pages)]
             self._apply(lambda writer: [writer.announcement(id_of(n)) for n in range(self.graph.pages)])

@@ -24,7 +24,7 @@ from opicflow.pipelines.ledger.entries import (
     Ids,
     Ints,
     Kind,
-    Place,
+    LogPosition,
     TickEntry,
     TransfersEntry,
 )
@@ -65,7 +65,7 @@ class Happened:
 class Feed:
     """What a shard is sent of the crawl: entries touch, whatever is sent to the others."""
 
-    end: Place = START
+    end: LogPosition = START
     visits: int = 0
     waiting: deque[CrawlEntry | TickEntry] = field(default_factory=deque)
     applied: deque[CrawlEntry | TickEntry] = field(default_factory=lambda: deque(maxlen=8))

@@ -26,8 +26,8 @@ from opicflow.pipelines.ledger import (
     ItemWriter,
     Kind,
     LedgerConfig,
+    LogPosition,
     Outcome,
-    Place,
     RefreshConfig,
     TickEntry,
     TransfersEntry,
@@ -113,7 +113,7 @@ class World:
         for number in range(events):
             writer = chance.choice(writers)
             _write_event(writer, chance, web, links, visited, FIRST_MS + 1000 * number)
-            writer.next_place = Place(writer.next_place.offset + 1 + (chance.random() < 0.1), 0)
+            writer.next_place = LogPosition(writer.next_place.offset + 1 + (chance.random() < 0.1), 0)
         rows = {f"kafka/topic/{p}": Rows(w.items(), w.next_place.offset) for p, w in enumerate(writers)}
         return cls(config, rows, tuple(_policy(chance, web) for _ in range(chance.randint(0, 5))))
 
@@ -170,13 +170,13 @@ def _write_event(
     if 0.5 < fate < 0.6 and found:  # a redirect, most often to another shard
         target = found[0]
         writer.visit(page, [target], Outcome.REDIRECTED, time_ms, url=_url(page))
-        writer.next_place = Place(offset, 2)
+        writer.next_place = LogPosition(offset, 2)
         page, known = target, links.get(target)
     writer.visit(page, known, outcome, time_ms, url=_url(page), digest=chance.randint(0, 3))
     for within, target in enumerate(known or (), 4):
-        writer.next_place = Place(offset, within)
+        writer.next_place = LogPosition(offset, within)
         writer.sighting(target, url=_url(target))
-    writer.next_place = Place(offset, 0)
+    writer.next_place = LogPosition(offset, 0)
     if chance.random() < 0.1:
         links[page] = chance.sample(web, min(2, len(web)))
 
@@ -391,7 +391,7 @@ class Simulation:
             self.check()
         finally:
             for run in self._runs:
-                TABLES.let_go(run)
+                TABLES.forget(run)
         return self
 
     def step(self) -> None:
@@ -574,7 +574,7 @@ class Simulation:
             self.happened["older"] += 1
         self._restore()
         if chance.random() < 0.5:  # or the processes live on, and their caches
-            TABLES.let_go(self.run)
+            TABLES.forget(self.run)
 
     def _restore(self) -> None:
         checkpoint = self.checkpoints[-1]
@@ -591,7 +591,7 @@ class Simulation:
         """Stop with a checkpoint, go on from it in new processes with other batches."""
         self.checkpoints.append(self._checkpoint())
         self._restore()
-        TABLES.let_go(self.run)
+        TABLES.forget(self.run)
         self.most_entry_bytes = self.chance.choice([1, 200, 1000, 4 << 20])
 
     def _let_zombie_work(self) -> None:
@@ -614,7 +614,7 @@ class Simulation:
         """The cache is lost, or a process comes back with a ledger that it had long ago."""
         chance = self.chance
         if chance.random() < 0.3 or not self._old_chunks:
-            TABLES.let_go(self.run)
+            TABLES.forget(self.run)
             return
         shard = chance.choice(list(self._old_chunks))
         TABLES.put(self.run, shard, LogKeeper.from_chunks(shard, self._old_chunks[shard]))
@@ -692,7 +692,7 @@ class Simulation:
                 own = shard_of(rows.items.page, shards) == number
                 mine = rows.items.take(np.flatnonzero(own & (rows.items.kind != Kind.SIGHTING)))
                 if len(mine):
-                    assert ledger.mark(source) > Place(int(mine.offset[-1]), int(mine.within[-1])), "to its end"
+                    assert ledger.mark(source) > LogPosition(int(mine.offset[-1]), int(mine.within[-1])), "to its end"
         assert duplicates == world.visits.total() - world.distinct
 
     def _check_pairs(self) -> None:

@@ -25,9 +25,9 @@ from opicflow.pipelines.ledger import (
     Kind,
     LedgerConfig,
     Link,
+    LogPosition,
     Outcome,
     PaperInterpolation,
-    Place,
     PolicyEntry,
     TickEntry,
     Variable,
@@ -40,7 +40,7 @@ NOT_PAYING = (Outcome.GONE, Outcome.FAILED, Outcome.BLOCKED)
 class Row(NamedTuple):
     """A visit, sighting or announcement, and its place in the source of all crawl rows."""
 
-    place: Place
+    place: LogPosition
     kind: Kind
     page: int
     links: list[Link] | None = None
@@ -186,7 +186,7 @@ def logs(
                 )
             steps.append(row)
             same_event = draw(st.booleans())
-            place = Place(place.offset, place.within + 1) if same_event else Place(place.offset + 1, 0)
+            place = LogPosition(place.offset, place.within + 1) if same_event else LogPosition(place.offset + 1, 0)
     return steps
 
 
@@ -229,7 +229,7 @@ def entries_of(
     start, count, visits, rules = START, 0, 0, 0
     end = START
 
-    def close(at: Place) -> None:
+    def close(at: LogPosition) -> None:
         nonlocal start, rows, visits
         if rows or at > start:
             visits += sum(row.kind == Kind.VISIT for row in rows)
@@ -241,7 +241,7 @@ def entries_of(
             if rows and begins(count):
                 close(step.place)
             count += 1
-            end = Place(step.place.offset, step.place.within + 1)
+            end = LogPosition(step.place.offset, step.place.within + 1)
             if here(step.page):
                 rows.append(step)
             continue
@@ -249,7 +249,7 @@ def entries_of(
         if isinstance(step, Tick):
             entries.append(TickEntry(step.second))
         else:
-            entries.append(PolicyEntry("policies", Place(rules, 0), Place(rules + 1, 0), *step))
+            entries.append(PolicyEntry("policies", LogPosition(rules, 0), LogPosition(rules + 1, 0), *step))
             rules += 1
     close(end)
     return entries

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, Kind, Ledger, LedgerConfig, Place, PolicyEntry
+from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, Kind, Ledger, LedgerConfig, LogPosition, PolicyEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.transforms import shard as shard_module
 from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard
@@ -29,14 +29,14 @@ def sources(draw: st.DrawFn) -> Rows:
     for number in range(draw(st.integers(0, 12))):
         offset = writer.next_place.offset
         for within in range(draw(st.integers(0, 4))):
-            writer.next_place = Place(offset, 2 * within)
+            writer.next_place = LogPosition(offset, 2 * within)
             page = draw(st.sampled_from(PAGES))
             if draw(st.booleans()):
                 links = draw(st.none() | st.lists(st.sampled_from(PAGES), max_size=4))
                 writer.visit(page, links, time_ms=1000 * (number + 1), url=b"http://%016x.example/" % page)
             else:
                 writer.sighting(page)
-        writer.next_place = Place(offset + draw(st.integers(1, 3)), 0)
+        writer.next_place = LogPosition(offset + draw(st.integers(1, 3)), 0)
     return Rows(writer.items(), writer.next_place.offset)
 
 
@@ -108,7 +108,7 @@ def test_entries_to_a_log_touch_and_hold_every_row_of_its_shard_once(
     sent, state = route(source, ends, shards, all_sightings=True, most_entry_bytes=size)
     owners = shard_of(source.items.page, shards)
     for shard in range(shards):
-        at, visits, rows = Place(0, 0), 0, []
+        at, visits, rows = LogPosition(0, 0), 0, []
         for entry in entries_for(sent, shard):
             assert isinstance(entry, CrawlEntry) and entry.source == SOURCE
             assert entry.start == at
@@ -128,7 +128,7 @@ def test_entries_to_a_log_touch_and_hold_every_row_of_its_shard_once(
 def test_an_entry_that_would_be_too_long_is_split_within_an_event() -> None:
     writer = ItemWriter()
     for within in range(10):
-        writer.next_place = Place(7, within)
+        writer.next_place = LogPosition(7, within)
         writer.visit(within + 1, [1, 2, 3], time_ms=1, url=b"http://a.example/" * 4)
     source = Rows(writer.items(), 8)
     sent, _ = route(source, [8], 1, most_entry_bytes=500)
@@ -156,11 +156,11 @@ def test_all_shards_are_told_that_a_source_has_come_to_a_place(ends: list[int]) 
 
 
 def test_what_lies_before_the_start_of_a_source_is_no_hole() -> None:
-    writer = ItemWriter(Place(1000, 0))
+    writer = ItemWriter(LogPosition(1000, 0))
     source = Rows(writer.visit(1, [], time_ms=1).items(), 1001)
     sharder = Sharder(SOURCE, SourceState.at(1000, 2), everywhere_at=1000)
     ledgers = applied(list(sharder.crawl(source.between(1000, 1001, set()), 1001)), 2)
-    assert [ledger.mark(SOURCE) for ledger in ledgers] == [Place(1001, 0)] * 2
+    assert [ledger.mark(SOURCE) for ledger in ledgers] == [LogPosition(1001, 0)] * 2
     assert ledgers[0].visits == 1
 
 
@@ -197,6 +197,6 @@ def test_publications_in_any_batches_make_the_same_entries_one_each(ends: list[i
         entries = entries_for(sent, shard)
         assert all(isinstance(entry, PolicyEntry) for entry in entries)
         assert [one.policies[0] for one in entries if one.policies] == [policy for _, policy in POLICIES]
-        places = [Place(0, 0), *(entry.end for entry in entries)]
+        places = [LogPosition(0, 0), *(entry.end for entry in entries)]
         assert [entry.start for entry in entries] == places[:-1]
         assert places[-1].offset == max(8, everywhere_at), "all are told that they have come there"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, RejectWriter
-from opicflow.connectors.files.log_reader import Stretch, read
+from opicflow.connectors.files.log_reader import FileRange, read
 from opicflow.connectors.files.opening import InputRefused, expand
 from opicflow.connectors.kafka.connection import KafkaRefused
 from opicflow.connectors.kafka.event_encoding import encode_event
@@ -93,7 +93,7 @@ def _publish_events(options: argparse.Namespace) -> int:
                 if format_ is None:
                     sender.reject(Reject(Reason.EMPTY_FILE, "the file is empty", file, 0, b""), tally)
                     continue
-                for batch in read(Stretch(file, file, format_)):
+                for batch in read(FileRange(file, file, format_)):
                     for number, (offset, item) in enumerate(batch.items()):
                         if isinstance(item, Reject):
                             sender.reject(item, tally)

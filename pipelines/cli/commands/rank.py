@@ -22,7 +22,7 @@ import xxhash
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.log_reader import Stretch
+from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import STDIN, InputRefused, expand, is_compressed
 from opicflow.connectors.files.rank_files import read_ranks
 from opicflow.connectors.files.rank_writer import RankRows, check_name_of_ranks, write_ranks
@@ -243,7 +243,7 @@ class _LogReader:
         for number in range(self.file, len(self.sources)):
             name, format_ = self.sources[number]
             start = self.at if number == self.file else 0
-            portion = Portion(0, (Stretch(name, name, format_, start),), 1 << 62, closes=True)
+            portion = Portion(0, (FileRange(name, name, format_, start),), 1 << 62, closes=True)
             for part in parts_of(portion, self.rules):
                 routed = route_rows(part.decoded, part.urls, name, self.rules, seen)
                 self.events += routed.counts.get("events_read", 0)

@@ -27,18 +27,16 @@ for _name in ("common", "direct.executor"):  # what they log comes as an excepti
 import numpy as np  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-from opicflow.connectors.files.log_reader import Stretch  # noqa: E402
+from opicflow.connectors.files.log_reader import FileRange  # noqa: E402
 from opicflow.connectors.files.opening import InputRefused, expand  # noqa: E402
 from opicflow.connectors.files.whole_file import whole_file  # noqa: E402
-from opicflow.connectors.flink.rest import FlinkRefused  # noqa: E402
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused, parse_address  # noqa: E402
 from opicflow.connectors.kafka.records import POLICIES, records  # noqa: E402
 from opicflow.connectors.kafka.topics import names  # noqa: E402
-from opicflow.pipelines.graph.store import GraphRefused  # noqa: E402
 from opicflow.pipelines.ledger import ConfigRefused, Ledger, LedgerConfig, Outcome  # noqa: E402
 from opicflow.pipelines.ledger.estimates import richest  # noqa: E402
 from opicflow.pipelines.refresh.policies import check  # noqa: E402
-from opicflow.pipelines.replay.inputs import NothingRead, Topic, known_format  # noqa: E402
+from opicflow.pipelines.replay.inputs import Topic, known_format  # noqa: E402
 from opicflow.pipelines.replay.report import Host, Report, Sample, TopPage, render  # noqa: E402
 from opicflow.pipelines.replay.runner import (  # noqa: E402
     Counting,
@@ -63,7 +61,6 @@ from opicflow.pipelines.results.files import (  # noqa: E402
 from opicflow.pipelines.results.schedules import Compared, compared, export, iso, planned  # noqa: E402
 from opicflow.pipelines.results.topics import Destination  # noqa: E402
 from opicflow.pipelines.transforms.decode import Portion, parts_of, route_part  # noqa: E402
-from opicflow.pipelines.transforms.keep_ledger import LostTable  # noqa: E402
 from opicflow.pipelines.transforms.publish import (  # noqa: E402
     ROWS_PER_PART,
     pack_estimates,
@@ -73,13 +70,12 @@ from opicflow.pipelines.transforms.publish import (  # noqa: E402
 )
 from opicflow.pipelines.transforms.replay_keeper import FLOWING, KeeperConfig, plan_in_words  # noqa: E402
 from opicflow.pipelines.transforms.route import Categories, LinkWeights, Rules, Seen  # noqa: E402
-from opicflow.pipelines.transforms.stream_keeper import LogRefused  # noqa: E402
-from opicflow.schemas.columns import ColumnsRefused  # noqa: E402
 from opicflow.schemas.crawl_events import Reason  # noqa: E402
+from opicflow.schemas.errors import UserError  # noqa: E402
 from opicflow.schemas.json_events import time_ms_of  # noqa: E402
 from opicflow.schemas.kernel import is_compiled  # noqa: E402
 from opicflow.schemas.pages import page_id  # noqa: E402
-from opicflow.schemas.policy_json import PolicyRefused, policies_of  # noqa: E402
+from opicflow.schemas.policy_json import policies_of  # noqa: E402
 from opicflow.schemas.records import Policy  # noqa: E402
 from opicflow.schemas.urls import (  # noqa: E402
     SESSION_PARAMETERS,
@@ -88,21 +84,6 @@ from opicflow.schemas.urls import (  # noqa: E402
     UrlRules,
     canonical,
 )
-
-REFUSALS = (
-    InputRefused,
-    StateRefused,
-    ConfigRefused,
-    NothingRead,
-    LostTable,
-    ColumnsRefused,
-    PolicyRefused,
-    KafkaRefused,
-    FlinkRefused,
-    LogRefused,
-    GraphRefused,
-)
-"""Errors that say in one line what was wrong, where, and what to do."""
 
 _SECONDS_BETWEEN_LINES = 5.0
 _BARS = 40
@@ -130,7 +111,7 @@ def user_problem(problem: BaseException, options: argparse.Namespace) -> str:
     """The message of an error that the user can mend and that Beam has wrapped up; empty for a bug."""
     chain: BaseException | None = problem
     while chain is not None:
-        if isinstance(chain, REFUSALS):
+        if isinstance(chain, UserError):
             return one_line(chain)
         if isinstance(chain, OSError) and chain.strerror:
             return os_problem(chain, options)
@@ -552,7 +533,7 @@ def validate(options: argparse.Namespace) -> int:
             counts["events_read"] += 1
             shown.append({"reason": Reason.EMPTY_FILE.value, "where": file, "detail": "the file is empty", "bytes": ""})
             continue
-        portion = Portion(0, (Stretch("log", file, format_),), 1 << 62, closes=True)
+        portion = Portion(0, (FileRange("log", file, format_),), 1 << 62, closes=True)
         for part in parts_of(portion, rules):
             events = part.decoded.events
             visits = events.announce == 0
@@ -781,4 +762,4 @@ def _time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-__all__ = ["REFUSALS", "one_line", "os_problem", "replay", "schedule", "show", "top", "user_problem", "validate"]
+__all__ = ["one_line", "os_problem", "replay", "schedule", "show", "top", "user_problem", "validate"]

@@ -22,7 +22,7 @@ from opicflow.connectors.files import avro
 from opicflow.connectors.files.avro import AvroBlock, Container, WrongSchema, decode_avro, read_blocks, read_header
 from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.log_reader import Stretch, read
+from opicflow.connectors.files.log_reader import FileRange, read
 from opicflow.connectors.files.opening import Block
 from opicflow.schemas.crawl_events import MOST_LINKS, MOST_REDIRECTS, CrawlEvent, EventRefused, Link, Reason
 from opicflow.schemas.event_columns import (
@@ -106,7 +106,7 @@ def without_the_kernel(data: bytes) -> Outcome:
 def in_a_file(data: bytes, folder: Path, start: int = 0, end: int | None = None) -> Outcome:
     file = folder / "f.avro"
     file.write_bytes(data)
-    batches = list(read(Stretch("f", str(file), Format.AVRO, start, end)))
+    batches = list(read(FileRange("f", str(file), Format.AVRO, start, end)))
     assert all(first.end == second.start for first, second in pairwise(batches))
     return outcome(batch.decode() for batch in batches)
 
@@ -304,7 +304,7 @@ def test_a_file_of_something_else_is_one_reject(writer: dict[str, Any], says: st
     with pytest.raises(WrongSchema, match=says):
         read_header(data)
     assert in_a_file(data, tmp_path) == ([], [(Reason.WRONG_SCHEMA, 0)])
-    (batch,) = read(Stretch("f", str(tmp_path / "f.avro"), Format.AVRO))
+    (batch,) = read(FileRange("f", str(tmp_path / "f.avro"), Format.AVRO))
     assert (batch.start, batch.end) == (0, len(data))
     assert in_a_file(data, tmp_path, start=len(data)) == ([], [])
 
@@ -374,7 +374,7 @@ def test_a_damaged_head_is_never_an_exception(tmp_path: Path, seed: int) -> None
 
 def read_damaged(data: bytes, folder: Path) -> list[Any]:
     (folder / "d.avro").write_bytes(data)
-    return list(read(Stretch("f", str(folder / "d.avro"), Format.AVRO)))
+    return list(read(FileRange("f", str(folder / "d.avro"), Format.AVRO)))
 
 
 def test_records_that_are_damaged_are_never_an_exception(seed: int) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from opicflow.connectors.files import log_reader
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.log_reader import Batch, Stretch, format_of, read, split
+from opicflow.connectors.files.log_reader import Batch, FileRange, format_of, read, split
 from opicflow.connectors.files.opening import Block, InputRefused, decompressed
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason, Reject
 from support.archives import gz, page, zst
@@ -50,7 +50,7 @@ def items_of(batch: Batch) -> list[Item]:
 def read_all(
     file: Path, kind: Format = Format.JSONL, start: int = 0, end: int | None = None, in_a_line: bool = False
 ) -> list[Item]:
-    batches = list(read(Stretch("s", str(file), kind, start, end, in_a_line)))
+    batches = list(read(FileRange("s", str(file), kind, start, end, in_a_line)))
     assert all(first.end == second.start for first, second in pairwise(batches))
     assert all(batch.start < batch.end for batch in batches)
     return [item for batch in batches for item in items_of(batch)]
@@ -83,7 +83,7 @@ def test_batches_touch_and_cover_the_file_whatever_their_size(
     whole = read_all(file)
     with monkeypatch.context() as patched:
         patched.setattr(log_reader, "BATCH_BYTES", size)
-        batches = list(read(Stretch("s", str(file), Format.JSONL)))
+        batches = list(read(FileRange("s", str(file), Format.JSONL)))
         assert [batch.end for batch in batches] == [*(batch.start for batch in batches[1:]), len(data)][: len(batches)]
         assert (batches[0].start if data else len(data)) == 0
         assert [item for batch in batches for item in items_of(batch)] == whole
@@ -138,7 +138,7 @@ def test_damage_is_a_reject_and_ends_a_line(
     assert [item for item in whole if "http" in item[1]][:9] == read_all_of(lines(9), tmp_path)
     assert [url for _, url in whole][-3:] == ["http://a.b/0", "http://a.b/1", "http://a.b/2"]
     (damage,) = [place for place, said in whole if said == Reason.CORRUPT.value]
-    for batch in read(Stretch("s", str(file), Format.JSONL)):
+    for batch in read(FileRange("s", str(file), Format.JSONL)):
         assert read_all(file, start=batch.end) == [item for item in whole if item[0] >= batch.end]
     for cut in range(damage - 30, damage + 30):
         assert in_ranges(file, [cut]) == whole
@@ -156,7 +156,7 @@ def test_a_line_that_is_too_long_is_one_reject(after: bytes, size: int, tmp_path
     file = tmp_path / "f.jsonl"
     file.write_bytes(lines(2) + b"x" * size + after)
     begin, length = len(lines(2)), size + len(after[:1])
-    (reject,) = [one for batch in read(Stretch("s", str(file), Format.JSONL)) for one in batch.decode().rejects]
+    (reject,) = [one for batch in read(FileRange("s", str(file), Format.JSONL)) for one in batch.decode().rejects]
     assert (reject.reason, reject.offset, reject.bytes) == (Reason.TOO_LARGE, begin, b"x" * MOST_REJECTED_BYTES)
     expected = [*read_all_of(lines(2), tmp_path), (begin, "too-large")]
     expected += [(place + begin + length, url) for place, url in read_all_of(after[1:], tmp_path)]
@@ -192,7 +192,7 @@ def test_reading_goes_on_from_the_end_of_any_batch(
     assert format_of(str(file)) is kind
     whole = read_all(file, kind)
     assert len(whole) == 60
-    batches = list(read(Stretch("s", str(file), kind)))
+    batches = list(read(FileRange("s", str(file), kind)))
     assert batches[0].start == 0 and batches[-1].end == sum(map(len, parts)) and len(batches) > 5
     for batch in batches:
         later = read_all(file, kind, start=batch.end)
@@ -205,7 +205,7 @@ def test_an_empty_file_has_nothing_to_read(kind: Format, tmp_path: Path) -> None
     file = tmp_path / "f"
     file.write_bytes(b"")
     assert format_of(str(file)) is None
-    batches = list(read(Stretch("s", str(file), kind)))
+    batches = list(read(FileRange("s", str(file), kind)))
     assert batches == []
 
 
@@ -239,7 +239,7 @@ def test_what_is_no_crawl_log_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputRefused, match="no such file"):
         format_of(str(tmp_path / "nothing"))
     with pytest.raises(InputRefused, match="no such file"):
-        list(read(Stretch("s", str(tmp_path / "nothing"), Format.JSONL)))
+        list(read(FileRange("s", str(tmp_path / "nothing"), Format.JSONL)))
 
 
 # -- bytes
@@ -301,23 +301,23 @@ def test_a_last_line_that_breaks_off_waits_only_where_the_file_may_grow(may_grow
     file = tmp_path / "log.jsonl"
     whole, begun = b'{"url":"https://a.example/"}\n', b'{"url":"https://b.ex'
     file.write_bytes(whole + begun)
-    stretch = Stretch("log", str(file), Format.JSONL, may_grow=may_grow)
-    batches = list(read(stretch))
+    input_range = FileRange("log", str(file), Format.JSONL, may_grow=may_grow)
+    batches = list(read(input_range))
     assert batches[-1].end == len(whole) + (0 if may_grow else len(begun))
     assert sum(len(batch.decode().rejects) for batch in batches) == (0 if may_grow else 1)
     file.write_bytes(whole + begun + b'ample/"}')  # no newline, but whole
-    rest = list(read(replace(stretch, start=batches[-1].end)))
+    rest = list(read(replace(input_range, start=batches[-1].end)))
     assert sum(len(batch.decode().events) for batch in rest) == (1 if may_grow else 0)
 
 
 def test_ranges_of_a_split_stretch_are_read_like_the_whole(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     file.write_bytes(b"".join(b'{"url":"https://a.example/%d"}\n' % (7**n) for n in range(60)))
-    stretch = Stretch("log", str(file), Format.JSONL)
-    offsets = [offset for batch in read(stretch) for offset in batch.decode().events.offset.tolist()]
+    input_range = FileRange("log", str(file), Format.JSONL)
+    offsets = [offset for batch in read(input_range) for offset in batch.decode().events.offset.tolist()]
     for range_bytes in (1, 10, 100, 1000, 10**6):
         at, found = 0, []
-        for part in split(stretch, range_bytes):
+        for part in split(input_range, range_bytes):
             for batch in read(part):
                 assert batch.start == at
                 at = batch.end
@@ -328,9 +328,9 @@ def test_ranges_of_a_split_stretch_are_read_like_the_whole(tmp_path: Path) -> No
 def test_what_is_compressed_or_far_away_stays_whole(tmp_path: Path) -> None:
     packed = tmp_path / "log.jsonl.gz"
     packed.write_bytes(gzip.compress(b'{"url":"https://a.example/"}\n' * 100))
-    for stretch in (
-        Stretch("log", str(packed), Format.JSONL),
-        Stretch("log", "s3://bucket/log.jsonl", Format.JSONL),
-        Stretch("log", str(packed), Format.AVRO),
+    for input_range in (
+        FileRange("log", str(packed), Format.JSONL),
+        FileRange("log", "s3://bucket/log.jsonl", Format.JSONL),
+        FileRange("log", str(packed), Format.AVRO),
     ):
-        assert split(stretch, 10) == [stretch]
+        assert split(input_range, 10) == [input_range]

@@ -14,8 +14,8 @@ from kafka.errors import CorruptRecordError, KafkaConnectionError, LogTruncation
 
 from opicflow.connectors.kafka import partitions, topic_log
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.partitions import PartitionStretch, resolve
-from opicflow.connectors.kafka.topic_log import digest_of, read_topic, topic_stretch
+from opicflow.connectors.kafka.partitions import PartitionRange, resolve
+from opicflow.connectors.kafka.topic_log import digest_of, read_topic, topic_range
 from support.fake_topic import (
     HOUR_MS,
     TOPIC,
@@ -29,55 +29,55 @@ from support.fake_topic import (
     gone_on,
     in_order,
     log_of,
+    ranges_of,
     record,
     records_of,
     send,
     send_with,
     step_of,
-    stretches_of,
 )
 from support.services import LocalKafka
 
 # -- what is refused
 
 
-def refused(stretches: list[PartitionStretch], **more: Any) -> str:
+def refused(input_ranges: list[PartitionRange], **more: Any) -> str:
     with pytest.raises(KafkaRefused) as caught:
-        list(read_topic(topic_stretch(stretches), **more))
+        list(read_topic(topic_range(input_ranges), **more))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_offsets_that_were_deleted_before_reading_are_refused() -> None:
     cluster = filled([0, 0], [0] * 9)
-    stretches = stretches_of(cluster)
+    input_ranges = ranges_of(cluster)
     cluster.partitions[1].first = 4
-    stretches[1] = replace(stretches[1], start=1)
-    assert refused(stretches).startswith("events, partition 1: offsets 1 to 3 were deleted before they were read")
+    input_ranges[1] = replace(input_ranges[1], start=1)
+    assert refused(input_ranges).startswith("events, partition 1: offsets 1 to 3 were deleted before they were read")
 
 
 def test_a_log_that_ends_before_where_reading_should_go_on_is_refused() -> None:
-    (stretch,) = stretches_of(filled([0, 0]))
-    said = refused([replace(stretch, start=5, end=5)])
+    (input_range,) = ranges_of(filled([0, 0]))
+    said = refused([replace(input_range, start=5, end=5)])
     assert said.startswith("events, partition 0: the log ends at offset 2, and reading would go on at 5")
 
 
 def test_an_end_that_is_not_there_is_refused() -> None:
-    (stretch,) = stretches_of(filled([0, 0]))
-    assert "ends at offset 2, before offset 3" in refused([replace(stretch, end=3)])
+    (input_range,) = ranges_of(filled([0, 0]))
+    assert "ends at offset 2, before offset 3" in refused([replace(input_range, end=3)])
 
 
 def test_another_topic_of_the_same_name_is_refused() -> None:
     cluster = filled([0])
     cluster.topic_id = "id-2"
-    said = refused(stretches_of(cluster))
+    said = refused(ranges_of(cluster))
     assert "made anew (its id was id-1 and is id-2)" in said
 
 
 def test_a_topic_that_is_gone_is_refused() -> None:
     cluster = filled([0])
     cluster.topic_id = None
-    assert "was deleted" in refused(stretches_of(cluster))
+    assert "was deleted" in refused(ranges_of(cluster))
 
 
 def test_a_topic_that_is_made_anew_while_it_is_read_is_noticed_at_the_end() -> None:
@@ -91,11 +91,11 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_noticed_at_the_end() -> N
 
 def test_another_record_before_the_start_is_refused() -> None:
     cluster = filled([0, 0, 0])
-    (stretch,) = stretches_of(cluster)
+    (input_range,) = ranges_of(cluster)
     digest = digest_of(cluster.partitions[0].records[1])
     for start, end in ((2, 3), (2, 2)):
-        after = replace(stretch, start=start, end=end, last_digest=digest)
-        assert [step.offsets for step in all_steps(topic_stretch([after]))] == [[2]] * (end - start)
+        after = replace(input_range, start=start, end=end, last_digest=digest)
+        assert [step.offsets for step in all_steps(topic_range([after]))] == [[2]] * (end - start)
         said = refused([replace(after, last_digest="0" * 16)])
         assert said.startswith("events, partition 0: the record at offset 1 is not the one that was read before")
 
@@ -134,13 +134,13 @@ def test_offsets_that_vanish_while_reading_are_refused() -> None:
 def test_a_log_that_is_cut_off_while_reading_is_refused() -> None:
     cluster = filled([0] * 50)
     cluster.problems[2] = LogTruncationError({TopicPartition(TOPIC, 0): None})
-    assert "the log changed while it was read" in refused(stretches_of(cluster))
+    assert "the log changed while it was read" in refused(ranges_of(cluster))
 
 
 def test_a_damaged_record_is_refused_with_its_place() -> None:
     cluster = filled([0] * 50)
     cluster.problems[2] = CorruptRecordError("Record batch for partition 0 at offset 7 failed crc check")
-    said = refused(stretches_of(cluster))
+    said = refused(ranges_of(cluster))
     assert "damaged" in said and "at offset 7" in said
 
 
@@ -154,7 +154,7 @@ def test_connections_may_break_and_come_back() -> None:
 def test_a_cluster_that_gives_nothing_is_refused_when_patience_ends() -> None:
     cluster = filled([0] * 50)
     cluster.silent_from = 2
-    said = refused(stretches_of(cluster), patience_seconds=0.01)
+    said = refused(ranges_of(cluster), patience_seconds=0.01)
     assert said.startswith("no answer from b:9092 for 0 s while reading events, partition 0 at offset ")
 
 
@@ -173,10 +173,10 @@ def test_partitions_of_unequal_size_come_in_order_however_they_are_fetched(
         for number, size in enumerate((1500, 150, 15))
     }
     send(topics.connection, topic, records)
-    stretches = resolve(topics.connection, topic)
-    assert [(s.start, s.end, s.topic) for s in stretches] == [(0, 1500, topic), (0, 150, topic), (0, 15, topic)]
-    assert [s.source for s in stretches] == [f"kafka/{s.topic_id}/{number}" for number, s in enumerate(stretches)]
-    log = topic_stretch(stretches)
+    input_ranges = resolve(topics.connection, topic)
+    assert [(s.start, s.end, s.topic) for s in input_ranges] == [(0, 1500, topic), (0, 150, topic), (0, 15, topic)]
+    assert [s.source for s in input_ranges] == [f"kafka/{s.topic_id}/{number}" for number, s in enumerate(input_ranges)]
+    log = topic_range(input_ranges)
     steps = all_steps(log)
     expected = in_order(log, Cluster({number: Partition(of_one, 0, len(of_one)) for number, of_one in records.items()}))
     assert records_of(steps) == expected
@@ -198,12 +198,12 @@ def test_transactions_that_were_aborted_are_not_read_and_open_ones_not_waited_fo
                 producer.commit_transaction()
             else:
                 producer.abort_transaction()
-        stretches = resolve(topics.connection, topic)
+        input_ranges = resolve(topics.connection, topic)
         producer.begin_transaction()
         send_with(producer, topic, {0: [record(0, 0)]})
-        assert resolve(topics.connection, topic) == stretches
+        assert resolve(topics.connection, topic) == input_ranges
         producer.abort_transaction()
-    log = topic_stretch(stretches)
+    log = topic_range(input_ranges)
     first, rest = all_steps(log)
     assert first.offsets == [0, 1, 6, 7] and (log.partitions[0].start, log.partitions[0].end) == (0, 12)
     assert (rest.start, rest.end, rest.records, rest.size_bytes) == (8, 12, (), 0)
@@ -215,10 +215,10 @@ def test_transactions_that_were_aborted_are_not_read_and_open_ones_not_waited_fo
 def test_a_log_whose_beginning_was_deleted_is_refused(topics: Topics) -> None:
     topic = topics.make("short")
     send(topics.connection, topic, {0: [record(0, offset) for offset in range(20)]})
-    (stretch,) = resolve(topics.connection, topic)
+    (input_range,) = resolve(topics.connection, topic)
     topics.admin.delete_records({TopicPartition(topic, 0): 8})
-    assert "partition 0: offsets 0 to 7 were deleted" in refused([stretch])
-    assert resolve(topics.connection, topic) == [replace(stretch, start=8)]
+    assert "partition 0: offsets 0 to 7 were deleted" in refused([input_range])
+    assert resolve(topics.connection, topic) == [replace(input_range, start=8)]
 
 
 def test_records_that_are_deleted_while_they_are_read_are_refused(
@@ -231,7 +231,7 @@ def test_records_that_are_deleted_while_they_are_read_are_refused(
     with closing(topics.connection.producer()) as producer:
         for first in range(0, 200, 10):  # a batch each, so that a fetch brings few of them
             send_with(producer, topic, {0: [record(0, offset, 0, 300) for offset in range(first, first + 10)]})
-    found = read_topic(topic_stretch(resolve(topics.connection, topic)))
+    found = read_topic(topic_range(resolve(topics.connection, topic)))
     next(found)
     topics.admin.delete_records({TopicPartition(topic, 0): 199})
     with pytest.raises(KafkaRefused, match=r"offsets \d+ to 198 were deleted before they were read"):
@@ -241,12 +241,12 @@ def test_records_that_are_deleted_while_they_are_read_are_refused(
 def test_a_topic_that_was_made_anew_is_refused(topics: Topics) -> None:
     topic = topics.make("anew")
     send(topics.connection, topic, {0: [record(0, 0)]})
-    (stretch,) = resolve(topics.connection, topic)
+    (input_range,) = resolve(topics.connection, topic)
     topics.delete(topic)
-    assert "the topic was deleted" in refused([stretch])
+    assert "the topic was deleted" in refused([input_range])
     topics.make("anew")
     send(topics.connection, topic, {0: [record(0, 0)]})
-    assert "deleted and made anew" in refused([stretch])
+    assert "deleted and made anew" in refused([input_range])
 
 
 def test_stretches_lie_between_times_or_begin_at_offsets(topics: Topics) -> None:
@@ -285,7 +285,7 @@ def test_reading_goes_on_when_a_broker_that_was_killed_is_back(
         for first in range(0, 2000, 100):
             records = [record(0, offset, 0, 300) for offset in range(first, first + 100)]
             send_with(producer, "lone", {0: records, 1: records[:20]})
-    log = topic_stretch(resolve(connection, "lone"))
+    log = topic_range(resolve(connection, "lone"))
     whole = records_of(all_steps(log))
     found = read_topic(log, patience_seconds=60)
     some = [step_of(next(found)) for _ in range(3)]

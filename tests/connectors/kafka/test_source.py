@@ -23,7 +23,7 @@ from kafka.errors import KafkaConnectionError
 from opicflow.connectors.kafka import source as module
 from opicflow.connectors.kafka.connection import KafkaRefused
 from opicflow.connectors.kafka.messages import decode_messages
-from opicflow.connectors.kafka.partitions import PartitionStretch, resolve
+from opicflow.connectors.kafka.partitions import PartitionRange, resolve
 from opicflow.connectors.kafka.source import (
     NO_END,
     Beat,
@@ -40,7 +40,7 @@ from opicflow.connectors.kafka.source import (
     Seldom,
 )
 from opicflow.schemas.framing import published_writer
-from support.fake_topic import HOUR_MS, Cluster, Partition, Topics, filled, record, send, stretches_of, topics
+from support.fake_topic import HOUR_MS, Cluster, Partition, Topics, filled, ranges_of, record, send, topics
 
 __all__ = ["topics"]  # a fixture
 
@@ -57,11 +57,11 @@ def short_turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class Turn:
     """One call of process(), as a runner makes it."""
 
-    def __init__(self, stretch: PartitionStretch, offsets: OffsetRange, watermark: Timestamp | None = None) -> None:
+    def __init__(self, input_range: PartitionRange, offsets: OffsetRange, watermark: Timestamp | None = None) -> None:
         self.offsets = offsets
         self.tracker = ThreadsafeRestrictionTracker(OffsetTracker(offsets))
         self.watermark = ManualWatermarkEstimator(watermark)
-        self.found = ReadPartitions().process(stretch, self.watermark, RestrictionTrackerView(self.tracker))
+        self.found = ReadPartitions().process(input_range, self.watermark, RestrictionTrackerView(self.tracker))
 
     def finish(self) -> tuple[list[Any], OffsetRange | None]:
         """All that it gives, and what is left to be done."""
@@ -71,19 +71,19 @@ class Turn:
         return given, deferred[0] if deferred else None
 
 
-def whole(stretch: PartitionStretch) -> OffsetRange:
-    return Offsets().initial_restriction(stretch)
+def whole(input_range: PartitionRange) -> OffsetRange:
+    return Offsets().initial_restriction(input_range)
 
 
 def offsets_of(batches: list[MessageBatch]) -> list[int]:
     return [offset for batch in batches for offset in batch.messages.offsets.tolist()]
 
 
-def read_all(stretch: PartitionStretch, left: OffsetRange | None = None) -> list[MessageBatch]:
+def read_all(input_range: PartitionRange, left: OffsetRange | None = None) -> list[MessageBatch]:
     """A stretch, or what is left of it, in as many turns as it takes."""
-    left, found = left or whole(stretch), []
+    left, found = left or whole(input_range), []
     while left is not None:
-        given, left = Turn(stretch, left).finish()
+        given, left = Turn(input_range, left).finish()
         found += [one.value for one in given]
     return found
 
@@ -91,10 +91,10 @@ def read_all(stretch: PartitionStretch, left: OffsetRange | None = None) -> list
 class Following:
     """A partition that is followed: every call is a new one."""
 
-    def __init__(self, stretch: PartitionStretch, added: int | None = None) -> None:
-        self.partition = stretch.partition if added is None else added
-        self.next = stretch.start if added is None else 0
-        self.follower = Follower(FollowedTopic((stretch,)))
+    def __init__(self, input_range: PartitionRange, added: int | None = None) -> None:
+        self.partition = input_range.partition if added is None else added
+        self.next = input_range.start if added is None else 0
+        self.follower = Follower(FollowedTopic((input_range,)))
 
     def call(self, called_at: float = 1e12) -> list[MessageBatch]:
         found = list(self.follower.read((self.partition, called_at), lambda: self.next))
@@ -102,8 +102,8 @@ class Following:
         return found
 
 
-def endless(cluster: Cluster, start: int = 0) -> PartitionStretch:
-    return replace(stretches_of(cluster)[0], start=start, end=NO_END)
+def endless(cluster: Cluster, start: int = 0) -> PartitionRange:
+    return replace(ranges_of(cluster)[0], start=start, end=NO_END)
 
 
 # -- by hand
@@ -112,8 +112,8 @@ def endless(cluster: Cluster, start: int = 0) -> PartitionStretch:
 def test_a_stretch_is_read_in_turns_whose_batches_touch() -> None:
     cluster = filled([0.0] * 400)
     cluster.partitions[0].end = 403  # behind the last record lie marks of transactions
-    (stretch,) = stretches_of(cluster)
-    batches = read_all(stretch)
+    (input_range,) = ranges_of(cluster)
+    batches = read_all(input_range)
     assert offsets_of(batches) == list(range(400)) and len(batches) > 3
     assert all(first.end == second.start for first, second in pairwise(batches))
     assert all(batch.start <= min(o) and max(o) < batch.end for batch in batches for o in [batch.messages.offsets])
@@ -122,8 +122,8 @@ def test_a_stretch_is_read_in_turns_whose_batches_touch() -> None:
 
 @pytest.mark.parametrize("start", [0, 1, 17, 39, 40])
 def test_a_stretch_is_read_from_any_offset(start: int) -> None:
-    (stretch,) = stretches_of(filled([0.0] * 40))
-    assert offsets_of(read_all(stretch, OffsetRange(start, 40))) == list(range(start, 40))
+    (input_range,) = ranges_of(filled([0.0] * 40))
+    assert offsets_of(read_all(input_range, OffsetRange(start, 40))) == list(range(start, 40))
 
 
 def test_what_never_ends_goes_on_exactly_where_it_paused() -> None:
@@ -148,7 +148,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The offsets that were looked at; nothing is there."""
     looked: list[int] = []
 
-    def look(stretch: PartitionStretch, at: int, at_once: int) -> Generator[MessageBatch, None, bool]:
+    def look(input_range: PartitionRange, at: int, at_once: int) -> Generator[MessageBatch, None, bool]:
         looked.append(at)
         yield from ()
         return False
@@ -195,13 +195,13 @@ def test_where_more_is_left_it_does_not_rest(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_runner_that_takes_the_rest_away_gets_all_that_was_not_given() -> None:
-    (stretch,) = stretches_of(filled([0.0] * 40))
-    turn = Turn(stretch, whole(stretch))
+    (input_range,) = ranges_of(filled([0.0] * 40))
+    turn = Turn(input_range, whole(input_range))
     first = next(turn.found).value
     done, left = turn.tracker.try_split(0)
     assert (done.stop, left.start, left.stop) == (first.end, first.end, 40)
     assert turn.finish() == ([], None)
-    assert offsets_of([first, *read_all(stretch, left)]) == list(range(40))
+    assert offsets_of([first, *read_all(input_range, left)]) == list(range(40))
 
 
 def test_nothing_is_split_between_two_claims() -> None:
@@ -213,11 +213,11 @@ def test_nothing_is_split_between_two_claims() -> None:
 
 def test_the_watermark_is_the_latest_time_and_never_goes_back() -> None:
     cluster = filled([1.0, 3.0, 2.0, 5.0, 4.0, -1.0, 6.0, 0.0])
-    (stretch,) = stretches_of(cluster)
-    left: OffsetRange | None = whole(stretch)
+    (input_range,) = ranges_of(cluster)
+    left: OffsetRange | None = whole(input_range)
     watermark, times = None, []
     while left is not None:
-        turn = Turn(stretch, left, watermark)
+        turn = Turn(input_range, left, watermark)
         given, left = turn.finish()
         watermark = turn.watermark.current_watermark()
         times += [one.timestamp for one in given]
@@ -235,35 +235,35 @@ def test_a_consumer_is_kept_from_turn_to_turn_and_let_go_of_in_the_end() -> None
         return made[-1]
 
     cluster.consumer = counted  # type: ignore[method-assign]
-    (stretch,) = stretches_of(cluster)
-    assert len(read_all(stretch)) > 3 and len(made) == 1
+    (input_range,) = ranges_of(cluster)
+    assert len(read_all(input_range)) > 3 and len(made) == 1
     before = cluster.closed
     ReadPartitions().teardown()
     assert cluster.closed == before + 1
-    read_all(stretch)
+    read_all(input_range)
     assert len(made) == 2
 
 
 def test_a_consumer_that_nobody_wants_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_IDLE_SECONDS", -1.0)
     first, second = filled([0.0]), filled([0.0])
-    read_all(stretches_of(first)[0])
+    read_all(ranges_of(first)[0])
     before = first.closed
-    read_all(stretches_of(second)[0])
+    read_all(ranges_of(second)[0])
     assert first.closed == before + 1
 
 
 def test_what_cannot_be_read_fails_the_bundle_and_its_consumer() -> None:
     cluster = filled([0.0] * 60)
-    (stretch,) = stretches_of(cluster)
-    given, left = Turn(stretch, whole(stretch)).finish()
+    (input_range,) = ranges_of(cluster)
+    given, left = Turn(input_range, whole(input_range)).finish()
     assert given and left is not None
     cluster.problems[0] = KeyError("a bug")
     before = cluster.closed
     with pytest.raises(KeyError):
-        Turn(stretch, left).finish()
+        Turn(input_range, left).finish()
     assert cluster.closed == before + 1
-    assert offsets_of(read_all(stretch, left)) == list(range(left.start, 60))
+    assert offsets_of(read_all(input_range, left)) == list(range(left.start, 60))
 
 
 @pytest.mark.parametrize(("start", "says"), [(0, "offsets 0 to 3 were deleted"), (11, "the log ends at offset 10")])
@@ -304,7 +304,7 @@ def test_a_cluster_that_does_not_answer_is_refused_when_patience_ends(monkeypatc
 # -- new partitions
 
 
-def calls_of(partitions: Iterable[PartitionStretch], may_grow: bool = True, look_again_seconds: float = -1.0) -> Calls:
+def calls_of(partitions: Iterable[PartitionRange], may_grow: bool = True, look_again_seconds: float = -1.0) -> Calls:
     return Calls(FollowedTopic(tuple(partitions), may_grow, look_again_seconds))
 
 
@@ -317,7 +317,7 @@ def called(calls: Calls) -> list[int]:
 
 def test_partitions_that_are_added_are_called_and_read_from_their_beginning() -> None:
     cluster = filled([0.0], [0.0])
-    calls = calls_of(stretches_of(cluster))
+    calls = calls_of(ranges_of(cluster))
     assert called(calls) == [0, 1]
     cluster.partitions[2] = Partition([record(2, 0), record(2, 1)], 0, 2)
     assert called(calls) == [0, 1, 2]
@@ -328,7 +328,7 @@ def test_partitions_that_are_added_are_called_and_read_from_their_beginning() ->
 
 def test_a_topic_is_not_looked_at_again_before_it_is_time() -> None:
     cluster = filled([0.0])
-    calls = calls_of(stretches_of(cluster), look_again_seconds=3600.0)
+    calls = calls_of(ranges_of(cluster), look_again_seconds=3600.0)
     assert called(calls) == [0]
     cluster.partitions[1] = Partition([])
     assert called(calls) == [0]
@@ -423,8 +423,8 @@ def test_a_followed_topic_is_an_unbounded_source_that_holds_no_more_than_address
 
 def test_a_followed_partition_gives_what_is_sent_while_it_is_followed(topics: Topics) -> None:
     topic = topics.make("live", 1)
-    (stretch,) = resolve(topics.connection, topic)
-    following = Following(replace(stretch, end=NO_END))
+    (input_range,) = resolve(topics.connection, topic)
+    following = Following(replace(input_range, end=NO_END))
     found: list[MessageBatch] = []
     for first in (0, 10):
         send(topics.connection, topic, {0: [record(0, offset) for offset in range(first, first + 10)]})
@@ -433,11 +433,11 @@ def test_a_followed_partition_gives_what_is_sent_while_it_is_followed(topics: To
                 break
             found += following.call()
     assert offsets_of(found) == list(range(20))
-    calls = calls_of([stretch])
+    calls = calls_of([input_range])
     topics.admin.create_partitions({topic: NewPartitions(2)})
     topics.admin.wait_for_topics([topic])
     assert any(called(calls) == [0, 1] for _ in range(20))
-    more = Following(stretch, added=1)
+    more = Following(input_range, added=1)
     send(topics.connection, topic, {1: [record(1, 0)]})
     for _ in range(1000):
         given = more.call()

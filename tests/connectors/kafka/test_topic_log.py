@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka import TopicPartition
 
 from opicflow.connectors.kafka import topic_log
-from opicflow.connectors.kafka.topic_log import Batch, TopicStretch, digest_of, read_topic, topic_stretch
+from opicflow.connectors.kafka.topic_log import Batch, TopicRange, digest_of, read_topic, topic_range
 from support.fake_topic import (
     TOPIC,
     Cluster,
@@ -24,10 +24,10 @@ from support.fake_topic import (
     gone_on,
     in_order,
     log_of,
+    ranges_of,
     record,
     records_of,
     step_of,
-    stretches_of,
 )
 
 LATEST = (1 << 63) - 1
@@ -208,8 +208,8 @@ def test_partitions_that_were_not_reached_begin_where_they_are() -> None:
 
 
 def test_the_order_of_the_stretches_makes_no_difference() -> None:
-    stretches = stretches_of(times([1, 1], [1, 1], [0, 1]))
-    assert all_steps(topic_stretch(stretches[::-1])) == all_steps(topic_stretch(stretches))
+    input_ranges = ranges_of(times([1, 1], [1, 1], [0, 1]))
+    assert all_steps(topic_range(input_ranges[::-1])) == all_steps(topic_range(input_ranges))
 
 
 def test_a_topic_is_a_source_of_its_own() -> None:
@@ -324,4 +324,4 @@ def test_of_many_partitions_less_is_fetched_at_once() -> None:
 
 
 def test_a_stretch_counts_its_offsets() -> None:
-    assert TopicStretch("s", tuple(stretches_of(filled([0, 0], [], [0])))).records == 3
+    assert TopicRange("s", tuple(ranges_of(filled([0, 0], [], [0])))).records == 3
