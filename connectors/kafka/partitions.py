@@ -149,7 +149,8 @@ def no_answer(input_range: PartitionRange, seconds: float) -> KafkaRefused:
     """What is said of a cluster that gives nothing. `stretch` is what is left to be read."""
     return KafkaRefused(
         f"no answer from {input_range.connection.brokers} for {seconds:.0f} s while reading {input_range.topic}, "
-        f"partition {input_range.partition} at offset {input_range.start}: see whether the brokers run; run again to go on"
+        f"partition {input_range.partition} at offset {input_range.start}: see whether the brokers run; "
+        "run again to go on"
     )
 
 

@@ -258,8 +258,9 @@ class _Buffer:
         input_range = self.input_range
         if record.offset == input_range.start - 1 and input_range.last_digest not in ("", digest_of(record)):
             raise KafkaRefused(
-                f"{input_range.topic}, partition {input_range.partition}: the record at offset {record.offset} is not the "
-                "one that was read before: the log was made anew or restored: read it from its beginning into a new state"
+                f"{input_range.topic}, partition {input_range.partition}: the record at offset {record.offset} is not "
+                "the one that was read before: the log was replaced or restored: read it from its beginning into a "
+                "new state"
             )
 
 
