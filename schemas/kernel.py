@@ -9,16 +9,14 @@ and imports go down only.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
+from threading import RLock
+from types import CodeType
 from typing import Any, TypeVar, cast
-
-import numba
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,8 +39,8 @@ _MADE_OF = {
 
 
 def kernel(function: F) -> F:
-    """Compile a function over arrays on its first call: cached on disk, run without the interpreter lock."""
-    return _compile(function)
+    """A function over arrays, compiled on its first call: cached on disk, run without the interpreter lock."""
+    return cast(F, Kernel(function, {}))
 
 
 def lean_kernel(function: F) -> F:
@@ -51,60 +49,151 @@ def lean_kernel(function: F) -> F:
     numba counts references to every array at every call, with locked instructions: for a tuple of thirty columns that
     is hundreds of nanoseconds. A function that makes no array needs no count.
     """
-    return _compile(function, _nrt=False)
+    return cast(F, Kernel(function, {"_nrt": False}))
 
 
 def inlined_kernel(function: F) -> F:
     """A lean kernel that becomes part of its callers, whose columns it would otherwise get by the stack."""
-    return _compile(function, _nrt=False, forceinline=True)
+    return cast(F, Kernel(function, {"_nrt": False, "forceinline": True}))
 
 
 def is_compiled() -> bool:
     """Whether kernels of these sources were compiled before: if not, first calls take long."""
-    compiler: Any = numba
+    import numba
+
+    compiler: Any = numba  # comes without types
     folders = [_cache_folder(root, compiler.config.CACHE_DIR) for root in _MADE_OF]
     return all(folder != "" and any(Path(folder).rglob("*.nbi")) for folder in folders)
 
 
-def _compile(function: F, **options: bool) -> F:
+class Deferred(ABC):
+    """Something of numba that is made when it is first used.
+
+    Importing numba and creating its dispatchers takes longer than many commands need altogether, and those that only
+    read columns call no kernel. Use `load` to get the real object, which the attributes are those of.
+    """
+
+    _made: Any = None
+
+    @abstractmethod
+    def _make(self) -> Any:
+        """Import numba and make the real object."""
+
+    def load(self) -> Any:
+        """The real object; the same one every time."""
+        if self._made is None:
+            with _LOADING:
+                if self._made is None:
+                    self._made = self._make()
+        return self._made
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the real object."""
+        return (self._made or self.load())(*arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        """The attributes of the real object."""
+        if name.startswith("__"):  # protocols such as pickle and copy ask before there is one
+            raise AttributeError(name)
+        return getattr(self.load(), name)
+
+
+_LOADING = RLock()
+
+
+class Kernel(Deferred):
+    """A kernel that is loaded from disk, or compiled, on its first call."""
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, bool]) -> None:
+        self._function = function
+        self._options = options
+        self.__name__ = function.__name__
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
+        self.__wrapped__ = function
+
+    def __reduce__(self) -> str:
+        """By its name in its module, as functions are."""
+        return self.__name__
+
+    def _make(self) -> Any:
+        self._made = made = _compiled(self._function, self._options)
+        names = self._function.__globals__
+        for name in _names_in(self._function.__code__):
+            used = names.get(name)
+            if isinstance(used, Deferred):  # numba knows its own objects only
+                names[name] = used.load()
+        if names.get(self.__name__) is self:
+            names[self.__name__] = made
+        return made
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
+def _compiled(function: Callable[..., Any], options: dict[str, bool]) -> Any:
+    import numba
+
     compiler: Any = numba  # `_nrt` is an option without a type
     before = compiler.config.CACHE_DIR
     folder = _cache_folder(Path(function.__code__.co_filename).relative_to(_TOP).parts[0], before)
     compiler.config.CACHE_DIR = folder
     try:
-        return cast(F, compiler.njit(cache=folder != "", nogil=True, error_model="numpy", **options)(function))
+        return compiler.njit(cache=folder != "", nogil=True, error_model="numpy", **options)(function)
     finally:
         compiler.config.CACHE_DIR = before
 
 
-def _prefetch(typing_context: Any, array: Any, row: Any) -> Any:
+class Intrinsic(Deferred):
+    """An instruction of the processor for kernels: `emit` adds it to the code that numba makes."""
+
+    def __init__(self, emit: Callable[..., Any]) -> None:
+        self._emit = emit
+
+    def _make(self) -> Any:
+        from numba.extending import intrinsic
+
+        return cast(Any, intrinsic)(self._emit)
+
+
+def _emit_prefetch(typing_context: Any, array: Any, row: Any) -> Any:
+    from llvmlite import ir
+    from numba.core import types
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         rows = context.make_array(signature.args[0])(context, builder, arguments[0])
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
         distance = builder.mul(builder.extract_value(rows.strides, 0), arguments[1])
-        place = builder.gep(builder.bitcast(rows.data, byte), [distance])
+        address = builder.gep(builder.bitcast(rows.data, byte), [distance])
         request = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
         to_write, keep_close, data = word(1), word(3), word(1)
         builder.call(
-            builder.module.declare_intrinsic("llvm.prefetch", [byte], request), [place, to_write, keep_close, data]
+            builder.module.declare_intrinsic("llvm.prefetch", [byte], request), [address, to_write, keep_close, data]
         )
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate
 
 
-prefetch: Callable[[Any, Any], None] = cast(Any, intrinsic)(_prefetch)
-"""Within kernels: ask for the memory in which a row of an array begins, before it is needed. Changes nothing."""
+prefetch: Callable[[Any, Any], None] = Intrinsic(_emit_prefetch)
+"""Within kernels: load the memory in which a row of an array begins before it is needed. Changes nothing."""
 
 
-def _trailing_zeros(typing_context: Any, word: Any) -> Any:
+def _emit_trailing_zeros(typing_context: Any, word: Any) -> Any:
+    from llvmlite import ir
+    from numba.core import types
+
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.IntType(1)(0))
 
     return types.uint64(types.uint64), generate
 
 
-trailing_zeros: Callable[[Any], Any] = cast(Any, intrinsic)(_trailing_zeros)
+trailing_zeros: Callable[[Any], Any] = Intrinsic(_emit_trailing_zeros)
 """Within kernels: how many of the lowest bits of a uint64 are 0; 64 of 0."""
 
 
