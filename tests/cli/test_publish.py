@@ -25,7 +25,7 @@ from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.pipelines.cli import main
 from opicflow.pipelines.cli.commands import publish
 from opicflow.pipelines.ledger import LedgerConfig
-from opicflow.pipelines.stream.pipeline import pipeline
+from opicflow.pipelines.stream import pipeline
 from opicflow.pipelines.stream.routers import rules_of
 from opicflow.pipelines.transforms.route import Categories, Rules
 from opicflow.pipelines.transforms.stream_keeper import Origin

@@ -510,7 +510,13 @@ class CountedStream:
             "--externalized_checkpoints_enabled",
             "--retain_externalized_checkpoints_on_cancellation",
         ]
-        script = [sys.executable, str(TOP / "tests" / "counting_stream.py"), str(self.numbers), *options, *more]
+        script = [
+            sys.executable,
+            str(TOP / "tests" / "support" / "counting_stream.py"),
+            str(self.numbers),
+            *options,
+            *more,
+        ]
         done = subprocess.run(script, cwd=TOP, text=True, capture_output=True, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr
         assert processes.wait_until(lambda: any(not job.ended for job in self.cluster.jobs("counting")), PATIENCE)

@@ -334,7 +334,7 @@ from opicflow.connectors.kafka.connection import Connection
 from opicflow.pipelines.replay.inputs import Topic
 from opicflow.pipelines.replay.runner import Request, replayed
 for name, value in {SMALL!r}.items():
-    setattr(topic_log if name.startswith("BATCH") else reading, name, value)
+    setattr(topic_log if name.startswith("BATCH") else partitions, name, value)
 left = 3
 def progress(progress):
     global left

@@ -35,7 +35,10 @@ from support.fake_topic import (
     send,
     send_with,
     step_of,
+    topics,
 )
+
+__all__ = ["topics"]  # a fixture
 from support.services import LocalKafka
 
 # -- what is refused
