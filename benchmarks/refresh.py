@@ -1,4 +1,4 @@
-"""Refreshing: plans by every policy, change rates from words, and due pages by scan or calendar.
+"""Refreshing: plans by every strategy, change rates from words, and due pages by scan or calendar.
 
 The web is made up: importance follows a power law of exponent 2.1, pages change from ten times a day to once in three
 years, and the bandwidth fetches each once in 30 days in the mean; no page more often than every hour or less often
@@ -28,7 +28,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.refresh.calendar import DAY_S, Calendar, due_by_scan, due_times
 from opicflow.pipelines.refresh.rates import LEAST_RATE, LEAST_SECONDS, MOST_CODE, MOST_RATE, MOST_SECONDS, change_rates
-from opicflow.pipelines.refresh.strategies import POLICIES, Floats, Ints, Wanted, solve
+from opicflow.pipelines.refresh.strategies import STRATEGIES, Floats, Ints, Wanted, solve
 from opicflow.schemas.pages import page_id
 
 SEED = 1
@@ -77,7 +77,7 @@ def measure(tiny: bool) -> Iterator[Figure]:
 
 
 def in_the_ledger(sizes: Sizes) -> Iterator[Figure]:
-    """What refreshing adds to a page in the ledger, and a whole plan of it: survey, policy, orders."""
+    """What refreshing adds to a page in the ledger, and a whole plan of it: survey, strategy, orders."""
     pages = sizes.fewer_pages
     ledger = Ledger(LedgerConfig(refresh=RefreshConfig(bandwidth_per_day=pages / DAYS)))
     random = np.random.default_rng(SEED)
@@ -145,7 +145,7 @@ def made_up(pages: int) -> Wanted:
 
 
 def bare_freshness(multiplier: float, weights: Floats, rates: Floats) -> Floats:
-    """What a policy gives without bounds. This one by Newton's method from a first guess, for all pages at once."""
+    """What a strategy gives without bounds. This one by Newton's method from a first guess, for all pages at once."""
     target = -np.log1p(-np.minimum(rates / (weights * multiplier), 1 - 1e-16))
     wait = np.sqrt(2 * target) + target  # λ/f; never too small, so that Newton's method comes down to it
     for _ in range(6):
@@ -178,16 +178,16 @@ BARE: dict[str, Callable[[float, Floats, Floats], Floats]] = {
 }
 
 
-def numpy_plan(policy: str, pages: Wanted, bandwidth: float) -> Floats:
+def numpy_plan(strategy: str, pages: Wanted, bandwidth: float) -> Floats:
     """The obvious plan with numpy: bisection for the multiplier, frequencies cut off at their bounds."""
     low, high = 1e-6, 1e12
     weights, rates = pages.weights, pages.changes_per_day
-    if policy == "thesis":
+    if strategy == "thesis":
         weights = (weights * rates**ALPHA) ** (1 / (ALPHA + 1))
     frequencies = np.zeros(0)
     for _ in range(STEPS):
         middle = math.sqrt(low * high)
-        frequencies = np.clip(BARE[policy](middle, weights, rates), pages.least, pages.most)
+        frequencies = np.clip(BARE[strategy](middle, weights, rates), pages.least, pages.most)
         if frequencies.sum() > bandwidth:
             high = middle
         else:
@@ -196,30 +196,30 @@ def numpy_plan(policy: str, pages: Wanted, bandwidth: float) -> Floats:
 
 
 def plans(pages: int, sizes: Sizes) -> Iterator[Figure]:
-    """A plan by each policy, with bounds, against numpy on fewer pages."""
+    """A plan by each strategy, with bounds, against numpy on fewer pages."""
     fewer, more = made_up(sizes.pages_in_numpy), made_up(pages)
     rounds = sizes.heavy_rounds if pages == sizes.pages else sizes.rounds
-    for policy in POLICIES:
-        check_plan(policy, fewer, numpy_plan(policy, fewer, sizes.pages_in_numpy / DAYS))
-        plan = solve(policy, more, pages / DAYS)
+    for strategy in STRATEGIES:
+        check_plan(strategy, fewer, numpy_plan(strategy, fewer, sizes.pages_in_numpy / DAYS))
+        plan = solve(strategy, more, pages / DAYS)
         check(plan.feasible and abs(plan.frequencies.sum() * DAYS / pages - 1) < 1e-9, "plans use all bandwidth")
 
-        def ours(_: int, policy: str = policy) -> float:
-            return len(solve(policy, more, pages / DAYS).frequencies)
+        def ours(_: int, strategy: str = strategy) -> float:
+            return len(solve(strategy, more, pages / DAYS).frequencies)
 
-        def with_numpy(_: int, policy: str = policy) -> float:
-            return len(numpy_plan(policy, fewer, sizes.pages_in_numpy / DAYS))
+        def with_numpy(_: int, strategy: str = strategy) -> float:
+            return len(numpy_plan(strategy, fewer, sizes.pages_in_numpy / DAYS))
 
         value, baseline = race(rounds, ours, with_numpy)
-        name = f"refresh.{policy}_plan" + ("" if pages == sizes.pages else f"_at_{_short(pages)}_pages")
+        name = f"refresh.{strategy}_plan" + ("" if pages == sizes.pages else f"_at_{_short(pages)}_pages")
         how = f"{pages:,} pages with bounds, against {STEPS} steps of bisection with numpy on {sizes.pages_in_numpy:,}"
         yield versus(name, value, "pages/s", baseline, how)
 
 
-def check_plan(policy: str, pages: Wanted, expected: Floats) -> None:
+def check_plan(strategy: str, pages: Wanted, expected: Floats) -> None:
     """Our plan has these frequencies."""
-    plan = solve(policy, pages, len(pages.weights) / DAYS)
-    check(np.allclose(plan.frequencies, expected, rtol=1e-6, atol=0), f"{policy}: the plan is that of plain bisection")
+    plan = solve(strategy, pages, len(pages.weights) / DAYS)
+    check(np.allclose(plan.frequencies, expected, rtol=1e-6, atol=0), f"{strategy}: the plan is plain bisection's")
 
 
 def plans_with_caps(sizes: Sizes) -> Iterator[Figure]:
@@ -228,25 +228,25 @@ def plans_with_caps(sizes: Sizes) -> Iterator[Figure]:
     free = made_up(pages)
     hosts = pages // PAGES_PER_HOST
     host = (hosts * np.random.default_rng(SEED).random(pages) ** 2).astype(np.int64)
-    for policy in ("thesis", "freshness"):
-        without = np.bincount(host, solve(policy, free, pages / DAYS).frequencies, hosts)
+    for strategy in ("thesis", "freshness"):
+        without = np.bincount(host, solve(strategy, free, pages / DAYS).frequencies, hosts)
         needed = np.bincount(host, free.least, hosts)
         caps = needed + np.where(np.arange(hosts) % 3 == 0, 0.8, 1.5) * (without - needed)
         capped = replace(free, host=host, host_most=caps)
-        plan = solve(policy, capped, pages / DAYS)
+        plan = solve(strategy, capped, pages / DAYS)
         by_host = np.bincount(host, plan.frequencies, hosts)
         check(plan.feasible and bool((by_host <= caps * (1 + 1e-9)).all()), "no host gets more than it may")
         check(abs(by_host.sum() * DAYS / pages - 1) < 1e-9, "plans use all bandwidth")
 
-        def with_caps(_: int, policy: str = policy, capped: Wanted = capped) -> float:
-            return len(solve(policy, capped, pages / DAYS).frequencies)
+        def with_caps(_: int, strategy: str = strategy, capped: Wanted = capped) -> float:
+            return len(solve(strategy, capped, pages / DAYS).frequencies)
 
-        def without_caps(_: int, policy: str = policy) -> float:
-            return len(solve(policy, free, pages / DAYS).frequencies)
+        def without_caps(_: int, strategy: str = strategy) -> float:
+            return len(solve(strategy, free, pages / DAYS).frequencies)
 
         value, baseline = race(sizes.rounds, with_caps, without_caps)
         how = f"{pages:,} pages of {hosts:,} hosts, a third of them capped, against the plan without caps"
-        yield versus(f"refresh.{policy}_plan_with_host_caps", value, "pages/s", baseline, how)
+        yield versus(f"refresh.{strategy}_plan_with_host_caps", value, "pages/s", baseline, how)
 
 
 def plain_loop(weights: list[float], rates: list[float], bandwidth: float) -> list[float]:
@@ -268,7 +268,7 @@ def plain_loop(weights: list[float], rates: list[float], bandwidth: float) -> li
 
 
 def against_plain_loop(sizes: Sizes) -> Iterator[Figure]:
-    """The harmonic policy without bounds, a page for a page."""
+    """The harmonic strategy without bounds, a page for a page."""
     free, few = (replace(made_up(pages), least=None, most=None) for pages in (sizes.fewer_pages, sizes.pages_in_python))
     columns = few.weights.tolist(), few.changes_per_day.tolist(), sizes.pages_in_python / DAYS
     plan = solve("harmonic", few, columns[2])

@@ -1,4 +1,4 @@
-"""What each refresh policy costs: writes two plots and the tables of docs/refresh.md, between their markers.
+"""What each refresh strategy costs: writes two plots and the tables of docs/refresh.md, between their markers.
 
 Run it with `python benchmarks/refresh_costs.py`. Everything has a seed: the same command writes the same bytes.
 
@@ -35,7 +35,7 @@ from opicflow.pipelines.ledger import (
     RefreshConfig,
     TickEntry,
 )
-from opicflow.pipelines.refresh.strategies import POLICIES, Costs, Wanted, costs, solve
+from opicflow.pipelines.refresh.strategies import STRATEGIES, Costs, Wanted, costs, solve
 from opicflow.pipelines.web.crawl import introductions, visits
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.pages import page_ids
@@ -160,7 +160,7 @@ class Crawled:
 
 def crawl(
     web: ChangingWeb,
-    policy: str,
+    strategy: str,
     bandwidth: float,
     days: int,
     longest_interval_days: float = 3650.0,
@@ -171,7 +171,7 @@ def crawl(
     All pages are announced first. Where rates are published the ledger has nothing to learn of change.
     """
     refresh = RefreshConfig(
-        policy=policy,
+        strategy=strategy,
         bandwidth_per_day=bandwidth,
         shortest_interval_seconds=float(_DAY),
         longest_interval_days=longest_interval_days,
@@ -315,11 +315,11 @@ def measure(crawled: Crawled, since_day: int) -> Measured:
     )
 
 
-def known_costs(web: ChangingWeb, policy: str, bandwidth: float) -> Costs:
-    """What the policy would cost a crawler that knew everything: all by true importance and true rates."""
+def known_costs(web: ChangingWeb, strategy: str, bandwidth: float) -> Costs:
+    """What the strategy would cost a crawler that knew everything: all by true importance and true rates."""
     alive = web.weights > 0
     wanted = Wanted(web.weights[alive], web.rates[alive], most=np.ones(int(alive.sum())))
-    return costs(wanted, solve(policy, wanted, bandwidth, ALPHA).frequencies, ALPHA)
+    return costs(wanted, solve(strategy, wanted, bandwidth, ALPHA).frequencies, ALPHA)
 
 
 # -- computed: cost against bandwidth ----------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ LINES = {
     "importance": "importance, greedy",
     "uniform": "uniform",
 }
-"""The policies whose frequencies differ, and what they are called here."""
+"""The strategies whose frequencies differ, and what they are called here."""
 
 
 @dataclass(frozen=True)
@@ -346,11 +346,11 @@ class LargeWeb:
     weights: Floats
     rates: Floats
 
-    def costs(self, policy: str, days: float, longest_days: float = LONGEST_DAYS) -> Costs:
+    def costs(self, strategy: str, days: float, longest_days: float = LONGEST_DAYS) -> Costs:
         """What it costs to fetch each page once in so many days in the mean."""
         pages = len(self.weights)
         wanted = Wanted(self.weights, self.rates, least=np.full(pages, 1 / longest_days), most=np.full(pages, 24.0))
-        return costs(wanted, solve(policy, wanted, pages / days, ALPHA).frequencies, ALPHA)
+        return costs(wanted, solve(strategy, wanted, pages / days, ALPHA).frequencies, ALPHA)
 
 
 def large_web(pages: int) -> LargeWeb:
@@ -420,7 +420,7 @@ _STYLE = """\
 
 @dataclass(frozen=True)
 class Plot:
-    """Lines by policy against bandwidth, whose axis is logarithmic. Every line bears its name at one of its ends."""
+    """Lines by strategy against bandwidth, whose axis is logarithmic. Every line bears its name at one of its ends."""
 
     title: str
     y_title: str
@@ -502,14 +502,14 @@ def _apart(wanted: dict[str, float], least: float) -> dict[str, float]:
 
 
 COST_PLOT = Plot(
-    "What copies cost, by policy",
+    "What copies cost, by strategy",
     "obsolescence: about how many changes a copy lags behind, weighted by importance (less is better)",
     tuple((value, f"{value:g}") for value in (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)),
     is_log=True,
     names_at_end=True,
 )
 FRESHNESS_PLOT = Plot(
-    "How many copies are up to date, by policy",
+    "How many copies are up to date, by strategy",
     "freshness: the share of copies that are up to date, weighted by importance (more is better)",
     tuple((value / 100, f"{value} %") for value in range(0, 101, 20)),
     is_log=False,
@@ -538,18 +538,18 @@ SIMULATED_DAYS = (10, 20)
 
 
 def simulated_tables(pages: int) -> Iterator[str]:
-    """What each policy costs a ledger that has everything to learn; then thesis, by what there is to learn from."""
+    """What each strategy costs a ledger that has everything to learn; then thesis, by what there is to learn from."""
     webs = [changing_web(pages, seed, DAYS) for seed in SEEDS]
     for each in SIMULATED_DAYS:
         bandwidth = pages / each
         rows = []
-        for policy in POLICIES:
-            print(f"  simulating {policy}, {bandwidth:g} fetches a day", file=sys.stderr)
-            found = [measure(crawl(web, policy, bandwidth, DAYS), WARM_UP_DAYS) for web in webs]
-            known = [known_costs(web, policy, bandwidth) for web in webs]
+        for strategy in STRATEGIES:
+            print(f"  simulating {strategy}, {bandwidth:g} fetches a day", file=sys.stderr)
+            found = [measure(crawl(web, strategy, bandwidth, DAYS), WARM_UP_DAYS) for web in webs]
+            known = [known_costs(web, strategy, bandwidth) for web in webs]
             rows.append(
                 [
-                    policy,
+                    strategy,
                     _figure(_mean(found, "obsolescence")),
                     "-" if any(np.isinf(one.obsolescence) for one in known) else _figure(_mean(known, "obsolescence")),
                     _figure(_mean(found, "missed")),
@@ -562,7 +562,7 @@ def simulated_tables(pages: int) -> Iterator[str]:
         yield f"{bandwidth:g} fetches a day:\n"
         yield from _table(
             [
-                "policy",
+                "strategy",
                 "obsolescence",
                 "if all were known",
                 "changes missed",
@@ -621,7 +621,7 @@ def with_part(text: str, name: str, lines: Sequence[str]) -> str:
 
 def main() -> None:
     """Compute, simulate, and write the plots and the tables."""
-    parser = argparse.ArgumentParser(description="compute and simulate what each refresh policy costs")
+    parser = argparse.ArgumentParser(description="compute and simulate what each refresh strategy costs")
     parser.add_argument("--pages", type=int, default=PAGES, help="pages of the computed web (%(default)s)")
     parser.add_argument("--simulated", type=int, default=SIMULATED_PAGES, help="of the simulated one (%(default)s)")
     parser.add_argument("--page", type=Path, default=Path("docs/refresh.md"), help="the page to fill in (%(default)s)")

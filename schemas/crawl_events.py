@@ -38,7 +38,7 @@ class Reason(str, Enum):
     WRONG_SCHEMA = "wrong-schema"
     EMPTY_FILE = "empty-file"
     REFUSED = "refused"
-    """By a ledger: an entry that would leave a hole or break the books, or a publication that is impossible."""
+    """By a ledger: an entry that would leave a hole or break the books, or a policy that is impossible."""
 
 
 class EventRefused(ValueError):

@@ -1,6 +1,6 @@
-"""Publications as JSON: an object a line, with the field names of the schema `Policy`.
+"""Policies as JSON: an object a line, with the field names of the schema `Policy`.
 
-What a line says is taken exactly or refused: a name that is misspelt must not become a publication that says nothing.
+What a line says is taken exactly or refused: a name that is misspelt must not become a policy that says nothing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _WITH_ZONE = re.compile(r"\d{4}-.*([Zz]|[+-]\d\d:?\d\d)")
 
 
 class PolicyRefused(UserError, ValueError):
-    """A publication that cannot be. The message is one line: what is wrong, and what to do."""
+    """A policy that cannot be. The message is one line: what is wrong, and what to do."""
 
 
 def policies_of(lines: Iterable[bytes], source: str) -> list[Policy]:
-    """The publications of JSON lines. Empty lines are passed over; a refusal names the source and the line."""
+    """The policies of JSON lines. Empty lines are passed over; a refusal names the source and the line."""
     policies = []
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -40,21 +40,21 @@ def policies_of(lines: Iterable[bytes], source: str) -> list[Policy]:
 
 
 def policy_from_json(value: object) -> Policy:
-    """The publication that a JSON value says. One without `rules_version` gets the least version that it needs."""
+    """The policy that a JSON value says. One without `rules_version` gets the least version that it needs."""
     if not isinstance(value, dict):
-        raise PolicyRefused("it is no JSON object: write one publication a line, in braces")
+        raise PolicyRefused("it is no JSON object: write one policy a line, in braces")
     known = _fields()
     for name in value:
         if name not in known:
             near = get_close_matches(str(name), known, 1)
             advice = f"did you mean {near[0]}?" if near else "leave it out, or correct it by the schema Policy"
-            raise PolicyRefused(f"{str(name)[:40]!r} is no field of a publication: {advice}")
+            raise PolicyRefused(f"{str(name)[:40]!r} is no field of a policy: {advice}")
     policy = Policy(**{known[name].attribute: known[name].read(given) for name, given in value.items()})
     return policy if "rules_version" in value else replace(policy, rules_version=rules_needed(policy))
 
 
 def policy_to_json(policy: Policy) -> dict[str, Any]:
-    """Plain values that `policy_from_json` makes the same publication of: the version, and what is not a default."""
+    """Plain values that `policy_from_json` makes the same policy of: the version, and what is not a default."""
     known = _fields()
     return {
         name: value
@@ -64,7 +64,7 @@ def policy_to_json(policy: Policy) -> dict[str, Any]:
 
 
 def rules_needed(policy: Policy) -> int:
-    """The version of the rules that a reader must know, lest it take the publication for something else."""
+    """The version of the rules that a reader must know, lest it take the policy for something else."""
     had = {field["name"] for field in registry.schema("Policy", 1)["fields"]}
     return 1 if had.issuperset(policy_to_json(policy)) else 2
 
@@ -154,9 +154,7 @@ def _value_of(line: bytes) -> object:
     except PolicyRefused:
         raise
     except (ValueError, RecursionError):  # a number of thousands of digits; thousands of brackets
-        raise PolicyRefused(
-            "it is no publication that can be read: write numbers and lists that mean something"
-        ) from None
+        raise PolicyRefused("it is no policy that can be read: write numbers and lists that mean something") from None
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -93,7 +93,7 @@ class CrawlOrder:
 
 @dataclass(frozen=True)
 class Policy:
-    """A publication: what holds from here on for a page, a host, a URL prefix, a category, or the whole crawl."""
+    """A policy: what holds from here on for a page, a host, a URL prefix, a category, or the whole crawl."""
 
     rules_version: int = 1
     published_at_ms: int | None = None

@@ -122,9 +122,9 @@ def _arrived(message: Any, decoder: Decoder, kind: type[Record]) -> Arrived:
 
 def record_of(value: bytes, decoder: Decoder, kind: type[Record]) -> Record:
     """The record of a message, `decoder` being that of its schema. It raises what says why there is none."""
-    if kind is Policy and frame_kind(value) is None:  # people write publications by hand
+    if kind is Policy and frame_kind(value) is None:  # people write policies by hand
         policies = policies_of([value.replace(b"\n", b" ")], "the message")
         if len(policies) != 1:
-            raise PolicyRefused("the message is empty: write one publication in it")
+            raise PolicyRefused("the message is empty: write one policy in it")
         return policies[0]
     return from_avro(kind, decoder.decode(value))

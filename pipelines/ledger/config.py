@@ -13,7 +13,7 @@ from typing import Any
 
 from opicflow.pipelines.ledger.errors import ConfigRefused
 from opicflow.pipelines.refresh.rates import ESTIMATORS
-from opicflow.pipelines.refresh.strategies import POLICIES
+from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.pages import MOST_SHARDS
 
 UNITS_PER_PAGE = 1 << 24
@@ -100,18 +100,18 @@ HISTORIES: dict[str, type] = {
 class RefreshConfig:
     """How the pages that are known share the fetches of a day.
 
-    `policy` and `estimator` are names of `refresh.plans.POLICIES` and `refresh.rates.ESTIMATORS`. `bandwidth_per_day`
-    is all fetches, discovery included; None = as many as the crawl makes. Discovery gets `discovery_share` of them
-    while there are unread pages enough, and takes those with the most waiting cash, or the highest estimate. Orders are
-    given every `cycle_hours`, a page once. No page is refreshed more often than that or every
-    `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every `longest_interval_days`.
-    `host_fetches_per_day` bounds what one host gets. An order that was not answered after
-    `order_timeout_hours` is given again. A page that fails is tried again after `retry_hours`, then twice that, and so
-    on up to `longest_retry_days`; one that is gone after `gone_days`, then twice that, and is dropped when it was found
-    gone `gone_visits` times in a row over at least the time that takes.
+    `strategy` and `estimator` are names of `refresh.strategies.STRATEGIES` and `refresh.rates.ESTIMATORS`.
+    `bandwidth_per_day` is all fetches, discovery included; None = as many as the crawl makes. Discovery gets
+    `discovery_share` of them while there are unread pages enough, and takes those with the most waiting cash, or the
+    highest estimate. Orders are given every `cycle_hours`, a page once. No page is refreshed more often than that or
+    every `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every `longest_interval_days`.
+    `host_fetches_per_day` bounds what one host gets. An order that was not answered after `order_timeout_hours` is
+    given again. A page that fails is tried again after `retry_hours`, then twice that, and so on up to
+    `longest_retry_days`; one that is gone after `gone_days`, then twice that, and is dropped when it was found gone
+    `gone_visits` times in a row over at least the time that takes.
     """
 
-    policy: str = "thesis"
+    strategy: str = "thesis"
     estimator: str = "likelihood"
     alpha: float = 0.95
     bandwidth_per_day: float | None = None
@@ -129,7 +129,7 @@ class RefreshConfig:
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, in one line each."""
-        for name, choices in (("policy", POLICIES), ("estimator", ESTIMATORS), ("discover_by", DISCOVERIES)):
+        for name, choices in (("strategy", STRATEGIES), ("estimator", ESTIMATORS), ("discover_by", DISCOVERIES)):
             chosen = getattr(self, name)
             _check(isinstance(chosen, str) and chosen in choices, name, chosen, f"one of {', '.join(choices)}")
         for name, least, most, may_be_none in _REFRESH_BOUNDS:
@@ -229,6 +229,8 @@ class LedgerConfig:
     def to_json(self) -> dict[str, Any]:
         """The configuration as plain values, for a snapshot's manifest."""
         values = dataclasses.asdict(self)
+        refresh = values["refresh"]
+        values["refresh"] = {"policy": refresh.pop("strategy"), **refresh}  # stored under its first name
         values["history"] = {"policy": history_name(self.history), **dataclasses.asdict(self.history)}
         return values
 
@@ -239,7 +241,8 @@ class LedgerConfig:
             fields = dict(values)
             history = dict(fields.pop("history"))
             fields["history"] = HISTORIES[history.pop("policy")](**history)
-            fields["refresh"] = RefreshConfig(**fields["refresh"])
+            refresh = dict(fields["refresh"])
+            fields["refresh"] = RefreshConfig(strategy=refresh.pop("policy"), **refresh)
             for name in ("class_weights", "link_bonus_per_1024"):
                 fields[name] = tuple(fields[name])
             return cls(**fields)

@@ -189,7 +189,7 @@ class PolicyEntry:
     """Rules that hold from here on, and pages to let go. What is None stays as it is.
 
     `drop` lets pages go for good: they may be born again. `forget` also removes their URLs from the next
-    snapshot and never learns them again. `policies` are publications, in their order: the ledger takes those that are
+    snapshot and never learns them again. `policies` are policies, in their order: the ledger takes those that are
     possible, and says why it does not take the others.
     """
 

@@ -53,7 +53,7 @@ REFRESH_ROW = np.dtype(
 
 # Notes of a page that concern its refreshing.
 LIES = np.uint8(15)  # how much its dates of change are mistrusted
-RATE_SET = np.uint8(64)  # a publication sets its change rate
+RATE_SET = np.uint8(64)  # a policy sets its change rate
 TOLD = np.uint8(128)  # somebody announced that it has changed since it was fetched
 
 # Flags of a page. FREE is no flag at all, so that a slot full of zeros is free.

@@ -68,7 +68,7 @@ from opicflow.pipelines.ledger.settle import Settled, settle_links
 from opicflow.pipelines.ledger.soundness import BUDGET_WORDS, column_problem, recent_problem, state_problem
 from opicflow.pipelines.refresh import policies
 from opicflow.pipelines.refresh.orders import packed_intervals, rank_within, unpacked_intervals
-from opicflow.pipelines.refresh.policies import Publications
+from opicflow.pipelines.refresh.policies import Policies
 from opicflow.pipelines.refresh.strategies import SHARE_UNITS
 from opicflow.schemas.pages import page_id, shard_bounds
 from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy_to_json
@@ -117,7 +117,7 @@ class Applied:
     late: int = 0
     sealed: tuple[tuple[int, TransfersEntry], ...] = ()
     refused: tuple[tuple[Policy, str], ...] = ()
-    """Publications that were not taken, and why."""
+    """Policies that were not taken, and why."""
     removed: tuple[tuple[RemovalReason, Ids], ...] = field(default=(), compare=False)
     """Pages that are no longer there, and why: what was published of them no longer holds."""
     removed_urls: tuple[tuple[Ints, Bytes], ...] = field(default=(), compare=False)
@@ -197,7 +197,7 @@ class Ledger:
         self._cut = 0
         self._url_generation = 0
         self._fates: Bytes = np.zeros(0, np.uint8)
-        self._publications = Publications()
+        self._policies = Policies()
         self._forgetting: list[tuple[policies.Prefixes, int]] = []
         self._published_budget: dict[str, Any] = {}
         self._credits = Credits()
@@ -527,7 +527,7 @@ class Ledger:
         """Forget pages for ever, and what people said of their URLs."""
         if not pages:
             return
-        taken, ids = self._publications, frozenset(pages)
+        taken, ids = self._policies, frozenset(pages)
         for one in taken:
             if one.policy.url is not None and page_id(one.policy.url) in ids:
                 taken = taken.add(Policy(url=one.policy.url, forget=True), 0)
@@ -626,15 +626,15 @@ class Ledger:
             self._drop(ids[goes], RemovalReason.LIMIT)
         self._compact_stale_urls(int(counts[at.URL_END]) // 2)
 
-    # -- publications ----------------------------------------------------------------------------------------------
+    # -- policies ----------------------------------------------------------------------------------------------
 
     def _take_up(self, given: Policy) -> None:
-        """A publication holds from now on; one that is impossible is refused with a reason."""
+        """A policy holds from now on; one that is impossible is refused with a reason."""
         try:
             policy = policy_from_json(policy_to_json(given))  # as a snapshot gives it back
             policies.check(policy, self.config.categories)
             self._check_not_forgotten(policy)
-            taken = self._publications.add(policy, max(self._times.tick_second, 0))
+            taken = self._policies.add(policy, max(self._times.tick_second, 0))
             self._check_pins(policy, taken)
         except PolicyRefused as problem:
             self._refused.append((given, str(problem)))
@@ -651,8 +651,8 @@ class Ledger:
             else:
                 self._drop(pages, RemovalReason.DROPPED)
 
-    def _put_in_force(self, taken: Publications) -> None:
-        self._publications = taken
+    def _put_in_force(self, taken: Policies) -> None:
+        self._policies = taken
         self._forgetting = [
             (policies.prefixes_of((one.policy,)), _until(one.policy))
             for one in taken
@@ -660,7 +660,7 @@ class Ledger:
         ]
 
     def _pages_named(self, policy: Policy) -> Ids:
-        """The page of a publication's URL, known or not; the known pages of its host or prefix."""
+        """The page of a policy's URL, known or not; the known pages of its host or prefix."""
         if policy.url is not None:
             return np.array([page_id(policy.url)], np.uint64)
         ids, slots = self._live()
@@ -676,7 +676,7 @@ class Ledger:
         if spending.is_forgotten(self._room.book, page):
             raise PolicyRefused("url is a page that was forgotten: publish for pages that may be known")
 
-    def _check_pins(self, policy: Policy, taken: Publications) -> None:
+    def _check_pins(self, policy: Policy, taken: Policies) -> None:
         """Refuse a pin that does not fit into the bandwidth with those there are."""
         if policy.refresh_interval_seconds is None or self._bandwidth() is None:
             return
@@ -698,8 +698,8 @@ class Ledger:
 
     def _expire(self, second: int) -> None:
         """What people published for a time ends; what had to be forgotten until now may be learnt again."""
-        left = self._publications.expire(1000 * second).without_asked_before(second - _ASKED_FOR_SECONDS)
-        if left is not self._publications:
+        left = self._policies.expire(1000 * second).without_asked_before(second - _ASKED_FOR_SECONDS)
+        if left is not self._policies:
             self._put_in_force(left)
         book = self._room.book
         stays = book.forgotten_until > second
@@ -720,9 +720,9 @@ class Ledger:
             per_day = self.visits / max(days, 1.0)
         else:
             per_day *= self._part_of_bandwidth()
-        host_most = policies.default_host_cap(self._publications) or refresh.host_fetches_per_day
+        host_most = policies.default_host_cap(self._policies) or refresh.host_fetches_per_day
         return Budget(
-            policy=published.get("refresh_policy", refresh.policy),
+            strategy=published.get("refresh_policy", refresh.strategy),
             per_day=per_day,
             discovery_share=published.get("discovery_share", refresh.discovery_share),
             host_most=np.inf if host_most is None else host_most,
@@ -735,10 +735,10 @@ class Ledger:
     ) -> Planned:
         """The plan for the cycle that begins now, with other options or another budget if they are given.
 
-        What the publications that are `coming` say of pages holds too, where it is possible. Nothing is remembered:
+        What the policies that are `coming` say of pages holds too, where it is possible. Nothing is remembered:
         asked again, it is the same. To be published is the schedule of every page.
         """
-        in_force = self._publications
+        in_force = self._policies
         for policy in coming:
             with suppress(PolicyRefused):
                 policies.check(policy, self.config.categories)
@@ -760,7 +760,7 @@ class Ledger:
         others whose interval moved by more than the share `least_move`: those that moved most.
         """
         config, times, table = self.config.refresh, self._times, self._room.table
-        surveyed = self._survey(config, self.budget(), self._publications)
+        surveyed = self._survey(config, self.budget(), self._policies)
         self._set_shares(surveyed)
         budget = self.budget()
         planned = planning.shared(surveyed, config, budget)
@@ -769,7 +769,7 @@ class Ledger:
         refresh = self._credits.refresh + planned.refresh_per_day * passed / _SECONDS_PER_DAY
         discovery = self._credits.discovery + planned.discovery_per_day * passed / _SECONDS_PER_DAY
         most = max(int(refresh), 0), int(discovery)
-        ordered = planning.orders(surveyed, planned, config, self._publications, budget, *most, passed)
+        ordered = planning.orders(surveyed, planned, config, self._policies, budget, *most, passed)
         overdrawn = min(refresh - ordered.refreshed, 0.0)  # by pages that people asked for
         self._credits = Credits(overdrawn or refresh % 1.0, discovery % 1.0)
         publish = self._to_publish(surveyed, planned, most_moved, least_move)
@@ -779,7 +779,7 @@ class Ledger:
         times.planned_second = surveyed.second
         return Planned(surveyed, planned, ordered, publish)
 
-    def _survey(self, config: RefreshConfig, budget: Budget, in_force: Publications) -> Survey:
+    def _survey(self, config: RefreshConfig, budget: Budget, in_force: Policies) -> Survey:
         room = self._room
         rates, own = self._all_rates()
         rate_sum = self._rate_sum_everywhere(own)
@@ -804,9 +804,9 @@ class Ledger:
         )
 
     @property
-    def policies(self) -> Publications:
+    def policies(self) -> Policies:
         """What is in force of what people published."""
-        return self._publications
+        return self._policies
 
     @property
     def planned_second(self) -> int:
@@ -840,7 +840,7 @@ class Ledger:
         return self.pages / max(self.pages + sum(g.pages if g else self.pages for g in gossips), 1)
 
     def _set_shares(self, surveyed: Survey) -> None:
-        """Count everybody's share anew: importance and publications have moved on since the last plan."""
+        """Count everybody's share anew: importance and policies have moved on since the last plan."""
         rows = surveyed.sharing
         alpha = self.config.refresh.alpha
         shares = np.zeros(len(surveyed))
@@ -1154,7 +1154,7 @@ class Ledger:
             ],
             "times": vars(self._times),
             "credits": vars(self._credits),
-            "publications": self._publications.to_json(),
+            "publications": self._policies.to_json(),
             "published_budget": self._published_budget,
             "url_generation": self._url_generation,
         }
@@ -1185,7 +1185,7 @@ class Ledger:
         self._times = Times(**state["times"])
         self._times.days = [(second, theta) for second, theta in self._times.days]
         self._credits = Credits(**state["credits"])
-        self._put_in_force(Publications.from_json(state["publications"]))
+        self._put_in_force(Policies.from_json(state["publications"]))
         self._published_budget = dict(state["published_budget"])
         self._url_generation = state["url_generation"]
         room = self._room
@@ -1272,7 +1272,7 @@ def _kernel_columns(items: CrawlItems, fates: Bytes) -> Columns:
 
 
 def _until(policy: Policy) -> int:
-    """The second from which what a publication has forgotten may be learnt again."""
+    """The second from which what a policy has forgotten may be learnt again."""
     return FOR_EVER if policy.expires_at_ms is None else -(-policy.expires_at_ms // 1000)
 
 

@@ -21,7 +21,7 @@ from opicflow.pipelines.ledger.kernels import urls
 from opicflow.pipelines.ledger.kernels.observations import BELIEVED, WAS_GONE
 from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.refresh.orders import allowances, back_off_seconds, chosen
-from opicflow.pipelines.refresh.policies import Directives, Publications, directives, host_caps
+from opicflow.pipelines.refresh.policies import Directives, Policies, directives, host_caps
 from opicflow.pipelines.refresh.rates import change_rates
 from opicflow.pipelines.refresh.strategies import Costs, Plan, Wanted, costs, solve
 from opicflow.schemas.pages import page_id
@@ -42,9 +42,9 @@ _FIRST = 1e12
 
 @dataclass(frozen=True)
 class Budget:
-    """What there is to share: of the configuration, as publications have changed it, and of this shard."""
+    """What there is to share: of the configuration, as policies have changed it, and of this shard."""
 
-    policy: str
+    strategy: str
     per_day: float
     discovery_share: float
     host_most: float
@@ -103,7 +103,7 @@ def survey(
     table: Table,
     book: Book,
     config: RefreshConfig,
-    publications: Publications,
+    policies: Policies,
     budget: Budget,
     live: tuple[Ids, Ints],
     rates: Floats,
@@ -122,7 +122,7 @@ def survey(
         return table.refresh[field][slots]
 
     categories = (of_page("class_") >> 1).astype(np.uint8)
-    said = directives(publications, book.urls, table.url_start[slots], pages, categories)
+    said = directives(policies, book.urls, table.url_start[slots], pages, categories)
     notes, failures, fetched = of_refresh("notes"), of_refresh("failures"), of_page("last_visit_ms") // 1000
     believed = (notes & at.LIES) <= BELIEVED
     found = change_rates(of_refresh("intervals"), of_refresh("dated"), believed, config.estimator)
@@ -154,7 +154,7 @@ def survey(
     shortest = np.maximum(shortest, config.cycle_hours * 3600)  # once a cycle is as often as a page is ordered
     longest_ = np.where(said.longest_seconds > 0, said.longest_seconds, config.longest_interval_days * _DAY)[sharing]
     pins = pins[sharing]
-    caps = host_caps(publications)
+    caps = host_caps(policies)
     hosts, host_numbers, host_most = np.zeros(0, np.uint64), None, None
     if caps or np.isfinite(budget.host_most):
         hosts = np.zeros(len(pages), np.uint64)
@@ -213,7 +213,7 @@ def _affordable(intervals: Floats, said: Directives, budget: Budget) -> tuple[Fl
     intervals = intervals.copy()
     intervals[pinned[np.isin(of, too_many)]] = 0.0
     listed = ", ".join(f"{int(numbers[place])} ({takes[place]:.6g} a day)" for place in too_many[:5])
-    return intervals, f"pins beyond the {most:.6g} fetches a day for refreshing are not honoured: publications {listed}"
+    return intervals, f"pins beyond the {most:.6g} fetches a day for refreshing are not honoured: policies {listed}"
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def shared(survey: Survey, config: RefreshConfig, budget: Budget) -> Shared:
     refresh = budget.per_day - discovery
     retried = survey.fetched + survey.retry_seconds <= now + cycle_days * _DAY
     retries = float((retried & (survey.retry_seconds > 0)).sum()) / cycle_days
-    plan = solve(budget.policy, survey.wanted, max(refresh - retries, 0.0), config.alpha)
+    plan = solve(budget.strategy, survey.wanted, max(refresh - retries, 0.0), config.alpha)
     intervals = np.where(survey.retry_seconds > 0, survey.retry_seconds, np.inf)
     with np.errstate(divide="ignore"):
         intervals[survey.sharing] = _DAY / plan.frequencies
@@ -280,7 +280,7 @@ def orders(
     survey: Survey,
     shared: Shared,
     config: RefreshConfig,
-    publications: Publications,
+    policies: Policies,
     budget: Budget,
     refresh_most: int,
     discovery_most: int,
@@ -297,7 +297,7 @@ def orders(
     is_refresh = is_free & ~requested & (survey.decided_by != _DISCOVERY)
     due, urgency = shared.due, age / np.maximum(shared.intervals, 1.0)
     is_pinned = survey.decided_by == _PINNED
-    if budget.policy == "greedy":
+    if budget.strategy == "greedy":
         due = _soonest(survey, due)
         urgency = survey.waiting.astype(np.float64)
     is_due = is_refresh & (due >= 0) & (due <= now + cycle)
@@ -305,7 +305,7 @@ def orders(
     is_new = is_free & ~requested & (survey.decided_by == _DISCOVERY)
     worth = survey.waiting.astype(np.float64) if config.discover_by == "cash" else survey.importance
 
-    groups, most, is_capped = _groups(survey, publications, budget, passed, requested | is_due | is_new)
+    groups, most, is_capped = _groups(survey, policies, budget, passed, requested | is_due | is_new)
     taken: list[Ints] = []
     left = most
     limits = ((requested, survey.importance, len(survey)), (is_due, urgency, None), (is_new, worth, discovery_most))
@@ -322,7 +322,7 @@ def orders(
     staleness = survey.weights * (survey.changes_per_day * age / _DAY) ** config.alpha
     waiting = survey.waiting.astype(np.float64)
     priority = np.where(why == _WHY_DISCOVERY, worth[rows], staleness[rows])
-    if budget.policy == "greedy":
+    if budget.strategy == "greedy":
         priority = np.where(why == _WHY_REFRESH, waiting[rows], priority)
     not_before = np.where(why == _WHY_REFRESH, np.maximum(due[rows], now), now)
     if groups is not None:
@@ -342,7 +342,7 @@ def _soonest(survey: Survey, due: Ints) -> Ints:
 
 
 def _groups(
-    survey: Survey, publications: Publications, budget: Budget, passed: int, candidates: npt.NDArray[np.bool_]
+    survey: Survey, policies: Policies, budget: Budget, passed: int, candidates: npt.NDArray[np.bool_]
 ) -> tuple[Ints | None, Ints, npt.NDArray[np.bool_]]:
     """The number of every page's host, how many orders each host may get now, and which hosts have a cap.
 
@@ -354,7 +354,7 @@ def _groups(
     names, numbers = np.unique(survey.hosts[rows], return_inverse=True)
     groups = np.zeros(len(survey), np.int64)
     groups[rows] = numbers
-    caps = _caps_of(names, host_caps(publications), budget)
+    caps = _caps_of(names, host_caps(policies), budget)
     is_capped = np.isfinite(caps)
     allowed = allowances(caps, survey.second - passed, survey.second, budget.shard, budget.shards)
     return groups, np.where(is_capped, allowed, len(survey)), is_capped

@@ -28,7 +28,7 @@ from opicflow.pipelines.ledger.kernels.observations import MOST_SHARE, WAS_GONE
 from opicflow.pipelines.ledger.kernels.spending import cash_of, is_forgotten, is_local
 from opicflow.pipelines.ledger.layout import Array, Book, Int, Table
 from opicflow.pipelines.ledger.room import columns_used, measures_kept, new_book
-from opicflow.pipelines.refresh.policies import Publications, check
+from opicflow.pipelines.refresh.policies import Policies, check
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.policy_json import policy_from_json
 
@@ -53,7 +53,7 @@ _STATE = {
 }
 _TIMES = {"tick_second", "sweep_second", "sweep_rate_sum", "days", "first_tick_second", "planned_second"}
 BUDGET_WORDS = ("fetches_per_second", "discovery_share", "refresh_policy")
-"""What publications say of the budget."""
+"""What policies say of the budget."""
 _NOTES = int(at.LIES | at.RATE_SET | at.TOLD | WAS_GONE)
 _FLAGS = int(at.LIVE | at.SPENT | at.CIRCULATED | at.LINKS_KNOWN)
 
@@ -83,7 +83,7 @@ def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shard
         return "a credit is out of bounds"
     return (
         _times_problem(state["times"])
-        or _publications_problem(state["publications"], config.categories)
+        or _policies_problem(state["publications"], config.categories)
         or _budget_problem(state["published_budget"], config.categories)
     )
 
@@ -145,17 +145,17 @@ def _times_problem(times: Any) -> str:
     return "its days are out of order" if any(a[0] >= b[0] for a, b in pairwise(days)) else ""
 
 
-def _publications_problem(values: Any, categories: int) -> str:
+def _policies_problem(values: Any, categories: int) -> str:
     if type(values) is not dict or not is_whole(values.get("count"), 0, _MOST):
-        return "its publications are none"
+        return "its policies are none"
     listed: Any = values.get("publications")
     if not _are_lists(listed, 3) or not all(
         is_whole(number, 1, values["count"]) and is_whole(second, 0, _MOST) for number, second, _ in listed
     ):
-        return "a publication has no number or time"
-    found = Publications.from_json(values)
+        return "a policy has no number or time"
+    found = Policies.from_json(values)
     if found.to_json() != values:
-        return "its publications are out of order"
+        return "its policies are out of order"
     for one in found:
         check(one.policy, categories)
     return ""

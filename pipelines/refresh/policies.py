@@ -1,6 +1,6 @@
-"""Publications: what people said of pages, hosts, URL prefixes, categories and the whole crawl, resolved for columns.
+"""Policies: what people said of pages, hosts, URL prefixes, categories and the whole crawl, resolved for columns.
 
-A publication may have three kinds of words. Its *standing* word is what it says of change rate, interval, prohibition,
+A policy may have three kinds of words. Its *standing* word is what it says of change rate, interval, prohibition,
 factor and limits; it replaces the earlier one of the same target. That it *asks* for pages now, or has them
 *forgotten*, is kept beside. One that says nothing takes back what stands and is asked of its target, but nothing makes
 what was forgotten known again before it expires.
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.refresh.strategies import POLICIES
+from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import page_id
@@ -30,7 +30,7 @@ from opicflow.schemas.urls import LONGEST_URL, NotAPage, canonical, host
 RULES_VERSION = 2
 """The latest version of the rules that this code knows."""
 MOST_IN_FORCE = 100_000
-"""So many publications are kept at most."""
+"""So many policies are kept at most."""
 MOST_FACTOR = 1e6
 LONGEST_INTERVAL_SECONDS = 100 * 365.25 * 86400
 
@@ -80,7 +80,7 @@ _Word = tuple[str, str, "str | int"]
 
 
 def check(policy: Policy, categories: int, rules_version: int = RULES_VERSION) -> None:
-    """Refuse a publication that is impossible by itself, with a reason of one line."""
+    """Refuse a policy that is impossible by itself, with a reason of one line."""
     problem = next(_problems(policy, categories, rules_version), None)
     if problem:
         raise PolicyRefused(problem)
@@ -173,15 +173,15 @@ def _problems_of_the_crawl(policy: Policy, categories: int) -> Iterator[str]:
         yield f"class_weights: give {2 * categories} whole numbers from 0 to {_MOST_CLASS_WEIGHT}, not all of them 0"
     if bonuses is not None and not (len(bonuses) == categories and all(0 <= one <= _MOST_BONUS for one in bonuses)):
         yield f"link_bonus_per_1024: give {categories} whole numbers from 0 to {_MOST_BONUS}"
-    if policy.refresh_policy is not None and policy.refresh_policy not in POLICIES:
-        yield f"refresh_policy is {policy.refresh_policy[:40]!r}: give one of {', '.join(POLICIES)}"
+    if policy.refresh_policy is not None and policy.refresh_policy not in STRATEGIES:
+        yield f"refresh_policy is {policy.refresh_policy[:40]!r}: give one of {', '.join(STRATEGIES)}"
 
 
 # -- what is in force --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Publication:
+class NumberedPolicy:
     """A policy that was checked, its number in the order of the log, and the second at which it was applied."""
 
     policy: Policy
@@ -190,47 +190,47 @@ class Publication:
 
 
 @dataclass(frozen=True)
-class Publications:
+class Policies:
     """All that is in force. Immutable: what changes it gives another one."""
 
-    _words: Mapping[_Word, Publication] = field(default_factory=dict)
+    _words: Mapping[_Word, NumberedPolicy] = field(default_factory=dict)
     count: int = 0
     """How many were ever added: the number of the latest."""
 
-    def add(self, policy: Policy, second: int) -> Publications:
-        """What is in force after one more publication, which `check` has accepted."""
+    def add(self, policy: Policy, second: int) -> Policies:
+        """What is in force after one more policy, which `check` has accepted."""
         return self.add_all((policy,), second)
 
-    def add_all(self, policies: Iterable[Policy], second: int) -> Publications:
+    def add_all(self, policies: Iterable[Policy], second: int) -> Policies:
         """What is in force after these, in their order; all of them, or `PolicyRefused`."""
         words, count = dict(self._words), self.count
         for policy in policies:
             count += 1
-            _put(words, Publication(policy, count, second))
+            _put(words, NumberedPolicy(policy, count, second))
         if len(words) > MOST_IN_FORCE and len({one.number for one in words.values()}) > MOST_IN_FORCE:
             raise PolicyRefused(
-                f"{MOST_IN_FORCE} publications are in force, and no more can be: take some back, or let them expire"
+                f"{MOST_IN_FORCE} policies are in force, and no more can be: take some back, or let them expire"
             )
-        return Publications(words, count)
+        return Policies(words, count)
 
-    def expire(self, now_ms: int) -> Publications:
+    def expire(self, now_ms: int) -> Policies:
         """What is still in force at a time."""
         if now_ms < self._first_expiry:
             return self
         return self._where(lambda _, one: one.policy.expires_at_ms is None or now_ms < one.policy.expires_at_ms)
 
-    def without_asked_before(self, second: int) -> Publications:
+    def without_asked_before(self, second: int) -> Policies:
         """What is left when those who asked for pages before a second are taken as answered."""
         if all(word[0] != _ASKED or one.second >= second for word, one in self._words.items()):
             return self
         return self._where(lambda word, one: word[0] != _ASKED or one.second >= second)
 
-    def __iter__(self) -> Iterator[Publication]:
-        """Every publication of which any word is in force, in the order of the log."""
+    def __iter__(self) -> Iterator[NumberedPolicy]:
+        """Every policy of which any word is in force, in the order of the log."""
         return iter(self._in_order)
 
     def __len__(self) -> int:
-        """How many publications are in force."""
+        """How many policies are in force."""
         return len(self._in_order)
 
     def to_json(self) -> dict[str, Any]:
@@ -243,10 +243,10 @@ class Publications:
         return {"count": self.count, "publications": listed, **of_kind}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Publications:
+    def from_json(cls, values: Mapping[str, Any]) -> Policies:
         """What `to_json` said."""
         by_number = {
-            number: Publication(policy_from_json(policy), number, second)
+            number: NumberedPolicy(policy_from_json(policy), number, second)
             for number, second, policy in values["publications"]
         }
         words = {
@@ -261,14 +261,14 @@ class Publications:
         """What the URLs begin with that must not be learnt again; forgotten pages are no part of it."""
         return prefixes_of(one.policy for word, one in self._words.items() if word[0] == _FORGOTTEN)
 
-    def _of_kind(self, kind: str) -> list[Publication]:
+    def _of_kind(self, kind: str) -> list[NumberedPolicy]:
         return sorted((one for word, one in self._words.items() if word[0] == kind), key=lambda one: one.number)
 
-    def _where(self, keeps: Any) -> Publications:
-        return Publications({word: one for word, one in self._words.items() if keeps(word, one)}, self.count)
+    def _where(self, keeps: Any) -> Policies:
+        return Policies({word: one for word, one in self._words.items() if keeps(word, one)}, self.count)
 
     @cached_property
-    def _in_order(self) -> tuple[Publication, ...]:
+    def _in_order(self) -> tuple[NumberedPolicy, ...]:
         by_number = {one.number: one for one in self._words.values()}
         return tuple(by_number[number] for number in sorted(by_number))
 
@@ -285,23 +285,23 @@ class Publications:
         )
 
 
-def host_caps(publications: Publications) -> dict[bytes, float]:
+def host_caps(policies: Policies) -> dict[bytes, float]:
     """How many fetches a day each host gets at most of which that was said."""
     return {
         one.policy.host.encode(): one.policy.host_fetches_per_day
-        for one in publications._of_kind(_STANDING)
+        for one in policies._of_kind(_STANDING)
         if one.policy.host is not None and one.policy.host_fetches_per_day is not None
     }
 
 
-def default_host_cap(publications: Publications) -> float | None:
+def default_host_cap(policies: Policies) -> float | None:
     """How many fetches a day any other host gets at most, if that was said of the whole crawl."""
-    found = publications._words.get((_STANDING, _CRAWL, ""))
+    found = policies._words.get((_STANDING, _CRAWL, ""))
     return found.policy.host_fetches_per_day if found else None
 
 
 def _target(policy: Policy) -> _Target:
-    """The kind and the name of what a publication is about."""
+    """The kind and the name of what a policy is about."""
     for kind in ("url", "host", "url_prefix", "category"):
         name = getattr(policy, kind)
         if name is not None:
@@ -314,23 +314,23 @@ def _governs(policy: Policy) -> bool:
     return policy.refresh_forbidden or any(getattr(policy, name) is not None for name in _ABOUT_PAGES)
 
 
-def _put(words: dict[_Word, Publication], publication: Publication) -> None:
-    policy = publication.policy
+def _put(words: dict[_Word, NumberedPolicy], numbered: NumberedPolicy) -> None:
+    policy = numbered.policy
     target = _target(policy)
     if policy.forget:
         for word in [word for word in words if word[0] != _FORGOTTEN and _is_within(word[1:], target)]:
             del words[word]
         if target[0] != "url":  # which page was forgotten is known to the ledger, by its id
-            words[(_FORGOTTEN, *target)] = publication
+            words[(_FORGOTTEN, *target)] = numbered
         return
     above = _forgotten_above(words, target)
     if above:
         raise PolicyRefused(f"{target[0]} is within what was forgotten ({above}): publish for pages that may be known")
     stands = _governs(policy) or policy.host_fetches_per_day is not None
     if stands:
-        words[(_STANDING, *target)] = publication
+        words[(_STANDING, *target)] = numbered
     if policy.fetch_now:
-        words[(_ASKED, *target)] = publication
+        words[(_ASKED, *target)] = numbered
     if not (stands or policy.fetch_now or policy.drop) and target[0] != _CRAWL:
         words.pop((_STANDING, *target), None)
         words.pop((_ASKED, *target), None)
@@ -348,7 +348,7 @@ def _is_within(target: _Target, outer: _Target) -> bool:
     return outer_kind == "url_prefix" and str(name).startswith(str(outer_name))
 
 
-def _forgotten_above(words: Mapping[_Word, Publication], target: _Target) -> str | None:
+def _forgotten_above(words: Mapping[_Word, NumberedPolicy], target: _Target) -> str | None:
     """The forgotten host or prefix that a target is within, if there is any."""
     kind, name = target[0], str(target[1])
     if kind == "host":
@@ -393,20 +393,20 @@ class Directives(NamedTuple):
     longest_seconds: Floats
     """0: nothing."""
     asked_second: Ints
-    """When the latest publication that asks for the page was applied; -1: none does."""
+    """When the latest policy that asks for the page was applied; -1: none does."""
     number: Ints
-    """The publication that governs; 0: none."""
+    """The policy that governs; 0: none."""
 
 
-def directives(publications: Publications, urls: Bytes, url_start: Ints, pages: Ids, categories: Bytes) -> Directives:
+def directives(policies: Policies, urls: Bytes, url_start: Ints, pages: Ids, categories: Bytes) -> Directives:
     """What was said of pages with these ids and categories, whose URLs lie at `url_start - 1` of an arena (0: unknown).
 
     In the arena a URL's length comes first, 2 bytes little endian.
     """
-    resolver = publications._resolver
+    resolver = policies._resolver
     governing = np.zeros(len(pages), np.int64)
     asking = np.zeros(len(pages), np.int64)
-    if len(publications):
+    if len(policies):
         _resolve(
             resolver.places,
             resolver.prefixes,
@@ -425,7 +425,7 @@ def directives(publications: Publications, urls: Bytes, url_start: Ints, pages: 
 
 
 def prefixes_of(policies: Iterable[Policy]) -> Prefixes:
-    """What the URLs begin with that these publications are about; those about pages or categories count for nothing."""
+    """What the URLs begin with that these policies are about; those about pages or categories count for nothing."""
     return _sorted_prefixes({text for policy in policies for text in _beginnings(policy)})[0]
 
 
@@ -454,7 +454,7 @@ def matches_ragged(prefixes: Prefixes, url_bytes: Bytes, url_starts: Ints) -> Ma
 
 
 class _Places(NamedTuple):
-    """Where to look up which publications govern and ask: places in `_Resolver.said`, 0 = none; later is larger."""
+    """Where to look up which policies govern and ask: places in `_Resolver.said`, 0 = none; later is larger."""
 
     pages: Ids
     of_page: npt.NDArray[np.int64]
@@ -467,15 +467,15 @@ class _Resolver(NamedTuple):
     places: _Places
     prefixes: Prefixes
     said: Directives
-    """What each publication that governs says, in order, and when each that asks was applied; row 0: nothing said."""
+    """What each policy that governs says, in order, and when each that asks was applied; row 0: nothing said."""
 
 
-def _resolver_of(standing: list[Publication], asking: list[Publication]) -> _Resolver:
+def _resolver_of(standing: list[NumberedPolicy], asking: list[NumberedPolicy]) -> _Resolver:
     of_page: dict[int, list[int]] = {}
     of_text: dict[bytes, list[int]] = {}
     of_category = np.zeros((256, 2), np.int64)
-    for column, publications in enumerate((standing, asking)):
-        for place, one in enumerate(publications, 1):  # in order, so that the later is larger
+    for column, policies in enumerate((standing, asking)):
+        for place, one in enumerate(policies, 1):  # in order, so that the later is larger
             if one.policy.url is not None:
                 of_page.setdefault(page_id(one.policy.url), [0, 0])[column] = place
             if one.policy.category is not None:
@@ -497,7 +497,7 @@ def _resolver_of(standing: list[Publication], asking: list[Publication]) -> _Res
     return _Resolver(places, prefixes, _said(standing, asking))
 
 
-def _said(standing: list[Publication], asking: list[Publication]) -> Directives:
+def _said(standing: list[NumberedPolicy], asking: list[NumberedPolicy]) -> Directives:
     policies = [one.policy for one in standing]
 
     def column(name: str, not_said: float) -> Floats:
@@ -613,7 +613,7 @@ def _longest_in_arena(prefixes: Any, urls: Any, start: Any) -> Any:
 def _resolve(
     places: Any, prefixes: Any, urls: Any, url_start: Any, pages: Any, categories: Any, governing: Any, asking: Any
 ) -> None:
-    """Find the latest publications that govern each page and ask for it."""
+    """Find the latest policies that govern each page and ask for it."""
     for i in range(pages.shape[0]):
         governs = places.of_category[categories[i], 0]
         asks = places.of_category[categories[i], 1]

@@ -44,7 +44,7 @@ IMPORTANCE = 3
 GREEDY = 4
 UNIFORM = 5
 
-POLICIES: dict[str, int] = {
+STRATEGIES: dict[str, int] = {
     "thesis": THESIS,
     "freshness": FRESHNESS,
     "harmonic": HARMONIC,
@@ -67,7 +67,7 @@ _BLOCK = 1 << 10  # pages summed up on their own
 class Wanted:
     """The pages that share a bandwidth, as columns.
 
-    A pinned page gets its pin, whatever its bounds. A page of weight 0 gets its least frequency under every policy.
+    A pinned page gets its pin, whatever its bounds. A page of weight 0 gets its least frequency under every strategy.
     """
 
     weights: Floats
@@ -87,7 +87,7 @@ class Wanted:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The frequencies that a policy gives.
+    """The frequencies that a strategy gives.
 
     `multiplier` says what a page that changes gets until the next plan: `frequency_at` of it, between its bounds; of
     a page of host h, with `host_multipliers[h]`, which is less where the host's cap is what binds (None if no host
@@ -109,12 +109,12 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What frequencies cost, by the measures of all policies."""
+    """What frequencies cost, by the measures of all strategies."""
 
     staleness_cost: Floats
     """Of each page: w (λ/f)^alpha / (alpha + 1), the mean over time of the thesis' cost; inf if it is never fetched."""
     obsolescence: float
-    """Their sum, which the policy `thesis` makes least."""
+    """Their sum, which the strategy `thesis` makes least."""
     freshness: float
     """The share of copies that are up to date, weighted: `freshness` makes it most. 0 if there is no weight."""
     harmonic_staleness: float
@@ -158,34 +158,34 @@ def quantised_share(share: Float) -> Int:
 
 
 @inlined_kernel
-def frequency_at(policy: Int, multiplier: Float, weight: Float, rate: Float, alpha: Float) -> Float:
-    """What a policy (a code of `POLICIES`) gives a page at a multiplier, before it is cut off at the page's bounds."""
-    frequency, _ = _response(policy, multiplier, _size(policy, weight, rate, alpha), rate)
+def frequency_at(strategy: Int, multiplier: Float, weight: Float, rate: Float, alpha: Float) -> Float:
+    """Return the frequency a strategy (a code of `STRATEGIES`) gives a page at a multiplier, bounds not applied yet."""
+    frequency, _ = _response(strategy, multiplier, _size(strategy, weight, rate, alpha), rate)
     return frequency
 
 
 @inlined_kernel
-def _size(policy: Int, weight: Float, rate: Float, alpha: Float) -> Float:
-    """What the policy goes by beside the rate; 0 for a page that gets its least."""
+def _size(strategy: Int, weight: Float, rate: Float, alpha: Float) -> Float:
+    """What the strategy goes by beside the rate; 0 for a page that gets its least."""
     if weight < _LIGHTEST:
         return 0.0
-    if policy == THESIS:
+    if strategy == THESIS:
         return share(weight, rate, alpha)
-    if policy == UNIFORM:
+    if strategy == UNIFORM:
         return 1.0
     return weight
 
 
 @inlined_kernel
-def _response(policy: Int, multiplier: Float, size: Float, rate: Float) -> tuple[Float, Float]:
+def _response(strategy: Int, multiplier: Float, size: Float, rate: Float) -> tuple[Float, Float]:
     """The frequency at a multiplier and its elasticity: by how many percent it grows if the multiplier does by one."""
     if size == 0.0 or multiplier == 0.0:
         return 0.0, 0.0
     if multiplier == np.inf:
         return np.inf, 0.0
-    if policy == FRESHNESS:
+    if strategy == FRESHNESS:
         return _freshest(multiplier, size, rate)
-    if policy == HARMONIC:
+    if strategy == HARMONIC:
         ratio = size * multiplier / rate
         root = np.sqrt(1.0 + 4.0 * ratio)
         return 2.0 * size * multiplier / (1.0 + root), 0.5 + 0.5 / root
@@ -226,18 +226,18 @@ def _halley(u: Float, target: Float) -> Float:
 # -- plans -----------------------------------------------------------------------------------------------------------
 
 
-def solve(policy: str, pages: Wanted, bandwidth: float, alpha: float = 0.95) -> Plan:
-    """The frequencies that a policy of this name gives these pages; they sum to the bandwidth if that is feasible.
+def solve(strategy: str, pages: Wanted, bandwidth: float, alpha: float = 0.95) -> Plan:
+    """The frequencies that a strategy of this name gives these pages; they sum to the bandwidth if that is feasible.
 
     `alpha` matters to `thesis` alone. Refuses arguments that make no sense with a ValueError of one line.
     """
-    if policy not in POLICIES:
-        raise ValueError(f"policy must be one of {', '.join(POLICIES)}, not {policy!r}")
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, not {strategy!r}")
     if not 0.0 <= bandwidth <= _LARGEST:
         raise ValueError(f"bandwidth must be from 0 to {_LARGEST:g} fetches per day, not {bandwidth}")
     _check_alpha(alpha)
     _check(pages)
-    code, number = POLICIES[policy], len(pages.weights)
+    code, number = STRATEGIES[strategy], len(pages.weights)
     capped = pages.host is not None and pages.host_most is not None and bool(np.isfinite(pages.host_most).any())
     caps = pages.host_most if capped and pages.host_most is not None else np.zeros(0)
     host = pages.host if capped and pages.host is not None else np.zeros(0, np.int64)
@@ -392,10 +392,10 @@ def _search_hosts(code: int, columns: _Columns, scratch: _Scratch, lows: Floats,
 
 
 @lean_kernel
-def _prepare(policy: Int, alpha: Float, weights: Floats, pinned: Floats, columns: _Columns) -> None:
+def _prepare(strategy: Int, alpha: Float, weights: Floats, pinned: Floats, columns: _Columns) -> None:
     """Fill in the sizes, and fix what no multiplier moves: pinned pages at 0, as they get theirs, weight 0 at least."""
     for i in range(weights.shape[0]):
-        size = _size(policy, weights[i], columns.rates[i], alpha)
+        size = _size(strategy, weights[i], columns.rates[i], alpha)
         columns.sizes[i] = size
         if pinned[i] > 0.0:
             columns.least[i] = 0.0
@@ -411,7 +411,7 @@ def _cut_off(columns: _Columns, row: Int, frequency: Float) -> Float:
 
 @lean_kernel
 def _totals(
-    policy: Int, multiplier: Float, columns: _Columns, first: Int, last: Int, stride: Int, scratch: _Scratch
+    strategy: Int, multiplier: Float, columns: _Columns, first: Int, last: Int, stride: Int, scratch: _Scratch
 ) -> tuple[Float, Float, Float]:
     """What these pages get at a multiplier; the part that moves with it, and that part times its elasticity."""
     total, free, slope = 0.0, 0.0, 0.0
@@ -426,7 +426,7 @@ def _totals(
             least, most = columns.least[row], columns.most[row]
             frequency, moves = least, 0.0
             if least < most:
-                wanted, elasticity = _response(policy, multiplier, columns.sizes[row], columns.rates[row])
+                wanted, elasticity = _response(strategy, multiplier, columns.sizes[row], columns.rates[row])
                 if wanted >= most:
                     frequency = most
                 elif wanted > least:
@@ -458,7 +458,7 @@ def _totals(
 
 @lean_kernel
 def _root(
-    policy: Int,
+    strategy: Int,
     columns: _Columns,
     first: Int,
     last: Int,
@@ -477,7 +477,7 @@ def _root(
     at_low, at_high = needed, np.inf
     multiplier, leap = start, 16.0
     for step in range(500):
-        total, free, slope = _totals(policy, multiplier, columns, first, last, stride, scratch)
+        total, free, slope = _totals(strategy, multiplier, columns, first, last, stride, scratch)
         if abs(total - rest) <= _ROUNDING * rest:
             return multiplier, multiplier, 0.0
         if total < rest:
@@ -503,7 +503,7 @@ def _root(
 
 @lean_kernel
 def _search_each(
-    policy: Int,
+    strategy: Int,
     columns: _Columns,
     hosts: Ints,
     ends: Ints,
@@ -526,14 +526,14 @@ def _search_each(
         else:
             begin = start if start < np.inf else 1.0
             lows[host], highs[host], blends[host] = _root(
-                policy, columns, first, last, 1, gets[host], needed, begin, scratch
+                strategy, columns, first, last, 1, gets[host], needed, begin, scratch
             )
         first = last
 
 
 @lean_kernel
 def _fill(
-    policy: Int,
+    strategy: Int,
     columns: _Columns,
     pinned: Floats,
     lows: Floats,
@@ -551,10 +551,10 @@ def _fill(
             continue
         group = columns.host[i] if by_host else 0
         size, rate = columns.sizes[i], columns.rates[i]
-        frequency, _ = _response(policy, lows[group], size, rate)
+        frequency, _ = _response(strategy, lows[group], size, rate)
         frequency = _cut_off(columns, i, frequency)
         if blends[group] > 0.0:
-            upper, _ = _response(policy, highs[group], size, rate)
+            upper, _ = _response(strategy, highs[group], size, rate)
             frequency += blends[group] * (_cut_off(columns, i, upper) - frequency)
         frequencies[i] = frequency
 

@@ -262,11 +262,11 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
 
 
 def _check_policies(request: Request, config: KeeperConfig, keeper: Keeper | None) -> None:
-    """Refuse publications that are not those a state has had, and more."""
+    """Refuse policies that are not those a state has had, and more."""
     had = keeper.policies_had if keeper else 0
     if keeper and config.policies and policies_chain(config.policies[:had]) != keeper.head.policies_chain:
         raise StateRefused(
-            f"{request.state}: the {had} publications it has had are not the first of these: give all of them again, "
+            f"{request.state}: the {had} policies it has had are not the first of these: give all of them again, "
             "and put new ones after them, with later times"
         )
 

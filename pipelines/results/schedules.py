@@ -1,11 +1,11 @@
-"""What `opicflow schedule` makes of a ledger: plans under other options, policies side by side, a frontier's files."""
+"""Schedules of a ledger: plans under other options, strategies side by side, files for a frontier."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import Ledger, Planned, RefreshConfig
 from opicflow.pipelines.ledger.entries import Ints
 from opicflow.pipelines.ledger.planning import DECIDED_BY, Budget, cost_of
-from opicflow.pipelines.refresh.strategies import POLICIES
+from opicflow.pipelines.refresh.strategies import STRATEGIES
 
 _ROWS_AT_ONCE = 1 << 16
 _FIELDS = ("url", "refetchable_from", "priority", "interval_seconds", "decided_by")
@@ -24,9 +24,9 @@ _FIELDS = ("url", "refetchable_from", "priority", "interval_seconds", "decided_b
 
 @dataclass(frozen=True)
 class Compared:
-    """What a policy makes of a bandwidth. `obsolescence` is None where pages are never refreshed: it has no bound."""
+    """The plan of one strategy, in numbers. `obsolescence` is None where a page is never refreshed: it has no bound."""
 
-    policy: str
+    strategy: str
     freshness: float
     obsolescence: float | None
     harmonic_staleness: float | None
@@ -36,6 +36,11 @@ class Compared:
     longest_interval_seconds: float
     why: str
 
+    def to_json(self) -> dict[str, object]:
+        """Return the line of `opicflow schedule --compare --json`, in which a strategy has its first name, "policy"."""
+        values = asdict(self)
+        return {"policy": values.pop("strategy"), **values}
+
 
 def planned(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None) -> Planned:
     """The plan of these options; what people published of them holds where nothing else is said here."""
@@ -43,16 +48,16 @@ def planned(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | N
 
 
 def compared(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None) -> Iterator[Compared]:
-    """What every policy makes of the same pages, limits and bandwidth."""
-    for policy in POLICIES:
-        of_policy = replace(refresh, policy=policy)
-        plan = planned(ledger, of_policy, bandwidth_per_day)
+    """What every strategy makes of the same pages, limits and bandwidth."""
+    for strategy in STRATEGIES:
+        config = replace(refresh, strategy=strategy)
+        plan = planned(ledger, config, bandwidth_per_day)
         costs = cost_of(plan.survey, plan.shared, refresh.alpha)
         intervals = plan.shared.intervals[plan.survey.sharing]
         finite = intervals[np.isfinite(intervals)]
         shortest, median, longest = np.quantile(finite, (0, 0.5, 1)).tolist() if len(finite) else (0.0, 0.0, 0.0)
         yield Compared(
-            policy=policy,
+            strategy=strategy,
             freshness=costs.freshness,
             obsolescence=costs.obsolescence if np.isfinite(costs.obsolescence) else None,
             harmonic_staleness=costs.harmonic_staleness if np.isfinite(costs.harmonic_staleness) else None,
@@ -93,7 +98,7 @@ def _budget(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | N
     budget = ledger.budget()
     return replace(
         budget,
-        policy=refresh.policy,
+        strategy=refresh.strategy,
         per_day=budget.per_day if bandwidth_per_day is None else bandwidth_per_day,
         discovery_share=refresh.discovery_share,
         host_most=np.inf if refresh.host_fetches_per_day is None else refresh.host_fetches_per_day,

@@ -1,4 +1,4 @@
-"""The stages of a stream between its topics: the routers of crawl events and publications, and the clock.
+"""The stages of a stream between its topics: the routers of crawl events and policies, and the clock.
 
 What a router makes of a source is sent before its bundle is done, so its state never runs ahead of what has arrived.
 """

@@ -99,7 +99,7 @@ class Head:
     """How far a ledger is: the batch that comes next, and a hash of the chain of all batches it was given.
 
     Two keepers of one configuration with the same chain hash are the same. `unpublished`: pages that were visited and
-    wait to be published, some hundreds at once. `policies_chain`: a hash of the chain of all publications applied.
+    wait to be published, some hundreds at once. `policies_chain`: a hash of the chain of all policies applied.
     """
 
     portion: int = 0
@@ -156,7 +156,7 @@ class Keeper:
 
     @property
     def policies_had(self) -> int:
-        """How many publications were applied so far."""
+        """How many policies were applied so far."""
         return self.ledger.mark(_POLICIES).offset
 
     def notes(self) -> bytes:
@@ -406,7 +406,7 @@ def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | Non
     survey, shared = planned.survey, planned.shared
     costs = cost_of(survey, shared, (refresh or ledger.config.refresh).alpha)
     return {
-        "policy": refresh.policy if refresh else ledger.budget().policy,
+        "policy": refresh.strategy if refresh else ledger.budget().strategy,
         "bandwidth_per_day": round(shared.refresh_per_day + shared.discovery_per_day, 6),
         "cycle_hours": (refresh or ledger.config.refresh).cycle_hours,
         "refresh_per_day": round(shared.refresh_per_day, 6),
@@ -423,7 +423,7 @@ def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | Non
 
 
 def policies_chain(policies: Iterable[Policy], chain: str = "") -> str:
-    """A hash of publications in their order, after those that made `chain`."""
+    """A hash of policies in their order, after those that made `chain`."""
     for policy in policies:
         link = chain + json.dumps(policy_to_json(policy), sort_keys=True)
         chain = hashlib.blake2b(link.encode(), digest_size=16).hexdigest()
@@ -431,7 +431,7 @@ def policies_chain(policies: Iterable[Policy], chain: str = "") -> str:
 
 
 def policy_time_ms(policy: Policy) -> int:
-    """When a publication of a replay holds from, in the time of the crawl."""
+    """When a policy of a replay holds from, in the time of the crawl."""
     if policy.published_at_ms is not None:
         return policy.published_at_ms
     return _MANY if policy.fetch_now else 0

@@ -95,7 +95,7 @@ class Sharder:
         self._move(end)
 
     def policies(self, policies: Iterable[tuple[int, Policy]], end: int) -> Iterator[ToShard]:
-        """The entries of publications and their offsets: each of them to every shard, and alone.
+        """The entries of policies and their offsets: each of them to every shard, and alone.
 
         So a batch that comes again in other pieces is made of the same entries.
         """

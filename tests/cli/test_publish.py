@@ -334,9 +334,7 @@ def policy_of(*arguments: str) -> Policy:
         ),
     ],
 )
-def test_options_become_a_publication_and_words_for_people(
-    arguments: list[str], policy: Policy, words: str | None
-) -> None:
+def test_options_become_a_policy_and_words_for_people(arguments: list[str], policy: Policy, words: str | None) -> None:
     found = policy_of(*arguments)
     assert found.published_at_ms == AT
     assert to_avro(found) == {**to_avro(policy), "published_at": AT, "rules_version": found.rules_version}
@@ -371,7 +369,7 @@ def test_what_cannot_be_said_is_refused_before_anything_is_sent(
     assert not cluster.fakes
 
 
-def test_a_publication_has_the_time_of_its_publishing_unless_another_is_given(
+def test_a_policy_has_the_time_of_its_publishing_unless_another_is_given(
     opicflow: Run, cluster: FakeConnection
 ) -> None:
     opicflow("publish", "policy", *BROKERS, "--host", "a.example", "--never", "--at", "2026-05-01T00:00:00Z")
@@ -381,7 +379,7 @@ def test_a_publication_has_the_time_of_its_publishing_unless_another_is_given(
     assert now > 1_700_000_000_000
 
 
-def test_a_file_of_publications_is_checked_whole_before_any_is_sent(
+def test_a_file_of_policies_is_checked_whole_before_any_is_sent(
     opicflow: Run, cluster: FakeConnection, tmp_path: Path
 ) -> None:
     good = b'{"host": "a.example", "refresh_forbidden": true, "published_at": 1777593600000}\n'
@@ -390,7 +388,7 @@ def test_a_file_of_publications_is_checked_whole_before_any_is_sent(
     file = written(tmp_path / "policies.jsonl", good + more + bad)
     code, _, err = opicflow("publish", "policy", file, *BROKERS)
     assert code == 2
-    assert f"{file}, publication 3: refresh_interval_seconds is -1" in err
+    assert f"{file}, policy 3: refresh_interval_seconds is -1" in err
     assert not cluster.fakes
     file.write_bytes(good + more)
     code, out, _ = opicflow("publish", "policy", file, *BROKERS, "--json", "--at", "2026-05-02T00:00:00Z")
@@ -401,10 +399,10 @@ def test_a_file_of_publications_is_checked_whole_before_any_is_sent(
     assert sent[1].class_weights == (16, 16, 16, 0)
 
 
-def test_an_empty_file_of_publications_is_refused(tmp_path: Path) -> None:
+def test_an_empty_file_of_policies_is_refused(tmp_path: Path) -> None:
     file = written(tmp_path / "policies.jsonl", b"\n")
     options = main._parser().parse_args(["publish", "policy", str(file), *BROKERS])
-    with pytest.raises(PolicyRefused, match="it holds no publications"):
+    with pytest.raises(PolicyRefused, match="it holds no policies"):
         publish.publish(options)
 
 

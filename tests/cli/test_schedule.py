@@ -1,4 +1,4 @@
-"""The second stream: refresh schedules and crawl orders out of a replay, publications into it, `opicflow schedule`."""
+"""The second stream: refresh schedules and crawl orders out of a replay, policies into it, `opicflow schedule`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from opicflow.pipelines.ledger import ConfigRefused
-from opicflow.pipelines.refresh.strategies import POLICIES
+from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.pipelines.replay.runner import Counting, Focus
 from opicflow.pipelines.replay.state import StateRefused
 from opicflow.pipelines.transforms.route import Categories, Rules
@@ -158,14 +158,14 @@ def test_without_times_there_is_a_plan_without_dates(tmp_path: Path) -> None:
     assert len(records_of(tmp_path / "out/crawl-orders.jsonl")) <= 10
 
 
-# -- publications ------------------------------------------------------------------------------------------------------
+# -- policies ------------------------------------------------------------------------------------------------------
 
 
 def published(*policies: Policy) -> tuple[Policy, ...]:
     return policies
 
 
-def test_publications_steer_the_plan(log: Path, tmp_path: Path) -> None:
+def test_policies_steer_the_plan(log: Path, tmp_path: Path) -> None:
     result = run(
         [log],
         tmp_path,
@@ -214,7 +214,7 @@ def test_what_was_forgotten_is_nowhere(log: Path, tmp_path: Path) -> None:
     assert adds_up(result.summary)
 
 
-def test_publications_survive_restarts_and_replays_bit_for_bit(log: Path, tmp_path: Path) -> None:
+def test_policies_survive_restarts_and_replays_bit_for_bit(log: Path, tmp_path: Path) -> None:
     policies = tuple(
         Policy(
             url=url(number),
@@ -243,11 +243,11 @@ def test_publications_survive_restarts_and_replays_bit_for_bit(log: Path, tmp_pa
         assert expected == (tmp_path / f"cut/{name}.jsonl").read_bytes()
         assert expected == b"".join((tmp_path / f"half-{half}/{name}.jsonl").read_bytes() for half in (0, 1))
     changed = (policies[0], Policy(url=url(30), refresh_forbidden=True, published_at_ms=FIRST_MS), *policies[1:])
-    with pytest.raises(StateRefused, match="8 publications it has had are not the first"):
+    with pytest.raises(StateRefused, match="8 policies it has had are not the first"):
         run([log], state=tmp_path / "a", policies=changed)
 
 
-def test_a_publication_that_is_refused_is_told_with_its_reason(log: Path, tmp_path: Path) -> None:
+def test_a_policy_that_is_refused_is_told_with_its_reason(log: Path, tmp_path: Path) -> None:
     late = FIRST_MS + 20 * DAY_MS
     policies = (
         Policy(url=url(1), refresh_interval_seconds=60.0, published_at_ms=late),
@@ -309,7 +309,7 @@ def test_a_trap_does_not_fill_the_ledger(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"counting": counted(policy="best")}, "policy is 'best': give one of thesis"),
+        ({"counting": counted(strategy="best")}, "strategy is 'best': give one of thesis"),
         ({"counting": counted(bandwidth_per_day=-1.0)}, "bandwidth_per_day is -1.0"),
         ({"counting": Counting(max_pages=0)}, "max_pages is 0"),
         ({"focus": Focus(bonus={"pdf": 0.5})}, "--bonus: the category 'pdf' is none of"),
@@ -333,20 +333,20 @@ def schedule(state: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, "schedule", "--state", str(state), *options], capture_output=True, text=True)
 
 
-def test_schedule_compares_policies_and_changes_nothing(state: Path) -> None:
+def test_schedule_compares_strategies_and_changes_nothing(state: Path) -> None:
     before = state_files(state)
     done = schedule(state, "--bandwidth", "40", "--compare", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(done.stdout)
     rows = {row["policy"]: row for row in told["policies"]}
-    assert list(rows) == list(POLICIES)
+    assert list(rows) == list(STRATEGIES)
     assert told["plan"]["bandwidth_per_day"] == 40.0 and len(told["orders"]) == 10
     assert min(rows, key=lambda name: rows[name]["obsolescence"]) == "thesis"
     assert max(rows, key=lambda name: rows[name]["freshness"]) == "freshness"
     assert min(rows, key=lambda name: rows[name]["harmonic_staleness"]) == "harmonic"
     assert rows["uniform"]["shortest_interval_seconds"] == pytest.approx(rows["uniform"]["longest_interval_seconds"])
     words = schedule(state, "--bandwidth", "40", "--compare").stdout
-    assert all(f"\n  {policy} " in words for policy in POLICIES) and "REFRESH" in words
+    assert all(f"\n  {name} " in words for name in STRATEGIES) and "REFRESH" in words
     assert state_files(state) == before
 
 
@@ -366,7 +366,7 @@ def test_schedule_exports_for_a_frontier(state: Path, tmp_path: Path) -> None:
 
 def test_schedule_says_what_is_wrong_in_a_line(state: Path, tmp_path: Path) -> None:
     for options, says in (
-        (["--policy", "best"], "policy is 'best'"),
+        (["--policy", "best"], "strategy is 'best'"),
         (["--bandwidth", "0"], "bandwidth_per_day is 0.0"),
         (["--export", str(tmp_path / "no/where.csv")], "its folder is not there"),
     ):

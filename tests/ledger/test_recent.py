@@ -111,7 +111,7 @@ def test_a_snapshot_with_visits_that_cannot_be_is_refused(damage: str) -> None:
         "peers": [],
         "times": vars(ledger._times),
         "credits": vars(ledger._credits),
-        "publications": ledger.publications.to_json(),
+        "publications": ledger.policies.to_json(),
         "published_budget": {},
         "url_generation": 0,
     }

@@ -38,7 +38,7 @@ from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.ledger import Planned
 from opicflow.pipelines.ledger.planning import DECIDED_BY, KNOWN_FROM, WHY
 from opicflow.pipelines.refresh.rates import change_rates
-from opicflow.pipelines.refresh.strategies import POLICIES
+from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.pages import page_id, page_ids, shard_of
 from opicflow.schemas.records import Policy
 
@@ -590,15 +590,15 @@ def test_planning_previewing_and_publishing_move_no_cash_and_no_importance() -> 
     assert books() == before
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_preview_changes_nothing_and_is_the_same_again(policy: str) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_preview_changes_nothing_and_is_the_same_again(strategy: str) -> None:
     crawl = grown()
     crawl.publish(Policy(url=url_of(2), fetch_now=True), Policy(host="host0.example", host_fetches_per_day=2.0))
     crawl.plan()
     crawl.tick(T0 + 11 * DAY)
     before = digest_of(crawl.ledger)
-    other = replace(crawl.config.refresh, policy=policy, alpha=2.0, estimator="existence")
-    one, two = (crawl.ledger.preview(other, replace(crawl.ledger.budget(), policy=policy)) for _ in range(2))
+    other = replace(crawl.config.refresh, strategy=strategy, alpha=2.0, estimator="existence")
+    one, two = (crawl.ledger.preview(other, replace(crawl.ledger.budget(), strategy=strategy)) for _ in range(2))
     assert digest_of(crawl.ledger) == before
     assert one.orders.rows.tolist() == two.orders.rows.tolist()
     assert one.shared.due.tolist() == two.shared.due.tolist()
@@ -608,7 +608,7 @@ def test_a_preview_changes_nothing_and_is_the_same_again(policy: str) -> None:
 
 
 def everything(crawl: Crawl) -> Crawl:
-    """Publications in force, some with an end, credits, orders on their way, pages let go and forgotten."""
+    """Policies in force, some with an end, credits, orders on their way, pages let go and forgotten."""
     crawl.publish(
         Policy(url=url_of(3), refresh_interval_seconds=14 * DAY, expires_at_ms=1000 * (T0 + 15 * DAY)),
         Policy(url=url_of(4), fetch_now=True),
@@ -640,9 +640,9 @@ def goes_on(crawl: Crawl) -> list[Any]:
     return said
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_restored_ledger_goes_on_planning_as_the_first(policy: str) -> None:
-    config = with_refresh(policy=policy, bandwidth_per_day=9.3, max_pages=60, max_unread_per_host=7)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_restored_ledger_goes_on_planning_as_the_first(strategy: str) -> None:
+    config = with_refresh(strategy=strategy, bandwidth_per_day=9.3, max_pages=60, max_unread_per_host=7)
     first = everything(grown(config, pages=70))
     assert first.ledger.evicted > 0
     assert first.ledger._credits.refresh != 0.0
@@ -782,10 +782,10 @@ def ids_of(crawl: Crawl, pages: Iterable[int]) -> set[int]:
     return {crawl.id(page) for page in pages}
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("per_day", [0.3, 7.7, 40.0])
-def test_orders_keep_the_bandwidth_and_use_it(policy: str, per_day: float) -> None:
-    config = with_refresh(policy=policy, bandwidth_per_day=per_day, longest_interval_days=5.0)
+def test_orders_keep_the_bandwidth_and_use_it(strategy: str, per_day: float) -> None:
+    config = with_refresh(strategy=strategy, bandwidth_per_day=per_day, longest_interval_days=5.0)
     crawl = Crawl(config).see(range(150)).read(range(100), T0 - 900 * DAY)
     crawler = Crawler(crawl, np.random.default_rng(3), answers=1.0, fails=0.0)
     cycles = 40
@@ -794,16 +794,16 @@ def test_orders_keep_the_bandwidth_and_use_it(policy: str, per_day: float) -> No
         given_so_far = len(crawler.orders)
         assert given_so_far <= per_day * (number + 1) + 2  # a part of one of each kind
     full = min(cycles, int(90 / (0.75 * per_day)))  # so long pages are overdue
-    if policy != "freshness":  # which gives some up
+    if strategy != "freshness":  # which gives some up
         assert sum(number < full for number, _, _ in crawler.orders) >= per_day * full - 3
     if per_day > 1:
         assert Counter(why for _, _, why in crawler.orders)["DISCOVERY"] > 0
 
 
-@pytest.mark.parametrize("policy", ["thesis", "greedy", "uniform"])
+@pytest.mark.parametrize("strategy", ["thesis", "greedy", "uniform"])
 @pytest.mark.parametrize("timeout", [20.0, 48.0, 100.0])
-def test_no_page_is_ordered_twice_before_its_answer_or_the_time_out(policy: str, timeout: float) -> None:
-    config = with_refresh(policy=policy, bandwidth_per_day=30.0, order_timeout_hours=timeout)
+def test_no_page_is_ordered_twice_before_its_answer_or_the_time_out(strategy: str, timeout: float) -> None:
+    config = with_refresh(strategy=strategy, bandwidth_per_day=30.0, order_timeout_hours=timeout)
     crawl = Crawl(config).see(range(60)).read(range(40), T0 - DAY)
     crawl.publish(Policy(url=url_of(2), refresh_interval_seconds=DAY / 2), Policy(url=url_of(5), fetch_now=True))
     crawler = Crawler(crawl, np.random.default_rng(4), answers=0.4, fails=0.3)
@@ -814,7 +814,7 @@ def test_no_page_is_ordered_twice_before_its_answer_or_the_time_out(policy: str,
 
 def test_bandwidth_for_cycles_of_any_length_adds_up() -> None:
     crawl = (
-        Crawl(with_refresh(bandwidth_per_day=10.0, policy="uniform")).see(range(100)).read(range(90), T0 - 900 * DAY)
+        Crawl(with_refresh(bandwidth_per_day=10.0, strategy="uniform")).see(range(100)).read(range(90), T0 - 900 * DAY)
     )
     crawler = Crawler(crawl, np.random.default_rng(5), answers=1.0, fails=0.0)
     for number in range(24 * 6):
@@ -829,7 +829,7 @@ def host_of(crawl: Crawl, page: int) -> str:
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
 @pytest.mark.parametrize("hours", [24.0, 5.0])
 def test_host_caps_are_kept_and_divided_exactly_among_shards(shards: int, hours: float) -> None:
-    config = with_refresh(bandwidth_per_day=100.0 * shards, policy="uniform", host_fetches_per_day=4.5)
+    config = with_refresh(bandwidth_per_day=100.0 * shards, strategy="uniform", host_fetches_per_day=4.5)
     crawls = []
     for shard in range(shards):
         crawl = Crawl(config, shard, shards)
@@ -870,9 +870,9 @@ def test_orders_of_a_host_with_a_cap_are_spread_and_others_need_not_wait() -> No
     assert {second for of_host in times.values() for second in of_host} == {0}
 
 
-@pytest.mark.parametrize("policy", ["thesis", "greedy"])
-def test_back_off_doubles_and_is_kept_whatever_else_is_due(policy: str) -> None:
-    crawl = Crawl(with_refresh(policy=policy, bandwidth_per_day=1000.0)).read(range(3), T0)
+@pytest.mark.parametrize("strategy", ["thesis", "greedy"])
+def test_back_off_doubles_and_is_kept_whatever_else_is_due(strategy: str) -> None:
+    crawl = Crawl(with_refresh(strategy=strategy, bandwidth_per_day=1000.0)).read(range(3), T0)
     waits = []
     for failure in range(1, 8):
         last = T0 + failure * 100 * DAY
@@ -931,9 +931,9 @@ def test_a_page_that_came_back_is_not_let_go() -> None:
     assert not crawl.tick(T0 + 301 * DAY).removed
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_requested_pages_come_first_once_and_again_after_a_time_out_only(policy: str) -> None:
-    crawl = grown(with_refresh(policy=policy, bandwidth_per_day=1e-3))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_requested_pages_come_first_once_and_again_after_a_time_out_only(strategy: str) -> None:
+    crawl = grown(with_refresh(strategy=strategy, bandwidth_per_day=1e-3))
     asked = [0, 1, 7, 8, 49]
     crawl.publish(*(Policy(url=url_of(page), fetch_now=True) for page in asked))
     crawl.publish(Policy(url=url_of(49), refresh_forbidden=True))
@@ -952,7 +952,7 @@ def test_requested_pages_come_first_once_and_again_after_a_time_out_only(policy:
 
 
 def test_what_people_asked_for_is_paid_back() -> None:
-    crawl = Crawl(with_refresh(bandwidth_per_day=4.0, policy="uniform")).read(range(50), T0 - 900 * DAY)
+    crawl = Crawl(with_refresh(bandwidth_per_day=4.0, strategy="uniform")).read(range(50), T0 - 900 * DAY)
     crawl.tick(T0)
     crawl.publish(Policy(host="host1.example", fetch_now=True))
     crawler = Crawler(crawl, np.random.default_rng(6), answers=1.0, fails=0.0)
@@ -962,9 +962,9 @@ def test_what_people_asked_for_is_paid_back() -> None:
     assert abs(sum(counts) - 4 * 30) <= 2
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_forbidden_pages_are_never_ordered(policy: str) -> None:
-    crawl = Crawl(with_refresh(policy=policy, bandwidth_per_day=500.0, shortest_interval_seconds=1.0))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_forbidden_pages_are_never_ordered(strategy: str) -> None:
+    crawl = Crawl(with_refresh(strategy=strategy, bandwidth_per_day=500.0, shortest_interval_seconds=1.0))
     crawl.see(range(60)).read(range(40), T0 - 30 * DAY)
     crawl.apply(crawl.writer().sighting(99))  # no URL
     crawl.publish(
@@ -1017,7 +1017,7 @@ def test_discovery_goes_by_cash_or_estimate(by: str) -> None:
 
 
 def test_spare_bandwidth_of_discovery_goes_to_refreshing() -> None:
-    crawl = Crawl(with_refresh(bandwidth_per_day=20.0, discovery_share=0.9, policy="uniform"))
+    crawl = Crawl(with_refresh(bandwidth_per_day=20.0, discovery_share=0.9, strategy="uniform"))
     crawl.see(range(50, 53)).read(range(50), T0 - 10 * DAY)
     log = crawl.writer()
     for page in range(1000, 1100):
@@ -1032,10 +1032,10 @@ def test_spare_bandwidth_of_discovery_goes_to_refreshing() -> None:
     assert crawl.plan().shared.discovery_per_day == 0.0  # both are on their way
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_pins_are_honoured_exactly(policy: str) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_pins_are_honoured_exactly(strategy: str) -> None:
     """Fetched at their time, a pinned page is fetched every so many seconds, however much else is overdue."""
-    config = with_refresh(policy=policy, bandwidth_per_day=12.0, discovery_share=0.0, longest_interval_days=30.0)
+    config = with_refresh(strategy=strategy, bandwidth_per_day=12.0, discovery_share=0.0, longest_interval_days=30.0)
     crawl = Crawl(config).read(range(300), T0 - 60 * DAY).visit(1, T0).visit(2, T0 + 7)
     every = {1: 3 * DAY + 1234, 2: 9 * DAY - 77}
     crawl.publish(*(Policy(url=url_of(page), refresh_interval_seconds=float(pin)) for page, pin in every.items()))
@@ -1057,7 +1057,7 @@ def test_pins_are_honoured_exactly(policy: str) -> None:
 
 def test_greedy_keeps_the_shortest_interval() -> None:
     config = with_refresh(
-        policy="greedy", bandwidth_per_day=50.0, cycle_hours=6.0, shortest_interval_seconds=6 * 3600.0
+        strategy="greedy", bandwidth_per_day=50.0, cycle_hours=6.0, shortest_interval_seconds=6 * 3600.0
     )
     crawl = Crawl(config)
     crawl.read(range(10), T0)
@@ -1069,7 +1069,7 @@ def test_greedy_keeps_the_shortest_interval() -> None:
 
 
 def test_pages_read_at_an_unknown_time_take_turns() -> None:
-    crawl = Crawl(with_refresh(policy="uniform", bandwidth_per_day=10.0, discovery_share=0.0))
+    crawl = Crawl(with_refresh(strategy="uniform", bandwidth_per_day=10.0, discovery_share=0.0))
     pages = range(100)
     log = crawl.writer()
     for page in pages:
@@ -1167,7 +1167,7 @@ def test_an_evicted_page_may_be_learnt_again() -> None:
     assert crawl.is_known(5)
 
 
-# -- 7. publications ---------------------------------------------------------------------------------------------------
+# -- 7. policies ---------------------------------------------------------------------------------------------------
 
 
 def test_the_last_word_wins_and_expires_at_a_tick() -> None:
@@ -1205,7 +1205,7 @@ BAD = [
 def test_what_cannot_be_is_refused_with_a_reason_and_the_mark_moves_on() -> None:
     crawl = everything(grown())
     before = [chunk for chunk in crawl.ledger.snapshot() if not chunk.name.startswith("manifest")]
-    in_force = crawl.ledger.publications.to_json()
+    in_force = crawl.ledger.policies.to_json()
     for bad in BAD:
         mark = crawl.ledger.mark("policies")
         applied = crawl.publish(bad, bad)
@@ -1213,7 +1213,7 @@ def test_what_cannot_be_is_refused_with_a_reason_and_the_mark_moves_on() -> None
         assert all(reason and "\n" not in reason for _, reason in applied.refused)
         assert crawl.ledger.mark("policies").offset == mark.offset + 1
     assert [chunk for chunk in crawl.ledger.snapshot() if not chunk.name.startswith("manifest")] == before
-    assert crawl.ledger.publications.to_json() == in_force
+    assert crawl.ledger.policies.to_json() == in_force
 
 
 def test_a_good_word_among_bad_ones_is_taken() -> None:
@@ -1229,7 +1229,7 @@ def test_the_whole_crawl_is_steered_while_it_runs() -> None:
     crawl.publish(Policy(fetches_per_second=2.0 / DAY, refresh_policy="uniform"), Policy(discovery_share=0.5))
     crawl.publish(Policy(host_fetches_per_day=1.0), Policy(damping=0.5), Policy(class_weights=(64, 1)))
     budget = crawl.ledger.budget()
-    assert (budget.policy, budget.discovery_share, budget.host_most) == ("uniform", 0.5, 1.0)
+    assert (budget.strategy, budget.discovery_share, budget.host_most) == ("uniform", 0.5, 1.0)
     assert budget.per_day == pytest.approx(2.0)
     book = crawl.ledger._room.book
     assert book.rules[at.DAMPING] == 0.5
@@ -1342,7 +1342,7 @@ def test_such_a_page_goes_at_the_same_row_however_the_log_is_cut(cuts: list[int]
     assert played(cuts) == played([0, 3])
 
 
-def test_forgetting_by_page_id_leaves_no_publication_with_the_url() -> None:
+def test_forgetting_by_page_id_leaves_no_policy_with_the_url() -> None:
     crawl = Crawl().read(range(8), T0)
     crawl.publish(Policy(url=url_of(5), changes_per_day=3.0), Policy(url=url_of(6), changes_per_day=3.0))
     place = crawl.ledger.mark("policies")
@@ -1450,16 +1450,16 @@ def test_shards_divide_the_bandwidth_as_their_shares_are(shards: int) -> None:
 # -- adversaries -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("per_day", [None, 1e-3, 1e12])
-def test_crawls_of_no_page_and_of_one_are_planned(policy: str, per_day: float | None) -> None:
-    crawl = Crawl(with_refresh(policy=policy, bandwidth_per_day=per_day, host_fetches_per_day=1e12))
+def test_crawls_of_no_page_and_of_one_are_planned(strategy: str, per_day: float | None) -> None:
+    crawl = Crawl(with_refresh(strategy=strategy, bandwidth_per_day=per_day, host_fetches_per_day=1e12))
     for second in (None, 0, 1, T0, (1 << 40) - 1):
         if second is not None:
             crawl.tick(second)
         assert len(crawl.ledger.preview().survey) == len(crawl.plan().orders.rows) == 0
     crawl.publish(Policy(host="host1.example", refresh_forbidden=True))
-    one = Crawl(with_refresh(policy=policy, bandwidth_per_day=per_day)).visit(1, T0)
+    one = Crawl(with_refresh(strategy=strategy, bandwidth_per_day=per_day)).visit(1, T0)
     for second in (None, T0, T0 + DAY, 1 << 32, (1 << 40) - 1):
         if second is not None:
             one.tick(second)
@@ -1468,9 +1468,9 @@ def test_crawls_of_no_page_and_of_one_are_planned(policy: str, per_day: float | 
         one = one.restored()
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_all_pages_may_be_forbidden(policy: str) -> None:
-    crawl = grown(with_refresh(policy=policy, bandwidth_per_day=10.0))
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_all_pages_may_be_forbidden(strategy: str) -> None:
+    crawl = grown(with_refresh(strategy=strategy, bandwidth_per_day=10.0))
     crawl.publish(Policy(category=0, refresh_forbidden=True))
     planned = crawl.plan()
     assert len(planned.orders.rows) == 0
@@ -1478,10 +1478,10 @@ def test_all_pages_may_be_forbidden(policy: str) -> None:
     assert (planned.shared.due == -1).all()
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_due_times_are_never_beyond_64_bits(policy: str) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_due_times_are_never_beyond_64_bits(strategy: str) -> None:
     crawl = grown(
-        with_refresh(policy=policy, bandwidth_per_day=1e-3, discovery_share=1.0, longest_interval_days=36525.0)
+        with_refresh(strategy=strategy, bandwidth_per_day=1e-3, discovery_share=1.0, longest_interval_days=36525.0)
     )
     with np.errstate(all="raise", under="ignore", divide="ignore"):
         planned = crawl.plan()
@@ -1498,7 +1498,9 @@ def test_a_visit_of_another_century_does_not_move_the_clock() -> None:
 
 
 def test_a_schedule_longer_than_can_be_told_is_not_told_again_and_again() -> None:
-    config = with_refresh(bandwidth_per_day=1e-3, discovery_share=0.0, policy="uniform", longest_interval_days=36525.0)
+    config = with_refresh(
+        bandwidth_per_day=1e-3, discovery_share=0.0, strategy="uniform", longest_interval_days=36525.0
+    )
     crawl = Crawl(config).read(range(200), T0)
     crawl.tick(T0 + 10 * DAY)
     assert crawl.plan().shared.intervals.max() > 1e10

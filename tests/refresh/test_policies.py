@@ -1,4 +1,4 @@
-"""Publications: columns say what a plain loop over everything published says, and what cannot be is refused."""
+"""Policies: columns say what a plain loop over everything published says, and what cannot be is refused."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from opicflow.pipelines.refresh import policies as module
 from opicflow.pipelines.refresh.policies import (
-    Publication,
-    Publications,
+    NumberedPolicy,
+    Policies,
     check,
     default_host_cap,
     directives,
@@ -90,8 +90,10 @@ def impossible(policy: Policy) -> bool:
     return False
 
 
-policies = st.one_of(of_pages, of_pages, of_pages, of_hosts, of_the_crawl).filter(lambda policy: not impossible(policy))
-logs = st.lists(st.one_of(policies, policies, policies, st.integers(0, 8)), max_size=14)
+possible_policies = st.one_of(of_pages, of_pages, of_pages, of_hosts, of_the_crawl).filter(
+    lambda policy: not impossible(policy)
+)
+logs = st.lists(st.one_of(possible_policies, possible_policies, possible_policies, st.integers(0, 8)), max_size=14)
 """What is published in order; a number is a time in milliseconds at which what has expired goes."""
 
 
@@ -124,10 +126,10 @@ def arena_of(rows: Iterable[Page]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(bytes(text), np.uint8), np.array(starts[::-1], np.int64)
 
 
-def directed(publications: Publications, rows: list[Page]) -> list[tuple[float, ...]]:
+def directed(policies: Policies, rows: list[Page]) -> list[tuple[float, ...]]:
     text, starts = arena_of(rows)
     ids = np.array([page_id(row.url) for row in rows], np.uint64)
-    columns = directives(publications, text, starts, ids, np.array([row.category for row in rows], np.uint8))
+    columns = directives(policies, text, starts, ids, np.array([row.category for row in rows], np.uint8))
     assert {len(column) for column in columns} == {len(rows)}
     return [tuple(row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
@@ -167,7 +169,7 @@ class Reference:
         return policy.refresh_forbidden or any(value is not None for value in said + limits)
 
     def holds(self, at: int, is_such: Any) -> bool:
-        """Whether the word of a kind (`is_such`) that the publication has is in force now."""
+        """Whether the word of a kind (`is_such`) that the policy has is in force now."""
         policy = self.log[at][0]
         if not is_such(policy) or self.is_over(at) or policy.forget:
             return False
@@ -249,7 +251,7 @@ class Reference:
 
 
 def forgets(reference: Reference, policy: Policy) -> bool:
-    """Whether a publication is about what was forgotten."""
+    """Whether a policy is about what was forgotten."""
     text = policy.url or policy.url_prefix or (policy.host and f"http://{policy.host}/")
     if not text or policy.forget:
         return False
@@ -261,19 +263,19 @@ def forgets(reference: Reference, policy: Policy) -> bool:
     return reference.is_forgotten(text.encode())
 
 
-def play(log: list[Policy | int]) -> tuple[Publications, Reference]:
-    publications, reference = Publications(), Reference()
+def play(log: list[Policy | int]) -> tuple[Policies, Reference]:
+    policies, reference = Policies(), Reference()
     for step in log:
         if isinstance(step, int):
-            publications = publications.expire(step)
+            policies = policies.expire(step)
         elif forgets(reference, step):
             with pytest.raises(PolicyRefused, match="is within what was forgotten"):
-                publications.add(step, 0)
+                policies.add(step, 0)
             continue
         else:
-            publications = publications.add(step, 1000 + len(reference.log))
+            policies = policies.add(step, 1000 + len(reference.log))
         reference.apply(step)
-    return publications, reference
+    return policies, reference
 
 
 def same(found: list[tuple[float, ...]], wanted: list[tuple[float, ...]]) -> bool:
@@ -282,31 +284,31 @@ def same(found: list[tuple[float, ...]], wanted: list[tuple[float, ...]]) -> boo
 
 @given(logs, pages)
 def test_columns_say_what_a_loop_over_everything_published_says(log: list[Policy | int], rows: list[Page]) -> None:
-    publications, reference = play(log)
-    assert same(directed(publications, rows), [reference.directive(row) for row in rows])
-    assert (host_caps(publications), default_host_cap(publications)) == reference.caps()
+    policies, reference = play(log)
+    assert same(directed(policies, rows), [reference.directive(row) for row in rows])
+    assert (host_caps(policies), default_host_cap(policies)) == reference.caps()
     text, starts = arena_of(rows)
     forgotten = [row.known and reference.is_forgotten(row.url) for row in rows]
-    assert matches(publications.forgotten, text, starts).tolist() == forgotten
+    assert matches(policies.forgotten, text, starts).tolist() == forgotten
 
 
 @given(logs, pages)
-def test_publications_are_the_same_after_a_journey_as_json(log: list[Policy | int], rows: list[Page]) -> None:
-    publications, _ = play(log)
-    written = json.dumps(publications.to_json())
-    read = Publications.from_json(json.loads(written))
-    assert read == publications and list(read) == list(publications)
+def test_policies_are_the_same_after_a_journey_as_json(log: list[Policy | int], rows: list[Page]) -> None:
+    policies, _ = play(log)
+    written = json.dumps(policies.to_json())
+    read = Policies.from_json(json.loads(written))
+    assert read == policies and list(read) == list(policies)
     assert json.dumps(read.to_json()) == written
-    assert same(directed(read, rows), directed(publications, rows))
+    assert same(directed(read, rows), directed(policies, rows))
     again = Policy(host="a.example", importance_factor=3.0)
-    if not any(one.policy.forget and one.policy.host == "a.example" for one in publications):
-        assert read.add(again, 7) == publications.add(again, 7), "the numbers go on"
+    if not any(one.policy.forget and one.policy.host == "a.example" for one in policies):
+        assert read.add(again, 7) == policies.add(again, 7), "the numbers go on"
 
 
 @given(st.lists(st.one_of(of_pages, of_hosts), max_size=8), pages)
-def test_prefixes_match_what_begins_like_them(given_policies: list[Policy], rows: list[Page]) -> None:
-    prefixes = prefixes_of(given_policies)
-    wanted = [any(Reference.falls_under(row.url, policy) for policy in given_policies) for row in rows]
+def test_prefixes_match_what_begins_like_them(some_policies: list[Policy], rows: list[Page]) -> None:
+    prefixes = prefixes_of(some_policies)
+    wanted = [any(Reference.falls_under(row.url, policy) for policy in some_policies) for row in rows]
     starts = np.cumsum([0, *(len(row.url) for row in rows)])
     text = np.frombuffer(b"".join(row.url for row in rows), np.uint8)
     assert matches_ragged(prefixes, text, starts).tolist() == wanted
@@ -322,26 +324,26 @@ PAGE = Page(URL.encode(), True, 1)
 NOTHING = (math.nan, 0.0, 0, 1.0, 0.0, 0.0, -1, 0)
 
 
-def after(*given_policies: Policy) -> Publications:
-    publications = Publications()
-    for second, policy in enumerate(given_policies, 100):
+def after(*some_policies: Policy) -> Policies:
+    policies = Policies()
+    for second, policy in enumerate(some_policies, 100):
         check(policy, CATEGORIES)
-        publications = publications.add(policy, second)
-    return publications
+        policies = policies.add(policy, second)
+    return policies
 
 
-def of_page(publications: Publications) -> dict[str, float]:
-    columns = directives(publications, *arena_of([PAGE]), np.array([page_id(URL)], np.uint64), np.array([1], np.uint8))
+def of_page(policies: Policies) -> dict[str, float]:
+    columns = directives(policies, *arena_of([PAGE]), np.array([page_id(URL)], np.uint64), np.array([1], np.uint8))
     return {name: column.tolist()[0] for name, column in columns._asdict().items()}
 
 
 def test_nothing_said_is_the_defaults_and_looks_at_no_url() -> None:
     nowhere = np.zeros(0, np.uint8), np.array([1 << 50, 7], np.int64)
-    columns = directives(Publications(), *nowhere, np.array([1, 2], np.uint64), np.array([0, 255], np.uint8))
+    columns = directives(Policies(), *nowhere, np.array([1, 2], np.uint64), np.array([0, 255], np.uint8))
     assert same([tuple(row) for row in zip(*(column.tolist() for column in columns), strict=True)], [NOTHING] * 2)
     assert [column.dtype for column in columns] == ["f8", "f8", "u1", "f8", "f8", "f8", "i8", "i8"]
-    assert not matches(Publications().forgotten, *nowhere).any()
-    assert (host_caps(Publications()), default_host_cap(Publications())) == ({}, None)
+    assert not matches(Policies().forgotten, *nowhere).any()
+    assert (host_caps(Policies()), default_host_cap(Policies())) == ({}, None)
     assert same(directed(after(Policy(url=URL, fetch_now=True)), []), [])
 
 
@@ -359,10 +361,10 @@ def test_the_last_word_wins_whatever_it_is_about() -> None:
         assert repr(found) == repr(alone | {"number": 4}), "of what the others said nothing is left"
 
 
-def test_a_publication_replaces_all_that_was_said_of_its_target() -> None:
+def test_a_policy_replaces_all_that_was_said_of_its_target() -> None:
     pinned = Policy(url=URL, refresh_interval_seconds=60.0, importance_factor=2.0)
     assert of_page(after(pinned, Policy(url=URL, changes_per_day=1.0)))["interval_seconds"] == 0
-    assert repr(of_page(after(pinned, Policy(url=URL)))) == repr(of_page(Publications()))
+    assert repr(of_page(after(pinned, Policy(url=URL)))) == repr(of_page(Policies()))
     assert len(after(pinned, Policy(url=URL))) == 0
     assert of_page(after(Policy(category=1, importance_factor=3.0), pinned, Policy(url=URL)))["factor"] == 3
 
@@ -382,52 +384,50 @@ def test_an_ask_stays_when_something_else_is_said_and_goes_when_nothing_is() -> 
 
 def test_asks_that_were_answered_go() -> None:
     both = Policy(url=URL, fetch_now=True, importance_factor=2.0)
-    publications = after(both, Policy(category=0, fetch_now=True))
-    assert publications.without_asked_before(100) is publications
-    assert of_page(publications.without_asked_before(101)) | {"asked_second": 100} == pytest.approx(
-        of_page(publications), nan_ok=True
+    policies = after(both, Policy(category=0, fetch_now=True))
+    assert policies.without_asked_before(100) is policies
+    assert of_page(policies.without_asked_before(101)) | {"asked_second": 100} == pytest.approx(
+        of_page(policies), nan_ok=True
     )
-    assert [one.number for one in publications.without_asked_before(102)] == [1]
+    assert [one.number for one in policies.without_asked_before(102)] == [1]
 
 
 def test_what_expired_says_nothing_and_what_it_replaced_does_not_come_back() -> None:
-    publications = after(
+    policies = after(
         Policy(url=URL, importance_factor=5.0),
         Policy(category=1, importance_factor=3.0),
         Policy(url=URL, importance_factor=2.0, expires_at_ms=1000),
     )
-    assert publications.expire(999) is publications
-    assert of_page(publications)["factor"] == 2
-    assert of_page(publications.expire(1000))["factor"] == 3
-    assert of_page(publications)["factor"] == 2, "it is immutable"
-    assert publications.expire(1000).add(Policy(url=URL, importance_factor=7.0), 9).count == 4, (
+    assert policies.expire(999) is policies
+    assert of_page(policies)["factor"] == 2
+    assert of_page(policies.expire(1000))["factor"] == 3
+    assert of_page(policies)["factor"] == 2, "it is immutable"
+    assert policies.expire(1000).add(Policy(url=URL, importance_factor=7.0), 9).count == 4, (
         "numbers are not given twice"
     )
 
 
 def test_a_cap_is_about_the_host_and_governs_none_of_its_pages() -> None:
     pinned, capped = Policy(category=1, importance_factor=2.0), Policy(host="example.org", host_fetches_per_day=9.0)
-    publications = after(pinned, capped, Policy(host_fetches_per_day=7.0), Policy(discovery_share=0.5))
-    assert of_page(publications)["factor"] == 2
-    assert host_caps(publications) == {b"example.org": 9.0}
-    assert default_host_cap(publications) == 7.0
-    assert host_caps(publications.add(Policy(host="example.org", importance_factor=2.0), 0)) == {}
+    policies = after(pinned, capped, Policy(host_fetches_per_day=7.0), Policy(discovery_share=0.5))
+    assert of_page(policies)["factor"] == 2
+    assert host_caps(policies) == {b"example.org": 9.0}
+    assert default_host_cap(policies) == 7.0
+    assert host_caps(policies.add(Policy(host="example.org", importance_factor=2.0), 0)) == {}
 
 
 def test_nothing_of_what_is_forgotten_is_left_and_nothing_is_said_of_it_again() -> None:
     secret = "https://example.org/secret/page"
     said = [Policy(url=secret, fetch_now=True), Policy(url_prefix=secret, importance_factor=2.0)]
     for forget in [{"host": "example.org"}, {"url_prefix": "https://example.org/secret/"}]:
-        publications = after(
-            *said, Policy(host="example.org:8080", importance_factor=2.0), Policy(**forget, forget=True)
-        )
-        assert "page" not in json.dumps(publications.to_json())
-        assert len(publications) == 2
+        policies = after(*said, Policy(host="example.org:8080", importance_factor=2.0), Policy(**forget, forget=True))
+        assert "page" not in json.dumps(policies.to_json())
+        assert len(policies) == 2
         with pytest.raises(PolicyRefused, match=r"^url_prefix is within what was forgotten \(.*\): publish for"):
-            publications.add(said[1], 0)
-        assert of_page(publications.add(Policy(category=1, importance_factor=2.0), 0))["factor"] == 2
-    publications = after(said[0], Policy(url=URL, fetch_now=True), Policy(url=secret, forget=True))
-    assert [one.policy.url for one in publications] == [URL]
+            policies.add(said[1], 0)
+        assert of_page(policies.add(Policy(category=1, importance_factor=2.0), 0))["factor"] == 2
+    policies = after(said[0], Policy(url=URL, fetch_now=True), Policy(url=secret, forget=True))
+    assert [one.policy.url for one in policies] == [URL]
     forgetting = after(Policy(host="example.org", forget=True, expires_at_ms=50), Policy(host="example.or"))
     assert matches(forgetting.forgotten, *arena_of([PAGE])).tolist() == [True]
     with pytest.raises(PolicyRefused):
@@ -449,29 +449,29 @@ def test_of_prefixes_within_each_other_the_latest_governs() -> None:
             Policy(url_prefix=f"https://example.org/{path}", importance_factor=2.0 + i) for i, path in enumerate(order)
         ]
         wanted = [max([1.0, *(2.0 + i for i, path in enumerate(order) if one.startswith(path))]) for one in paths]
-        assert [row[3] for row in directed(Publications().add_all(said, 0), rows)] == wanted
+        assert [row[3] for row in directed(Policies().add_all(said, 0), rows)] == wanted
         found = matches(prefixes_of([*said[:1], Policy(url_prefix="https://example.org/a/bb")]), *arena_of(rows))
         assert found.tolist() == [one.startswith((order[0], "a/bb")) for one in paths]
 
 
 def test_many_prefixes_of_one_host_are_told_apart() -> None:
     texts = [f"https://example.org/{'a' * (i % 50)}{i % 7}/{i}/" for i in range(2_000)]
-    publications = Publications().add_all(
+    policies = Policies().add_all(
         [Policy(url_prefix=text, importance_factor=1.0 + i) for i, text in enumerate(texts)], 0
     )
     rows = [Page(f"{text}page".encode()) for text in texts[::17]]
-    assert [row[3] for row in directed(publications, rows)] == [1.0 + i for i in range(0, 2_000, 17)]
+    assert [row[3] for row in directed(policies, rows)] == [1.0 + i for i in range(0, 2_000, 17)]
 
 
 def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_IN_FORCE", 2)
     full = after(Policy(category=0, fetch_now=True, importance_factor=2.0), Policy(category=1, fetch_now=True))
-    with pytest.raises(PolicyRefused, match=r"^2 publications are in force, and no more can be: take some back"):
+    with pytest.raises(PolicyRefused, match=r"^2 policies are in force, and no more can be: take some back"):
         full.add(Policy(category=2, fetch_now=True), 0)
     assert len(full.add(Policy(category=1, fetch_now=True), 0)) == 2
     assert list(full) == [
-        Publication(Policy(category=0, fetch_now=True, importance_factor=2.0), 1, 100),
-        Publication(Policy(category=1, fetch_now=True), 2, 101),
+        NumberedPolicy(Policy(category=0, fetch_now=True, importance_factor=2.0), 1, 100),
+        NumberedPolicy(Policy(category=1, fetch_now=True), 2, 101),
     ]
 
 
@@ -603,7 +603,7 @@ def test_canonical_urls_and_their_hosts_are_accepted(text: str, scheme: str) -> 
 # -- JSON lines ------------------------------------------------------------------------------------------------------
 
 
-def test_publications_are_read_from_json_lines() -> None:
+def test_policies_are_read_from_json_lines() -> None:
     lines = [
         b'{"url": "https://example.org/a", "refresh_interval_seconds": 60, "publisher": "Gr\xc3\xb6\xc3\x9fe"}\n',
         b"\n",
@@ -627,14 +627,14 @@ def test_publications_are_read_from_json_lines() -> None:
         (b"{} {}", "it is no JSON (Extra data"),
         (b'{"url": "\xff"}', "it is not UTF-8"),
         (b"[]", "it is no JSON object"),
-        (b"[" * 100_000, "it is no publication that can be read"),
-        (b'{"category": ' + b"1" * 5000 + b"}", "it is no publication that can be read"),
+        (b"[" * 100_000, "it is no policy that can be read"),
+        (b'{"category": ' + b"1" * 5000 + b"}", "it is no policy that can be read"),
         (
             b'{"url_prefx": "https://example.org/"}',
-            "'url_prefx' is no field of a publication: did you mean url_prefix?",
+            "'url_prefx' is no field of a policy: did you mean url_prefix?",
         ),
-        (b'{"expires_at_ms": 5}', "'expires_at_ms' is no field of a publication: did you mean expires_at?"),
-        (b'{"wish": 5}', "'wish' is no field of a publication: leave it out"),
+        (b'{"expires_at_ms": 5}', "'expires_at_ms' is no field of a policy: did you mean expires_at?"),
+        (b'{"wish": 5}', "'wish' is no field of a policy: leave it out"),
         (b'{"url": "https://a.example/", "url": "https://b.example/"}', "'url' is given twice"),
         (b'{"url": 5}', "url is 5: give a text"),
         (b'{"url": "\\ud800"}', "give a text"),
@@ -664,7 +664,7 @@ def test_publications_are_read_from_json_lines() -> None:
         (b'{"expires_at": 9223372036854775808}', "expires_at is 9223372036854775808: give milliseconds"),
     ],
 )
-def test_a_line_that_says_no_publication_is_refused_by_its_place(line: bytes, reason: str) -> None:
+def test_a_line_that_says_no_policy_is_refused_by_its_place(line: bytes, reason: str) -> None:
     with pytest.raises(PolicyRefused) as refused:
         policies_of([b'{"category": 1}', b"", line], "news.jsonl")
     assert str(refused.value).startswith("news.jsonl, line 3: ")
@@ -693,7 +693,7 @@ any_policies = st.builds(
 
 
 @given(any_policies)
-def test_a_publication_is_the_same_after_a_journey_as_json(policy: Policy) -> None:
+def test_a_policy_is_the_same_after_a_journey_as_json(policy: Policy) -> None:
     line = json.dumps(policy_to_json(policy)).encode()
     assert policies_of([line], "x") == [policy]
 
@@ -706,7 +706,7 @@ def test_any_line_is_read_or_refused(line: bytes) -> None:
         assert "\n" not in str(refusal)
 
 
-def test_a_publication_that_older_readers_would_take_for_another_needs_newer_rules() -> None:
+def test_a_policy_that_older_readers_would_take_for_another_needs_newer_rules() -> None:
     assert rules_needed(Policy(url=URL, importance_factor=2.0)) == 1
     assert rules_needed(Policy(host="a.example", importance_factor=2.0)) == 2
     assert policy_from_json({"host": "a.example", "rules_version": 1}).rules_version == 1

@@ -1,4 +1,4 @@
-"""A year of a changing web, crawled by the orders of a ledger that knows nothing of it: what the policies are worth.
+"""A year of a changing web, crawled by the orders of a ledger that knows nothing of it: what the strategies are worth.
 
 The simulation is that of benchmarks/refresh_costs.py, whose figures docs/refresh.md shows: pages that change as Poisson
 processes, servers that tell digests, dates, lies or "not modified", visits that fail and pages that are gone. What
@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.ledger import Outcome
-from opicflow.pipelines.refresh.strategies import POLICIES
+from opicflow.pipelines.refresh.strategies import STRATEGIES
 from support.paths import TOP
 
 PAGES, BANDWIDTH, DAYS = 400, 40.0, 365
 WARM_UP = 120
 """Days after which every page was read and rates are known somewhat."""
-NAMES = sorted(POLICIES)
+NAMES = sorted(STRATEGIES)
 NEVER_EARLY = [name for name in NAMES if name != "greedy"]  # which goes by cash alone
 
 
@@ -43,17 +43,17 @@ def web(seed: int, pages: int = PAGES, days: int = DAYS) -> Any:
 
 
 @cache
-def year(seed: int, policy: str, **how: Any) -> Any:
-    """A year of crawling by a policy. Every test that asks for it gets the same."""
-    crawled = costs.crawl(web(seed), policy, BANDWIDTH, DAYS, **how)
+def year(seed: int, strategy: str, **how: Any) -> Any:
+    """A year of crawling by a strategy. Every test that asks for it gets the same."""
+    crawled = costs.crawl(web(seed), strategy, BANDWIDTH, DAYS, **how)
     crawled.ledger.audit()
     return crawled
 
 
 @cache
-def measured(seed: int, policy: str, **how: Any) -> Any:
-    found = costs.measure(year(seed, policy, **how), WARM_UP)
-    print(policy, how, found)
+def measured(seed: int, strategy: str, **how: Any) -> Any:
+    found = costs.measure(year(seed, strategy, **how), WARM_UP)
+    print(strategy, how, found)
     return found
 
 
@@ -61,7 +61,7 @@ def came(crawled: Any) -> Any:
     return np.isin(crawled.outcomes, (Outcome.FETCHED, Outcome.UNCHANGED))
 
 
-# -- what policies are worth -------------------------------------------------------------------------------------------
+# -- what strategies are worth -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("other", ["uniform", "importance", "greedy"])
@@ -116,10 +116,10 @@ def test_no_copy_is_much_older_than_the_longest_interval(seed: int) -> None:
 # -- what was learnt ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", NAMES)
-def test_change_rates_come_close_to_the_true_ones(seed: int, policy: str) -> None:
+@pytest.mark.parametrize("strategy", NAMES)
+def test_change_rates_come_close_to_the_true_ones(seed: int, strategy: str) -> None:
     """A byte an interval, eight of them: half of all pages are known to a factor of 1.8 or better."""
-    crawled, the_web = year(seed, policy), web(seed)
+    crawled, the_web = year(seed, strategy), web(seed)
     known = crawled.ledger.preview().survey
     place = {page: number for number, page in enumerate(the_web.ids.tolist())}
     numbers = np.array([place[page] for page in known.pages.tolist()])
@@ -136,9 +136,9 @@ def test_change_rates_come_close_to_the_true_ones(seed: int, policy: str) -> Non
         assert abs(np.median(off[pages])) < 0.35
 
 
-@pytest.mark.parametrize("policy", NAMES)
-def test_importance_comes_close_to_pagerank(seed: int, policy: str) -> None:
-    known = year(seed, policy).ledger.estimate(web(seed).ids)
+@pytest.mark.parametrize("strategy", NAMES)
+def test_importance_comes_close_to_pagerank(seed: int, strategy: str) -> None:
+    known = year(seed, strategy).ledger.estimate(web(seed).ids)
     alive = web(seed).weights > 0
     off = np.log(known.importance[alive] / web(seed).weights[alive])
     assert np.median(np.abs(off)) < 0.15
@@ -147,20 +147,20 @@ def test_importance_comes_close_to_pagerank(seed: int, policy: str) -> None:
 # -- orders ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", NAMES)
-def test_fetches_stay_within_the_bandwidth_and_use_it(seed: int, policy: str) -> None:
+@pytest.mark.parametrize("strategy", NAMES)
+def test_fetches_stay_within_the_bandwidth_and_use_it(seed: int, strategy: str) -> None:
     """On no day more than one above it: parts of a fetch, of discovery and of refreshing, are carried over."""
-    per_day = year(seed, policy).per_day
+    per_day = year(seed, strategy).per_day
     assert per_day.max() <= BANDWIDTH + 1
     days = np.arange(1, DAYS + 1)
     assert (np.cumsum(per_day) <= BANDWIDTH * days + 1).all()
     assert per_day[WARM_UP:].mean() > 0.95 * BANDWIDTH
 
 
-@pytest.mark.parametrize("policy", NEVER_EARLY)
-def test_pages_are_fetched_when_they_are_due(seed: int, policy: str) -> None:
+@pytest.mark.parametrize("strategy", NEVER_EARLY)
+def test_pages_are_fetched_when_they_are_due(seed: int, strategy: str) -> None:
     """Never earlier, and hardly later, measured by the interval that was planned."""
-    crawled = year(seed, policy)
+    crawled = year(seed, strategy)
     refreshed = np.isfinite(crawled.planned_seconds)
     late = crawled.lateness_seconds[refreshed] / crawled.planned_seconds[refreshed]
     assert late.min() >= 0
@@ -195,10 +195,10 @@ def test_gone_pages_are_asked_for_rarely(seed: int) -> None:
 
 def test_the_same_seed_gives_the_same_bytes_of_orders(seed: int) -> None:
     small = web(seed, 120, 60)
-    for policy in NAMES:
-        first, again = (costs.crawl(small, policy, 12.5, 60).orders_digest for _ in range(2))
+    for strategy in NAMES:
+        first, again = (costs.crawl(small, strategy, 12.5, 60).orders_digest for _ in range(2))
         assert first == again
-    other = costs.crawl(web(seed + 1, 120, 60), policy, 12.5, 60).orders_digest
+    other = costs.crawl(web(seed + 1, 120, 60), strategy, 12.5, 60).orders_digest
     assert other != first
 
 

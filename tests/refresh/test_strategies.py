@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, minimize
 
 from opicflow.pipelines.refresh.strategies import (
-    POLICIES,
     SHARE_UNITS,
+    STRATEGIES,
     Plan,
     Wanted,
     costs,
@@ -32,10 +32,10 @@ def column(*values: float) -> np.ndarray:
 
 
 @numba.njit(error_model="numpy")
-def frequencies_at(policy, multipliers, weights, rates, alpha):  # type: ignore[no-untyped-def]
+def frequencies_at(strategy, multipliers, weights, rates, alpha):  # type: ignore[no-untyped-def]
     out = np.empty(len(weights))
     for i in range(len(weights)):
-        out[i] = frequency_at(policy, multipliers[i], weights[i], rates[i], alpha)
+        out[i] = frequency_at(strategy, multipliers[i], weights[i], rates[i], alpha)
     return out
 
 
@@ -49,7 +49,7 @@ def shares_of(weights, rates, alpha):  # type: ignore[no-untyped-def]
     return out, units
 
 
-# What each policy makes least, page by page.
+# What each strategy makes least, page by page.
 AIMS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
     "thesis": lambda w, r, f: w * (r / f) ** ALPHA / (ALPHA + 1),
     "freshness": lambda w, r, f: w * f / r * np.expm1(-r / f),
@@ -111,18 +111,18 @@ def is_feasible(pages: Wanted, bandwidth: float) -> bool:
     return bool((lowest <= caps).all() and lowest.sum() <= bandwidth <= np.minimum(highest, caps).sum())
 
 
-def cost_of(policy: str, pages: Wanted, plan: Plan) -> float:
+def cost_of(strategy: str, pages: Wanted, plan: Plan) -> float:
     with np.errstate(divide="ignore"):
-        return float(AIMS[policy](pages.weights, pages.changes_per_day, plan.frequencies).sum())
+        return float(AIMS[strategy](pages.weights, pages.changes_per_day, plan.frequencies).sum())
 
 
 # -- the optimum ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hosts", [0, 3])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed_of_web", range(4))
-def test_a_generic_solver_finds_the_same(policy: str, seed_of_web: int, hosts: int) -> None:
+def test_a_generic_solver_finds_the_same(strategy: str, seed_of_web: int, hosts: int) -> None:
     pages = web(seed_of_web, 8, hosts, pins=seed_of_web % 2 == 1, bounds=seed_of_web != 0)
     least, most = bounds_of(pages)
     host, caps = caps_of(pages)
@@ -132,7 +132,7 @@ def test_a_generic_solver_finds_the_same(policy: str, seed_of_web: int, hosts: i
         pages = replace(pages, host_most=caps)
     reach = float(np.minimum(np.minimum(highest, caps), 10.0).sum())
     bandwidth = float(lowest.sum() + 0.4 * (reach - lowest.sum()))
-    plan = solve(policy, pages, bandwidth, ALPHA)
+    plan = solve(strategy, pages, bandwidth, ALPHA)
     assert plan.feasible and plan.why == ""
 
     limited = np.flatnonzero(np.isfinite(caps))
@@ -143,9 +143,9 @@ def test_a_generic_solver_finds_the_same(policy: str, seed_of_web: int, hosts: i
     tiny = 1e-6
     w, r = pages.weights, pages.changes_per_day
     found = minimize(
-        lambda f: AIMS[policy](w, r, np.maximum(f, tiny)).sum(),
+        lambda f: AIMS[strategy](w, r, np.maximum(f, tiny)).sum(),
         np.clip(np.full(8, bandwidth / 8), np.maximum(least, tiny), most),
-        jac=lambda f: SLOPES[policy](w, r, np.maximum(f, tiny)),
+        jac=lambda f: SLOPES[strategy](w, r, np.maximum(f, tiny)),
         method="SLSQP",
         bounds=list(zip(np.maximum(least, tiny), most, strict=True)),
         constraints=constraints,
@@ -153,15 +153,15 @@ def test_a_generic_solver_finds_the_same(policy: str, seed_of_web: int, hosts: i
     )
     assert found.success, found.message
     np.testing.assert_allclose(plan.frequencies, found.x, rtol=2e-3, atol=2e-3 * bandwidth / 8)
-    assert cost_of(policy, pages, plan) <= found.fun + 1e-7 * abs(found.fun)
+    assert cost_of(strategy, pages, plan) <= found.fun + 1e-7 * abs(found.fun)
 
 
 @pytest.mark.parametrize("hosts", [0, 300])
-@pytest.mark.parametrize("policy", POLICIES)
-def test_moving_bandwidth_between_pages_never_pays(policy: str, hosts: int, seed: int) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_moving_bandwidth_between_pages_never_pays(strategy: str, hosts: int, seed: int) -> None:
     number = 40_000  # more than the sample from which the search starts
     pages = web(seed, number, hosts, pins=True)
-    plan = solve(policy, pages, number / 4, ALPHA)
+    plan = solve(strategy, pages, number / 4, ALPHA)
     least, most = bounds_of(pages)
     host, caps = caps_of(pages)
     spare = caps - np.bincount(host, plan.frequencies, len(caps))
@@ -182,7 +182,7 @@ def test_moving_bandwidth_between_pages_never_pays(policy: str, hosts: int, seed
 
     def aim(page: np.ndarray, more: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore"):
-            return AIMS[policy](pages.weights[page], pages.changes_per_day[page], f[page] + more)
+            return AIMS[strategy](pages.weights[page], pages.changes_per_day[page], f[page] + more)
 
     before, after = (aim(giver, -now) + aim(taker, now) for now in (0.0 * moved, moved))
     assert (after >= before - 1e-13 * (np.abs(aim(giver, 0 * moved)) + np.abs(aim(taker, 0 * moved)))).all()
@@ -199,13 +199,13 @@ def test_freshness_solves_its_equation_to_the_last_digits() -> None:
     """It is u - ln(1+u) = -ln(1-gain), for u = λ/f from a thousandth to 30, held by numbers of more digits."""
     gains = np.concatenate([10.0 ** np.linspace(-6, -0.01, 500), 1 - 10.0 ** np.linspace(-1, -12, 500)])
     multipliers = 1 / gains
-    found = frequencies_at(POLICIES["freshness"], multipliers, np.ones(1000), np.ones(1000), ALPHA)
+    found = frequencies_at(STRATEGIES["freshness"], multipliers, np.ones(1000), np.ones(1000), ALPHA)
     u = 1 / found.astype(np.longdouble)
     expected = -np.log1p(-1 / multipliers.astype(np.longdouble))
     well_known = gains < 0.999  # above, one more bit of the multiplier is more than this
     np.testing.assert_allclose((u - np.log1p(u))[well_known], expected[well_known], rtol=2e-13)
     np.testing.assert_allclose(u - np.log1p(u), expected, rtol=1e-4)
-    tiny = frequencies_at(POLICIES["freshness"], column(1e20), np.ones(1), np.ones(1), ALPHA)
+    tiny = frequencies_at(STRATEGIES["freshness"], column(1e20), np.ones(1), np.ones(1), ALPHA)
     np.testing.assert_allclose(tiny, np.sqrt(1e20 / 2), rtol=1e-9)
 
 
@@ -220,19 +220,19 @@ def test_thesis_is_its_equation(alpha: float) -> None:
 
 def test_the_simple_policies_are_proportional() -> None:
     pages = web(0, 1_000, bounds=False)
-    for policy in ("importance", "greedy"):
-        plan = solve(policy, pages, 250.0)
+    for strategy in ("importance", "greedy"):
+        plan = solve(strategy, pages, 250.0)
         np.testing.assert_allclose(plan.frequencies, 250.0 * pages.weights / pages.weights.sum(), rtol=1e-12)
     np.testing.assert_allclose(solve("uniform", pages, 250.0).frequencies, 0.25, rtol=1e-12)
 
 
-def test_each_policy_is_best_by_its_own_measure_and_only_freshness_gives_pages_up() -> None:
+def test_each_strategy_is_best_by_its_own_measure_and_only_freshness_gives_pages_up() -> None:
     pages = web(0, 5_000, bounds=False)
-    measured = {policy: costs(pages, solve(policy, pages, 2_000.0).frequencies) for policy in POLICIES}
-    assert min(measured, key=lambda policy: measured[policy].obsolescence) == "thesis"
-    assert max(measured, key=lambda policy: measured[policy].freshness) == "freshness"
-    assert min(measured, key=lambda policy: measured[policy].harmonic_staleness) == "harmonic"
-    assert {policy for policy in POLICIES if measured[policy].never_refreshed} == {"freshness"}
+    measured = {strategy: costs(pages, solve(strategy, pages, 2_000.0).frequencies) for strategy in STRATEGIES}
+    assert min(measured, key=lambda strategy: measured[strategy].obsolescence) == "thesis"
+    assert max(measured, key=lambda strategy: measured[strategy].freshness) == "freshness"
+    assert min(measured, key=lambda strategy: measured[strategy].harmonic_staleness) == "harmonic"
+    assert {strategy for strategy in STRATEGIES if measured[strategy].never_refreshed} == {"freshness"}
 
 
 # -- laws ----------------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_each_policy_is_best_by_its_own_measure_and_only_freshness_gives_pages_u
 weights = st.sampled_from([0.0, 1e-12, 1.0]) | st.floats(1e-12, 1.0)
 rates = st.sampled_from([1e-5, 1.0, 1e3]) | st.floats(1e-5, 1e3)
 bandwidths = st.sampled_from([1e-6, 1.0, 1e9]) | st.floats(1e-3, 1e4)
-policies = st.sampled_from(sorted(POLICIES))
+strategies = st.sampled_from(sorted(STRATEGIES))
 
 
 @st.composite
@@ -267,11 +267,11 @@ def wanted(draw: st.DrawFn, most_pages: int = 8) -> Wanted:
     return pages
 
 
-@given(policies, wanted(), bandwidths)
+@given(strategies, wanted(), bandwidths)
 def test_the_sum_is_the_bandwidth_and_bounds_pins_and_caps_are_kept_whenever_that_is_feasible(
-    policy: str, pages: Wanted, bandwidth: float
+    strategy: str, pages: Wanted, bandwidth: float
 ) -> None:
-    plan = solve(policy, pages, bandwidth)
+    plan = solve(strategy, pages, bandwidth)
     f = plan.frequencies
     least, most = bounds_of(pages)
     host, caps = caps_of(pages)
@@ -288,9 +288,9 @@ def test_the_sum_is_the_bandwidth_and_bounds_pins_and_caps_are_kept_whenever_tha
         assert (f >= least * (1 - 1e-12)).all()
 
 
-@given(policies, wanted(), bandwidths)
-def test_frequencies_follow_from_the_multiplier(policy: str, pages: Wanted, bandwidth: float) -> None:
-    plan = solve(policy, pages, bandwidth)
+@given(strategies, wanted(), bandwidths)
+def test_frequencies_follow_from_the_multiplier(strategy: str, pages: Wanted, bandwidth: float) -> None:
+    plan = solve(strategy, pages, bandwidth)
     assume(plan.feasible)
     least, most = bounds_of(pages)
     host, _ = caps_of(pages)
@@ -301,36 +301,36 @@ def test_frequencies_follow_from_the_multiplier(policy: str, pages: Wanted, band
         assert (plan.host_multipliers <= plan.multiplier * (1 + 1e-9)).all()
         multipliers = plan.host_multipliers[host]
     at = [
-        np.clip(frequencies_at(POLICIES[policy], m, pages.weights, pages.changes_per_day, ALPHA), least, most)
+        np.clip(frequencies_at(STRATEGIES[strategy], m, pages.weights, pages.changes_per_day, ALPHA), least, most)
         for m in (multipliers * (1 - 1e-15), multipliers * (1 + 1e-15))
     ]
     assert (at[0] * (1 - 1e-9) <= plan.frequencies).all()
     assert (plan.frequencies <= at[1] * (1 + 1e-9)).all()
 
 
-@given(policies, wanted(), bandwidths, st.integers(0, 7), st.floats(1.01, 1e3))
+@given(strategies, wanted(), bandwidths, st.integers(0, 7), st.floats(1.01, 1e3))
 def test_more_weight_never_lowers_a_frequency(
-    policy: str, pages: Wanted, bandwidth: float, place: int, factor: float
+    strategy: str, pages: Wanted, bandwidth: float, place: int, factor: float
 ) -> None:
     page = place % len(pages.weights)
     heavier = pages.weights.copy()
     heavier[page] *= factor
-    before = solve(policy, pages, bandwidth)
-    after = solve(policy, replace(pages, weights=heavier), bandwidth)
+    before = solve(strategy, pages, bandwidth)
+    after = solve(strategy, replace(pages, weights=heavier), bandwidth)
     assert after.frequencies[page] >= before.frequencies[page] * (1 - 1e-9)
 
 
-@given(policies, wanted(), bandwidths, st.floats(1e-3, 1e3))
-def test_the_unit_of_weights_does_not_matter(policy: str, pages: Wanted, bandwidth: float, factor: float) -> None:
-    assert_same(policy, pages, solve(policy, pages, bandwidth), rescaled(policy, pages, bandwidth, factor))
+@given(strategies, wanted(), bandwidths, st.floats(1e-3, 1e3))
+def test_the_unit_of_weights_does_not_matter(strategy: str, pages: Wanted, bandwidth: float, factor: float) -> None:
+    assert_same(strategy, pages, solve(strategy, pages, bandwidth), rescaled(strategy, pages, bandwidth, factor))
 
 
-def rescaled(policy: str, pages: Wanted, bandwidth: float, factor: float) -> Plan:
-    return solve(policy, replace(pages, weights=pages.weights * factor), bandwidth)
+def rescaled(strategy: str, pages: Wanted, bandwidth: float, factor: float) -> Plan:
+    return solve(strategy, replace(pages, weights=pages.weights * factor), bandwidth)
 
 
-@given(policies, wanted(), bandwidths, st.randoms(use_true_random=False))
-def test_the_order_of_pages_does_not_matter(policy: str, pages: Wanted, bandwidth: float, random: object) -> None:
+@given(strategies, wanted(), bandwidths, st.randoms(use_true_random=False))
+def test_the_order_of_pages_does_not_matter(strategy: str, pages: Wanted, bandwidth: float, random: object) -> None:
     order = np.arange(len(pages.weights))
     random.shuffle(order)  # type: ignore[attr-defined]
     turned = {
@@ -338,57 +338,57 @@ def test_the_order_of_pages_does_not_matter(policy: str, pages: Wanted, bandwidt
         for name in ("weights", "changes_per_day", "pinned", "least", "most", "host")
         if getattr(pages, name) is not None
     }
-    plan = solve(policy, replace(pages, **turned), bandwidth)
+    plan = solve(strategy, replace(pages, **turned), bandwidth)
     back = np.empty(len(order))
     back[order] = plan.frequencies
-    assert_same(policy, pages, solve(policy, pages, bandwidth), replace(plan, frequencies=back))
+    assert_same(strategy, pages, solve(strategy, pages, bandwidth), replace(plan, frequencies=back))
 
 
-def assert_same(policy: str, pages: Wanted, one: Plan, other: Plan) -> None:
+def assert_same(strategy: str, pages: Wanted, one: Plan, other: Plan) -> None:
     """The same plan, as far as there is only one: pages whose w/λ are next to each other may trade under freshness."""
     assert one.feasible == other.feasible
-    if policy == "freshness":
+    if strategy == "freshness":
         fresh = [costs(pages, plan.frequencies).freshness for plan in (one, other)]
         assert fresh[0] == pytest.approx(fresh[1], rel=1e-9)
     else:
         np.testing.assert_allclose(one.frequencies, other.frequencies, rtol=1e-9)
 
 
-@given(policies, weights, rates, bandwidths, st.integers(1, 50))
+@given(strategies, weights, rates, bandwidths, st.integers(1, 50))
 def test_pages_that_are_alike_get_the_same(
-    policy: str, weight: float, rate: float, bandwidth: float, number: int
+    strategy: str, weight: float, rate: float, bandwidth: float, number: int
 ) -> None:
     assume(weight > 0)
-    plan = solve(policy, Wanted(np.full(number, weight), np.full(number, rate)), bandwidth)
+    plan = solve(strategy, Wanted(np.full(number, weight), np.full(number, rate)), bandwidth)
     assert plan.feasible
     assert len(set(plan.frequencies)) == 1
     np.testing.assert_allclose(plan.frequencies, bandwidth / number, rtol=1e-9)
 
 
-@given(policies, wanted(), bandwidths)
-def test_the_same_pages_get_the_same_to_the_bit(policy: str, pages: Wanted, bandwidth: float) -> None:
-    one, other = solve(policy, pages, bandwidth), solve(policy, pages, bandwidth)
+@given(strategies, wanted(), bandwidths)
+def test_the_same_pages_get_the_same_to_the_bit(strategy: str, pages: Wanted, bandwidth: float) -> None:
+    one, other = solve(strategy, pages, bandwidth), solve(strategy, pages, bandwidth)
     assert one.frequencies.tobytes() == other.frequencies.tobytes()
     assert (one.multiplier, one.feasible, one.why) == (other.multiplier, other.feasible, other.why)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("bandwidth", [1e-9, 1.0, 1e4, 1e12])
-def test_extremes_are_shared_to_the_last_fetch(policy: str, bandwidth: float, seed: int) -> None:
+def test_extremes_are_shared_to_the_last_fetch(strategy: str, bandwidth: float, seed: int) -> None:
     random = np.random.default_rng(seed)
     number = 50_000
     pages = Wanted(10.0 ** random.uniform(-12, 0, number), 10.0 ** random.uniform(-5, 3, number))
-    plan = solve(policy, pages, bandwidth)
+    plan = solve(strategy, pages, bandwidth)
     assert plan.feasible
     assert plan.frequencies.sum() == pytest.approx(bandwidth, rel=1e-9)
-    assert policy == "freshness" or plan.frequencies.min() > 0
+    assert strategy == "freshness" or plan.frequencies.min() > 0
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_million_fetches_among_pages_that_are_all_alike(policy: str) -> None:
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_million_fetches_among_pages_that_are_all_alike(strategy: str) -> None:
     """Where freshness gives pages up or not by the last bit of a multiplier."""
     for bandwidth in (1e-3, 1e3, 1e6):
-        plan = solve(policy, Wanted(np.full(100_000, 0.3), np.full(100_000, 7.0)), bandwidth)
+        plan = solve(strategy, Wanted(np.full(100_000, 0.3), np.full(100_000, 7.0)), bandwidth)
         np.testing.assert_allclose(plan.frequencies, bandwidth / 100_000, rtol=1e-9)
 
 
@@ -421,7 +421,7 @@ def three(**columns: object) -> Wanted:
 HOSTS = {"host": np.array([0, 0, 1]), "host_most": column(1.0, np.inf)}
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
     ("pages", "bandwidth", "expected", "why"),
     [
@@ -442,9 +442,9 @@ HOSTS = {"host": np.array([0, 0, 1]), "host_most": column(1.0, np.inf)}
     ],
 )
 def test_what_is_not_feasible_is_scaled_down_or_left_over_and_says_why(
-    policy: str, pages: Wanted, bandwidth: float, expected: list[float], why: str
+    strategy: str, pages: Wanted, bandwidth: float, expected: list[float], why: str
 ) -> None:
-    plan = solve(policy, pages, bandwidth)
+    plan = solve(strategy, pages, bandwidth)
     np.testing.assert_allclose(plan.frequencies, expected, atol=1e-12)
     assert not plan.feasible
     assert why in plan.why
@@ -452,17 +452,17 @@ def test_what_is_not_feasible_is_scaled_down_or_left_over_and_says_why(
 
 
 def test_nothing_at_all_is_feasible() -> None:
-    for policy in POLICIES:
-        assert solve(policy, three(), 0.0).feasible
-        assert solve(policy, Wanted(column(), column()), 0.0).feasible
-        np.testing.assert_array_equal(solve(policy, three(), 0.0).frequencies, 0.0)
-        assert not solve(policy, Wanted(column(), column()), 1.0).feasible
+    for strategy in STRATEGIES:
+        assert solve(strategy, three(), 0.0).feasible
+        assert solve(strategy, Wanted(column(), column()), 0.0).feasible
+        np.testing.assert_array_equal(solve(strategy, three(), 0.0).frequencies, 0.0)
+        assert not solve(strategy, Wanted(column(), column()), 1.0).feasible
 
 
-def test_a_page_of_no_weight_gets_its_least_under_every_policy() -> None:
-    for policy in POLICIES:
+def test_a_page_of_no_weight_gets_its_least_under_every_strategy() -> None:
+    for strategy in STRATEGIES:
         pages = three(least=column(0.5, 0.0, 0.0))
-        plan = solve(policy, replace(pages, weights=column(0.0, 0.0, 1.0)), 3.0)
+        plan = solve(strategy, replace(pages, weights=column(0.0, 0.0, 1.0)), 3.0)
         np.testing.assert_allclose(plan.frequencies, [0.5, 0.0, 2.5])
 
 
@@ -470,8 +470,8 @@ def test_a_page_of_no_weight_gets_its_least_under_every_policy() -> None:
     ("arguments", "why"),
     [
         (
-            {"policy": "best"},
-            "policy must be one of thesis, freshness, harmonic, importance, greedy, uniform, not 'best'",
+            {"strategy": "best"},
+            "strategy must be one of thesis, freshness, harmonic, importance, greedy, uniform, not 'best'",
         ),
         ({"bandwidth": -1.0}, "bandwidth must be"),
         ({"bandwidth": np.nan}, "bandwidth must be"),
@@ -496,7 +496,7 @@ def test_a_page_of_no_weight_gets_its_least_under_every_policy() -> None:
 )
 def test_what_makes_no_sense_is_refused(arguments: dict[str, object], why: str) -> None:
     with pytest.raises(ValueError, match=why) as refused:
-        solve(**({"policy": "thesis", "pages": three(), "bandwidth": 1.0} | arguments))  # type: ignore[arg-type]
+        solve(**({"strategy": "thesis", "pages": three(), "bandwidth": 1.0} | arguments))  # type: ignore[arg-type]
     assert "\n" not in str(refused.value)
 
 

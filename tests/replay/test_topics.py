@@ -726,9 +726,7 @@ def test_a_reject_that_its_topic_does_not_take_is_told_and_not_lost(kafka: Local
         replay(topic, None, topic_prefix)
 
 
-def test_publications_come_from_their_topic_as_from_a_file(
-    published: Published, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_policies_come_from_their_topic_as_from_a_file(published: Published, topic_prefix: str, tmp_path: Path) -> None:
     kafka = published.kafka
     made(kafka.brokers, topic_prefix)
     said = [
@@ -748,7 +746,7 @@ def test_publications_come_from_their_topic_as_from_a_file(
     by_topic = command(*words, place, "--out", tmp_path / "topic")
     assert by_topic.code == 0
     assert by_topic.err == (
-        f"{topic_prefix}policies, offset 1: passed over: the message, line 1: 'hots' is no field of a publication: did "
+        f"{topic_prefix}policies, offset 1: passed over: the message, line 1: 'hots' is no field of a policy: did "
         "you mean host?\n"
     )
     by_file = done(*words, file, "--out", tmp_path / "file")

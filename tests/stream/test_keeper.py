@@ -277,7 +277,7 @@ def test_a_record_without_a_value_becomes_a_reject() -> None:
     assert keeper.head.next == 1
 
 
-def test_a_publication_that_is_impossible_becomes_a_reject_of_its_own(whole: tuple[LogKeeper, list[Output]]) -> None:
+def test_a_policy_that_is_impossible_becomes_a_reject_of_its_own(whole: tuple[LogKeeper, list[Output]]) -> None:
     values, kept_bytes = rejects_of(whole[1])[0]
     assert json.loads(kept_bytes)["class_weights"] == [1, 2, 3]
     assert "class_weights" in values["detail"] or "classes" in values["detail"] or values["detail"]

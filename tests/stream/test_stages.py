@@ -192,10 +192,10 @@ def test_rules_of_links_travel_whole() -> None:
     assert Rules.from_json(json.loads(record)["opicflow-control"]["rules"]) == rules
 
 
-# -- publications and ticks
+# -- policies and ticks
 
 
-def test_publications_go_to_every_shard_in_the_same_entries_however_they_come() -> None:
+def test_policies_go_to_every_shard_in_the_same_entries_however_they_come() -> None:
     said = [
         b'{"url": "https://a.example/", "forget": true}',
         b"soup",

@@ -1,6 +1,6 @@
 """The whole stream in one process, without Flink and Kafka: a seeded simulation.
 
-Partitions of crawl events and publications are routed into the logs of some shards (`Sharder`), whose ledgers
+Partitions of crawl events and policies are routed into the logs of some shards (`Sharder`), whose ledgers
 (`KeepLedger` with its state and its cache) send each other transfers through the same logs. A schedule does what
 happens to a stream: batches of any size come in any order, stages lag, checkpoints are taken, and everything goes back
 to one of the last of them, whose sends stay in the logs; bundles end half-way; an old copy of a stage goes on beside
@@ -182,7 +182,7 @@ def _write_event(
 
 
 def _policy(chance: random.Random, web: list[int]) -> Policy:
-    """A publication that moves cash or schedules, and lets no page go: so what is counted depends on no order."""
+    """A policy that moves cash or schedules, and lets no page go: so what is counted depends on no order."""
     url = _url(chance.choice(web)).decode()
     return chance.choice(
         [

@@ -190,7 +190,7 @@ def publish(ends: list[int], everywhere_at: int = -1) -> list[ToShard]:
 
 
 @given(ends=cuts_of(12), everywhere_at=st.integers(-1, 12))
-def test_publications_in_any_batches_make_the_same_entries_one_each(ends: list[int], everywhere_at: int) -> None:
+def test_policies_in_any_batches_make_the_same_entries_one_each(ends: list[int], everywhere_at: int) -> None:
     sent = publish(ends, everywhere_at)
     assert sent == publish([12], everywhere_at)
     for shard in range(2):

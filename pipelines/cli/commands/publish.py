@@ -1,4 +1,4 @@
-"""`opicflow publish`: crawl events from files, and publications of people, to topics."""
+"""`opicflow publish`: crawl events from files, and policies of people, to topics."""
 
 from __future__ import annotations
 
@@ -286,14 +286,14 @@ def _now_ms() -> int:
 
 
 def _policies_in(options: argparse.Namespace, published_at_ms: int) -> list[Policy]:
-    """The publications of a file, all of them checked. Those without a time have that of their publishing."""
+    """The policies of a file, all of them checked. Those without a time have that of their publishing."""
     given = _given(options, (*_TARGETS, *_SAID, "default", "expires"))
     if given:
         raise PolicyRefused(f"{given[0]}: a file says what is published: leave one of them out")
     with open(options.file, "rb") as file:
         policies = policies_of(file, str(options.file))
     if not policies:
-        raise PolicyRefused(f"{options.file}: it holds no publications: write one JSON object a line")
+        raise PolicyRefused(f"{options.file}: it holds no policies: write one JSON object a line")
     found = []
     for number, policy in enumerate(policies, 1):
         policy = replace(
@@ -304,7 +304,7 @@ def _policies_in(options: argparse.Namespace, published_at_ms: int) -> list[Poli
         try:
             check(policy, _categories(policy))
         except PolicyRefused as problem:
-            raise PolicyRefused(f"{options.file}, publication {number}: {problem}") from None
+            raise PolicyRefused(f"{options.file}, policy {number}: {problem}") from None
         found.append(policy)
     return found
 
@@ -341,7 +341,7 @@ _SAID = (
 
 
 def _policy_of(options: argparse.Namespace, published_at_ms: int) -> Policy:
-    """The publication that the options say, checked."""
+    """The policy that the options say, checked."""
     if not _given(options, _TARGETS):
         raise PolicyRefused(
             "nothing to publish: say of what, by --url, --host, --url-prefix, --category or --all, or name a file"
@@ -407,7 +407,7 @@ def _time(option: str, text: str) -> int:
 
 
 def in_words(policy: Policy) -> str:
-    """A publication as people would say it."""
+    """A policy as people would say it."""
     subject, is_one = _subject(policy)
     verb = "is" if is_one else "are"
     said = list(_phrases(policy, verb))

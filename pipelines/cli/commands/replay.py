@@ -322,7 +322,7 @@ def rules_of_options(options: argparse.Namespace) -> Rules | None:
 def _refresh_fields(options: argparse.Namespace) -> dict[str, Any]:
     """What was said of the bandwidth and its limits, by the fields of `RefreshConfig`."""
     said = {
-        "policy": options.refresh_policy,
+        "strategy": options.refresh_policy,
         "bandwidth_per_day": options.bandwidth,
         "cycle_hours": options.cycle,
         "discovery_share": options.discovery_share,
@@ -341,7 +341,7 @@ def focus_of(options: argparse.Namespace) -> Focus | None:
 
 
 def _policies(options: argparse.Namespace, rules: Rules | None) -> tuple[Policy, ...]:
-    """The publications of a file, and the importance factors of categories as publications before them."""
+    """The policies of a file, and the importance factors of categories as policies before them."""
     categories = (rules or Rules()).categories
     factors = [
         Policy(category=numbered(categories, "--factor", name), importance_factor=factor)
@@ -358,10 +358,10 @@ def _policies(options: argparse.Namespace, rules: Rules | None) -> tuple[Policy,
 
 
 def _policies_of_topic(options: argparse.Namespace) -> Iterator[Policy]:
-    """The publications of a topic. One that cannot be read is told, and passed over: nobody can take it back."""
+    """The policies of a topic. One that cannot be read is told, and passed over: nobody can take it back."""
     address = parse_address(options.policies)
     if address.topic not in (None, options.prefix + POLICIES):
-        raise KafkaRefused(f"{options.policies}: publications are in {options.prefix}{POLICIES}: see --prefix")
+        raise KafkaRefused(f"{options.policies}: policies are in {options.prefix}{POLICIES}: see --prefix")
     connection = Connection(address.brokers, options.properties, options.registry)
     for one in records(connection, POLICIES, prefix=options.prefix):
         if one.record is None:
@@ -681,7 +681,7 @@ def schedule(options: argparse.Namespace) -> int:
         check_output(options.export, "frontier.csv")
     with ledger_of(options.state) as (ledger, _):
         budget = ledger.budget()
-        published = {"policy": budget.policy, "discovery_share": budget.discovery_share}
+        published = {"strategy": budget.strategy, "discovery_share": budget.discovery_share}
         refresh = dataclasses.replace(ledger.config.refresh, **{**published, **_refresh_fields(options)})
         plan = planned(ledger, refresh, options.bandwidth)
         words = plan_in_words(ledger, plan, refresh)
@@ -692,7 +692,7 @@ def schedule(options: argparse.Namespace) -> int:
         if options.export is not None:
             export(options.export, ledger, plan)
     if options.json:
-        policies = [dataclasses.asdict(row) for row in rows]
+        policies = [row.to_json() for row in rows]
         print(json.dumps({"plan": words, "orders": orders, **({"policies": policies} if rows else {})}, indent=2))
         return 0
     _print_plan(words)
@@ -710,7 +710,7 @@ def schedule(options: argparse.Namespace) -> int:
 
 
 def _print_compared(rows: Sequence[Compared]) -> None:
-    print("\n  policy      freshness  obsolescence  harmonic  never   shortest     median    longest")
+    print("\n  strategy    freshness  obsolescence  harmonic  never   shortest     median    longest")
     for row in rows:
         obsolescence, harmonic = (
             "unbounded" if cost is None else f"{cost:.4g}" for cost in (row.obsolescence, row.harmonic_staleness)
@@ -724,7 +724,7 @@ def _print_compared(rows: Sequence[Compared]) -> None:
             )
         ]
         print(
-            f"  {row.policy:10} {row.freshness:10.2%} {obsolescence:>13} {harmonic:>9} {row.never_refreshed:6,} "
+            f"  {row.strategy:10} {row.freshness:10.2%} {obsolescence:>13} {harmonic:>9} {row.never_refreshed:6,} "
             + " ".join(f"{span:>10}" for span in spans)
         )
 
