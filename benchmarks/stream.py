@@ -32,12 +32,13 @@ from benchmarks.harness import Figure, check, say, versus
 from benchmarks.replay import write_log
 from opicflow.connectors.flink.rest import FlinkCluster, Job
 from opicflow.connectors.kafka.connection import Connection
-from opicflow.connectors.kafka.source import CallPartitions, FollowedTopic, Follower, Pulses
+from opicflow.connectors.kafka.source import PartitionReader, PollPartitions, PollTimer, WatchedTopic
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
-from opicflow.pipelines.stream.pipeline import Stream, StreamConfig, begin_logs
-from opicflow.pipelines.stream.routers import LEAST_LOG_MB
+from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB
+from opicflow.pipelines.stream.origin import begin_logs
+from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.replay_keeper import Output
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
@@ -228,7 +229,7 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     say("stream: a Beam key for every page")
 
     def per_page(slots: int) -> KeyPerPage:
-        return KeyPerPage(cluster.connection, StreamConfig.pulse_ms * slots)
+        return KeyPerPage(cluster.connection, StreamConfig.poll_ms * slots)
 
     keyed = _rate(cluster, "keyed", per_page, sizes.keyed_events, read="visits")
     yield versus("stream.vs_key_per_page", ours, "events/s", keyed, "cash as state of a key for every page, no cuts")
@@ -246,9 +247,9 @@ def _stream(cluster: Cluster, prefix: str, keeping: Any) -> Callable[[int], Stre
     origin = begin_logs(cluster.connection, topic, Origin(LedgerConfig(), SHARDS))
 
     def made(slots: int) -> Stream:
-        pulse_ms = StreamConfig.pulse_ms * slots
+        poll_ms = StreamConfig.poll_ms * slots
         return Stream(
-            StreamConfig(cluster.connection, origin, prefix, topic, run=prefix, pulse_ms=pulse_ms, keeping=keeping)
+            StreamConfig(cluster.connection, origin, prefix, topic, run=prefix, poll_ms=poll_ms, keeping=keeping)
         )
 
     return made
@@ -432,15 +433,15 @@ class Idle:
 class KeyPerPage(beam.PTransform[Any, Any]):
     """The obvious stream: every page is a key, its cash is state, every link a message. Cash does not come round."""
 
-    def __init__(self, connection: Connection, pulse_ms: int) -> None:
+    def __init__(self, connection: Connection, poll_ms: int) -> None:
         super().__init__()
         self._connection = connection
-        self._pulse_ms = pulse_ms
+        self._poll_ms = poll_ms
 
     def expand(self, pbegin: Any) -> Any:
         """Events to transfers, transfers to pages."""
-        topic = FollowedTopic.of(self._connection, "keyed-crawl-events")
-        calls = pbegin | Pulses(self._pulse_ms) | CallPartitions(topic)
+        topic = WatchedTopic.of(self._connection, "keyed-crawl-events")
+        calls = pbegin | PollTimer(self._poll_ms) | PollPartitions(topic)
         transfers = calls | beam.ParDo(ToTransfers(topic)).with_output_types(typehints.KV[bytes, float])
         return transfers | beam.ParDo(Page())
 
@@ -450,20 +451,20 @@ class ToTransfers(beam.DoFn):
 
     NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
 
-    def __init__(self, topic: FollowedTopic) -> None:
-        self._follower = Follower(topic)
+    def __init__(self, topic: WatchedTopic) -> None:
+        self._reader = PartitionReader(topic)
 
     def process(
         self,
         element: tuple[int, float],
-        following: Any = beam.DoFn.StateParam(NEXT),  # noqa: B008  (how Beam is told)
+        stored: Any = beam.DoFn.StateParam(NEXT),  # noqa: B008  (how Beam is told)
     ) -> Iterator[tuple[bytes, float]]:
         """The visits that there are."""
         from opicflow.connectors.kafka.messages import decode_messages
         from opicflow.schemas.framing import published_writer
 
-        for batch in self._follower.read(element, lambda: following.read() or 0):
-            events = decode_messages(batch.messages, "bench", published_writer).events
+        for batch in self._reader.read(element, lambda: stored.read() or 0):
+            events = decode_messages(batch, "bench", published_writer).events
             for row in range(len(events)):
                 first, last = int(events.url_starts[row]), int(events.url_starts[row + 1])
                 yield events.text[int(events.begins[first]) : int(events.ends[first])].tobytes(), -1.0
@@ -471,7 +472,7 @@ class ToTransfers(beam.DoFn):
                     if events.begins[url] >= 0:
                         text = events.text[int(events.begins[url]) : int(events.ends[url])].tobytes()
                         yield text, 1.0 / (last - first)
-            following.write(batch.end)
+            stored.write(batch.end)
 
 
 class Page(beam.DoFn):

@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _TOP = Path(__file__).parent.parent
 _MADE_OF = {
     "schemas": ("schemas",),
-    "connectors": ("schemas", "connectors/files", "connectors/kafka"),
+    "connectors": ("schemas", "connectors/files", "connectors/kafka/client"),
     "pipelines": (
         "schemas",
         "pipelines/ledger",

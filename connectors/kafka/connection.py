@@ -1,7 +1,7 @@
-"""How to reach a cluster: addresses, and clients made from them. Secrets stay in a properties file until they are used.
+"""Connections to a cluster: addresses, and clients made from them. Secrets stay in the properties file.
 
-A `Connection` travels in Beam's job graph, is printed and compared, so it holds the path of the file and not what
-stands in it.
+A `Connection` is part of Beam's job graph, and is printed and compared, so it holds the path of the properties file
+and not its content.
 """
 
 from __future__ import annotations
@@ -18,41 +18,43 @@ from typing import Any, NamedTuple
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafka.errors import KafkaError
 
-from opicflow.connectors.kafka.fetched import quick
+from opicflow.connectors.kafka.client import NetworkClient, causes, is_permanent, unpack_in_columns
 from opicflow.connectors.kafka.properties import KafkaRefused, Properties, RegistryAccess, is_web_address
-from opicflow.connectors.kafka.reaching import ReachingClient, causes, is_final
 
-# kafka-python tells every attempt, and at its lowest level what it sends, passwords too: all that matters is raised.
+# kafka-python logs every attempt, and at its lowest level all requests with passwords. All errors are raised anyway.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 BOOTSTRAP_TIMEOUT_SECONDS = 10.0
-"""A cluster of which no broker answers for so long is not there."""
+"""A cluster is unreachable when no broker answers for this time."""
 
 MOST_BACKOFF_MS = 1000
-"""As in Java. With kafka-python's own 30 s a broker that was away for ten seconds is found again after fifty."""
+"""Java's default. With kafka-python's 30 s, a broker that was away for ten seconds is reconnected after fifty."""
 
 DEFAULT_PORT = 9092
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s/@?#,:\[\]]+)(?::([0-9]{1,5}))?")
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 _WRONG_HOST = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-_NOT_THERE = (
+_UNREACHABLE = (
     errors.KafkaTimeoutError,
     errors.KafkaConnectionError,
     errors.NodeNotReadyError,
     errors.RequestTimedOutError,
 )
-_TABLE: tuple[tuple[type[KafkaError], str], ...] = (
+_ADVICE: tuple[tuple[type[KafkaError], str], ...] = (
     (
         errors.UnknownTopicOrPartitionError,
-        "no such topic, or no such partition of it: make it with opicflow topics create, or see to --prefix",
+        "there is no such topic or partition: create it with opicflow topics create, or correct --prefix",
     ),
-    (errors.TopicAuthorizationFailedError, "this user may not: have it allowed to read, write or describe the topic"),
-    (errors.AuthorizationError, "this user may not: have the operation allowed on the cluster"),
-    (errors.InvalidTopicError, "no name for a topic: use letters, digits, '.', '_' and '-'"),
+    (
+        errors.TopicAuthorizationFailedError,
+        "this user is not authorised: allow it to read, write or describe the topic",
+    ),
+    (errors.AuthorizationError, "this user is not authorised: allow it this operation on the cluster"),
+    (errors.InvalidTopicError, "not a valid topic name: use letters, digits, '.', '_' and '-'"),
     (
         errors.MessageSizeTooLargeError,
-        "a record is larger than the topic takes: opicflow topics check says what max.message.bytes should be",
+        "a record is larger than the topic accepts: opicflow topics check shows what max.message.bytes should be",
     ),
     (
         errors.RecordListTooLargeError,
@@ -60,15 +62,15 @@ _TABLE: tuple[tuple[type[KafkaError], str], ...] = (
     ),
     (
         errors.InvalidTimestampError,
-        "the topic does not take records of that time: opicflow topics check says which setting is in the way",
+        "the topic does not accept records of that time: opicflow topics check shows which setting prevents it",
     ),
     (
         errors.NotEnoughReplicasError,
-        "fewer replicas are in step than min.insync.replicas: bring the brokers back, and run again",
+        "fewer replicas are in sync than min.insync.replicas: bring the brokers back, and run again",
     ),
     (
         errors.NotEnoughReplicasAfterAppendError,
-        "fewer replicas are in step than min.insync.replicas: bring the brokers back, and run again",
+        "fewer replicas are in sync than min.insync.replicas: bring the brokers back, and run again",
     ),
 )
 
@@ -76,52 +78,52 @@ _OTHER_LISTENER = "a listener with TLS or a login needs its security.protocol in
 
 
 class _Unanswered(KafkaError):  # type: ignore[misc]
-    """Connections were made, and nothing came of them."""
+    """Brokers accepted connections, but did not answer."""
 
 
 class Address(NamedTuple):
-    """What a `kafka://` address says: HOST:PORT with commas between, and a topic if there is one."""
+    """The parts of a `kafka://` address: comma-separated HOST:PORT, and the topic if one is named."""
 
     brokers: str
     topic: str | None
 
 
 def parse_address(text: str) -> Address:
-    """The parts of `kafka://HOST:PORT,HOST:PORT/TOPIC`; without a port it is Kafka's usual one."""
+    """Parse `kafka://HOST:PORT,HOST:PORT/TOPIC`; the default port is 9092."""
     shown = _shown(text)
     if not text.startswith("kafka://"):
-        raise KafkaRefused(f"{shown}: no address of Kafka: give kafka://HOST:PORT/TOPIC")
-    place, slash, topic = text.removeprefix("kafka://").partition("/")
+        raise KafkaRefused(f"{shown}: not an address of Kafka: give kafka://HOST:PORT/TOPIC")
+    hosts, slash, topic = text.removeprefix("kafka://").partition("/")
     if "?" in text or "#" in text:
-        raise KafkaRefused(f"{shown}: takes no ? or #: settings belong into the file of --properties")
-    brokers = normal_brokers(place)
+        raise KafkaRefused(f"{shown}: may not contain ? or #: settings belong in the file of --properties")
+    brokers = normal_brokers(hosts)
     if slash and topic and not _TOPIC.fullmatch(topic):
-        raise KafkaRefused(f"{shown}: {topic[:80]!r} is no name of a topic: use letters, digits, '.', '_' and '-'")
+        raise KafkaRefused(f"{shown}: {topic[:80]!r} is not a valid topic name: use letters, digits, '.', '_' and '-'")
     return Address(brokers, topic or None)
 
 
 def normal_brokers(text: str) -> str:
-    """HOST:PORT with commas between, each with its port. What is no such list is refused."""
+    """Return comma-separated brokers as HOST:PORT, each with its port; raises `KafkaRefused` for other text."""
     if "@" in text:
         raise KafkaRefused(
-            f"{_shown(text)}: holds a user name: names and passwords belong into the file of --properties"
+            f"{_shown(text)}: contains a user name: names and passwords belong in the file of --properties"
         )
     found = []
     for one in text.split(","):
         match = _HOST.fullmatch(one.strip())
         port = int(match[2] or DEFAULT_PORT) if match else 0
         if match is None or not 0 < port < 1 << 16:
-            raise KafkaRefused(f"brokers {_shown(text) or 'missing'}: give HOST:PORT, several with commas between")
+            raise KafkaRefused(f"brokers {_shown(text) or 'missing'}: give HOST:PORT, separated by commas")
         found.append(f"{match[1]}:{port}")
     return ",".join(dict.fromkeys(found))
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A cluster. `brokers` are addresses with commas between, `properties` is the path of a file with Kafka's settings.
+    """A cluster: `brokers` are comma-separated addresses, `properties` is the path of a file of Kafka's settings.
 
-    `registry` is the URL of a schema registry, and wins over the one that the file names; without either, values are
-    framed as Avro single objects.
+    `registry` is the URL of a schema registry and overrides the one in the file. Without either, values are framed as
+    Avro single objects.
     """
 
     brokers: str
@@ -129,57 +131,54 @@ class Connection:
     registry: str | None = None
 
     def __post_init__(self) -> None:
-        """Take only what holds no secret, and no nonsense."""
+        """Refuse malformed addresses, and addresses that contain a secret."""
         object.__setattr__(self, "brokers", normal_brokers(self.brokers))
         if self.registry is not None:
             _check_registry(self.registry)
 
     @property
     def registry_url(self) -> str | None:
-        """The URL of the schema registry; None = there is none."""
+        """The URL of the schema registry, if there is one."""
         access = self.registry_access()
         return access.url if access else None
 
     def registry_access(self) -> RegistryAccess | None:
-        """How to reach the schema registry; None = there is none."""
+        """Return URL and credentials of the schema registry, if there is one."""
         if self.properties is None:
             return RegistryAccess(self.registry) if self.registry else None
         return Properties.read(self.properties).registry(self.registry)
 
     def consumer(self, **more: Any) -> Any:
-        """A consumer that belongs to no group: partitions are assigned, and offsets kept by who reads.
-
-        It gives records as `fetched.Record`.
-        """
-        return quick(self._client(KafkaConsumer, {"group_id": None, "enable_auto_commit": False, **more}))
+        """Make a consumer without a group, whose caller assigns partitions and keeps offsets; it returns `Record`s."""
+        return unpack_in_columns(self._client(KafkaConsumer, {"group_id": None, "enable_auto_commit": False, **more}))
 
     def producer(self, **more: Any) -> Any:
-        """A producer that keeps the order and sends nothing twice by itself."""
+        """Make an idempotent producer."""
         return self._client(KafkaProducer, {"enable_idempotence": True, "acks": "all", **more})
 
     def admin(self, **more: Any) -> Any:
-        """A client for topics and their settings."""
+        """Make a client for topics and their settings."""
         return self._client(KafkaAdminClient, more)
 
-    def refused(self, problem: BaseException, what: str) -> KafkaRefused:
-        """What a client says, in one line for people. `what` is what was being done, such as "reading crawl-events"."""
-        return KafkaRefused(f"{self.brokers}: {what}: {self._words(problem)}")
+    def refused(self, problem: BaseException, action: str) -> KafkaRefused:
+        """Return an error with one line for people. `action` is what failed, such as "reading crawl-events"."""
+        return KafkaRefused(f"{self.brokers}: {action}: {self._describe(problem)}")
 
     @contextmanager
-    def doing(self, what: str) -> Iterator[None]:
-        """What a client raises within becomes `KafkaRefused`."""
+    def doing(self, action: str) -> Iterator[None]:
+        """Turn errors of a client into `KafkaRefused`."""
         try:
             yield
         except KafkaError as problem:
-            raise self.refused(problem, what) from None
+            raise self.refused(problem, action) from None
 
     def _client(self, make: Callable[..., Any], settings: dict[str, Any]) -> Any:
-        """A client that has found the cluster. None is allowed to have topics made by asking for them."""
+        """Make a client that has connected to the cluster. Its requests never create topics."""
         given = Properties.read(self.properties).client_settings() if self.properties else {}
-        networks: list[ReachingClient] = []
+        networks: list[NetworkClient] = []
 
-        def network(**configs: Any) -> ReachingClient:
-            networks.append(ReachingClient(**configs))
+        def network(**configs: Any) -> NetworkClient:
+            networks.append(NetworkClient(**configs))
             return networks[-1]
 
         try:
@@ -202,87 +201,91 @@ class Connection:
                 raise
             if isinstance(problem, errors.KafkaTimeoutError) and not failures:
                 problem = _Unanswered()
-            told = ""
+            address_note = ""
             for address, failure in failures:
                 if failure is problem or isinstance(problem, errors.KafkaTimeoutError):
                     problem = failure
-                    told = "" if address in self.brokers.split(",") else f" to {address}, as the cluster calls a broker"
-            raise self.refused(problem, f"connecting{told}") from None
+                    is_given = address in self.brokers.split(",")
+                    address_note = "" if is_given else f" to {address}, an address that the cluster advertises"
+            raise self.refused(problem, f"connecting{address_note}") from None
 
-    def _words(self, problem: BaseException) -> str:
+    def _describe(self, problem: BaseException) -> str:
         chain = list(causes(problem))
         for cause in chain:
             if isinstance(cause, ssl.SSLCertVerificationError):
-                return _certificate_words(cause)
-            if isinstance(cause, ssl.SSLError) and is_final(cause):
-                return _tls_words(cause)
+                return _describe_certificate(cause)
+            if isinstance(cause, ssl.SSLError) and is_permanent(cause):
+                return _describe_tls(cause)
             if isinstance(cause, errors.SaslAuthenticationFailedError):
-                return f"the broker does not let {self._user()} in: correct the name, the password or sasl.mechanism"
+                return (
+                    f"the broker refuses the login of {self._user()}: correct the name, the password or sasl.mechanism"
+                )
             if isinstance(cause, errors.UnsupportedSaslMechanismError):
-                return "the listener does not take the sasl.mechanism of the file: give one that it takes"
+                return "the listener does not support the sasl.mechanism of the file: give one that it supports"
             if isinstance(cause, errors.IllegalSaslStateError):
-                return "the listener takes no login, or wants one: give its own security.protocol"
+                return "the listener supports no login, or requires one: give its own security.protocol"
             if isinstance(cause, errors.InvalidReceiveError) and _is_tls_alert(str(cause)):
-                return "the listener speaks TLS: give its security.protocol in the file of --properties"
+                return "the listener uses TLS: give its security.protocol in the file of --properties"
             if isinstance(cause, errors.KafkaProtocolError):
                 return f"something other than Kafka answers ({_line(cause)}): {_OTHER_LISTENER}"
             if isinstance(cause, _Unanswered):
-                return f"a broker is there, but does not say who the cluster is: {_OTHER_LISTENER}"
-            for kind, words in _TABLE:
+                return f"a broker accepts connections, but does not answer: {_OTHER_LISTENER}"
+            for kind, advice in _ADVICE:
                 if isinstance(cause, kind):
-                    return words
-        if any(isinstance(cause, _NOT_THERE) for cause in chain):
-            why = f"no broker answers ({_plain(chain)}): see that it runs, and that this is its address"
+                    return advice
+        if any(isinstance(cause, _UNREACHABLE) for cause in chain):
+            why = f"no broker answers ({_plain(chain)}): check that it runs, and that this is its address"
             return f"{why}; {_OTHER_LISTENER}"
         return _line(problem)
 
     def _user(self) -> str:
         try:
             user = Properties.read(self.properties).user() if self.properties else None
-        except KafkaRefused:  # the file has gone since
+        except KafkaRefused:  # the file was removed meanwhile
             user = None
         return f"user {user!r}" if user else "this user"
 
 
-def _is_tls_alert(words: str) -> bool:
-    """Whether what was taken for the length of a message are the first bytes of an alert: 15 03."""
-    number = re.search(r"[0-9]+", words)
+def _is_tls_alert(message: str) -> bool:
+    """Whether the reported message length consists of the first bytes of a TLS alert, 15 03."""
+    number = re.search(r"[0-9]+", message)
     return number is not None and int(number[0]) >> 16 == 0x1503
 
 
-def _certificate_words(problem: ssl.SSLCertVerificationError) -> str:
+def _describe_certificate(problem: ssl.SSLCertVerificationError) -> str:
     why = problem.verify_message.rstrip(".")
     if problem.verify_code in _WRONG_HOST:
         return (
-            f"the broker's certificate is for another host ({why}): reach it by a name that stands in it, or empty "
+            f"the broker's certificate is for another host ({why}): use a name that it contains, or empty "
             "ssl.endpoint.identification.algorithm"
         )
     return (
-        f"the broker's certificate is not trusted ({why}): name who signed it in ssl.truststore.location, as PEM with "
+        f"the broker's certificate is not trusted ({why}): name its issuer's "
+        "certificate in ssl.truststore.location, as PEM with "
         "ssl.truststore.type=PEM"
     )
 
 
-def _tls_words(problem: ssl.SSLError) -> str:
+def _describe_tls(problem: ssl.SSLError) -> str:
     reason = (problem.reason or "no reason given").replace("_", " ").lower()
     if "alert" in reason:
-        return f"the broker breaks off TLS ({reason}): it may want a certificate of ours, in ssl.keystore.location"
-    return f"TLS fails ({reason}): the listener may speak plain text: give its own security.protocol"
+        return f"the broker ends TLS ({reason}): it may require a client certificate, in ssl.keystore.location"
+    return f"TLS fails ({reason}): the listener may use plain text: give its own security.protocol"
 
 
 def _check_registry(url: str) -> None:
     if "@" in url.partition("//")[2].partition("/")[0]:
         raise KafkaRefused(
-            "--registry holds a user name: give schema.registry.basic.auth.user.info in the file of --properties"
+            "--registry contains a user name: give schema.registry.basic.auth.user.info in the file of --properties"
         )
     if not is_web_address(url):
-        raise KafkaRefused(f"--registry {_shown(url)}: no address: give http://HOST:PORT or https://HOST:PORT")
+        raise KafkaRefused(f"--registry {_shown(url)}: not an address: give http://HOST:PORT or https://HOST:PORT")
 
 
 def _plain(chain: list[BaseException]) -> str:
-    """What the innermost of the causes says, in words where kafka-python has a number."""
+    """Return the message of the innermost cause, with words for an error number."""
     if any(isinstance(cause, ssl.SSLError) for cause in chain):
-        return "TLS breaks off: the listener may speak plain text"
+        return "TLS ends early: the listener may use plain text"
     text = _line(chain[-1])
     number = re.search(r"\b([0-9]+) E[A-Z]+\b", text)
     return os.strerror(int(number[1])) if number else re.sub(r"^(\[Error -?[0-9]+\] )?\w+Error: ", "", text)
@@ -294,7 +297,7 @@ def _line(problem: object) -> str:
 
 
 def _shown(text: str) -> str:
-    """As much of an address as may be shown: nothing before an @."""
+    """Return an address for a message, without a user name or password."""
     return _line("kafka://…" if "@" in text else text)
 
 

@@ -1,13 +1,14 @@
-"""Crawl events from the messages of a partition, whatever the framing of each: one column of bytes becomes columns.
+"""Messages of topics: crawl events decoded from them, and the encoding of events and records as messages.
 
-Messages in plain JSON and in Avro of the published layout go through the kernels that read files; all others one by
-one. Both say the same.
+Messages in plain JSON, and in Avro of the published layout, are decoded by the kernels that also read files; all other
+messages are decoded one by one, with the same result. Messages are framed with the id of a schema registry if there is
+one, as Avro single objects otherwise.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
@@ -18,11 +19,33 @@ import numpy.typing as npt
 from opicflow.connectors.files.avro import is_plain, scan_avro
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
 from opicflow.connectors.files.jsonl import scan_json, take_json
-from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason
+from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.kafka.registry import SchemaRegistry
+from opicflow.schemas import registry
+from opicflow.schemas.crawl_events import (
+    EARLIEST_MS,
+    LATEST_MS,
+    MOST_EVENT_BYTES,
+    CrawlEvent,
+    EventRefused,
+    Link,
+    Reason,
+)
 from opicflow.schemas.event_columns import CrawlEvents, EventWriter, merge
-from opicflow.schemas.framing import Decoder, Frame, FrameKind, FramingRefused, WriterOf, frame_kind
+from opicflow.schemas.framing import (
+    Decoder,
+    Frame,
+    FrameKind,
+    FramingRefused,
+    WriterOf,
+    encode_confluent,
+    encode_single_object,
+    frame_kind,
+    published_writer,
+)
+from opicflow.schemas.messages import MessageBatch, value_spans
 from opicflow.schemas.records import from_avro
-from opicflow.schemas.registry import breaks, schema
+from opicflow.schemas.registry import Schema, breaks, schema
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -30,59 +53,30 @@ Ints = npt.NDArray[np.int64]
 _BODY_STARTS = {FrameKind.SINGLE_OBJECT: 10, FrameKind.CONFLUENT: 5}
 _NUMBER_STARTS = {FrameKind.SINGLE_OBJECT: 2, FrameKind.CONFLUENT: 1}
 _NEWLINE = 10
-_OF_RECORD = attrgetter("offset", "timestamp", "value", "serialized_value_size")
+_FIELDS = attrgetter("offset", "timestamp", "value", "serialized_value_size")
 
 
-@dataclass(frozen=True)
-class Messages:
-    """Messages of one partition as columns, in the order of their offsets.
-
-    Message i is `text[begins[i]:ends[i]]`, and a newline follows it or the end of the text; begin -1 = it has no value.
-    """
-
-    offsets: Ints
-    times_ms: Ints
-    text: bytes
-    begins: Ints
-    ends: Ints
-
-    def __len__(self) -> int:
-        """How many messages there are."""
-        return len(self.offsets)
-
-    def value(self, row: int) -> bytes | None:
-        """The bytes of one message, None if it has no value."""
-        begin = int(self.begins[row])
-        return None if begin < 0 else self.text[begin : int(self.ends[row])]
-
-
-def messages_of(records: Sequence[Any]) -> Messages:
-    """The columns of records as a consumer gives them."""
-    columns = zip(*map(_OF_RECORD, records), strict=True) if records else [()] * 4
+def message_batch(records: Sequence[Any], start: int, end: int) -> MessageBatch:
+    """Return a consumer's records, which cover the offsets [start, end), as columns."""
+    columns = zip(*map(_FIELDS, records), strict=True) if records else [()] * 4
     offsets, times_ms, values, value_sizes = columns
     sizes = np.array(value_sizes, np.int64)  # -1 = no value
-    ends = np.cumsum(np.maximum(sizes, 0) + 1) - 1
-    none = sizes < 0
-    return Messages(
-        offsets=np.array(offsets, np.int64),
-        times_ms=np.array(times_ms, np.int64),
-        text=b"\n".join(value or b"" for value in values) if none.any() else b"\n".join(values),
-        begins=np.where(none, -1, ends - sizes),
-        ends=np.where(none, -1, ends),
-    )
+    text = b"\n".join(value or b"" for value in values) if (sizes < 0).any() else b"\n".join(values)
+    offset_column, time_column = np.array(offsets, np.int64), np.array(times_ms, np.int64)
+    return MessageBatch(start, end, offset_column, time_column, text, *value_spans(sizes))
 
 
-def decode_messages(messages: Messages, source: str, writer_of: WriterOf) -> Decoded:
-    """The events of messages, and their rejects; all offsets are those of the partition.
+def decode_messages(messages: MessageBatch, source: str, writer_of: WriterOf) -> Decoded:
+    """Return the events of messages, and their rejects, with the offsets of the partition.
 
-    `writer_of` finds the schema that a message says it was written with; what it raises passes through.
+    `writer_of` returns the schema that a frame names; its exceptions pass through.
     """
     text = np.frombuffer(messages.text, np.uint8)
     begins, ends = messages.begins, messages.ends
-    first, second = (_byte_of(text, begins + place, ends) for place in range(2))
+    first, second = (_byte_of(text, begins + index, ends) for index in range(2))
     is_single, is_confluent = (first == 0xC3) & (second == 0x01), first == 0
     is_json = (first >= 0) & ~is_single & ~is_confluent & (ends - begins <= MOST_EVENT_BYTES)
-    odd = np.ones(len(messages), bool)  # until a kernel has read it
+    odd = np.ones(len(messages), bool)  # not decoded by a kernel
     events: list[CrawlEvents] = []
     if is_json.any():
         rows = np.flatnonzero(is_json)
@@ -92,8 +86,8 @@ def decode_messages(messages: Messages, source: str, writer_of: WriterOf) -> Dec
         odd[_rows_at(messages, scan.odd_offsets[: scan.counts[2]])] = True
         events.append(scan.events(text))
     writers = _writers(writer_of)
-    for kind, of_kind in ((FrameKind.SINGLE_OBJECT, is_single), (FrameKind.CONFLUENT, is_confluent)):
-        rows = _plain_rows(messages, text, kind, of_kind, writers)
+    for kind, is_kind in ((FrameKind.SINGLE_OBJECT, is_single), (FrameKind.CONFLUENT, is_confluent)):
+        rows = _plain_rows(messages, text, kind, is_kind, writers)
         if len(rows):
             bodies = begins[rows] + _BODY_STARTS[kind]
             offsets, ones = messages.offsets[rows], np.ones(len(rows), np.int64)
@@ -114,29 +108,29 @@ def decode_messages(messages: Messages, source: str, writer_of: WriterOf) -> Dec
     return Decoded(merged, rejects.rejects, partial(_original, messages))
 
 
-def _original(messages: Messages, offset: int) -> bytes:
-    """The value of the message at an offset, shortened."""
+def _original(messages: MessageBatch, offset: int) -> bytes:
+    """Return the first bytes of the message at an offset."""
     row = int(np.searchsorted(messages.offsets, offset))
     return (messages.value(row) or b"")[:MOST_REJECTED_BYTES]
 
 
-def _rows_at(messages: Messages, offsets: Ints) -> Ints:
+def _rows_at(messages: MessageBatch, offsets: Ints) -> Ints:
     return np.searchsorted(messages.offsets, offsets)
 
 
-def _byte_of(text: Bytes, places: Ints, ends: Ints) -> Ints:
-    """The bytes at these places; -1 where a message has none there."""
-    inside = (places >= 0) & (places < ends)
+def _byte_of(text: Bytes, positions: Ints, ends: Ints) -> Ints:
+    """Return the bytes at these positions; -1 where the message has ended or has no value."""
+    inside = (positions >= 0) & (positions < ends)
     if len(text) == 0:
-        return np.full(len(places), -1, np.int64)
-    return np.where(inside, text[np.where(inside, places, 0)], -1).astype(np.int64)
+        return np.full(len(positions), -1, np.int64)
+    return np.where(inside, text[np.where(inside, positions, 0)], -1).astype(np.int64)
 
 
 # -- Avro --------------------------------------------------------------------------------------------------------------
 
 
 class _Writers:
-    """What is known of the schemas that messages say they were written with."""
+    """The schemas that frames name, and how their messages are decoded."""
 
     def __init__(self, writer_of: WriterOf) -> None:
         self.decoder = Decoder("CrawlEvent", writer_of)
@@ -144,16 +138,16 @@ class _Writers:
         self._readable: dict[Frame, tuple[bool, bool]] = {}
 
     def readable(self, frame: Frame) -> tuple[bool, bool]:
-        """Whether what is written with it can be read as a crawl event; and whether by the kernel."""
+        """Return whether messages with this frame can be decoded as crawl events, and whether by the kernel."""
         known = self._readable.get(frame)
         if known is not None:
             return known
         writer = self._writer_of(frame)
         if writer is None:
-            return False, False  # not kept: it may be published any time
+            return False, False  # not cached: the schema may be published later
         try:
             found = (True, is_plain(writer)) if not breaks(writer, schema("CrawlEvent")) else (False, False)
-        except Exception:  # fastavro raises whatever the schema leads it to
+        except Exception:  # fastavro raises many types for a malformed schema
             found = False, False
         self._readable[frame] = found
         return found
@@ -164,16 +158,18 @@ def _writers(writer_of: WriterOf) -> _Writers:
     return _Writers(writer_of)
 
 
-def _plain_rows(messages: Messages, text: Bytes, kind: FrameKind, of_kind: npt.NDArray[np.bool_], of: _Writers) -> Ints:
-    """The messages of a kind whose bodies the kernel can read."""
+def _plain_rows(
+    messages: MessageBatch, text: Bytes, kind: FrameKind, is_kind: npt.NDArray[np.bool_], writers: _Writers
+) -> Ints:
+    """Return the rows of a frame kind whose bodies the kernel can decode."""
     sizes = messages.ends - messages.begins
-    rows = np.flatnonzero(of_kind & (sizes >= _BODY_STARTS[kind]) & (sizes <= MOST_EVENT_BYTES))
+    rows = np.flatnonzero(is_kind & (sizes >= _BODY_STARTS[kind]) & (sizes <= MOST_EVENT_BYTES))
     if len(rows) == 0:
         return rows
-    places = messages.begins[rows, None] + np.arange(_NUMBER_STARTS[kind], _BODY_STARTS[kind])
+    positions = messages.begins[rows, None] + np.arange(_NUMBER_STARTS[kind], _BODY_STARTS[kind])
     order = "<u8" if kind is FrameKind.SINGLE_OBJECT else ">u4"
-    numbers, which = np.unique(np.ascontiguousarray(text[places]).view(order)[:, 0], return_inverse=True)
-    plain = np.array([of.readable(Frame(kind, number))[1] for number in numbers.tolist()], bool)
+    numbers, which = np.unique(np.ascontiguousarray(text[positions]).view(order)[:, 0], return_inverse=True)
+    plain = np.array([writers.readable(Frame(kind, number))[1] for number in numbers.tolist()], bool)
     chosen: Ints = rows[plain[which]]
     return chosen
 
@@ -182,10 +178,10 @@ def _plain_rows(messages: Messages, text: Bytes, kind: FrameKind, of_kind: npt.N
 
 
 def _take(value: bytes | None, offset: int, writers: _Writers, others: EventWriter, rejects: RejectWriter) -> None:
-    """Read one message without the kernels."""
+    """Decode one message without the kernels."""
     if value is None or not value.strip():
-        what = "no value" if value is None else "an empty value"
-        rejects.add(Reason.NOT_AN_EVENT, f"the message has {what}: send an event", offset, value or b"")
+        content = "no value" if value is None else "an empty value"
+        rejects.add(Reason.NOT_AN_EVENT, f"the message has {content}: send an event", offset, value or b"")
     elif frame_kind(value) is None:
         take_json(value, offset, others, rejects, "message")
     elif len(value) > MOST_EVENT_BYTES:
@@ -210,9 +206,138 @@ def _take_avro(value: bytes, offset: int, writers: _Writers, others: EventWriter
 
 
 def _frame_of(value: bytes) -> Frame | None:
-    """What a framed message says of its writer; None if it breaks off before."""
+    """Return the frame of a message; None if the message ends within it."""
     kind = frame_kind(value)
     if kind is None or len(value) < _BODY_STARTS[kind]:
         return None
     number = value[_NUMBER_STARTS[kind] : _BODY_STARTS[kind]]
     return Frame(kind, int.from_bytes(number, "little" if kind is FrameKind.SINGLE_OBJECT else "big"))
+
+
+# -- framing -----------------------------------------------------------------------------------------------------------
+
+_SINGLE_OBJECT_MARK, _CONFLUENT_MARK = b"\xc3\x01", b"\x00"
+
+
+class Framer:
+    """Encodes the records of one topic as messages, with the latest published version of one schema.
+
+    The registry is requested for the first message in each process, so a framer can be pickled.
+    """
+
+    def __init__(self, connection: Connection, topic: str, name: str) -> None:
+        """`name` is the schema of the records."""
+        self._connection = connection
+        self._topic = topic
+        self._name = name
+        self._prefix = b""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the response of the registry: it is requested again in the process that unpickles this."""
+        return {**self.__dict__, "_prefix": b""}
+
+    @property
+    def prefix(self) -> bytes:
+        """The first bytes of every message."""
+        if not self._prefix:
+            access = self._connection.registry_access()
+            if access is None:
+                self._prefix = _SINGLE_OBJECT_MARK + registry.fingerprint(self._name).to_bytes(8, "little")
+            else:
+                schema_id = SchemaRegistry(access).publish(self._name, f"{self._topic}-value")
+                self._prefix = _CONFLUENT_MARK + schema_id.to_bytes(4, "big")
+        return self._prefix
+
+    def encode(self, values: dict[str, Any]) -> bytes:
+        """Encode the values of a record, as `schemas.records.to_avro` returns them."""
+        prefix = self.prefix
+        if prefix.startswith(_SINGLE_OBJECT_MARK):
+            return encode_single_object(self._name, values)
+        return encode_confluent(self._name, values, int.from_bytes(prefix[len(_CONFLUENT_MARK) :], "big"))
+
+
+def writer_of(connection: Connection) -> WriterOf:
+    """Return a function that finds writer schemas: published ones by fingerprint, those of the registry by id."""
+    access = connection.registry_access()
+    if access is None:
+        return published_writer
+    schemas = SchemaRegistry(access)
+
+    def find(frame: Frame) -> Schema | None:
+        return schemas.schema(frame.number) if frame.kind is FrameKind.CONFLUENT else published_writer(frame)
+
+    return find
+
+
+# -- encoding of crawl events ------------------------------------------------------------------------------------------
+
+_NULL, _SOME, _END = b"\x00", b"\x02", b"\x00"
+_DOUBLE = struct.Struct("<d")
+_INT_BITS = 31
+
+
+def encode_event(event: CrawlEvent) -> bytes:
+    """Encode an event with the latest schema `CrawlEvent`, without a frame.
+
+    fastavro takes ten times as long, mostly for the links. Values that Avro cannot hold and that no reader uses, such
+    as a status outside 32 bits, are left out.
+    """
+    status, modified_ms = event.status, event.last_modified_ms
+    if status is not None and not -(1 << _INT_BITS) <= status < 1 << _INT_BITS:
+        status = None
+    if modified_ms is not None and not EARLIEST_MS <= modified_ms < LATEST_MS:
+        modified_ms = None
+    return b"".join(
+        [
+            _SOME if event.announce else _NULL,  # the second kind, and the first
+            _text(event.url),
+            _some_number(event.fetched_at_ms),
+            _some_number(status),
+            _some_text(event.failure),
+            *_array([_text(hop) for hop in event.redirects]),
+            _some_text(event.canonical),
+            _some_text(event.content_type),
+            _some_text(event.digest),
+            _some_number(modified_ms),
+            *([_NULL] if event.links is None else [_SOME, *_array([_link(link) for link in event.links])]),
+        ]
+    )
+
+
+def _number(number: int) -> bytes:
+    """Encode a 64-bit integer as a zigzag variable-length number."""
+    left = number << 1 if number >= 0 else ~(number << 1)
+    out = bytearray()
+    while left > 127:
+        out.append(left & 127 | 128)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
+
+
+_LENGTHS = [_number(length) for length in range(4096)]
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    size = len(data)
+    return (_LENGTHS[size] if size < len(_LENGTHS) else _number(size)) + data
+
+
+def _link(link: Link) -> bytes:
+    url, weight, rel = link
+    if weight is None and rel is None:
+        return _text(url) + _NULL + _NULL
+    return _text(url) + (_NULL if weight is None else _SOME + _DOUBLE.pack(weight)) + _some_text(rel)
+
+
+def _array(items: list[bytes]) -> list[bytes]:
+    return [_number(len(items)), *items, _END] if items else [_END]
+
+
+def _some_text(text: str | None) -> bytes:
+    return _NULL if text is None else _SOME + _text(text)
+
+
+def _some_number(number: int | None) -> bytes:
+    return _NULL if number is None else _SOME + _number(number)

@@ -1,7 +1,7 @@
-"""Partitions of a topic: where a stretch of them begins and ends, how it is fetched, and what stops reading it.
+"""Ranges of partitions: how they are found from times and offsets, fetched, and checked.
 
-What would make reading go on wrong is refused: offsets that are gone, a log that was cut off or is damaged, a topic
-that was made anew.
+Reading stops with `KafkaRefused` where the result would be wrong: at deleted offsets, in a log that was cut off or is
+damaged, in a topic that was deleted and created again.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _POLL_RECORDS = 4_000
 _FETCH_BYTES = 2 << 20
 _LEAST_FETCH_BYTES = 128 << 10
 _ALL_FETCHES_BYTES = 16 << 20
-"""What all consumers of a topic fetch at once, if the least of each does not make it more."""
+"""The limit for the fetches of all consumers of a topic, unless the minimum per consumer exceeds it."""
 
 
 @dataclass(frozen=True)
 class PartitionRange:
-    """A part of a partition: the records from offset `start` up to (not including) `end`.
+    """The records of a partition at the offsets [start, end). `source` is its name.
 
-    `source` is its name. `last_digest` is that of the last record that was read before, if there was one: if it lies
-    right before `start`, it must still be the same.
+    `last_digest` is the digest of the last record that was read before `start`, if any. A record at `start - 1` must
+    have this digest.
     """
 
     source: str
@@ -60,57 +60,58 @@ def resolve(
     until_ms: int | None = None,
     starts: Mapping[int, int] | None = None,
 ) -> list[PartitionRange]:
-    """The stretches of a topic between two times of its records: from its beginning, until now, where none is given.
+    """Return the ranges of a topic between two record times; the defaults are its beginning and its present end.
 
-    "Now" is the last offset that no open transaction can change any more. `starts` are offsets of partitions that
-    begin there, whatever their times.
+    The present end is the last offset before open transactions. `starts` overrides the start of partitions.
     """
     with connection.doing(f"reading {topic}"):
         topic_id, partitions = partitions_of_topic(connection, topic)
-        if strange := sorted(set(starts or ()) - set(range(partitions))):
-            raise KafkaRefused(f"{topic} has {partitions} partitions, and no partition {strange[0]}: name others")
-        places = [TopicPartition(topic, number) for number in range(partitions)]
+        if unknown := sorted(set(starts or ()) - set(range(partitions))):
+            raise KafkaRefused(
+                f"{topic} has {partitions} partitions, so there is no partition {unknown[0]}: name others"
+            )
+        all_partitions = [TopicPartition(topic, number) for number in range(partitions)]
         with closing(connection.consumer(isolation_level="read_committed")) as consumer:
-            first, last = consumer.beginning_offsets(places), consumer.end_offsets(places)
+            first, last = consumer.beginning_offsets(all_partitions), consumer.end_offsets(all_partitions)
             begins, ends = _at_time(consumer, first, last, since_ms), _at_time(consumer, last, last, until_ms)
-    chosen = {place: (starts or {}).get(place.partition, begins[place]) for place in places}
+    chosen = {one: (starts or {}).get(one.partition, begins[one]) for one in all_partitions}
     return [
         PartitionRange(
-            f"kafka/{topic_id}/{place.partition}",
+            f"kafka/{topic_id}/{one.partition}",
             connection,
             topic,
             topic_id,
-            place.partition,
-            chosen[place],
-            max(chosen[place], ends[place]),
+            one.partition,
+            chosen[one],
+            max(chosen[one], ends[one]),
         )
-        for place in places
+        for one in all_partitions
     ]
 
 
 def partitions_of_topic(connection: Connection, topic: str) -> tuple[str, int]:
-    """The id of a topic, and how many partitions it has."""
+    """Return the id of a topic and its number of partitions."""
     with connection.doing(f"reading {topic}"), closing(connection.admin()) as admin:
         found = described(admin, topic)
     if found is None:
-        raise KafkaRefused(f"there is no topic {topic}: make it with opicflow topics create, or name another one")
+        raise KafkaRefused(f"there is no topic {topic}: create it with opicflow topics create, or name another one")
     return found
 
 
 def consumer_settings(consumers: int = 1) -> dict[str, Any]:
-    """How records are fetched, if so many consumers do it. There is no place that one may jump to by itself."""
+    """Return settings for one of several consumers. Without a reset policy, a deleted offset raises an error."""
     return {
         "isolation_level": "read_committed",
         "auto_offset_reset": "none",
         "max_partition_fetch_bytes": min(_FETCH_BYTES, max(_ALL_FETCHES_BYTES // consumers, _LEAST_FETCH_BYTES)),
         "max_poll_records": _POLL_RECORDS,
-        "fetch_max_wait_ms": _MOST_WAIT_MS,  # a fetch that waits keeps other partitions of its broker waiting
+        "fetch_max_wait_ms": _MOST_WAIT_MS,  # while a fetch waits, other partitions of its broker wait too
         "reconnect_backoff_max_ms": 1_000,
     }
 
 
 def check_range(input_range: PartitionRange, first: int, last: int) -> None:
-    """Refuse a stretch that a log from offset `first` to `last` does not hold."""
+    """Refuse a range that is not part of a log with the offsets `first` to `last`."""
     where = f"{input_range.topic}, partition {input_range.partition}"
     if input_range.start < first:
         raise KafkaRefused(
@@ -119,26 +120,26 @@ def check_range(input_range: PartitionRange, first: int, last: int) -> None:
         )
     if input_range.start > last:
         raise KafkaRefused(
-            f"{where}: the log ends at offset {last}, and reading would go on at {input_range.start}: it was cut "
-            "off or made anew: read it from its beginning into a new state"
+            f"{where}: the log ends at offset {last}, before offset {input_range.start} where reading should continue: "
+            "it was cut off or replaced: read it from its beginning into a new state"
         )
     if input_range.end > last:
         raise KafkaRefused(
-            f"{where}: the log ends at offset {last}, before offset {input_range.end} that it should be read to: "
-            "give an end that is there"
+            f"{where}: the log ends at offset {last}, before offset {input_range.end}, the end of the "
+            "range: give an earlier end"
         )
 
 
 def poll(consumer: Any, left: PartitionRange, timeout_ms: int) -> dict[Any, list[Any]]:
-    """The next records of what is left of a partition; nothing after a failure that may pass."""
+    """Return the next records of a range; none after a failure that a retry may solve."""
     try:
         found: dict[Any, list[Any]] = consumer.poll(timeout_ms=timeout_ms)
     except (OffsetOutOfRangeError, LogTruncationError) as problem:
-        raise _why_lost(consumer, left, problem) from None
+        raise _loss(consumer, left, problem) from None
     except CorruptRecordError as problem:
         raise KafkaRefused(
             f"{left.topic}: a record is damaged in the log ({_line(problem)}; being read: partition {left.partition} "
-            f"from offset {left.start}): restore the log from a replica, or read on behind it"
+            f"from offset {left.start}): restore the log from a replica, or continue reading after it"
         ) from None
     except RetriableError:
         return {}
@@ -146,23 +147,23 @@ def poll(consumer: Any, left: PartitionRange, timeout_ms: int) -> dict[Any, list
 
 
 def no_answer(input_range: PartitionRange, seconds: float) -> KafkaRefused:
-    """What is said of a cluster that gives nothing. `stretch` is what is left to be read."""
+    """Return the error for a cluster that returns nothing. `input_range` is the rest of the range."""
     return KafkaRefused(
         f"no answer from {input_range.connection.brokers} for {seconds:.0f} s while reading {input_range.topic}, "
-        f"partition {input_range.partition} at offset {input_range.start}: see whether the brokers run; "
-        "run again to go on"
+        f"partition {input_range.partition} at offset {input_range.start}: check the brokers, and run "
+        "again to continue"
     )
 
 
-def _why_lost(consumer: Any, left: PartitionRange, problem: KafkaError) -> KafkaRefused:
-    """Why records that were there when reading began are not there any more."""
+def _loss(consumer: Any, left: PartitionRange, problem: KafkaError) -> KafkaRefused:
+    """Return the error for records that were lost while they were read."""
     with closing(left.connection.admin()) as admin:
         found = described(admin, left.topic)
-    place = TopicPartition(left.topic, left.partition)
-    first, last = consumer.beginning_offsets([place]), consumer.end_offsets([place])
+    lost = TopicPartition(left.topic, left.partition)
+    first, last = consumer.beginning_offsets([lost]), consumer.end_offsets([lost])
     try:
         check_topic(left.topic, left.topic_id, found and found[0])
-        check_range(replace(left, end=left.start), first[place], last[place])
+        check_range(replace(left, end=left.start), first[lost], last[lost])
     except KafkaRefused as refused:
         return refused
     return KafkaRefused(f"{left.topic}: the log changed while it was read ({_line(problem)}): read it into a new state")
@@ -175,37 +176,37 @@ def _line(problem: KafkaError) -> str:
 def record_at(
     connection: Connection, topic: str, partition: int, offset: int, limit_seconds: float = 30.0
 ) -> bytes | None:
-    """The value of the record at an offset; None if there is no record, or it has no value."""
-    place = TopicPartition(topic, partition)
+    """Return the value of the record at an offset; None if there is no record, or it has no value."""
+    target = TopicPartition(topic, partition)
     give_up_at = time.monotonic() + limit_seconds
     settings = {**consumer_settings(), "max_partition_fetch_bytes": _LEAST_FETCH_BYTES}
     with connection.doing(f"reading {topic}"), closing(connection.consumer(**settings)) as consumer:
-        first, last = consumer.beginning_offsets([place])[place], consumer.end_offsets([place])[place]
+        first, last = consumer.beginning_offsets([target])[target], consumer.end_offsets([target])[target]
         if not first <= offset < last:
             return None
-        consumer.assign([place])
-        consumer.seek(place, offset)
+        consumer.assign([target])
+        consumer.seek(target, offset)
         while time.monotonic() < give_up_at:
-            records = consumer.poll(timeout_ms=_MOST_WAIT_MS).get(place, [])
+            records = consumer.poll(timeout_ms=_MOST_WAIT_MS).get(target, [])
             if records:
                 value: bytes | None = records[0].value
                 return value if records[0].offset == offset else None
-    raise KafkaRefused(f"{connection.brokers}: {topic}, partition {partition}: no answer: see whether the brokers run")
+    raise KafkaRefused(f"{connection.brokers}: {topic}, partition {partition}: no answer: check the brokers")
 
 
 def check_topic(topic: str, topic_id: str, found: str | None) -> None:
-    """Refuse a topic that is gone (None), or another one under the same name."""
+    """Refuse a topic that was deleted (`found` is None), and another topic under the same name."""
     if found is None:
-        raise KafkaRefused(f"{topic}: the topic was deleted: nothing more can be read of it")
+        raise KafkaRefused(f"{topic}: the topic was deleted: nothing more can be read from it")
     if topic_id != found:
         raise KafkaRefused(
-            f"{topic}: the topic was deleted and made anew (its id was {topic_id} and is {found}), so its offsets mean "
-            "other records: read it from its beginning into a new state"
+            f"{topic}: the topic was deleted and created again (its id was {topic_id} and is {found}), so its offsets "
+            "belong to other records: read it from its beginning into a new state"
         )
 
 
 def described(admin: Any, topic: str) -> tuple[str, int] | None:
-    """The id of a topic and how many partitions it has, None if there is no such topic. Raises what the client does."""
+    """Return the id of a topic and its number of partitions, None if there is none. Errors of the client pass."""
     (found,) = admin.describe_topics([topic])
     problem = for_code(found["error_code"])
     if problem is UnknownTopicOrPartitionError:
@@ -215,9 +216,9 @@ def described(admin: Any, topic: str) -> tuple[str, int] | None:
     return str(found["topic_id"]), len(found["partitions"])
 
 
-def _at_time(consumer: Any, otherwise: dict[Any, int], last: dict[Any, int], time_ms: int | None) -> dict[Any, int]:
-    """The first offsets from a time on; where there is none yet, the last ones."""
+def _at_time(consumer: Any, default: dict[Any, int], last: dict[Any, int], time_ms: int | None) -> dict[Any, int]:
+    """Return the first offsets at or after a time, or the last offsets where there are none."""
     if time_ms is None:
-        return otherwise
-    found = consumer.offsets_for_times({place: max(time_ms, 0) for place in last})
-    return {place: min(found[place].offset, last[place]) if found.get(place) else last[place] for place in last}
+        return default
+    found = consumer.offsets_for_times({one: max(time_ms, 0) for one in last})
+    return {one: min(found[one].offset, last[one]) if found.get(one) else last[one] for one in last}

@@ -1,4 +1,4 @@
-"""Records of a topic, one by one, for whoever reads results: from the beginning or a time, up to now or for ever."""
+"""Reads the records of result topics: from the beginning or a time on, to the present end or without end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from kafka import TopicPartition
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.framing import writer_of
+from opicflow.connectors.kafka.messages import writer_of
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.schemas.framing import Decoder, FramingRefused, frame_kind
 from opicflow.schemas.policy_json import PolicyRefused, policies_of
@@ -23,7 +23,7 @@ STREAMS = {
     "rejects": "Reject",
     "audit": "Audit",
 }
-"""The topics of results, and the names of their records' schemas."""
+"""The topics of results, and the schemas of their records."""
 POLICIES = "policies"
 
 _POLL_MS = 500
@@ -31,7 +31,7 @@ _RECORDS_A_POLL = 2000
 
 
 class Arrived(NamedTuple):
-    """A message. `record` is None for a tombstone: what was told of its key no longer holds; and where it is broken."""
+    """A message. `record` is None for a broken message, and for a tombstone, which revokes the records of its key."""
 
     key: bytes | None
     value: bytes | None
@@ -39,12 +39,12 @@ class Arrived(NamedTuple):
     partition: int
     offset: int
     broken: str = ""
-    """Why it cannot be read, in one line; empty where it can."""
+    """Why the message cannot be read, in one line; empty if it can."""
 
 
-def records(connection: Connection, stream: str, **how: Any) -> Iterator[Arrived]:
-    """The messages of one of `STREAMS`, one by one; `how` as in `batches`."""
-    for batch in batches(connection, stream, **how):
+def records(connection: Connection, stream: str, **arguments: Any) -> Iterator[Arrived]:
+    """Yield the messages of one of `STREAMS`; the arguments are those of `batches`."""
+    for batch in batches(connection, stream, **arguments):
         yield from batch
 
 
@@ -59,15 +59,14 @@ def batches(
     partition: int | None = None,
     patience_seconds: float = 120.0,
 ) -> Iterator[list[Arrived]]:
-    """The messages of one of `STREAMS`: those that are there since a time, and with `follow` those to come.
+    """Yield the messages of one of `STREAMS`, those of a partition in order; `follow` continues without end.
 
-    Those of a partition come in its order. What cannot be read is handed on as broken, and does not stop the rest. With
-    `follow` an empty batch comes when nothing does: time to show what was read. `KafkaRefused` where the topic is not
-    there, or no broker answers for so long.
+    A message that cannot be read is yielded as broken. With `follow`, an empty batch means that no message arrived for
+    a while. Raises `KafkaRefused` if there is no such topic, or no broker answers for `patience_seconds`.
     """
     schemas = {**STREAMS, POLICIES: "Policy"}
     if stream not in schemas:
-        raise KafkaRefused(f"{stream[:40]!r} is no stream: name one of {', '.join(schemas)}")
+        raise KafkaRefused(f"{stream[:40]!r} is not a stream: name one of {', '.join(schemas)}")
     topic = prefix + stream
     found = [
         one for one in resolve(connection, topic, since_ms=since_ms) if partition is None or one.partition == partition
@@ -79,25 +78,25 @@ def batches(
     settings = {
         "isolation_level": "read_committed",
         "max_poll_records": _RECORDS_A_POLL,
-        "auto_offset_reset": "earliest",  # where records have been deleted since: go on with the first that is left
+        "auto_offset_reset": "earliest",  # records may be deleted meanwhile: continue with the first that remains
     }
     with connection.doing(f"reading {topic}"), closing(connection.consumer(**settings)) as consumer:
         consumer.assign(list(starts))
         for one, start in starts.items():
             consumer.seek(one, start)
-        heard = time.monotonic()
+        answered_at = time.monotonic()
         while follow or any(consumer.position(one) < end for one, end in ends.items()):
             polled = consumer.poll(_POLL_MS)
             if polled:
-                heard = time.monotonic()
-            elif time.monotonic() - heard > patience_seconds:
+                answered_at = time.monotonic()
+            elif time.monotonic() - answered_at > patience_seconds:
                 if not follow:
                     raise KafkaRefused(
-                        f"{connection.brokers}: no answer for {patience_seconds:.0f} s while reading {topic}: see "
-                        "whether the brokers run"
+                        f"{connection.brokers}: no answer for {patience_seconds:.0f} s while reading {topic}: check "
+                        "the brokers"
                     )
-                consumer.end_offsets(list(ends))  # says so if no broker answers; silence alone is no trouble
-                heard = time.monotonic()
+                consumer.end_offsets(list(ends))  # raises an error if no broker answers: an idle topic is not an error
+                answered_at = time.monotonic()
             arrived = [
                 _arrived(record, decoder, kind)
                 for one, rows in polled.items()
@@ -115,14 +114,14 @@ def _arrived(message: Any, decoder: Decoder, kind: type[Record]) -> Arrived:
             record = record_of(message.value, decoder, kind)
     except (FramingRefused, PolicyRefused) as problem:
         broken = str(problem)
-    except (ValueError, KeyError, TypeError) as problem:  # of our schema, with values that no such record has
+    except (ValueError, KeyError, TypeError) as problem:  # the schema is right, but a value is outside its type
         broken = " ".join(str(problem).split())[:200] or type(problem).__name__
     return Arrived(message.key, message.value, record, message.partition, message.offset, broken)
 
 
 def record_of(value: bytes, decoder: Decoder, kind: type[Record]) -> Record:
-    """The record of a message, `decoder` being that of its schema. It raises what says why there is none."""
-    if kind is Policy and frame_kind(value) is None:  # people write policies by hand
+    """Decode a message. `decoder` is that of its schema; errors of the decoder pass."""
+    if kind is Policy and frame_kind(value) is None:  # people write policies by hand, as JSON
         policies = policies_of([value.replace(b"\n", b" ")], "the message")
         if len(policies) != 1:
             raise PolicyRefused("the message is empty: write one policy in it")

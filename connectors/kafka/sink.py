@@ -1,4 +1,4 @@
-"""Records to topics at the end of a pipeline: a bundle is done when all of its records have arrived."""
+"""Sends the records of a pipeline to topics: a bundle ends when all of its records are acknowledged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REJECTS, SENT = "rejects", "sent"
 
 
 class Message(NamedTuple):
-    """A record to be sent. Without a time it gets that of the moment; without a partition any."""
+    """A record to send. The default timestamp is the current time; the default partition is chosen by the producer."""
 
     topic: str
     key: bytes | None
@@ -28,50 +28,50 @@ class Message(NamedTuple):
 
 
 class PublishMessages(beam.PTransform[Any, Any]):
-    """Sends messages, those of one key and bundle in their order. Under `rejects` come those that are too large.
+    """Sends messages, those of a key and bundle in order. Messages that are too large go to the output `rejects`.
 
-    What fails fails its bundle: a runner that tries it again sends all of it again, so that messages may come twice.
+    A failure fails the bundle. A runner that retries the bundle sends all of it again, so messages may arrive twice.
     """
 
     def __init__(self, connection: Connection, timeout_seconds: float = 120.0, all_or_none: bool = False) -> None:
-        """The time limit is a publisher's. `all_or_none`: a message that is too large fails its bundle."""
+        """`timeout_seconds` is that of `Publisher`. `all_or_none`: a message that is too large fails its bundle."""
         super().__init__()
         self._connection = connection
         self._timeout_seconds = timeout_seconds
         self._all_or_none = all_or_none
 
     def expand(self, messages: Any) -> Any:
-        """Nothing but rejects comes out."""
+        """Send; the only output is rejects."""
         par_do: Any = beam.ParDo  # comes without types
         publish = par_do(_Publish(self._connection, self._timeout_seconds, self._all_or_none))
         return messages | "Publish" >> publish.with_outputs(REJECTS, main=SENT)
 
 
 class SendingDoFn(beam.DoFn):
-    """A `DoFn` that sends: a bundle is done when everything that was sent in it has arrived."""
+    """A `DoFn` that sends: a bundle ends when all records sent in it are acknowledged."""
 
     def __init__(self, connection: Connection, timeout_seconds: float = 120.0) -> None:
-        """The time limit is a publisher's."""
+        """`timeout_seconds` is the time limit of `Publisher`."""
         self._connection = connection
         self._timeout_seconds = timeout_seconds
-        self._publisher: Publisher | None = None  # made where it is used: this object travels
+        self._publisher: Publisher | None = None  # made by the worker: this object is pickled
 
     def start_bundle(self) -> None:
-        """Take part in the publisher of this process, or make one."""
+        """Use the publisher of this process, which is made for the first bundle."""
         self._publisher = _shared(self._connection, self._timeout_seconds)
 
     @contextmanager
     def sending(self) -> Iterator[Publisher]:
-        """The publisher. It is thrown away with all bundles that use it if anything is raised within."""
+        """The publisher. An exception in the context discards it, and fails all bundles that use it."""
         assert self._publisher is not None
         try:
             yield self._publisher
         except BaseException:
-            _throw_away(self._publisher)
+            _discard(self._publisher)
             raise
 
     def finish_bundle(self) -> None:
-        """Wait until everything has arrived."""
+        """Wait until all records are acknowledged."""
         with self.sending() as publisher:
             publisher.flush()
         self._publisher = None
@@ -83,20 +83,21 @@ class _Publish(SendingDoFn):
         self._all_or_none = all_or_none
 
     def process(self, element: Message) -> Iterator[Any]:
-        """Send one."""
         with self.sending() as publisher:
             taken = publisher.send(*element)
             if not taken and self._all_or_none:
                 size = len(element.value or b"")
-                raise KafkaRefused(f"{element.topic}: takes no record of {size} bytes: raise its max.message.bytes")
+                raise KafkaRefused(
+                    f"{element.topic}: does not accept a record of {size} bytes: raise its max.message.bytes"
+                )
         if not taken:
             rejects = RejectWriter(element.topic)
-            rejects.add(Reason.TOO_LARGE, "the message is larger than its topic takes", -1, element.value or b"")
+            rejects.add(Reason.TOO_LARGE, "the message is larger than its topic accepts", -1, element.value or b"")
             yield beam.pvalue.TaggedOutput(REJECTS, rejects.rejects[0])
 
 
 _publishers: dict[tuple[Connection, float], Publisher] = {}
-"""One of each cluster for all bundles of this process: so what comes from one thread stays in order."""
+"""One publisher per cluster for all bundles of this process, so records sent by one thread stay in order."""
 _lock = threading.Lock()
 
 
@@ -108,8 +109,8 @@ def _shared(connection: Connection, timeout_seconds: float) -> Publisher:
         return found
 
 
-def _throw_away(publisher: Publisher) -> None:
-    """No bundle gets it any more; those that have it fail, as their records may be among what was lost."""
+def _discard(publisher: Publisher) -> None:
+    """Give it to no further bundle; bundles that use it fail, because their records may be lost."""
     with _lock:
         for key in [key for key, one in _publishers.items() if one is publisher]:
             del _publishers[key]
@@ -117,7 +118,7 @@ def _throw_away(publisher: Publisher) -> None:
 
 
 def close_publishers() -> None:
-    """Let go of the connections of this process. A bundle after that makes new ones."""
+    """Close the publishers of this process. A later bundle makes new ones."""
     with _lock:
         publishers = list(_publishers.values())
         _publishers.clear()

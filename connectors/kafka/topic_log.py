@@ -1,10 +1,10 @@
 """A topic as one log: its partitions merged record by record, in the order of their times.
 
-Always the partition comes next whose next record has the earliest time, and of several the one with the lowest number.
-So the order depends on what lies in the partitions and on where reading stands in each, and on nothing else: who goes
-on from the end of a batch gets the order that he would have had (docs/decisions/kafka-order.md).
+The next record is always the one with the earliest time among the next records of all partitions; of equal times, that
+of the lowest partition. So the order depends only on the records and on the offsets where reading starts, and a reader
+that continues from the end of a batch gets the same order (docs/decisions/kafka-order.md).
 
-A place in the log counts the offsets that were passed since its beginning, in all partitions together.
+A position in the log is the number of offsets that were passed since its beginning, summed over all partitions.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from kafka.errors import RetriableError
 
 from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.kafka.connection import KafkaRefused
-from opicflow.connectors.kafka.framing import writer_of
-from opicflow.connectors.kafka.messages import decode_messages, messages_of
+from opicflow.connectors.kafka.messages import decode_messages, message_batch, writer_of
 from opicflow.connectors.kafka.partitions import (
     PATIENCE_SECONDS,
     PartitionRange,
@@ -44,18 +43,19 @@ Ints = npt.NDArray[np.int64]
 BATCH_BYTES = 2 << 20
 BATCH_RECORDS = 8_192
 _READY_RECORDS = 2_048
-"""So many records of each partition are waited for: the less is known of one, the smaller is what can be merged."""
+"""Merging waits for this many records of each partition: the partition with the fewest limits the batch."""
 _BUFFERED_BYTES = 16 << 20
 _BUFFERED_RECORDS = 65_536
-"""No more than that is waited for of all partitions together, however many there are."""
+"""The limits for all partitions together, however many there are."""
 
 _POLL_MS = 100
 _CHECK_SECONDS = 10.0
 _STALL_SECONDS = 1.0
+"""After a pause this long, the topic is checked before its records are used."""
 
 
-class Reached(NamedTuple):
-    """How far a partition was read, and what tells the record before it from any other."""
+class PartitionProgress(NamedTuple):
+    """How far a partition was read: the next offset, and the digest of the last record before it."""
 
     partition: int
     at: int
@@ -64,7 +64,7 @@ class Reached(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicRange:
-    """A part of a topic: the records of its partitions from place `start` on. `source` is its name in the ledger."""
+    """Ranges of all partitions of a topic, as one log from position `start` on. `source` is its name in the ledger."""
 
     source: str
     partitions: tuple[PartitionRange, ...]
@@ -72,7 +72,7 @@ class TopicRange:
 
     @property
     def topic(self) -> str:
-        """Its name."""
+        """The name of the topic."""
         return self.partitions[0].topic
 
     @property
@@ -80,8 +80,8 @@ class TopicRange:
         """How many offsets it has, at least as many as records."""
         return sum(one.end - one.start for one in self.partitions)
 
-    def gone_on(self, at: int, reached: Sequence[Reached]) -> TopicRange:
-        """What is left of it when a batch ended there."""
+    def advanced_to(self, at: int, reached: Sequence[PartitionProgress]) -> TopicRange:
+        """Return the rest of the range after a batch that ended at this position."""
         by_partition = {one.partition: one for one in reached}
         left = [
             replace(one, start=by_partition[one.partition].at, last_digest=by_partition[one.partition].last_digest)
@@ -93,63 +93,65 @@ class TopicRange:
 
 
 class Batch(NamedTuple):
-    """Records of a topic, at the places [start, end) of its log, still to be decoded. Some places have no record.
+    """Records of a topic at the positions [start, end) of its log, not yet decoded. Some positions have no record.
 
-    `reached` tells of every partition how far it was read when this batch ends.
+    `reached` is the progress of every partition at the end of the batch.
     """
 
     start: int
     end: int
     decode: Callable[[], Decoded]
     size_bytes: int
-    reached: tuple[Reached, ...]
+    reached: tuple[PartitionProgress, ...]
 
 
 def topic_range(partitions: Sequence[PartitionRange]) -> TopicRange:
-    """The partitions of a topic as one log."""
+    """Return the partitions of a topic as one log."""
     return TopicRange(f"kafka/{partitions[0].topic_id}", tuple(partitions))
 
 
 def read_topic(input_range: TopicRange, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[Batch]:
-    """The batches of a topic, which touch.
+    """Yield the batches of a topic, each beginning where the one before ended.
 
-    A cluster that gives nothing for `patience_seconds` is refused. Leaders may change and brokers come back until then.
+    Raises `KafkaRefused` if the cluster returns nothing for `patience_seconds`. Shorter failures of brokers and changes
+    of leaders are retried.
     """
     with ExitStack() as stack, input_range.partitions[0].connection.doing(f"reading {input_range.topic}"):
-        topic_is_the_same = stack.enter_context(_watched(input_range.partitions[0]))
-        reader = _Reader(input_range.partitions, topic_is_the_same, patience_seconds, stack)
-        yield from _merged(reader, input_range, writer_of(input_range.partitions[0].connection))
+        check = stack.enter_context(_topic_check(input_range.partitions[0]))
+        reader = _Reader(input_range.partitions, check, patience_seconds, stack)
+        yield from _merge(reader, input_range, writer_of(input_range.partitions[0].connection))
         reader.check_topic()
 
 
-def _merged(reader: _Reader, input_range: TopicRange, writers: WriterOf) -> Iterator[Batch]:
-    place = input_range.start
+def _merge(reader: _Reader, input_range: TopicRange, writers: WriterOf) -> Iterator[Batch]:
+    position = input_range.start
     while left := reader.fill():
-        which = _next(left)
-        counts = np.bincount(which, minlength=len(left)).tolist()
+        chosen = _choose(left)
+        counts = np.bincount(chosen, minlength=len(left)).tolist()
         size_bytes = sum(int(buffer.sizes[:count].sum()) for buffer, count in zip(left, counts, strict=True))
         taken = [buffer.take(count) for buffer, count in zip(left, counts, strict=True)]
         rows = [iter(records) for records, _ in taken]
-        merged = [next(rows[number]) for number in which.tolist()]
-        passed = np.empty(len(which), np.int64)
-        passed[np.argsort(which, kind="stable")] = np.concatenate([of_one for _, of_one in taken])
-        ends = place + np.cumsum(passed)
-        decode = partial(_decoded, merged, ends - 1, input_range.source, input_range.topic, writers)
-        yield Batch(place, int(ends[-1]), decode, size_bytes, _reached(reader))
-        place = int(ends[-1])
+        merged = [next(rows[number]) for number in chosen.tolist()]
+        passed = np.empty(len(chosen), np.int64)
+        passed[np.argsort(chosen, kind="stable")] = np.concatenate([offsets for _, offsets in taken])
+        ends = position + np.cumsum(passed)
+        decode = partial(_decode, merged, ends - 1, input_range, writers)
+        yield Batch(position, int(ends[-1]), decode, size_bytes, _progress(reader))
+        position = int(ends[-1])
     rest = sum(buffer.take_rest() for buffer in reader.buffers)
-    if rest:  # nothing but marks of transactions, or what compaction left no record of
-        decode = partial(_decoded, [], np.zeros(0, np.int64), input_range.source, input_range.topic, writers)
-        yield Batch(place, place + rest, decode, 0, _reached(reader))
+    if rest:  # only transaction markers, and records that compaction removed
+        decode = partial(_decode, [], np.zeros(0, np.int64), input_range, writers)
+        yield Batch(position, position + rest, decode, 0, _progress(reader))
 
 
-def _next(buffers: Sequence[_Buffer]) -> Ints:
-    """Of which buffer each record is that is sure to come next, up to a batch.
+def _choose(buffers: Sequence[_Buffer]) -> Ints:
+    """Return the buffer index of each record of the next batch, in order.
 
-    A partition's records come by the latest time up to each: one whose time lies back comes right after the one before.
+    The sort key of a record is the latest time up to it in its partition, so a record with an earlier time follows
+    directly after the one before it.
     """
     keys = [np.maximum.accumulate(buffer.times[:BATCH_RECORDS]) for buffer in buffers]
-    # What comes behind the last record that is known of a partition is not known, unless a batch ends before it.
+    # A record may be chosen only if no partition can still receive one that precedes it.
     limits = [
         (int(key[-1]), number)
         for number, (key, buffer) in enumerate(zip(keys, buffers, strict=True))
@@ -168,34 +170,35 @@ def _next(buffers: Sequence[_Buffer]) -> Ints:
     return numbers[order[:rows]]
 
 
-def _reached(reader: _Reader) -> tuple[Reached, ...]:
-    return tuple(Reached(one.input_range.partition, one.at, one.last_digest) for one in reader.buffers)
+def _progress(reader: _Reader) -> tuple[PartitionProgress, ...]:
+    return tuple(PartitionProgress(one.input_range.partition, one.at, one.last_digest) for one in reader.buffers)
 
 
-def _decoded(records: list[Any], places: Ints, source: str, topic: str, writers: WriterOf) -> Decoded:
-    messages = messages_of(records)
-    decoded = decode_messages(replace(messages, offsets=places), source, writers)
+def _decode(records: list[Any], positions: Ints, input_range: TopicRange, writers: WriterOf) -> Decoded:
+    messages = message_batch(records, 0, 0)
+    decoded = decode_messages(replace(messages, offsets=positions), input_range.source, writers)
     partitions = np.array([record.partition for record in records], np.int64)
-    return decoded._replace(where=partial(_where, topic, places, partitions, messages.offsets))
+    return decoded._replace(where=partial(_where, input_range.topic, positions, partitions, messages.offsets))
 
 
-def _where(topic: str, places: Ints, partitions: Ints, offsets: Ints, place: int) -> tuple[str, int]:
-    row = int(np.searchsorted(places, place))
+def _where(topic: str, positions: Ints, partitions: Ints, offsets: Ints, position: int) -> tuple[str, int]:
+    """Return the partition and the offset of the record at a position."""
+    row = int(np.searchsorted(positions, position))
     return f"{topic}/{partitions[row]}", int(offsets[row])
 
 
-# -- what was fetched and not yet taken --------------------------------------------------------------------------------
+# -- buffers of fetched records ----------------------------------------------------------------------------------------
 
 
 class _Buffer:
-    """What was fetched of a partition and not yet taken: its records, in order, and what a choice needs of them.
+    """Fetched records of a partition that no batch has taken, with their times (ms) and the sizes of their values.
 
-    `times` are theirs, in milliseconds; `sizes` those of their values. `at` is the offset up to which all was taken.
+    `at` is the offset up to which records were taken.
     """
 
-    def __init__(self, input_range: PartitionRange, of: int) -> None:
-        """One of so many partitions."""
-        self.place = TopicPartition(input_range.topic, input_range.partition)
+    def __init__(self, input_range: PartitionRange, partitions: int) -> None:
+        """`partitions` is the number of partitions that share the limits."""
+        self.topic_partition = TopicPartition(input_range.topic, input_range.partition)
         self.input_range = input_range
         self.at = input_range.start
         self.last_digest = input_range.last_digest
@@ -203,10 +206,10 @@ class _Buffer:
         self.sizes: Ints = np.zeros(0, np.int64)
         self.fetched_to = input_range.start
         self.is_complete = False
-        """Whether it holds all that is left of the stretch."""
+        """Whether it holds all remaining records of the range."""
         self._records: list[Any] = []
-        self._ready_bytes = min(BATCH_BYTES, _BUFFERED_BYTES // of)
-        self._ready_records = min(_READY_RECORDS, _BUFFERED_RECORDS // of)
+        self._ready_bytes = min(BATCH_BYTES, _BUFFERED_BYTES // partitions)
+        self._ready_records = min(_READY_RECORDS, _BUFFERED_RECORDS // partitions)
 
     def __len__(self) -> int:
         """How many records it holds."""
@@ -214,20 +217,20 @@ class _Buffer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether enough of it is known to choose."""
-        is_much = len(self) >= self._ready_records or int(self.sizes.sum()) >= self._ready_bytes
-        return self.is_complete or (len(self) > 0 and is_much)
+        """Whether it holds enough records for a batch."""
+        is_enough = len(self) >= self._ready_records or int(self.sizes.sum()) >= self._ready_bytes
+        return self.is_complete or (len(self) > 0 and is_enough)
 
     @property
     def unfetched(self) -> PartitionRange:
-        """What is left to be fetched."""
+        """The range that is not fetched yet."""
         return replace(self.input_range, start=self.fetched_to)
 
     def add(self, records: list[Any], position: int | None) -> None:
-        """Take in what came, and where the consumer is now."""
+        """Add fetched records. `position` is the consumer's position after them."""
         input_range = self.input_range
         if records and records[0].offset < input_range.start:
-            self._compare(records[0])
+            self._check_last(records[0])
             records = [record for record in records if record.offset >= input_range.start]
         if records and records[-1].offset >= input_range.end:
             records = [record for record in records if record.offset < input_range.end]
@@ -241,7 +244,7 @@ class _Buffer:
             self.sizes = np.append(self.sizes, np.maximum(sizes, 0))
 
     def take(self, count: int) -> tuple[list[Any], Ints]:
-        """The next records; and how many offsets each passes, with those before it that have no record."""
+        """Remove and return the next records, and the number of offsets from each to the record before it."""
         records, self._records = self._records[:count], self._records[count:]
         self.times, self.sizes = self.times[count:], self.sizes[count:]
         offsets = np.array([self.at - 1, *(record.offset for record in records)], np.int64)
@@ -250,11 +253,12 @@ class _Buffer:
         return records, offsets[1:] - offsets[:-1]
 
     def take_rest(self) -> int:
-        """Pass the offsets behind the last record; how many there are."""
+        """Pass the offsets after the last record; returns how many."""
         before, self.at = self.at, self.input_range.end
         return self.at - before
 
-    def _compare(self, record: Any) -> None:
+    def _check_last(self, record: Any) -> None:
+        """Refuse a log whose record before the start is not the one that was read there."""
         input_range = self.input_range
         if record.offset == input_range.start - 1 and input_range.last_digest not in ("", digest_of(record)):
             raise KafkaRefused(
@@ -265,56 +269,57 @@ class _Buffer:
 
 
 def digest_of(record: Any) -> str:
-    """What tells a record from any other that could lie at its place."""
+    """Return a hash of offset, key and value, which identifies a record."""
     key, value = record.key or b"", record.value or b""
     sizes = b"%d %d %d " % (record.offset, record.serialized_key_size, record.serialized_value_size)
     return f"{page_id(b''.join((sizes, key, value))):016x}"
 
 
 class _Reader:
-    """Consumers of the partitions, one each, and what they fetched.
+    """A consumer and a buffer for each partition.
 
-    A partition that has enough is not polled. One consumer of all would have to pause it, and the client may then never
-    give what it has fetched of it, nor ask for it again.
+    A partition whose buffer is full enough is not polled. One consumer for all partitions would have to pause it, and
+    the client might then neither return the records it has fetched nor fetch them again.
     """
 
     def __init__(
         self,
         input_ranges: Sequence[PartitionRange],
-        topic_is_the_same: Callable[[], None],
+        check_same_topic: Callable[[], None],
         patience_seconds: float,
         stack: ExitStack,
     ) -> None:
-        """The stack closes the consumers."""
+        """`stack` closes the consumers."""
         ordered = sorted(input_ranges, key=lambda one: one.partition)
         self.buffers = [_Buffer(input_range, len(ordered)) for input_range in ordered]
         settings = consumer_settings(len(ordered))
         self._consumers = [stack.enter_context(closing(one.connection.consumer(**settings))) for one in ordered]
-        self._topic_is_the_same = topic_is_the_same
+        self._check_same_topic = check_same_topic
         self._patience_seconds = patience_seconds
         self._checked_at = self._got_at = time.monotonic()
-        places = [buffer.place for buffer in self.buffers]
-        first, last = self._consumers[0].beginning_offsets(places), self._consumers[0].end_offsets(places)
+        all_partitions = [buffer.topic_partition for buffer in self.buffers]
+        first = self._consumers[0].beginning_offsets(all_partitions)
+        last = self._consumers[0].end_offsets(all_partitions)
         for buffer in self.buffers:
-            check_range(buffer.input_range, first[buffer.place], last[buffer.place])
+            check_range(buffer.input_range, first[buffer.topic_partition], last[buffer.topic_partition])
         for buffer, consumer in zip(self.buffers, self._consumers, strict=True):
             input_range = buffer.input_range
-            look_back = input_range.last_digest != "" and input_range.start > first[buffer.place]
+            look_back = input_range.last_digest != "" and input_range.start > first[buffer.topic_partition]
             buffer.fetched_to = input_range.start - look_back
             buffer.is_complete = buffer.fetched_to == input_range.end
-            consumer.assign([buffer.place])
-            consumer.seek(buffer.place, buffer.fetched_to)
+            consumer.assign([buffer.topic_partition])
+            consumer.seek(buffer.topic_partition, buffer.fetched_to)
 
     def fill(self) -> list[_Buffer]:
-        """Fetch until enough is known of each partition.
+        """Fetch until each partition has enough records for a batch.
 
-        The buffers that hold anything, in the order of their partitions. None: all was taken.
+        Returns the buffers with records, in the order of their partitions; none if all records were taken.
         """
         since = time.monotonic()
         while missing := [pair for pair in zip(self.buffers, self._consumers, strict=True) if not pair[0].is_ready]:
             before = [buffer.fetched_to for buffer, _ in missing]
             for buffer, consumer in missing:
-                self._poll(buffer, consumer, 0)  # what has come; and all of them ask for more at the same time
+                self._poll(buffer, consumer, 0)  # what was received; all consumers then fetch at the same time
             if before == [buffer.fetched_to for buffer, _ in missing]:
                 self._poll(*missing[0], _POLL_MS)
             now = time.monotonic()
@@ -325,16 +330,16 @@ class _Reader:
         return [buffer for buffer in self.buffers if len(buffer)]
 
     def check_topic(self) -> None:
-        """Whether all that was read came from the topic that was meant; patient like reading."""
+        """Refuse a topic that was replaced while it was read; waits for brokers as reading does."""
         since = time.monotonic()
-        while not self._is_checked():
+        while not self._try_check():
             if time.monotonic() - since > self._patience_seconds:
                 raise no_answer(self.buffers[0].unfetched, self._patience_seconds)
             Event().wait(_STALL_SECONDS)
 
-    def _is_checked(self) -> bool:
+    def _try_check(self) -> bool:
         try:
-            self._topic_is_the_same()
+            self._check_same_topic()
         except RetriableError:
             return False
         self._checked_at = time.monotonic()
@@ -343,17 +348,17 @@ class _Reader:
     def _poll(self, buffer: _Buffer, consumer: Any, timeout_ms: int) -> None:
         found = poll(consumer, buffer.unfetched, timeout_ms)
         now = time.monotonic()
-        # After trouble, what comes may be of another topic of that name: the client asks for it by name.
+        # After a pause the records may be those of a new topic: the client fetches by name.
         if found and (now - self._checked_at > _CHECK_SECONDS or now - self._got_at > _STALL_SECONDS):
-            self._is_checked()
+            self._try_check()
         if found:
             self._got_at = now
-        buffer.add(found.get(buffer.place, []), consumer.position(buffer.place, timeout_ms=0))
+        buffer.add(found.get(buffer.topic_partition, []), consumer.position(buffer.topic_partition, timeout_ms=0))
 
 
 @contextmanager
-def _watched(input_range: PartitionRange) -> Iterator[Callable[[], None]]:
-    """A check that the topic is still the one it was."""
+def _topic_check(input_range: PartitionRange) -> Iterator[Callable[[], None]]:
+    """Return a function that refuses a topic that was deleted or replaced."""
     with closing(input_range.connection.admin()) as admin:
 
         def check() -> None:

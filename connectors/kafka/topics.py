@@ -276,10 +276,10 @@ class Cluster(NamedTuple):
     topics: Mapping[str, Described]
 
 
-def look_at(connection: Connection, wanted: Sequence[str]) -> Cluster:
+def read_cluster(connection: Connection, wanted: Sequence[str]) -> Cluster:
     """The topics of these names as they are."""
     with connection.admin() as admin, connection.doing("looking at topics"):
-        return _look_at(connection, admin, wanted)
+        return _read_cluster(connection, admin, wanted)
 
 
 def topic_id(connection: Connection, topic: str) -> str:
@@ -303,7 +303,7 @@ def make(connection: Connection, wanted: Sequence[TopicSpec], replication: int |
     """Make the topics that are missing. Those that are there stay as they are."""
     with connection.admin() as admin, connection.doing("making topics"):
         names_ = [spec.name for spec in wanted]
-        before = _look_at(connection, admin, names_)
+        before = _read_cluster(connection, admin, names_)
         missing = [spec for spec in wanted if spec.name not in before.topics]
         replicas = replication or min(MOST_REPLICAS, before.brokers)
         if replicas > before.brokers:
@@ -331,10 +331,10 @@ def make(connection: Connection, wanted: Sequence[TopicSpec], replication: int |
                 problem = errors.for_code(topic["error_code"])(topic.get("error_message") or "")
                 raise connection.refused(problem, f"making {topic['name']}")
         admin.wait_for_topics([spec.name for spec in missing])
-        return Made(frozenset(new), _look_at(connection, admin, names_))
+        return Made(frozenset(new), _read_cluster(connection, admin, names_))
 
 
-def _look_at(connection: Connection, admin: Any, wanted: Sequence[str]) -> Cluster:
+def _read_cluster(connection: Connection, admin: Any, wanted: Sequence[str]) -> Cluster:
     there = _metadata(connection, admin, wanted)
     settings: Mapping[str, Mapping[str, Any]] = {}
     if there:

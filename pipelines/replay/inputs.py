@@ -13,7 +13,7 @@ from opicflow.connectors.files.log_reader import FileRange, format_of
 from opicflow.connectors.files.opening import STDIN, expand, is_compressed
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import partitions_of_topic, resolve
-from opicflow.connectors.kafka.topic_log import Reached, TopicRange, topic_range
+from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange, topic_range
 from opicflow.pipelines.replay.state import Source, State, StateRefused, identify, is_read, remember_end
 from opicflow.pipelines.transforms.decode import InputRange, ReadTo
 from opicflow.schemas.errors import UserError
@@ -209,7 +209,7 @@ class Topic(Input):
     def _resolved(self, state: State) -> TopicRange:
         """The topic, from where the state stands."""
         source = next((source for source in state.sources if source.file == self.topic and source.partitions), None)
-        reached = tuple(Reached(*one) for one in source.partitions) if source else ()
+        reached = tuple(PartitionProgress(*one) for one in source.partitions) if source else ()
         _, partitions = partitions_of_topic(self.connection, self.topic)
         starts = {one.partition: one.at for one in reached if one.partition < partitions}  # fewer: it was made anew
         found = topic_range(resolve(self.connection, self.topic, self.since_ms, self.until_ms, starts))
@@ -220,7 +220,7 @@ class Topic(Input):
                 f"{self.topic}: the topic was made anew since it was replayed into this state: replay it into another "
                 "folder"
             )
-        return found.gone_on(source.at, reached)
+        return found.advanced_to(source.at, reached)
 
 
 def _stdin_of(state: State) -> Source | None:

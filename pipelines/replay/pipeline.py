@@ -22,7 +22,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from opicflow.connectors.files.log_reader import split
 from opicflow.connectors.files.whole_file import write_atomically
-from opicflow.connectors.kafka.topic_log import Reached, TopicRange
+from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange
 from opicflow.pipelines.transforms.decode import (
     REJECTS,
     Decode,
@@ -154,7 +154,7 @@ def _run_pipeline(plan: Plan, portions: list[Portion], head: Head | None, runner
 def read_tos(report: dict[str, Any]) -> list[ReadTo]:
     """How far the sources were read, as the report of a segment tells."""
     return [
-        ReadTo(source, at, done, tuple(Reached(*one) for one in reached))
+        ReadTo(source, at, done, tuple(PartitionProgress(*one) for one in reached))
         for source, at, done, reached in report["files"]
     ]
 
@@ -169,7 +169,7 @@ def _left(input_ranges: Sequence[InputRange], read: Sequence[ReadTo]) -> list[In
             left.append(input_range)
         elif not to.done:
             left.append(
-                input_range.gone_on(to.at, to.reached)
+                input_range.advanced_to(to.at, to.reached)
                 if isinstance(input_range, TopicRange)
                 else replace(input_range, start=to.at)
             )

@@ -15,7 +15,7 @@ import orjson
 
 from opicflow.connectors.files.avro_rows import encode_rows
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.framing import Framer
+from opicflow.connectors.kafka.messages import Framer
 from opicflow.connectors.kafka.publisher import Publisher, partitions_of
 from opicflow.connectors.kafka.records import STREAMS
 from opicflow.connectors.kafka.sink import SendingDoFn

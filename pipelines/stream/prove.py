@@ -1,7 +1,7 @@
-"""Proof that the ledgers of a stream are what their logs say: each log is read again from its start, and compared.
+"""Proves that the ledgers of a stream follow from their logs: reads each log from its start, and compares.
 
-Every ledger is asked for its fingerprint by an entry of its own log, so it answers for just that place, while the
-stream goes on. The answer comes in the topic audit.
+An entry in its log requests the fingerprint of each ledger, which the ledger publishes for exactly that offset, in the
+topic audit. The stream continues meanwhile.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.records import batches
-from opicflow.connectors.kafka.source import read_stretch
+from opicflow.connectors.kafka.source import read_range
 from opicflow.connectors.kafka.topics import names
-from opicflow.pipelines.stream.routers import batch_of
+from opicflow.pipelines.stream.ledgers import log_batch
 from opicflow.pipelines.transforms.stream_keeper import FINGERPRINT, LogKeeper, ask_fingerprint
 from opicflow.schemas.records import Audit
 
@@ -25,7 +25,7 @@ _AUDIT = "audit"
 
 @dataclass(frozen=True)
 class Proof:
-    """A shard: what its log gives, and whether the running ledger gave the same fingerprint."""
+    """The keeper of a shard as its log makes it, and whether the running ledger has the same fingerprint."""
 
     shard: int
     fingerprint: str
@@ -39,11 +39,12 @@ def prove(
     prefix: str = "",
     ledger_topic: str | None = None,
     limit_seconds: float = 120.0,
-    tell: Callable[[Proof], None] = lambda proof: None,
+    on_proof: Callable[[Proof], None] = lambda proof: None,
 ) -> list[Proof]:
-    """Ask all ledgers, read all their logs up to the question, and compare. `KafkaRefused` if one does not answer.
+    """Request all fingerprints, apply all logs up to the requests, and compare.
 
-    `tell` hears of each shard as soon as it is known. All ledgers are made anew in this process, one after the other.
+    `on_proof` is called after each shard. All ledgers are rebuilt in this process, one after the other. Raises
+    `KafkaRefused` if a ledger does not answer.
     """
     topic = ledger_topic or names(prefix).page_ledger
     answers = _Answers(connection, prefix)
@@ -53,50 +54,51 @@ def prove(
         publisher.flush()
     proofs = []
     for log in resolve(connection, topic):
-        keeper, asked = LogKeeper(log.partition, log.start), ""
-        for batch in read_stretch(log):
-            for output in keeper.take(batch_of(batch)):
+        keeper, fingerprint = LogKeeper(log.partition, log.start), ""
+        for batch in read_range(log):
+            for output in keeper.take(log_batch(batch)):
                 if output.name == FINGERPRINT:
-                    asked = output.data.decode()
-        if not asked:
+                    fingerprint = output.data.decode()
+        if not fingerprint:
             raise KafkaRefused(
-                f"{topic}, partition {log.partition}: no ledger begins in it: name the topic of the logs with --ledger"
+                f"{topic}, partition {log.partition}: it is not the log of a ledger: "
+                "name the topic of the logs with --ledger"
             )
         proof = Proof(
             log.partition,
-            asked,
-            answers.wait_for(log.partition, asked, limit_seconds),
+            fingerprint,
+            answers.wait_for(log.partition, fingerprint, limit_seconds),
             keeper.ledger.pages if keeper.ledger else 0,
             keeper,
         )
-        tell(proof)
+        on_proof(proof)
         proofs.append(proof)
     return proofs
 
 
 class _Answers:
-    """What ledgers answered since this was made."""
+    """The fingerprints that ledgers publish from now on."""
 
     def __init__(self, connection: Connection, prefix: str) -> None:
-        self._given: dict[int, list[str]] = {}
+        self._received: dict[int, list[str]] = {}
         self._topic = prefix + _AUDIT
-        self._coming: Iterator[list[Audit]] = (
+        self._batches: Iterator[list[Audit]] = (
             [one.record for one in batch if isinstance(one.record, Audit) and one.record.fingerprint]
             for batch in batches(connection, _AUDIT, prefix=prefix, follow=True, only_new=True)
         )
-        next(self._coming)  # from here on; the first look finds out where that is
+        next(self._batches)  # the first, empty batch fixes the offsets that count as now
 
     def wait_for(self, shard: int, fingerprint: str, limit_seconds: float) -> bool:
-        """Whether the ledger of a shard gave this fingerprint; False if it gave others and not this."""
+        """Wait for this fingerprint of a shard; returns False if only others arrive in time."""
         give_up_at = time.monotonic() + limit_seconds
-        while fingerprint not in self._given.get(shard, ()):
+        while fingerprint not in self._received.get(shard, ()):
             if time.monotonic() > give_up_at:
-                if self._given.get(shard):
+                if self._received.get(shard):
                     return False
                 raise KafkaRefused(
-                    f"{self._topic}: the ledger of shard {shard} did not answer in {limit_seconds:.0f} s: see with "
+                    f"{self._topic}: the ledger of shard {shard} did not answer in {limit_seconds:.0f} s: check with "
                     "opicflow stream status whether it runs"
                 )
-            for record in next(self._coming):
-                self._given.setdefault(record.shard, []).append(record.fingerprint)
+            for record in next(self._batches):
+                self._received.setdefault(record.shard, []).append(record.fingerprint)
         return True

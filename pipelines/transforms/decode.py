@@ -23,7 +23,7 @@ import orjson
 from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.log_reader import Batch, FileRange, read
 from opicflow.connectors.kafka.topic_log import Batch as TopicBatch
-from opicflow.connectors.kafka.topic_log import Reached, TopicRange, read_topic
+from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange, read_topic
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.route import Rules, Seen, route
@@ -52,7 +52,7 @@ class ReadTo(NamedTuple):
     source: str
     at: int
     done: bool
-    reached: tuple[Reached, ...] = ()
+    reached: tuple[PartitionProgress, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class _Step(NamedTuple):
     start: int
     end: int
     size_bytes: int
-    reached: tuple[Reached, ...]
+    reached: tuple[PartitionProgress, ...]
     decoded: Decoded | None
     urls: CanonicalUrls | None
 
@@ -144,7 +144,7 @@ class _Waiting(NamedTuple):
     start: int
     end: int
     size_bytes: int
-    reached: tuple[Reached, ...]
+    reached: tuple[PartitionProgress, ...]
     decoded: Future[tuple[Decoded, CanonicalUrls]] | None
 
 
@@ -178,7 +178,7 @@ class _Ahead:
     def _read(self, input_ranges: tuple[InputRange, ...]) -> None:
         try:
             for input_range in input_ranges:
-                end, reached = input_range.start, tuple[Reached, ...]()
+                end, reached = input_range.start, tuple[PartitionProgress, ...]()
                 batches: Iterator[AnyBatch] = (
                     read(input_range) if isinstance(input_range, FileRange) else read_topic(input_range)
                 )

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, format_of, read
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.event_encoding import encode_event
+from opicflow.connectors.kafka.messages import encode_event
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.pipelines.cli import main
 from opicflow.pipelines.cli.commands import publish

@@ -13,31 +13,30 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from opicflow.connectors.kafka.connection import Connection
-from opicflow.connectors.kafka.messages import Messages
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.sink import Message
-from opicflow.connectors.kafka.source import NO_END, FollowedTopic, MessageBatch
+from opicflow.connectors.kafka.source import NO_END, WatchedTopic
 from opicflow.pipelines.cli import main
 from opicflow.pipelines.cli.commands.stream import newest_checkpoint
 from opicflow.pipelines.ledger import CrawlEntry, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
-from opicflow.pipelines.stream import routers
+from opicflow.pipelines.stream import ledgers
+from opicflow.pipelines.stream.clock import WriteTicks
+from opicflow.pipelines.stream.ledgers import KeepLogLedger
 from opicflow.pipelines.stream.routers import (
     ControlUnknown,
-    KeepFollowedLedger,
     RouteEvents,
     RoutePolicies,
     RouterConfig,
-    Tick,
     control_record,
 )
 from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepStream, LostTable
 from opicflow.pipelines.transforms.route import Categories, LinkWeights, Rules
 from opicflow.pipelines.transforms.stream_keeper import Origin, ask_fingerprint
+from opicflow.schemas.messages import MessageBatch
 from opicflow.schemas.pages import page_id, shard_of
 from opicflow.schemas.urls import UrlRules
 from support.paths import TOP
@@ -48,14 +47,9 @@ SHARDS = 4
 CONFIG = RouterConfig(Connection("nobody:9092"), "page-ledger", "rejects", SHARDS)
 
 
-def batch(start: int, values: Iterable[bytes | None], partition: int = 0) -> MessageBatch:
-    rows = list(values)
-    ends = np.cumsum([len(value or b"") + 1 for value in rows]) - 1
-    begins = np.array([-1 if v is None else e - len(v) for v, e in zip(rows, ends, strict=True)], np.int64)
-    offsets = np.arange(start, start + len(rows))
-    text = b"\n".join(value or b"" for value in rows)
-    messages = Messages(offsets, offsets * 0, text, begins, np.where(begins < 0, -1, ends))
-    return MessageBatch("topic", "id", partition, start, start + len(rows), messages)
+def batch(start: int, values: Iterable[bytes | None], second: int = 0) -> MessageBatch:
+    """Messages from offset `start` on, each `second` seconds times its offset after the epoch."""
+    return MessageBatch.of(start, [(start + row, 1000 * second * (start + row), one) for row, one in enumerate(values)])
 
 
 def event(number: int, links: Iterable[str] = ()) -> bytes:
@@ -63,32 +57,31 @@ def event(number: int, links: Iterable[str] = ()) -> bytes:
 
 
 class Given:
-    """A `Follower` that finds a batch where the stage goes on, if it does so where the batch begins."""
+    """A `PartitionReader` that returns a batch, if the state of the stage is at the start of the batch."""
 
     def __init__(self, found: MessageBatch) -> None:
         self._found = found
 
-    def read(self, call: tuple[int, float], start: Callable[[], int]) -> Iterator[MessageBatch]:
-        assert call[0] == self._found.partition
+    def read(self, poll: Poll, start: Callable[[], int]) -> Iterator[MessageBatch]:
         if start() == self._found.start:
             yield self._found
 
 
-def followed(start: int = 0) -> FollowedTopic:
+def watched(start: int = 0) -> WatchedTopic:
     input_range = PartitionRange("kafka/id/0", CONFIG.connection, "topic", "id", 0, start, NO_END)
-    return FollowedTopic((input_range,))
+    return WatchedTopic((input_range,))
 
 
 class Routing:
     """A router and its state; a new object goes on with the state of the one before."""
 
     def __init__(self, start: int = 0, kind: type[Any] = RouteEvents) -> None:
-        self.router, self.cell = kind(CONFIG, followed(start)), Value()
+        self.router, self.cell = kind(CONFIG, watched(start)), Value()
         self.router.setup()
 
     def route(self, given: MessageBatch) -> list[Message]:
-        self.router._follower = Given(given)
-        return list(self.router.process((given.partition, 0.0), self.cell))
+        self.router._reader = Given(given)
+        return list(self.router.process((0, 0.0), self.cell))
 
 
 def crawled(messages: Iterable[Message]) -> list[tuple[int | None, CrawlEntry]]:
@@ -215,10 +208,16 @@ def test_policies_go_to_every_shard_in_the_same_entries_however_they_come() -> N
         assert own[-1].end == (4, 0) and all(one.end == other.start for one, other in pairwise(own))
 
 
-def test_a_beat_is_a_tick_for_every_shard() -> None:
-    ticks = list(Tick("page-ledger", SHARDS).process(0.0))
+def test_the_clock_writes_a_tick_for_every_shard() -> None:
+    ticks = list(WriteTicks("page-ledger", SHARDS, 1.0).process((0, 0.0), None))
     assert [tick.partition for tick in ticks] == list(range(SHARDS))
     assert {type(decode_entry(tick.value or b"").entry) for tick in ticks} == {TickEntry}
+
+
+def test_the_clock_ticks_once_per_interval_and_does_not_make_up_for_missed_ones() -> None:
+    clock = WriteTicks("page-ledger", 1, 1.0)
+    times = (0.0, 0.2, 0.9, 1.0, 1.1, 60.0, 60.5, 61.0, 3.0, 3.5)
+    assert [at for at in times if list(clock.process((0, at), None))] == [0.0, 1.0, 60.0, 61.0, 3.0]
 
 
 class Logged:
@@ -229,11 +228,10 @@ class Logged:
         self.head, self.snapshot = Value(), Bag()
         self.least_log_mb = 1.0
         self.read_again: list[tuple[int, int]] = []
-        patch.setattr(routers, "read_stretch", self._again)
+        patch.setattr(ledgers, "read_range", self._again)
 
     def batch(self, start: int, end: int) -> MessageBatch:
-        found = batch(start, self.log[start:end])
-        return replace(found, messages=replace(found.messages, times_ms=1000 * found.messages.offsets))
+        return batch(start, self.log[start:end], second=1)
 
     def at(self) -> int:
         return KeepStream().head(self.head.value).next
@@ -242,9 +240,9 @@ class Logged:
         return KeepStream().restored(0, self.snapshot.values).head.next if self.snapshot.values else 0
 
     def apply(self, start: int, end: int, run: str = "stages") -> list[str]:
-        topic = replace(followed(), partitions=(replace(followed().partitions[0], topic="page-ledger"),))
-        stage = KeepFollowedLedger(topic, KeepStream(), run, self.least_log_mb)
-        stage._follower = Given(self.batch(start, end))  # type: ignore[assignment]
+        topic = replace(watched(), partitions=(replace(watched().partitions[0], topic="page-ledger"),))
+        stage = KeepLogLedger(topic, KeepStream(), run, self.least_log_mb)
+        stage._reader = Given(self.batch(start, end))  # type: ignore[assignment]
         try:
             return [output.name for output in stage.process((0, 0.0), self.head, self.snapshot)]
         finally:
@@ -290,7 +288,7 @@ def test_a_snapshot_is_written_when_the_log_since_is_twice_as_long_as_the_last_o
 
 
 def test_a_snapshot_is_never_older_than_some_hours_of_the_log(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routers, "OLDEST_SNAPSHOT_MS", 2500)
+    monkeypatch.setattr(ledgers, "OLDEST_SNAPSHOT_MS", 2500)
     for end, at in (3, 0), (6, 6), (7, 6), (8, 6), (9, 6), (10, 10):
         logged.apply(max(end - 3, logged.at()), end)
         assert logged.snapshot_at() == at, end

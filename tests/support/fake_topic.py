@@ -9,15 +9,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import pytest
 from kafka import TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import PartitionRange
-from opicflow.connectors.kafka.topic_log import Batch, Reached, TopicRange, read_topic, topic_range
-from support.services import LocalKafka
+from opicflow.connectors.kafka.topic_log import Batch, PartitionProgress, TopicRange, read_topic, topic_range
 
 HOUR_MS = 3_600_000
 
@@ -71,11 +69,11 @@ class Cluster:
         return None
 
     @contextmanager
-    def doing(self, what: str) -> Iterator[None]:
+    def doing(self, action: str) -> Iterator[None]:
         try:
             yield
         except KafkaError as problem:
-            raise KafkaRefused(f"{self.brokers}: {what}: {problem}") from None
+            raise KafkaRefused(f"{self.brokers}: {action}: {problem}") from None
 
     def consumer(self, **more: Any) -> Consumer:
         assert more["auto_offset_reset"] == "none" and more["isolation_level"] == "read_committed"
@@ -184,7 +182,7 @@ class Step(NamedTuple):
     end: int
     records: tuple[tuple[int, str, int], ...]
     size_bytes: int
-    reached: tuple[Reached, ...]
+    reached: tuple[PartitionProgress, ...]
 
     @property
     def offsets(self) -> list[int]:
@@ -210,8 +208,8 @@ def records_of(steps: list[Step]) -> list[tuple[int, str, int]]:
     return [record for step in steps for record in step.records]
 
 
-def gone_on(input_range: TopicRange, step: Step) -> TopicRange:
-    return input_range.gone_on(step.end, step.reached)
+def advanced_to(input_range: TopicRange, step: Step) -> TopicRange:
+    return input_range.advanced_to(step.end, step.reached)
 
 
 def in_order(input_range: TopicRange, cluster: Cluster) -> list[tuple[int, str, int]]:
@@ -229,15 +227,6 @@ def in_order(input_range: TopicRange, cluster: Cluster) -> list[tuple[int, str, 
         at[number] = offset + 1
         found.append((end - 1, f"{input_range.topic}/{number}", offset))
     return found
-
-
-@pytest.fixture
-def topics(kafka: LocalKafka, topic_prefix: str) -> Iterator[Topics]:
-    """Topics of this test, which are deleted after it."""
-    with closing(Connection(kafka.brokers).admin()) as admin:
-        made = Topics(Connection(kafka.brokers), admin, topic_prefix)
-        yield made
-        made.delete(*made.names)
 
 
 @dataclass

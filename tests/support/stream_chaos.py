@@ -26,7 +26,7 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher, partition_of
 from opicflow.connectors.kafka.records import records
-from opicflow.connectors.kafka.source import read_stretch
+from opicflow.connectors.kafka.source import read_range
 from opicflow.connectors.kafka.topics import make, specs
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Ids
@@ -412,7 +412,7 @@ class Chaos:
             for log in resolve(stream.connection, stream.ledger_topic):
                 first = self._random.randrange(max(log.end - 200, 1))
                 old = replace(log, start=first, end=min(first + 200, log.end))
-                for batch in read_stretch(old):
+                for batch in read_range(old):
                     messages = batch.messages
                     for row in range(len(messages)):
                         publisher.send(stream.ledger_topic, None, messages.value(row), log.partition)

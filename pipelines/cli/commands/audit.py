@@ -72,7 +72,7 @@ def _prove(options: argparse.Namespace, connection: Connection) -> int:
             same = "is what its log says" if proof.is_same else "IS NOT what its log says"
             print(f"shard {proof.shard}: {proof.pages:,} pages, {proof.fingerprint}: {same}", flush=True)
 
-    proofs = prove(connection, options.prefix, options.ledger, tell=tell)
+    proofs = prove(connection, options.prefix, options.ledger, on_proof=tell)
     other = [proof.shard for proof in proofs if not proof.is_same]
     if options.json:
         shown = [{"shard": p.shard, "pages": p.pages, "fingerprint": p.fingerprint, "same": p.is_same} for p in proofs]

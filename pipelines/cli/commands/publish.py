@@ -17,8 +17,7 @@ from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, RejectWriter
 from opicflow.connectors.files.log_reader import FileRange, read
 from opicflow.connectors.files.opening import InputRefused, expand
 from opicflow.connectors.kafka.connection import KafkaRefused
-from opicflow.connectors.kafka.event_encoding import encode_event
-from opicflow.connectors.kafka.framing import Framer
+from opicflow.connectors.kafka.messages import Framer, encode_event
 from opicflow.connectors.kafka.partitions import partitions_of_topic
 from opicflow.connectors.kafka.publisher import Publisher, partition_of
 from opicflow.connectors.kafka.topics import names
@@ -258,7 +257,7 @@ def _publish_policies(options: argparse.Namespace) -> int:
 
 def _publish_rules(options: argparse.Namespace) -> int:
     """Rules to every partition of crawl-events: they hold there for what follows."""
-    from opicflow.pipelines.stream.pipeline import origin_of  # Beam takes long to import
+    from opicflow.pipelines.stream.origin import origin_of  # Beam takes long to import
     from opicflow.pipelines.stream.routers import control_record
 
     connection, topics = connection_of(options), names(options.prefix)

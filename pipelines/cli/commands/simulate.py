@@ -24,7 +24,7 @@ import orjson
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.whole_file import whole_file
-from opicflow.connectors.kafka.event_encoding import encode_event
+from opicflow.connectors.kafka.messages import encode_event
 from opicflow.pipelines.cli.commands.replay import Shower, check_output, moment, say_compiling
 from opicflow.pipelines.experiments.edge_lists import web_of_file
 from opicflow.pipelines.graph.csr import Graph

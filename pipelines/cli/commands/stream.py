@@ -27,7 +27,8 @@ from opicflow.pipelines.cli.cluster import connection_of, worker_command
 from opicflow.pipelines.cli.commands.replay import counting_of, focus_of, rules_of_options
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.replay.runner import Counting, Focus
-from opicflow.pipelines.stream.pipeline import Stream, StreamConfig, begin_logs, check_topics, ledger_spec, origin_of
+from opicflow.pipelines.stream.origin import begin_logs, check_topics, ledger_spec, origin_of
+from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.transforms.route import Rules
 from opicflow.pipelines.transforms.stream_keeper import Origin
 
@@ -152,9 +153,9 @@ def _submit(
     """Give the stream to the cluster, and wait until it runs."""
 
     def pipeline(parallelism: int) -> Stream:
-        run, pulse_ms = f"{name} {topic}", options.pulse_ms * parallelism
+        run, poll_ms = f"{name} {topic}", options.pulse_ms * parallelism
         mb = options.snapshot_mb
-        return Stream(StreamConfig(connection, origin, options.prefix, topic, options.tick_seconds, run, pulse_ms, mb))
+        return Stream(StreamConfig(connection, origin, options.prefix, topic, options.tick_seconds, run, poll_ms, mb))
 
     return submitted(options, flink, name, pipeline, savepoint)
 

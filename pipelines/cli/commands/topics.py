@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from opicflow.connectors.kafka.topics import Cluster, Finding, TopicSpec, findings, look_at, make, specs
+from opicflow.connectors.kafka.topics import Cluster, Finding, TopicSpec, findings, make, read_cluster, specs
 from opicflow.pipelines.cli.cluster import connection_of
 
 _ALL_WELL, _FOUND = 0, 2
@@ -22,7 +22,7 @@ def topics(options: argparse.Namespace) -> int:
     if options.action == "create":
         new, cluster = make(connection, wanted, options.replication)
     else:
-        cluster = look_at(connection, [spec.name for spec in wanted])
+        cluster = read_cluster(connection, [spec.name for spec in wanted])
     found = [finding for spec in wanted for finding in findings(cluster.topics.get(spec.name), spec, cluster.brokers)]
     if options.json:
         _print_json(wanted, cluster, new, found)

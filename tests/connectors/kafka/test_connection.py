@@ -19,9 +19,9 @@ from kafka import TopicPartition, errors
 
 from deploy.services.certificates import authority_and_server
 from opicflow.connectors.kafka import connection as connection_module
+from opicflow.connectors.kafka.client.network import NetworkClient
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused, RegistryAccess, parse_address
 from opicflow.connectors.kafka.properties import Properties, parse
-from opicflow.connectors.kafka.reaching import ReachingClient
 from opicflow.pipelines.cli.cluster import connection_of
 from support.services import LocalKafka
 
@@ -364,13 +364,13 @@ def test_a_client_gives_up_on_somebody_who_never_answers(
     ("problem", "said"),
     [
         (errors.UnknownTopicOrPartitionError(), "opicflow topics create"),
-        (errors.TopicAuthorizationFailedError(), "may not"),
-        (errors.MessageSizeTooLargeError(), "larger than the topic takes"),
+        (errors.TopicAuthorizationFailedError(), "this user is not authorised"),
+        (errors.MessageSizeTooLargeError(), "larger than the topic accepts"),
         (errors.InvalidTimestampError(), "opicflow topics check"),
         (errors.NotEnoughReplicasError(), "min.insync.replicas"),
         (errors.KafkaConnectionError("111 ECONNREFUSED"), "no broker answers (Connection refused)"),
         (errors.KafkaTimeoutError("a\nb"), "no broker answers (a b)"),
-        (errors.KafkaConnectionError(ssl.SSLEOFError(8, "EOF")), "no broker answers (TLS breaks off"),
+        (errors.KafkaConnectionError(ssl.SSLEOFError(8, "EOF")), "no broker answers (TLS ends early"),
         (errors.OffsetOutOfRangeError("x"), "OffsetOutOfRangeError: x"),
     ],
 )
@@ -380,7 +380,10 @@ def test_what_a_client_says_becomes_one_line_with_advice(problem: errors.KafkaEr
 
 
 def test_what_is_raised_within_is_refused() -> None:
-    with pytest.raises(KafkaRefused, match=r"^h:1: reading t: no such topic"), Connection("h:1").doing("reading t"):
+    with (
+        pytest.raises(KafkaRefused, match=r"^h:1: reading t: there is no such topic"),
+        Connection("h:1").doing("reading t"),
+    ):
         raise errors.UnknownTopicOrPartitionError()
 
 
@@ -410,7 +413,7 @@ def test_with_the_right_password_a_record_goes_there_and_back(kafka: LocalKafka,
 
 
 def test_no_client_has_topics_made_by_asking_for_them() -> None:
-    network = ReachingClient(bootstrap_servers=["127.0.0.1:1"])
+    network = NetworkClient(bootstrap_servers=["127.0.0.1:1"])
     try:
         assert not network.cluster.metadata_request().allow_auto_topic_creation
     finally:
@@ -423,9 +426,9 @@ def test_no_client_has_topics_made_by_asking_for_them() -> None:
     [
         (
             f'sasl.jaas.config={JAAS} username="opicflow" password="not-it";',
-            "the broker does not let user 'opicflow' in",
+            "the broker refuses the login of user 'opicflow'",
         ),
-        ("sasl.mechanism=PLAIN", "the listener does not take the sasl.mechanism"),
+        ("sasl.mechanism=PLAIN", "the listener does not support the sasl.mechanism"),
         ("ssl.truststore.location={other}", "the broker's certificate is not trusted"),
         ("ssl.truststore.location=\nssl.truststore.type=", "the broker's certificate is not trusted"),
         ("brokers=localhost", "the broker's certificate is for another host"),
@@ -458,5 +461,5 @@ def test_tls_to_a_listener_of_plain_text_is_told(
     kafka: LocalKafka, properties: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "BOOTSTRAP_TIMEOUT_SECONDS", 1.0)
-    with pytest.raises(KafkaRefused, match="TLS breaks off: the listener may speak plain text"):
+    with pytest.raises(KafkaRefused, match="TLS ends early: the listener may use plain text"):
         Connection(kafka.brokers, properties("security.protocol=SSL")).admin()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded
 from opicflow.connectors.kafka import messages as module
-from opicflow.connectors.kafka.messages import Messages, decode_messages, messages_of
+from opicflow.connectors.kafka.messages import decode_messages, message_batch
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Link, Reason
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.framing import (
@@ -29,6 +29,7 @@ from opicflow.schemas.framing import (
     published_writer,
 )
 from opicflow.schemas.json_events import event_of
+from opicflow.schemas.messages import MessageBatch
 from opicflow.schemas.records import from_avro, to_avro
 from opicflow.schemas.registry import Schema, schema
 from support.event_rows import events, rows_of
@@ -95,9 +96,10 @@ def pretty(event: CrawlEvent) -> bytes:
 FRAMINGS = [single, confluent, newer, pretty, json_line, lambda event: json_line(event)[:-1]]
 
 
-def batch_of(values: list[bytes | None], first: int = 100, step: int = 3) -> Messages:
+def batch_of(values: list[bytes | None], first: int = 100, step: int = 3) -> MessageBatch:
     """Messages with holes between their offsets, as compaction leaves them."""
-    return messages_of([Record(first + step * number, value) for number, value in enumerate(values)])
+    records = [Record(first + step * number, value) for number, value in enumerate(values)]
+    return message_batch(records, first, first + step * len(records))
 
 
 def outcome(decoded: Decoded) -> Outcome:

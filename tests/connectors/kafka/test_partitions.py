@@ -24,9 +24,9 @@ from support.fake_topic import (
     Partition,
     Record,
     Topics,
+    advanced_to,
     all_steps,
     filled,
-    gone_on,
     in_order,
     log_of,
     ranges_of,
@@ -62,7 +62,9 @@ def test_offsets_that_were_deleted_before_reading_are_refused() -> None:
 def test_a_log_that_ends_before_where_reading_should_go_on_is_refused() -> None:
     (input_range,) = ranges_of(filled([0, 0]))
     said = refused([replace(input_range, start=5, end=5)])
-    assert said.startswith("events, partition 0: the log ends at offset 2, and reading would go on at 5")
+    assert said.startswith(
+        "events, partition 0: the log ends at offset 2, before offset 5 where reading should continue"
+    )
 
 
 def test_an_end_that_is_not_there_is_refused() -> None:
@@ -74,7 +76,7 @@ def test_another_topic_of_the_same_name_is_refused() -> None:
     cluster = filled([0])
     cluster.topic_id = "id-2"
     said = refused(ranges_of(cluster))
-    assert "made anew (its id was id-1 and is id-2)" in said
+    assert "created again (its id was id-1 and is id-2)" in said
 
 
 def test_a_topic_that_is_gone_is_refused() -> None:
@@ -88,7 +90,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_noticed_at_the_end() -> N
     found = read_topic(log_of(cluster))
     next(found)
     cluster.topic_id = "id-2"
-    with pytest.raises(KafkaRefused, match="made anew"):
+    with pytest.raises(KafkaRefused, match="deleted and created again"):
         list(found)
 
 
@@ -187,7 +189,7 @@ def test_partitions_of_unequal_size_come_in_order_however_they_are_fetched(
         monkeypatch.setattr(partitions, name, value)
         assert records_of(all_steps(log)) == expected
     cut = len(steps) // 2
-    assert records_of(steps[:cut] + all_steps(gone_on(log, steps[cut - 1]))) == expected
+    assert records_of(steps[:cut] + all_steps(advanced_to(log, steps[cut - 1]))) == expected
 
 
 def test_transactions_that_were_aborted_are_not_read_and_open_ones_not_waited_for(topics: Topics) -> None:
@@ -211,8 +213,8 @@ def test_transactions_that_were_aborted_are_not_read_and_open_ones_not_waited_fo
     assert first.offsets == [0, 1, 6, 7] and (log.partitions[0].start, log.partitions[0].end) == (0, 12)
     assert (rest.start, rest.end, rest.records, rest.size_bytes) == (8, 12, (), 0)
     assert rest.reached == (first.reached[0]._replace(at=12),)
-    assert all_steps(gone_on(log, first)) == [rest]
-    assert all_steps(gone_on(log, rest)) == []
+    assert all_steps(advanced_to(log, first)) == [rest]
+    assert all_steps(advanced_to(log, rest)) == []
 
 
 def test_a_log_whose_beginning_was_deleted_is_refused(topics: Topics) -> None:
@@ -249,7 +251,7 @@ def test_a_topic_that_was_made_anew_is_refused(topics: Topics) -> None:
     assert "the topic was deleted" in refused([input_range])
     topics.make("anew")
     send(topics.connection, topic, {0: [record(0, 0)]})
-    assert "deleted and made anew" in refused([input_range])
+    assert "deleted and created again" in refused([input_range])
 
 
 def test_stretches_lie_between_times_or_begin_at_offsets(topics: Topics) -> None:

@@ -115,12 +115,12 @@ def test_the_end_of_the_producers_thread_is_noticed() -> None:
     publisher.send("events", None, b"1")
     fake._sender.force_close()
     fake.when_flushed = lambda: None
-    with pytest.raises(KafkaRefused, match="the thread that sends has ended"):
+    with pytest.raises(KafkaRefused, match="the sender thread has ended"):
         publisher.flush()
 
 
 def test_sending_waits_while_too_much_is_not_acknowledged() -> None:
-    publisher, fake = publishing(most_waiting_bytes=100_000)
+    publisher, fake = publishing(most_unacknowledged_bytes=100_000)
     sent = threading.Event()
 
     def send() -> None:
@@ -141,13 +141,13 @@ def test_sending_waits_while_too_much_is_not_acknowledged() -> None:
 
 
 def test_one_record_that_is_larger_than_all_that_may_wait_goes_alone() -> None:
-    publisher, _ = publishing(most_waiting_bytes=10)
+    publisher, _ = publishing(most_unacknowledged_bytes=10)
     assert publisher.send("events", None, b"x" * 4000)
     publisher.close()
 
 
 def test_waiting_for_room_ends_with_the_first_failure() -> None:
-    publisher, fake = publishing(most_waiting_bytes=5000)
+    publisher, fake = publishing(most_unacknowledged_bytes=5000)
     publisher.send("events", None, b"x" * 4000)
     waited = threading.Event()
 
@@ -352,7 +352,7 @@ def test_a_broker_that_is_killed_and_comes_back_loses_nothing_and_gets_nothing_t
     connection, topic = Connection(lone_kafka.brokers), "events"
     make(connection, [TopicSpec(topic, 3, "delete", "CreateTime")])
     begun = threading.Event()
-    with Publisher(connection, most_waiting_bytes=4 << 20) as publisher, ThreadPoolExecutor(1) as pool:
+    with Publisher(connection, most_unacknowledged_bytes=4 << 20) as publisher, ThreadPoolExecutor(1) as pool:
 
         def send_all() -> None:
             for number in range(30_000):

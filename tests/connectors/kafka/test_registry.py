@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.framing import Framer, writer_of
+from opicflow.connectors.kafka.messages import Framer, writer_of
 from opicflow.connectors.kafka.properties import RegistryAccess
 from opicflow.connectors.kafka.registry import SchemaRegistry
 from opicflow.schemas import registry as published

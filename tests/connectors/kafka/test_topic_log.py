@@ -19,9 +19,9 @@ from support.fake_topic import (
     Consumer,
     Partition,
     Record,
+    advanced_to,
     all_steps,
     filled,
-    gone_on,
     in_order,
     log_of,
     ranges_of,
@@ -125,7 +125,7 @@ def test_reading_goes_on_from_any_batch_in_the_same_order(
     done = steps[: data.draw(st.integers(0, len(steps)))]
     again = log_of(replace(cluster, seed=seed))
     if done:
-        again = gone_on(again, done[-1])
+        again = advanced_to(again, done[-1])
     set_sizes(monkeypatch, others)
     rest = all_steps(again)
     assert records_of(done + rest) == in_order(log, cluster)
@@ -202,7 +202,7 @@ def test_a_partition_is_reached_with_what_tells_its_last_record_from_any_other()
 
 def test_partitions_that_were_not_reached_begin_where_they_are() -> None:
     log = log_of(times([1, 2], [3, 4]))
-    left = log.gone_on(7, (topic_log.Reached(0, 1, "d"),))
+    left = log.advanced_to(7, (topic_log.PartitionProgress(0, 1, "d"),))
     assert (left.start, left.records) == (7, 3)
     assert [(one.start, one.last_digest) for one in left.partitions] == [(1, "d"), (0, "")]
 

@@ -19,10 +19,10 @@ from opicflow.connectors.kafka.topics import (
     Names,
     TopicSpec,
     findings,
-    look_at,
     make,
     names,
     partition_count,
+    read_cluster,
     specs,
     topic_id,
 )
@@ -206,7 +206,7 @@ def test_topics_are_made_once_and_then_are_well(
     with connection.admin() as admin:
         admin.delete_topics([ledger])
     (spec,) = (spec for spec in specs(topic_prefix) if spec.name == ledger)
-    until(lambda: not look_at(connection, [ledger]).topics)
+    until(lambda: not read_cluster(connection, [ledger]).topics)
     made = make(connection, [spec])
     assert made.new == {ledger}
     assert topic_id(connection, ledger) != first
@@ -230,7 +230,7 @@ def test_each_setting_planted_on_a_topic_is_found(kafka: LocalKafka, topic_prefi
         )
 
     def found() -> set[tuple[str, str, str]]:
-        cluster = look_at(connection, [spec.name for spec in wanted])
+        cluster = read_cluster(connection, [spec.name for spec in wanted])
         all_ = [findings(cluster.topics[spec.name], spec, cluster.brokers) for spec in wanted]
         return {(one.topic, one.setting, one.value) for one in chain(*all_)}
 
@@ -245,7 +245,7 @@ def test_what_cannot_be_made_is_refused(
     connection = Connection(kafka.brokers)
     with pytest.raises(KafkaRefused, match="--replication 2: more than the 1 of the cluster"):
         make(connection, specs(topic_prefix), replication=2)
-    with pytest.raises(KafkaRefused, match="no name for a topic"):
+    with pytest.raises(KafkaRefused, match="not a valid topic name"):
         make(connection, specs("no good "))
     with pytest.raises(KafkaRefused, match=r"no such topic.*opicflow topics create"):
         topic_id(connection, f"{topic_prefix}none")

@@ -14,7 +14,7 @@ from kafka.cluster import ClusterMetadata
 from kafka.producer.record_accumulator import RecordAccumulator
 from kafka.record.memory_records import MemoryRecords
 
-from opicflow.connectors.kafka.bulk import TRIED, BulkAppender, Records
+from opicflow.connectors.kafka.client.batches import TESTED_VERSIONS, BatchAppender, RecordColumns
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.topics import TopicSpec, make
@@ -57,11 +57,13 @@ class Alone:
 
 def together(producer: Any, records: list[tuple[bytes | None, bytes | None]], now_ms: int = NOW_MS) -> list[Any]:
     keys, values = zip(*records, strict=True)
-    return list(BulkAppender(producer).append("topic", 3, Records.of(keys, values), np.arange(len(keys)), now_ms))
+    return list(
+        BatchAppender(producer).append("topic", 3, RecordColumns.of(keys, values), np.arange(len(keys)), now_ms)
+    )
 
 
 def test_the_version_that_is_used_is_one_that_was_tried() -> None:
-    assert kafka_python.__version__.startswith(TRIED)
+    assert kafka_python.__version__.startswith(TESTED_VERSIONS)
 
 
 @given(st.lists(rows, min_size=1, max_size=4), st.integers(100, 3000))
@@ -84,7 +86,7 @@ def test_the_two_ways_may_take_turns() -> None:
     records: list[tuple[bytes | None, bytes | None]] = [(b"k%d" % n, b"v" * n) for n in range(40)]
     together(ours, records[:15])
     for key, value in records[15:20]:
-        BulkAppender(ours).append_one("topic", 3, key, value, NOW_MS)
+        BatchAppender(ours).append_one("topic", 3, key, value, NOW_MS)
     together(ours, records[20:])
     for key, value in records:
         theirs._accumulator.append(PLACE, NOW_MS, key, value, [])
@@ -111,7 +113,7 @@ def test_a_record_larger_than_a_batch_has_one_of_its_own() -> None:
 
 def test_who_sends_is_woken_where_it_would_not_look_in_time() -> None:
     producer = Alone(400)
-    bulk, records = BulkAppender(producer), Records.of([b"key"] * 2, [b"x" * 150] * 2)
+    bulk, records = BatchAppender(producer), RecordColumns.of([b"key"] * 2, [b"x" * 150] * 2)
 
     def woken_by(partition: int, together: bool = False) -> int:
         """How often for one record more, or for two."""
@@ -131,19 +133,19 @@ def test_who_sends_is_woken_where_it_would_not_look_in_time() -> None:
     assert woken_by(4) == 1
     producer._accumulator.muted.add(TopicPartition("topic", 4))
     assert woken_by(5) == 1  # the other one waits for an answer, not for its time
-    bulk._woke_at -= 3_600_000
+    bulk._woken_at -= 3_600_000
     assert woken_by(6) == 1  # whatever waits, it was long ago
 
 
 def test_only_producers_whose_batches_are_known_are_reached_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert BulkAppender.of(object()) is None
+    assert BatchAppender.of(object()) is None
     producer = KafkaProducer.__new__(KafkaProducer)
     producer._closed = True  # nothing to let go of
     producer.config = Alone(100).config
     producer._accumulator = Alone(100)._accumulator
-    assert BulkAppender.of(producer) is not None
+    assert BatchAppender.of(producer) is not None
     monkeypatch.setattr(kafka_python, "__version__", "4.0.0")
-    assert BulkAppender.of(producer) is None
+    assert BatchAppender.of(producer) is None
 
 
 def test_records_sent_together_arrive_each_once_and_in_order(kafka: LocalKafka, topic_prefix: str) -> None:

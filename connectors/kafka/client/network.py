@@ -1,8 +1,9 @@
-"""kafka-python's connections, made to give up at once where trying again cannot help.
+"""A network client for kafka-python that gives up at once where a retry cannot help.
 
-By itself 3.0.12 tries a wrong password and an untrusted certificate again until its time is up, and then says only that
-it could not bootstrap. It waits without end for a TLS handshake that nobody answers, and has topics made by asking for
-them, whatever `allow_auto_create_topics` says. Its clients take another network client as a setting: this is it.
+kafka-python 3.0.12 retries a wrong password and an untrusted certificate until its time limit, and then reports only
+that it could not bootstrap. It waits without limit for a TLS handshake that the other side does not answer, and its
+metadata requests create topics whatever `allow_auto_create_topics` is. Its clients accept another network client as the
+setting `kafka_client`; `NetworkClient` is one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
-_FINAL = (
+_PERMANENT = (
     errors.SaslAuthenticationFailedError,
     errors.UnsupportedSaslMechanismError,
     errors.IllegalSaslStateError,
@@ -28,36 +29,37 @@ _FINAL = (
     errors.KafkaProtocolError,
     errors.UnsupportedVersionError,
 )
-_PASSING = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-_TRIES = 3
+_TRANSIENT_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+_BROKERS_TO_TRY = 3
+"""One broker that does not answer uses up this fraction of the time limit."""
 _RECEIVE_BYTES = 1 << 20
 _PAUSE_SECONDS = 0.05
 
 
 def causes(problem: BaseException) -> Iterator[BaseException]:
-    """A problem and what it came from: kafka-python wraps some in others, and hands some on as words of another."""
+    """Yield a problem and its causes: kafka-python chains exceptions, and passes some as arguments of others."""
     seen: set[int] = set()
     left: list[BaseException | None] = [problem]
     while left:
-        one = left.pop()
-        if one is None or id(one) in seen:
+        cause = left.pop()
+        if cause is None or id(cause) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        left += [one.__context__, one.__cause__]
-        left += [word for word in one.args if isinstance(word, BaseException)]
+        seen.add(id(cause))
+        yield cause
+        left += [cause.__context__, cause.__cause__]
+        left += [argument for argument in cause.args if isinstance(argument, BaseException)]
 
 
-def is_final(problem: BaseException) -> bool:
-    """Whether the same would come of trying again: the broker was there, and one of us does not want the other."""
+def is_permanent(problem: BaseException) -> bool:
+    """Whether a retry would fail in the same way: the broker answered, and one side refuses the other."""
     return any(
-        isinstance(cause, _FINAL) or (isinstance(cause, ssl.SSLError) and not isinstance(cause, _PASSING))
+        isinstance(cause, _PERMANENT) or (isinstance(cause, ssl.SSLError) and not isinstance(cause, _TRANSIENT_TLS))
         for cause in causes(problem)
     )
 
 
 class _Socket(KafkaNetSocket):  # type: ignore[misc]
-    """Closes what did not come to a connection."""
+    """Closes the socket of a failed connection attempt."""
 
     SCHEMES = ()
 
@@ -69,8 +71,8 @@ class _Socket(KafkaNetSocket):  # type: ignore[misc]
             raise
 
 
-async def _connected(net: Any, node: Any, options: Any, timeout_at: float | None) -> Any:
-    """A socket to the first address of a host that takes it."""
+async def _connect_any(net: Any, node: Any, options: Any, timeout_at: float | None) -> Any:
+    """Return a socket connected to the first address of the host that accepts."""
     sockets = _Socket()
     problem: errors.KafkaError | None = None
     for address in sockets.dns_lookup(node.host, node.port, raise_error=True):
@@ -81,12 +83,12 @@ async def _connected(net: Any, node: Any, options: Any, timeout_at: float | None
     raise problem or errors.KafkaConnectionError("no address")
 
 
-class _Receives:
-    """Of a transport: takes what has come in large pieces, and hands on what came before the end.
+class _LargeReads:
+    """A transport that receives up to a megabyte at once, and returns the bytes before the end of the stream.
 
-    kafka-python asks for 4 KiB at a time. Each time another thread may take the interpreter and keep it for a while, so
-    that a consumer beside a busy thread waited more than it read. And a broker that does not let somebody in says so
-    and hangs up: what was read together with the end was thrown away, and chance decided whether it was known why.
+    kafka-python reads 4 KiB per call. After each call another thread may get the interpreter, so a consumer next to a
+    busy thread waited longer than it read. And when a broker refuses a login, it sends the reason and closes the
+    connection: kafka-python dropped bytes that it read together with the end, so the reason was sometimes lost.
     """
 
     _sock: Any
@@ -99,26 +101,26 @@ class _Receives:
                 piece = self._sock.recv(_RECEIVE_BYTES)
             except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 break
-            except (OSError, AttributeError) as failed:  # AttributeError: it was closed meanwhile
+            except (OSError, AttributeError) as failed:  # AttributeError: closed by another thread
                 problem = errors.KafkaConnectionError(failed)
                 break
             if not piece:
                 problem = errors.KafkaConnectionError("socket disconnected")
                 break
             pieces.append(piece)
-        return b"".join(pieces), None if pieces else problem  # the end will be there again
+        return b"".join(pieces), None if pieces else problem  # the next call returns the problem
 
 
-class _Plain(_Receives, KafkaTCPTransport):  # type: ignore[misc]
+class _PlainTransport(_LargeReads, KafkaTCPTransport):  # type: ignore[misc]
     pass
 
 
-class _Tls(_Receives, KafkaSSLTransport):  # type: ignore[misc]
+class _TlsTransport(_LargeReads, KafkaSSLTransport):  # type: ignore[misc]
     pass
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
-    """Keeps the last failure of each broker, and has the final ones raised by whoever asks that broker next."""
+    """Keeps the last failure of each broker; the next request to a broker raises its permanent failure."""
 
     def __init__(self, net: Any, **configs: Any) -> None:
         super().__init__(net, **configs)
@@ -126,13 +128,13 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
         self.failures: dict[str, BaseException] = {}
 
     def get_connection(self, node_id: Any, timeout_ms: float | None = None, **more: Any) -> Any:
-        """As ever, but one broker that does not answer may not use up the time for all."""
+        """Limit the time for one broker, so that a broker that does not answer leaves time for the others."""
         if timeout_ms is not None:
-            timeout_ms = min(timeout_ms, self.config["socket_connection_setup_timeout_ms"] / _TRIES)
+            timeout_ms = min(timeout_ms, self.config["socket_connection_setup_timeout_ms"] / _BROKERS_TO_TRY)
         return super().get_connection(node_id, timeout_ms=timeout_ms, **more)
 
     def close(self, node_id: Any = None, timeout_ms: float | None = None) -> None:
-        """As ever, but at the end no socket waits for what was to be written first: nobody would do that any more."""
+        """Close sockets at once: kafka-python waits for pending writes, which nothing completes after the close."""
         transports = [conn.transport for conn in self._conns.values()] if node_id is None else []
         super().close(node_id, timeout_ms)
         for transport in transports:
@@ -140,14 +142,14 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
                 transport._close()
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = True) -> None:
-        """As ever, and then reach a broker by the address that the cluster tells, of which the rest depends."""
+        """Bootstrap, then connect to a broker by its advertised address: all later requests use that address."""
         super().bootstrap(timeout_ms, refresh)
-        self._net.run(self._reach_one, None if timeout_ms is None else time.monotonic() + timeout_ms / 1000)
+        self._net.run(self._connect_to_one, None if timeout_ms is None else time.monotonic() + timeout_ms / 1000)
 
-    async def _reach_one(self, deadline: float | None) -> None:
+    async def _connect_to_one(self, deadline: float | None) -> None:
         while deadline is None or time.monotonic() < deadline:
             node_id = self.least_loaded_node()
-            if node_id is None:  # all have failed lately
+            if node_id is None:  # all brokers failed and are backing off
                 await self._net.sleep(_PAUSE_SECONDS)
                 continue
             left_ms = None if deadline is None else (deadline - time.monotonic()) * 1000
@@ -155,9 +157,9 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
                 await self.get_connection(node_id, timeout_ms=left_ms)
                 return
             except errors.KafkaError as problem:
-                if is_final(problem):
+                if is_permanent(problem):
                     raise
-        raise errors.KafkaTimeoutError("no broker can be reached by the address that the cluster tells")
+        raise errors.KafkaTimeoutError("no broker can be reached at its advertised address")
 
     async def _connect(self, node: Any, conn: Any, **more: Any) -> None:
         await super()._connect(node, conn, **more)
@@ -166,15 +168,15 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
             self.failures.pop(address, None)
             return
         self.failures[address] = problem
-        if is_final(problem):
+        if is_permanent(problem):
             self._auth_failures[node.node_id] = problem
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
-        """As ever, but the TLS handshake has a time limit too, and no attempt leaves a socket behind."""
-        sock = await _connected(self._net, node, self.config["socket_options"], timeout_at)
+        """Limit the time of the TLS handshake too, and close the socket of a failed attempt."""
+        sock = await _connect_any(self._net, node, self.config["socket_options"], timeout_at)
         if not self.ssl_enabled:
-            return _Plain(self._net, sock, host=node.host)
-        transport = _Tls(self._net, sock, host=node.host, ssl_context=self.config["ssl_context"])
+            return _PlainTransport(self._net, sock, host=node.host)
+        transport = _TlsTransport(self._net, sock, host=node.host, ssl_context=self.config["ssl_context"])
         left_ms = None if timeout_at is None else max(0.0, timeout_at - time.monotonic()) * 1000
         try:
             await self.wait_for(self.call_soon(transport.handshake), left_ms)
@@ -185,20 +187,19 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 
 
 class _Selector(selectors.DefaultSelector):
-    """Says that nobody waits for a socket without describing it: that took longer than the wait, at every look."""
+    """Raises `KeyError` for an unregistered socket without formatting it, which took longer than the wait itself."""
 
     _fd_to_key: dict[int, selectors.SelectorKey]
 
     def get_key(self, fileobj: Any) -> selectors.SelectorKey:
-        """As ever, but cheaply."""
         key = self._fd_to_key.get(fileobj.fileno())
         if key is None:
             raise KeyError(fileobj)
         return key
 
 
-class ReachingClient(KafkaNetClient):  # type: ignore[misc]
-    """The setting `kafka_client`. `failures` are the last ones of each broker that could not be reached."""
+class NetworkClient(KafkaNetClient):  # type: ignore[misc]
+    """The value of the setting `kafka_client`. `failures` holds the last failure of each unreachable broker."""
 
     def __init__(self, **configs: Any) -> None:
         net = NetworkSelector(**{**configs, "selector": _Selector})

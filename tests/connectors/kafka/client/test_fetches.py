@@ -16,8 +16,8 @@ from kafka.errors import CorruptRecordError
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from opicflow.connectors.kafka.client.fetches import Record, _PartitionRecords
 from opicflow.connectors.kafka.connection import Connection
-from opicflow.connectors.kafka.fetched import Record, _Records
 from support.services import LocalKafka
 
 PLACE = TopicPartition("events", 3)
@@ -64,7 +64,7 @@ def plain(record: Any) -> tuple[Any, ...]:
 def both(data: bytes, start: int = 0, slices: int = 1000) -> list[list[tuple[int, list[tuple[Any, ...]]]]]:
     return [
         [(to, [plain(record) for record in records]) for to, records in fetched(kind, data, start, slices)]
-        for kind in (Fetcher.PartitionRecords, _Records)
+        for kind in (Fetcher.PartitionRecords, _PartitionRecords)
     ]
 
 
@@ -85,7 +85,7 @@ def test_a_batch_that_lies_about_itself_is_corrupt_and_gives_nothing_wrong(rows:
     good = batch_of(rows)
     at = data.draw(st.integers(61, len(good) - 1))  # behind its head
     bad = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
-    kinds = [_Records(0, PLACE, MemoryRecords(bad), check_crcs=checks) for checks in (True, False)]
+    kinds = [_PartitionRecords(0, PLACE, MemoryRecords(bad), check_crcs=checks) for checks in (True, False)]
     with pytest.raises(CorruptRecordError, match="crc"):
         kinds[0].take(100)
     try:
@@ -99,13 +99,13 @@ def test_a_count_that_is_too_low_is_corrupt() -> None:
     good = batch_of([(0, 5, b"k", b"v", [])] * 6)
     bad = good[:57] + (5).to_bytes(4, "big") + good[61:]
     with pytest.raises(CorruptRecordError, match="does not hold the 5 records"):
-        _Records(0, PLACE, MemoryRecords(bad), check_crcs=False).take(100)
+        _PartitionRecords(0, PLACE, MemoryRecords(bad), check_crcs=False).take(100)
 
 
 def test_the_time_of_the_broker_counts_where_the_topic_says_so() -> None:
     data = bytearray(batch_of([(0, time_ms, b"k", b"v", []) for time_ms in (5, 9, 7, 1)]))
     data[22] |= 8  # LogAppendTime, among the attributes
-    (records,) = [_Records(0, PLACE, MemoryRecords(bytes(data)), check_crcs=False).take(100)]
+    (records,) = [_PartitionRecords(0, PLACE, MemoryRecords(bytes(data)), check_crcs=False).take(100)]
     assert [record.timestamp for record in records] == [9, 9, 9, 9]
 
 

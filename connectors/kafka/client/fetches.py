@@ -1,7 +1,8 @@
-"""Fetched record batches taken apart all at once: what kafka-python does record by record, in a sixth of the time.
+"""Unpacks fetched record batches as columns: what kafka-python does record by record, in a sixth of the time.
 
-A consumer that was made `quick` gives `Record`s instead of kafka-python's own. Everything else is the client's: what is
-fetched, when, and what a failure means. Small batches, and those of the formats before Kafka 0.11, are left to it too.
+A consumer given to `unpack_in_columns` returns `Record`s instead of kafka-python's own records. kafka-python still
+decides what to fetch and when, and what a failure means. It also unpacks small batches, and the formats before Kafka
+0.11.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from kafka.protocol.consumer import IsolationLevel
 from opicflow.schemas.hashing import byte_at
 from opicflow.schemas.kernel import lean_kernel
 
-_FEWEST_AT_ONCE = 4
-"""Of fewer records it is not worth while to make columns."""
+_MIN_RECORDS = 4
+"""For fewer records, columns cost more than they save."""
 
 
 class Record(NamedTuple):
-    """As much of a record as is looked at. Sizes are -1 where there is nothing."""
+    """The fields of a record that opicflow uses. A size is -1 where there is no key or no value."""
 
     leader_epoch: int
     partition: int
@@ -37,22 +38,22 @@ class Record(NamedTuple):
 
 
 _as_record: Callable[[tuple[Any, ...]], Record] = partial(tuple.__new__, Record)
-"""What `Record._make` does, without a call of Python's."""
+"""`Record._make` without a Python call."""
 
 
-def quick(consumer: Any) -> Any:
-    """The consumer, made to take batches apart in this way. It is one of kafka-python's, fresh from its making."""
-    consumer._fetcher.PartitionRecords = _Records
+def unpack_in_columns(consumer: Any) -> Any:
+    """Return the consumer, a new one of kafka-python, changed to unpack batches here."""
+    consumer._fetcher.PartitionRecords = _PartitionRecords
     return consumer
 
 
-class _Records(Fetcher.PartitionRecords):  # type: ignore[misc]
-    """The records of one fetched partition, taken in lists: one by one would cost as much again."""
+class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
+    """The records of one fetched partition, handled in lists: one by one would double the cost."""
 
     _ready: Sequence[Record] = ()
 
     def take(self, n: int | None = None) -> list[Record]:
-        """The next records, at most so many; trouble is told when all before it were taken."""
+        """Return the next records, at most `n`; a failure is raised after all records before it were returned."""
         self._maybe_raise_next_inline_exception()
         taken: list[Record] = []
         try:
@@ -76,26 +77,26 @@ class _Records(Fetcher.PartitionRecords):  # type: ignore[misc]
         return taken
 
     def _maybe_skip_record(self, records: Sequence[Record]) -> bool:
-        """Whether a batch lies before the offset that was asked for."""
+        """Whether a batch ends before the requested offset."""
         return bool(records[-1].offset < self.fetch_offset)
 
-    def _unpack_records(self, place: Any, records: Any, *deserializers: Any) -> Iterator[list[Record]]:
-        """The records of each batch but those of aborted transactions, and the marks that end transactions."""
+    def _unpack_records(self, topic_partition: Any, records: Any, *deserializers: Any) -> Iterator[list[Record]]:
+        """Yield the records of each batch, without aborted transactions and transaction markers."""
         last = None
         while (batch := records.next_batch()) is not None:
             last = batch
             if self.check_crcs and not batch.validate_crc():
                 raise CorruptRecordError(
-                    f"Record batch for partition {place} at offset {batch.base_offset} failed crc check"
+                    f"Record batch for partition {topic_partition} at offset {batch.base_offset} failed crc check"
                 )
             if batch.magic != 2:
-                if found := list(_one_by_one(batch, place.partition)):
+                if found := list(_unpack_records_of(batch, topic_partition.partition)):
                     yield found
                 continue
             self.leader_epoch = batch.leader_epoch
             if not (self._was_aborted(batch) or batch.is_control_batch):
-                take_apart = _taken_apart if batch.records_count >= _FEWEST_AT_ONCE else _one_by_one
-                if found := list(take_apart(batch, place.partition)):
+                unpack = _unpack_columns if batch.records_count >= _MIN_RECORDS else _unpack_records_of
+                if found := list(unpack(batch, topic_partition.partition)):
                     yield found
             self.next_fetch_offset = batch.next_offset
         if last is not None and last.magic == 2:
@@ -112,7 +113,7 @@ class _Records(Fetcher.PartitionRecords):  # type: ignore[misc]
         return bool(self._is_batch_aborted(batch))
 
 
-def _one_by_one(batch: Any, partition: int) -> Iterator[Record]:
+def _unpack_records_of(batch: Any, partition: int) -> Iterator[Record]:
     for record in batch:
         key, value = record.key, record.value
         yield Record(
@@ -127,14 +128,14 @@ def _one_by_one(batch: Any, partition: int) -> Iterator[Record]:
         )
 
 
-def _taken_apart(batch: Any, partition: int) -> Iterator[Record]:
-    iter(batch)  # which unpacks it
+def _unpack_columns(batch: Any, partition: int) -> Iterator[Record]:
+    iter(batch)  # decompresses it
     text, count = bytes(batch._buffer), batch.records_count
     columns = np.empty((6, count), np.int64)
     end = _scan(np.frombuffer(text, np.uint8), batch._pos, batch.base_offset, batch.first_timestamp, columns)
     if end != len(text):
         raise CorruptRecordError(
-            f"the batch at offset {batch.base_offset} does not hold the {count} records it tells of"
+            f"the batch at offset {batch.base_offset} does not hold the {count} records of its header"
         )
     offsets, times_ms, key_begins, key_sizes, begins, sizes = columns.tolist()
     if batch.timestamp_type:
@@ -148,7 +149,7 @@ def _taken_apart(batch: Any, partition: int) -> Iterator[Record]:
 
 @lean_kernel
 def _number(data: Any, at: Any) -> Any:
-    """A zigzag variable-length number, and where it ends; an end behind the data where it is broken."""
+    """Return a zigzag variable-length number and its end; an end beyond the data where the number is cut off."""
     word, shift = np.uint64(0), np.uint64(0)
     while at < data.shape[0] and shift < np.uint64(70):
         byte = np.uint64(byte_at(data, at))
@@ -162,10 +163,11 @@ def _number(data: Any, at: Any) -> Any:
 
 @lean_kernel
 def _scan(data: Any, at: Any, first_offset: Any, first_time_ms: Any, columns: Any) -> Any:
-    """Where the key and the value of each record lie, and its offset and time. Returns where the last one ends; or -1.
+    """Fill a column per record: offset, time, begin and size of its key, begin and size of its value.
 
-    A record: length, attributes (1 byte), time and offset since the first, key, value, headers; all but the
-    attributes are variable-length numbers, or texts after their lengths, where -1 is none.
+    Returns the end of the last record, -1 if the data are corrupt. A record consists of length, attributes (1 byte),
+    time and offset relative to the first, key, value and headers. All but the attributes are variable-length numbers,
+    or bytes after their length, where -1 = none.
     """
     size = data.shape[0]
     for row in range(columns.shape[1]):

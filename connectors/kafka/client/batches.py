@@ -1,0 +1,288 @@
+"""Packs many records at once into the batches of a kafka-python producer.
+
+kafka-python's `send` takes 70 µs per record for checks, locks, a future and its callbacks. Here a kernel writes all
+records of a partition into the batch, and one future acknowledges them: 120 µs per partition and 2 µs per record.
+kafka-python also wakes the sender thread for every new batch, and that thread then takes the interpreter from the one
+that fills the next batch; here the sender is woken only if it would not send the batch in time.
+
+This depends on private parts of kafka-python, so it is done only with versions that were tested
+(`TESTED_VERSIONS`). With other versions, and where a batch may be too large for its topic and be split, records are
+sent one by one (docs/decisions/bulk-sending.md).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import kafka
+import numpy as np
+import numpy.typing as npt
+from kafka import KafkaProducer, TopicPartition
+from kafka.producer.future import FutureRecordMetadata
+from kafka.producer.producer_batch import ProducerBatch
+from kafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.record.memory_records import MemoryRecordsBuilder
+
+from opicflow.schemas.columns import Texts
+from opicflow.schemas.kernel import kernel
+
+TESTED_VERSIONS = ("3.0.",)
+"""Prefixes of the versions of kafka-python whose batches have the layout that is written here."""
+
+MIN_RECORDS = 3
+"""For fewer records per partition, `append` costs more than it saves."""
+
+_MAX_FRAME_BYTES = 40
+"""The size of a record without its key and value: lengths, offset, timestamp, attributes, no headers."""
+
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+
+
+class Chunk(NamedTuple):
+    """Records that one future acknowledges."""
+
+    future: Any
+    records: int
+    size_bytes: int
+
+
+class RecordColumns(NamedTuple):
+    """Keys and values as concatenated bytes, with the start and the length of each: length -1 = none."""
+
+    keys: Bytes
+    key_starts: Int64s
+    key_lengths: Int64s
+    values: Bytes
+    value_starts: Int64s
+    value_lengths: Int64s
+
+    @classmethod
+    def of(cls, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> RecordColumns:
+        """Make columns of keys and values; `Texts` are columns already and are not copied."""
+        return cls(*_join(keys), *_join(values))
+
+    @property
+    def sizes(self) -> Int64s:
+        """The size of each record as kafka-python counts it, where a missing key or value counts -1."""
+        return self.key_lengths + self.value_lengths
+
+
+class BatchAppender:
+    """Appends records to the batches of a producer, with the same result as the producer's `send`."""
+
+    def __init__(self, producer: KafkaProducer) -> None:
+        """The producer must not use transactions."""
+        self._producer = producer
+        self._accumulator: Any = producer._accumulator
+        self._batch_bytes = int(producer.config["batch_size"])
+        self._linger_seconds = producer.config["linger_ms"] / 1000
+        self._woken_at = -math.inf
+
+    @classmethod
+    def of(cls, producer: Any) -> BatchAppender | None:
+        """Return an appender, or None if the layout of the producer's batches is unknown."""
+        is_tested = isinstance(producer, KafkaProducer) and kafka.__version__.startswith(TESTED_VERSIONS)
+        return cls(producer) if is_tested and producer._accumulator.config["message_version"] == 2 else None
+
+    def can_append(self, topic: str, max_message_bytes: int) -> bool:
+        """Whether batches of the topic are never split, and the producer has the topic's metadata."""
+        return (
+            max_message_bytes >= 2 * self._batch_bytes
+            and self._producer._metadata.partitions_for_topic(topic) is not None
+        )
+
+    def has_partition(self, topic: str, partition: int) -> bool:
+        """Whether the partition exists according to the producer's metadata."""
+        return partition in (self._producer._metadata.partitions_for_topic(topic) or ())
+
+    def append_one(
+        self, topic: str, partition: int, key: bytes | None, value: bytes | None, timestamp_ms: int | None
+    ) -> Any:
+        """Append one record to the batches of a partition; returns its future."""
+        topic_partition = TopicPartition(topic, partition)
+        future, is_full, is_new, _ = self._accumulator.append(topic_partition, timestamp_ms, key, value, [])
+        if is_full or is_new:
+            self._wake_sender(topic_partition, is_full)
+        return future
+
+    def append(
+        self, topic: str, partition: int, records: RecordColumns, rows: Int64s, timestamp_ms: int
+    ) -> Iterator[Chunk]:
+        """Append the records at `rows`, in this order, to the batches of a partition; yields a chunk for each batch."""
+        topic_partition, accumulator = TopicPartition(topic, partition), self._accumulator
+        at, is_full, is_new = 0, False, False
+        while at < len(rows):
+            accumulator._appends_in_progress.increment()
+            try:
+                with accumulator._tp_lock(topic_partition):
+                    if accumulator._closed:
+                        raise kafka.errors.IllegalStateError("RecordAccumulator is closed")
+                    waiting = accumulator._batches[topic_partition]
+                    added = self._fill(waiting[-1], records, rows[at:], timestamp_ms) if waiting else 0
+                    if added == 0:
+                        builder = MemoryRecordsBuilder(2, accumulator.config["compression_attrs"], self._batch_bytes)
+                        batch = ProducerBatch(topic_partition, builder)
+                        added = self._fill(batch, records, rows[at:], timestamp_ms)
+                        is_full = len(waiting) > 0
+                        waiting.append(batch)
+                        accumulator._incomplete.add(batch)
+                        is_new = True
+                    batch = waiting[-1]
+                    last = batch.record_count - 1
+                    future = FutureRecordMetadata(batch.produce_future, last, timestamp_ms, None, -1, -1, -1)
+                    batch._record_futures.append(future)
+            finally:
+                accumulator._appends_in_progress.decrement()
+            chunk_rows = rows[at : at + added]
+            at += added
+            yield Chunk(future, added, int(records.sizes[chunk_rows].sum()))
+        if is_new:
+            self._wake_sender(topic_partition, is_full)
+
+    def _wake_sender(self, topic_partition: TopicPartition, is_full: bool) -> None:
+        """Wake the sender thread for a new batch, unless it will check all batches soon. `flush` always wakes it.
+
+        While a batch of another partition lingers, the sender wakes at the end of its linger time and checks all.
+        """
+        now = time.monotonic()
+        if not is_full and now - self._woken_at < self._linger_seconds:
+            muted = self._accumulator.muted  # these wait for a response, which may take long
+            waiting = list(self._accumulator._batches.items())
+            if any(batches and other != topic_partition and other not in muted for other, batches in waiting):
+                return
+        self._woken_at = now
+        self._producer._sender.wakeup()
+
+    def _fill(self, batch: Any, records: RecordColumns, rows: Int64s, timestamp_ms: int) -> int:
+        """Append as many records as fit, at least one if the batch is empty; returns how many."""
+        memory = batch.records
+        if memory._closed:
+            return 0
+        builder = memory._builder
+        is_new = builder._first_timestamp is None
+        room = self._batch_bytes - len(builder._buffer)
+        delta = 0 if is_new else timestamp_ms - builder._first_timestamp
+        max_bytes = int(np.maximum(records.sizes[rows] + _MAX_FRAME_BYTES, 0).sum())
+        out = np.empty(max(0, min(room, max_bytes)), np.uint8)
+        added, used = _encode(*records, rows, memory._next_offset, delta, out)
+        if added == 0 and is_new:  # larger than a batch: it gets a batch of its own
+            out = np.empty(int(records.sizes[rows[0]]) + _MAX_FRAME_BYTES, np.uint8)
+            added, used = _encode(*records, rows[:1], memory._next_offset, delta, out)
+        if added == 0:
+            return 0
+        builder._buffer += out[:used].data
+        if is_new:
+            builder._first_timestamp = builder._max_timestamp = timestamp_ms
+        builder._max_timestamp = max(builder._max_timestamp, timestamp_ms)
+        builder._num_records += added
+        memory._next_offset += added
+        builder._last_offset = memory._next_offset - 1
+        batch.last_append = time.monotonic()
+        batch.max_record_size = max(batch.max_record_size, used // added)
+        return int(added)
+
+
+def is_sending(producer: KafkaProducer) -> bool:
+    """Whether the producer's sender thread is alive."""
+    return bool(producer._sender.is_alive())
+
+
+def stop_sending(producer: KafkaProducer) -> None:
+    """Make the sender thread drop what it has not sent: `close` would wait for it, and raise before it stops."""
+    producer._sender.force_close()
+
+
+def compressed_size(key: bytes | None, value: bytes | None, max_bytes: int) -> int | None:
+    """Return the size of a record in a batch of its own, or None if it is larger than `max_bytes` uncompressed."""
+    if DefaultRecordBatchBuilder.estimate_size_in_bytes(key, value, []) > max_bytes:
+        return None
+    batch = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=DefaultRecordBatchBuilder.CODEC_LZ4,
+        is_transactional=False,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=0,
+    )
+    batch.append(0, 0, key, value, [])
+    return len(batch.build())
+
+
+def _join(values: Sequence[bytes | None]) -> tuple[Bytes, Int64s, Int64s]:
+    if isinstance(values, Texts):
+        return values.text, values.starts, values.lengths
+    lengths = np.fromiter((-1 if value is None else len(value) for value in values), np.int64, len(values))
+    ends = np.cumsum(np.maximum(lengths, 0))
+    text = b"".join(value for value in values if value is not None)
+    return np.frombuffer(text, np.uint8), ends - np.maximum(lengths, 0), lengths
+
+
+@kernel
+def _encode(
+    keys: Any,
+    key_starts: Any,
+    key_lengths: Any,
+    values: Any,
+    value_starts: Any,
+    value_lengths: Any,
+    rows: Any,
+    offset: int,
+    delta: int,
+    out: Any,
+) -> Any:
+    """Write the records at `rows` until one does not fit; returns how many were written, and their bytes."""
+    at: Any = np.int64(0)
+    for number in range(rows.shape[0]):
+        row, record_offset = rows[number], offset + number
+        size = (
+            2  # attributes, and no headers
+            + _varint_size(delta)
+            + _varint_size(record_offset)
+            + _varint_size(key_lengths[row])
+            + max(key_lengths[row], 0)
+            + _varint_size(value_lengths[row])
+            + max(value_lengths[row], 0)
+        )
+        if at + _varint_size(size) + size > out.shape[0]:
+            return number, at
+        at = _put_varint(out, at, size)
+        out[at] = 0
+        at = _put_varint(out, at + 1, delta)
+        at = _put_varint(out, at, record_offset)
+        at = _put_varint(out, at, key_lengths[row])
+        for i in range(key_lengths[row]):
+            out[at + i] = keys[key_starts[row] + i]
+        at = _put_varint(out, at + max(key_lengths[row], 0), value_lengths[row])
+        for i in range(value_lengths[row]):
+            out[at + i] = values[value_starts[row] + i]
+        at += max(value_lengths[row], 0) + 1
+        out[at - 1] = 0
+    return rows.shape[0], at
+
+
+@kernel
+def _varint_size(value: Any) -> Any:
+    """Return the size of a zigzag variable-length number."""
+    left = (value << 1) ^ (value >> 63)
+    size = 1
+    while left > 127:
+        left >>= 7
+        size += 1
+    return size
+
+
+@kernel
+def _put_varint(out: Any, at: Any, value: Any) -> Any:
+    """Write a zigzag variable-length number; returns its end."""
+    left = (value << 1) ^ (value >> 63)
+    while left > 127:
+        out[at] = (left & 127) | 128
+        left >>= 7
+        at += 1
+    out[at] = left
+    return at + 1

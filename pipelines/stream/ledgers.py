@@ -1,0 +1,107 @@
+"""The stage of a stream that keeps the ledgers: it reads the log of its shard, which is also its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+
+from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic, read_range
+from opicflow.pipelines.transforms.keep_ledger import AnyBatch, AnyHead, AnyKeeper, Keeping, KeepLedger
+from opicflow.pipelines.transforms.replay_keeper import Output
+from opicflow.pipelines.transforms.stream_keeper import LogBatch, LogHead, LogKeeper
+from opicflow.schemas.messages import MessageBatch
+
+LEAST_LOG_MB = 16.0
+"""MiB. A ledger applies this much log again in about half a second."""
+OLDEST_SNAPSHOT_MS = 6 * 3_600_000
+"""The log must be kept for this time before the oldest savepoint."""
+
+
+def log_batch(batch: MessageBatch) -> LogBatch:
+    """Return messages as a batch of a log."""
+    return LogBatch(
+        batch.start,
+        batch.end,
+        batch.offsets,
+        batch.times_ms,
+        batch.begins,
+        batch.ends,
+        np.frombuffer(batch.text, np.uint8),
+    )
+
+
+class JournalInLog:
+    """The journal of a ledger: the records of its log since the last snapshot, which are read again."""
+
+    def __init__(self, read: Callable[[int, int], Iterable[LogBatch]], least_mb: float = LEAST_LOG_MB) -> None:
+        """`read` reads the log from one offset up to another. There is no snapshot for less than `least_mb` of log."""
+        self._read = read
+        self._least_bytes = int(least_mb * (1 << 20))
+
+    def add(self, keeper: AnyKeeper, batch: AnyBatch) -> None:
+        """Count the bytes and times of a batch, which is in the log already."""
+        assert isinstance(keeper, LogKeeper) and isinstance(batch, LogBatch)
+        keeper.journal_bytes += len(batch.text)
+        if len(batch.times_ms):
+            if keeper.journal_from_ms is None:
+                keeper.journal_from_ms = int(batch.times_ms[0])
+            keeper.journal_to_ms = int(batch.times_ms[-1])
+
+    def is_long(self, keeper: AnyKeeper) -> bool:
+        """Whether the log since the last snapshot is twice as long as that, or some hours old."""
+        assert isinstance(keeper, LogKeeper)
+        outgrown = keeper.journal_bytes > max(2 * keeper.snapshot_bytes, self._least_bytes)
+        begun_ms = keeper.journal_from_ms
+        return outgrown or (begun_ms is not None and keeper.journal_to_ms - begun_ms > OLDEST_SNAPSHOT_MS)
+
+    def clear(self, keeper: AnyKeeper) -> None:
+        """Count from zero. The log itself stays: others read it too."""
+        assert isinstance(keeper, LogKeeper)
+        keeper.journal_bytes, keeper.journal_from_ms = 0, None
+
+    def since(self, keeper: AnyKeeper, head: AnyHead) -> Iterator[AnyBatch]:
+        """Yield the log from the head of the keeper up to another head."""
+        assert isinstance(keeper, LogKeeper) and isinstance(head, LogHead)
+        for batch in self._read(keeper.head.next, head.next):
+            self.add(keeper, batch)
+            yield batch
+
+
+class KeepLogLedger(KeepLedger):
+    """`KeepLedger` that reads its log itself, from the offset in its state: polls in, outputs out."""
+
+    def __init__(self, topic: WatchedTopic, keeping: Keeping, run: str, least_log_mb: float = LEAST_LOG_MB) -> None:
+        """The partitions of `topic` are the logs. A snapshot is written for `least_log_mb` of log at the earliest."""
+        super().__init__(keeping, run, durable=True)
+        self._least_log_mb = least_log_mb
+        self._topic = topic
+        self._reader = PartitionReader(topic)
+
+    def process(  # type: ignore[override]
+        self,
+        element: Poll,
+        head_state: Any = beam.DoFn.StateParam(KeepLedger.HEAD),  # noqa: B008  (Beam's way to declare state)
+        snapshot: Any = beam.DoFn.StateParam(KeepLedger.SNAPSHOT),  # noqa: B008  (Beam's way to declare state)
+    ) -> Iterator[Output]:
+        """Read the log for a limited time and apply its records."""
+        shard = element[0]
+        log = self._topic.partition(shard)
+
+        def start() -> int:
+            stored = head_state.read()
+            return LogHead.from_bytes(stored).next if stored else log.start
+
+        def read(start: int, end: int) -> Iterator[LogBatch]:
+            return map(log_batch, read_range(replace(log, start=start, end=end)))
+
+        journal = JournalInLog(read, self._least_log_mb)
+        for batch in self._reader.read(element, start):
+            yield from self.keep(shard, log_batch(batch), head_state, snapshot, journal)
+
+    def teardown(self) -> None:
+        """Close the connections to the cluster."""
+        self._reader.close()

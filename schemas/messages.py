@@ -1,0 +1,59 @@
+"""Messages of a log as columns: what a reader of topics returns, and what routers and ledgers take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class MessageBatch:
+    """Messages of one partition, in the order of their offsets. They cover the offsets [start, end).
+
+    Offsets without a message are gaps, such as transaction markers. The value of message i is
+    `text[begins[i]:ends[i]]`, followed by a newline or the end of the text; begin -1 = the message has no value.
+    """
+
+    start: int
+    end: int
+    offsets: Int64s
+    times_ms: Int64s
+    text: bytes
+    begins: Int64s
+    ends: Int64s
+
+    @classmethod
+    def of(cls, start: int, messages: Iterable[tuple[int, int, bytes | None]], end: int | None = None) -> MessageBatch:
+        """Make a batch of messages (offset, time, value). It ends after the last one, unless `end` is given."""
+        rows = list(messages)
+        sizes = np.array([-1 if value is None else len(value) for _, _, value in rows], np.int64)
+        last = rows[-1][0] + 1 if rows else start
+        return cls(
+            start,
+            last if end is None else end,
+            np.array([offset for offset, _, _ in rows], np.int64),
+            np.array([time_ms for _, time_ms, _ in rows], np.int64),
+            b"\n".join(value or b"" for _, _, value in rows),
+            *value_spans(sizes),
+        )
+
+    def __len__(self) -> int:
+        """How many messages it has."""
+        return len(self.offsets)
+
+    def value(self, row: int) -> bytes | None:
+        """Return the value of a message, None if it has none."""
+        begin = int(self.begins[row])
+        return None if begin < 0 else self.text[begin : int(self.ends[row])]
+
+
+def value_spans(sizes: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the begins and ends of values joined by newlines; size -1 = no value."""
+    ends = np.cumsum(np.maximum(sizes, 0) + 1) - 1
+    is_missing = sizes < 0
+    return np.where(is_missing, -1, ends - sizes), np.where(is_missing, -1, ends)
