@@ -27,6 +27,7 @@ from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.route import Rules, Seen
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.crawl_events import Reason, Reject
+from opicflow.schemas.errors import UserError
 from opicflow.schemas.framing import Decoder, FramingRefused
 from opicflow.schemas.messages import MessageBatch
 from opicflow.schemas.policy_json import PolicyRefused
@@ -40,7 +41,7 @@ _SEEN_FOR_EVENTS = 1_000_000
 """After this many events all URLs are sent once more: a ledger may have removed a page and its URL meanwhile."""
 
 
-class ControlUnknown(Exception):
+class ControlUnknown(UserError):
     """A control record has a version or content that this code does not support."""
 
 

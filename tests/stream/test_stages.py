@@ -18,7 +18,7 @@ import pytest
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.sink import Message
-from opicflow.connectors.kafka.source import NO_END, WatchedTopic
+from opicflow.connectors.kafka.source import NO_END, Poll, WatchedTopic
 from opicflow.pipelines.cli import main
 from opicflow.pipelines.cli.commands.stream import newest_checkpoint
 from opicflow.pipelines.ledger import CrawlEntry, LedgerConfig, PolicyEntry, TickEntry
@@ -170,7 +170,7 @@ def test_rules_hold_from_their_record_on_for_this_partition_and_whoever_goes_on_
     ],
 )
 def test_a_control_record_that_cannot_be_followed_stops_the_router_by_name(record: bytes) -> None:
-    with pytest.raises(ControlUnknown, match=r"^topic, offset 1: a control record that this opicflow cannot follow"):
+    with pytest.raises(ControlUnknown, match=r"^topic, offset 1: a control record that this opicflow does not support"):
         Routing().route(batch(0, [event(0), record]))
 
 

@@ -34,7 +34,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
-from opicflow.pipelines.stream.routers import JournalInLog
+from opicflow.pipelines.stream.ledgers import JournalInLog
 from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger, KeepStream, rebuild
 from opicflow.pipelines.transforms.replay_keeper import Output
 from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard

@@ -35,10 +35,7 @@ from support.fake_topic import (
     send,
     send_with,
     step_of,
-    topics,
 )
-
-__all__ = ["topics"]  # a fixture
 from support.services import LocalKafka
 
 # -- what is refused
@@ -268,12 +265,12 @@ def test_stretches_lie_between_times_or_begin_at_offsets(topics: Topics) -> None
     assert ranges(until_ms=-1) == [(0, 0), (0, 0)]
     assert ranges(starts={0: 7}) == [(7, 10), (0, 0)]
     assert ranges(starts={0: 7}, until_ms=13 * HOUR_MS) == [(7, 7), (0, 0)]
-    with pytest.raises(KafkaRefused, match="has 2 partitions, and no partition 2"):
+    with pytest.raises(KafkaRefused, match="has 2 partitions, so there is no partition 2"):
         ranges(starts={2: 0})
 
 
 def test_a_topic_that_is_not_there_is_refused_by_name(topics: Topics) -> None:
-    with pytest.raises(KafkaRefused, match="there is no topic nowhere: make it with opicflow topics create"):
+    with pytest.raises(KafkaRefused, match="there is no topic nowhere: create it with opicflow topics create"):
         resolve(topics.connection, "nowhere")
 
 

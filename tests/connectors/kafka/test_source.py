@@ -191,7 +191,7 @@ def test_a_consumer_that_is_not_used_for_long_is_closed(monkeypatch: pytest.Monk
 def test_a_failed_read_closes_its_consumer_and_is_repeated() -> None:
     cluster = filled([0.0] * 60)
     reading = Reading(endless(cluster))
-    found = reading.poll()
+    found = reading.poll_until(1)
     assert 0 < reading.next < 60
     cluster.problems[0] = KeyError("a bug")
     before = cluster.closed
