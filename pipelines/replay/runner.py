@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.connectors.kafka.topic_log import TopicRange
-from opicflow.pipelines.ledger import HISTORIES, ORDINARY_CLASS_WEIGHT, ConfigRefused, LedgerConfig, RemovalReason
+from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig, RemovalReason
 from opicflow.pipelines.replay.inputs import Input, LogFiles, NothingRead, Topic
 from opicflow.pipelines.replay.pipeline import IN_PROCESS, SEGMENT_BYTES, Plan, read_tos, remove_parts, run
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused
@@ -39,7 +39,8 @@ from opicflow.pipelines.results.parts import Parts
 from opicflow.pipelines.results.topics import Destination, Sent, send_results
 from opicflow.pipelines.transforms.decode import InputRange, name_of, reject_line
 from opicflow.pipelines.transforms.replay_keeper import Keeper, KeeperConfig, policies_chain, policy_time_ms
-from opicflow.pipelines.transforms.route import COUNTS, Categories, Rules
+from opicflow.pipelines.transforms.route import COUNTS, Rules
+from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.records import Policy
 
@@ -49,80 +50,14 @@ _EMPTY_PART = "rejects-000000-empty"
 
 
 @dataclass(frozen=True)
-class Counting:
-    """How the ledger is to count, as far as somebody said so; None = as the state has it, or the default."""
-
-    history: str | None = None
-    window_turns: float | None = None
-    window_days: float | None = None
-    damping: float | None = None
-    remember_links: bool | None = None
-    refresh: dict[str, Any] = field(default_factory=dict)
-    """Fields of `RefreshConfig`."""
-    max_pages: int | None = None
-    max_unread_per_host: int | None = None
-
-    def over(self, config: LedgerConfig) -> LedgerConfig:
-        """This configuration with what was said. `ConfigRefused` says what cannot be."""
-        history = config.history
-        if self.history is not None:
-            if self.history not in HISTORIES:
-                raise ConfigRefused(f"--history {self.history}: give one of {', '.join(HISTORIES)}")
-            if not isinstance(history, HISTORIES[self.history]):
-                history = HISTORIES[self.history]()
-        for name in ("window_turns", "window_days"):
-            value = getattr(self, name)
-            if value is not None:
-                if name not in {field.name for field in fields(history)}:
-                    named = next(n for n, policy in HISTORIES.items() if isinstance(history, policy))
-                    option = "--" + name.replace("_", "-")
-                    raise ConfigRefused(f"{option}: the history {named} has no window: leave it away")
-                history = replace(history, **{name: value})
-        names = ("damping", "remember_links", "max_pages", "max_unread_per_host")
-        said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return replace(config, history=history, refresh=replace(config.refresh, **self.refresh), **said)
-
-
-@dataclass(frozen=True)
-class Focus:
-    """What the cash of a crawl is drawn to: categories by name, and unread pages."""
-
-    bonus: dict[str, float] = field(default_factory=dict)
-    """What links to pages of a category carry on top, as a share of what they carry."""
-    unread_weight: float | None = None
-    """How much of the dividends an unread page draws; 1 = as much as any other."""
-
-    def over(self, config: LedgerConfig, categories: Categories) -> LedgerConfig:
-        """This configuration for these categories with what was said. `ConfigRefused` says what cannot be."""
-        bonus = [0] * categories.count
-        for name, share in self.bonus.items():
-            if not 0 <= share <= 1:
-                raise ConfigRefused(f"--bonus {name}={share:g}: give a share from 0 to 1")
-            bonus[numbered(categories, "--bonus", name)] = round(1024 * share)
-        weight = 1.0 if self.unread_weight is None else self.unread_weight
-        if not 0 <= weight <= 1000:
-            raise ConfigRefused(f"--unread-weight {weight:g}: give a number from 0 to 1000")
-        weights = (round(ORDINARY_CLASS_WEIGHT * weight), ORDINARY_CLASS_WEIGHT) * categories.count
-        return replace(config, link_bonus_per_1024=tuple(bonus), class_weights=weights)
-
-
-def numbered(categories: Categories, option: str, name: str) -> int:
-    """The number of a category by its name; refused by the name of an option."""
-    try:
-        return categories.number(name)
-    except ValueError as problem:
-        raise ConfigRefused(f"{option}: {problem}") from None
-
-
-@dataclass(frozen=True)
 class Request:
     """What somebody wants replayed. `rules` and `focus` None = as the state has them, or the defaults."""
 
     logs: tuple[str, ...] = ()
     out: Path | None = None
     format: str = "jsonl"
-    counting: Counting = Counting()
-    focus: Focus | None = None
+    counting: LedgerOptions = field(default_factory=LedgerOptions)
+    focus: CashFocus | None = None
     policies: tuple[Policy, ...] = ()
     rules: Rules | None = None
     settle_rounds: int = 0
@@ -289,7 +224,7 @@ def _settings(request: Request, state: State | None) -> tuple[KeeperConfig, Rule
         counting = request.counting
         if request.settle_rounds and counting.remember_links is None:
             counting = replace(counting, remember_links=True)
-        config = (request.focus or Focus()).over(counting.over(LedgerConfig()), rules.categories)
+        config = (request.focus or CashFocus()).over(counting.over(LedgerConfig()), rules.categories)
     else:
         kept = LedgerConfig.from_json(state.config["ledger"])
         config = request.counting.over(kept)

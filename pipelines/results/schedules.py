@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from opicflow.pipelines.ledger import Ledger, Planned, RefreshConfig
 from opicflow.pipelines.ledger.entries import Ints
 from opicflow.pipelines.ledger.planning import DECIDED_BY, Budget, cost_of
 from opicflow.pipelines.refresh.strategies import STRATEGIES
+from opicflow.schemas.dates import iso_time
 
 _ROWS_AT_ONCE = 1 << 16
 _FIELDS = ("url", "refetchable_from", "priority", "interval_seconds", "decided_by")
@@ -113,13 +113,8 @@ def _values(ledger: Ledger, plan: Planned, rows: Ints) -> Iterator[tuple[object,
         seconds = float(shared.intervals[row])
         yield (
             urls[begin:end],
-            iso(int(shared.due[row])),
+            iso_time(1000 * int(shared.due[row])),
             float(f"{survey.weights[row]:.6g}"),
             round(seconds, 1) if np.isfinite(seconds) else None,
             DECIDED_BY[reasons[row]],
         )
-
-
-def iso(second: int) -> str:
-    """A second as dates are written in files."""
-    return datetime.fromtimestamp(second, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

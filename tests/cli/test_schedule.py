@@ -16,9 +16,9 @@ import pytest
 
 from opicflow.pipelines.ledger import ConfigRefused
 from opicflow.pipelines.refresh.strategies import STRATEGIES
-from opicflow.pipelines.replay.runner import Counting, Focus
 from opicflow.pipelines.replay.state import StateRefused
 from opicflow.pipelines.transforms.route import Categories, Rules
+from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.policy_json import policies_of, policy_to_json
 from opicflow.schemas.records import CrawlOrder, Policy, RefreshSchedule, from_avro
@@ -62,12 +62,12 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def state(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a replay of the log with a bandwidth of 20 fetches a day leaves."""
     path = tmp_path_factory.mktemp("state")
-    run([log], state=path, counting=Counting(refresh={"bandwidth_per_day": 20.0}))
+    run([log], state=path, counting=LedgerOptions(refresh={"bandwidth_per_day": 20.0}))
     return path
 
 
-def counted(**refresh: Any) -> Counting:
-    return Counting(refresh=refresh)
+def counted(**refresh: Any) -> LedgerOptions:
+    return LedgerOptions(refresh=refresh)
 
 
 def schedule_of(out: Path) -> dict[str, dict[str, Any]]:
@@ -272,7 +272,7 @@ def test_categories_have_factors_and_links_to_them_a_bonus(log: Path, tmp_path: 
         tmp_path / "focused",
         rules=rules,
         counting=counted(bandwidth_per_day=20.0),
-        focus=Focus(bonus={"https://site-1.example/*": 0.5}),
+        focus=CashFocus(bonus={"https://site-1.example/*": 0.5}),
         policies=(Policy(category=rules.categories.number("pdf"), importance_factor=0.0),),
     )
     before, after = schedule_of(tmp_path / "plain"), schedule_of(tmp_path / "focused")
@@ -299,7 +299,7 @@ def test_a_trap_does_not_fill_the_ledger(tmp_path: Path) -> None:
                     )
                 )
             )
-    counting = Counting(max_pages=1000, max_unread_per_host=300)
+    counting = LedgerOptions(max_pages=1000, max_unread_per_host=300)
     result = run([log], tmp_path / "out", counting=counting, publications=True)
     assert result.summary["pages"] <= 400 + 300 + 8 + 22 and result.summary["drift"] == 0
     removed = result.summary["pages_let_go"]["limit"]
@@ -311,9 +311,9 @@ def test_a_trap_does_not_fill_the_ledger(tmp_path: Path) -> None:
     [
         ({"counting": counted(strategy="best")}, "strategy is 'best': give one of thesis"),
         ({"counting": counted(bandwidth_per_day=-1.0)}, "bandwidth_per_day is -1.0"),
-        ({"counting": Counting(max_pages=0)}, "max_pages is 0"),
-        ({"focus": Focus(bonus={"pdf": 0.5})}, "--bonus: the category 'pdf' is none of"),
-        ({"focus": Focus(unread_weight=-1.0)}, "--unread-weight -1"),
+        ({"counting": LedgerOptions(max_pages=0)}, "max_pages is 0"),
+        ({"focus": CashFocus(bonus={"pdf": 0.5})}, "--bonus: the category 'pdf' is none of"),
+        ({"focus": CashFocus(unread_weight=-1.0)}, "--unread-weight -1"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], says: str, log: Path) -> None:

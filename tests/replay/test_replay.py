@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from opicflow.connectors.files import log_reader
 from opicflow.pipelines.ledger import Absorbing, All, LedgerConfig
-from opicflow.pipelines.replay.runner import Counting
 from opicflow.pipelines.transforms.route import Rules
+from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.urls import UrlRules
@@ -67,7 +67,7 @@ def test_a_replay_gives_what_a_ledger_gives_that_is_fed_directly(
 ) -> None:
     log = WebLog(power_law_web(1200, 3, dangling=0.1), config, announced).crawl(order, 5 * 1200, seed=4)
     history = {"Absorbing": "absorbing", "All": "all"}.get(type(config.history).__name__)
-    counting = Counting(history=history, damping=config.damping, remember_links=config.remember_links)
+    counting = LedgerOptions(history=history, damping=config.damping, remember_links=config.remember_links)
     result = run([write(tmp_path / "log.jsonl", jsonl(log.events))], tmp_path / "out", counting=counting)
     records = records_of(tmp_path / "out/importance.jsonl")
     ledger = log.ledger
@@ -97,7 +97,7 @@ def test_importance_is_as_near_to_pagerank_as_the_documents_say(
     log = WebLog(web, LedgerConfig(history=Absorbing() if history == "absorbing" else LedgerConfig().history))
     log.crawl(order, 10 * 1500, seed=1)
     path = write(tmp_path / "log.jsonl", jsonl(log.events))
-    run([path], tmp_path / "out", counting=Counting(history=history))
+    run([path], tmp_path / "out", counting=LedgerOptions(history=history))
     errors = Errors.of(importance_of(tmp_path / "out/importance.jsonl", 1500), exact_ranks(web))
     assert_within(errors, *bounds)
 

@@ -27,7 +27,7 @@ from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, Variable
 from opicflow.pipelines.replay.pipeline import Replay
-from opicflow.pipelines.replay.runner import Counting, NothingRead
+from opicflow.pipelines.replay.runner import NothingRead
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.results.files import pages_of
 from opicflow.pipelines.transforms import keep_ledger
@@ -35,6 +35,7 @@ from opicflow.pipelines.transforms.decode import Decode, Portion, Route
 from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger, KeepReplay
 from opicflow.pipelines.transforms.replay_keeper import KeeperConfig
 from opicflow.pipelines.transforms.route import LinkWeights, Rules
+from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.urls import UrlRules
@@ -176,16 +177,21 @@ def refused(logs: Sequence[Path], state: Path, **options: Any) -> str:
 def test_options_that_contradict_the_state_are_refused(lines: list[bytes], tmp_path: Path) -> None:
     path = write(tmp_path / "log.jsonl", b"".join(lines[:100]))
     state = tmp_path / "state"
-    replay([path], state, counting=Counting(history="variable", damping=0.8, remember_links=True))
+    replay([path], state, counting=LedgerOptions(history="variable", damping=0.8, remember_links=True))
     for counting in (
-        Counting(damping=0.85),
-        Counting(history="interpolation"),
-        Counting(remember_links=False),
-        Counting(damping=0.8, history="all"),
+        LedgerOptions(damping=0.85),
+        LedgerOptions(history="interpolation"),
+        LedgerOptions(remember_links=False),
+        LedgerOptions(damping=0.8, history="all"),
     ):
         assert "counts with other options" in refused([path], state, counting=counting)
-    assert "no window" in refused([path], state, counting=Counting(window_turns=3))
-    for counting in (Counting(), Counting(damping=0.8), Counting(history="variable"), Counting(remember_links=True)):
+    assert "no window" in refused([path], state, counting=LedgerOptions(window_turns=3))
+    for counting in (
+        LedgerOptions(),
+        LedgerOptions(damping=0.8),
+        LedgerOptions(history="variable"),
+        LedgerOptions(remember_links=True),
+    ):
         replay([path], state, counting=counting)
     replay([path], state, settle_rounds=3)
     other = tmp_path / "other"
@@ -543,7 +549,7 @@ def test_a_ledger_in_memory_only_that_is_lost_says_run_again(portions: list[Port
 
 def test_a_snapshot_holds_what_the_configuration_said(tmp_path: Path) -> None:
     path = write(tmp_path / "log.jsonl", json_line(CrawlEvent(url(1))))
-    replay([path], tmp_path / "state", counting=Counting(history="variable"))
+    replay([path], tmp_path / "state", counting=LedgerOptions(history="variable"))
     ledger = Ledger.restore(state_files(tmp_path / "state").values())
     assert ledger.config == LedgerConfig(history=Variable())
 

@@ -12,9 +12,9 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.records import Arrived, batches
 from opicflow.pipelines.cli.cluster import connection_of
 from opicflow.pipelines.cli.commands.replay import moment, printable
-from opicflow.pipelines.results.schedules import iso
 from opicflow.pipelines.stream.audit import Auditor, AuditRefused, Fault, Law, State, Verdict
 from opicflow.pipelines.stream.prove import Proof, prove
+from opicflow.schemas.dates import iso_time
 
 _STREAM = "audit"
 _EXIT = {State.BALANCED: 0, State.FAULTS: 2, State.NOT_YET: 3}
@@ -228,7 +228,7 @@ def _count(number: int, what: str) -> str:
 
 def _at(second: int) -> str:
     """A tick; 0 is the tick of ledgers that never had one."""
-    return f"{iso(second)[:-1].replace('T', ' ')} UTC" if second else "no time"
+    return f"{iso_time(1000 * second)[:-1].replace('T', ' ')} UTC" if second else "no time"
 
 
 def _as_json(verdict: Verdict, left_out: int) -> dict[str, Any]:

@@ -39,14 +39,11 @@ from opicflow.pipelines.refresh.policies import check  # noqa: E402
 from opicflow.pipelines.replay.inputs import Topic, known_format  # noqa: E402
 from opicflow.pipelines.replay.report import Host, Report, Sample, TopPage, render  # noqa: E402
 from opicflow.pipelines.replay.runner import (  # noqa: E402
-    Counting,
-    Focus,
     Progress,
     Request,
     Result,
     most_first,
     notes_for,
-    numbered,
     plan_notes,
     replayed,
 )
@@ -58,7 +55,7 @@ from opicflow.pipelines.results.files import (  # noqa: E402
     pages_of,
     schedule_columns,
 )
-from opicflow.pipelines.results.schedules import Compared, compared, export, iso, planned  # noqa: E402
+from opicflow.pipelines.results.schedules import Compared, compared, export, planned  # noqa: E402
 from opicflow.pipelines.results.topics import Destination  # noqa: E402
 from opicflow.pipelines.transforms.decode import Portion, parts_of, route_part  # noqa: E402
 from opicflow.pipelines.transforms.publish import (  # noqa: E402
@@ -70,7 +67,9 @@ from opicflow.pipelines.transforms.publish import (  # noqa: E402
 )
 from opicflow.pipelines.transforms.replay_keeper import FLOWING, KeeperConfig, plan_in_words  # noqa: E402
 from opicflow.pipelines.transforms.route import Categories, LinkWeights, Rules, Seen  # noqa: E402
+from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions, category_number  # noqa: E402
 from opicflow.schemas.crawl_events import Reason  # noqa: E402
+from opicflow.schemas.dates import iso_time  # noqa: E402
 from opicflow.schemas.errors import UserError  # noqa: E402
 from opicflow.schemas.json_events import time_ms_of  # noqa: E402
 from opicflow.schemas.kernel import is_compiled  # noqa: E402
@@ -280,9 +279,9 @@ class Shower:
             self._bar = None
 
 
-def counting_of(options: argparse.Namespace) -> Counting:
+def counting_of(options: argparse.Namespace) -> LedgerOptions:
     """How the ledger is to count, as far as the options say so."""
-    return Counting(
+    return LedgerOptions(
         options.history,
         options.window_turns,
         options.window_days,
@@ -334,17 +333,17 @@ def _refresh_fields(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def focus_of(options: argparse.Namespace) -> Focus | None:
+def focus_of(options: argparse.Namespace) -> CashFocus | None:
     """What the cash is drawn to, as the options say; None if they say nothing."""
     bonus = dict(_named_numbers("--bonus", options.bonus))
-    return Focus(bonus, options.unread_weight) if bonus or options.unread_weight is not None else None
+    return CashFocus(bonus, options.unread_weight) if bonus or options.unread_weight is not None else None
 
 
 def _policies(options: argparse.Namespace, rules: Rules | None) -> tuple[Policy, ...]:
     """The policies of a file, and the importance factors of categories as policies before them."""
     categories = (rules or Rules()).categories
     factors = [
-        Policy(category=numbered(categories, "--factor", name), importance_factor=factor)
+        Policy(category=category_number(categories, "--factor", name), importance_factor=factor)
         for name, factor in _named_numbers("--factor", options.factor)
     ]
     for policy in factors:
@@ -742,7 +741,7 @@ def _interval(seconds: float | None) -> str:
 
 
 def _date(time_ms: int | None) -> str:
-    return "never" if time_ms is None else iso(time_ms // 1000)
+    return "never" if time_ms is None else iso_time(time_ms)
 
 
 @contextmanager

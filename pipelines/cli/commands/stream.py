@@ -26,10 +26,10 @@ from opicflow.connectors.kafka.topics import make, names
 from opicflow.pipelines.cli.cluster import connection_of, worker_command
 from opicflow.pipelines.cli.commands.replay import counting_of, focus_of, rules_of_options
 from opicflow.pipelines.ledger import LedgerConfig
-from opicflow.pipelines.replay.runner import Counting, Focus
 from opicflow.pipelines.stream.origin import begin_logs, check_topics, ledger_spec, origin_of
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.transforms.route import Rules
+from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 from opicflow.pipelines.transforms.stream_keeper import Origin
 
 NAME = "opicflow"
@@ -266,12 +266,12 @@ def _default_origin(shards: int) -> Origin:
 def _asked_for(options: argparse.Namespace, kept: Rules) -> Origin | None:
     """How ledgers should count as the options say; None if these say nothing."""
     rules, counting, focus = rules_of_options(options), counting_of(options), focus_of(options)
-    if rules is None and counting == Counting() and focus is None:
+    if rules is None and counting == LedgerOptions() and focus is None:
         return None
     rules = rules or kept
     ledger = counting.over(_default_origin(1).ledger)
     if focus is not None or rules.categories.count > 1:
-        ledger = (focus or Focus()).over(ledger, rules.categories)
+        ledger = (focus or CashFocus()).over(ledger, rules.categories)
     return Origin(ledger, options.shards or 0, rules)
 
 

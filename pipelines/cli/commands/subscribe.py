@@ -19,9 +19,9 @@ from opicflow.connectors.kafka.records import STREAMS, Arrived, batches
 from opicflow.connectors.kafka.topics import partition_count
 from opicflow.pipelines.cli.cluster import connection_of
 from opicflow.pipelines.cli.commands.replay import moment, printable, url_of
-from opicflow.pipelines.results.schedules import iso
 from opicflow.pipelines.transforms.decode import reject_line
 from opicflow.schemas.crawl_events import Reject
+from opicflow.schemas.dates import iso_time
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Importance, to_avro
 
@@ -183,7 +183,7 @@ def json_line(one: Arrived) -> str:
 
 
 def _when(time_ms: int | None) -> str:
-    return "never" if time_ms is None else iso(time_ms // 1000)
+    return "never" if time_ms is None else iso_time(time_ms)
 
 
 def _importance(page: Importance) -> str:

@@ -1,0 +1,75 @@
+"""Settings of a ledger that a user may give: options of the command line, shared by the replay and the stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from opicflow.pipelines.ledger import HISTORIES, ORDINARY_CLASS_WEIGHT, ConfigRefused, LedgerConfig
+from opicflow.pipelines.transforms.route import Categories
+
+
+@dataclass(frozen=True)
+class LedgerOptions:
+    """Settings of a ledger that a user gave. None keeps the setting of the state, or the default."""
+
+    history: str | None = None
+    window_turns: float | None = None
+    window_days: float | None = None
+    damping: float | None = None
+    remember_links: bool | None = None
+    refresh: dict[str, Any] = field(default_factory=dict)
+    """Fields of `RefreshConfig`."""
+    max_pages: int | None = None
+    max_unread_per_host: int | None = None
+
+    def over(self, config: LedgerConfig) -> LedgerConfig:
+        """Return `config` with these settings. Raises `ConfigRefused` for a setting that is not possible."""
+        history = config.history
+        if self.history is not None:
+            if self.history not in HISTORIES:
+                raise ConfigRefused(f"--history {self.history}: give one of {', '.join(HISTORIES)}")
+            if not isinstance(history, HISTORIES[self.history]):
+                history = HISTORIES[self.history]()
+        for name in ("window_turns", "window_days"):
+            value = getattr(self, name)
+            if value is not None:
+                if name not in {field.name for field in fields(history)}:
+                    named = next(n for n, policy in HISTORIES.items() if isinstance(history, policy))
+                    option = "--" + name.replace("_", "-")
+                    raise ConfigRefused(f"{option}: the history {named} has no window: omit the option")
+                history = replace(history, **{name: value})
+        names = ("damping", "remember_links", "max_pages", "max_unread_per_host")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return replace(config, history=history, refresh=replace(config.refresh, **self.refresh), **given)
+
+
+@dataclass(frozen=True)
+class CashFocus:
+    """Which pages receive more cash: categories, by name, and unread pages."""
+
+    bonus: dict[str, float] = field(default_factory=dict)
+    """For each category: the extra cash of a link to one of its pages, as a share of the cash of the link."""
+    unread_weight: float | None = None
+    """The weight of an unread page in dividends; any other page has the weight 1."""
+
+    def over(self, config: LedgerConfig, categories: Categories) -> LedgerConfig:
+        """Return `config` with this focus on these categories. Raises `ConfigRefused` for a value out of range."""
+        bonus = [0] * categories.count
+        for name, share in self.bonus.items():
+            if not 0 <= share <= 1:
+                raise ConfigRefused(f"--bonus {name}={share:g}: give a share from 0 to 1")
+            bonus[category_number(categories, "--bonus", name)] = round(1024 * share)
+        weight = 1.0 if self.unread_weight is None else self.unread_weight
+        if not 0 <= weight <= 1000:
+            raise ConfigRefused(f"--unread-weight {weight:g}: give a number from 0 to 1000")
+        weights = (round(ORDINARY_CLASS_WEIGHT * weight), ORDINARY_CLASS_WEIGHT) * categories.count
+        return replace(config, link_bonus_per_1024=tuple(bonus), class_weights=weights)
+
+
+def category_number(categories: Categories, option: str, name: str) -> int:
+    """Return the number of a category. Raises `ConfigRefused`, which names the option, for an unknown category."""
+    try:
+        return categories.number(name)
+    except ValueError as problem:
+        raise ConfigRefused(f"{option}: {problem}") from None
