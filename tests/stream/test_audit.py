@@ -19,9 +19,9 @@ from opicflow.pipelines.stream.audit import (
     Fault,
     Lag,
     Law,
-    OtherSet,
+    OtherLedgers,
     State,
-    Untold,
+    UnreportedCut,
     Verdict,
     drift,
 )
@@ -184,11 +184,11 @@ def test_what_has_come_to_rest_is_balanced_to_the_unit(crawl: Crawl, chance: ran
     for order in (crawl.records, disorder(crawl.records, chance)):
         found = verdict(order)
         assert found.state is State.BALANCED
-        assert (found.shards, found.spoken) == (len(crawl.books), len(crawl.books))
+        assert (found.shards, found.reported) == (len(crawl.books), len(crawl.books))
         assert (found.second, found.newest_second) == (crawl.second, crawl.second)
         assert found.minted == found.held == crawl.total("minted")
         assert found.visits == sum(books.visits for books in crawl.books)
-        assert (found.under_way, found.in_outboxes, found.in_part, found.ahead) == (0, 0, 0, 0)
+        assert (found.in_transit, found.in_outboxes, found.in_part, found.ahead) == (0, 0, 0, 0)
         assert found.lag is None
 
 
@@ -203,12 +203,12 @@ def test_what_is_under_way_is_told_to_the_unit(crawl: Crawl) -> None:
     for me in range(len(crawl.books)):
         crawl.tell(me)
     found = verdict(crawl.records)
-    assert (found.state, found.under_way, found.in_outboxes) == (State.BALANCED, outboxes, outboxes)
+    assert (found.state, found.in_transit, found.in_outboxes) == (State.BALANCED, outboxes, outboxes)
     crawl.second += 1
     for me in range(len(crawl.books)):
         crawl.tick(me)
     found = verdict(crawl.records)
-    assert (found.state, found.under_way, found.in_outboxes) == (State.BALANCED, outboxes, 0)
+    assert (found.state, found.in_transit, found.in_outboxes) == (State.BALANCED, outboxes, 0)
     assert found.lag is not None and found.lag.cuts == 1
 
 
@@ -265,7 +265,7 @@ def test_the_ledgers_themselves_are_in_order_while_queues_wait_split_and_repeat(
     found = [tell(me) for me in range(3)][-1]
     assert found.state is State.BALANCED
     assert (found.minted, found.pages, found.visits) == (300 * UNITS_PER_PAGE, 300, 40 * 30)
-    assert (found.under_way, found.in_outboxes, found.in_part, found.lag) == (0, 0, 0, None)
+    assert (found.in_transit, found.in_outboxes, found.in_part, found.lag) == (0, 0, 0, None)
     assert states == {State.NOT_YET, State.BALANCED} and furthest > 1
 
 
@@ -378,7 +378,7 @@ def test_a_cut_that_was_received_and_never_sent_is_told_at_once_and_found_when_i
     assert (found.faults, found.ahead) == ((), 1)
     waiting = replace(next(r for r in crawl.records[::-1] if r.shard == sender), second=crawl.second + 1, sent_to=())
     found = verdict([*crawl.records, waiting])
-    assert (found.state, found.untold) == (State.NOT_YET, (Untold(sender, receiver, cut),))
+    assert (found.state, found.unreported) == (State.NOT_YET, (UnreportedCut(sender, receiver, cut),))
     crawl.second += 1
     crawl.tick(sender)
     found = verdict(crawl.records)
@@ -467,12 +467,12 @@ def test_a_pair_that_is_far_behind_takes_no_more_memory_and_its_faults_are_still
     for cut in range(cuts):
         auditor.take(books(0, second=NOON + cut, sent=cut, sent_to=(to(1, cut, cut, cut),)))
     (pair,) = auditor._sets[2]._pairs.values()
-    assert len(pair.told) <= 64
+    assert len(pair.reports) <= 64
     lost_at = 7_000
     for cut in range(0, cuts, 10):
         heard = tuple(to(0, one, one - (one >= lost_at), one) for one in range(cut, cut + 10))
         auditor.take(books(1, second=NOON + cut, received=heard[-1].total, received_from=heard))
-        assert len(pair.told) <= 64
+        assert len(pair.reports) <= 64
         if cut + 10 == lost_at:
             assert auditor.verdict().faults == () and pair.compared > 0
     (fault,) = auditor.verdict().faults
@@ -487,7 +487,7 @@ def test_two_sides_that_never_meet_take_no_more_memory() -> None:
         auditor.take(books(0, second=NOON + cut, sent_to=(to(1, cut, 0),)))
         auditor.take(books(1, second=NOON + cut, received_from=(to(0, cut + 1, 0),)))
     (pair,) = auditor._sets[2]._pairs.values()
-    assert len(pair.told) <= 64
+    assert len(pair.reports) <= 64
     assert auditor.verdict().state is State.NOT_YET
 
 
@@ -499,7 +499,7 @@ def test_the_newest_set_of_ledgers_counts_and_the_others_are_told() -> None:
     new = [books(shard, 2, NOON + 9, minted=0) for shard in (0, 1)]
     for records in ([*old, *new], [*new, *old]):
         found = verdict(records)
-        assert (found.shards, found.faults, found.others) == (2, (), (OtherSet(1, NOON + 5),))
+        assert (found.shards, found.faults, found.others) == (2, (), (OtherLedgers(1, NOON + 5),))
 
 
 def test_of_two_sets_at_the_same_tick_the_one_that_began_later_counts_and_few_are_kept() -> None:
@@ -511,15 +511,15 @@ def test_of_two_sets_at_the_same_tick_the_one_that_began_later_counts_and_few_ar
 @pytest.mark.parametrize(
     ("record", "says"),
     [
-        (books(0, 0), "it speaks of 0 shards: there are 1 to 65536"),
-        (books(0, 1 << 30), "it speaks of 1073741824 shards"),
+        (books(0, 0), "it has 0 shards: there are 1 to 65536"),
+        (books(0, 1 << 30), "it has 1073741824 shards"),
         (books(7, 4), "it is of shard 7, and there are 4"),
         (books(-1, 4), "it is of shard -1"),
-        (books(0, second=-1), "its tick is second -1, which no clock shows"),
-        (books(0, second=1 << 50), "which no clock shows"),
+        (books(0, second=-1), "its tick is second -1, beyond the year 9999"),
+        (books(0, second=1 << 50), "beyond the year 9999"),
         (books(0, sent_to=(to(0, 0, 0),)), "shard 0 of 2 has no pair with shard 0"),
         (books(0, received_from=(to(2, 0, 0),)), "shard 0 of 2 has no pair with shard 2"),
-        (books(0, received_from=(to(1, -1, 0),)), "it speaks of cut -1 with shard 1"),
+        (books(0, received_from=(to(1, -1, 0),)), "it has cut -1 with shard 1"),
     ],
 )
 def test_what_no_shard_can_have_written_is_refused_and_counts_for_nothing(record: Audit, says: str) -> None:

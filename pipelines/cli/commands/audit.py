@@ -148,7 +148,7 @@ def _print_lines(verdict: Verdict, faults: Iterable[Fault]) -> None:
 def _balanced(verdict: Verdict) -> str:
     line = (
         f"balanced at {_at(verdict.second)}: {_count(verdict.shards, 'shard')}, {_count(verdict.pages, 'page')}, "
-        f"{_count(verdict.visits, 'visit')}, {_count(verdict.minted, 'unit')} minted, {verdict.under_way:,} under way"
+        f"{_count(verdict.visits, 'visit')}, {_count(verdict.minted, 'unit')} minted, {verdict.in_transit:,} under way"
     )
     if verdict.lag:
         line += (
@@ -165,7 +165,7 @@ def _reasons(verdict: Verdict) -> list[str]:
     if verdict.state is not State.NOT_YET or not verdict.shards:
         return []
     reasons = []
-    missing = verdict.shards - verdict.spoken
+    missing = verdict.shards - verdict.reported
     if missing:
         named = _named([str(shard) for shard in verdict.silent], missing)
         reasons.append(
@@ -178,7 +178,7 @@ def _reasons(verdict: Verdict) -> list[str]:
             f"{_count(verdict.uncompared_count, 'pair')} without a common cut ({named}): wait until the "
             "receivers have read what was sent"
         )
-    for one in verdict.untold:
+    for one in verdict.unreported:
         reasons.append(
             f"shard {one.other} received cut {one.cut} of shard {one.shard}, which that one has not told: "
             "wait for its next tick"
@@ -235,14 +235,14 @@ def _as_json(verdict: Verdict, left_out: int) -> dict[str, Any]:
     return {
         "verdict": verdict.state.value,
         "shards": verdict.shards,
-        "shards_spoken": verdict.spoken,
+        "shards_spoken": verdict.reported,
         "second": verdict.second,
         "newest_second": verdict.newest_second,
         "pages": verdict.pages,
         "visits": verdict.visits,
         "minted": verdict.minted,
         "held": verdict.held,
-        "under_way": verdict.under_way,
+        "under_way": verdict.in_transit,
         "in_outboxes": verdict.in_outboxes,
         "in_part": verdict.in_part,
         "faults": [{**_fields(fault), "says": _line(fault)} for fault in verdict.faults],
