@@ -33,8 +33,8 @@ from opicflow.pipelines.ledger import (
     Variable,
 )
 from opicflow.pipelines.ledger.entries import Ids, Ints
-from opicflow.pipelines.web.crawl import Crawl, visits
-from opicflow.pipelines.web.orders import CycleOrder, GreedyOrder, Order, RandomOrder
+from opicflow.pipelines.web.crawl import WebCrawl, visits
+from opicflow.pipelines.web.visit_orders import CycleOrder, GreedyOrder, RandomOrder, VisitOrder
 from opicflow.pipelines.web.webs import page_ids, power_law_web
 
 Floats = npt.NDArray[np.float64]
@@ -147,7 +147,7 @@ def readable(pages: int, never_read: float) -> Mask:
     return mask
 
 
-def order_named(name: str, pages: int, choice: int) -> Order:
+def order_named(name: str, pages: int, choice: int) -> VisitOrder:
     """An order among so many pages, in batches of a fixed share of the web."""
     batch = max(1, pages // BATCHES_PER_CRAWL)
     if name == "greedy":
@@ -166,7 +166,7 @@ def static(pages: int, policy: str, order: str, crawls: Sequence[int], never_rea
     exact = exact_ranks(pages, never_read)
     ids, choice = page_ids(pages, SEED), np.flatnonzero(mask)
     ledger = Ledger(LedgerConfig(history=POLICIES[policy], damping=DAMPING))
-    crawl = Crawl([ledger], ids, order_named(order, pages, len(choice)), choice)
+    crawl = WebCrawl([ledger], ids, order_named(order, pages, len(choice)), choice)
     crawl.announce(ids)
     found = []
     for times in crawls:
@@ -218,7 +218,7 @@ def growing(pages: int, policy: str, newcomer_history: bool) -> list[Errors]:
     config = LedgerConfig(history=POLICIES[policy], damping=DAMPING, newcomer_history=newcomer_history)
     ledger = Ledger(config)
     sources = np.repeat(np.arange(pages), whole.out_degrees)
-    crawl = Crawl([ledger], ids, order_named("greedy", pages, pages))
+    crawl = WebCrawl([ledger], ids, order_named("greedy", pages, pages))
     crawl.announce(ids[: pages // 2])
     found = []
     steps = 20

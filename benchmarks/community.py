@@ -15,7 +15,7 @@ from benchmarks.harness import Figure, check, race, say, versus
 from opicflow.pipelines.graph.community import (
     Expansion,
     Frontier,
-    Recorded,
+    RecordedWeb,
     find_global_ranks,
     influence,
     ranks_of,
@@ -45,7 +45,7 @@ def _by_size(sizes: tuple[int, ...]) -> Iterator[Figure]:
         say(f"community: {size:,} local pages")
         graph = _without_dead_ends(hosted_web(2 * size, SEED, mean_links=10).graph)
         expansion = Expansion()
-        expansion.add(Recorded.of_graph(graph).fetch(np.arange(size, dtype=np.uint64)), np.ones(size, np.bool_))
+        expansion.add(RecordedWeb.of_graph(graph).fetch(np.arange(size, dtype=np.uint64)), np.ones(size, np.bool_))
         frontier = expansion.frontier()
         frontier.linkers  # noqa: B018 - made once for all selections, and timed with the frontier
         f = ranks_of(frontier).values
@@ -86,7 +86,7 @@ def _whole_run(size: int) -> Iterator[Figure]:
     say(f"community: 50 rounds for {size:,} local pages")
     web = hosted_web(10 * size, SEED, mean_links=6, dangling=0.1).graph
     exact = pagerank(web, tolerance=1e-10).values[:size]
-    recorded, expansion = Recorded.of_graph(web), Expansion()
+    recorded, expansion = RecordedWeb.of_graph(web), Expansion()
     expansion.add(recorded.fetch(np.arange(size, dtype=np.uint64)), np.ones(size, np.bool_))
     begun = time.perf_counter()
     distances = []

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from opicflow.pipelines.cli.main import main as opicflow
 from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
-from opicflow.pipelines.experiments.community_catalogue import COMMUNITIES
+from opicflow.pipelines.experiments.communities.catalogue import COMMUNITIES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 

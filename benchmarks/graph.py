@@ -25,13 +25,13 @@ from opicflow.pipelines.graph.builder import BuildPlan, GraphBuilder
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.graph.parallel import solve_with_workers
-from opicflow.pipelines.graph.solver import Settings, Vectors, Wanted, solve
+from opicflow.pipelines.graph.solver import RankRequest, Settings, Vectors, solve
 from opicflow.pipelines.graph.store import StoredGraph
 from opicflow.pipelines.web.webs import page_ids, power_law_web
 
 SEED = 1
 LINKS = 10
-IMPORTANCE, INTEREST = Wanted("importance", "importance"), Wanted("interest", "interest")
+IMPORTANCE, INTEREST = RankRequest("importance", "importance"), RankRequest("interest", "interest")
 MODES = {"direct": [IMPORTANCE], "inverse": [INTEREST], "combined": [IMPORTANCE, INTEREST]}
 _PAGES_AT_ONCE = 1 << 18
 _TOP = Path(__file__).resolve().parent.parent

@@ -31,7 +31,7 @@ from opicflow.pipelines.ledger import (
     TransfersEntry,
 )
 from opicflow.pipelines.ledger.entries import Ids, Ints, transfer_digest
-from opicflow.pipelines.web.crawl import SOURCE, introductions
+from opicflow.pipelines.web.crawl import SOURCE, announcements
 from opicflow.pipelines.web.webs import page_ids
 
 LINKS = 30
@@ -187,7 +187,7 @@ def against_dicts(sizes: Sizes) -> Iterator[Figure]:
     """The same visits by the ledger and by dicts; at the end every page must have the same cash in both."""
     ids = page_ids(sizes.pages_in_dicts, SEED)
     ours, obvious = Ledger(), DictLedger(ids.tolist(), len(ids))
-    ours.apply(introductions(ids))
+    ours.apply(announcements(ids))
     crawl = Visits(ids, SEED)
     first, *batches = [crawl.next(sizes.visits_per_batch_with_dicts) for _ in range(sizes.rounds + 2)]
     batches.append(first)
@@ -274,7 +274,7 @@ class Growth:
 
     def __init__(self, ids: Ids, births_per_batch: int, times: int) -> None:
         self.batches = [
-            introductions(ids[first : first + births_per_batch], start=first)
+            announcements(ids[first : first + births_per_batch], start=first)
             for first in range(0, len(ids), births_per_batch)
         ]
         self.births_per_batch = births_per_batch
@@ -411,7 +411,7 @@ def received(sizes: Sizes) -> Iterator[Figure]:
     ids = np.random.default_rng(SEED).permutation(ids)
     ledger = Ledger(shard=0, shards=2)
     for first in range(0, len(ids), sizes.births_per_batch):
-        ledger.apply(introductions(ids[first : first + sizes.births_per_batch], start=first))
+        ledger.apply(announcements(ids[first : first + sizes.births_per_batch], start=first))
     random = np.random.default_rng(SEED)
     messages, places = [], []
     total = digest = 0

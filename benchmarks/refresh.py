@@ -28,7 +28,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.refresh.calendar import DAY_S, Calendar, due_by_scan, due_times
 from opicflow.pipelines.refresh.rates import LEAST_RATE, LEAST_SECONDS, MOST_CODE, MOST_RATE, MOST_SECONDS, change_rates
-from opicflow.pipelines.refresh.strategies import STRATEGIES, Floats, Ints, Wanted, solve
+from opicflow.pipelines.refresh.strategies import STRATEGIES, Demand, Floats, Ints, solve
 from opicflow.schemas.pages import page_id
 
 SEED = 1
@@ -133,12 +133,12 @@ def _visits(pages: int, day: int, version: npt.NDArray[np.uint64]) -> CrawlEntry
     return CrawlEntry("crawl", LogPosition(day * pages, 0), LogPosition((day + 1) * pages, 0), items)
 
 
-def made_up(pages: int) -> Wanted:
+def made_up(pages: int) -> Demand:
     """Pages with weights that sum to 1."""
     random = np.random.default_rng(SEED)
     weights = random.pareto(1.1, pages) + 0.01
     rates = 10.0 ** random.uniform(-3, 1, pages)
-    return Wanted(weights / weights.sum(), rates, least=np.full(pages, 1 / 365), most=np.full(pages, 24.0))
+    return Demand(weights / weights.sum(), rates, least=np.full(pages, 1 / 365), most=np.full(pages, 24.0))
 
 
 # Plans
@@ -178,7 +178,7 @@ BARE: dict[str, Callable[[float, Floats, Floats], Floats]] = {
 }
 
 
-def numpy_plan(strategy: str, pages: Wanted, bandwidth: float) -> Floats:
+def numpy_plan(strategy: str, pages: Demand, bandwidth: float) -> Floats:
     """The obvious plan with numpy: bisection for the multiplier, frequencies cut off at their bounds."""
     low, high = 1e-6, 1e12
     weights, rates = pages.weights, pages.changes_per_day
@@ -216,7 +216,7 @@ def plans(pages: int, sizes: Sizes) -> Iterator[Figure]:
         yield versus(name, value, "pages/s", baseline, how)
 
 
-def check_plan(strategy: str, pages: Wanted, expected: Floats) -> None:
+def check_plan(strategy: str, pages: Demand, expected: Floats) -> None:
     """Our plan has these frequencies."""
     plan = solve(strategy, pages, len(pages.weights) / DAYS)
     check(np.allclose(plan.frequencies, expected, rtol=1e-6, atol=0), f"{strategy}: the plan is plain bisection's")
@@ -238,7 +238,7 @@ def plans_with_caps(sizes: Sizes) -> Iterator[Figure]:
         check(plan.feasible and bool((by_host <= caps * (1 + 1e-9)).all()), "no host gets more than it may")
         check(abs(by_host.sum() * DAYS / pages - 1) < 1e-9, "plans use all bandwidth")
 
-        def with_caps(_: int, strategy: str = strategy, capped: Wanted = capped) -> float:
+        def with_caps(_: int, strategy: str = strategy, capped: Demand = capped) -> float:
             return len(solve(strategy, capped, pages / DAYS).frequencies)
 
         def without_caps(_: int, strategy: str = strategy) -> float:

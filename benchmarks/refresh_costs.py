@@ -35,8 +35,8 @@ from opicflow.pipelines.ledger import (
     RefreshConfig,
     TickEntry,
 )
-from opicflow.pipelines.refresh.strategies import STRATEGIES, Costs, Wanted, costs, solve
-from opicflow.pipelines.web.crawl import introductions, visits
+from opicflow.pipelines.refresh.strategies import STRATEGIES, Costs, Demand, costs, solve
+from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.records import Policy
@@ -177,7 +177,7 @@ def crawl(
         longest_interval_days=longest_interval_days,
     )
     ledger = Ledger(LedgerConfig(remember_links=True, refresh=refresh))
-    entry = introductions(web.ids)
+    entry = announcements(web.ids)
     ledger.apply(replace(entry, items=replace(entry.items, **_urls(web, np.arange(len(web.ids))))))
     offset = entry.end.offset
     if rates_are_published:
@@ -247,7 +247,7 @@ def _sight_links(web: ChangingWeb, numbers: Ints, offset: int, ledger: Ledger) -
     unknown = np.flatnonzero(np.diff(ledger.urls(web.ids)[0]) == 0)
     linked = [web.graph.targets[web.graph.starts[page] : web.graph.starts[page + 1]] for page in numbers.tolist()]
     unknown = unknown[np.isin(unknown, np.concatenate([unknown[:0], *linked]))]
-    entry = introductions(web.ids[unknown], Kind.SIGHTING, offset)
+    entry = announcements(web.ids[unknown], Kind.SIGHTING, offset)
     ledger.apply(replace(entry, items=replace(entry.items, **_urls(web, unknown))))
     return entry.end.offset
 
@@ -318,7 +318,7 @@ def measure(crawled: Crawled, since_day: int) -> Measured:
 def known_costs(web: ChangingWeb, strategy: str, bandwidth: float) -> Costs:
     """What the strategy would cost a crawler that knew everything: all by true importance and true rates."""
     alive = web.weights > 0
-    wanted = Wanted(web.weights[alive], web.rates[alive], most=np.ones(int(alive.sum())))
+    wanted = Demand(web.weights[alive], web.rates[alive], most=np.ones(int(alive.sum())))
     return costs(wanted, solve(strategy, wanted, bandwidth, ALPHA).frequencies, ALPHA)
 
 
@@ -349,7 +349,7 @@ class LargeWeb:
     def costs(self, strategy: str, days: float, longest_days: float = LONGEST_DAYS) -> Costs:
         """What it costs to fetch each page once in so many days in the mean."""
         pages = len(self.weights)
-        wanted = Wanted(self.weights, self.rates, least=np.full(pages, 1 / longest_days), most=np.full(pages, 24.0))
+        wanted = Demand(self.weights, self.rates, least=np.full(pages, 1 / longest_days), most=np.full(pages, 24.0))
         return costs(wanted, solve(strategy, wanted, pages / days, ALPHA).frequencies, ALPHA)
 
 

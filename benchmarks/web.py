@@ -11,8 +11,8 @@ from benchmarks.harness import Figure, check, race, say, versus
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import Ledger
 from opicflow.pipelines.ledger.entries import Ints
-from opicflow.pipelines.web.crawl import Crawl
-from opicflow.pipelines.web.orders import CycleOrder, ExactGreedyOrder, GreedyOrder, LoggedOrder, Order
+from opicflow.pipelines.web.crawl import WebCrawl
+from opicflow.pipelines.web.visit_orders import CycleOrder, ExactGreedyOrder, GreedyOrder, LoggedOrder, VisitOrder
 from opicflow.pipelines.web.webs import hosted_web, page_ids, poisson_web, power_law_web
 
 SEED = 1
@@ -66,12 +66,12 @@ def measure(tiny: bool) -> Iterator[Figure]:
     )
 
 
-def _order(name: str, web: Graph) -> Order:
+def _order(name: str, web: Graph) -> VisitOrder:
     return ExactGreedyOrder(web) if name == "greedy" else CycleOrder(web.pages, SEED, max(1, web.pages // 100))
 
 
-def _crawled(web: Graph, order: Order, visits: int) -> Ints:
+def _crawled(web: Graph, order: VisitOrder, visits: int) -> Ints:
     ids = page_ids(web.pages, SEED)
-    crawl = Crawl([Ledger()], ids, order)
+    crawl = WebCrawl([Ledger()], ids, order)
     crawl.announce(ids)
     return crawl.run(web, visits)

@@ -1,4 +1,5 @@
-"""The papers' experiments, and others: measures, the tables they make, plots of those, and what is to be read in them.
+"""The papers' experiments, and others: `importance` (papers 000 and 002) and `communities` (paper 004).
 
-`experiments` says which there are; each is tasks (calls of a measure with a seed), tables, plots and findings.
+`catalogue` lists them. An experiment consists of tasks (calls of a measure with a seed), tables, plots, and claims that
+are checked against the measured figures.
 """

@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from opicflow.pipelines.experiments.domains import EdgeList
-from opicflow.pipelines.experiments.findings import Finding
+from opicflow.pipelines.experiments.communities.domains import EdgeList
 from opicflow.pipelines.experiments.plots import Plot
-from opicflow.pipelines.experiments.runner import Task
-from opicflow.pipelines.experiments.tables import Row
-
-Rows = Sequence[Row]
+from opicflow.pipelines.experiments.runner import MeasureTask
+from opicflow.pipelines.experiments.tables import Rows
 
 
 @dataclass(frozen=True)
-class Table:
+class Claim:
+    """A claim of a paper or of this project, its source, what was measured, and whether the claim holds by that."""
+
+    statement: str
+    source: str
+    measured: str
+    holds: bool
+
+    @property
+    def verdict(self) -> str:
+        return "holds" if self.holds else "does not hold"
+
+
+@dataclass(frozen=True)
+class ResultTable:
     """A table for people: a heading, and lines of markdown."""
 
     title: str
@@ -35,13 +46,13 @@ class Experiment:
     title: str
     about: str
     data: str
-    tasks: Callable[[int, Sequence[int]], list[Task]]
+    tasks: Callable[[int, Sequence[int]], list[MeasureTask]]
     plots: Callable[[Rows], list[Plot]]
-    tables: Callable[[Rows], list[Table]]
-    findings: Callable[[Rows], list[Finding]]
+    tables: Callable[[Rows], list[ResultTable]]
+    claims: Callable[[Rows], list[Claim]]
     pages: int = 100_000
     runs: int = 2
-    tasks_of_edges: Callable[[EdgeList, Sequence[int]], list[Task]] | None = None
+    tasks_of_edges: Callable[[EdgeList, Sequence[int]], list[MeasureTask]] | None = None
 
 
 def no_plots(rows: Rows) -> list[Plot]:

@@ -32,7 +32,7 @@ _MARKED = 12
 
 
 @dataclass(frozen=True)
-class Line:
+class Curve:
     """A line of a plot: its name, its points, and how far runs lie from each. Points that are `loose` have no line."""
 
     name: str
@@ -50,7 +50,7 @@ class Plot:
     title: str
     x: str
     y: str
-    lines: Sequence[Line]
+    lines: Sequence[Curve]
     log: str = ""
     ticks: Sequence[float] = ()
 

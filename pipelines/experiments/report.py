@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from opicflow.connectors.files.whole_file import write_atomically
-from opicflow.pipelines.experiments.experiment import Experiment
-from opicflow.pipelines.experiments.findings import Finding
+from opicflow.pipelines.experiments.experiment import Claim, Experiment
 from opicflow.pipelines.experiments.tables import Row, markdown, to_csv
 
 
@@ -31,10 +30,10 @@ class Scale(NamedTuple):
         return f"{webs}; {runs}."
 
 
-def written(
+def write_report(
     chosen: Sequence[Experiment],
     rows: Mapping[str, Sequence[Row]],
-    findings: Mapping[str, Sequence[Finding]],
+    claims: Mapping[str, Sequence[Claim]],
     out: Path,
     scales: Mapping[str, Scale],
 ) -> str:
@@ -52,17 +51,17 @@ def written(
             lines += [f"![{plot.title}](plots/{plot.name}.svg)", ""]
         for table in one.tables(found):
             lines += [f"**{table.title}**", "", *table.lines, ""]
-        said = [(say.says, say.source, say.measured, say.verdict) for say in findings[one.name]]
+        said = [(say.statement, say.source, say.measured, say.verdict) for say in claims[one.name]]
         lines += [*markdown(("it is said that", "where", "measured", ""), said), ""]
         lines += [f"Data: [{one.data}.csv](data/{one.data}.csv).", ""]
     return "\n".join(lines)
 
 
-def summary(chosen: Sequence[Experiment], findings: Mapping[str, Sequence[Finding]]) -> list[str]:
+def summary(chosen: Sequence[Experiment], claims: Mapping[str, Sequence[Claim]]) -> list[str]:
     """The findings of these experiments as lines for a terminal."""
     lines = []
     for one in chosen:
         lines.append(one.title)
-        for finding in findings[one.name]:
-            lines += [f"  {finding.verdict:13} {finding.says}", f"{'':16}{finding.measured}"]
+        for finding in claims[one.name]:
+            lines += [f"  {finding.verdict:13} {finding.statement}", f"{'':16}{finding.measured}"]
     return lines

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from opicflow.connectors.files.whole_file import write_atomically
-from opicflow.pipelines.experiments.beyond import discovery, growing, stated, trouble
-from opicflow.pipelines.experiments.community import communities, influences
-from opicflow.pipelines.experiments.convergence import convergence, off_line
+from opicflow.pipelines.experiments.communities.accuracy import communities, influences
+from opicflow.pipelines.experiments.importance.convergence import convergence, off_line
+from opicflow.pipelines.experiments.importance.extensions import discovery, growing, stated, trouble
+from opicflow.pipelines.experiments.importance.windows import windows
 from opicflow.pipelines.experiments.tables import Measure, Row, Value
-from opicflow.pipelines.experiments.windows import windows
 
 MEASURES: dict[str, Measure] = {
     one.__name__: one
@@ -26,14 +26,14 @@ EDITION = 1
 
 
 @dataclass(frozen=True)
-class Task:
+class MeasureTask:
     """A call of a measure. What it finds follows from this alone."""
 
     measure: str
     arguments: tuple[tuple[str, Value], ...]
 
     @classmethod
-    def of(cls, measure: str, **arguments: Value) -> Task:
+    def of(cls, measure: str, **arguments: Value) -> MeasureTask:
         """This measure, called so."""
         return cls(measure, tuple(arguments.items()))
 
@@ -42,33 +42,35 @@ class Task:
         return MEASURES[self.measure](**dict(self.arguments))
 
     @property
-    def part(self) -> str:
+    def file_name(self) -> str:
         """The name of the file that keeps what it found."""
         key = json.dumps([EDITION, self.measure, self.arguments])
         return f"{self.measure}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
 
 
-def run(tasks: Sequence[Task], folder: Path, processes: int, done: Callable[[Task], None]) -> dict[Task, list[Row]]:
+def run(
+    tasks: Sequence[MeasureTask], folder: Path, processes: int, done: Callable[[MeasureTask], None]
+) -> dict[MeasureTask, list[Row]]:
     """What these tasks, each another, found, by parts kept in the folder where there are such; `done` hears of each.
 
     A part that is no JSON is measured again.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    found: dict[Task, list[Row]] = {}
+    found: dict[MeasureTask, list[Row]] = {}
     for task in tasks:
-        kept = _kept(folder / task.part)
+        kept = _read_rows(folder / task.file_name)
         if kept is not None:
             found[task] = kept
             done(task)
     missing = [task for task in tasks if task not in found]
-    for task, rows in _fresh(missing, processes):
-        write_atomically(folder / task.part, json.dumps(rows).encode())
+    for task, rows in _run_missing(missing, processes):
+        write_atomically(folder / task.file_name, json.dumps(rows).encode())
         found[task] = rows
         done(task)
     return {task: found[task] for task in tasks}
 
 
-def _fresh(tasks: Sequence[Task], processes: int) -> Iterator[tuple[Task, list[Row]]]:
+def _run_missing(tasks: Sequence[MeasureTask], processes: int) -> Iterator[tuple[MeasureTask, list[Row]]]:
     if processes == 1 or len(tasks) < 2:
         for task in tasks:
             yield task, task.run()
@@ -87,9 +89,9 @@ def _fresh(tasks: Sequence[Task], processes: int) -> Iterator[tuple[Task, list[R
     pool.shutdown()
 
 
-def _kept(part: Path) -> list[Row] | None:
+def _read_rows(path: Path) -> list[Row] | None:
     try:
-        rows: list[Row] = json.loads(part.read_bytes())
+        rows: list[Row] = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):
         return None
     return rows

@@ -11,6 +11,7 @@ import numpy as np
 
 Value: TypeAlias = "str | float | int"
 Row: TypeAlias = "dict[str, Value]"
+Rows: TypeAlias = "Sequence[Row]"
 
 
 def to_csv(rows: Sequence[Row]) -> str:

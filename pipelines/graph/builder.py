@@ -387,7 +387,7 @@ class GraphBuilder:
         ends = np.cumsum(self._state["bucket_pages"])
         begins = ends - self._state["bucket_pages"]
         buckets = np.flatnonzero((ends > first) & (begins < end) & (ends > begins)).tolist()
-        merged = [_Sorted(self._work, bucket) for bucket in buckets]
+        merged = [_SortedLinks(self._work, bucket) for bucket in buckets]
         ranges = ranges_of(self._pages_known, self._slice_pages, self._block_sources)
         links = sum(len(one.keys) for one in merged)
         at_once = max(1, len(ranges) * self.plan.memory_bytes // (64 * max(links, 1)))
@@ -428,7 +428,7 @@ class GraphBuilder:
         _write_whole(self.path / MANIFEST, write_manifest(values))
 
 
-class _Sorted:
+class _SortedLinks:
     """The sorted links of a bucket."""
 
     def __init__(self, work: Path, bucket: int) -> None:
@@ -437,7 +437,7 @@ class _Sorted:
 
 
 def _merge(
-    merged: list[_Sorted], first_source: int, end_source: int, first: int, end: int
+    merged: list[_SortedLinks], first_source: int, end_source: int, first: int, end: int
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint16]]:
     """The links of a range of sources to the pages first … end-1, sorted; their weights, if some is not ordinary."""
     keys, weights, weighted = [], [], False

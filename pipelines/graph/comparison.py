@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.schemas.kernel import kernel
+from opicflow.schemas.ranking import highest
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.uint64]
@@ -123,17 +124,6 @@ def mean_relative_error(values: Floats, reference: Floats) -> float | None:
         return None
     with np.errstate(over="ignore"):  # next to nothing in the reference: the error may be too large for a number
         return float((np.abs(values - reference) / reference).mean())
-
-
-def highest(values: Floats, pages: Ids, count: int) -> Ints:
-    """The rows of the `count` highest values, the highest first; equal ones by page id."""
-    count = min(count, len(values))
-    if count <= 0:
-        return np.zeros(0, np.int64)
-    least = np.partition(values, len(values) - count)[len(values) - count]
-    rows = np.flatnonzero(values >= least)
-    best: Ints = rows[np.lexsort((pages[rows], -values[rows]))][:count]
-    return best
 
 
 def overlaps(first: Ranking, second: Ranking, sizes: Sequence[int]) -> list[Overlap]:

@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Ranks:
+class PageRanks:
     """Ranks and how good they are.
 
     `residual` is |f(x) - x| in L1, computed for exactly these `values`, f being one step. Under `"teleport"`
@@ -59,7 +59,7 @@ def pagerank(
     start: npt.ArrayLike | None = None,
     dangling: Literal["teleport", "normalise"] = "teleport",
     gauss_seidel: bool = False,
-) -> Ranks:
+) -> PageRanks:
     """The PageRank of every page; they sum to 1.
 
     `personalisation` is v: what the virtual page pays each page, in any unit, uniform if None. `start` is
@@ -124,7 +124,7 @@ def pagerank(
         stepped /= norm  # r of eq. 2.7; under "teleport" it only keeps rounding from adding up
         residual = float(np.abs(stepped - values).sum())
         if residual <= tolerance or iterations == max_iterations:
-            return Ranks(values, residual, iterations, residual <= tolerance)
+            return PageRanks(values, residual, iterations, residual <= tolerance)
         values, stepped = stepped, values
         iterations += 1
 

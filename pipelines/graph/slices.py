@@ -28,7 +28,7 @@ MOST_PAGES = 2**31 - 1
 _MOST_BYTES_A_NUMBER = 5
 
 
-class Links(NamedTuple):
+class BlockLinks(NamedTuple):
     """The links of a block: row r is page `sources[r]` of its range, with `targets[starts[r]:starts[r + 1]]`.
 
     These are pages of the slice. `weights` is empty where all are ordinary.
@@ -40,7 +40,7 @@ class Links(NamedTuple):
     weights: Weights
 
 
-class Room(NamedTuple):
+class DecodeBuffers(NamedTuple):
     """Where blocks of at most so many links and sources are decoded: what one leaves there, the next overwrites."""
 
     sources: npt.NDArray[np.int32]
@@ -48,7 +48,7 @@ class Room(NamedTuple):
     targets: npt.NDArray[np.int32]
 
     @classmethod
-    def of(cls, links: int, sources: int) -> Room:
+    def of(cls, links: int, sources: int) -> DecodeBuffers:
         """Room for such blocks."""
         rows = min(links, sources)
         return cls(np.empty(rows, np.int32), np.empty(rows + 1, np.int32), np.empty(links, np.int32))
@@ -69,7 +69,7 @@ def encode(keys: Keys, weights: Weights, first_source: int, first_target: int) -
     return np.concatenate((out[:size], weights.astype("<u2").view(np.uint8)))
 
 
-def decode(block: Bytes, links: int, room: Room) -> Links | None:
+def decode(block: Bytes, links: int, room: DecodeBuffers) -> BlockLinks | None:
     """The links of a block in `room`, which the next one overwrites; None if it is none of so many links."""
     rows, size = _decode(block, links, room.sources, room.starts, room.targets)
     if size < 0:
@@ -78,7 +78,7 @@ def decode(block: Bytes, links: int, room: Room) -> Links | None:
     if len(rest) not in (0, 2 * links):
         return None
     weights = np.frombuffer(rest.tobytes(), "<u2").astype(np.uint16, copy=False)
-    return Links(room.sources[:rows], room.starts[: rows + 1], room.targets[:links], weights)
+    return BlockLinks(room.sources[:rows], room.starts[: rows + 1], room.targets[:links], weights)
 
 
 @lean_kernel

@@ -5,20 +5,21 @@ slices. With M what pages pay along their links (a column of a dangling page is 
 
     y = d M y + (1 - d) v,     x = y / |y|
 
-is the rank of a web where dangling pages pay all pages like the virtual page does, `"teleport"`, as in pagerank.py:
-what they lose only changes the sum. So each slice is computed from the others alone, whatever the order: Gauss-Seidel
-over slices (2.3.3), workers that take what they find (2.5), and a bound that is no guess. One sweep moves a vector from
-y to y'; then |d M y' + (1 - d) v - y'| is at most d |y' - y|, in L1, in Jacobi's order and in Gauss-Seidel's: what
-changed after a slice was computed moves that slice by d times the change at most. Before a sweep y is scaled such that
-the sum of the residual is 0, without which the sum alone would take hundreds of sweeps where pages dangle.
+is the rank of a web where dangling pages pay all pages as the virtual page does, `"teleport"`, as in oracle.py: what
+they lose only changes the sum. So each slice is computed from the others alone, in any order: Gauss-Seidel over slices
+(2.3.3), or workers that use the newest values there are (2.5). And there is a proven bound of the residual. One sweep
+moves a vector from y to y'; then |d M y' + (1 - d) v - y'| is at most d |y' - y|, in L1, in Jacobi's order and in
+Gauss-Seidel's: a change after a slice was computed moves that slice by d times the change at most. Before a sweep y is
+scaled such that the sum of the residual is 0; otherwise the sum alone would take hundreds of sweeps to converge where
+pages dangle.
 
 `"normalise"` is eq. 2.6 to 2.8 and not linear. There the residual of the result is computed by a scan of its own.
 
-Interest on slices that are cut by targets: each slice pays what it has, and every source collects. In Gauss-Seidel's
-order a slice pays only what it received since it paid last, its residual, which gives the same vectors as computing
-slice after slice of the inverse graph would. That takes linear equations: with `"normalise"` it is Jacobi's order.
+Interest, on slices that are cut by targets: each slice pays its values, and every source collects. In Gauss-Seidel's
+order a slice pays only what it received since its last payment, its residual. That gives the same vectors as computing
+slice after slice of the inverse graph. It needs linear equations: with `"normalise"` the order is Jacobi's.
 
-*Hubs and authorities* are Kleinberg's: a = K' h, h = K a, both by reading a slice twice while it is in memory.
+*Hubs and authorities* are Kleinberg's: a = K' h, h = K a, for both a slice is read twice while it is in memory.
 """
 
 from __future__ import annotations
@@ -33,32 +34,37 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from opicflow.pipelines.graph import scans
-from opicflow.pipelines.graph.store import Block, GraphRefused, StoredGraph
-
-Floats = npt.NDArray[np.float64]
-Kind = Literal["importance", "interest", "hubs"]
-"""`hubs` are hubs and authorities: two ranks, found together."""
+from opicflow.pipelines.graph.equations import (
+    NOTHING,
+    Floats,
+    RankKind,
+    Sums,
+    digest_of,
+    distribution,
+    measure,
+    normalise,
+    paying_weights,
+    pieces,
+)
+from opicflow.pipelines.graph.store import GraphRefused, LinkBlock, StoredGraph
 
 HUBS, AUTHORITIES = "hubs", "authorities"
-_NOTHING = np.empty(0)
-_PAGES_AT_ONCE = 1 << 16
 _STATE = "ranks.json"
-_FRUITLESS = 20
-"""Sweeps without a smaller residual: what is left is rounding."""
+_MOST_FRUITLESS_SWEEPS = 20
+"""After so many sweeps without a smaller residual, the rest is rounding."""
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
-    """A rank: its name, and what the virtual page pays each page, in any unit; uniform if `paid` is None.
+class RankRequest:
+    """A rank to compute: its name, and what the virtual page pays each page, in any unit; uniform if `paid` is None.
 
-    `start` is a vector to begin with.
+    `start` is the vector that the iteration starts from.
     """
 
     name: str
-    kind: Kind
+    kind: RankKind
     paid: Floats | None = None
     start: Floats | None = None
 
@@ -74,9 +80,9 @@ class Settings:
     gauss_seidel: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Refuse values out of range."""
         if not 0.0 <= self.damping < 1.0:
-            raise GraphRefused(f"damping: {self.damping} is no number from 0 to below 1")
+            raise GraphRefused(f"damping: {self.damping} is not a number from 0 to below 1")
         if not self.tolerance > 0.0:
             raise GraphRefused(f"tolerance: {self.tolerance} is not above 0")
         if self.max_iterations < 1:
@@ -85,10 +91,10 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Rank:
-    """A rank of every page; they sum to 1.
+    """The rank of every page; the values sum to 1.
 
-    `residual` is |f(x) - x| in L1, or a bound of it; `error` is a bound of the distance from the true rank in L1, None
-    where there is none: with `"normalise"`, and for hubs and authorities.
+    `residual` is |f(x) - x| in L1, or a bound of it. `error` bounds the distance from the true rank in L1; it is None
+    with `"normalise"` and for hubs and authorities, which have no such bound.
     """
 
     name: str
@@ -100,16 +106,15 @@ class Rank:
 
 
 class Vectors:
-    """Where vectors are: in a folder, from which a killed computation goes on, or in memory."""
+    """Storage of vectors: in memory, or in a folder, from which an interrupted computation continues."""
 
     def __init__(self, pages: int, folder: Path | None = None) -> None:
-        """Vectors of so many pages."""
         self.pages, self.folder = pages, folder
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
 
     def __call__(self, name: str, keep: bool) -> Floats:
-        """A vector; what it held before if it is there, and is to be kept."""
+        """Return a vector by name: with its stored values if there are any and `keep` is set, otherwise 0."""
         if self.folder is None:
             return np.zeros(self.pages)
         path = self.folder / f"{name}.f64"
@@ -120,18 +125,20 @@ class Vectors:
 
 
 class _Iteration(ABC):
-    """One rank, under way."""
+    """The computation of one rank: it receives every block of links in every scan."""
 
     reads_twice = False
 
-    def __init__(self, graph: StoredGraph, wanted: Wanted, settings: Settings, vectors: Vectors, state: Any) -> None:
+    def __init__(
+        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: Any
+    ) -> None:
         self.graph, self.wanted, self.settings = graph, wanted, settings
         self.iterations, self.done, self.residual = 0, False, float("inf")
         self.left, self.best, self.best_at = float("inf"), float("inf"), 0
         self.sides = [vectors(f"{wanted.name}-{side}", state is not None) for side in "ab"]
         self.side = 0
         self.uniform = 1.0 / graph.pages
-        self.paid = _NOTHING if wanted.paid is None else distribution(f"{wanted.name}: personalisation", wanted.paid)
+        self.paid = NOTHING if wanted.paid is None else distribution(f"{wanted.name}: personalisation", wanted.paid)
         self.first = self.end = 0
         self.buffer = np.empty(graph.slice_pages)
         if state is not None:
@@ -149,72 +156,74 @@ class _Iteration(ABC):
 
     @property
     def goes_on(self) -> bool:
-        """Whether another sweep makes sense."""
-        stuck = self.iterations - self.best_at >= _FRUITLESS
+        """Whether another sweep may bring the rank nearer."""
+        stuck = self.iterations - self.best_at >= _MOST_FRUITLESS_SWEEPS
         return not (self.done or stuck or self.iterations >= self.settings.max_iterations)
 
-    def note(self) -> None:
-        """After a sweep: whether it was worth it."""
+    def note_residual(self) -> None:
+        """Remember the smallest residual, and the sweep that reached it."""
         left = min(self.residual, self.left)
         if left < self.best:
             self.best, self.best_at = left, self.iterations
 
-    def begin_scan(self) -> None:  # noqa: B027 - most have nothing to do then
-        """Before all slices."""
+    def begin_scan(self) -> None:  # noqa: B027 - most iterations do nothing here
+        """Called before all slices."""
 
     @abstractmethod
     def begin_slice(self, slice_: int) -> None:
-        """Before the links of a slice."""
+        """Called before the links of a slice."""
         self.first, self.end = self.graph.bounds(slice_)
 
     @abstractmethod
-    def block(self, block: Block) -> None:
-        """Links of the slice."""
+    def block(self, block: LinkBlock) -> None:
+        """Called with links of the slice."""
 
-    def begin_second(self) -> None:  # noqa: B027 - most have nothing to do then
-        """Before the links of a slice are read again."""
+    def begin_second(self) -> None:  # noqa: B027 - most iterations do nothing here
+        """Called before the links of a slice are read a second time."""
 
-    def block_again(self, block: Block) -> None:  # noqa: B027 - most have nothing to do then
-        """Links of the slice, read again."""
+    def block_again(self, block: LinkBlock) -> None:  # noqa: B027 - most iterations do nothing here
+        """Called with links of the slice, read a second time."""
 
-    def end_slice(self) -> None:  # noqa: B027 - most have nothing to do then
-        """After the links of a slice."""
+    def end_slice(self) -> None:  # noqa: B027 - most iterations do nothing here
+        """Called after the links of a slice."""
 
     @abstractmethod
     def end_scan(self) -> None:
-        """After all slices: how far it is."""
+        """Called after all slices: update the residual and `done`."""
 
     @abstractmethod
     def ranks(self) -> list[Rank]:
-        """What came out."""
+        """Return the computed ranks."""
 
     def state(self) -> dict[str, Any]:
-        """All but the vectors, as plain values."""
-        kept = {name: getattr(self, name) for name in self._kept()}
+        """Return everything but the vectors, as plain values: what an interrupted computation continues from."""
+        kept = {name: getattr(self, name) for name in self._stored_names()}
         return {**kept, "digests": [digest_of(vector) for vector in self._vectors()]}
 
-    def _kept(self) -> list[str]:
+    def _stored_names(self) -> list[str]:
         return ["iterations", "done", "residual", "side", "best", "best_at"]
 
     def _vectors(self) -> list[Floats]:
         return [self.now]
 
     def _load(self, state: dict[str, Any]) -> None:
-        for name in self._kept():
+        for name in self._stored_names():
             setattr(self, name, state[name])
 
     def _slice(self, vector: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return vector[self.first : self.end]
 
     def _paid(self, first: int, end: int) -> Floats:
-        return self.paid[first:end] if len(self.paid) else _NOTHING
+        return self.paid[first:end] if len(self.paid) else NOTHING
 
 
 class _Linear(_Iteration):
-    """What importance and interest have in common, in Jacobi's order: sums, scales, and when to stop."""
+    """The common part of importance and interest, in Jacobi's order: sums, scales, and when to stop."""
 
-    def __init__(self, graph: StoredGraph, wanted: Wanted, settings: Settings, vectors: Vectors, state: Any) -> None:
-        self.sums = graph.out_weights if wanted.kind == "importance" else graph.in_weights
+    def __init__(
+        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: Any
+    ) -> None:
+        self.sums = paying_weights(graph, wanted.kind)
         self.teleports = settings.dangling == "teleport"
         self.scale = self.scale_next = 1.0
         self.total = self.held = 0.0
@@ -229,26 +238,26 @@ class _Linear(_Iteration):
         if self.wanted.start is not None:
             self.now[:] = distribution(f"{self.wanted.name}: start", self.wanted.start)
         else:
-            for first, end in self._pieces():
+            for first, end in pieces(self.graph.pages):
                 scans.begin(self._paid(first, end), self.uniform, 1.0, self.now[first:end])
-        _, self.total, self.held = self._measured(self.now, self.now, 1.0, 1.0)
+        _, self.total, self.held = measure(self.now, self.now, 1.0, 1.0, self.sums)
         self._set_scales()
 
-    def _kept(self) -> list[str]:
-        return [*super()._kept(), "scale", "scale_next", "total", "held", "exact"]
+    def _stored_names(self) -> list[str]:
+        return [*super()._stored_names(), "scale", "scale_next", "total", "held", "exact"]
 
     def end_scan(self) -> None:
         self.iterations += 1
         damping, tolerance = self.settings.damping, self.settings.tolerance
         if self.teleports:
-            change, total, held = self._measured(self.next, self.now, 1.0, self.scale)
-            self.residual = 2.0 * damping * change / total
+            swept = measure(self.next, self.now, 1.0, self.scale, self.sums)
+            self.residual = swept.residual_bound(damping)
             self.done = self.residual <= tolerance
         else:
-            _, total, held = self._measured(self.next, self.next, 1.0, 1.0)
-            if total == 0.0:
+            swept = measure(self.next, self.next, 1.0, 1.0, self.sums)
+            if swept.total == 0.0:
                 raise GraphRefused(f"{self.wanted.name}: all rank is lost at dangling pages: nothing is left of it")
-            change, _, _ = self._measured(self.next, self.now, 1.0 / total, 1.0 / self.total)
+            change = measure(self.next, self.now, 1.0 / swept.total, 1.0 / self.total, self.sums).change
             self.left = change
             if self.exact or not self.in_order:
                 self.residual = change  # of the vector that the sweep started from
@@ -256,30 +265,17 @@ class _Linear(_Iteration):
                     self.done = True
                     return
             self.exact = not self.exact and self.in_order and change <= tolerance
-        self.total, self.held = total, held
+        self.total, self.held = swept.total, swept.held
         self.side = 1 - self.side
         self._set_scales()
 
     def _set_scales(self) -> None:
-        """What the old vector, and slices that are new, are to be multiplied by."""
+        """Set the factors of the old vector, and of slices that are computed already."""
         damping, total, held = self.settings.damping, self.total, self.held
         if self.teleports:
-            balance = total - damping * (total - held)
-            self.scale, self.scale_next = (1.0 - damping) / balance, 1.0
+            self.scale, self.scale_next = Sums(0.0, total, held).scale(damping), 1.0
         else:
             self.scale, self.scale_next = 1.0 / total, 1.0 / (1.0 - damping * held / total)
-
-    def _measured(self, new: Floats, old: Floats, scale_new: float, scale_old: float) -> tuple[float, float, float]:
-        out = np.zeros(3)
-        for first, end in self._pieces():  # so that sums are of pieces: they lose less
-            part = np.zeros(3)
-            scans.measure(new[first:end], old[first:end], scale_new, scale_old, self.sums[first:end], part)
-            out += part
-        return float(out[0]), float(out[1]), float(out[2])
-
-    def _pieces(self) -> list[tuple[int, int]]:
-        pages = self.graph.pages
-        return [(first, min(first + _PAGES_AT_ONCE, pages)) for first in range(0, pages, _PAGES_AT_ONCE)]
 
     def ranks(self) -> list[Rank]:
         normalise(self.now)
@@ -288,14 +284,14 @@ class _Linear(_Iteration):
 
 
 class _Importance(_Linear):
-    """Links pay forward: the slice is written, sources are read in their order."""
+    """Pages pay along links: the slice is written, sources are read in their order."""
 
     def begin_slice(self, slice_: int) -> None:
         super().begin_slice(slice_)
         size = self.end - self.first
         scans.begin(self._paid(self.first, self.end), self.uniform, self.constant, self.buffer[:size])
 
-    def block(self, block: Block) -> None:
+    def block(self, block: LinkBlock) -> None:
         is_new = self.in_order and not self.exact and block.end <= self.first
         own = (self.next if is_new else self.now)[block.first : block.end]
         factor = self.settings.damping * (self.scale_next if is_new else self.scale)
@@ -306,41 +302,43 @@ class _Importance(_Linear):
 
 
 class _Interest(_Linear):
-    """Links pay backward: what the slice pays is read, sources are written in their order."""
+    """Pages pay against links: the shares of the slice are read, sources are written in their order."""
 
     def begin_scan(self) -> None:
-        for first, end in self._pieces():
+        for first, end in pieces(self.graph.pages):
             scans.begin(self._paid(first, end), self.uniform, self.constant, self.next[first:end])
 
     def begin_slice(self, slice_: int) -> None:
         super().begin_slice(slice_)
         scans.shares_of(self._slice(self.now), self._slice(self.sums), self.settings.damping * self.scale, self.buffer)
 
-    def block(self, block: Block) -> None:
+    def block(self, block: LinkBlock) -> None:
         scans.collect(*block.links, self.buffer, self.next[block.first : block.end])
 
 
 class _InterestByResiduals(_Interest):
-    """The same in Gauss-Seidel's order: a slice pays its residual. Only where the equations are linear."""
+    """Interest in Gauss-Seidel's order: a slice pays its residual. It needs linear equations."""
 
-    def __init__(self, graph: StoredGraph, wanted: Wanted, settings: Settings, vectors: Vectors, state: Any) -> None:
+    def __init__(
+        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: Any
+    ) -> None:
         self.residuals = [vectors(f"{wanted.name}-residual-{side}", state is not None) for side in "ab"]
         self.signed = 0.0
         self.has_residual = False
         super().__init__(graph, wanted, settings, vectors, state)
 
-    def _kept(self) -> list[str]:
-        return [*super()._kept(), "signed", "has_residual"]
+    def _stored_names(self) -> list[str]:
+        return [*super()._stored_names(), "signed", "has_residual"]
 
     def _vectors(self) -> list[Floats]:
         return [self.now, self.residuals[self.side]]
 
     def begin_scan(self) -> None:
-        if not self.has_residual:  # the first sweep, in Jacobi's order, makes one
+        if not self.has_residual:  # the first sweep, in Jacobi's order, computes it
             super().begin_scan()
             return
         scale = self.constant / (self.constant - self.signed)
-        for first, end in self._pieces():
+        for first, end in pieces(self.graph.pages):
             there = slice(first, end)
             olds, news = self.residuals[self.side], self.residuals[1 - self.side]
             paid = self._paid(first, end), self.uniform
@@ -353,21 +351,21 @@ class _InterestByResiduals(_Interest):
             paid = self.buffer[: self.end - self.first]
             scans.shares_of(paid, self._slice(self.sums), self.settings.damping, self.buffer)
 
-    def block(self, block: Block) -> None:
+    def block(self, block: LinkBlock) -> None:
         to = self.residuals[1 - self.side] if self.has_residual else self.next
         scans.collect(*block.links, self.buffer, to[block.first : block.end])
 
     def end_scan(self) -> None:
         self.iterations += 1
         residual = self.residuals[1 - self.side]
-        if not self.has_residual:  # the vector stays where it was, scaled
+        if not self.has_residual:  # the vector is only scaled
             self.has_residual = True
-            for first, end in self._pieces():
+            for first, end in pieces(self.graph.pages):
                 piece = self.now[first:end] * self.scale
                 residual[first:end] = self.next[first:end] - piece
                 self.next[first:end] = piece
         out = np.zeros(3)
-        for first, end in self._pieces():
+        for first, end in pieces(self.graph.pages):
             part = np.zeros(3)
             scans.sums_of(self.next[first:end], residual[first:end], part)
             out += part
@@ -382,7 +380,9 @@ class _Hubs(_Iteration):
 
     reads_twice = True
 
-    def __init__(self, graph: StoredGraph, wanted: Wanted, settings: Settings, vectors: Vectors, state: Any) -> None:
+    def __init__(
+        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, vectors: Vectors, state: Any
+    ) -> None:
         super().__init__(graph, wanted, settings, vectors, state)
         self.authorities = vectors(f"{wanted.name}-authorities", state is not None)
         if graph.links == 0:
@@ -400,22 +400,21 @@ class _Hubs(_Iteration):
         super().begin_slice(slice_)
         self.buffer[:] = 0.0
 
-    def block(self, block: Block) -> None:
+    def block(self, block: LinkBlock) -> None:
         scans.give(*block.links, self.now[block.first : block.end], self.buffer)
 
     def begin_second(self) -> None:
         self.authorities[self.first : self.end] = self.buffer[: self.end - self.first]
         self.buffer /= 1024.0
 
-    def block_again(self, block: Block) -> None:
+    def block_again(self, block: LinkBlock) -> None:
         scans.collect(*block.links, self.buffer, self.next[block.first : block.end])
 
     def end_scan(self) -> None:
         self.iterations += 1
         normalise(self.next)
         self.residual = sum(
-            float(np.abs(self.next[first : first + _PAGES_AT_ONCE] - self.now[first : first + _PAGES_AT_ONCE]).sum())
-            for first in range(0, self.graph.pages, _PAGES_AT_ONCE)
+            float(np.abs(self.next[first:end] - self.now[first:end]).sum()) for first, end in pieces(self.graph.pages)
         )
         self.done = self.residual <= self.settings.tolerance
         self.side = 1 - self.side
@@ -423,34 +422,34 @@ class _Hubs(_Iteration):
     def ranks(self) -> list[Rank]:
         normalise(self.now)
         normalise(self.authorities)
-        told = (self.residual, None, self.iterations, self.done)
-        return [Rank(HUBS, self.now, *told), Rank(AUTHORITIES, self.authorities, *told)]
+        found = (self.residual, None, self.iterations, self.done)
+        return [Rank(HUBS, self.now, *found), Rank(AUTHORITIES, self.authorities, *found)]
 
 
-def memory_bytes(graph: StoredGraph, wanted: Sequence[Wanted]) -> int:
-    """What has to be in memory while these ranks are computed in one scan, beside the links."""
+def memory_bytes(graph: StoredGraph, wanted: Sequence[RankRequest]) -> int:
+    """Return the memory that these ranks need in one scan, links not counted."""
     return 8 * graph.slice_pages * len(wanted)
 
 
 def solve(
     graph: StoredGraph,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[RankRequest],
     settings: Settings,
     vectors: Vectors | None = None,
     identity: str = "",
     after_scan: Callable[[int, dict[str, float]], None] = lambda scan, residuals: None,
 ) -> list[Rank]:
-    """The ranks, each to the tolerance, all in the same scans; one that is done takes no part in those that follow.
+    """Compute ranks, each to the tolerance, all in the same scans; a finished one takes no part in later scans.
 
-    With vectors in a folder, a computation that was killed goes on with the scan it was in, and ends with the same
-    bytes; `identity` tells its input from others. `after_scan` is told how many scans there were, and of the residuals.
+    With vectors in a folder, an interrupted computation continues with the scan it was in, and ends with the same
+    bytes; `identity` names its input. `after_scan` is called with the number of scans so far, and the residuals.
     """
     vectors = vectors or Vectors(graph.pages)
     states = read_states(vectors, identity, [one.name for one in wanted])
-    under_way = [_kind_of(one, settings)(graph, one, settings, vectors, states.get(one.name)) for one in wanted]
+    under_way = [_iteration_of(one, settings)(graph, one, settings, vectors, states.get(one.name)) for one in wanted]
     for one in under_way:
-        told = states.get(one.wanted.name)
-        if told is not None and one.state()["digests"] != told["digests"]:
+        stored = states.get(one.wanted.name)
+        if stored is not None and one.state()["digests"] != stored["digests"]:
             raise GraphRefused(f"{vectors.folder}: damaged since the ranks were interrupted: remove it, and run again")
     scan = max((one.iterations for one in under_way), default=0)
     while running := [one for one in under_way if one.goes_on]:
@@ -461,16 +460,7 @@ def solve(
     return [rank for one in under_way for rank in one.ranks()]
 
 
-def distribution(name: str, given: Floats) -> Floats:
-    """A vector scaled to sum 1, or a refusal."""
-    if not (np.isfinite(given).all() and (given >= 0.0).all() and given.max(initial=0.0) > 0.0):
-        raise GraphRefused(f"{name}: it must hold finite numbers that are not negative, and not only 0")
-    scaled = given / given.max()  # so that no sum overflows
-    found: Floats = scaled / scaled.sum()
-    return found
-
-
-def _kind_of(wanted: Wanted, settings: Settings) -> type[_Iteration]:
+def _iteration_of(wanted: RankRequest, settings: Settings) -> type[_Iteration]:
     if wanted.kind == "hubs":
         return _Hubs
     if wanted.kind == "importance":
@@ -479,7 +469,7 @@ def _kind_of(wanted: Wanted, settings: Settings) -> type[_Iteration]:
 
 
 def _scan(graph: StoredGraph, running: Sequence[_Iteration]) -> None:
-    """Read all links once, or those of a slice again while they are in memory."""
+    """Read all links once; those of a slice twice, while they are in memory, if an iteration needs it."""
     for one in running:
         one.begin_scan()
     again = [one for one in running if one.reads_twice]
@@ -498,25 +488,11 @@ def _scan(graph: StoredGraph, running: Sequence[_Iteration]) -> None:
             one.end_slice()
     for one in running:
         one.end_scan()
-        one.note()
-
-
-def normalise(vector: Floats) -> None:
-    """Scale a vector to sum 1."""
-    largest = float(vector.max())
-    if not largest > 0.0:
-        raise GraphRefused("nothing is left of a rank: it is 0 for every page")
-    vector /= largest  # so that no sum overflows
-    vector /= float(vector.sum())
-
-
-def digest_of(vector: Floats) -> str:
-    """What tells a vector from others."""
-    return xxhash.xxh64_hexdigest(np.ascontiguousarray(vector).data)
+        one.note_residual()
 
 
 def read_states(vectors: Vectors, identity: str, names: Sequence[str]) -> dict[str, Any]:
-    """What was known of these ranks when they were interrupted; empty if nothing was, or of something else."""
+    """Read the states of interrupted ranks; empty if there are none, or those of another input."""
     if vectors.folder is None:
         return {}
     try:
@@ -530,7 +506,7 @@ def read_states(vectors: Vectors, identity: str, names: Sequence[str]) -> dict[s
 
 
 def write_states(vectors: Vectors, identity: str, states: dict[str, Any]) -> None:
-    """Remember how far the ranks are: whole, or as it was before."""
+    """Write the states of ranks, atomically."""
     if vectors.folder is None:
         return
     partial = vectors.folder / f".{_STATE}.partial"

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from opicflow.pipelines.graph.slices import Links, Room, decode
+from opicflow.pipelines.graph.slices import BlockLinks, DecodeBuffers, decode
 from opicflow.schemas.errors import UserError
 
 Ids = npt.NDArray[np.uint64]
@@ -50,12 +50,12 @@ class GraphRefused(UserError, ValueError):
     """A graph cannot be used or made. One line: what, where, and what to do."""
 
 
-class Block(NamedTuple):
+class LinkBlock(NamedTuple):
     """Links of the pages `first` up to `end` to the pages of a slice."""
 
     first: int
     end: int
-    links: Links
+    links: BlockLinks
 
 
 class StoredGraph:
@@ -80,8 +80,8 @@ class StoredGraph:
             self._check_size(name, size)
         self.slices = -(-self.pages // self.slice_pages)
         self.ranges = ranges_of(self.pages, self.slice_pages, self.block_sources)
-        self._rooms: dict[int, Room] = {}
-        self._held: dict[tuple[int, int], Links] = {}
+        self._rooms: dict[int, DecodeBuffers] = {}
+        self._held: dict[tuple[int, int], BlockLinks] = {}
         self._checked: set[tuple[int, int]] = set()
         self._blocks: dict[int, Int64s] = {}
         self._room_left = 0
@@ -130,7 +130,7 @@ class StoredGraph:
         first, end = self.bounds(slice_)
         return int(np.searchsorted(self.ranges, first)), int(np.searchsorted(self.ranges, end))
 
-    def blocks(self, slice_: int, ranges: tuple[int, int] | None = None) -> Iterator[Block]:
+    def blocks(self, slice_: int, ranges: tuple[int, int] | None = None) -> Iterator[LinkBlock]:
         """The links to a slice, in the order of their sources: of all, or of some ranges.
 
         Each block is only good until the next one.
@@ -147,7 +147,7 @@ class StoredGraph:
                 if mapped is None:
                     mapped = self._mapped(_links_of(slice_), np.dtype(np.uint8), check=False)
                 held = self._decoded(slice_, number, mapped, index)
-            yield Block(first, end, held)
+            yield LinkBlock(first, end, held)
 
     def check(self, progress: Callable[[int], None] = lambda done: None) -> None:
         """Read every byte; refused if one of them is not as it was written. `progress` is told of bytes."""
@@ -169,7 +169,7 @@ class StoredGraph:
         """How much of that the links take, with what tells where they are."""
         return sum(size for name, (size, _) in self._files.items() if name.startswith("slice-"))
 
-    def _decoded(self, slice_: int, number: int, mapped: Bytes, index: Int64s) -> Links:
+    def _decoded(self, slice_: int, number: int, mapped: Bytes, index: Int64s) -> BlockLinks:
         at, size, count, digest = (int(word) for word in index[number])
         block = mapped[at : at + size]
         if (slice_, number) not in self._checked and xxhash.xxh64_intdigest(block.data) != digest & (2**64 - 1):
@@ -177,7 +177,7 @@ class StoredGraph:
         room = self._rooms.get(slice_)
         if room is None:
             most = int(index[:, 2].max())
-            self._rooms = {slice_: (room := Room.of(most, int(np.diff(self.ranges).max())))}
+            self._rooms = {slice_: (room := DecodeBuffers.of(most, int(np.diff(self.ranges).max())))}
         links = decode(block, count, room)
         first, end = self.bounds(slice_)
         sources = int(self.ranges[number + 1] - self.ranges[number])
@@ -187,7 +187,7 @@ class StoredGraph:
         needed = sum(column.nbytes for column in links)
         if needed <= self._room_left:
             self._room_left -= needed
-            links = Links(links.sources.copy(), links.starts.copy(), links.targets.copy(), links.weights)
+            links = BlockLinks(links.sources.copy(), links.starts.copy(), links.targets.copy(), links.weights)
             self._held[slice_, number] = links
         return links
 

@@ -698,7 +698,7 @@ class Ledger:
 
     def _expire(self, second: int) -> None:
         """What people published for a time ends; what had to be forgotten until now may be learnt again."""
-        left = self._policies.expire(1000 * second).without_asked_before(second - _ASKED_FOR_SECONDS)
+        left = self._policies.expire(1000 * second).without_requests_before(second - _ASKED_FOR_SECONDS)
         if left is not self._policies:
             self._put_in_force(left)
         book = self._room.book

@@ -23,7 +23,7 @@ from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.refresh.orders import allowances, back_off_seconds, chosen
 from opicflow.pipelines.refresh.policies import Directives, Policies, directives, host_caps
 from opicflow.pipelines.refresh.rates import change_rates
-from opicflow.pipelines.refresh.strategies import Costs, Plan, Wanted, costs, solve
+from opicflow.pipelines.refresh.strategies import Allocation, Costs, Demand, costs, solve
 from opicflow.schemas.pages import page_id
 
 DECIDED_BY = ("OTHER", "BUDGET", "PINNED", "FORBIDDEN", "DISCOVERY", "BACK_OFF", "GONE", "LIMIT", "REQUESTED")
@@ -79,7 +79,7 @@ class Survey:
     """Whether somebody announced that it has changed since it was fetched."""
     retry_seconds: Floats
     """How long pages that do not answer are left alone; 0 for others."""
-    wanted: Wanted
+    wanted: Demand
     """The pages that share the bandwidth for refreshing, at `sharing`."""
     sharing: Ints
     known: npt.NDArray[np.bool_]
@@ -162,7 +162,7 @@ def survey(
         names, host_numbers = np.unique(hosts[sharing], return_inverse=True)
         host_numbers = host_numbers.astype(np.int64)
         host_most = _caps_of(names, caps, budget) / budget.shards
-    wanted = Wanted(
+    wanted = Demand(
         weights=np.minimum(weights[sharing], 1e12),
         changes_per_day=changes[sharing],
         pinned=np.where(pins > 0, _DAY / np.where(pins > 0, pins, 1.0), 0.0) if pins.any() else None,
@@ -185,7 +185,9 @@ def survey(
         decided_by=decided_by,
         fetched=fetched,
         ordered=of_refresh("ordered").astype(np.int64),
-        requested=(said.asked_second >= 0) & (fetched < np.maximum(said.asked_second, 1)) & (decided_by != _FORBIDDEN),
+        requested=(said.requested_second >= 0)
+        & (fetched < np.maximum(said.requested_second, 1))
+        & (decided_by != _FORBIDDEN),
         told=(notes & at.TOLD) != 0,
         retry_seconds=retry,
         wanted=wanted,
@@ -220,7 +222,7 @@ def _affordable(intervals: Floats, said: Directives, budget: Budget) -> tuple[Fl
 class Shared:
     """How a policy shares a bandwidth: what each page gets, and what is left for whom."""
 
-    plan: Plan
+    plan: Allocation
     intervals: Floats
     """Seconds between two fetches of every page of the survey; inf = it is not to be fetched again."""
     due: Ints

@@ -1,12 +1,16 @@
-"""Policies: what people said of pages, hosts, URL prefixes, categories and the whole crawl, resolved for columns.
+"""Policies in force for pages, hosts, URL prefixes, categories and the whole crawl, and their rules in columns.
 
-A policy may have three kinds of words. Its *standing* word is what it says of change rate, interval, prohibition,
-factor and limits; it replaces the earlier one of the same target. That it *asks* for pages now, or has them
-*forgotten*, is kept beside. One that says nothing takes back what stands and is asked of its target, but nothing makes
-what was forgotten known again before it expires.
+A policy may contain up to three kinds of statement:
 
-Of all standing words about a page the latest governs, whatever kind of target it has: the last word wins. What a host
-gets a day is a standing word too, but one about the host: alone it does not govern the host's pages.
+- a *standing rule*: change rate, interval, prohibition, factor, limits. It replaces the earlier rule of its target.
+- a *request*: fetch the pages now.
+- a *removal*: forget the pages.
+
+A policy without any of these withdraws the rule and the request of its target. A removal cannot be withdrawn: it ends
+when it expires.
+
+Of all standing rules for a page the latest governs, whatever kind of target it has. A host's cap is a standing rule for
+the host: a rule that holds nothing else does not govern the host's pages.
 """
 
 from __future__ import annotations
@@ -28,9 +32,8 @@ from opicflow.schemas.records import Policy
 from opicflow.schemas.urls import LONGEST_URL, NotAPage, canonical, host
 
 RULES_VERSION = 2
-"""The latest version of the rules that this code knows."""
+"""The latest version of the rules that this code can read."""
 MOST_IN_FORCE = 100_000
-"""So many policies are kept at most."""
 MOST_FACTOR = 1e6
 LONGEST_INTERVAL_SECONDS = 100 * 365.25 * 86400
 
@@ -71,16 +74,16 @@ _MOST_BONUS = 1024
 
 _CRAWL = "crawl"
 _Target = tuple[str, "str | int"]
-_STANDING, _ASKED, _FORGOTTEN = "standing", "asked", "forgotten"
-_Word = tuple[str, str, "str | int"]
-"""The kind of a word, and its target: of each there is one at most."""
+_STANDING, _REQUESTED, _FORGOTTEN = "standing", "asked", "forgotten"  # the names that snapshots use
+_Statement = tuple[str, str, "str | int"]
+"""The kind of a statement and its target: at most one of each is in force."""
 
 
-# -- what cannot be ----------------------------------------------------------------------------------------------------
+# -- checks ------------------------------------------------------------------------------------------------------------
 
 
 def check(policy: Policy, categories: int, rules_version: int = RULES_VERSION) -> None:
-    """Refuse a policy that is impossible by itself, with a reason of one line."""
+    """Raise `PolicyRefused`, with a reason of one line, for a policy that contradicts itself or is out of range."""
     problem = next(_problems(policy, categories, rules_version), None)
     if problem:
         raise PolicyRefused(problem)
@@ -88,12 +91,12 @@ def check(policy: Policy, categories: int, rules_version: int = RULES_VERSION) -
 
 def _problems(policy: Policy, categories: int, rules_version: int) -> Iterator[str]:
     if not 1 <= policy.rules_version <= rules_version:
-        yield f"rules_version is {policy.rules_version}, and 1 to {rules_version} are known here: update opicflow"
+        yield f"rules_version is {policy.rules_version}, and this version reads 1 to {rules_version}: update opicflow"
     if policy.url_pattern is not None:
-        yield "url_pattern: patterns are rules of the router: publish for a url, host, url_prefix or category"
+        yield "url_pattern: policies have no patterns: name a url, host, url_prefix or category"
     targets = [name for name in ("url", "host", "url_prefix", "category") if getattr(policy, name) is not None]
     if len(targets) > 1:
-        yield f"{' and '.join(targets)} are given: publish once for each"
+        yield f"{' and '.join(targets)} are given: write one policy for each"
     if policy.category is not None and not 0 <= policy.category < categories:
         yield f"category is {policy.category}: give a number from 0 to {categories - 1}"
     yield from _problems_of_urls(policy)
@@ -105,14 +108,14 @@ def _problems(policy: Policy, categories: int, rules_version: int) -> Iterator[s
     if shortest is not None and longest is not None and shortest > longest:
         yield f"shortest_interval_seconds is {shortest:g}, longer than the longest, {longest:g}: exchange them"
     if policy.refresh_forbidden and policy.refresh_interval_seconds is not None:
-        yield "refresh_forbidden and refresh_interval_seconds contradict each other: leave one out"
+        yield "refresh_forbidden and refresh_interval_seconds contradict each other: omit one"
     published, expires = policy.published_at_ms, policy.expires_at_ms
     if published is not None and expires is not None and expires <= published:
         yield f"expires_at is {expires}, not after published_at, {published}: give a later time or none"
     if policy.forget and (_governs(policy) or policy.fetch_now or policy.host_fetches_per_day is not None):
-        yield "forget: nothing else can be said of pages that are forgotten: leave the rest out"
+        yield "forget: a policy that forgets pages can state nothing else: omit the rest"
     if policy.drop and policy.fetch_now:
-        yield "drop and fetch_now contradict each other: leave one out"
+        yield "drop and fetch_now contradict each other: omit one"
     yield from _problems_of_scope(policy, targets[0] if targets else None)
     yield from _problems_of_the_crawl(policy, categories)
 
@@ -124,18 +127,18 @@ def _problems_of_urls(policy: Policy) -> Iterator[str]:
         if not text.startswith(("http://", "https://")):
             yield f"{name} is {text[:60]!r}: begin it with http:// or https://"
         elif len(text) > LONGEST_URL or not text.isascii() or not text.isprintable() or " " in text or "#" in text:
-            yield f"{name} is {text[:60]!r}: give it as canonical URLs are, at most {LONGEST_URL} bytes of plain ASCII"
+            yield f"{name} is {text[:60]!r}: give a canonical URL of at most {LONGEST_URL} bytes of plain ASCII"
         else:
             scheme, _, rest = text.partition("://")
             name_of_host, slash, _ = rest.partition("/")
             if not slash or not _is_host(name_of_host, scheme):
-                yield f"{name} is {text[:60]!r}: give a whole host as canonical URLs have it, and the / after it"
+                yield f"{name} is {text[:60]!r}: give a whole canonical host, and the / after it"
     if policy.host is not None and not any(_is_host(policy.host, scheme) for scheme in ("https", "http")):
-        yield f"host is {policy.host[:60]!r}: give it as canonical URLs have it: example.org or example.org:8080"
+        yield f"host is {policy.host[:60]!r}: give a canonical host: example.org or example.org:8080"
 
 
 def _is_host(name: str, scheme: str) -> bool:
-    """Whether URLs of this scheme have the host, written like this."""
+    """Whether a canonical URL of this scheme can have this host, written like this."""
     url = f"{scheme}://{name}/"
     try:
         return "/" not in name and canonical(url) == url.encode()
@@ -147,22 +150,22 @@ def _problems_of_scope(policy: Policy, target: str | None) -> Iterator[str]:
     if target is None:
         for name in (*_ABOUT_PAGES, "refresh_forbidden", "fetch_now", "drop", "forget"):
             if getattr(policy, name) not in (None, False):
-                yield f"{name}: name the pages by a url, host, url_prefix or category: it cannot be said of all"
-        said = [name for name in _ABOUT_THE_CRAWL if getattr(policy, name) is not None]
-        if not said and policy.host_fetches_per_day is None:
-            yield "it names no pages and says nothing of the whole crawl: give what it is to say"
-        if said and policy.expires_at_ms is not None:
-            yield f"expires_at: {said[0]} holds until it is published anew: leave expires_at out"
+                yield f"{name}: name the pages by a url, host, url_prefix or category: it cannot hold for all pages"
+        given = [name for name in _ABOUT_THE_CRAWL if getattr(policy, name) is not None]
+        if not given and policy.host_fetches_per_day is None:
+            yield "it names no pages, and no setting of the whole crawl: give one of them"
+        if given and policy.expires_at_ms is not None:
+            yield f"expires_at: {given[0]} holds until another policy sets it: omit expires_at"
     else:
         for name in _ABOUT_THE_CRAWL:
             if getattr(policy, name) is not None:
-                yield f"{name} can only be said of the whole crawl: leave {target} out"
+                yield f"{name} is a setting of the whole crawl: omit {target}"
         if policy.host_fetches_per_day is not None and target != "host":
-            yield f"host_fetches_per_day is said of a host or of the whole crawl: leave {target} out, or name the host"
+            yield f"host_fetches_per_day holds for a host or the whole crawl: omit {target}, or name the host"
     if target == "category":
         for name in ("drop", "forget"):
             if getattr(policy, name):
-                yield f"{name}: name a url, host or url_prefix: it cannot be said of a whole category"
+                yield f"{name}: name a url, host or url_prefix: it cannot hold for a whole category"
 
 
 def _problems_of_the_crawl(policy: Policy, categories: int) -> Iterator[str]:
@@ -177,12 +180,12 @@ def _problems_of_the_crawl(policy: Policy, categories: int) -> Iterator[str]:
         yield f"refresh_policy is {policy.refresh_policy[:40]!r}: give one of {', '.join(STRATEGIES)}"
 
 
-# -- what is in force --------------------------------------------------------------------------------------------------
+# -- policies in force -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class NumberedPolicy:
-    """A policy that was checked, its number in the order of the log, and the second at which it was applied."""
+    """A checked policy, its number in the order of the log, and the second at which it was applied."""
 
     policy: Policy
     number: int
@@ -191,102 +194,102 @@ class NumberedPolicy:
 
 @dataclass(frozen=True)
 class Policies:
-    """All that is in force. Immutable: what changes it gives another one."""
+    """The policies in force. Immutable: every change returns new ones."""
 
-    _words: Mapping[_Word, NumberedPolicy] = field(default_factory=dict)
+    _statements: Mapping[_Statement, NumberedPolicy] = field(default_factory=dict)
     count: int = 0
-    """How many were ever added: the number of the latest."""
+    """How many policies were added so far: the number of the latest."""
 
     def add(self, policy: Policy, second: int) -> Policies:
-        """What is in force after one more policy, which `check` has accepted."""
+        """Return the policies in force after one more, which `check` has accepted."""
         return self.add_all((policy,), second)
 
     def add_all(self, policies: Iterable[Policy], second: int) -> Policies:
-        """What is in force after these, in their order; all of them, or `PolicyRefused`."""
-        words, count = dict(self._words), self.count
+        """Return the policies in force after these, in their order; `PolicyRefused` if one of them cannot be added."""
+        statements, count = dict(self._statements), self.count
         for policy in policies:
             count += 1
-            _put(words, NumberedPolicy(policy, count, second))
-        if len(words) > MOST_IN_FORCE and len({one.number for one in words.values()}) > MOST_IN_FORCE:
+            _put(statements, NumberedPolicy(policy, count, second))
+        in_force = {one.number for one in statements.values()} if len(statements) > MOST_IN_FORCE else ()
+        if len(in_force) > MOST_IN_FORCE:
             raise PolicyRefused(
-                f"{MOST_IN_FORCE} policies are in force, and no more can be: take some back, or let them expire"
+                f"{MOST_IN_FORCE} policies are in force, the most there can be: withdraw some, or let them expire"
             )
-        return Policies(words, count)
+        return Policies(statements, count)
 
     def expire(self, now_ms: int) -> Policies:
-        """What is still in force at a time."""
+        """Return the policies that are still in force at a time."""
         if now_ms < self._first_expiry:
             return self
         return self._where(lambda _, one: one.policy.expires_at_ms is None or now_ms < one.policy.expires_at_ms)
 
-    def without_asked_before(self, second: int) -> Policies:
-        """What is left when those who asked for pages before a second are taken as answered."""
-        if all(word[0] != _ASKED or one.second >= second for word, one in self._words.items()):
+    def without_requests_before(self, second: int) -> Policies:
+        """Return the policies without requests from before a second."""
+        if all(key[0] != _REQUESTED or one.second >= second for key, one in self._statements.items()):
             return self
-        return self._where(lambda word, one: word[0] != _ASKED or one.second >= second)
+        return self._where(lambda key, one: key[0] != _REQUESTED or one.second >= second)
 
     def __iter__(self) -> Iterator[NumberedPolicy]:
-        """Every policy of which any word is in force, in the order of the log."""
+        """Return the policies with a statement in force, in the order of the log."""
         return iter(self._in_order)
 
     def __len__(self) -> int:
-        """How many policies are in force."""
         return len(self._in_order)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values that `from_json` makes the same of; the same for the same."""
+        """Return plain values that `from_json` reads; equal policies give equal values."""
         of_kind = {
-            kind: sorted(one.number for word, one in self._words.items() if word[0] == kind)
-            for kind in (_STANDING, _ASKED, _FORGOTTEN)
+            kind: sorted(one.number for key, one in self._statements.items() if key[0] == kind)
+            for kind in (_STANDING, _REQUESTED, _FORGOTTEN)
         }
         listed = [[one.number, one.second, policy_to_json(one.policy)] for one in self]
         return {"count": self.count, "publications": listed, **of_kind}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Policies:
-        """What `to_json` said."""
+        """Read the values of `to_json`."""
         by_number = {
             number: NumberedPolicy(policy_from_json(policy), number, second)
             for number, second, policy in values["publications"]
         }
-        words = {
+        statements = {
             (kind, *_target(by_number[number].policy)): by_number[number]
-            for kind in (_STANDING, _ASKED, _FORGOTTEN)
+            for kind in (_STANDING, _REQUESTED, _FORGOTTEN)
             for number in values[kind]
         }
-        return cls(words, values["count"])
+        return cls(statements, values["count"])
 
     @cached_property
     def forgotten(self) -> Prefixes:
-        """What the URLs begin with that must not be learnt again; forgotten pages are no part of it."""
-        return prefixes_of(one.policy for word, one in self._words.items() if word[0] == _FORGOTTEN)
+        """Prefixes of the URLs that were forgotten; URLs forgotten one by one are not included."""
+        return prefixes_of(one.policy for key, one in self._statements.items() if key[0] == _FORGOTTEN)
 
     def _of_kind(self, kind: str) -> list[NumberedPolicy]:
-        return sorted((one for word, one in self._words.items() if word[0] == kind), key=lambda one: one.number)
+        return sorted((one for key, one in self._statements.items() if key[0] == kind), key=lambda one: one.number)
 
     def _where(self, keeps: Any) -> Policies:
-        return Policies({word: one for word, one in self._words.items() if keeps(word, one)}, self.count)
+        return Policies({key: one for key, one in self._statements.items() if keeps(key, one)}, self.count)
 
     @cached_property
     def _in_order(self) -> tuple[NumberedPolicy, ...]:
-        by_number = {one.number: one for one in self._words.values()}
+        by_number = {one.number: one for one in self._statements.values()}
         return tuple(by_number[number] for number in sorted(by_number))
 
     @cached_property
     def _first_expiry(self) -> float:
-        times = (one.policy.expires_at_ms for one in self._words.values())
+        times = (one.policy.expires_at_ms for one in self._statements.values())
         return min((time for time in times if time is not None), default=np.inf)
 
     @cached_property
-    def _resolver(self) -> _Resolver:
-        return _resolver_of(
+    def _index(self) -> _PolicyIndex:
+        return _index_of(
             [one for one in self._of_kind(_STANDING) if _governs(one.policy)],
-            self._of_kind(_ASKED),
+            self._of_kind(_REQUESTED),
         )
 
 
 def host_caps(policies: Policies) -> dict[bytes, float]:
-    """How many fetches a day each host gets at most of which that was said."""
+    """Return the most fetches a day of each host that has a cap of its own."""
     return {
         one.policy.host.encode(): one.policy.host_fetches_per_day
         for one in policies._of_kind(_STANDING)
@@ -295,13 +298,13 @@ def host_caps(policies: Policies) -> dict[bytes, float]:
 
 
 def default_host_cap(policies: Policies) -> float | None:
-    """How many fetches a day any other host gets at most, if that was said of the whole crawl."""
-    found = policies._words.get((_STANDING, _CRAWL, ""))
+    """Return the most fetches a day of any other host; None without such a cap."""
+    found = policies._statements.get((_STANDING, _CRAWL, ""))
     return found.policy.host_fetches_per_day if found else None
 
 
 def _target(policy: Policy) -> _Target:
-    """The kind and the name of what a policy is about."""
+    """Return the kind and the name of a policy's target."""
     for kind in ("url", "host", "url_prefix", "category"):
         name = getattr(policy, kind)
         if name is not None:
@@ -310,34 +313,34 @@ def _target(policy: Policy) -> _Target:
 
 
 def _governs(policy: Policy) -> bool:
-    """Whether it says anything of its pages that stands."""
+    """Whether a policy holds a standing rule for its pages."""
     return policy.refresh_forbidden or any(getattr(policy, name) is not None for name in _ABOUT_PAGES)
 
 
-def _put(words: dict[_Word, NumberedPolicy], numbered: NumberedPolicy) -> None:
+def _put(statements: dict[_Statement, NumberedPolicy], numbered: NumberedPolicy) -> None:
     policy = numbered.policy
     target = _target(policy)
     if policy.forget:
-        for word in [word for word in words if word[0] != _FORGOTTEN and _is_within(word[1:], target)]:
-            del words[word]
-        if target[0] != "url":  # which page was forgotten is known to the ledger, by its id
-            words[(_FORGOTTEN, *target)] = numbered
+        for key in [key for key in statements if key[0] != _FORGOTTEN and _is_within(key[1:], target)]:
+            del statements[key]
+        if target[0] != "url":  # the ledger keeps the ids of pages that are forgotten one by one
+            statements[(_FORGOTTEN, *target)] = numbered
         return
-    above = _forgotten_above(words, target)
-    if above:
-        raise PolicyRefused(f"{target[0]} is within what was forgotten ({above}): publish for pages that may be known")
-    stands = _governs(policy) or policy.host_fetches_per_day is not None
-    if stands:
-        words[(_STANDING, *target)] = numbered
+    forgotten = _forgotten_around(statements, target)
+    if forgotten:
+        raise PolicyRefused(f"{target[0]} is within what was forgotten ({forgotten}): name other pages")
+    is_rule = _governs(policy) or policy.host_fetches_per_day is not None
+    if is_rule:
+        statements[(_STANDING, *target)] = numbered
     if policy.fetch_now:
-        words[(_ASKED, *target)] = numbered
-    if not (stands or policy.fetch_now or policy.drop) and target[0] != _CRAWL:
-        words.pop((_STANDING, *target), None)
-        words.pop((_ASKED, *target), None)
+        statements[(_REQUESTED, *target)] = numbered
+    if not (is_rule or policy.fetch_now or policy.drop) and target[0] != _CRAWL:
+        statements.pop((_STANDING, *target), None)
+        statements.pop((_REQUESTED, *target), None)
 
 
 def _is_within(target: _Target, outer: _Target) -> bool:
-    """Whether a target is the outer one, or names pages of it only."""
+    """Whether a target is the outer one, or names only pages within it."""
     (kind, name), (outer_kind, outer_name) = target, outer
     if target == outer:
         return True
@@ -348,89 +351,90 @@ def _is_within(target: _Target, outer: _Target) -> bool:
     return outer_kind == "url_prefix" and str(name).startswith(str(outer_name))
 
 
-def _forgotten_above(words: Mapping[_Word, NumberedPolicy], target: _Target) -> str | None:
-    """The forgotten host or prefix that a target is within, if there is any."""
+def _forgotten_around(statements: Mapping[_Statement, NumberedPolicy], target: _Target) -> str | None:
+    """Return the forgotten host or prefix that a target is within, if there is one."""
     kind, name = target[0], str(target[1])
     if kind == "host":
-        return name if (_FORGOTTEN, "host", name) in words else None
+        return name if (_FORGOTTEN, "host", name) in statements else None
     if kind not in ("url", "url_prefix"):
         return None
     name_of_host = host(name.encode()).decode()
-    if (_FORGOTTEN, "host", name_of_host) in words:
+    if (_FORGOTTEN, "host", name_of_host) in statements:
         return name_of_host
-    beginnings = (name[:end] for end in range(name.index("//") + 3 + len(name_of_host), len(name) + 1))
-    return next((one for one in beginnings if (_FORGOTTEN, "url_prefix", one) in words), None)
+    prefixes = (name[:end] for end in range(name.index("//") + 3 + len(name_of_host), len(name) + 1))
+    return next((one for one in prefixes if (_FORGOTTEN, "url_prefix", one) in statements), None)
 
 
-# -- whole columns -----------------------------------------------------------------------------------------------------
+# -- columns -----------------------------------------------------------------------------------------------------------
 
 
 class Prefixes(NamedTuple):
-    """Beginnings of URLs, each a whole host at least, sorted by the hash of the host, then by their bytes.
+    """Prefixes of URLs, each at least a whole host, sorted by the hash of the host, then by their bytes.
 
-    All that a URL begins with are the longest of them, its parent, the parent's parent, and so on.
+    `parent` is the row of the longest other prefix that a prefix begins with, -1 if there is none. So all prefixes of a
+    URL are the longest one and its ancestors.
     """
 
     hosts: Ids
     first: Ints
-    """Where the beginnings of each host begin, and at last how many there are."""
+    """The first row of each host, and at last the number of prefixes."""
     starts: Ints
     text: Bytes
     parent: Ints
 
 
 class Directives(NamedTuple):
-    """What was said of pages, a row each."""
+    """The rules that hold for pages, a row for each page."""
 
     changes_per_day: Floats
-    """NaN: nothing."""
+    """NaN: none."""
     interval_seconds: Floats
-    """0: nothing."""
+    """0: none."""
     forbidden: Bytes
     factor: Floats
     shortest_seconds: Floats
-    """0: nothing."""
+    """0: none."""
     longest_seconds: Floats
-    """0: nothing."""
-    asked_second: Ints
-    """When the latest policy that asks for the page was applied; -1: none does."""
+    """0: none."""
+    requested_second: Ints
+    """When the latest request for the page was applied; -1: none."""
     number: Ints
-    """The policy that governs; 0: none."""
+    """The number of the policy that governs; 0: none."""
 
 
 def directives(policies: Policies, urls: Bytes, url_start: Ints, pages: Ids, categories: Bytes) -> Directives:
-    """What was said of pages with these ids and categories, whose URLs lie at `url_start - 1` of an arena (0: unknown).
+    """Return the rules for pages with these ids and categories.
 
-    In the arena a URL's length comes first, 2 bytes little endian.
+    Their URLs begin at `url_start - 1` of an arena (0: unknown), with the length first, 2 bytes little endian.
     """
-    resolver = policies._resolver
+    index = policies._index
     governing = np.zeros(len(pages), np.int64)
-    asking = np.zeros(len(pages), np.int64)
+    requesting = np.zeros(len(pages), np.int64)
     if len(policies):
         _resolve(
-            resolver.places,
-            resolver.prefixes,
+            index.rows,
+            index.prefixes,
             np.require(urls, np.uint8, ["C", "A", "W"]),
             np.require(url_start, np.int64, ["C", "A", "W"]),
             np.require(pages, np.uint64, ["C", "A", "W"]),
             np.require(categories, np.uint8, ["C", "A", "W"]),
             governing,
-            asking,
+            requesting,
         )
-    said = resolver.said
-    return said._replace(
-        **{name: getattr(said, name)[governing] for name in said._fields if name != "asked_second"},
-        asked_second=said.asked_second[asking],
+    rules = index.rules
+    return rules._replace(
+        **{name: getattr(rules, name)[governing] for name in rules._fields if name != "requested_second"},
+        requested_second=rules.requested_second[requesting],
     )
 
 
 def prefixes_of(policies: Iterable[Policy]) -> Prefixes:
-    """What the URLs begin with that these policies are about; those about pages or categories count for nothing."""
-    return _sorted_prefixes({text for policy in policies for text in _beginnings(policy)})[0]
+    """Return the URL prefixes of the hosts and prefixes that these policies name; other policies are ignored."""
+    return _sorted_prefixes({text for policy in policies for text in _prefixes(policy)})[0]
 
 
 def matches(prefixes: Prefixes, urls: Bytes, url_start: Ints) -> Mask:
-    """Which of the URLs at `url_start - 1` of an arena begin with any of the prefixes; unknown ones do not."""
+    """Return which of the URLs at `url_start - 1` of an arena begin with any of the prefixes; unknown ones do not."""
     mask = np.zeros(len(url_start), np.bool_)
     if len(prefixes.hosts):
         urls, url_start = (
@@ -442,7 +446,7 @@ def matches(prefixes: Prefixes, urls: Bytes, url_start: Ints) -> Mask:
 
 
 def matches_ragged(prefixes: Prefixes, url_bytes: Bytes, url_starts: Ints) -> Mask:
-    """Which of the URLs `url_bytes[url_starts[i]:url_starts[i + 1]]` begin with any of the prefixes."""
+    """Return which of the URLs `url_bytes[url_starts[i]:url_starts[i + 1]]` begin with any of the prefixes."""
     mask = np.zeros(len(url_starts) - 1, np.bool_)
     if len(prefixes.hosts):
         url_bytes, url_starts = (
@@ -453,56 +457,59 @@ def matches_ragged(prefixes: Prefixes, url_bytes: Bytes, url_starts: Ints) -> Ma
     return mask
 
 
-class _Places(NamedTuple):
-    """Where to look up which policies govern and ask: places in `_Resolver.said`, 0 = none; later is larger."""
+class _IndexRows(NamedTuple):
+    """For pages, prefixes and categories: the rows in `_PolicyIndex.rules` that govern and request; 0 = none.
+
+    A later policy has a larger row.
+    """
 
     pages: Ids
     of_page: npt.NDArray[np.int64]
     of_prefix: npt.NDArray[np.int64]
-    """Of a prefix or anything that it begins with."""
+    """The latest of a prefix and its ancestors."""
     of_category: npt.NDArray[np.int64]
 
 
-class _Resolver(NamedTuple):
-    places: _Places
+class _PolicyIndex(NamedTuple):
+    rows: _IndexRows
     prefixes: Prefixes
-    said: Directives
-    """What each policy that governs says, in order, and when each that asks was applied; row 0: nothing said."""
+    rules: Directives
+    """The rule of each governing policy, and the second of each requesting one, in order; row 0: no rule."""
 
 
-def _resolver_of(standing: list[NumberedPolicy], asking: list[NumberedPolicy]) -> _Resolver:
+def _index_of(standing: list[NumberedPolicy], requesting: list[NumberedPolicy]) -> _PolicyIndex:
     of_page: dict[int, list[int]] = {}
     of_text: dict[bytes, list[int]] = {}
     of_category = np.zeros((256, 2), np.int64)
-    for column, policies in enumerate((standing, asking)):
-        for place, one in enumerate(policies, 1):  # in order, so that the later is larger
+    for column, policies in enumerate((standing, requesting)):
+        for row, one in enumerate(policies, 1):
             if one.policy.url is not None:
-                of_page.setdefault(page_id(one.policy.url), [0, 0])[column] = place
+                of_page.setdefault(page_id(one.policy.url), [0, 0])[column] = row
             if one.policy.category is not None:
-                of_category[one.policy.category, column] = place
-            for text in _beginnings(one.policy):
-                of_text.setdefault(text, [0, 0])[column] = place
+                of_category[one.policy.category, column] = row
+            for text in _prefixes(one.policy):
+                of_text.setdefault(text, [0, 0])[column] = row
     ids = sorted(of_page)
     prefixes, texts = _sorted_prefixes(of_text)
     of_prefix = np.array([of_text[text] for text in texts], np.int64).reshape(-1, 2)
     for at, parent in enumerate(prefixes.parent.tolist()):
         if parent >= 0:  # parents come first
             of_prefix[at] = np.maximum(of_prefix[at], of_prefix[parent])
-    places = _Places(
+    rows = _IndexRows(
         np.array(ids, np.uint64),
         np.array([of_page[id_] for id_ in ids], np.int64).reshape(-1, 2),
         of_prefix,
         of_category,
     )
-    return _Resolver(places, prefixes, _said(standing, asking))
+    return _PolicyIndex(rows, prefixes, _rules(standing, requesting))
 
 
-def _said(standing: list[NumberedPolicy], asking: list[NumberedPolicy]) -> Directives:
+def _rules(standing: list[NumberedPolicy], requesting: list[NumberedPolicy]) -> Directives:
     policies = [one.policy for one in standing]
 
-    def column(name: str, not_said: float) -> Floats:
+    def column(name: str, default: float) -> Floats:
         given = (getattr(policy, name) for policy in policies)
-        return np.array([not_said, *(not_said if value is None else value for value in given)], np.float64)
+        return np.array([default, *(default if value is None else value for value in given)], np.float64)
 
     return Directives(
         changes_per_day=column("changes_per_day", np.nan),
@@ -511,13 +518,13 @@ def _said(standing: list[NumberedPolicy], asking: list[NumberedPolicy]) -> Direc
         factor=column("importance_factor", 1.0),
         shortest_seconds=column("shortest_interval_seconds", 0.0),
         longest_seconds=column("longest_interval_seconds", 0.0),
-        asked_second=np.array([-1, *(one.second for one in asking)], np.int64),
+        requested_second=np.array([-1, *(one.second for one in requesting)], np.int64),
         number=np.array([0, *(one.number for one in standing)], np.int64),
     )
 
 
-def _beginnings(policy: Policy) -> list[bytes]:
-    """What the URLs of a host's or a prefix's pages begin with."""
+def _prefixes(policy: Policy) -> list[bytes]:
+    """Return the prefixes of the URLs of a policy's host or prefix."""
     if policy.host is not None:
         return [f"{scheme}://{policy.host}/".encode() for scheme in ("http", "https")]
     return [policy.url_prefix.encode()] if policy.url_prefix is not None else []
@@ -546,8 +553,8 @@ def _sorted_prefixes(given: Iterable[bytes]) -> tuple[Prefixes, list[bytes]]:
 
 
 @inlined_kernel
-def _place(numbers: Any, number: Any) -> Any:
-    """Where a number is among sorted ones, or -1."""
+def _position(numbers: Any, number: Any) -> Any:
+    """Return the index of a number among sorted ones, or -1."""
     low, high = 0, numbers.shape[0]
     while low < high:
         middle = (low + high) >> 1
@@ -560,7 +567,7 @@ def _place(numbers: Any, number: Any) -> Any:
 
 @inlined_kernel
 def _common(text: Any, begin: Any, end: Any, other: Any, other_begin: Any, other_end: Any) -> Any:
-    """How many bytes two texts have in common from their beginnings."""
+    """Return the length of the common prefix of two texts."""
     most = min(end - begin, other_end - other_begin)
     same = 0
     while same < most and byte_at(text, begin + same) == byte_at(other, other_begin + same):
@@ -570,14 +577,14 @@ def _common(text: Any, begin: Any, end: Any, other: Any, other_begin: Any, other
 
 @lean_kernel
 def _longest(prefixes: Any, urls: Any, begin: Any, end: Any) -> Any:
-    """The longest of the prefixes that a URL begins with, or -1."""
+    """Return the row of the longest prefix of a URL, or -1."""
     if end - begin < 9:  # http://a/
         return -1
     host_begin = begin + (8 if byte_at(urls, begin + 4) == 115 else 7)  # https:// or http://
     host_end = host_begin
     while host_end < end and byte_at(urls, host_end) != 47:
         host_end += 1
-    group = _place(prefixes.hosts, hash_bytes(urls, host_begin, host_end))
+    group = _position(prefixes.hosts, hash_bytes(urls, host_begin, host_end))
     if group < 0:
         return -1
     first = prefixes.first[group]
@@ -611,22 +618,22 @@ def _longest_in_arena(prefixes: Any, urls: Any, start: Any) -> Any:
 
 @lean_kernel
 def _resolve(
-    places: Any, prefixes: Any, urls: Any, url_start: Any, pages: Any, categories: Any, governing: Any, asking: Any
+    rows: Any, prefixes: Any, urls: Any, url_start: Any, pages: Any, categories: Any, governing: Any, requesting: Any
 ) -> None:
-    """Find the latest policies that govern each page and ask for it."""
+    """Find the row of the latest policy that governs each page, and of the latest that requests it."""
     for i in range(pages.shape[0]):
-        governs = places.of_category[categories[i], 0]
-        asks = places.of_category[categories[i], 1]
-        at = _place(places.pages, pages[i])
+        governs = rows.of_category[categories[i], 0]
+        requests = rows.of_category[categories[i], 1]
+        at = _position(rows.pages, pages[i])
         if at >= 0:
-            governs = max(governs, places.of_page[at, 0])
-            asks = max(asks, places.of_page[at, 1])
+            governs = max(governs, rows.of_page[at, 0])
+            requests = max(requests, rows.of_page[at, 1])
         at = _longest_in_arena(prefixes, urls, url_start[i]) if prefixes.hosts.shape[0] else -1
         if at >= 0:
-            governs = max(governs, places.of_prefix[at, 0])
-            asks = max(asks, places.of_prefix[at, 1])
+            governs = max(governs, rows.of_prefix[at, 0])
+            requests = max(requests, rows.of_prefix[at, 1])
         governing[i] = governs
-        asking[i] = asks
+        requesting[i] = requests
 
 
 @lean_kernel

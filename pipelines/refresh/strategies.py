@@ -64,7 +64,7 @@ _BLOCK = 1 << 10  # pages summed up on their own
 
 
 @dataclass(frozen=True, eq=False)
-class Wanted:
+class Demand:
     """The pages that share a bandwidth, as columns.
 
     A pinned page gets its pin, whatever its bounds. A page of weight 0 gets its least frequency under every strategy.
@@ -86,7 +86,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Allocation:
     """The frequencies that a strategy gives.
 
     `multiplier` says what a page that changes gets until the next plan: `frequency_at` of it, between its bounds; of
@@ -226,7 +226,7 @@ def _halley(u: Float, target: Float) -> Float:
 # -- plans -----------------------------------------------------------------------------------------------------------
 
 
-def solve(strategy: str, pages: Wanted, bandwidth: float, alpha: float = 0.95) -> Plan:
+def solve(strategy: str, pages: Demand, bandwidth: float, alpha: float = 0.95) -> Allocation:
     """The frequencies that a strategy of this name gives these pages; they sum to the bandwidth if that is feasible.
 
     `alpha` matters to `thesis` alone. Refuses arguments that make no sense with a ValueError of one line.
@@ -300,10 +300,10 @@ def solve(strategy: str, pages: Wanted, bandwidth: float, alpha: float = 0.95) -
         _search_hosts(code, columns, scratch, lows, highs, blends)
     frequencies = np.empty(number)
     _fill(code, columns, pinned, lows, highs, blends, frequencies)
-    return Plan(frequencies, high, not why, "; ".join(why), highs if capped else None)
+    return Allocation(frequencies, high, not why, "; ".join(why), highs if capped else None)
 
 
-def costs(pages: Wanted, frequencies: Floats, alpha: float = 0.95) -> Costs:
+def costs(pages: Demand, frequencies: Floats, alpha: float = 0.95) -> Costs:
     """What it costs to fetch these pages so often, by every measure."""
     _check_alpha(alpha)
     _check(pages)
@@ -320,7 +320,7 @@ def _check_alpha(alpha: float) -> None:
         raise ValueError(f"alpha must be above 0 and at most 100, not {alpha}")
 
 
-def _check(pages: Wanted) -> None:
+def _check(pages: Demand) -> None:
     number = len(pages.weights)
     _check_column("weights", pages.weights, number, 0.0, _LARGEST)
     _check_column("changes_per_day", pages.changes_per_day, number, 1.0 / _LARGEST, _LARGEST)

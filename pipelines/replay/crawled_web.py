@@ -13,7 +13,7 @@ import numpy.typing as npt
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused, expand
-from opicflow.pipelines.graph.community import Fetched
+from opicflow.pipelines.graph.community import FetchedPages
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.ledger import CrawlItems, Kind, Ledger, Outcome
 from opicflow.pipelines.replay.inputs import known_format
@@ -70,7 +70,7 @@ class Crawled:
     `newest_ms` is the time of the newest visit, 0 if none tells. `importance` is a ledger's, of the pages of `urls`.
     """
 
-    fetched: Fetched
+    fetched: FetchedPages
     urls: Urls
     newest_ms: int
     rejects: int = 0
@@ -108,7 +108,7 @@ def crawled_in_ledger(ledger: Ledger) -> Crawled:
     failed = np.isin(outcomes, _UNREAD) & (np.diff(starts) == 0)
     rows = np.flatnonzero((visits > 0) & ~failed)
     links, link_starts = spans(starts, rows)
-    fetched = Fetched(
+    fetched = FetchedPages(
         pages[rows], link_starts, link_pages[links], link_weights[links].astype(np.int64), pages[failed & (visits > 0)]
     )
     url_starts, text = ledger.urls(pages)
@@ -170,7 +170,7 @@ class _Reader:
         links, starts = spans(_starts(counts), rows)
         firsts = np.flatnonzero(np.diff(pages[rows], prepend=pages[rows][:1] + np.uint64(1)))
         read = pages[rows][firsts]
-        fetched = Fetched(
+        fetched = FetchedPages(
             read,
             np.append(starts[:-1][firsts], starts[-1]),
             np.concatenate(self.link_pages)[links],

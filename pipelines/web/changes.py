@@ -10,7 +10,7 @@ from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT, Graph, Int64s, Pa
 Mask = npt.NDArray[np.bool_]
 
 
-def with_other_in_degrees(graph: Graph, doubled: Int64s, halved: Int64s, random: np.random.Generator) -> Graph:
+def change_in_degrees(graph: Graph, doubled: Int64s, halved: Int64s, random: np.random.Generator) -> Graph:
     """The web once the in-degrees of some pages are divided or multiplied by two (paper 002, figure 4).
 
     A page of `halved` loses half of the links to it, at random (of an odd number the larger half is kept). A page of
@@ -33,7 +33,7 @@ def with_other_in_degrees(graph: Graph, doubled: Int64s, halved: Int64s, random:
     )
 
 
-def with_other_links(graph: Graph, share: float, random: np.random.Generator) -> Graph:
+def replace_links(graph: Graph, share: float, random: np.random.Generator) -> Graph:
     """The web once a share of its links, at random, has gone and as many others have come.
 
     A new link goes from the page that lost one to where another link of the web leads: a page that is linked much is
@@ -45,7 +45,7 @@ def with_other_links(graph: Graph, share: float, random: np.random.Generator) ->
     return _linked(graph.pages, sources, targets)
 
 
-def among(graph: Graph, there: Mask) -> Graph:
+def induced_web(graph: Graph, there: Mask) -> Graph:
     """The links among the pages under the mask; the others are not born yet, or gone: without links, and unlinked."""
     sources = _sources(graph)
     kept = there[sources] & there[graph.targets]

@@ -26,7 +26,7 @@ _DEVIATIONS = 1.959964
 """95 % of a normal law lie within so many deviations of its middle."""
 
 
-class Looks(NamedTuple):
+class Observations(NamedTuple):
     """What visits found, a row each: whether it was new, which version, and since when it is what it is."""
 
     changed: Bools
@@ -62,11 +62,11 @@ class Contents:
         self._modified_ms = np.zeros(pages, np.int64)
         self._now_ms = 0
 
-    def visit(self, numbers: Int64s, times_ms: Int64s) -> Looks:
+    def visit(self, numbers: Int64s, times_ms: Int64s) -> Observations:
         """What visits find, in this order. Times are milliseconds since 1970, and never go back."""
         rows = len(numbers)
         if rows == 0:
-            return Looks(np.empty(0, np.bool_), np.empty(0, np.uint64), np.empty(0, np.int64))
+            return Observations(np.empty(0, np.bool_), np.empty(0, np.uint64), np.empty(0, np.int64))
         if times_ms.shape != numbers.shape:
             raise ValueError(f"there must be a time for each of {rows} visits, not {len(times_ms)}")
         if numbers.min() < 0 or numbers.max() >= len(self.rates):
@@ -74,7 +74,7 @@ class Contents:
         if times_ms[0] < self._now_ms or (np.diff(times_ms) < 0).any():
             raise ValueError("times_ms must not be negative, and ascend, over batches too")
         self._now_ms = int(times_ms[-1])
-        found = Looks(np.empty(rows, np.bool_), np.empty(rows, np.uint64), np.empty(rows, np.int64))
+        found = Observations(np.empty(rows, np.bool_), np.empty(rows, np.uint64), np.empty(rows, np.int64))
         state = (self._looks, self._versions, self._looked_ms, self._modified_ms)
         _look(numbers, times_ms, self.rates, self._change_key, self._digest_key, state, found)
         return found
@@ -105,7 +105,7 @@ def _look(
     change_key: Any,
     digest_key: Any,
     state: tuple[Int64s, Int64s, Int64s, Int64s],
-    found: Looks,
+    found: Observations,
 ) -> None:
     """Visit pages one after the other, so that the same one twice in a batch is right."""
     looks, versions, looked_ms, modified_ms = state

@@ -20,7 +20,7 @@ from opicflow.pipelines.ledger.entries import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.ledger import Ledger
-from opicflow.pipelines.web.orders import Order, tell_pages
+from opicflow.pipelines.web.visit_orders import VisitOrder, set_page_count
 
 SOURCE = "web"
 START_SECOND = 1_700_000_000
@@ -79,7 +79,7 @@ def _link_places(graph: Graph, numbers: Ints, counts: Ints) -> tuple[Ints, Ints]
     return starts, np.arange(starts[-1]) + np.repeat(graph.starts[numbers] - starts[:-1], counts)
 
 
-def introductions(ids: Ids, kind: Kind = Kind.ANNOUNCEMENT, start: int = 0) -> CrawlEntry:
+def announcements(ids: Ids, kind: Kind = Kind.ANNOUNCEMENT, start: int = 0) -> CrawlEntry:
     """All of these pages announced (or sighted), in that order, as one entry from offset `start` on."""
     rows = len(ids)
     nothing = np.zeros(rows, np.int64)
@@ -104,7 +104,7 @@ def introductions(ids: Ids, kind: Kind = Kind.ANNOUNCEMENT, start: int = 0) -> C
     return CrawlEntry(SOURCE, LogPosition(start, 0), LogPosition(start + rows, 0), items)
 
 
-class Crawl:
+class WebCrawl:
     """Visits of a web by one order, which any number of ledgers hear of alike.
 
     Which page is visited never depends on how a ledger keeps history, so many policies can share one crawl. `choice`
@@ -117,7 +117,7 @@ class Crawl:
         self,
         ledgers: Sequence[Ledger],
         ids: Ids,
-        order: Order,
+        order: VisitOrder,
         choice: Ints | None = None,
         outcomes: Callable[[Ints], npt.NDArray[np.uint8]] | None = None,
         per_day: int | None = None,
@@ -135,7 +135,7 @@ class Crawl:
 
     def announce(self, ids: Ids) -> None:
         """Tell all ledgers of these pages."""
-        self._apply(introductions(ids, start=self._offset))
+        self._apply(announcements(ids, start=self._offset))
 
     def run(self, web: Graph, up_to: int) -> Ints:
         """Go on, in this web, until so many visits were made or the order ends: the pages visited."""
@@ -167,7 +167,7 @@ class Crawl:
         return self.ledgers[0].waiting_cash(self._chosen_ids)
 
 
-class Found:
+class DiscoveredPages:
     """Pages of a web in the order in which they were found, each once."""
 
     def __init__(self, pages: int, first: Ints) -> None:
@@ -200,14 +200,14 @@ class DiscoveringCrawl:
     is given what waits on them.
     """
 
-    def __init__(self, ledger: Ledger, ids: Ids, order: Order, seeds: Ints) -> None:
+    def __init__(self, ledger: Ledger, ids: Ids, order: VisitOrder, seeds: Ints) -> None:
         self.ledger, self.ids = ledger, ids
         self.visits = 0
         self.read = np.zeros(len(ids), np.bool_)
         self._order = order
-        self._found = Found(len(ids), seeds)
+        self._found = DiscoveredPages(len(ids), seeds)
         self._offset = 0
-        self._apply(introductions(ids[seeds]))
+        self._apply(announcements(ids[seeds]))
 
     @property
     def found(self) -> Ints:
@@ -217,7 +217,7 @@ class DiscoveringCrawl:
     def run(self, web: Graph, up_to: int) -> None:
         """Go on until so many visits were made."""
         while self.visits < up_to:
-            tell_pages(self._order, len(self.found))
+            set_page_count(self._order, len(self.found))
             places = self._order.next(lambda: self.ledger.waiting_cash(self.ids[self.found]))
             numbers = self.found[places[: up_to - self.visits]]
             self._apply(visits(web, self.ids, numbers, self._offset))

@@ -19,7 +19,7 @@ import fastavro
 import numpy as np
 import pytest
 
-from opicflow.pipelines.graph.community import Expansion, Recorded, find_global_ranks, influence
+from opicflow.pipelines.graph.community import Expansion, RecordedWeb, find_global_ranks, influence
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.replay.crawled_web import Urls, crawled_in_logs
@@ -161,9 +161,11 @@ def test_the_loop_reads_what_the_library_would_read_and_comes_to_its_ranks(tmp_p
     order = np.argsort(ids)
     place = np.argsort(order)
     by_id = Graph.from_links(1500, place[sources], place[web.graph.targets])
-    whole = Recorded.of_graph(by_id).fetch(np.arange(1500, dtype=np.uint64))
+    whole = RecordedWeb.of_graph(by_id).fetch(np.arange(1500, dtype=np.uint64))
     named = whole._replace(pages=ids[order], link_pages=ids[order][whole.link_pages.astype(np.int64)])
-    alive = Recorded(Recorded(named).fetch(ids[[page for page in range(1500) if page not in dead or page in set(own)]]))
+    alive = RecordedWeb(
+        RecordedWeb(named).fetch(ids[[page for page in range(1500) if page not in dead or page in set(own)]])
+    )
     expansion = Expansion()
     expansion.add(alive.fetch(np.sort(ids[own])), np.ones(len(own), np.bool_))
     select = lambda frontier, ranks, round_: influence(frontier, ranks)  # noqa: E731

@@ -32,7 +32,6 @@ from opicflow.pipelines.graph.comparison import (
     Comparison,
     Ranking,
     compared,
-    highest,
     kendall_tau,
     l1,
     linf,
@@ -40,6 +39,7 @@ from opicflow.pipelines.graph.comparison import (
     overlaps,
 )
 from opicflow.schemas.pages import page_id
+from opicflow.schemas.ranking import highest
 from support.in_process import command, done
 from support.logs import records_of
 from support.paths import TOP

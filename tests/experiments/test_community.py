@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
-from opicflow.pipelines.experiments.community import (
+from opicflow.pipelines.experiments.communities.accuracy import (
     AT_FIRST,
     HALF_WAY,
     IMPORTANCE,
@@ -24,22 +24,22 @@ from opicflow.pipelines.experiments.community import (
     pace,
     selection_named,
 )
-from opicflow.pipelines.experiments.community_findings import correlations, of_seeds, share_of_gain
-from opicflow.pipelines.experiments.domains import (
+from opicflow.pipelines.experiments.communities.claims import correlations, of_seeds, share_of_gain
+from opicflow.pipelines.experiments.communities.domains import (
     FEWEST_PAGES,
     LARGEST_SHARE,
     SITES,
     TOPICS,
     WEBS,
-    Surveyed,
+    SurveyedWeb,
     around,
-    looked_through,
-    made_up,
-    surveyed,
+    generate_web,
+    survey_edge_list,
+    survey_web,
 )
 from opicflow.pipelines.experiments.measures import exact_importance, linear_correlation
 from opicflow.pipelines.experiments.tables import Row, where
-from opicflow.pipelines.graph.community import Recorded
+from opicflow.pipelines.graph.community import RecordedWeb
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
 from support.in_process import Said, command
@@ -65,14 +65,14 @@ def pagerank_of_domain(graph: Graph, pages: np.ndarray, local: np.ndarray) -> np
 @pytest.mark.parametrize("web", WEBS)
 def test_domains_are_much_smaller_than_their_web(web: str) -> None:
     for name in (*SITES, *TOPICS):
-        known = surveyed(name, PAGES, 1, web)
+        known = survey_web(name, PAGES, 1, web)
         pages = known.domains[name].pages
         assert 2 <= len(pages) <= known.graph.pages // LARGEST_SHARE
         assert (np.diff(pages) > 0).all()
 
 
 def test_sites_are_hosts_of_the_papers_shares_of_the_web() -> None:
-    web, known = made_up(30_000, 2), surveyed("site 1", 30_000, 2)
+    web, known = generate_web(30_000, 2), survey_web("site 1", 30_000, 2)
     sizes = [len(known.domains[name].pages) for name in SITES]
     for name in SITES:
         (host,) = np.unique(web.host[known.domains[name].pages])
@@ -82,7 +82,7 @@ def test_sites_are_hosts_of_the_papers_shares_of_the_web() -> None:
 
 
 def test_around_a_topic_the_web_is_a_crawl_whose_last_pages_were_not_read() -> None:
-    web, known = made_up(30_000, 2), surveyed("topic", 30_000, 2)
+    web, known = generate_web(30_000, 2), survey_web("topic", 30_000, 2)
     assert known.graph.pages < web.graph.pages
     dangling = (known.graph.out_degrees == 0).mean()
     assert dangling > (web.graph.out_degrees == 0).mean() + 0.1
@@ -105,7 +105,7 @@ def rounds() -> list[Row]:
 
 
 def test_round_0_is_the_domain_alone(rounds: list[Row]) -> None:
-    known = surveyed("site 1", PAGES, 1)
+    known = survey_web("site 1", PAGES, 1)
     local = known.domains["site 1"].pages
     alone = pagerank_of_domain(known.graph, local, local)
     true = known.exact[local] / known.exact[local].sum()
@@ -117,7 +117,7 @@ def test_round_0_is_the_domain_alone(rounds: list[Row]) -> None:
 
 
 def test_every_strategy_has_a_row_a_round_and_reads_about_twice_the_domain(rounds: list[Row]) -> None:
-    size, most = int(rounds[0]["n"]), pace(surveyed("site 1", PAGES, 1).domains["site 1"])[0]
+    size, most = int(rounds[0]["n"]), pace(survey_web("site 1", PAGES, 1).domains["site 1"])[0]
     assert size >= FEWEST_PAGES
     for strategy in STRATEGIES:
         chosen = where(rounds, strategy=strategy)
@@ -132,7 +132,7 @@ def test_whoever_reads_the_whole_web_knows_the_true_ranks(strategy: str) -> None
     pages, more = np.arange(400), random.integers(0, 400, (2, 1500))
     # A ring, so that everything can be reached.
     graph = Graph.from_links(400, [*pages, *more[0]], [*np.roll(pages, 1), *more[1]])
-    known = Surveyed(graph, exact_importance(graph), Recorded.of_graph(graph), {})
+    known = SurveyedWeb(graph, exact_importance(graph), RecordedWeb.of_graph(graph), {})
     rows = measured(known, pages[:30], selection_named(strategy, known, 1), 40, 20)
     assert rows[-1]["l1"] == pytest.approx(0.0, abs=1e-4)
     assert rows[-1]["kendall"] == pytest.approx(1.0, abs=0.01)
@@ -141,7 +141,7 @@ def test_whoever_reads_the_whole_web_knows_the_true_ranks(strategy: str) -> None
 
 
 def test_impact_is_the_walkers_way_into_the_domain() -> None:
-    known = surveyed("site 1", PAGES, 1)
+    known = survey_web("site 1", PAGES, 1)
     local, graph = known.domains["site 1"].pages, known.graph
     found = impact(known, local)
     for page in (int(np.argmax(found)), int(np.argmin(found)), int(local[0])):
@@ -156,7 +156,7 @@ def test_impact_is_the_walkers_way_into_the_domain() -> None:
 @pytest.mark.parametrize("moment", [AT_FIRST, HALF_WAY])
 def test_what_reading_a_page_does_is_what_the_ranks_with_it_say(moment: str) -> None:
     rows = influences(PAGES, 1, "subtopic 1", moment)
-    known = surveyed("subtopic 1", PAGES, 1)
+    known = survey_web("subtopic 1", PAGES, 1)
     local = known.domains["subtopic 1"].pages
     true = known.exact[local] / known.exact[local].sum()
     before = pagerank_of_domain(known.graph, local, local)
@@ -249,7 +249,7 @@ def edges(tmp_path: Path) -> Path:
 
 
 def test_an_edge_list_has_its_largest_hosts_and_what_lies_around_its_hubs(edges: Path, tmp_path: Path) -> None:
-    found = looked_through(str(edges))
+    found = survey_edge_list(str(edges))
     assert (found.pages, set(found.domains)) == (600, {*SITES, *TOPICS})
     said = command(
         "experiment", *NAMES, "--edges", edges, "--out", tmp_path / "out", "--processes", 1, "--quiet", "--runs", 1
@@ -261,16 +261,16 @@ def test_an_edge_list_has_its_largest_hosts_and_what_lies_around_its_hubs(edges:
 
 
 def test_an_edge_list_that_was_changed_is_measured_again(edges: Path) -> None:
-    before = looked_through(str(edges))
+    before = survey_edge_list(str(edges))
     other = edges.with_name("other.tsv")
     other.write_text(edges.read_text(encoding="utf-8").replace("host-1.", "host-2.", 1), encoding="utf-8")
-    assert looked_through(str(other)).digest != before.digest
+    assert survey_edge_list(str(other)).digest != before.digest
 
 
 def test_an_edge_list_without_hosts_has_topics_only(tmp_path: Path) -> None:
     path = tmp_path / "words.tsv"
     path.write_text("".join(edges_of(400, 8)).replace("https://host-", "page-"), encoding="utf-8")
-    assert set(looked_through(str(path)).domains) <= set(TOPICS)
+    assert set(survey_edge_list(str(path)).domains) <= set(TOPICS)
     refused = command("experiment", "table1", "--edges", path, "--out", tmp_path / "out")
     assert refused.code == 2 and len(refused.err.splitlines()) == 1
     assert "words.tsv: nothing in it for table1: no host (names are to be URLs)" in refused.err

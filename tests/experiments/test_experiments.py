@@ -13,11 +13,11 @@ from scipy.stats import spearmanr
 
 from opicflow.pipelines.experiments import runner
 from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
+from opicflow.pipelines.experiments.importance.windows import by_importance, changed
 from opicflow.pipelines.experiments.measures import correlation, errors, exact_importance, imbalance
-from opicflow.pipelines.experiments.plots import Line, Plot
-from opicflow.pipelines.experiments.runner import MEASURES, Task, run
+from opicflow.pipelines.experiments.plots import Curve, Plot
+from opicflow.pipelines.experiments.runner import MEASURES, MeasureTask, run
 from opicflow.pipelines.experiments.tables import Row, distinct, markdown, mean, short, spread, to_csv
-from opicflow.pipelines.experiments.windows import by_importance, changed
 from opicflow.pipelines.web.webs import power_law_web
 from support.in_process import Said, command
 from support.paths import TOP
@@ -84,7 +84,7 @@ def test_by_importance_takes_another_policy_for_the_important_tenth() -> None:
 @pytest.mark.parametrize("measure", MEASURES)
 def test_every_measure_finds_what_it_found_before(measure: str) -> None:
     """Figures of small webs, pinned. Renew them on purpose only: OPICFLOW_RENEW_GOLDEN=1."""
-    rows = Task.of(measure, pages=PAGES, seed=1, **SMALL[measure]).run()
+    rows = MeasureTask.of(measure, pages=PAGES, seed=1, **SMALL[measure]).run()
     rows = rows[:: -(-len(rows) // MOST_PINNED)]
     pinned: dict[str, list[Row]] = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {}
     if os.environ.get("OPICFLOW_RENEW_GOLDEN"):
@@ -103,7 +103,7 @@ def test_every_measure_finds_what_it_found_before(measure: str) -> None:
 
 
 def test_another_seed_finds_other_figures() -> None:
-    one, other = (Task.of("off_line", pages=PAGES, seed=seed, web="poisson").run() for seed in (1, 2))
+    one, other = (MeasureTask.of("off_line", pages=PAGES, seed=seed, web="poisson").run() for seed in (1, 2))
     assert one[0]["everywhere"] != other[0]["everywhere"]
 
 
@@ -123,7 +123,7 @@ def test_tables_group_average_and_print() -> None:
 
 
 def test_plots_are_the_same_bytes_for_the_same_figures(tmp_path: Path) -> None:
-    plot = Plot("p", "title", "x", "y", [Line("a <b>", [0, 1, 10], [1, 2, 300], [0, 1, 2])], "xy", (0, 1, 10))
+    plot = Plot("p", "title", "x", "y", [Curve("a <b>", [0, 1, 10], [1, 2, 300], [0, 1, 2])], "xy", (0, 1, 10))
     for folder in ("one", "other"):
         plot.write(tmp_path / folder)
     for name in ("p.png", "p.svg"):
@@ -134,8 +134,8 @@ def test_plots_are_the_same_bytes_for_the_same_figures(tmp_path: Path) -> None:
 # Runs
 
 
-def tasks(count: int) -> list[Task]:
-    return [Task.of("off_line", pages=50, seed=seed, web="poisson") for seed in range(1, count + 1)]
+def tasks(count: int) -> list[MeasureTask]:
+    return [MeasureTask.of("off_line", pages=50, seed=seed, web="poisson") for seed in range(1, count + 1)]
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,20 +147,20 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path, monkeypatch: py
         return [{"seed": seed}]
 
     monkeypatch.setitem(runner.MEASURES, "off_line", count)
-    done: list[Task] = []
-    (tmp_path / tasks(3)[1].part).write_bytes(b"half a pa")  # as if the disk had been full
+    done: list[MeasureTask] = []
+    (tmp_path / tasks(3)[1].file_name).write_bytes(b"half a pa")  # as if the disk had been full
     again = run(tasks(4), tmp_path, 1, done.append)
     assert measured == [2, 4] and len(done) == 4
     assert again[tasks(1)[0]] == found[tasks(1)[0]]
 
 
 def test_a_run_that_is_stopped_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(task: Task) -> None:
+    def stop(task: MeasureTask) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run(tasks(3), tmp_path, 1, stop)
-    assert [path.name for path in tmp_path.iterdir()] == [tasks(1)[0].part]
+    assert [path.name for path in tmp_path.iterdir()] == [tasks(1)[0].file_name]
 
 
 def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:

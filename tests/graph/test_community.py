@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from benchmarks.community import plain_scores
 from opicflow.pipelines.graph.community import (
     Expansion,
-    Fetched,
+    FetchedPages,
     Frontier,
-    Recorded,
+    RecordedWeb,
     chance,
     chosen,
     find_global_ranks,
@@ -61,7 +61,7 @@ def expanded(domain: Domain) -> Expansion:
     """What was read of it."""
     expansion = Expansion()
     is_local = np.arange(len(domain.read)) < domain.local
-    expansion.add(Recorded.of_graph(domain.graph).fetch(np.array(domain.read, np.uint64)), is_local)
+    expansion.add(RecordedWeb.of_graph(domain.graph).fetch(np.array(domain.read, np.uint64)), is_local)
     return expansion
 
 
@@ -269,7 +269,7 @@ def links_of_frontier(frontier: Frontier) -> tuple[set[tuple[int, int, int]], se
 @given(domains(), st.data())
 def test_batches_of_any_size_make_the_same_frontier(domain: Domain, data: Any) -> None:
     at_once = expanded(domain).frontier()
-    recorded, expansion, rest = Recorded.of_graph(domain.graph), Expansion(), list(domain.read)
+    recorded, expansion, rest = RecordedWeb.of_graph(domain.graph), Expansion(), list(domain.read)
     while rest:
         size = data.draw(st.integers(1, len(rest)))
         batch = np.array(rest[:size], np.uint64)
@@ -293,17 +293,17 @@ def test_a_page_is_read_once_and_one_that_failed_may_be_read_later() -> None:
     expansion = expanded(Domain(Graph.from_links(4, [0, 0], [1, 2]), [0], 1))
     assert expansion.frontier().pages.tolist() == [1, 2]
     empty, one = np.zeros(1, np.int64), np.zeros(2, np.int64)
-    nothing = Fetched(NOTHING, empty, NOTHING, np.empty(0, np.int64))
+    nothing = FetchedPages(NOTHING, empty, NOTHING, np.empty(0, np.int64))
     failed = nothing._replace(failed=np.array([1], np.uint64))
     expansion.add(failed, np.zeros(0, np.bool_))
     assert expansion.frontier().pages.tolist() == [2]
-    read = Fetched(np.array([1], np.uint64), one, NOTHING, np.empty(0, np.int64))
+    read = FetchedPages(np.array([1], np.uint64), one, NOTHING, np.empty(0, np.int64))
     expansion.add(read, np.zeros(1, np.bool_))
     expansion.add(failed, np.zeros(0, np.bool_))
     assert expansion.frontier().ids.tolist() == [0, 1]
     with pytest.raises(ValueError, match="were read before"):
         expansion.add(read, np.zeros(1, np.bool_))
-    twice = Fetched(np.array([3, 3], np.uint64), np.zeros(3, np.int64), NOTHING, np.empty(0, np.int64))
+    twice = FetchedPages(np.array([3, 3], np.uint64), np.zeros(3, np.int64), NOTHING, np.empty(0, np.int64))
     with pytest.raises(ValueError, match="come twice"):
         expansion.add(twice, np.zeros(2, np.bool_))
     with pytest.raises(ValueError, match="is_local must hold 0 booleans"):
@@ -314,7 +314,7 @@ def test_a_page_is_read_once_and_one_that_failed_may_be_read_later() -> None:
 
 
 def rounds_of(domain: Domain, rounds: int, a_round: int, tolerance: float = 1e-13) -> list[Any]:
-    fetcher = Recorded.of_graph(domain.graph)
+    fetcher = RecordedWeb.of_graph(domain.graph)
     select = lambda frontier, ranks, number: influence(frontier, ranks)  # noqa: E731
     return list(find_global_ranks(expanded(domain), fetcher, select, rounds, a_round, tolerance=tolerance))
 
@@ -353,13 +353,13 @@ def test_a_frontier_smaller_than_a_round_is_read_whole() -> None:
 
 def test_pages_that_fail_are_asked_for_once() -> None:
     graph = power_law_web(400, 9)
-    whole = Recorded.of_graph(graph).fetch(np.arange(400, dtype=np.uint64))
+    whole = RecordedWeb.of_graph(graph).fetch(np.arange(400, dtype=np.uint64))
     dead = np.arange(100, 400, 3, dtype=np.uint64)
     alive = np.setdiff1d(np.arange(400, dtype=np.uint64), dead)
-    fetcher, asked = Recorded(Recorded.of_graph(graph).fetch(alive)), []
+    fetcher, asked = RecordedWeb(RecordedWeb.of_graph(graph).fetch(alive)), []
 
     class Noting:
-        def fetch(self, pages: np.ndarray) -> Fetched:
+        def fetch(self, pages: np.ndarray) -> FetchedPages:
             asked.extend(pages.tolist())
             return fetcher.fetch(pages)
 
@@ -375,7 +375,7 @@ def test_pages_that_fail_are_asked_for_once() -> None:
 def test_without_a_local_page_there_is_nothing_to_rank() -> None:
     expansion = expanded(Domain(Graph.from_links(2, [0], [1]), [0], 0))
     with pytest.raises(ValueError, match="no page of the local domain was read"):
-        next(find_global_ranks(expansion, Recorded.of_graph(Graph.from_links(2, [0], [1])), linkers_of, 1, 1))
+        next(find_global_ranks(expansion, RecordedWeb.of_graph(Graph.from_links(2, [0], [1])), linkers_of, 1, 1))
 
 
 def linkers_of(frontier: Frontier, ranks: np.ndarray, number: int) -> np.ndarray:

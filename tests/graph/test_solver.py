@@ -13,8 +13,16 @@ import pytest
 
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
-from opicflow.pipelines.graph.parallel import Course, Part, Processes, Told, cut, iterate, solve_with_workers
-from opicflow.pipelines.graph.solver import AUTHORITIES, HUBS, Rank, Settings, Vectors, Wanted, solve
+from opicflow.pipelines.graph.parallel import (
+    PartSolver,
+    RankProgress,
+    Sums,
+    WorkerProcesses,
+    divide_slices,
+    iterate,
+    solve_with_workers,
+)
+from opicflow.pipelines.graph.solver import AUTHORITIES, HUBS, Rank, RankRequest, Settings, Vectors, solve
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
 from support.stored_graphs import nasty_webs, random_web, stored
 
@@ -30,14 +38,14 @@ def personal(pages: int) -> np.ndarray:
     return paid
 
 
-def oracle(graph: Graph, wanted: Wanted, settings: Settings) -> np.ndarray:
+def oracle(graph: Graph, wanted: RankRequest, settings: Settings) -> np.ndarray:
     forward = graph if wanted.kind == "importance" else graph.transposed()
     most = 20_000 if graph.pages < 10_000 else 300  # it never comes to that residual: sums of so many are not as exact
     ranks = pagerank(forward, settings.damping, wanted.paid, 1e-15, most, dangling=settings.dangling)
     return ranks.values
 
 
-def hold_it_against_the_oracle(graph: Graph, rank: Rank, wanted: Wanted, settings: Settings) -> None:
+def hold_it_against_the_oracle(graph: Graph, rank: Rank, wanted: RankRequest, settings: Settings) -> None:
     apart = float(np.abs(rank.values - oracle(graph, wanted, settings)).sum())
     assert apart < 1e-10
     assert rank.converged
@@ -75,7 +83,9 @@ def test_every_order_gives_the_oracles_ranks(graphs, name, slice_pages, dangling
     graph = WEBS[name]
     settings = Settings(tolerance=TIGHT, dangling=dangling, gauss_seidel=gauss_seidel)
     paid = personal(graph.pages)
-    wanted = [Wanted(f"{kind}{number}", kind, given) for kind in KINDS for number, given in enumerate((None, paid))]
+    wanted = [
+        RankRequest(f"{kind}{number}", kind, given) for kind in KINDS for number, given in enumerate((None, paid))
+    ]
     if dangling == "normalise":
         del wanted[3], wanted[1]  # where v is 0 for some pages, which of several answers comes out depends on the start
     for rank, one in zip(solve(graphs(name, slice_pages), wanted, settings), wanted, strict=True):
@@ -86,13 +96,13 @@ def test_every_order_gives_the_oracles_ranks(graphs, name, slice_pages, dangling
 @pytest.mark.parametrize("gauss_seidel", [False, True])
 def test_other_dampings(graphs, damping, gauss_seidel) -> None:
     settings = Settings(damping=damping, tolerance=TIGHT, gauss_seidel=gauss_seidel)
-    wanted = [Wanted("forward", "importance"), Wanted("backward", "interest")]
+    wanted = [RankRequest("forward", "importance"), RankRequest("backward", "interest")]
     for rank, one in zip(solve(graphs("at random", 100), wanted, settings), wanted, strict=True):
         hold_it_against_the_oracle(WEBS["at random"], rank, one, settings)
 
 
 def test_gauss_seidel_takes_fewer_iterations(graphs) -> None:
-    wanted = [Wanted("forward", "importance"), Wanted("backward", "interest")]
+    wanted = [RankRequest("forward", "importance"), RankRequest("backward", "interest")]
     jacobi = solve(graphs("at random", 17), wanted, Settings())
     newer = solve(graphs("at random", 17), wanted, Settings(gauss_seidel=True))
     for one, other in zip(jacobi, newer, strict=True):
@@ -102,7 +112,7 @@ def test_gauss_seidel_takes_fewer_iterations(graphs) -> None:
 @pytest.mark.parametrize("slice_pages", [17, 400, None])
 def test_hubs_and_authorities_are_eigenvectors(graphs, slice_pages) -> None:
     graph = WEBS["at random"]
-    hubs, authorities = solve(graphs("at random", slice_pages), [Wanted(HUBS, "hubs")], Settings(tolerance=TIGHT))
+    hubs, authorities = solve(graphs("at random", slice_pages), [RankRequest(HUBS, "hubs")], Settings(tolerance=TIGHT))
     assert (hubs.name, authorities.name) == (HUBS, AUTHORITIES)
     links = np.zeros((graph.pages, graph.pages))
     links[np.repeat(np.arange(graph.pages), graph.out_degrees), graph.targets] = graph.weights / 1024
@@ -114,13 +124,13 @@ def test_hubs_and_authorities_are_eigenvectors(graphs, slice_pages) -> None:
 
 def test_hubs_of_nothing_are_refused(graphs) -> None:
     with pytest.raises(GraphRefused, match="no links: there are no hubs"):
-        solve(graphs("no links", None), [Wanted(HUBS, "hubs")], Settings())
+        solve(graphs("no links", None), [RankRequest(HUBS, "hubs")], Settings())
 
 
 def test_both_ways_authorities_are_the_eigenvector_of_links_in_either_direction(tmp_path: Path) -> None:
     graph = WEBS["at random"]
     on_disk = stored(tmp_path / "g", graph, both_ways=True, slice_pages=300)
-    _, authorities = solve(on_disk, [Wanted(HUBS, "hubs")], Settings(tolerance=TIGHT))
+    _, authorities = solve(on_disk, [RankRequest(HUBS, "hubs")], Settings(tolerance=TIGHT))
     either = np.zeros((graph.pages, graph.pages))
     either[np.repeat(np.arange(graph.pages), graph.out_degrees), graph.targets] = 1
     either = np.maximum(either, either.T)
@@ -135,7 +145,7 @@ def test_a_page_of_a_million_links(tmp_path: Path) -> None:
     graph = Graph.from_links(pages, sources, np.concatenate((np.arange(1, pages), 0 * back)))
     on_disk = stored(tmp_path / "g", graph, memory_bytes=8 << 20, buckets=16)
     settings = Settings(tolerance=1e-11, gauss_seidel=True)
-    wanted = [Wanted("a", "importance"), Wanted("b", "interest")]
+    wanted = [RankRequest("a", "importance"), RankRequest("b", "interest")]
     for rank, one in zip(solve(on_disk, wanted, settings), wanted, strict=True):
         hold_it_against_the_oracle(graph, rank, one, settings)
 
@@ -143,8 +153,12 @@ def test_a_page_of_a_million_links(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gauss_seidel", [False, True])
 def test_ranks_of_one_scan_are_those_of_scans_of_their_own(graphs, gauss_seidel) -> None:
     graph, settings = graphs("at random", 100), Settings(gauss_seidel=gauss_seidel)
-    wanted = [Wanted("a", "importance"), Wanted("b", "interest"), Wanted("c", "importance", personal(900))]
-    wanted.append(Wanted(HUBS, "hubs"))
+    wanted = [
+        RankRequest("a", "importance"),
+        RankRequest("b", "interest"),
+        RankRequest("c", "importance", personal(900)),
+    ]
+    wanted.append(RankRequest(HUBS, "hubs"))
     together = solve(graph, wanted, settings)
     alone = [rank for one in wanted for rank in solve(graph, [one], settings)]
     assert [rank.name for rank in together] == [rank.name for rank in alone]
@@ -156,22 +170,24 @@ def test_a_start_that_is_near_saves_iterations(graphs) -> None:
     for gauss_seidel in (False, True):
         for kind in KINDS:
             settings = Settings(gauss_seidel=gauss_seidel)
-            (cold,) = solve(graph, [Wanted("a", kind)], settings)
-            (warm,) = solve(graph, [Wanted("a", kind, start=cold.values * 3)], settings)
+            (cold,) = solve(graph, [RankRequest("a", kind)], settings)
+            (warm,) = solve(graph, [RankRequest("a", kind, start=cold.values * 3)], settings)
             assert warm.iterations < cold.iterations / 3
             assert np.abs(warm.values - cold.values).sum() < 1e-7
 
 
 def test_what_does_not_converge_says_so(graphs) -> None:
-    (rank,) = solve(graphs("at random", None), [Wanted("a", "importance")], Settings(max_iterations=3))
+    (rank,) = solve(graphs("at random", None), [RankRequest("a", "importance")], Settings(max_iterations=3))
     assert (rank.converged, rank.iterations) == (False, 3)
-    assert np.abs(rank.values - oracle(WEBS["at random"], Wanted("a", "importance"), Settings())).sum() <= rank.error
+    assert (
+        np.abs(rank.values - oracle(WEBS["at random"], RankRequest("a", "importance"), Settings())).sum() <= rank.error
+    )
 
 
 @pytest.mark.parametrize("gauss_seidel", [False, True])
 def test_a_tolerance_below_rounding_ends_all_the_same(graphs, gauss_seidel) -> None:
     settings = Settings(tolerance=1e-18, gauss_seidel=gauss_seidel)
-    wanted = [Wanted("a", "importance"), Wanted("b", "interest"), Wanted(HUBS, "hubs")]
+    wanted = [RankRequest("a", "importance"), RankRequest("b", "interest"), RankRequest(HUBS, "hubs")]
     for rank in solve(graphs("at random", 100), wanted, settings):
         assert rank.converged or rank.residual < 1e-13
         assert rank.iterations < 120
@@ -194,7 +210,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], words
 @pytest.mark.parametrize("paid", [np.zeros(900), np.full(900, -1.0), np.full(900, np.nan)])
 def test_personalisations_that_make_no_sense_are_refused(graphs, paid) -> None:
     with pytest.raises(GraphRefused, match="finite numbers that are not negative, and not only 0"):
-        solve(graphs("at random", None), [Wanted("a", "importance", paid)], Settings())
+        solve(graphs("at random", None), [RankRequest("a", "importance", paid)], Settings())
 
 
 # interrupted
@@ -208,7 +224,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("gauss_seidel", [False, True])
 def test_a_computation_that_is_killed_ends_with_the_same_bytes(graphs, tmp_path, gauss_seidel, dangling) -> None:
     graph, settings = graphs("at random", 100), Settings(gauss_seidel=gauss_seidel, dangling=dangling)
-    wanted = [Wanted("a", "importance"), Wanted("b", "interest"), Wanted(HUBS, "hubs")]
+    wanted = [RankRequest("a", "importance"), RankRequest("b", "interest"), RankRequest(HUBS, "hubs")]
     whole = solve(graph, wanted, settings)
     scans = []
 
@@ -229,7 +245,7 @@ def test_a_computation_that_is_killed_ends_with_the_same_bytes(graphs, tmp_path,
 
 
 def test_vectors_that_were_damaged_meanwhile_are_refused_and_those_of_others_are_not_used(graphs, tmp_path) -> None:
-    graph, wanted = graphs("at random", 100), [Wanted("a", "importance")]
+    graph, wanted = graphs("at random", 100), [RankRequest("a", "importance")]
 
     def kill(scan: int, residuals: dict[str, float]) -> None:
         raise Killed
@@ -254,7 +270,7 @@ def test_vectors_that_were_damaged_meanwhile_are_refused_and_those_of_others_are
 def test_parts_cover_all_slices_once() -> None:
     for slices in range(1, 40):
         for workers in range(1, 9):
-            parts = cut(slices, workers)
+            parts = divide_slices(slices, workers)
             assert [slice_ for first, end in parts for slice_ in range(first, end)] == list(range(slices))
             assert len(parts) == min(slices, workers)
             sizes = [end - first for first, end in parts]
@@ -264,45 +280,51 @@ def test_parts_cover_all_slices_once() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dangling, chaotic", [("teleport", False), ("normalise", False), ("teleport", True)])
 def test_processes_find_the_oracles_ranks(graphs, tmp_path, kind, dangling, chaotic) -> None:
-    graph, wanted = graphs("at random", 100), Wanted("a", kind, None if dangling == "normalise" else personal(900))
+    graph, wanted = graphs("at random", 100), RankRequest("a", kind, None if dangling == "normalise" else personal(900))
     settings = Settings(tolerance=TIGHT, dangling=dangling)
     rank = solve_with_workers(graph.path, wanted, settings, Vectors(900, tmp_path / "v"), 2, chaotic, 1 << 20)
     hold_it_against_the_oracle(WEBS["at random"], rank, wanted, settings)
 
 
 def test_a_worker_that_is_killed_is_told_of_and_the_next_run_goes_on(graphs, tmp_path, monkeypatch) -> None:
-    graph, wanted = graphs("at random", 100), Wanted("a", "importance")
-    started: list[Processes] = []
-    make = Processes.__init__
+    graph, wanted = graphs("at random", 100), RankRequest("a", "importance")
+    started: list[WorkerProcesses] = []
+    make = WorkerProcesses.__init__
 
-    def remember(crew: Processes, *arguments: Any) -> None:
-        make(crew, *arguments)
-        started.append(crew)
+    def remember(workers: WorkerProcesses, *arguments: Any) -> None:
+        make(workers, *arguments)
+        started.append(workers)
 
-    def kill_one(sweeps: float, left: float) -> None:
+    def kill_one(sweeps: float, residual: float) -> None:
         if sweeps == 3 and len(started) == 1:
             os.kill(started[0]._processes[1].pid or 0, signal.SIGKILL)
 
-    monkeypatch.setattr(Processes, "__init__", remember)
+    monkeypatch.setattr(WorkerProcesses, "__init__", remember)
     vectors = Vectors(900, tmp_path / "v")
-    with pytest.raises(GraphRefused, match=r"a worker of the ranks ended \(exit code -9\): run the same command again"):
+    with pytest.raises(GraphRefused, match=r"a worker process ended \(exit code -9\): run the same command again"):
         solve_with_workers(graph.path, wanted, Settings(), vectors, 2, identity="i", after_check=kill_one)
     seen: list[float] = []
     rank = solve_with_workers(
-        graph.path, wanted, Settings(), vectors, 2, identity="i", after_check=lambda sweeps, left: seen.append(sweeps)
+        graph.path,
+        wanted,
+        Settings(),
+        vectors,
+        2,
+        identity="i",
+        after_check=lambda sweeps, residual: seen.append(sweeps),
     )
     assert seen[0] == 4
     (alone,) = solve(graph, [wanted], Settings())
     assert np.abs(rank.values - alone.values).sum() < 1e-14
-    assert not any(process.is_alive() for crew in started for process in crew._processes)
+    assert not any(process.is_alive() for late in started for process in late._processes)
 
 
 @pytest.mark.parametrize(
     "wanted, settings, chaotic, words",
     [
-        (Wanted(HUBS, "hubs"), Settings(), False, "one process computes them"),
-        (Wanted("a", "importance"), Settings(gauss_seidel=True), False, "several workers have no order"),
-        (Wanted("a", "importance"), Settings(dangling="normalise"), True, "no worker can go on alone"),
+        (RankRequest(HUBS, "hubs"), Settings(), False, "one process computes them"),
+        (RankRequest("a", "importance"), Settings(gauss_seidel=True), False, "several workers have no order"),
+        (RankRequest("a", "importance"), Settings(dangling="normalise"), True, "no worker can go on alone"),
     ],
 )
 def test_what_workers_cannot_do_is_refused(graphs, tmp_path, wanted, settings, chaotic, words) -> None:
@@ -310,44 +332,44 @@ def test_what_workers_cannot_do_is_refused(graphs, tmp_path, wanted, settings, c
         solve_with_workers(graphs("at random", 100).path, wanted, settings, Vectors(900, tmp_path), 2, chaotic)
 
 
-class LateCrew:
-    """Workers that see the vector as it was a while ago, in an order that a seed decides, and write when they like."""
+class LateWorkers:
+    """Workers with outdated views of the vector, which sweep in an order that a seed decides."""
 
     def __init__(
-        self, graph: StoredGraph, wanted: Wanted, settings: Settings, seed: int, sides: list[np.ndarray]
+        self, graph: StoredGraph, wanted: RankRequest, settings: Settings, seed: int, sides: list[np.ndarray]
     ) -> None:
-        self.parts = [Part(graph, wanted, settings, *some) for some in cut(graph.slices, 4)]
-        self.workers = len(self.parts)
+        self.parts = [PartSolver(graph, wanted, settings, *some) for some in divide_slices(graph.slices, 4)]
+        self.count = len(self.parts)
         self.random = np.random.default_rng(seed)
         self.sides = sides
-        self.slowest = self.random.integers(self.workers)
+        self.slowest = self.random.integers(self.count)
         self.views: list[np.ndarray] = []
         self.stale = 0
         self.left_at_pause: list[float] = []
 
-    def sweep(self, side: int, scale: float) -> list[Told]:
+    def sweep(self, side: int, scale: float) -> list[Sums]:
         return [part.sweep(self.sides[side], self.sides[1 - side], scale) for part in self.parts]
 
-    def measure(self, new: int, old: int, scale_new: float, scale_old: float) -> list[Told]:
+    def measure(self, new: int, old: int, scale_new: float, scale_old: float) -> list[Sums]:
         return [part.measure(self.sides[new], self.sides[old], scale_new, scale_old) for part in self.parts]
 
     def run(self, side: int) -> None:
         self.side = side
         self.views = [self.sides[side].copy() for _ in self.parts]
 
-    def news(self) -> list[tuple[int, float]]:
-        worker = int(self.random.integers(self.workers))
+    def changes(self) -> list[tuple[int, float]]:
+        worker = int(self.random.integers(self.count))
         part, view, vector = self.parts[worker], self.views[worker], self.sides[self.side]
         late = worker == self.slowest and self.random.random() < 0.97
         if late or self.random.random() < 0.5:
-            self.stale += 1  # it has not heard from the others: it finds nothing new to do
+            self.stale += 1  # its view is old: it finds nothing to change
         else:
             view[:] = vector
-        told = part.sweep(view, view, 1.0)
+        swept = part.sweep(view, view, 1.0)
         vector[part.first : part.end] = view[part.first : part.end]
-        return [(worker, told.change)]
+        return [(worker, swept.change)]
 
-    def pause(self) -> list[Told]:
+    def pause(self) -> list[Sums]:
         return [part.measure(self.sides[self.side], self.sides[self.side], 1.0, 1.0) for part in self.parts]
 
     def close(self) -> None:
@@ -357,33 +379,33 @@ class LateCrew:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(6))
 def test_chaotic_iterations_with_delays_never_stop_early(graphs, kind, seed) -> None:
-    graph, wanted = graphs("at random", 100), Wanted("a", kind)
+    graph, wanted = graphs("at random", 100), RankRequest("a", kind)
     settings = Settings(tolerance=1e-9, max_iterations=100_000)
     sides = [np.full(900, 1 / 900), np.zeros(900)]
-    course = Course(settings)
+    progress = RankProgress(settings)
     sums = graph.out_weights if kind == "importance" else graph.in_weights
-    course.held = float(sides[0][sums == 0].sum())
-    crew = LateCrew(graph, wanted, settings, seed, sides)
-    asked: list[float] = []
-    iterate(course, crew, True, lambda sweeps, left: asked.append(left))
-    found = sides[course.side] / sides[course.side].sum()
+    progress.held = float(sides[0][sums == 0].sum())
+    late = LateWorkers(graph, wanted, settings, seed, sides)
+    residuals: list[float] = []
+    iterate(progress, late, True, lambda sweeps, residual: residuals.append(residual))
+    found = sides[progress.side] / sides[progress.side].sum()
     apart = np.abs(found - oracle(WEBS["at random"], wanted, settings)).sum()
-    assert course.done
-    assert apart <= course.residual / (1 - settings.damping) <= settings.tolerance / (1 - settings.damping)
-    assert crew.stale > 50
-    early = [left for left in asked[1:-1] if left > settings.tolerance]
+    assert progress.done
+    assert apart <= progress.residual / (1 - settings.damping) <= settings.tolerance / (1 - settings.damping)
+    assert late.stale > 50
+    early = [residual for residual in residuals[1:-1] if residual > settings.tolerance]
     assert early, "the delays were not bad enough to make the workers believe that they were done"
 
 
 def test_without_the_sweep_in_step_delayed_workers_would_stop_early(graphs) -> None:
     """The mutation that the law above must find: to believe what the workers say of their own changes."""
-    graph, wanted, settings = graphs("at random", 100), Wanted("a", "importance"), Settings(tolerance=1e-9)
+    graph, wanted, settings = graphs("at random", 100), RankRequest("a", "importance"), Settings(tolerance=1e-9)
     worst = 0.0
     for seed in range(6):
         sides = [np.full(900, 1 / 900), np.zeros(900)]
-        course = Course(settings)
-        crew = LateCrew(graph, wanted, settings, seed, sides)
-        course.run_freely(crew)
-        found = sides[course.side] / sides[course.side].sum()
+        progress = RankProgress(settings)
+        late = LateWorkers(graph, wanted, settings, seed, sides)
+        progress.run_freely(late)
+        found = sides[progress.side] / sides[progress.side].sum()
         worst = max(worst, float(np.abs(found - oracle(WEBS["at random"], wanted, settings)).sum()))
     assert worst > 100 * settings.tolerance / (1 - settings.damping)

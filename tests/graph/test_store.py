@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from opicflow.pipelines.graph import builder as builder_module
 from opicflow.pipelines.graph.builder import BuildPlan, GraphBuilder
 from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.slices import Room, decode, encode, key_of
+from opicflow.pipelines.graph.slices import DecodeBuffers, decode, encode, key_of
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph, write_manifest
 from support.paths import TOP
 from support.stored_graphs import fill, ids_of, links_in_memory, links_on_disk, nasty_webs, random_web, stored
@@ -44,7 +44,7 @@ def test_a_block_comes_back(links, first_source):
     targets = np.array([target for _, target in pairs], np.int64)
     weights = np.array([unique[pair] for pair in pairs], np.uint16)
     block = encode(key_of(first_source + sources, targets), weights, first_source, 0)
-    found = decode(block, len(pairs), Room.of(len(pairs), 201))
+    found = decode(block, len(pairs), DecodeBuffers.of(len(pairs), 201))
     assert found is not None
     assert np.repeat(found.sources, np.diff(found.starts)).tolist() == sources.tolist()
     assert found.targets.tolist() == targets.tolist()
@@ -54,7 +54,7 @@ def test_a_block_comes_back(links, first_source):
 @given(st.binary(max_size=80), st.integers(0, 40))
 @settings(deadline=None)
 def test_what_is_no_block_is_told_and_never_read_past_its_end(data, links):
-    found = decode(np.frombuffer(data, np.uint8), links, Room.of(links, 40))
+    found = decode(np.frombuffer(data, np.uint8), links, DecodeBuffers.of(links, 40))
     if found is not None:
         assert len(found.targets) == links == found.starts[-1]
 

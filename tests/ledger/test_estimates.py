@@ -28,7 +28,7 @@ from opicflow.pipelines.ledger import (
     Variable,
 )
 from opicflow.pipelines.ledger.entries import Ints
-from opicflow.pipelines.web.crawl import introductions, visits
+from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import page_ids, power_law_web
 from support.crawls import Crawl, Floats, exact_ranks
 from support.shards import Faults, Shards
@@ -75,7 +75,7 @@ def test_the_top_pages_are_the_first_of_all_sorted_by_rate_and_page_id(history: 
 def test_pages_that_tie_come_by_page_id_even_where_the_cut_falls_among_them() -> None:
     ledger = Ledger()
     ids = page_ids(100, seed=2)
-    ledger.apply(introductions(ids))
+    ledger.apply(announcements(ids))
     ledger.apply(ItemWriter(LogPosition(100, 0)).visit(int(ids[50]), [int(ids[60])]).entry("web", LogPosition(100, 0)))
     tied = np.sort(np.delete(ids, [50, 60]))
     for k in (2, 3, 50, 99):
@@ -203,7 +203,7 @@ def test_a_page_that_gains_links_day_by_day_has_a_trend_of_about_that_size() -> 
 def with_every_trouble(ledger: Ledger | Shards, ids: Ints, web: Graph, seed: int) -> None:
     """A few crawls with every outcome."""
     random = np.random.default_rng(seed)
-    ledger.apply(introductions(ids))
+    ledger.apply(announcements(ids))
     for step in range(60):
         numbers = random.integers(0, web.pages, 20)
         outcomes = random.integers(1, 8, 20).astype(np.uint8)

@@ -28,7 +28,7 @@ from opicflow.pipelines.ledger import (
     Variable,
 )
 from opicflow.pipelines.ledger.entries import Ints
-from opicflow.pipelines.web.crawl import introductions, visits
+from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import page_ids, power_law_web
 from support.crawls import Crawl, Errors, Floats, assert_within, exact_ranks, order_named, unchanged_answers
 from support.shards import Faults, Shards
@@ -288,7 +288,7 @@ class GrowingCrawl:
         self._readable = self._random.random(web.pages) >= unreadable
         self._readable[:20] = True
         self._crawls = 0.0
-        ledger.apply(introductions(self.ids[:20]))
+        ledger.apply(announcements(self.ids[:20]))
         self._offset = 20
 
     def run(self, crawls: int, order: str) -> float:

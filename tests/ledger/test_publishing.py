@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.ledger import Fate, ItemWriter, Ledger, LogPosition, PolicyEntry, TickEntry
-from opicflow.pipelines.web.crawl import introductions
+from opicflow.pipelines.web.crawl import announcements
 from opicflow.pipelines.web.webs import page_ids, power_law_web
 from opicflow.schemas.pages import page_id
 
@@ -164,7 +164,7 @@ def test_sightings_sent_again_leave_the_same_snapshot() -> None:
 def test_pages_read_counts_pages_that_answered() -> None:
     ledger = Ledger()
     assert ledger.pages_read == 0
-    ledger.apply(introductions(page_ids(10, 1)))
+    ledger.apply(announcements(page_ids(10, 1)))
     assert (ledger.pages, ledger.pages_read) == (10, 0)
     ledger.apply(ItemWriter().visit(5, [6]).visit(5, []).visit(7).entry())
     assert ledger.pages_read == 2

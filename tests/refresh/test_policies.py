@@ -1,4 +1,4 @@
-"""Policies: columns say what a plain loop over everything published says, and what cannot be is refused."""
+"""Policies: columns equal a plain loop over all policies, and impossible policies are refused."""
 
 from __future__ import annotations
 
@@ -54,21 +54,23 @@ standing = st.fixed_dictionaries(
         "longest_interval_seconds": st.sampled_from([100.0, 1e6]),
     },
 )
-words = st.one_of(
+statements = st.one_of(
     standing,
     standing.filter(bool),
     standing.filter(bool),
     st.just({"refresh_forbidden": True}),
     st.just({"fetch_now": True}),
-    standing.map(lambda said: said | {"fetch_now": True}),
+    standing.map(lambda rule: rule | {"fetch_now": True}),
     st.just({"drop": True}),
     st.just({"forget": True}),
     st.just({}),
 )
 expiries = st.sampled_from([None, None, 3, 6])
-of_pages = st.builds(lambda target, said, at: Policy(**target, **said, expires_at_ms=at), targets, words, expiries)
+of_pages = st.builds(
+    lambda target, statement, at: Policy(**target, **statement, expires_at_ms=at), targets, statements, expiries
+)
 of_hosts = st.builds(
-    lambda host, cap, said, at: Policy(host=host, host_fetches_per_day=cap, expires_at_ms=at, **said),
+    lambda host, cap, rule, at: Policy(host=host, host_fetches_per_day=cap, expires_at_ms=at, **rule),
     st.sampled_from(HOSTS),
     st.sampled_from([1.0, 1000.0]),
     st.sampled_from([{}, {}, {"importance_factor": 2.0}]),
@@ -94,7 +96,7 @@ possible_policies = st.one_of(of_pages, of_pages, of_pages, of_hosts, of_the_cra
     lambda policy: not impossible(policy)
 )
 logs = st.lists(st.one_of(possible_policies, possible_policies, possible_policies, st.integers(0, 8)), max_size=14)
-"""What is published in order; a number is a time in milliseconds at which what has expired goes."""
+"""Policies in order; a number is a time in milliseconds at which expired policies are removed."""
 
 
 class Page(NamedTuple):
@@ -117,7 +119,7 @@ pages = st.lists(
 
 
 def arena_of(rows: Iterable[Page]) -> tuple[np.ndarray, np.ndarray]:
-    """The URLs of rows as a ledger keeps them, last row first, and where each starts."""
+    """The URLs of rows as a ledger keeps them, last row first, and the start of each."""
     text, starts = bytearray(), []
     for row in reversed(list(rows)):
         starts.append(len(text) + 1 if row.known else 0)
@@ -126,7 +128,7 @@ def arena_of(rows: Iterable[Page]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(bytes(text), np.uint8), np.array(starts[::-1], np.int64)
 
 
-def directed(policies: Policies, rows: list[Page]) -> list[tuple[float, ...]]:
+def rules_of(policies: Policies, rows: list[Page]) -> list[tuple[float, ...]]:
     text, starts = arena_of(rows)
     ids = np.array([page_id(row.url) for row in rows], np.uint64)
     columns = directives(policies, text, starts, ids, np.array([row.category for row in rows], np.uint8))
@@ -138,7 +140,7 @@ def directed(policies: Policies, rows: list[Page]) -> list[tuple[float, ...]]:
 
 
 class Reference:
-    """Everything ever published, looked through from the end for every question."""
+    """All policies ever applied, searched for every question."""
 
     def __init__(self) -> None:
         self.log: list[tuple[Policy, int, int]] = []
@@ -159,17 +161,17 @@ class Reference:
         return policy.url, policy.host, policy.url_prefix, policy.category
 
     @staticmethod
-    def stands(policy: Policy) -> bool:
+    def is_rule(policy: Policy) -> bool:
         return Reference.governs(policy) or policy.host_fetches_per_day is not None
 
     @staticmethod
     def governs(policy: Policy) -> bool:
-        said = (policy.changes_per_day, policy.refresh_interval_seconds, policy.importance_factor)
+        rules = (policy.changes_per_day, policy.refresh_interval_seconds, policy.importance_factor)
         limits = (policy.shortest_interval_seconds, policy.longest_interval_seconds)
-        return policy.refresh_forbidden or any(value is not None for value in said + limits)
+        return policy.refresh_forbidden or any(value is not None for value in rules + limits)
 
     def holds(self, at: int, is_such: Any) -> bool:
-        """Whether the word of a kind (`is_such`) that the policy has is in force now."""
+        """Whether the policy's statement of a kind (`is_such`) is in force now."""
         policy = self.log[at][0]
         if not is_such(policy) or self.is_over(at) or policy.forget:
             return False
@@ -177,7 +179,7 @@ class Reference:
             if later.forget and self.is_part(policy, later):
                 return False
             if self.target(later) == self.target(policy):
-                nothing = not (self.stands(later) or later.fetch_now or later.drop or later.forget)
+                nothing = not (self.is_rule(later) or later.fetch_now or later.drop or later.forget)
                 if is_such(later) or (nothing and any(self.target(later))) or (nothing and later.category == 0):
                     return False
         return True
@@ -218,21 +220,21 @@ class Reference:
         return page.known and self.falls_under(page.url, policy)
 
     def directive(self, page: Page) -> tuple[float, ...]:
-        said = Policy()
+        rule = Policy()
         number, second = 0, -1
         for at, (policy, its_number, its_second) in enumerate(self.log):
             if self.is_about(policy, page):
                 if self.holds(at, self.governs):
-                    said, number = policy, its_number
+                    rule, number = policy, its_number
                 if self.holds(at, lambda one: one.fetch_now):
                     second = its_second
         values = (
-            math.nan if said.changes_per_day is None else said.changes_per_day,
-            said.refresh_interval_seconds or 0.0,
-            int(said.refresh_forbidden),
-            1.0 if said.importance_factor is None else said.importance_factor,
-            said.shortest_interval_seconds or 0.0,
-            said.longest_interval_seconds or 0.0,
+            math.nan if rule.changes_per_day is None else rule.changes_per_day,
+            rule.refresh_interval_seconds or 0.0,
+            int(rule.refresh_forbidden),
+            1.0 if rule.importance_factor is None else rule.importance_factor,
+            rule.shortest_interval_seconds or 0.0,
+            rule.longest_interval_seconds or 0.0,
         )
         return (*values, second, number)
 
@@ -240,10 +242,10 @@ class Reference:
         found = {
             policy.host.encode(): policy.host_fetches_per_day
             for at, (policy, _, _) in enumerate(self.log)
-            if policy.host and policy.host_fetches_per_day is not None and self.holds(at, self.stands)
+            if policy.host and policy.host_fetches_per_day is not None and self.holds(at, self.is_rule)
         }
         of_all = [
-            at for at, (policy, _, _) in enumerate(self.log) if not any(self.target(policy)) and self.stands(policy)
+            at for at, (policy, _, _) in enumerate(self.log) if not any(self.target(policy)) and self.is_rule(policy)
         ]
         of_all = [at for at in of_all if self.log[at][0].category is None]
         latest = of_all[-1] if of_all and not self.is_over(of_all[-1]) else None
@@ -251,7 +253,7 @@ class Reference:
 
 
 def forgets(reference: Reference, policy: Policy) -> bool:
-    """Whether a policy is about what was forgotten."""
+    """Whether a policy names forgotten pages."""
     text = policy.url or policy.url_prefix or (policy.host and f"http://{policy.host}/")
     if not text or policy.forget:
         return False
@@ -283,9 +285,9 @@ def same(found: list[tuple[float, ...]], wanted: list[tuple[float, ...]]) -> boo
 
 
 @given(logs, pages)
-def test_columns_say_what_a_loop_over_everything_published_says(log: list[Policy | int], rows: list[Page]) -> None:
+def test_columns_equal_a_loop_over_all_policies(log: list[Policy | int], rows: list[Page]) -> None:
     policies, reference = play(log)
-    assert same(directed(policies, rows), [reference.directive(row) for row in rows])
+    assert same(rules_of(policies, rows), [reference.directive(row) for row in rows])
     assert (host_caps(policies), default_host_cap(policies)) == reference.caps()
     text, starts = arena_of(rows)
     forgotten = [row.known and reference.is_forgotten(row.url) for row in rows]
@@ -293,13 +295,13 @@ def test_columns_say_what_a_loop_over_everything_published_says(log: list[Policy
 
 
 @given(logs, pages)
-def test_policies_are_the_same_after_a_journey_as_json(log: list[Policy | int], rows: list[Page]) -> None:
+def test_policies_in_force_are_the_same_after_json(log: list[Policy | int], rows: list[Page]) -> None:
     policies, _ = play(log)
     written = json.dumps(policies.to_json())
     read = Policies.from_json(json.loads(written))
     assert read == policies and list(read) == list(policies)
     assert json.dumps(read.to_json()) == written
-    assert same(directed(read, rows), directed(policies, rows))
+    assert same(rules_of(read, rows), rules_of(policies, rows))
     again = Policy(host="a.example", importance_factor=3.0)
     if not any(one.policy.forget and one.policy.host == "a.example" for one in policies):
         assert read.add(again, 7) == policies.add(again, 7), "the numbers go on"
@@ -317,7 +319,7 @@ def test_prefixes_match_what_begins_like_them(some_policies: list[Policy], rows:
     assert matches(prefixes, arena, url_start).tolist() == known
 
 
-# -- one thing at a time ---------------------------------------------------------------------------------------------
+# -- one rule at a time ----------------------------------------------------------------------------------------------
 
 URL = "https://example.org/a"
 PAGE = Page(URL.encode(), True, 1)
@@ -337,31 +339,31 @@ def of_page(policies: Policies) -> dict[str, float]:
     return {name: column.tolist()[0] for name, column in columns._asdict().items()}
 
 
-def test_nothing_said_is_the_defaults_and_looks_at_no_url() -> None:
+def test_without_policies_pages_have_defaults_and_no_url_is_read() -> None:
     nowhere = np.zeros(0, np.uint8), np.array([1 << 50, 7], np.int64)
     columns = directives(Policies(), *nowhere, np.array([1, 2], np.uint64), np.array([0, 255], np.uint8))
     assert same([tuple(row) for row in zip(*(column.tolist() for column in columns), strict=True)], [NOTHING] * 2)
     assert [column.dtype for column in columns] == ["f8", "f8", "u1", "f8", "f8", "f8", "i8", "i8"]
     assert not matches(Policies().forgotten, *nowhere).any()
     assert (host_caps(Policies()), default_host_cap(Policies())) == ({}, None)
-    assert same(directed(after(Policy(url=URL, fetch_now=True)), []), [])
+    assert same(rules_of(after(Policy(url=URL, fetch_now=True)), []), [])
 
 
-def test_the_last_word_wins_whatever_it_is_about() -> None:
-    said = [
+def test_the_latest_rule_governs_whatever_its_target() -> None:
+    rules = [
         Policy(url=URL, refresh_interval_seconds=60.0),
         Policy(host="example.org", importance_factor=2.0),
         Policy(url_prefix="https://example.org/", refresh_forbidden=True),
         Policy(category=1, changes_per_day=4.0),
     ]
     for turn in range(4):
-        order = said[turn:] + said[:turn]
+        order = rules[turn:] + rules[:turn]
         found = of_page(after(*order))
         alone = of_page(after(order[-1]))
-        assert repr(found) == repr(alone | {"number": 4}), "of what the others said nothing is left"
+        assert repr(found) == repr(alone | {"number": 4}), "nothing of the other rules holds"
 
 
-def test_a_policy_replaces_all_that_was_said_of_its_target() -> None:
+def test_a_rule_replaces_the_earlier_rule_of_its_target() -> None:
     pinned = Policy(url=URL, refresh_interval_seconds=60.0, importance_factor=2.0)
     assert of_page(after(pinned, Policy(url=URL, changes_per_day=1.0)))["interval_seconds"] == 0
     assert repr(of_page(after(pinned, Policy(url=URL)))) == repr(of_page(Policies()))
@@ -369,30 +371,30 @@ def test_a_policy_replaces_all_that_was_said_of_its_target() -> None:
     assert of_page(after(Policy(category=1, importance_factor=3.0), pinned, Policy(url=URL)))["factor"] == 3
 
 
-def test_an_ask_stays_when_something_else_is_said_and_goes_when_nothing_is() -> None:
-    asked, pinned = Policy(url=URL, fetch_now=True), Policy(url=URL, refresh_interval_seconds=60.0)
-    for order in [(asked, pinned), (pinned, asked)]:
+def test_a_request_stays_after_a_rule_and_is_withdrawn_by_an_empty_policy() -> None:
+    request, pinned = Policy(url=URL, fetch_now=True), Policy(url=URL, refresh_interval_seconds=60.0)
+    for order in [(request, pinned), (pinned, request)]:
         found = of_page(after(*order))
         assert found["interval_seconds"] == 60
-        assert (found["asked_second"], found["number"]) == (100 + order.index(asked), 1 + order.index(pinned))
-    assert of_page(after(asked, asked))["asked_second"] == 101
-    assert of_page(after(asked, Policy(host="example.org", fetch_now=True)))["asked_second"] == 101
-    assert of_page(after(asked, Policy(url=URL)))["asked_second"] == -1
+        assert (found["requested_second"], found["number"]) == (100 + order.index(request), 1 + order.index(pinned))
+    assert of_page(after(request, request))["requested_second"] == 101
+    assert of_page(after(request, Policy(host="example.org", fetch_now=True)))["requested_second"] == 101
+    assert of_page(after(request, Policy(url=URL)))["requested_second"] == -1
     assert len(after(replace(pinned, fetch_now=True))) == 1
-    assert list(after(asked, pinned, Policy(url=URL, drop=True))) == list(after(asked, pinned))
+    assert list(after(request, pinned, Policy(url=URL, drop=True))) == list(after(request, pinned))
 
 
-def test_asks_that_were_answered_go() -> None:
+def test_requests_end_after_a_time() -> None:
     both = Policy(url=URL, fetch_now=True, importance_factor=2.0)
     policies = after(both, Policy(category=0, fetch_now=True))
-    assert policies.without_asked_before(100) is policies
-    assert of_page(policies.without_asked_before(101)) | {"asked_second": 100} == pytest.approx(
+    assert policies.without_requests_before(100) is policies
+    assert of_page(policies.without_requests_before(101)) | {"requested_second": 100} == pytest.approx(
         of_page(policies), nan_ok=True
     )
-    assert [one.number for one in policies.without_asked_before(102)] == [1]
+    assert [one.number for one in policies.without_requests_before(102)] == [1]
 
 
-def test_what_expired_says_nothing_and_what_it_replaced_does_not_come_back() -> None:
+def test_an_expired_rule_does_not_hold_and_the_rule_it_replaced_does_not_return() -> None:
     policies = after(
         Policy(url=URL, importance_factor=5.0),
         Policy(category=1, importance_factor=3.0),
@@ -402,9 +404,7 @@ def test_what_expired_says_nothing_and_what_it_replaced_does_not_come_back() -> 
     assert of_page(policies)["factor"] == 2
     assert of_page(policies.expire(1000))["factor"] == 3
     assert of_page(policies)["factor"] == 2, "it is immutable"
-    assert policies.expire(1000).add(Policy(url=URL, importance_factor=7.0), 9).count == 4, (
-        "numbers are not given twice"
-    )
+    assert policies.expire(1000).add(Policy(url=URL, importance_factor=7.0), 9).count == 4, "numbers are not used twice"
 
 
 def test_a_cap_is_about_the_host_and_governs_none_of_its_pages() -> None:
@@ -416,17 +416,17 @@ def test_a_cap_is_about_the_host_and_governs_none_of_its_pages() -> None:
     assert host_caps(policies.add(Policy(host="example.org", importance_factor=2.0), 0)) == {}
 
 
-def test_nothing_of_what_is_forgotten_is_left_and_nothing_is_said_of_it_again() -> None:
+def test_policies_for_forgotten_pages_are_removed_and_refused() -> None:
     secret = "https://example.org/secret/page"
-    said = [Policy(url=secret, fetch_now=True), Policy(url_prefix=secret, importance_factor=2.0)]
+    before = [Policy(url=secret, fetch_now=True), Policy(url_prefix=secret, importance_factor=2.0)]
     for forget in [{"host": "example.org"}, {"url_prefix": "https://example.org/secret/"}]:
-        policies = after(*said, Policy(host="example.org:8080", importance_factor=2.0), Policy(**forget, forget=True))
+        policies = after(*before, Policy(host="example.org:8080", importance_factor=2.0), Policy(**forget, forget=True))
         assert "page" not in json.dumps(policies.to_json())
         assert len(policies) == 2
-        with pytest.raises(PolicyRefused, match=r"^url_prefix is within what was forgotten \(.*\): publish for"):
-            policies.add(said[1], 0)
+        with pytest.raises(PolicyRefused, match=r"^url_prefix is within what was forgotten \(.*\): name other"):
+            policies.add(before[1], 0)
         assert of_page(policies.add(Policy(category=1, importance_factor=2.0), 0))["factor"] == 2
-    policies = after(said[0], Policy(url=URL, fetch_now=True), Policy(url=secret, forget=True))
+    policies = after(before[0], Policy(url=URL, fetch_now=True), Policy(url=secret, forget=True))
     assert [one.policy.url for one in policies] == [URL]
     forgetting = after(Policy(host="example.org", forget=True, expires_at_ms=50), Policy(host="example.or"))
     assert matches(forgetting.forgotten, *arena_of([PAGE])).tolist() == [True]
@@ -435,38 +435,38 @@ def test_nothing_of_what_is_forgotten_is_left_and_nothing_is_said_of_it_again() 
     assert matches(forgetting.expire(50).forgotten, *arena_of([PAGE])).tolist() == [False]
 
 
-def test_a_host_with_the_hash_of_another_is_told_from_it() -> None:
+def test_two_hosts_with_one_hash_are_distinguished() -> None:
     prefixes = prefixes_of([Policy(host="a.example")])
     as_if = prefixes._replace(hosts=np.array([page_id("example.org")], np.uint64))
     assert matches(as_if, *arena_of([PAGE, Page(b"http://example.org/")])).tolist() == [False, False]
 
 
-def test_of_prefixes_within_each_other_the_latest_governs() -> None:
+def test_of_nested_prefixes_the_latest_governs() -> None:
     paths = ["a/bc", "a/bb", "a/c", "abc", "ab", "b", "", "a"]
     rows = [Page(f"https://example.org/{path}".encode()) for path in paths]
     for order in permutations(["", "a", "a/", "a/b", "ab"]):
-        said = [
+        rules = [
             Policy(url_prefix=f"https://example.org/{path}", importance_factor=2.0 + i) for i, path in enumerate(order)
         ]
         wanted = [max([1.0, *(2.0 + i for i, path in enumerate(order) if one.startswith(path))]) for one in paths]
-        assert [row[3] for row in directed(Policies().add_all(said, 0), rows)] == wanted
-        found = matches(prefixes_of([*said[:1], Policy(url_prefix="https://example.org/a/bb")]), *arena_of(rows))
+        assert [row[3] for row in rules_of(Policies().add_all(rules, 0), rows)] == wanted
+        found = matches(prefixes_of([*rules[:1], Policy(url_prefix="https://example.org/a/bb")]), *arena_of(rows))
         assert found.tolist() == [one.startswith((order[0], "a/bb")) for one in paths]
 
 
-def test_many_prefixes_of_one_host_are_told_apart() -> None:
+def test_many_prefixes_of_one_host_are_distinguished() -> None:
     texts = [f"https://example.org/{'a' * (i % 50)}{i % 7}/{i}/" for i in range(2_000)]
     policies = Policies().add_all(
         [Policy(url_prefix=text, importance_factor=1.0 + i) for i, text in enumerate(texts)], 0
     )
     rows = [Page(f"{text}page".encode()) for text in texts[::17]]
-    assert [row[3] for row in directed(policies, rows)] == [1.0 + i for i in range(0, 2_000, 17)]
+    assert [row[3] for row in rules_of(policies, rows)] == [1.0 + i for i in range(0, 2_000, 17)]
 
 
-def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_policies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_IN_FORCE", 2)
     full = after(Policy(category=0, fetch_now=True, importance_factor=2.0), Policy(category=1, fetch_now=True))
-    with pytest.raises(PolicyRefused, match=r"^2 policies are in force, and no more can be: take some back"):
+    with pytest.raises(PolicyRefused, match=r"^2 policies are in force, the most there can be: withdraw some"):
         full.add(Policy(category=2, fetch_now=True), 0)
     assert len(full.add(Policy(category=1, fetch_now=True), 0)) == 2
     assert list(full) == [
@@ -475,11 +475,11 @@ def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-# -- what cannot be --------------------------------------------------------------------------------------------------
+# -- checks -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [
         {"url": URL, "fetch_now": True, "refresh_forbidden": True},
         {"url": URL},
@@ -492,17 +492,17 @@ def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
         {"host_fetches_per_day": 100.0, "expires_at_ms": 2, "published_at_ms": 1},
     ],
 )
-def test_what_can_be_is_accepted(said: dict[str, Any]) -> None:
-    check(Policy(**said), CATEGORIES)
+def test_possible_policies_are_accepted(fields: dict[str, Any]) -> None:
+    check(Policy(**fields), CATEGORIES)
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("fields", "reason"),
     [
-        ({"rules_version": 3, "url": URL}, "rules_version is 3, and 1 to 2 are known here: update"),
+        ({"rules_version": 3, "url": URL}, "rules_version is 3, and this version reads 1 to 2: update"),
         ({"rules_version": 0, "url": URL}, "rules_version is 0"),
-        ({"url_pattern": "https://example.org/*"}, "url_pattern: patterns are rules of the router"),
-        ({"url": URL, "category": 0}, "url and category are given: publish once for each"),
+        ({"url_pattern": "https://example.org/*"}, "url_pattern: policies have no patterns"),
+        ({"url": URL, "category": 0}, "url and category are given: write one policy for each"),
         ({"host": "a.example", "url_prefix": URL, "category": 0}, "host and url_prefix and category are given"),
         ({"category": 3, "fetch_now": True}, "category is 3: give a number from 0 to 2"),
         ({"category": -1, "fetch_now": True}, "category is -1"),
@@ -513,13 +513,13 @@ def test_what_can_be_is_accepted(said: dict[str, Any]) -> None:
         ({"url": "https://example.org/a\n"}, "plain ASCII"),
         ({"url": "https://example.org/#a"}, "plain ASCII"),
         ({"url": "https://example.org/" + "a" * 8192}, "at most 8192 bytes"),
-        ({"url": "https://EXAMPLE.org/"}, "url is 'https://EXAMPLE.org/': give a whole host as canonical URLs have it"),
-        ({"url": "https://example.org:443/"}, "give a whole host"),
-        ({"url": "https://me@example.org/"}, "give a whole host"),
-        ({"url_prefix": "https://example.org"}, "url_prefix is 'https://example.org': give a whole host"),
-        ({"url_prefix": "https://"}, "give a whole host"),
-        ({"url_prefix": "https:///a"}, "give a whole host"),
-        ({"host": "https://example.org"}, "host is 'https://example.org': give it as canonical URLs have it"),
+        ({"url": "https://EXAMPLE.org/"}, "url is 'https://EXAMPLE.org/': give a whole canonical host"),
+        ({"url": "https://example.org:443/"}, "give a whole canonical host"),
+        ({"url": "https://me@example.org/"}, "give a whole canonical host"),
+        ({"url_prefix": "https://example.org"}, "url_prefix is 'https://example.org': give a whole canonical host"),
+        ({"url_prefix": "https://"}, "give a whole canonical host"),
+        ({"url_prefix": "https:///a"}, "give a whole canonical host"),
+        ({"host": "https://example.org"}, "host is 'https://example.org': give a canonical host"),
         ({"host": "example.org/"}, "host is"),
         ({"host": "Example.org"}, "host is"),
         ({"host": "bücher.example"}, "host is"),
@@ -545,12 +545,12 @@ def test_what_can_be_is_accepted(said: dict[str, Any]) -> None:
         ),
         (
             {"url": URL, "refresh_forbidden": True, "refresh_interval_seconds": 9.0},
-            "refresh_forbidden and refresh_interval_seconds contradict each other: leave one out",
+            "refresh_forbidden and refresh_interval_seconds contradict each other: omit one",
         ),
         ({"url": URL, "published_at_ms": 5, "expires_at_ms": 5}, "expires_at is 5, not after published_at, 5: give"),
-        ({"url": URL, "forget": True, "fetch_now": True}, "forget: nothing else can be said"),
-        ({"url": URL, "forget": True, "importance_factor": 2.0}, "forget: nothing else can be said"),
-        ({"host": "a.example", "forget": True, "host_fetches_per_day": 2.0}, "forget: nothing else can be said"),
+        ({"url": URL, "forget": True, "fetch_now": True}, "forget: a policy that forgets pages"),
+        ({"url": URL, "forget": True, "importance_factor": 2.0}, "forget: a policy that forgets pages"),
+        ({"host": "a.example", "forget": True, "host_fetches_per_day": 2.0}, "forget: a policy that forgets pages"),
         ({"url": URL, "drop": True, "fetch_now": True}, "drop and fetch_now contradict"),
         ({"importance_factor": 2.0}, "importance_factor: name the pages by a url, host, url_prefix or category"),
         ({"refresh_forbidden": True}, "refresh_forbidden: name the pages"),
@@ -559,15 +559,15 @@ def test_what_can_be_is_accepted(said: dict[str, Any]) -> None:
         ({"forget": True}, "forget: name the pages"),
         ({"category": 0, "drop": True}, "drop: name a url, host or url_prefix"),
         ({"category": 0, "forget": True}, "forget: name a url, host or url_prefix"),
-        ({}, "it names no pages and says nothing of the whole crawl"),
-        ({"damping": 0.5, "expires_at_ms": 9}, "expires_at: damping holds until it is published anew"),
-        ({"url": URL, "damping": 0.5}, "damping can only be said of the whole crawl: leave url out"),
-        ({"host": "a.example", "class_weights": (16,) * 6}, "class_weights can only be said of the whole crawl"),
-        ({"category": 1, "link_bonus_per_1024": (0, 0, 0)}, "link_bonus_per_1024 can only be said"),
-        ({"url": URL, "fetches_per_second": 1.0}, "fetches_per_second can only be said"),
-        ({"url": URL, "discovery_share": 0.5}, "discovery_share can only be said"),
-        ({"url": URL, "refresh_policy": "thesis"}, "refresh_policy can only be said"),
-        ({"category": 1, "host_fetches_per_day": 9.0}, "host_fetches_per_day is said of a host or of the whole crawl"),
+        ({}, "it names no pages, and no setting of the whole crawl"),
+        ({"damping": 0.5, "expires_at_ms": 9}, "expires_at: damping holds until another policy sets it"),
+        ({"url": URL, "damping": 0.5}, "damping is a setting of the whole crawl: omit url"),
+        ({"host": "a.example", "class_weights": (16,) * 6}, "class_weights is a setting of the whole crawl"),
+        ({"category": 1, "link_bonus_per_1024": (0, 0, 0)}, "link_bonus_per_1024 is a setting"),
+        ({"url": URL, "fetches_per_second": 1.0}, "fetches_per_second is a setting"),
+        ({"url": URL, "discovery_share": 0.5}, "discovery_share is a setting"),
+        ({"url": URL, "refresh_policy": "thesis"}, "refresh_policy is a setting"),
+        ({"category": 1, "host_fetches_per_day": 9.0}, "host_fetches_per_day holds for a host or the whole crawl"),
         ({"class_weights": (16, 16)}, "class_weights: give 6 whole numbers from 0 to 65536"),
         ({"class_weights": (0,) * 6}, "not all of them 0"),
         ({"class_weights": (16, 16, 16, 16, 16, -1)}, "class_weights: give 6"),
@@ -576,16 +576,16 @@ def test_what_can_be_is_accepted(said: dict[str, Any]) -> None:
         ({"refresh_policy": "best"}, "refresh_policy is 'best': give one of thesis, freshness"),
     ],
 )
-def test_what_cannot_be_is_refused_with_a_reason_of_one_line(said: dict[str, Any], reason: str) -> None:
+def test_impossible_policies_are_refused_with_a_reason_of_one_line(fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(PolicyRefused) as refused:
-        check(Policy(**said), CATEGORIES)
+        check(Policy(**fields), CATEGORIES)
     assert reason in str(refused.value)
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 250
 
 
-def test_rules_that_are_known_elsewhere_may_be_named() -> None:
+def test_the_highest_rules_version_can_be_given() -> None:
     check(Policy(url=URL, rules_version=3), CATEGORIES, rules_version=3)
-    with pytest.raises(PolicyRefused, match="1 to 1 are known"):
+    with pytest.raises(PolicyRefused, match="this version reads 1 to 1"):
         check(Policy(url=URL, rules_version=2), CATEGORIES, rules_version=1)
 
 
@@ -664,7 +664,7 @@ def test_policies_are_read_from_json_lines() -> None:
         (b'{"expires_at": 9223372036854775808}', "expires_at is 9223372036854775808: give milliseconds"),
     ],
 )
-def test_a_line_that_says_no_policy_is_refused_by_its_place(line: bytes, reason: str) -> None:
+def test_a_line_without_a_policy_is_refused_with_its_number(line: bytes, reason: str) -> None:
     with pytest.raises(PolicyRefused) as refused:
         policies_of([b'{"category": 1}', b"", line], "news.jsonl")
     assert str(refused.value).startswith("news.jsonl, line 3: ")
@@ -693,7 +693,7 @@ any_policies = st.builds(
 
 
 @given(any_policies)
-def test_a_policy_is_the_same_after_a_journey_as_json(policy: Policy) -> None:
+def test_a_policy_is_the_same_after_json(policy: Policy) -> None:
     line = json.dumps(policy_to_json(policy)).encode()
     assert policies_of([line], "x") == [policy]
 

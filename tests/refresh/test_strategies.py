@@ -15,8 +15,8 @@ from scipy.optimize import LinearConstraint, minimize
 from opicflow.pipelines.refresh.strategies import (
     SHARE_UNITS,
     STRATEGIES,
-    Plan,
-    Wanted,
+    Allocation,
+    Demand,
     costs,
     frequency_at,
     quantised_share,
@@ -68,11 +68,11 @@ SLOPES: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = 
 }
 
 
-def web(seed: int, pages: int, hosts: int = 0, pins: bool = False, bounds: bool = True) -> Wanted:
+def web(seed: int, pages: int, hosts: int = 0, pins: bool = False, bounds: bool = True) -> Demand:
     """Pages of popular and lonely hosts, some of them pinned, with bounds and caps that bind for some."""
     random = np.random.default_rng(seed)
     weights = random.pareto(1.5, pages) + 0.05
-    wanted = Wanted(weights, 10.0 ** random.uniform(-2, 1.5, pages))
+    wanted = Demand(weights, 10.0 ** random.uniform(-2, 1.5, pages))
     if bounds:
         least = np.where(random.random(pages) < 0.5, 0.0, random.uniform(0.0, 0.2, pages))
         wanted = replace(wanted, least=least, most=least + 10.0 ** random.uniform(-1, 1, pages))
@@ -85,7 +85,7 @@ def web(seed: int, pages: int, hosts: int = 0, pins: bool = False, bounds: bool 
     return wanted
 
 
-def bounds_of(pages: Wanted) -> tuple[np.ndarray, np.ndarray]:
+def bounds_of(pages: Demand) -> tuple[np.ndarray, np.ndarray]:
     """What each page gets at least and at most, if all is well."""
     number = len(pages.weights)
     least = np.zeros(number) if pages.least is None else pages.least
@@ -97,21 +97,21 @@ def bounds_of(pages: Wanted) -> tuple[np.ndarray, np.ndarray]:
     return least, most
 
 
-def caps_of(pages: Wanted) -> tuple[np.ndarray, np.ndarray]:
+def caps_of(pages: Demand) -> tuple[np.ndarray, np.ndarray]:
     """The host of each page and the caps of all hosts: one without cap if there are none."""
     if pages.host is None or pages.host_most is None:
         return np.zeros(len(pages.weights), np.int64), column(np.inf)
     return pages.host, pages.host_most
 
 
-def is_feasible(pages: Wanted, bandwidth: float) -> bool:
+def is_feasible(pages: Demand, bandwidth: float) -> bool:
     least, most = bounds_of(pages)
     host, caps = caps_of(pages)
     lowest, highest = (np.bincount(host, bound, len(caps)) for bound in (least, most))
     return bool((lowest <= caps).all() and lowest.sum() <= bandwidth <= np.minimum(highest, caps).sum())
 
 
-def cost_of(strategy: str, pages: Wanted, plan: Plan) -> float:
+def cost_of(strategy: str, pages: Demand, plan: Allocation) -> float:
     with np.errstate(divide="ignore"):
         return float(AIMS[strategy](pages.weights, pages.changes_per_day, plan.frequencies).sum())
 
@@ -191,7 +191,7 @@ def test_moving_bandwidth_between_pages_never_pays(strategy: str, hosts: int, se
 
 def test_freshness_is_the_optimum_that_cho_and_garcia_molina_published() -> None:
     """Five pages that change once to five times a day, five fetches a day; the fastest gets none."""
-    plan = solve("freshness", Wanted(np.ones(5), np.arange(1.0, 6.0)), 5.0)
+    plan = solve("freshness", Demand(np.ones(5), np.arange(1.0, 6.0)), 5.0)
     np.testing.assert_allclose(plan.frequencies, [1.15, 1.36, 1.35, 1.14, 0.0], atol=0.005)
 
 
@@ -244,14 +244,14 @@ strategies = st.sampled_from(sorted(STRATEGIES))
 
 
 @st.composite
-def wanted(draw: st.DrawFn, most_pages: int = 8) -> Wanted:
+def wanted(draw: st.DrawFn, most_pages: int = 8) -> Demand:
     """Any pages, with any bounds, pins and caps."""
     number = draw(st.integers(1, most_pages))
 
     def columns(values: st.SearchStrategy[float]) -> np.ndarray:
         return column(*draw(st.lists(values, min_size=number, max_size=number)))
 
-    pages = Wanted(columns(weights), columns(rates))
+    pages = Demand(columns(weights), columns(rates))
     if draw(st.booleans()):
         pages = replace(pages, least=columns(st.sampled_from([0.0, 0.0, 1e-3, 0.5])))
     if draw(st.booleans()):
@@ -269,7 +269,7 @@ def wanted(draw: st.DrawFn, most_pages: int = 8) -> Wanted:
 
 @given(strategies, wanted(), bandwidths)
 def test_the_sum_is_the_bandwidth_and_bounds_pins_and_caps_are_kept_whenever_that_is_feasible(
-    strategy: str, pages: Wanted, bandwidth: float
+    strategy: str, pages: Demand, bandwidth: float
 ) -> None:
     plan = solve(strategy, pages, bandwidth)
     f = plan.frequencies
@@ -289,7 +289,7 @@ def test_the_sum_is_the_bandwidth_and_bounds_pins_and_caps_are_kept_whenever_tha
 
 
 @given(strategies, wanted(), bandwidths)
-def test_frequencies_follow_from_the_multiplier(strategy: str, pages: Wanted, bandwidth: float) -> None:
+def test_frequencies_follow_from_the_multiplier(strategy: str, pages: Demand, bandwidth: float) -> None:
     plan = solve(strategy, pages, bandwidth)
     assume(plan.feasible)
     least, most = bounds_of(pages)
@@ -310,7 +310,7 @@ def test_frequencies_follow_from_the_multiplier(strategy: str, pages: Wanted, ba
 
 @given(strategies, wanted(), bandwidths, st.integers(0, 7), st.floats(1.01, 1e3))
 def test_more_weight_never_lowers_a_frequency(
-    strategy: str, pages: Wanted, bandwidth: float, place: int, factor: float
+    strategy: str, pages: Demand, bandwidth: float, place: int, factor: float
 ) -> None:
     page = place % len(pages.weights)
     heavier = pages.weights.copy()
@@ -321,16 +321,16 @@ def test_more_weight_never_lowers_a_frequency(
 
 
 @given(strategies, wanted(), bandwidths, st.floats(1e-3, 1e3))
-def test_the_unit_of_weights_does_not_matter(strategy: str, pages: Wanted, bandwidth: float, factor: float) -> None:
+def test_the_unit_of_weights_does_not_matter(strategy: str, pages: Demand, bandwidth: float, factor: float) -> None:
     assert_same(strategy, pages, solve(strategy, pages, bandwidth), rescaled(strategy, pages, bandwidth, factor))
 
 
-def rescaled(strategy: str, pages: Wanted, bandwidth: float, factor: float) -> Plan:
+def rescaled(strategy: str, pages: Demand, bandwidth: float, factor: float) -> Allocation:
     return solve(strategy, replace(pages, weights=pages.weights * factor), bandwidth)
 
 
 @given(strategies, wanted(), bandwidths, st.randoms(use_true_random=False))
-def test_the_order_of_pages_does_not_matter(strategy: str, pages: Wanted, bandwidth: float, random: object) -> None:
+def test_the_order_of_pages_does_not_matter(strategy: str, pages: Demand, bandwidth: float, random: object) -> None:
     order = np.arange(len(pages.weights))
     random.shuffle(order)  # type: ignore[attr-defined]
     turned = {
@@ -344,7 +344,7 @@ def test_the_order_of_pages_does_not_matter(strategy: str, pages: Wanted, bandwi
     assert_same(strategy, pages, solve(strategy, pages, bandwidth), replace(plan, frequencies=back))
 
 
-def assert_same(strategy: str, pages: Wanted, one: Plan, other: Plan) -> None:
+def assert_same(strategy: str, pages: Demand, one: Allocation, other: Allocation) -> None:
     """The same plan, as far as there is only one: pages whose w/λ are next to each other may trade under freshness."""
     assert one.feasible == other.feasible
     if strategy == "freshness":
@@ -359,14 +359,14 @@ def test_pages_that_are_alike_get_the_same(
     strategy: str, weight: float, rate: float, bandwidth: float, number: int
 ) -> None:
     assume(weight > 0)
-    plan = solve(strategy, Wanted(np.full(number, weight), np.full(number, rate)), bandwidth)
+    plan = solve(strategy, Demand(np.full(number, weight), np.full(number, rate)), bandwidth)
     assert plan.feasible
     assert len(set(plan.frequencies)) == 1
     np.testing.assert_allclose(plan.frequencies, bandwidth / number, rtol=1e-9)
 
 
 @given(strategies, wanted(), bandwidths)
-def test_the_same_pages_get_the_same_to_the_bit(strategy: str, pages: Wanted, bandwidth: float) -> None:
+def test_the_same_pages_get_the_same_to_the_bit(strategy: str, pages: Demand, bandwidth: float) -> None:
     one, other = solve(strategy, pages, bandwidth), solve(strategy, pages, bandwidth)
     assert one.frequencies.tobytes() == other.frequencies.tobytes()
     assert (one.multiplier, one.feasible, one.why) == (other.multiplier, other.feasible, other.why)
@@ -377,7 +377,7 @@ def test_the_same_pages_get_the_same_to_the_bit(strategy: str, pages: Wanted, ba
 def test_extremes_are_shared_to_the_last_fetch(strategy: str, bandwidth: float, seed: int) -> None:
     random = np.random.default_rng(seed)
     number = 50_000
-    pages = Wanted(10.0 ** random.uniform(-12, 0, number), 10.0 ** random.uniform(-5, 3, number))
+    pages = Demand(10.0 ** random.uniform(-12, 0, number), 10.0 ** random.uniform(-5, 3, number))
     plan = solve(strategy, pages, bandwidth)
     assert plan.feasible
     assert plan.frequencies.sum() == pytest.approx(bandwidth, rel=1e-9)
@@ -388,12 +388,12 @@ def test_extremes_are_shared_to_the_last_fetch(strategy: str, bandwidth: float, 
 def test_a_million_fetches_among_pages_that_are_all_alike(strategy: str) -> None:
     """Where freshness gives pages up or not by the last bit of a multiplier."""
     for bandwidth in (1e-3, 1e3, 1e6):
-        plan = solve(strategy, Wanted(np.full(100_000, 0.3), np.full(100_000, 7.0)), bandwidth)
+        plan = solve(strategy, Demand(np.full(100_000, 0.3), np.full(100_000, 7.0)), bandwidth)
         np.testing.assert_allclose(plan.frequencies, bandwidth / 100_000, rtol=1e-9)
 
 
 def test_a_host_that_is_over_its_cap_only_because_another_was_is_capped_too() -> None:
-    pages = Wanted(
+    pages = Demand(
         column(100.0, 10.0, 1.0), np.ones(3), host=np.arange(3, dtype=np.int64), host_most=column(1.0, 5.0, np.inf)
     )
     assert solve("importance", replace(pages, host_most=np.full(3, np.inf)), 20.0).frequencies[1] < 5.0
@@ -402,7 +402,7 @@ def test_a_host_that_is_over_its_cap_only_because_another_was_is_capped_too() ->
 
 def test_a_cap_binds_between_two_multipliers_that_are_next_to_each_other() -> None:
     """Pages alike that get so little that freshness gives up all of them, or none."""
-    alike = Wanted(np.ones(20), np.ones(20), host=np.arange(20) // 10, host_most=column(0.1, np.inf))
+    alike = Demand(np.ones(20), np.ones(20), host=np.arange(20) // 10, host_most=column(0.1, np.inf))
     for bandwidth in (0.01, 0.2, 0.3):
         plan = solve("freshness", alike, bandwidth)
         assert plan.feasible
@@ -414,8 +414,8 @@ def test_a_cap_binds_between_two_multipliers_that_are_next_to_each_other() -> No
 # -- what is not feasible ------------------------------------------------------------------------------------------
 
 
-def three(**columns: object) -> Wanted:
-    return replace(Wanted(column(1.0, 2.0, 3.0), np.ones(3)), **columns)  # type: ignore[arg-type]
+def three(**columns: object) -> Demand:
+    return replace(Demand(column(1.0, 2.0, 3.0), np.ones(3)), **columns)  # type: ignore[arg-type]
 
 
 HOSTS = {"host": np.array([0, 0, 1]), "host_most": column(1.0, np.inf)}
@@ -442,7 +442,7 @@ HOSTS = {"host": np.array([0, 0, 1]), "host_most": column(1.0, np.inf)}
     ],
 )
 def test_what_is_not_feasible_is_scaled_down_or_left_over_and_says_why(
-    strategy: str, pages: Wanted, bandwidth: float, expected: list[float], why: str
+    strategy: str, pages: Demand, bandwidth: float, expected: list[float], why: str
 ) -> None:
     plan = solve(strategy, pages, bandwidth)
     np.testing.assert_allclose(plan.frequencies, expected, atol=1e-12)
@@ -454,9 +454,9 @@ def test_what_is_not_feasible_is_scaled_down_or_left_over_and_says_why(
 def test_nothing_at_all_is_feasible() -> None:
     for strategy in STRATEGIES:
         assert solve(strategy, three(), 0.0).feasible
-        assert solve(strategy, Wanted(column(), column()), 0.0).feasible
+        assert solve(strategy, Demand(column(), column()), 0.0).feasible
         np.testing.assert_array_equal(solve(strategy, three(), 0.0).frequencies, 0.0)
-        assert not solve(strategy, Wanted(column(), column()), 1.0).feasible
+        assert not solve(strategy, Demand(column(), column()), 1.0).feasible
 
 
 def test_a_page_of_no_weight_gets_its_least_under_every_strategy() -> None:
@@ -504,7 +504,7 @@ def test_what_makes_no_sense_is_refused(arguments: dict[str, object], why: str) 
 
 
 def test_costs_are_the_means_over_time_that_they_claim_to_be() -> None:
-    pages = Wanted(column(1.0, 0.5, 2.0), column(0.1, 3.0, 40.0))
+    pages = Demand(column(1.0, 0.5, 2.0), column(0.1, 3.0, 40.0))
     frequencies = column(0.5, 1.0, 7.0)
     measured = costs(pages, frequencies, ALPHA)
     moments = (np.arange(200_000) + 0.5) / 200_000 / frequencies[:, None]

@@ -13,9 +13,9 @@ from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.ledger.entries import CrawlEntry, Ids, Ints, Outcome
 from opicflow.pipelines.ledger.ledger import Ledger
-from opicflow.pipelines.web.crawl import introductions, visits
-from opicflow.pipelines.web.orders import CycleOrder, GreedyOrder, Order, RandomOrder
-from opicflow.pipelines.web.trouble import Unchanged
+from opicflow.pipelines.web.crawl import announcements, visits
+from opicflow.pipelines.web.failures import UnchangedVisits
+from opicflow.pipelines.web.visit_orders import CycleOrder, GreedyOrder, RandomOrder, VisitOrder
 from opicflow.pipelines.web.webs import page_ids
 
 Floats = npt.NDArray[np.float64]
@@ -67,14 +67,14 @@ class MixedOrder:
     """Greedy and random batches by turns."""
 
     def __init__(self, pages: int, seed: int, batch: int) -> None:
-        self._orders: list[Order] = [GreedyOrder(batch), RandomOrder(pages, seed, batch)]
+        self._orders: list[VisitOrder] = [GreedyOrder(batch), RandomOrder(pages, seed, batch)]
 
     def next(self, waiting: Callable[[], Ints]) -> Ints:
         self._orders.reverse()
         return self._orders[0].next(waiting)
 
 
-def order_named(name: str, pages: int, seed: int, batch: int) -> Order:
+def order_named(name: str, pages: int, seed: int, batch: int) -> VisitOrder:
     """The order of this name over so many pages."""
     if name == "greedy":
         return GreedyOrder(batch)
@@ -107,7 +107,7 @@ class Crawl:
         batch = max(1, len(self._choice) // batches_per_crawl)
         self._order = order_named(order, len(self._choice), seed, batch)
         self._outcomes = outcomes
-        known = introductions(self.ids)
+        known = announcements(self.ids)
         if categories is not None:
             known = replace(known, items=replace(known.items, category=categories))
         self.books.apply(known)
@@ -134,7 +134,7 @@ class Crawl:
 
 def unchanged_answers(pages: int, share: float, seed: int) -> Outcomes:
     """A page is fetched the first time; of its later answers this share is "not modified"."""
-    unchanged = Unchanged(pages, share, np.random.default_rng(seed))
+    unchanged = UnchangedVisits(pages, share, np.random.default_rng(seed))
 
     def outcomes(numbers: Ints) -> npt.NDArray[np.uint8]:
         return np.where(unchanged.among(numbers), Outcome.UNCHANGED, Outcome.FETCHED).astype(np.uint8)

@@ -18,25 +18,25 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from opicflow.pipelines.graph.builder import BuildPlan, GraphBuilder
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
-from opicflow.pipelines.graph.solver import Rank, Settings, Wanted
+from opicflow.pipelines.graph.solver import Rank, RankRequest, Settings
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
 from opicflow.pipelines.transforms import rank_parts
 from opicflow.pipelines.transforms.rank_graph import rank_with_beam
 from opicflow.pipelines.transforms.rank_parts import (
     ComputeParts,
-    Part,
+    RankPart,
+    RankTask,
     ReadParts,
     SaveParts,
     SpreadParts,
-    Task,
     digest_of_graph,
     first_part,
     next_part,
-    packed,
+    pack_part,
     pieces_of,
     save_part,
     sent_part,
-    unpacked,
+    unpack_part,
 )
 from support.paths import TOP
 
@@ -54,15 +54,15 @@ class Web(NamedTuple):
     stored: StoredGraph
     graph: Graph
 
-    def exact(self, wanted: Wanted, damping: float = 0.85) -> Floats:
+    def exact(self, wanted: RankRequest, damping: float = 0.85) -> Floats:
         """What the oracle says."""
         graph = self.graph if wanted.kind == "importance" else self.graph.transposed()
         return pagerank(graph, damping, wanted.paid, tolerance=1e-15, max_iterations=1000).values
 
-    def task(self, wanted: Wanted) -> Task:
+    def task(self, wanted: RankRequest) -> RankTask:
         """A rank as workers are told of it."""
         assert wanted.kind != "hubs"
-        return Task(str(self.stored.path), digest_of_graph(self.stored), wanted.kind, 0.85)
+        return RankTask(str(self.stored.path), digest_of_graph(self.stored), wanted.kind, 0.85)
 
 
 def built(path: Path, pages: int, links: list[tuple[int, int, int]], slice_pages: int) -> Web:
@@ -102,10 +102,10 @@ def whole_web(tmp_path_factory: pytest.TempPathFactory) -> Web:
 
 
 SOME = np.random.default_rng(5).random(PAGES) ** 4 * (np.arange(PAGES) % 3 > 0)
-IMPORTANCE, INTEREST = Wanted("importance", "importance"), Wanted("interest", "interest")
+IMPORTANCE, INTEREST = RankRequest("importance", "importance"), RankRequest("interest", "interest")
 
 
-def ranked(web: Web, wanted: Wanted, settings: Settings, work: Path, per_job: int = 20, **more: Any) -> Rank:
+def ranked(web: Web, wanted: RankRequest, settings: Settings, work: Path, per_job: int = 20, **more: Any) -> Rank:
     """A rank in this process."""
     return rank_with_beam(web.stored.path, wanted, settings, work, IN_PROCESS, per_job, **more)
 
@@ -129,8 +129,8 @@ def stopped_after(iterations: int) -> Callable[[int, float], None]:
 
 
 def parts_after(
-    web: Web, wanted: Wanted, iterations: int, arrive: Callable[[list[Part]], list[Part]] = list
-) -> list[Part]:
+    web: Web, wanted: RankRequest, iterations: int, arrive: Callable[[list[RankPart]], list[RankPart]] = list
+) -> list[RankPart]:
     """The parts that come out, without Beam. `arrive` tells how pieces come that were sent in order."""
     graph, task = web.stored, web.task(wanted)
     parts = [first_part(graph, task, slice_) for slice_ in range(graph.slices)]
@@ -159,7 +159,9 @@ def parts_after(
     ],
     ids=["importance", "importance-one-slice", "interest", "interest-one-slice", "paid", "interest-paid"],
 )
-def test_ranks_are_those_of_the_oracle(wanted: Wanted, slices: int, web: Web, whole_web: Web, tmp_path: Path) -> None:
+def test_ranks_are_those_of_the_oracle(
+    wanted: RankRequest, slices: int, web: Web, whole_web: Web, tmp_path: Path
+) -> None:
     where = web if slices > 1 else whole_web
     assert where.stored.slices == slices
     rank = ranked(where, wanted, TO_THE_END, tmp_path)
@@ -170,7 +172,7 @@ def test_ranks_are_those_of_the_oracle(wanted: Wanted, slices: int, web: Web, wh
 
 @pytest.mark.parametrize("wanted", [IMPORTANCE, INTEREST], ids=["importance", "interest"])
 @pytest.mark.parametrize("damping", [0.0, 0.5, 0.85, 0.99])
-def test_the_bound_is_true_before_the_end(damping: float, wanted: Wanted, web: Web, tmp_path: Path) -> None:
+def test_the_bound_is_true_before_the_end(damping: float, wanted: RankRequest, web: Web, tmp_path: Path) -> None:
     settings, exact = Settings(damping=damping, max_iterations=3, tolerance=1e-15), web.exact(wanted, damping)
     for iterations in (1, 3):
         rank = ranked(web, wanted, replace(settings, max_iterations=iterations), tmp_path, per_job=2)
@@ -203,20 +205,20 @@ def test_a_part_is_sent_without_pages_that_pay_nothing(web: Web) -> None:
 @pytest.mark.parametrize("most_pages", [1 << 17, SLICE_PAGES, 7, 1])
 @pytest.mark.parametrize("wanted", [IMPORTANCE, INTEREST], ids=["importance", "interest"])
 def test_parts_in_another_order_and_in_pieces_give_the_same_bytes(
-    wanted: Wanted, most_pages: int, web: Web, monkeypatch: pytest.MonkeyPatch
+    wanted: RankRequest, most_pages: int, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(7)
 
-    def shuffled(pieces: list[Part]) -> list[Part]:
+    def shuffled(pieces: list[RankPart]) -> list[RankPart]:
         return [pieces[number] for number in rng.permutation(len(pieces))]
 
-    def twice(pieces: list[Part]) -> list[Part]:
+    def twice(pieces: list[RankPart]) -> list[RankPart]:
         return [*pieces[::-1], *pieces]
 
-    expected = [packed(part) for part in parts_after(web, wanted, 3)]
+    expected = [pack_part(part) for part in parts_after(web, wanted, 3)]
     monkeypatch.setattr(rank_parts, "_PAGES_OF_A_PIECE", most_pages)
     for arrive in (list, shuffled, twice):
-        assert [packed(part) for part in parts_after(web, wanted, 3, arrive)] == expected
+        assert [pack_part(part) for part in parts_after(web, wanted, 3, arrive)] == expected
     with pytest.raises((AssertionError, IndexError)):
         parts_after(web, wanted, 3, lambda pieces: pieces[1:])
 
@@ -225,9 +227,9 @@ def test_large_parts_are_sent_in_pieces(web: Web, tmp_path: Path, monkeypatch: p
     settings = Settings(max_iterations=3, tolerance=1e-15)
     expected = ranked(web, INTEREST, settings, tmp_path / "whole")
     monkeypatch.setattr(rank_parts, "_PAGES_OF_A_PIECE", 10)
-    part = packed(parts_after(web, INTEREST, 1)[1])
+    part = pack_part(parts_after(web, INTEREST, 1)[1])
     sent = list(SpreadParts(web.task(INTEREST), web.stored.slices).process((1, part)))
-    assert max(len(unpacked(data).values) for _, data in sent) == 10
+    assert max(len(unpack_part(data).values) for _, data in sent) == 10
     assert bytes_of(ranked(web, INTEREST, settings, tmp_path / "pieces")) == bytes_of(expected)
 
 
@@ -261,10 +263,10 @@ _KILLED = """
 import sys
 from pathlib import Path
 from apache_beam.options.pipeline_options import PipelineOptions
-from opicflow.pipelines.graph.solver import Settings, Wanted
+from opicflow.pipelines.graph.solver import Settings, RankRequest
 from opicflow.pipelines.transforms.rank_graph import rank_with_beam
 rank_with_beam(
-    Path(sys.argv[1]), Wanted("importance", "importance"), Settings(max_iterations=1000, tolerance=1e-300),
+    Path(sys.argv[1]), RankRequest("importance", "importance"), Settings(max_iterations=1000, tolerance=1e-300),
     Path(sys.argv[2]), PipelineOptions([]), 4, lambda done, residual: print(done, flush=True),
 )
 """
@@ -309,13 +311,13 @@ def test_what_cannot_be_is_refused(web: Web, tmp_path: Path) -> None:
     settings = Settings()
     assert "'normalise'" in refused(web, IMPORTANCE, replace(settings, dangling="normalise"), tmp_path)
     assert "Gauss-Seidel" in refused(web, IMPORTANCE, replace(settings, gauss_seidel=True), tmp_path)
-    assert "hubs" in refused(web, Wanted("hubs", "hubs"), settings, tmp_path)
+    assert "hubs" in refused(web, RankRequest("hubs", "hubs"), settings, tmp_path)
     assert "0 are too few" in refused(web, IMPORTANCE, settings, tmp_path, 0)
     assert "400 numbers" in refused(web, replace(IMPORTANCE, paid=SOME[1:]), settings, tmp_path)
     assert "not only 0" in refused(web, replace(IMPORTANCE, start=0 * SOME), settings, tmp_path)
     with pytest.raises(GraphRefused, match="--streaming"):
         rank_with_beam(web.stored.path, IMPORTANCE, settings, tmp_path, PipelineOptions(["--streaming"]))
-    with pytest.raises(GraphRefused, match="Nobody: Beam knows no such runner"):
+    with pytest.raises(GraphRefused, match="Nobody: Beam has no such runner"):
         rank_with_beam(web.stored.path, IMPORTANCE, settings, tmp_path, PipelineOptions(["--runner=Nobody"]))
     with pytest.raises(GraphRefused, match="no graph"):
         rank_with_beam(tmp_path / "nowhere", IMPORTANCE, settings, tmp_path, IN_PROCESS)
@@ -344,14 +346,14 @@ def test_a_worker_that_sees_another_graph_says_so(web: Web, whole_web: Web) -> N
     task = replace(web.task(IMPORTANCE), graph=str(whole_web.stored.path))
     slices = web.stored.slices
     (read,) = ReadParts(task, "").process((3, ""))
-    assert "another graph" in unpacked(read[1]).refused
-    right = packed(parts_after(web, IMPORTANCE, 0)[3])
+    assert "another graph" in unpack_part(read[1]).refused
+    right = pack_part(parts_after(web, IMPORTANCE, 0)[3])
     for told in (read[1], right):
         sent = dict(SpreadParts(task, slices).process((3, told)))
         assert sorted(sent) == list(range(slices))
-        assert all("another graph" in unpacked(data).refused for data in sent.values())
+        assert all("another graph" in unpack_part(data).refused for data in sent.values())
         ((slice_, out),) = ComputeParts(web.task(IMPORTANCE)).process((5, [right, sent[5]]))
-        assert slice_ == 5 and "another graph" in unpacked(out).refused
+        assert slice_ == 5 and "another graph" in unpack_part(out).refused
 
 
 def test_what_was_damaged_between_two_jobs_is_refused(web: Web, tmp_path: Path) -> None:
@@ -365,7 +367,7 @@ def test_what_was_damaged_between_two_jobs_is_refused(web: Web, tmp_path: Path) 
     for how in (settings, more):
         assert f"{part}: damaged since it was written: remove {folder}" in refused(web, wanted, how, tmp_path, 2)
     part.unlink()
-    assert f"{part}: not there" in refused(web, wanted, more, tmp_path, 2)
+    assert f"{part}: missing" in refused(web, wanted, more, tmp_path, 2)
     part.write_bytes(whole)
     stored = paid.read_bytes()
     paid.write_bytes(stored[:500])
@@ -393,7 +395,7 @@ def test_a_job_that_fails_is_told_in_one_line_and_done_again(
     settings = Settings(max_iterations=4, tolerance=1e-15)
 
     def fails(folder: Path, data: bytes) -> None:
-        part = unpacked(data)
+        part = unpack_part(data)
         if folder.name == "000004" and part.slice_ > 3 and not part.refused:
             raise problem
         save_part(folder, data)
@@ -413,11 +415,11 @@ def test_workers_that_write_where_nobody_looks_are_noticed(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.setattr(rank_parts, "save_part", lambda folder, data: save_part(tmp_path / "elsewhere", data))
     said = refused(web, IMPORTANCE, Settings(max_iterations=1), tmp_path / "work")
-    assert "00000.json: the job ended, and left nothing there" in said
+    assert "00000.json: the job ended without this file" in said
 
 
 def test_a_part_written_again_is_the_same(web: Web, tmp_path: Path) -> None:
-    part = packed(parts_after(web, IMPORTANCE, 1)[2])
+    part = pack_part(parts_after(web, IMPORTANCE, 1)[2])
     found = []
     for _ in range(2):
         SaveParts(str(tmp_path)).process((2, part))

@@ -8,7 +8,7 @@ from pathlib import Path
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from opicflow.pipelines.cli.cluster import worker_command
-from opicflow.pipelines.graph.solver import Settings, Wanted
+from opicflow.pipelines.graph.solver import RankRequest, Settings
 from opicflow.pipelines.transforms.rank_graph import rank_with_beam
 from support.services import LocalCluster
 from support.stored_graphs import random_web, stored
@@ -26,7 +26,7 @@ def test_flink_gives_the_same_bytes_as_this_process(flink_kafka: LocalCluster, t
         "--parallelism=2",
         "--sdk_worker_parallelism=1",
     ]
-    settings, wanted = Settings(max_iterations=6, tolerance=1e-15), Wanted("importance", "importance")
+    settings, wanted = Settings(max_iterations=6, tolerance=1e-15), RankRequest("importance", "importance")
     found = [
         rank_with_beam(graph.path, wanted, settings, tmp_path / name, PipelineOptions(options), 3)
         for name, options in (("flink", flink), ("here", []))

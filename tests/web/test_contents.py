@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opicflow.pipelines.web.contents import Contents, Looks
+from opicflow.pipelines.web.contents import Contents, Observations
 
 DAY_MS = 86_400_000
 START_MS = 1_767_225_600_000
@@ -20,7 +20,7 @@ def steady(pages: int, seed: int, per_day: float) -> Contents:
     return Contents(pages, seed, per_day, decades=0.0)
 
 
-def visit_all(contents: Contents, day: float) -> Looks:
+def visit_all(contents: Contents, day: float) -> Observations:
     pages = len(contents.rates)
     return contents.visit(np.arange(pages), np.full(pages, START_MS + round(day * DAY_MS)))
 
@@ -90,11 +90,11 @@ def test_batches_and_the_visits_of_other_pages_change_nothing(data: st.DataObjec
         contents.visit(numbers[begin:end], times[begin:end])
         for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)
     ]
-    for name in Looks._fields:
+    for name in Observations._fields:
         assert np.concatenate([getattr(part, name) for part in parts]).tolist() == getattr(at_once, name).tolist()
     of_one = numbers == numbers[0]
     alone = steady(5, 9, 0.3).visit(numbers[of_one], times[of_one])
-    for name in Looks._fields:
+    for name in Observations._fields:
         assert getattr(alone, name).tolist() == getattr(at_once, name)[of_one].tolist()
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.web.orders import CycleOrder, GreedyOrder, Order, RandomOrder
+from opicflow.pipelines.web.visit_orders import CycleOrder, GreedyOrder, RandomOrder, VisitOrder
 from opicflow.pipelines.web.webs import page_ids, poisson_web, power_law_web
 
 property_test = settings(deadline=None, max_examples=60)
@@ -214,7 +214,7 @@ def not_asked() -> np.ndarray:
     raise AssertionError("this order must not look at the waiting cash")
 
 
-def visits(order: Order, batches: int) -> list[int]:
+def visits(order: VisitOrder, batches: int) -> list[int]:
     return np.concatenate([order.next(not_asked) for _ in range(batches)]).tolist()
 
 

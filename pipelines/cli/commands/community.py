@@ -28,7 +28,7 @@ from opicflow.pipelines.cli.commands.replay import (
 from opicflow.pipelines.graph.community import (
     Expansion,
     Frontier,
-    Recorded,
+    RecordedWeb,
     Select,
     chance,
     chosen,
@@ -39,12 +39,13 @@ from opicflow.pipelines.graph.community import (
     linkers,
     ranks_of,
 )
-from opicflow.pipelines.graph.comparison import highest, kendall_tau, l1, linf
-from opicflow.pipelines.graph.oracle import Ranks
+from opicflow.pipelines.graph.comparison import kendall_tau, l1, linf
+from opicflow.pipelines.graph.oracle import PageRanks
 from opicflow.pipelines.replay.crawled_web import Crawled, crawled_in_ledger, crawled_in_logs
 from opicflow.pipelines.results.files import write_records
 from opicflow.pipelines.transforms.route import Rules
 from opicflow.schemas.pages import page_ids
+from opicflow.schemas.ranking import highest
 from opicflow.schemas.urls import UrlRules, canonical
 from opicflow.schemas.urls import host as host_of
 
@@ -127,7 +128,7 @@ class _Surroundings:
         fetched, expansion = self.crawled.fetched, Expansion()
         is_local = np.isin(fetched.pages, self.local, assume_unique=True)
         if only_local:
-            fetched = Recorded(fetched).fetch(fetched.pages[is_local])
+            fetched = RecordedWeb(fetched).fetch(fetched.pages[is_local])
             is_local = is_local[is_local]
         expansion.add(fetched, is_local)
         return expansion
@@ -188,7 +189,7 @@ def local_of(path: Path, rules: UrlRules) -> tuple[list[bytes], Ids]:
     return hosts, page_ids(pages)
 
 
-def _ranked(frontier: Frontier, damping: float) -> Ranks:
+def _ranked(frontier: Frontier, damping: float) -> PageRanks:
     return ranks_of(frontier, damping, _TOLERANCE)
 
 
@@ -332,7 +333,7 @@ def _try(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict
     """FindGlobalPR with what a crawl read as the web: from the local pages alone, a selection after the other."""
     frontier = surroundings.expanded().frontier()
     exact = frontier.local_ranks(_ranked(frontier, options.damping).values)
-    web = Recorded(surroundings.crawled.fetched)
+    web = RecordedWeb(surroundings.crawled.fetched)
     rows: list[dict[str, Any]] = []
     for name in _TRIED:
         select = _selection(name, options, surroundings.crawled)

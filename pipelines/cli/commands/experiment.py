@@ -17,7 +17,7 @@ from opicflow.connectors.files.whole_file import write_atomically
 if TYPE_CHECKING:  # they need matplotlib
     from opicflow.pipelines.experiments.experiment import Experiment
     from opicflow.pipelines.experiments.report import Scale
-    from opicflow.pipelines.experiments.runner import Task
+    from opicflow.pipelines.experiments.runner import MeasureTask
 
 LEAST_PAGES = 1_000
 
@@ -32,7 +32,7 @@ def experiment(options: argparse.Namespace) -> int:
         raise InputRefused(
             "plots are drawn by matplotlib, which is missing: pip install 'opicflow[experiments]'"
         ) from None
-    from opicflow.pipelines.experiments.report import summary, written
+    from opicflow.pipelines.experiments.report import summary, write_report
     from opicflow.pipelines.experiments.runner import run
 
     if options.pages is not None and options.pages < LEAST_PAGES:
@@ -51,10 +51,10 @@ def experiment(options: argparse.Namespace) -> int:
         bar.set_description("measuring")
         found = run(all_tasks, out / "parts", options.processes or os.cpu_count() or 1, lambda task: bar.update())
     rows = {one.name: [row for task in tasks[one.name] for row in found[task]] for one in chosen}
-    findings = {one.name: one.findings(rows[one.name]) for one in chosen}
-    text = written(chosen, rows, findings, out, scales)
+    claims = {one.name: one.claims(rows[one.name]) for one in chosen}
+    text = write_report(chosen, rows, claims, out, scales)
     write_atomically(out / "report.md", text.encode())
-    print("\n".join(summary(chosen, findings)))
+    print("\n".join(summary(chosen, claims)))
     print(f"\nreport, plots and data: {out / 'report.md'}")
     return 0
 
@@ -69,10 +69,10 @@ def _scale(options: argparse.Namespace, one: Experiment) -> Scale:
 
 def _tasks_of_edges(
     options: argparse.Namespace, chosen: Sequence[Experiment], scales: dict[str, Scale]
-) -> dict[str, list[Task]]:
+) -> dict[str, list[MeasureTask]]:
     """The tasks of these experiments on an edge list; it says how many pages there are. All of them, or a refusal."""
     from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
-    from opicflow.pipelines.experiments.domains import FEWEST_PAGES, LARGEST_SHARE, looked_through
+    from opicflow.pipelines.experiments.communities.domains import FEWEST_PAGES, LARGEST_SHARE, survey_edge_list
 
     able = [name for name, one in EXPERIMENTS.items() if one.tasks_of_edges]
     if options.pages is not None:
@@ -80,7 +80,7 @@ def _tasks_of_edges(
     for one in chosen:
         if one.tasks_of_edges is None:
             raise InputRefused(f"--edges: {one.name} makes webs of its own; an edge list is for {', '.join(able)}")
-    edges = looked_through(options.edges)
+    edges = survey_edge_list(options.edges)
     tasks = {}
     for one in chosen:
         scale = scales[one.name]

@@ -36,17 +36,16 @@ from opicflow.pipelines.cli.commands.replay import (
     say_compiling,
 )
 from opicflow.pipelines.graph.builder import MOST_BUCKETS, BuildPlan, GraphBuilder
+from opicflow.pipelines.graph.equations import Floats, RankKind
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.graph.parallel import solve_with_workers
 from opicflow.pipelines.graph.solver import (
     AUTHORITIES,
     HUBS,
-    Floats,
-    Kind,
     Rank,
+    RankRequest,
     Settings,
     Vectors,
-    Wanted,
     memory_bytes,
     solve,
 )
@@ -319,7 +318,7 @@ class Asked:
     column of it as `@FILE#COLUMN`, or the hosts in a text file, one a line, with a weight or without.
     """
 
-    kind: Kind
+    kind: RankKind
     of: str = ""
 
     @property
@@ -459,7 +458,7 @@ class _Ranker:
 
     def _groups(self, asked: Sequence[Asked]) -> Iterator[list[Asked]]:
         """As many as fit into half of the memory at once: the other half is for the links."""
-        alone = memory_bytes(self.stored, [Wanted("one", "importance")])
+        alone = memory_bytes(self.stored, [RankRequest("one", "importance")])
         at_once = max(1, self.options.memory // 2 // alone)
         if self.options.workers > 1 or self.options.runner is not None:
             at_once = 1
@@ -471,7 +470,7 @@ class _Ranker:
             yield list(asked[first : first + at_once])
 
     def _solve(self, group: Sequence[Asked], folder: Path) -> list[Rank]:
-        wanted = [Wanted(one.name, one.kind, self._paid(one), self._start(one)) for one in group]
+        wanted = [RankRequest(one.name, one.kind, self._paid(one), self._start(one)) for one in group]
         if self.options.runner is not None:
             return [self._solve_with_beam(one, folder) for one in wanted]
         hold = max(0, self.options.memory - memory_bytes(self.stored, wanted) - _HOLDER_BYTES)
@@ -498,7 +497,7 @@ class _Ranker:
 
         return solve(self.stored, wanted, self.settings, vectors, self.identity, after_scan)
 
-    def _solve_with_beam(self, wanted: Wanted, folder: Path) -> Rank:
+    def _solve_with_beam(self, wanted: RankRequest, folder: Path) -> Rank:
         return rank_with_beam(
             self.stored.path.absolute(),
             wanted,

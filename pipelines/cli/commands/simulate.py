@@ -33,17 +33,17 @@ from opicflow.pipelines.ledger import Ledger, Outcome
 from opicflow.pipelines.ledger.entries import Ids, Ints
 from opicflow.pipelines.replay.runner import Progress
 from opicflow.pipelines.web.contents import Contents
-from opicflow.pipelines.web.crawl import Found, introductions, links_of, visits
-from opicflow.pipelines.web.orders import (
+from opicflow.pipelines.web.crawl import DiscoveredPages, announcements, links_of, visits
+from opicflow.pipelines.web.failures import Mask, VisitFailures, share_of
+from opicflow.pipelines.web.visit_orders import (
     AsFoundOrder,
     CycleOrder,
     GreedyOrder,
-    Order,
     RandomOrder,
+    VisitOrder,
     XylemeOrder,
-    tell_pages,
+    set_page_count,
 )
-from opicflow.pipelines.web.trouble import Mask, Trouble, share_of
 from opicflow.pipelines.web.webs import hosted_web, poisson_web, power_law_web
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link
 from opicflow.schemas.pages import page_ids
@@ -226,13 +226,13 @@ class SimulatedCrawl:
             raise ValueError(f"seeds must be from 1 to {pages}, the number of pages, not {scenario.seeds}")
         chances = np.random.SeedSequence(scenario.seed).generate_state(4, np.uint64).tolist()
         self._site, self.scenario = site, scenario
-        self._trouble = Trouble(pages, chances[0], scenario.blocked, scenario.failing)
+        self._trouble = VisitFailures(pages, chances[0], scenario.blocked, scenario.failing)
         self._contents = Contents(pages, chances[1])
         random = np.random.Generator(np.random.PCG64(chances[2]))
         self._never_read = share_of(pages, scenario.never_read, random)
         self._polite = share_of(int(site.server.max()) + 1, scenario.not_modified, random)[site.server]
         self.unreadable: Mask = self._trouble.blocked | self._never_read
-        self._found = Found(pages, self._first_pages(random))
+        self._found = DiscoveredPages(pages, self._first_pages(random))
         self._choice = self.found[~self._never_read[self.found]]
         if len(self._choice) == 0:
             raise ValueError(f"never_read {scenario.never_read:g} leaves no page to visit")
@@ -252,7 +252,7 @@ class SimulatedCrawl:
         graph, scenario, by_cash = self._site.graph, self.scenario, len(self._ids) > 0
         announced = self.found
         if by_cash:
-            self._ledger.apply(introductions(self._ids[announced]))
+            self._ledger.apply(announcements(self._ids[announced]))
         for number in announced.tolist():
             self.written += 1
             yield Told(CrawlEvent(self._site.urls[number], announce=True), None)
@@ -288,7 +288,7 @@ class SimulatedCrawl:
         entrance = np.isin(usable, site.entrances)
         return np.concatenate((usable[entrance], usable[~entrance]))[:seeds]
 
-    def _new_order(self, seed: int) -> Order:
+    def _new_order(self, seed: int) -> VisitOrder:
         known, pages = len(self._choice), self._site.graph.pages
         if self.scenario.strategy == "greedy":
             return GreedyOrder()
@@ -313,7 +313,7 @@ class SimulatedCrawl:
         if len(self.found) < graph.pages:
             new = self._found.add(links_of(graph, read))
             self._choice = np.concatenate((self._choice, new[~self._never_read[new]]))
-            tell_pages(self._order, len(self._choice))
+            set_page_count(self._order, len(self._choice))
 
     def _event(self, number: int, time_ms: int, outcome: int, digest: int, modified_ms: int) -> Told:
         url, graph = self._site.urls[number], self._site.graph

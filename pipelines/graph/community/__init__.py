@@ -8,12 +8,12 @@ estimating.py   the rounds of reading and ranking
 from opicflow.pipelines.graph.community.estimate import (
     DAMPING,
     TOLERANCE,
-    Round,
+    EstimateRound,
     chosen,
     find_global_ranks,
     ranks_of,
 )
-from opicflow.pipelines.graph.community.expansion import Expansion, Fetched, Fetcher, Frontier, Recorded
+from opicflow.pipelines.graph.community.expansion import Expansion, FetchedPages, Fetcher, Frontier, RecordedWeb
 from opicflow.pipelines.graph.community.selection import (
     Select,
     chance,
@@ -26,12 +26,12 @@ from opicflow.pipelines.graph.community.selection import (
 __all__ = [
     "DAMPING",
     "TOLERANCE",
+    "EstimateRound",
     "Expansion",
-    "Fetched",
+    "FetchedPages",
     "Fetcher",
     "Frontier",
-    "Recorded",
-    "Round",
+    "RecordedWeb",
     "Select",
     "chance",
     "chosen",

@@ -9,8 +9,9 @@ import numpy as np
 
 from opicflow.pipelines.graph.community.expansion import Expansion, Fetcher, Floats, Frontier, Ids
 from opicflow.pipelines.graph.community.selection import Select
-from opicflow.pipelines.graph.comparison import Ranking, highest
-from opicflow.pipelines.graph.oracle import Ranks, pagerank
+from opicflow.pipelines.graph.comparison import Ranking
+from opicflow.pipelines.graph.oracle import PageRanks, pagerank
+from opicflow.schemas.ranking import highest
 
 DAMPING = 0.85
 TOLERANCE = 1e-6
@@ -18,14 +19,14 @@ TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Round:
+class EstimateRound:
     """What is known after a round: 0 is before anything was read. `ranks` are of all pages of F, in its order."""
 
     number: int
     fetched: int
     failed: int
     frontier: Frontier
-    ranks: Ranks
+    ranks: PageRanks
 
     @property
     def estimate(self) -> Ranking:
@@ -35,7 +36,7 @@ class Round:
 
 def ranks_of(
     frontier: Frontier, damping: float = DAMPING, tolerance: float = TOLERANCE, before: Floats | None = None
-) -> Ranks:
+) -> PageRanks:
     """PageRank of F, pages without links within F paying everyone alike. `before` are those of a smaller F."""
     count = frontier.links.pages
     if before is not None:
@@ -57,7 +58,7 @@ def find_global_ranks(
     pages_a_round: int,
     damping: float = DAMPING,
     tolerance: float = TOLERANCE,
-) -> Iterator[Round]:
+) -> Iterator[EstimateRound]:
     """Read `pages_a_round` pages in each round, those that `select` scores highest, and rank F after each.
 
     `expansion` has the local domain and may have more. It ends early when the frontier is empty. Failed pages count as
@@ -67,7 +68,7 @@ def find_global_ranks(
     if not frontier.is_local.any():
         raise ValueError("no page of the local domain was read: there is nothing to rank")
     ranks = ranks_of(frontier, damping, tolerance)
-    yield Round(0, 0, 0, frontier, ranks)
+    yield EstimateRound(0, 0, 0, frontier, ranks)
     for number in range(1, rounds + 1):
         pages = chosen(frontier, select(frontier, ranks.values, number), pages_a_round)
         if not len(pages):
@@ -76,4 +77,4 @@ def find_global_ranks(
         expansion.add(fetched, np.zeros(len(fetched.pages), np.bool_))
         frontier = expansion.frontier()
         ranks = ranks_of(frontier, damping, tolerance, ranks.values)
-        yield Round(number, len(fetched.pages), len(fetched.failed), frontier, ranks)
+        yield EstimateRound(number, len(fetched.pages), len(fetched.failed), frontier, ranks)

@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 _ON_THE_FRONTIER, _FAILED = -1, -2
 
 
-class Fetched(NamedTuple):
+class FetchedPages(NamedTuple):
     """Pages that were read, each once, with the links of each; and pages that could not be read."""
 
     pages: Ids
@@ -37,33 +37,33 @@ class Fetched(NamedTuple):
 class Fetcher(Protocol):
     """Whoever reads pages: a web that is known, a crawl that was recorded, a crawler."""
 
-    def fetch(self, pages: Ids) -> Fetched:
+    def fetch(self, pages: Ids) -> FetchedPages:
         """Read these pages. A page that is in neither part of the answer may be asked for again."""
 
 
-class Recorded:
+class RecordedWeb:
     """A fetcher that has everything already: what it does not have cannot be read."""
 
-    def __init__(self, web: Fetched) -> None:
+    def __init__(self, web: FetchedPages) -> None:
         """What was recorded; `web.failed` is not needed."""
         self._web = web
         self._order = np.argsort(web.pages, kind="stable")
         self._sorted = web.pages[self._order]
 
     @classmethod
-    def of_graph(cls, graph: Graph) -> Recorded:
+    def of_graph(cls, graph: Graph) -> RecordedWeb:
         """A web that is known: the page ids are the numbers of its pages."""
         ids = np.arange(graph.pages, dtype=np.uint64)
-        return cls(Fetched(ids, graph.starts, graph.targets.astype(np.uint64), graph.weights))
+        return cls(FetchedPages(ids, graph.starts, graph.targets.astype(np.uint64), graph.weights))
 
-    def fetch(self, pages: Ids) -> Fetched:
+    def fetch(self, pages: Ids) -> FetchedPages:
         """These pages, as they are recorded."""
         places = np.searchsorted(self._sorted, pages)
         places[places == len(self._sorted)] = 0
         here = self._sorted[places] == pages if len(self._sorted) else np.zeros(len(pages), np.bool_)
         links, starts = spans(self._web.link_starts, self._order[places[here]])
         web = self._web
-        return Fetched(pages[here], starts, web.link_pages[links], web.link_weights[links], pages[~here])
+        return FetchedPages(pages[here], starts, web.link_pages[links], web.link_weights[links], pages[~here])
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ class Expansion:
         """How many pages were read."""
         return len(self._ids)
 
-    def add(self, fetched: Fetched, is_local: Mask) -> None:
+    def add(self, fetched: FetchedPages, is_local: Mask) -> None:
         """Add what was fetched; `is_local` says which of its pages are of the local domain.
 
         A page that failed may be read later, one that was read stays so. Refuses pages that were read before, and those

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from opicflow.pipelines.experiments import community_findings as reading
-from opicflow.pipelines.experiments.community import (
+from opicflow.pipelines.experiments.communities import claims
+from opicflow.pipelines.experiments.communities.accuracy import (
     AT_FIRST,
     CANDIDATES,
     HALF_WAY,
@@ -17,7 +17,7 @@ from opicflow.pipelines.experiments.community import (
     RANDOM,
     SC,
 )
-from opicflow.pipelines.experiments.community_findings import (
+from opicflow.pipelines.experiments.communities.claims import (
     SCORES,
     correlations,
     of_seeds,
@@ -25,11 +25,11 @@ from opicflow.pipelines.experiments.community_findings import (
     ultimate,
     usual,
 )
-from opicflow.pipelines.experiments.domains import EDGES, SITES, TOPICS, USUAL, WEBS, EdgeList
-from opicflow.pipelines.experiments.experiment import Experiment, Rows, Table
-from opicflow.pipelines.experiments.plots import Line, Plot
-from opicflow.pipelines.experiments.runner import Task
-from opicflow.pipelines.experiments.tables import Value, distinct, markdown, mean, where
+from opicflow.pipelines.experiments.communities.domains import EDGES, SITES, TOPICS, USUAL, WEBS, EdgeList
+from opicflow.pipelines.experiments.experiment import Experiment, ResultTable
+from opicflow.pipelines.experiments.plots import Curve, Plot
+from opicflow.pipelines.experiments.runner import MeasureTask
+from opicflow.pipelines.experiments.tables import Rows, Value, distinct, markdown, mean, where
 
 PAGES, RUNS = 300_000, 5
 _FIGURE_1 = ("subtopic 1", "site 3")
@@ -54,10 +54,10 @@ _TABLE_2 = {
 """The paper's: L1 and Kendall's tau for politics, conservatism, liberalism and socialism."""
 
 
-def _tasks(domains: Sequence[str]) -> Callable[[int, Sequence[int]], list[Task]]:
-    def tasks(pages: int, seeds: Sequence[int]) -> list[Task]:
+def _tasks(domains: Sequence[str]) -> Callable[[int, Sequence[int]], list[MeasureTask]]:
+    def tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
         return [
-            Task.of("communities", pages=pages, seed=seed, domain=domain, web=USUAL)
+            MeasureTask.of("communities", pages=pages, seed=seed, domain=domain, web=USUAL)
             for seed in seeds
             for domain in domains
         ]
@@ -65,10 +65,10 @@ def _tasks(domains: Sequence[str]) -> Callable[[int, Sequence[int]], list[Task]]
     return tasks
 
 
-def _tasks_of_edges(domains: Sequence[str]) -> Callable[[EdgeList, Sequence[int]], list[Task]]:
-    def tasks(edges: EdgeList, seeds: Sequence[int]) -> list[Task]:
+def _tasks_of_edges(domains: Sequence[str]) -> Callable[[EdgeList, Sequence[int]], list[MeasureTask]]:
+    def tasks(edges: EdgeList, seeds: Sequence[int]) -> list[MeasureTask]:
         return [
-            Task.of("communities", seed=seed, domain=domain, **_web_of(edges))
+            MeasureTask.of("communities", seed=seed, domain=domain, **_web_of(edges))
             for seed in seeds
             for domain in domains
             if domain in edges.domains
@@ -77,26 +77,26 @@ def _tasks_of_edges(domains: Sequence[str]) -> Callable[[EdgeList, Sequence[int]
     return tasks
 
 
-def _tasks_of_figure2(pages: int, seeds: Sequence[int]) -> list[Task]:
+def _tasks_of_figure2(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
     others = [web for web in WEBS if web != USUAL]
     return [
         *_tasks((*SITES, *TOPICS))(pages, seeds),
-        *(Task.of("communities", pages=pages, seed=s, domain=_OTHERWISE, web=w) for s in seeds for w in others),
+        *(MeasureTask.of("communities", pages=pages, seed=s, domain=_OTHERWISE, web=w) for s in seeds for w in others),
     ]
 
 
-def _tasks_of_figure1(pages: int, seeds: Sequence[int]) -> list[Task]:
+def _tasks_of_figure1(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
     return [
-        Task.of("influences", pages=pages, seed=seed, domain=domain, moment=moment, web=USUAL)
+        MeasureTask.of("influences", pages=pages, seed=seed, domain=domain, moment=moment, web=USUAL)
         for seed in seeds
         for domain in _FIGURE_1
         for moment in (AT_FIRST, HALF_WAY)
     ]
 
 
-def _tasks_of_figure1_of_edges(edges: EdgeList, seeds: Sequence[int]) -> list[Task]:
+def _tasks_of_figure1_of_edges(edges: EdgeList, seeds: Sequence[int]) -> list[MeasureTask]:
     return [
-        Task.of("influences", seed=seed, domain=domain, moment=moment, **_web_of(edges))
+        MeasureTask.of("influences", seed=seed, domain=domain, moment=moment, **_web_of(edges))
         for seed in seeds
         for domain in edges.domains
         for moment in (AT_FIRST, HALF_WAY)
@@ -124,13 +124,15 @@ def _told(rows: Rows, name: str) -> str:
     return f"{fine(middle)} ± {fine(half)}"
 
 
-def _finals(rows: Rows) -> list[Table]:
+def _finals(rows: Rows) -> list[ResultTable]:
     """The paper's table, and every domain alone."""
     last = ultimate(rows)
     lines = [(s, *(_told(where(last, strategy=s), name) for name in _MEASURES)) for s in distinct(rows, "strategy")]
     heads = ("strategy", *_MEASURES.values())
     made = [
-        Table("After the last round: mean over domains and seeds ± half of what seeds differ", markdown(heads, lines))
+        ResultTable(
+            "After the last round: mean over domains and seeds ± half of what seeds differ", markdown(heads, lines)
+        )
     ]
     strategies = [str(name) for name in distinct(rows, "strategy")]
     for name in ("l1", "kendall"):
@@ -144,29 +146,29 @@ def _finals(rows: Rows) -> list[Table]:
             cells = (f"**{value:.3f}**" if value == best else f"{value:.3f}" for value in after.values())
             lines.append((domain, size, f"{before:.3f}", *cells))
         title = f"{_MEASURES[name]} of every domain, mean over seeds: before, and after the last round"
-        made.append(Table(title, markdown(("domain", "pages", "before", *strategies), lines)))
+        made.append(ResultTable(title, markdown(("domain", "pages", "before", *strategies), lines)))
     return made
 
 
-def _table1(rows: Rows) -> list[Table]:
+def _table1(rows: Rows) -> list[ResultTable]:
     lines = [(name, *(f"{value:g}" for value in said)) for name, said in _TABLE_1.items()]
     paper = markdown(("strategy", "L1", "L∞", "Kendall's tau"), lines)
-    return [*_finals(rows), Table("The paper's table 1", paper)]
+    return [*_finals(rows), ResultTable("The paper's table 1", paper)]
 
 
-def _table2(rows: Rows) -> list[Table]:
+def _table2(rows: Rows) -> list[ResultTable]:
     lines = []
     for name, said in _TABLE_2.items():
         pairs = zip(said[::2], said[1::2], strict=True)
         lines.append((name, *(f"{distance:g} / {tau:g}" for distance, tau in pairs)))
     heads = ("strategy", "all politics", "conservatism", "liberalism", "socialism")
-    return [*_finals(rows), Table("The paper's table 2: L1 / Kendall's tau", markdown(heads, lines))]
+    return [*_finals(rows), ResultTable("The paper's table 2: L1 / Kendall's tau", markdown(heads, lines))]
 
 
 # -- figure 2 ----------------------------------------------------------------------------------------------------------
 
 
-def _curves(rows: Rows) -> list[Line]:
+def _curves(rows: Rows) -> list[Curve]:
     """L1 over rounds, a line a strategy: the mean over domains and seeds, and how far seeds lie apart."""
     lines = []
     for strategy in distinct(rows, "strategy"):
@@ -174,7 +176,7 @@ def _curves(rows: Rows) -> list[Line]:
         rounds = [number for number in distinct(chosen, "round")]
         points = [of_seeds(where(chosen, round=number), "l1") for number in rounds]
         middles, halves = [one for one, _ in points], [half for _, half in points]
-        lines.append(Line(str(strategy), [float(number) for number in rounds], middles, halves))
+        lines.append(Curve(str(strategy), [float(number) for number in rounds], middles, halves))
     return lines
 
 
@@ -200,7 +202,7 @@ def _figure2(all_rows: Rows) -> list[Plot]:
     ]
 
 
-def _figure2_tables(all_rows: Rows) -> list[Table]:
+def _figure2_tables(all_rows: Rows) -> list[ResultTable]:
     rows = usual(all_rows)
     kinds = distinct(rows, "kind")
     made = []
@@ -213,7 +215,7 @@ def _figure2_tables(all_rows: Rows) -> list[Table]:
             for strategy in distinct(chosen, "strategy")
         ]
         made.append(
-            Table(
+            ResultTable(
                 f"L1 after so many rounds, mean over every {kind} and seed",
                 markdown(("strategy", *map(str, shown)), lines),
             )
@@ -221,19 +223,19 @@ def _figure2_tables(all_rows: Rows) -> list[Table]:
     lines = []
     for strategy in distinct(rows, "strategy"):
         chosen = where(rows, strategy=strategy)
-        best, place = reading.best_factor(chosen)
+        best, place = claims.best_factor(chosen)
         last = ultimate(chosen)
         shares = [fine(100.0 * mean(last, name, kind=kind)) for kind in kinds for name in ("covered", "akin")]
         lines.append((strategy, f"{fine(best)} ({place})", *shares))
     words = ("impact covered, %", "of its topic in the last round, %")
     heads = ("strategy", "best: L1 before over after", *(f"{kind}: {word}" for kind in kinds for word in words))
-    made.append(Table("What was gained, and what was read for it", markdown(heads, lines)))
+    made.append(ResultTable("What was gained, and what was read for it", markdown(heads, lines)))
     if len(webs := distinct(all_rows, "web")) > 1:
         made.append(_otherwise(where(all_rows, domain=_OTHERWISE), webs))
     return made
 
 
-def _otherwise(rows: Rows, webs: Sequence[Value]) -> Table:
+def _otherwise(rows: Rows, webs: Sequence[Value]) -> ResultTable:
     """One domain in webs of several kinds: L1 early and late."""
     lines = []
     for web in webs:
@@ -246,7 +248,7 @@ def _otherwise(rows: Rows, webs: Sequence[Value]) -> Table:
         )
         lines.append((web, fine(mean(chosen, "l1", round=0)), *cells))
     title = f"Webs that are otherwise, {_OTHERWISE}: L1 before, and after a fifth / all of the rounds"
-    return Table(title, markdown(("web", "before", *map(str, distinct(rows, "strategy"))), lines))
+    return ResultTable(title, markdown(("web", "before", *map(str, distinct(rows, "strategy"))), lines))
 
 
 # -- figure 1 ----------------------------------------------------------------------------------------------------------
@@ -263,14 +265,14 @@ def _figure1(rows: Rows) -> list[Plot]:
         for domain in distinct(chosen, "domain"):
             shown = where(chosen, domain=domain)[::2]
             xs, ys = ([float(row[column]) for row in shown] for column in (name, "gain"))
-            lines.append(Line(str(domain), xs, ys, loose=True))
+            lines.append(Curve(str(domain), xs, ys, loose=True))
         low, high = (end(x for line in lines for x in line.xs) for end in (min, max))
         ticks = [d * 10.0**e for e in range(-12, 7) for d in (1, 3) if low <= d * 10.0**e <= high]
         made.append(Plot(f"influence-{name}", title, x, "how much nearer the estimate comes, L1", lines, "x", ticks))
     return made
 
 
-def _influence_tables(rows: Rows) -> list[Table]:
+def _influence_tables(rows: Rows) -> list[ResultTable]:
     places = [(domain, moment) for domain in distinct(rows, "domain") for moment in (AT_FIRST, HALF_WAY)]
     heads = ("score", *(f"{domain}, {moment}" for domain, moment in places))
     parts = [where(rows, domain=domain, moment=moment) for domain, moment in places]
@@ -287,15 +289,15 @@ def _influence_tables(rows: Rows) -> list[Table]:
             for name, words in SCORES.items()
             if name != against
         ]
-        made.append(Table(title, markdown(heads, lines)))
+        made.append(ResultTable(title, markdown(heads, lines)))
     lines = [
         (words, *(f"{share:.0f} ± {half:.0f}" for share, half in (share_of_gain(one, name) for one in parts)))
         for name, words in SCORES.items()
     ]
     title = "What the tenth of the candidates with the highest score gains, in per cent of the best tenth there is"
-    made.append(Table(title, markdown(heads, lines)))
+    made.append(ResultTable(title, markdown(heads, lines)))
     lines = [("gain something", *(f"{100 * np.mean([float(row['gain']) > 0 for row in one]):.0f}" for one in parts))]
-    made.append(Table("Candidates whose reading brings the estimate nearer, %", markdown(heads, lines)))
+    made.append(ResultTable("Candidates whose reading brings the estimate nearer, %", markdown(heads, lines)))
     return made
 
 
@@ -315,7 +317,7 @@ COMMUNITIES = (
         _tasks(SITES),
         lambda rows: [],
         _table1,
-        reading.of_table1,
+        claims.of_table1,
         PAGES,
         RUNS,
         _tasks_of_edges(SITES),
@@ -329,7 +331,7 @@ COMMUNITIES = (
         _tasks(TOPICS),
         lambda rows: [],
         _table2,
-        reading.of_table2,
+        claims.of_table2,
         PAGES,
         RUNS,
         _tasks_of_edges(TOPICS),
@@ -345,7 +347,7 @@ COMMUNITIES = (
         _tasks_of_figure1,
         _figure1,
         _influence_tables,
-        reading.of_influence,
+        claims.of_influence,
         PAGES,
         RUNS,
         _tasks_of_figure1_of_edges,
@@ -359,7 +361,7 @@ COMMUNITIES = (
         _tasks_of_figure2,
         _figure2,
         _figure2_tables,
-        reading.of_community,
+        claims.of_community,
         PAGES,
         RUNS,
         _tasks_of_edges((*SITES, *TOPICS)),

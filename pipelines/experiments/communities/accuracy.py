@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.experiments.domains import USUAL, Domain, Surveyed, surveyed
+from opicflow.pipelines.experiments.communities.domains import USUAL, Domain, SurveyedWeb, survey_web
 from opicflow.pipelines.experiments.measures import DAMPING, Floats
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.community import (
@@ -39,7 +39,7 @@ _EXACT = 1e-12
 class LiveLedger:
     """Selection by the importance that a ledger publishes of pages of the frontier: it hears of each page read."""
 
-    def __init__(self, web: Surveyed, seed: int) -> None:
+    def __init__(self, web: SurveyedWeb, seed: int) -> None:
         self._web, self._ids = web, page_ids(web.graph.pages, seed)
         self._ledger = Ledger(LedgerConfig(damping=DAMPING))
         self._heard = 0
@@ -54,7 +54,7 @@ class LiveLedger:
         return importance
 
 
-def selection_named(strategy: str, web: Surveyed, seed: int) -> Select:
+def selection_named(strategy: str, web: SurveyedWeb, seed: int) -> Select:
     """How this strategy scores pages of the frontier."""
     choices: dict[str, Callable[[], Select]] = {
         SC: lambda: lambda frontier, ranks, number: influence(frontier, ranks, DAMPING),
@@ -67,7 +67,7 @@ def selection_named(strategy: str, web: Surveyed, seed: int) -> Select:
     return choices[strategy]()
 
 
-def impact(web: Surveyed, local: npt.NDArray[np.int64]) -> Floats:
+def impact(web: SurveyedWeb, local: npt.NDArray[np.int64]) -> Floats:
     """Of every page of a web: its true rank times the share of its links that lead to the domain (6.2)."""
     graph = web.graph
     is_local = np.zeros(graph.pages, np.bool_)
@@ -87,7 +87,7 @@ def communities(pages: int, seed: int, domain: str, web: str = USUAL, edges: str
     in this round that are about what most of the domain is about, NaN where nobody knows. Where nothing is left to read
     the last row comes again. `digest` says what is in the edge list.
     """
-    known = surveyed(domain, pages, seed, web, edges)
+    known = survey_web(domain, pages, seed, web, edges)
     chosen = known.domains[domain]
     rounds, a_round = pace(chosen)
     which: Row = {"seed": seed, "web": web, "domain": domain, "kind": chosen.kind, "n": len(chosen.pages)}
@@ -105,7 +105,9 @@ def pace(domain: Domain) -> tuple[int, int]:
     return rounds, round(pages / rounds)
 
 
-def measured(web: Surveyed, local: npt.NDArray[np.int64], select: Select, rounds: int, pages_a_round: int) -> list[Row]:
+def measured(
+    web: SurveyedWeb, local: npt.NDArray[np.int64], select: Select, rounds: int, pages_a_round: int
+) -> list[Row]:
     """A row a round of FindGlobalPR on these pages."""
     true = web.exact[local] / web.exact[local].sum()
     impacts = impact(web, local)
@@ -145,7 +147,7 @@ def influences(
     OutlinkCount's. Then the page alone is read: `moved` is how far the ranks of the domain move by its true links (7),
     `diff` how far the estimate is from the true ranks then (3), `gain` how much nearer that is than before.
     """
-    known = surveyed(domain, pages, seed, web, edges)
+    known = survey_web(domain, pages, seed, web, edges)
     local = known.domains[domain].pages
     true = known.exact[local] / known.exact[local].sum()
     others = np.empty(0, np.int64) if moment == AT_FIRST else _half_way(known, known.domains[domain], seed)
@@ -172,7 +174,7 @@ def influences(
 
 
 def estimate_with(
-    web: Surveyed, local: npt.NDArray[np.int64], others: npt.NDArray[np.int64], page: int, ranks: Floats
+    web: SurveyedWeb, local: npt.NDArray[np.int64], others: npt.NDArray[np.int64], page: int, ranks: Floats
 ) -> Floats:
     """The ranks of a domain, with the sum 1, in F and one page more; `ranks` are those of F without it."""
     expansion = _of_pages(web, local, others)
@@ -182,7 +184,7 @@ def estimate_with(
     return estimate
 
 
-def _half_way(web: Surveyed, domain: Domain, seed: int) -> npt.NDArray[np.int64]:
+def _half_way(web: SurveyedWeb, domain: Domain, seed: int) -> npt.NDArray[np.int64]:
     """The pages that SC-Select reads in half of the rounds."""
     rounds, a_round = pace(domain)
     select, expansion = selection_named(SC, web, seed), _of_pages(web, domain.pages)
@@ -191,7 +193,7 @@ def _half_way(web: Surveyed, domain: Domain, seed: int) -> npt.NDArray[np.int64]
     return read
 
 
-def _of_pages(web: Surveyed, local: npt.NDArray[np.int64], others: npt.NDArray[np.int64] | None = None) -> Expansion:
+def _of_pages(web: SurveyedWeb, local: npt.NDArray[np.int64], others: npt.NDArray[np.int64] | None = None) -> Expansion:
     """An expansion of a local domain, and of other pages that were read."""
     expansion = Expansion()
     expansion.add(web.recorded.fetch(local.astype(np.uint64)), np.ones(len(local), np.bool_))

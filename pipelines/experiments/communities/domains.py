@@ -13,16 +13,16 @@ import numpy.typing as npt
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.experiments.edge_lists import web_of_file
 from opicflow.pipelines.experiments.measures import Floats, exact_importance
-from opicflow.pipelines.graph.community import Recorded
+from opicflow.pipelines.graph.community import RecordedWeb
 from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.web.crawl import Found, links_of
+from opicflow.pipelines.web.crawl import DiscoveredPages, links_of
 from opicflow.pipelines.web.webs import HostedWeb, hosted_web
 from opicflow.schemas.urls import NotAPage, canonical
 
 Int64s = npt.NDArray[np.int64]
 
 
-class Kind(NamedTuple):
+class WebKind(NamedTuple):
     """What differs between made-up webs: about how many pages have a topic in common (None: all), who has no links."""
 
     pages_a_topic: int | None
@@ -31,12 +31,12 @@ class Kind(NamedTuple):
 
 USUAL, EDGES = "usual", "edge list"
 WEBS = {
-    USUAL: Kind(6_000, 0.3),
-    "topics of 3,000": Kind(3_000, 0.3),
-    "topics of 24,000": Kind(24_000, 0.3),
-    "no topics": Kind(None, 0.3),
-    "no dangling pages": Kind(6_000, 0.0),
-    "6 of 10 dangling": Kind(6_000, 0.6),
+    USUAL: WebKind(6_000, 0.3),
+    "topics of 3,000": WebKind(3_000, 0.3),
+    "topics of 24,000": WebKind(24_000, 0.3),
+    "no topics": WebKind(None, 0.3),
+    "no dangling pages": WebKind(6_000, 0.0),
+    "6 of 10 dangling": WebKind(6_000, 0.6),
 }
 
 SITE, TOPIC = "site", "topic"
@@ -67,12 +67,12 @@ class Domain:
 
 
 @dataclass(frozen=True, eq=False)
-class Surveyed:
+class SurveyedWeb:
     """A web whose exact ranks are known, and its local domains by name; what pages are about, if anybody knows."""
 
     graph: Graph
     exact: Floats
-    recorded: Recorded
+    recorded: RecordedWeb
     domains: dict[str, Domain]
     topic: npt.NDArray[np.int32] | None = None
 
@@ -87,7 +87,7 @@ class EdgeList:
     domains: tuple[str, ...]
 
 
-def made_up(pages: int, seed: int, web: str = USUAL) -> HostedWeb:
+def generate_web(pages: int, seed: int, web: str = USUAL) -> HostedWeb:
     """A web of these experiments: hosts with topics, 5 links a page, as in the paper's crawls (4.9 and 3.9).
 
     Of the links 4 of 5 stay on their host, and 9 of 10 of the others within their topic.
@@ -97,14 +97,14 @@ def made_up(pages: int, seed: int, web: str = USUAL) -> HostedWeb:
     return hosted_web(pages, seed, None, _MEAN_LINKS, _INTERNAL, kind.dangling, topics, _TOPICAL)
 
 
-def surveyed(domain: str, pages: int, seed: int, web: str = USUAL, edges: str = "") -> Surveyed:
+def survey_web(domain: str, pages: int, seed: int, web: str = USUAL, edges: str = "") -> SurveyedWeb:
     """The web that has this domain, made up or of an edge list, with what is to be known of it. It is remembered."""
     if web == EDGES:
         return _of_edges(edges)
     return _around_a_topic(pages, seed, web) if domain in TOPICS else _whole(pages, seed, web)
 
 
-def looked_through(path: str) -> EdgeList:
+def survey_edge_list(path: str) -> EdgeList:
     """What domains there are in an edge list. Refuses one that is too small with an `InputRefused`."""
     web = _of_edges(path)
     digest = hashlib.blake2b(digest_size=8)
@@ -116,9 +116,9 @@ def looked_through(path: str) -> EdgeList:
 
 
 @lru_cache(maxsize=1)
-def _whole(pages: int, seed: int, kind: str) -> Surveyed:
+def _whole(pages: int, seed: int, kind: str) -> SurveyedWeb:
     """A made-up web and five of its hosts, of the paper's shares of all pages."""
-    web = made_up(pages, seed, kind)
+    web = generate_web(pages, seed, kind)
     sizes = np.bincount(web.host)
     hosts: list[int] = []
     for wanted in np.maximum(_SITE_SHARES * pages, FEWEST_PAGES):
@@ -129,12 +129,12 @@ def _whole(pages: int, seed: int, kind: str) -> Surveyed:
 
 
 @lru_cache(maxsize=1)
-def _around_a_topic(pages: int, seed: int, kind: str) -> Surveyed:
+def _around_a_topic(pages: int, seed: int, kind: str) -> SurveyedWeb:
     """A crawl six links deep from the front pages of a topic's hosts, as a directory lists them, and its domains.
 
     A crawl is what the paper takes for the web: the pages found last were not read, and have no links.
     """
-    web = made_up(pages, seed, kind)
+    web = generate_web(pages, seed, kind)
     of_topics = np.bincount(web.topic)
     topic = np.argsort(of_topics, kind="stable")[len(of_topics) // 2]  # one of the usual size
     fronts = np.flatnonzero((web.place == 0) & (web.topic == topic) & (web.graph.out_degrees > 0))
@@ -152,7 +152,7 @@ def _around_a_topic(pages: int, seed: int, kind: str) -> Surveyed:
 
 
 @lru_cache(maxsize=1)
-def _of_edges(path: str) -> Surveyed:
+def _of_edges(path: str) -> SurveyedWeb:
     """The web of an edge list: its largest hosts, and what lies around the pages that most link to."""
     web = web_of_file(path)
     graph = web.graph
@@ -195,13 +195,13 @@ def _topics(graph: Graph, seeds: Int64s) -> dict[str, Domain]:
     return {name: Domain(TOPIC, pages, 25, 1) for name, pages in zip(TOPICS, domains, strict=True)}
 
 
-def _survey(graph: Graph, domains: dict[str, Domain], topic: npt.NDArray[np.int32] | None = None) -> Surveyed:
-    return Surveyed(graph, exact_importance(graph), Recorded.of_graph(graph), domains, topic)
+def _survey(graph: Graph, domains: dict[str, Domain], topic: npt.NDArray[np.int32] | None = None) -> SurveyedWeb:
+    return SurveyedWeb(graph, exact_importance(graph), RecordedWeb.of_graph(graph), domains, topic)
 
 
 def around(graph: Graph, seeds: Int64s, links: int, most: int) -> Int64s:
     """The pages within so many links of the seeds, ascending; of more than `most` the nearest ones, found first."""
-    found = Found(graph.pages, np.empty(0, np.int64))
+    found = DiscoveredPages(graph.pages, np.empty(0, np.int64))
     new = found.add(seeds)
     for _ in range(links):
         if len(found.numbers) < most:

@@ -20,7 +20,7 @@ Waiting = Callable[[], npt.NDArray[Any]]
 """Tells the waiting cash of every page, by page number, as it is now. Called only by orders that need it."""
 
 
-class Order(Protocol):
+class VisitOrder(Protocol):
     def next(self, waiting: Waiting) -> Int64s:
         """The pages to visit next, in this order."""
 
@@ -165,7 +165,7 @@ class XylemeOrder:
         return np.concatenate((found, due))
 
 
-def tell_pages(order: Order, pages: int) -> None:
+def set_page_count(order: VisitOrder, pages: int) -> None:
     """Tell an order that chooses among places how many there are now; one that follows cash sees for itself."""
     if isinstance(order, AsFoundOrder | RandomOrder):
         order.pages = pages

@@ -12,8 +12,15 @@ from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.ledger import Absorbing, All, Interpolation, Ledger, LedgerConfig
-from opicflow.pipelines.web.crawl import Crawl
-from opicflow.pipelines.web.orders import CycleOrder, ExactGreedyOrder, GreedyOrder, Order, RandomOrder, XylemeOrder
+from opicflow.pipelines.web.crawl import WebCrawl
+from opicflow.pipelines.web.visit_orders import (
+    CycleOrder,
+    ExactGreedyOrder,
+    GreedyOrder,
+    RandomOrder,
+    VisitOrder,
+    XylemeOrder,
+)
 from opicflow.pipelines.web.webs import page_ids, poisson_web, power_law_web
 
 CRAWLS = 10
@@ -22,7 +29,7 @@ OFF_LINE = "off-line"
 WEBS: dict[str, Callable[[int, int], Graph]] = {"power-law": power_law_web, "poisson": poisson_web}
 
 
-def order_named(name: str, web: Graph, seed: int, ledger: Ledger) -> Order:
+def order_named(name: str, web: Graph, seed: int, ledger: Ledger) -> VisitOrder:
     """The order of this name over all pages of a web."""
     pages, ids = web.pages, page_ids(web.pages, seed)
     batch = max(1, pages // 256)
@@ -53,10 +60,10 @@ def convergence(pages: int, seed: int, web: str, order: str) -> list[Row]:
         "absorbing": Ledger(LedgerConfig(history=Absorbing(), damping=DAMPING)),
     }
     paced = ledgers["default"]
-    crawl = Crawl(list(ledgers.values())[:2], ids, order_named(order, graph, seed, paced))
+    crawl = WebCrawl(list(ledgers.values())[:2], ids, order_named(order, graph, seed, paced))
     crawl.announce(ids)
     # Absorbing lets cash move otherwise, so a greedy crawl is one of its own.
-    alone = Crawl([ledgers["absorbing"]], ids, order_named(order, graph, seed, ledgers["absorbing"]))
+    alone = WebCrawl([ledgers["absorbing"]], ids, order_named(order, graph, seed, ledgers["absorbing"]))
     alone.announce(ids)
     counts = np.zeros(pages, np.int64)
     best = np.argsort(-exact, kind="stable")[: max(1, pages // 100)]

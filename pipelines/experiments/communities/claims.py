@@ -6,13 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from opicflow.pipelines.experiments.community import AT_FIRST, IMPORTANCE, OUTLINKS, PF, RANDOM, SC, SC_TABLE
-from opicflow.pipelines.experiments.domains import EDGES, SITE, USUAL
-from opicflow.pipelines.experiments.findings import Finding
+from opicflow.pipelines.experiments.communities.accuracy import AT_FIRST, IMPORTANCE, OUTLINKS, PF, RANDOM, SC, SC_TABLE
+from opicflow.pipelines.experiments.communities.domains import EDGES, SITE, USUAL
+from opicflow.pipelines.experiments.experiment import Claim
 from opicflow.pipelines.experiments.measures import correlation, linear_correlation
-from opicflow.pipelines.experiments.tables import Row, distinct, mean, where
-
-Rows = Sequence[Row]
+from opicflow.pipelines.experiments.tables import Row, Rows, distinct, mean, where
 
 PAPERS = (SC, PF, OUTLINKS, RANDOM)
 """The paper's strategies: the others are ours."""
@@ -76,20 +74,20 @@ def share_of_gain(rows: Rows, name: str) -> tuple[float, float]:
     return _middle(shares)
 
 
-def of_table1(rows: Rows) -> list[Finding]:
+def of_table1(rows: Rows) -> list[Claim]:
     """What is said of sites."""
     last = ultimate(rows)
     ahead = _best_by_measure(last)
     ends = {strategy: mean(last, "l1", strategy=strategy) for strategy in PAPERS}
     return [
-        Finding(
+        Claim(
             "Stochastic complementation clearly outperforms the other methods in all metrics.",
             "paper 004, table 1",
             _of_measures(last),
             all(best == SC for best in ahead.values()),
         ),
         _competitive(last, "In all tests it outperforms the other methods, or is competitive with them."),
-        Finding(
+        Claim(
             "In the end Random is competitive with outlink count and flow, or better.",
             "paper 004, 6.2",
             "L1 " + _listed(ends),
@@ -98,7 +96,7 @@ def of_table1(rows: Rows) -> list[Finding]:
     ]
 
 
-def of_table2(rows: Rows) -> list[Finding]:
+def of_table2(rows: Rows) -> list[Claim]:
     """What is said of topics."""
     last = ultimate(rows)
     worst = {
@@ -111,13 +109,13 @@ def of_table2(rows: Rows) -> list[Finding]:
     }
     return [
         _competitive(last, "Stochastic complementation has the smallest L1, or one as small, for every topic."),
-        Finding(
+        Claim(
             "It orders the pages of every topic best, by Kendall's tau.",
             "paper 004, table 2",
             "; ".join(f"{domain}: {_listed(found)}" for domain, found in tau.items()),
             all(found[SC] >= max(found.values()) - _AS_GOOD_TAU for found in tau.values()),
         ),
-        Finding(
+        Claim(
             "Random is the worst for every topic.",
             "paper 004, table 2",
             "the worst: " + ", ".join(f"{domain} {strategy}" for domain, strategy in worst.items()),
@@ -126,7 +124,7 @@ def of_table2(rows: Rows) -> list[Finding]:
     ]
 
 
-def of_influence(rows: Rows) -> list[Finding]:
+def of_influence(rows: Rows) -> list[Claim]:
     """What figure 1 says, of the time when nothing else was read."""
     first = where(rows, moment=AT_FIRST)
     found = {
@@ -140,19 +138,19 @@ def of_influence(rows: Rows) -> list[Finding]:
         )
 
     return [
-        Finding(
+        Claim(
             "The influence of a page correlates strongly with the objective.",
             "paper 004, figure 1",
             f"with what reading the page gains: {told('influence')}",
             all(one["influence"][0][0] >= _STRONG for one in found.values()),
         ),
-        Finding(
+        Claim(
             "Outlink count correlates with it much more weakly.",
             "paper 004, figure 1",
             told("linkers"),
             all(one["linkers"][0][0] <= one["influence"][0][0] - _MUCH_WEAKER for one in found.values()),
         ),
-        Finding(
+        Claim(
             "Influence by the true links, which nobody knows before, correlates strongly with the objective.",
             "formula (7)",
             told("moved"),
@@ -161,7 +159,7 @@ def of_influence(rows: Rows) -> list[Finding]:
     ]
 
 
-def of_community(all_rows: Rows) -> list[Finding]:
+def of_community(all_rows: Rows) -> list[Claim]:
     """What figure 2 and its text say, and what is beyond the paper."""
     rows = usual(all_rows)
     last = ultimate(rows)
@@ -169,20 +167,20 @@ def of_community(all_rows: Rows) -> list[Finding]:
     sites = where(rows, kind=SITE)
     early = {strategy: mean(sites, "l1", strategy=strategy, round=_EARLY) for strategy in PAPERS}
     ends = {strategy: mean(last, "l1", strategy=strategy) for strategy in (SC, SC_TABLE, PF, OUTLINKS, IMPORTANCE)}
-    findings = [
-        Finding(
+    claims = [
+        Claim(
             "By n or 2n pages more the estimate gets up to ten times better.",
             "paper 004, 8",
             f"SC-Select: at the best {factor:.1f} times ({domain})",
             factor >= 10.0,
         ),
-        Finding(
+        Claim(
             "The table of norms is as good as exact ones.",
             "paper 004, algorithm 3",
             "L1 after the last round, all domains: " + _listed({name: ends[name] for name in (SC, SC_TABLE)}),
             ends[SC_TABLE] <= 1.05 * ends[SC],
         ),
-        Finding(
+        Claim(
             "A live ledger's importance selects as well as SC-Select.",
             "ours",
             "L1 after the last round, all domains: " + _listed(ends),
@@ -190,19 +188,19 @@ def of_community(all_rows: Rows) -> list[Finding]:
         ),
     ]
     if sites:
-        findings.insert(
+        claims.insert(
             1,
-            Finding(
+            Claim(
                 "In the first rounds the three strategies that look at links all outperform Random on sites.",
                 "paper 004, 6.2",
                 f"L1 after {_EARLY} rounds: " + _listed(early),
                 early[RANDOM] > max(early[strategy] for strategy in (SC, PF, OUTLINKS)),
             ),
         )
-    return findings
+    return claims
 
 
-def _competitive(last: Rows, says: str) -> Finding:
+def _competitive(last: Rows, statement: str) -> Claim:
     """SC-Select's L1 on every domain is at most so many times the best one's."""
     behind = {}
     for domain in distinct(last, "domain"):
@@ -214,7 +212,7 @@ def _competitive(last: Rows, says: str) -> Finding:
         for domain, (best, factor) in behind.items()
     )
     holds = all(factor <= _COMPETITIVE for _, factor in behind.values())
-    return Finding(says, "paper 004, 6.2", f"its L1, mean over seeds: {measured}", holds)
+    return Claim(statement, "paper 004, 6.2", f"its L1, mean over seeds: {measured}", holds)
 
 
 def _best_by_measure(last: Rows) -> dict[str, str]:

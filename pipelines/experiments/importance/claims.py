@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from opicflow.pipelines.experiments.convergence import OFF_LINE, ORDERS
-from opicflow.pipelines.experiments.tables import Row, mean, short, where
-from opicflow.pipelines.experiments.windows import BY_IMPORTANCE
-
-Rows = Sequence[Row]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A statement, where it stands, what was measured, and whether that bears it out."""
-
-    says: str
-    source: str
-    measured: str
-    holds: bool
-
-    @property
-    def verdict(self) -> str:
-        """In words."""
-        return "holds" if self.holds else "does not hold"
-
+from opicflow.pipelines.experiments.experiment import Claim
+from opicflow.pipelines.experiments.importance.convergence import OFF_LINE, ORDERS
+from opicflow.pipelines.experiments.importance.windows import BY_IMPORTANCE
+from opicflow.pipelines.experiments.tables import Rows, mean, short, where
 
 _P = "paper 002, 4.2"
 _A = "abstract 000, 4"
@@ -46,7 +28,7 @@ def _per_order(rows: Rows, crawls: int, measure: str, orders: Sequence[str]) -> 
     return ", ".join(f"{order} {short(_at(rows, order, crawls, measure))}" for order in orders)
 
 
-def of_fig2(rows: Rows) -> list[Finding]:
+def of_fig2(rows: Rows) -> list[Claim]:
     """What figure 2 and its text say."""
     greedy, cycle, random, off = (
         {k: _at(rows, name, k) for k in range(1, 11)} for name in ("greedy", "cycle", "random", OFF_LINE)
@@ -69,45 +51,45 @@ def of_fig2(rows: Rows) -> list[Finding]:
         for web in ("power-law", "poisson")
     }
     return [
-        Finding(
+        Claim(
             "The error is about the same for Greedy and Cycle.",
             _P,
             f"after 5N {short(greedy[5])} and {short(cycle[5])} %, "
             f"after 10N {short(greedy[10])} and {short(cycle[10])} %",
             all(_about_equal(greedy[k], cycle[k]) for k in (5, 10)),
         ),
-        Finding(
+        Claim(
             "Random performs significantly worse.",
             _P,
             f"after 10N {short(random[10])} %, Cycle {short(cycle[10])} %, Greedy {short(greedy[10])} %",
             random[10] > 1.3 * max(cycle[10], greedy[10]),
         ),
-        Finding(
+        Claim(
             "The off-line algorithm converges almost like Cycle and Greedy.",
             _P,
             f"off-line after 5N {short(off[5])} %, after 10N {short(off[10])} %",
             all(_about_equal(off[k], other[k], 2) for k in (5, 10) for other in (cycle, greedy)),
         ),
-        Finding(
+        Claim(
             "The off-line algorithm eventually converges faster, and OPIC has a reasonable estimate very early.",
             _A,
             f"after N Greedy {short(greedy[1])} %, off-line {short(off[1])} %; after 2N {short(greedy[2])} and "
             f"{short(off[2])} %; after 10N {short(greedy[10])} and {short(off[10])} %",
             greedy[1] < off[1] and off[10] < greedy[10],
         ),
-        Finding(
+        Claim(
             "Less than one per cent of error when Greedy has read each page about five times.",
             _A,
             f"{short(greedy[5])} % after 5N, {short(greedy[10])} % after 10N",
             greedy[5] < 1.0,
         ),
-        Finding(
+        Claim(
             "Random is roughly twice slower than Greedy.",
             _A,
             f"Random after 10N {short(random[10])} %; Greedy was there after {_reached(greedy, random[10])}N",
             2 / 1.4 <= 10 / _reached(greedy, random[10]) <= 2 * 1.4,
         ),
-        Finding(
+        Claim(
             "Almost no page has an error of more than twice the mean; the variance is roughly the same for all orders.",
             _P,
             "over twice the mean: "
@@ -116,13 +98,13 @@ def of_fig2(rows: Rows) -> list[Finding]:
             + ", ".join(f"{order} {short(spreads[order])}" for order in spreads),
             max(over.values()) < 5 and _about_equal(min(spreads.values()), max(spreads.values())),
         ),
-        Finding(
+        Claim(
             "Other measures of the error, that of ordering pages among them, make no difference.",
             _P,
             "from best to worst: " + "; ".join(f"{name}: {', '.join(order)}" for name, order in by_measure.items()),
             len(set(by_measure.values())) == 1,
         ),
-        Finding(
+        Claim(
             "Results on a Poisson web are similar.",
             _P,
             "; ".join(
@@ -131,7 +113,7 @@ def of_fig2(rows: Rows) -> list[Finding]:
             ),
             same_shape["power-law"] == same_shape["poisson"],
         ),
-        Finding(
+        Claim(
             "Under Greedy a page has 2/N of the cash when it is read, under Random 1/N.",
             "paper 002, 3.2",
             "in the third to tenth N visits, times 1/N: "
@@ -142,14 +124,14 @@ def of_fig2(rows: Rows) -> list[Finding]:
             all(_about_equal(found["greedy"], 2, 1.15) for found in (cash, cash_poisson))
             and _about_equal(cash["random"], 1, 1.15),
         ),
-        Finding(
+        Claim(
             "|L'X - X| < 1/G: the error factor.",
             "paper 002, 3.1",
             "|L'X - X| times G, after 2N, 5N, 10N: "
             + "; ".join(f"{order} {', '.join(map(short, found))}" for order, found in products.items()),
             all(value < 1 for found in products.values() for value in found),
         ),
-        Finding(
+        Claim(
             "Under Greedy the frequency of visits alone gives the importance.",
             "abstract 000, 2",
             f"after 10N it errs by {short(frequency[0])} % over all pages, {short(frequency[1])} % over the top tenth; "
@@ -169,14 +151,14 @@ def _reached(errors: dict[int, float], error: float) -> int:
     return next((crawls for crawls, found in errors.items() if found <= error), max(errors))
 
 
-def of_fig3(rows: Rows) -> list[Finding]:
+def of_fig3(rows: Rows) -> list[Claim]:
     """What figure 3 and its text say."""
     others = ("random", "cycle", OFF_LINE)
     best = all(_at(rows, "greedy", k, "top") < _at(rows, order, k, "top") for k in range(1, 11) for order in others)
     behind = [k for k in range(1, 11) if _at(rows, "greedy", k, "top") > _at(rows, OFF_LINE, k, "top")]
     xyleme = {order: _at(rows, order, 10, "top") for order in ("xyleme", "greedy")}
     return [
-        Finding(
+        Claim(
             "On the top tenth Greedy converges faster than the others, the off-line algorithm among them.",
             _P,
             f"after N: {_per_order(rows, 1, 'top', ('greedy', *others))} %; after 5N: "
@@ -185,7 +167,7 @@ def of_fig3(rows: Rows) -> list[Finding]:
             + (f"; off-line is better after {', '.join(map(str, behind))} N" if behind else ""),
             best,
         ),
-        Finding(
+        Claim(
             "Reading pages as often as they are important (Xyleme) is very close to Greedy.",
             "slides 001, 30",
             f"after 10N: {_per_order(rows, 10, 'top', tuple(xyleme))} % over the top tenth, "
@@ -210,26 +192,26 @@ def _compared(rows: Rows, policies: Sequence[str], rates: Sequence[float], measu
     )
 
 
-def of_fig4(rows: Rows) -> list[Finding]:
+def of_fig4(rows: Rows) -> list[Claim]:
     """What figure 4 and its text say."""
     rates = _rates(rows)
     fast = [rate for rate in rates if rate > 1]
     variables = ("variable, 4", "variable, 8", "variable, 16")
     large, ours = "variable, 16", "interpolation, 4 months"
     return [
-        Finding(
+        Claim(
             "Small windows come reasonably close to the fixpoint (8), too small ones err more (4).",
             _P,
             _compared(rows, variables, (0,)) + " %",
             _of(rows, "variable, 8", 0) < _of(rows, "variable, 4", 0),
         ),
-        Finding(
+        Claim(
             "A small window reacts better where the web changes more.",
             _P,
             _compared(rows, variables, fast) + " %",
             all(_of(rows, "variable, 4", rate) < _of(rows, large, rate) for rate in fast),
         ),
-        Finding(
+        Claim(
             "Interpolation performs almost as well as the window of 16 where little changes.",
             _P,
             _compared(rows, (ours, large), (0, 0.1))
@@ -238,7 +220,7 @@ def of_fig4(rows: Rows) -> list[Finding]:
             + " %",
             all(_of(rows, ours, rate) <= 1.5 * _of(rows, large, rate) for rate in (0, 0.1)),
         ),
-        Finding(
+        Claim(
             "It adapts better to more than 1 % of changes.",
             _P,
             _compared(rows, (ours, large), fast)
@@ -250,12 +232,12 @@ def of_fig4(rows: Rows) -> list[Finding]:
     ]
 
 
-def of_fig5(rows: Rows) -> list[Finding]:
+def of_fig5(rows: Rows) -> list[Claim]:
     """What figure 5 says."""
     said = {"variable, 8": 8.0, "fixed, 8 months": 8.4, "improved fixed, 4 months": 6.1, "interpolation, 4 months": 1.0}
     found = {policy: _of(rows, policy, 0.0, "measures") for policy in said}
     return [
-        Finding(
+        Claim(
             "Measures a page: " + ", ".join(f"{policy}: {value:g}" for policy, value in said.items()) + ".",
             "paper 002, figure 5",
             ", ".join(f"{policy}: {short(value)}" for policy, value in found.items()),
@@ -264,7 +246,7 @@ def of_fig5(rows: Rows) -> list[Finding]:
     ]
 
 
-def of_fig6(rows: Rows) -> list[Finding]:
+def of_fig6(rows: Rows) -> list[Claim]:
     """What figure 6 and its text say."""
     rates = _rates(rows)
     slow, fast = [rate for rate in rates if rate <= 1], [rate for rate in rates if rate > 1]
@@ -284,19 +266,19 @@ def of_fig6(rows: Rows) -> list[Finding]:
         if all(_of(rows, simple, rate) <= _of(rows, other, rate) for other in (variable, fixed, improved))
     ]
     return [
-        Finding(
+        Claim(
             "Variable Window performs better than Fixed Window.",
             _P,
             _compared(rows, (variable, fixed), (0, 1, 10)) + " %",
             wins(variable, fixed, rates),
         ),
-        Finding(
+        Claim(
             "Improved Fixed Window is significantly better than Fixed Window.",
             _P,
             _compared(rows, (improved, fixed), (0, 1, 10)) + " %",
             wins(improved, fixed, rates),
         ),
-        Finding(
+        Claim(
             "Interpolation outperforms the other variants and takes less.",
             _P,
             _compared(rows, (simple, variable, fixed, improved), (0, 1, 10))
@@ -304,13 +286,13 @@ def of_fig6(rows: Rows) -> list[Finding]:
             + (f"it is the best at {', '.join(f'{rate:g}' for rate in best)} %" if best else "it is nowhere the best"),
             len(best) == len(rates),
         ),
-        Finding(
+        Claim(
             "Where the web changes very fast, Fixed Window adapts better than Variable Window.",
             _A,
             _compared(rows, (fixed, variable), fast) + " %",
             wins(fixed, variable, fast[-1:]),
         ),
-        Finding(
+        Claim(
             "Different policies by importance are a better strategy.",
             _A,
             _compared(rows, (BY_IMPORTANCE, "variable, 16", fixed), (0, 1, 10))
@@ -322,7 +304,7 @@ def of_fig6(rows: Rows) -> list[Finding]:
     ]
 
 
-def of_growing(rows: Rows) -> list[Finding]:
+def of_growing(rows: Rows) -> list[Claim]:
     """What the newcomers' default history does."""
 
     def unread(newcomers: int, crawls: float) -> float:
@@ -330,7 +312,7 @@ def of_growing(rows: Rows) -> list[Finding]:
 
     times = sorted({float(row["crawls"]) for row in rows})[:2]
     return [
-        Finding(
+        Claim(
             "A default history that corresponds to the importance of recently introduced pages is a good estimate.",
             "paper 002, 3.3",
             "pages not read yet, with it and without: "
@@ -340,7 +322,7 @@ def of_growing(rows: Rows) -> list[Finding]:
     ]
 
 
-def of_trouble(rows: Rows) -> list[Finding]:
+def of_trouble(rows: Rows) -> list[Claim]:
     """What unread pages and answers without links do, and what remembered links do about it."""
 
     def error(order: str, unreadable: float, unchanged: float, remember: int, crawls: int = 20) -> float:
@@ -354,19 +336,19 @@ def of_trouble(rows: Rows) -> list[Finding]:
     with_links = {order: error(order, 0.0, 0.0, 1, 10) for order in orders}
     without = {order: error(order, 0.0, 0.0, 0, 10) for order in orders}
     return [
-        Finding(
+        Claim(
             "Where 60 % of the pages are never read and 5 % refuse, the round keeps cash moving: errors stay small.",
             "design",
             f"after 20N {plain} %",
             all(error(order, 0.6, 0.0, 0) < 5 for order in ("greedy", "cycle")),
         ),
-        Finding(
+        Claim(
             "Links that are remembered make up for answers without links.",
             "design",
             f'80 % of later answers are "not modified": after 20N without {stuck} %, with {kept} %',
             all(error(order, 0.0, 0.8, 1) < error(order, 0.0, 0.8, 0) for order in orders),
         ),
-        Finding(
+        Claim(
             "With remembered links the round makes importance independent of how often the crawler comes by.",
             "design",
             "all pages readable, after 10N without: "
@@ -379,7 +361,7 @@ def of_trouble(rows: Rows) -> list[Finding]:
     ]
 
 
-def of_discovery(rows: Rows) -> list[Finding]:
+def of_discovery(rows: Rows) -> list[Claim]:
     """What order finds the important pages first."""
 
     def read(web: str, order: str, share: int) -> float:
@@ -391,7 +373,7 @@ def of_discovery(rows: Rows) -> list[Finding]:
         for web in webs
     }
     return [
-        Finding(
+        Claim(
             "Greedy reads important pages sooner than breadth first and random do.",
             "paper 002, 4.3",
             "; ".join(f"{web}, after 10 % of N visits: {found} % of all importance" for web, found in at.items()),
@@ -402,7 +384,7 @@ def of_discovery(rows: Rows) -> list[Finding]:
     ]
 
 
-def of_stated(rows: Rows) -> list[Finding]:
+def of_stated(rows: Rows) -> list[Claim]:
     """How good the published trend and error factor are."""
 
     def at(name: str, order: str, day: int) -> float:
@@ -412,7 +394,7 @@ def of_stated(rows: Rows) -> list[Finding]:
     best = {order: max(at("trend_rank", order, day) for day in (11, 12, 13, 14, 16, 18, 20)) for order in orders}
     sign = {order: max(at("trend_sign", order, day) for day in (11, 12, 13, 14, 16, 18, 20)) for order in orders}
     return [
-        Finding(
+        Claim(
             "The published trend shows which pages rise and which fall.",
             "docs/decisions/trend.md",
             "; ".join(
@@ -422,7 +404,7 @@ def of_stated(rows: Rows) -> list[Finding]:
             ),
             min(best.values()) > 0.5 and min(sign.values()) > 75,
         ),
-        Finding(
+        Claim(
             "A page is off by no more than its error factor.",
             "paper 002, 3.1 (of the whole vector)",
             "; ".join(

@@ -6,24 +6,24 @@ from collections.abc import Callable
 
 import numpy as np
 
+from opicflow.pipelines.experiments.importance.windows import changed
 from opicflow.pipelines.experiments.measures import DAMPING, Floats, correlation, errors, exact_importance
 from opicflow.pipelines.experiments.tables import Row
-from opicflow.pipelines.experiments.windows import changed
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import All, History, Interpolation, Ledger, LedgerConfig, Outcome, Variable
 from opicflow.pipelines.ledger.entries import Bytes, Ints
-from opicflow.pipelines.web.changes import among
-from opicflow.pipelines.web.crawl import Crawl, DiscoveringCrawl
-from opicflow.pipelines.web.orders import (
+from opicflow.pipelines.web.changes import induced_web
+from opicflow.pipelines.web.crawl import DiscoveringCrawl, WebCrawl
+from opicflow.pipelines.web.failures import UnchangedVisits, VisitFailures, share_of
+from opicflow.pipelines.web.visit_orders import (
     AsFoundOrder,
     CycleOrder,
     ExactGreedyOrder,
     GreedyOrder,
-    Order,
     RandomOrder,
+    VisitOrder,
     XylemeOrder,
 )
-from opicflow.pipelines.web.trouble import Trouble, Unchanged, share_of
 from opicflow.pipelines.web.webs import hosted_web, page_ids, power_law_web
 
 HISTORIES: dict[str, History] = {"default": Interpolation(), "variable, 8": Variable(8), "all": All()}
@@ -46,7 +46,7 @@ def growing(pages: int, seed: int, history: str, newcomers: bool) -> list[Row]:
     whole, ids = power_law_web(pages, seed), page_ids(pages, seed)
     config = LedgerConfig(history=HISTORIES[history], damping=DAMPING, newcomer_history=newcomers)
     ledger = Ledger(config)
-    crawl = Crawl([ledger], ids, GreedyOrder(max(1, pages // 256)))
+    crawl = WebCrawl([ledger], ids, GreedyOrder(max(1, pages // 256)))
     crawl.announce(ids[: pages // 2])
     rows: list[Row] = []
 
@@ -61,7 +61,7 @@ def growing(pages: int, seed: int, history: str, newcomers: bool) -> list[Row]:
 
     for step in range(1, GROWTH_STEPS + 1):
         there = pages // 2 + (pages - pages // 2) * step // GROWTH_STEPS
-        web = among(whole, np.arange(pages) < there)
+        web = induced_web(whole, np.arange(pages) < there)
         crawl.run(web, GROWN_AFTER * pages * step // GROWTH_STEPS)
         if step in (GROWTH_STEPS // 2, GROWTH_STEPS):
             measure(web, there)
@@ -81,11 +81,11 @@ def trouble(pages: int, seed: int, order: str, unreadable: float, unchanged: flo
     web, ids = power_law_web(pages, seed), page_ids(pages, seed)
     random = np.random.Generator(np.random.PCG64([seed, 7]))
     never = share_of(pages, unreadable, random)
-    troubles = Trouble(pages, seed, BLOCKED if unreadable else 0.0)
+    troubles = VisitFailures(pages, seed, BLOCKED if unreadable else 0.0)
     exact = exact_importance(web.without_links(never | troubles.blocked))
     ledger = Ledger(LedgerConfig(damping=DAMPING, remember_links=remember))
     choice = np.flatnonzero(~never)
-    same = Unchanged(pages, unchanged, random)
+    same = UnchangedVisits(pages, unchanged, random)
 
     def outcomes(numbers: Ints) -> Bytes:
         found = troubles.outcomes(numbers)
@@ -93,12 +93,12 @@ def trouble(pages: int, seed: int, order: str, unreadable: float, unchanged: flo
         return found
 
     batch = max(1, pages // 256)
-    orders: dict[str, Callable[[], Order]] = {
+    orders: dict[str, Callable[[], VisitOrder]] = {
         "greedy": lambda: GreedyOrder(batch),
         "cycle": lambda: CycleOrder(len(choice), seed, batch),
         "random": lambda: RandomOrder(len(choice), seed, batch),
     }
-    crawl = Crawl([ledger], ids, orders[order](), choice, outcomes)
+    crawl = WebCrawl([ledger], ids, orders[order](), choice, outcomes)
     crawl.announce(ids)
     rows: list[Row] = []
     for crawls in (5, 10, 20):
@@ -125,7 +125,7 @@ def discovery(pages: int, seed: int, web: str, order: str) -> list[Row]:
     seeds = np.random.Generator(np.random.PCG64(seed)).permutation(linking)[:10]
     ledger = Ledger(LedgerConfig(damping=DAMPING))
     batch = max(1, pages // 1000)
-    orders: dict[str, Callable[[], Order]] = {
+    orders: dict[str, Callable[[], VisitOrder]] = {
         "greedy": lambda: GreedyOrder(batch),
         "xyleme": lambda: XylemeOrder(pages, lambda: ledger.estimate(ids[crawl.found]).importance, batch, 0.5),
         "breadth-first": lambda: AsFoundOrder(len(seeds), batch),
@@ -156,8 +156,8 @@ def stated(pages: int, seed: int, order: str) -> list[Row]:
     web, ids = power_law_web(pages, seed), page_ids(pages, seed)
     ledger = Ledger(LedgerConfig(damping=DAMPING, trend_days=3.0))
     greedy = ExactGreedyOrder(web, DAMPING)
-    chosen: Order = greedy if order == "greedy" else CycleOrder(pages, seed, max(1, pages // 256))
-    crawl = Crawl([ledger], ids, chosen, per_day=pages)
+    chosen: VisitOrder = greedy if order == "greedy" else CycleOrder(pages, seed, max(1, pages // 256))
+    crawl = WebCrawl([ledger], ids, chosen, per_day=pages)
     crawl.announce(ids)
     before = now = exact_importance(web)
     moved = np.zeros(pages, np.bool_)

@@ -9,29 +9,29 @@ from hypothesis import strategies as st
 
 from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT, Graph
 from opicflow.pipelines.ledger import Interpolation, Ledger, LedgerConfig, Outcome, Variable
-from opicflow.pipelines.web.changes import among, with_other_in_degrees, with_other_links
-from opicflow.pipelines.web.crawl import START_SECOND, Crawl, DiscoveringCrawl
-from opicflow.pipelines.web.orders import (
+from opicflow.pipelines.web.changes import change_in_degrees, induced_web, replace_links
+from opicflow.pipelines.web.crawl import START_SECOND, DiscoveringCrawl, WebCrawl
+from opicflow.pipelines.web.failures import VisitFailures, share_of
+from opicflow.pipelines.web.visit_orders import (
     AsFoundOrder,
     CycleOrder,
     ExactGreedyOrder,
     GreedyOrder,
     LoggedOrder,
-    Order,
     RandomOrder,
+    VisitOrder,
     XylemeOrder,
 )
-from opicflow.pipelines.web.trouble import Trouble, share_of
 from opicflow.pipelines.web.webs import page_ids, power_law_web
 
 SMALL = settings(deadline=None, max_examples=40)
 NO_CASH = np.zeros(0, np.int64)
 
 
-def crawled(web: Graph, order: Order, visits: int, ledger: Ledger | None = None) -> np.ndarray:
+def crawled(web: Graph, order: VisitOrder, visits: int, ledger: Ledger | None = None) -> np.ndarray:
     """The pages that an order visits, all announced first."""
     ids = page_ids(web.pages, 1)
-    crawl = Crawl([ledger or Ledger()], ids, order)
+    crawl = WebCrawl([ledger or Ledger()], ids, order)
     crawl.announce(ids)
     return crawl.run(web, visits)
 
@@ -122,7 +122,7 @@ def test_in_degrees_are_halved_and_doubled_and_others_stay() -> None:
     web = power_law_web(5000, 3)
     order = np.random.default_rng(1).permutation(5000)
     halved, doubled = order[:300], order[300:500]
-    after = with_other_in_degrees(web, doubled, halved, np.random.default_rng(2))
+    after = change_in_degrees(web, doubled, halved, np.random.default_rng(2))
     others = order[500:]
     assert np.array_equal(after.in_degrees[others], web.in_degrees[others])
     assert np.array_equal(after.in_degrees[halved], -(-web.in_degrees[halved] // 2))
@@ -134,7 +134,7 @@ def test_in_degrees_are_halved_and_doubled_and_others_stay() -> None:
 
 def test_a_share_of_the_links_is_replaced_and_the_law_of_in_degrees_stays() -> None:
     web = power_law_web(5000, 3)
-    after = with_other_links(web, 0.2, np.random.default_rng(1))
+    after = replace_links(web, 0.2, np.random.default_rng(1))
 
     def pairs(graph: Graph) -> set[int]:
         return set((np.repeat(np.arange(5000), graph.out_degrees) * 5000 + graph.targets).tolist())
@@ -149,14 +149,14 @@ def test_a_share_of_the_links_is_replaced_and_the_law_of_in_degrees_stays() -> N
 def test_pages_that_are_not_there_have_no_links_and_get_none() -> None:
     web = power_law_web(1000, 3)
     there = np.random.default_rng(1).random(1000) < 0.5
-    part = among(web, there)
+    part = induced_web(web, there)
     assert not part.in_degrees[~there].any() and not part.out_degrees[~there].any()
-    assert among(web, np.ones(1000, bool)).links == web.links
+    assert induced_web(web, np.ones(1000, bool)).links == web.links
 
 
 def test_changes_are_the_same_for_the_same_seed() -> None:
     web, pages = power_law_web(1000, 3), np.arange(100)
-    twice = [with_other_in_degrees(web, pages[:50], pages[50:], np.random.default_rng(5)) for _ in range(2)]
+    twice = [change_in_degrees(web, pages[:50], pages[50:], np.random.default_rng(5)) for _ in range(2)]
     assert np.array_equal(twice[0].targets, twice[1].targets)
 
 
@@ -164,7 +164,7 @@ def test_changes_are_the_same_for_the_same_seed() -> None:
 
 
 def test_shares_of_trouble_are_those_asked_for() -> None:
-    trouble = Trouble(1000, 1, blocked=0.05, failing=0.2)
+    trouble = VisitFailures(1000, 1, blocked=0.05, failing=0.2)
     outcomes = trouble.outcomes(np.tile(np.arange(1000), 50))
     blocked = outcomes.reshape(50, 1000) == Outcome.BLOCKED
     assert trouble.blocked.sum() == 50 and np.array_equal(blocked, np.tile(trouble.blocked, (50, 1)))
@@ -172,7 +172,7 @@ def test_shares_of_trouble_are_those_asked_for() -> None:
     assert failed == pytest.approx(0.2, abs=0.01)
     assert share_of(10, 0.25, np.random.default_rng(1)).sum() == 2
     with pytest.raises(ValueError, match=r"failing must be a share from 0 to 1, not 1\.5"):
-        Trouble(10, 1, failing=1.5)
+        VisitFailures(10, 1, failing=1.5)
 
 
 # Crawls
@@ -182,7 +182,7 @@ def test_ledgers_that_share_a_crawl_hear_what_each_would_alone() -> None:
     web, ids = power_law_web(400, 2), page_ids(400, 1)
     policies = (Interpolation(), Variable(4))
     together = [Ledger(LedgerConfig(history=one)) for one in policies]
-    crawl = Crawl(together, ids, ExactGreedyOrder(web))
+    crawl = WebCrawl(together, ids, ExactGreedyOrder(web))
     crawl.announce(ids)
     visited = crawl.run(web, 2000)
     for one, ledger in zip(policies, together, strict=True):
@@ -194,7 +194,7 @@ def test_ledgers_that_share_a_crawl_hear_what_each_would_alone() -> None:
 
 def test_visits_have_times_and_hours_tick_where_a_crawl_has_a_pace() -> None:
     web, ids, ledger = power_law_web(100, 2), page_ids(100, 1), Ledger()
-    crawl = Crawl([ledger], ids, CycleOrder(100, 1, 10), per_day=100)
+    crawl = WebCrawl([ledger], ids, CycleOrder(100, 1, 10), per_day=100)
     crawl.announce(ids)
     crawl.run(web, 250)
     last = ledger.estimate(ids).last_visit_ms
@@ -216,7 +216,7 @@ def test_a_discovering_crawl_knows_only_where_links_led() -> None:
 @pytest.mark.parametrize("name", ["random", "greedy", "xyleme"])
 def test_every_order_discovers_all_that_links_lead_to(name: str) -> None:
     web, ids, ledger = power_law_web(300, 2), page_ids(300, 1), Ledger()
-    orders: dict[str, Order] = {
+    orders: dict[str, VisitOrder] = {
         "random": RandomOrder(1, 1, 5),
         "greedy": GreedyOrder(5),
         "xyleme": XylemeOrder(300, lambda: ledger.estimate(ids[crawl.found]).importance, 5, 0.5),

@@ -10,7 +10,7 @@ from opicflow.pipelines.ledger.entries import Ints, Outcome
 Mask = npt.NDArray[np.bool_]
 
 
-class Trouble:
+class VisitFailures:
     """How visits of the pages of a web end, from a seed.
 
     `blocked` is the share of pages that answer every visit with a refusal, to one page; which ones is random. Of the
@@ -34,7 +34,7 @@ class Trouble:
         return found
 
 
-class Unchanged:
+class UnchangedVisits:
     """Of the answers to visits of a page after its first this share is "not modified", each by its own luck."""
 
     def __init__(self, pages: int, share: float, random: np.random.Generator) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from opicflow.pipelines.experiments.convergence import order_named
+from opicflow.pipelines.experiments.importance.convergence import order_named
 from opicflow.pipelines.experiments.measures import DAMPING, Floats, errors, exact_importance
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.csr import Graph
@@ -22,9 +22,9 @@ from opicflow.pipelines.ledger import (
     PaperInterpolation,
     Variable,
 )
-from opicflow.pipelines.web.changes import with_other_in_degrees
-from opicflow.pipelines.web.crawl import Crawl
-from opicflow.pipelines.web.orders import ExactGreedyOrder
+from opicflow.pipelines.web.changes import change_in_degrees
+from opicflow.pipelines.web.crawl import WebCrawl
+from opicflow.pipelines.web.visit_orders import ExactGreedyOrder
 from opicflow.pipelines.web.webs import page_ids, power_law_web
 
 CRAWLS = 10
@@ -65,7 +65,7 @@ def windows(pages: int, seed: int, order: str, rate: float) -> list[Row]:
     month = turns_a_month(web, seed, order)
     ledgers = {name: Ledger(LedgerConfig(history=policy(month), damping=DAMPING)) for name, policy in POLICIES.items()}
     chosen = order_named(order, web, seed, next(iter(ledgers.values())))
-    crawl = Crawl(list(ledgers.values()), ids, chosen)
+    crawl = WebCrawl(list(ledgers.values()), ids, chosen)
     crawl.announce(ids)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in (*ledgers, BY_IMPORTANCE)}
     for step in range(1, CRAWLS * STEPS_A_CRAWL + 1):
@@ -107,14 +107,14 @@ def changed(web: Graph, share: float, random: np.random.Generator) -> Graph:
     """
     pages = random.permutation(web.pages)[: round(share * web.pages)]
     doubles = random.random(len(pages)) < 1 / 3
-    return with_other_in_degrees(web, pages[doubles], pages[~doubles], random)
+    return change_in_degrees(web, pages[doubles], pages[~doubles], random)
 
 
 def turns_a_month(web: Graph, seed: int, order: str) -> float:
     """How many turns N visits in this order take, measured in the third crawl of a web."""
     ledger = Ledger(LedgerConfig(history=All(), damping=DAMPING))
     ids = page_ids(web.pages, seed)
-    crawl = Crawl([ledger], ids, order_named(order, web, seed, ledger))
+    crawl = WebCrawl([ledger], ids, order_named(order, web, seed, ledger))
     crawl.announce(ids)
     crawl.run(web, 2 * web.pages)
     before = ledger.turns

@@ -1,0 +1,398 @@
+"""Which experiments there are: the tasks of each, its tables and plots, and what is to be read in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from opicflow.pipelines.experiments.experiment import Experiment, ResultTable, no_plots
+from opicflow.pipelines.experiments.importance import claims
+from opicflow.pipelines.experiments.importance.convergence import OFF_LINE, ORDERS, WEBS
+from opicflow.pipelines.experiments.importance.extensions import DISCOVERERS, HISTORIES, UNREADABLE
+from opicflow.pipelines.experiments.importance.windows import BY_IMPORTANCE, RATES, RATES_OF_CYCLE
+from opicflow.pipelines.experiments.plots import Curve, Plot
+from opicflow.pipelines.experiments.runner import MeasureTask
+from opicflow.pipelines.experiments.tables import Rows, distinct, markdown, mean, short, spread, where
+
+# -- figures 2 and 3 ---------------------------------------------------------------------------------------------------
+
+
+def _convergence_tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
+    return [
+        task
+        for seed in seeds
+        for web in WEBS
+        for task in (
+            *(MeasureTask.of("convergence", pages=pages, seed=seed, web=web, order=order) for order in ORDERS),
+            MeasureTask.of("off_line", pages=pages, seed=seed, web=web),
+        )
+    ]
+
+
+def _lines_of_orders(rows: Rows, measure: str, web: str = "power-law") -> list[Curve]:
+    return [
+        _line(where(rows, web=web, order=order, importance=read_by), order, "crawls", measure)
+        for order in (*ORDERS, OFF_LINE)
+        for read_by in [OFF_LINE if order == OFF_LINE else "history"]
+    ]
+
+
+def _line(rows: Rows, name: str, x: str, y: str) -> Curve:
+    xs = [float(value) for value in distinct(rows, x)]
+    ys = [mean(rows, y, **{x: value}) for value in distinct(rows, x)]
+    return Curve(name, xs, ys, [spread(rows, y, **{x: value}) for value in distinct(rows, x)])
+
+
+def _convergence_plot(name: str, title: str, measure: str) -> Callable[[Rows], list[Plot]]:
+    def plots(rows: Rows) -> list[Plot]:
+        lines = _lines_of_orders(rows, measure)
+        return [Plot(name, title, "pages read, in N", "mean relative error, %", lines, "y", range(1, 11))]
+
+    return plots
+
+
+def _convergence_tables(measure: str) -> Callable[[Rows], list[ResultTable]]:
+    def tables(rows: Rows) -> list[ResultTable]:
+        crawls = (1, 2, 3, 5, 7, 10)
+        made = []
+        for web in distinct(rows, "web"):
+            lines = []
+            for order in (*ORDERS, OFF_LINE):
+                for read_by in distinct(where(rows, order=order), "importance"):
+                    chosen = where(rows, web=web, order=order, importance=read_by)
+                    lines.append((order, read_by, *(short(mean(chosen, measure, crawls=k)) for k in crawls)))
+            heads = ("order", "importance by", *(f"{k}N" for k in crawls))
+            made.append(ResultTable(f"On the {web} web: mean relative error in per cent", markdown(heads, lines)))
+        return made
+
+    return tables
+
+
+def _more_of_convergence(rows: Rows) -> list[ResultTable]:
+    lines = []
+    for web in distinct(rows, "web"):
+        for order in (*ORDERS, OFF_LINE):
+            read_by = OFF_LINE if order == OFF_LINE else "history"
+            chosen = where(rows, web=web, order=order, importance=read_by, crawls=10)
+            names = ("everywhere", "weighted", "spread", "over_twice", "disorder", "imbalance")
+            lines.append((web, order, *(short(mean(chosen, name)) for name in names)))
+    heads = (
+        "web",
+        "order",
+        "mean error %",
+        "weighted %",
+        "deviation %",
+        "over twice the mean %",
+        "disorder %",
+        "imbalance",
+    )
+    orders = []
+    for web in distinct(rows, "web"):
+        for order in ORDERS:
+            chosen = where(rows, web=web, order=order, importance="history")
+            cash = [short(mean(chosen, "cash_at_visit", crawls=k)) for k in (1, 2, 5, 10)]
+            orders.append((web, order, *cash, short(mean(chosen, "turns", crawls=10))))
+    heads_of_cash = ("web", "order", "1N", "2N", "5N", "10N", "G after 10N, in turns")
+    early = []
+    for order in ORDERS:
+        chosen = where(rows, web="power-law", order=order, importance="history")
+        known = [
+            f"{short(mean(chosen, 'unread', crawls=k))} / {short(mean(chosen, 'as_seen', crawls=k))}"
+            for k in (1, 2, 3, 5)
+        ]
+        early.append((order, *known, short(mean(chosen, "visits_of_best", crawls=10))))
+    heads_of_early = ("order", "1N", "2N", "3N", "5N", "visits of the most important hundredth, %")
+    return [
+        ResultTable("Other measures of the error, after 10N, of the whole history", markdown(heads, lines)),
+        ResultTable("Mean cash of a page when it is read, in 1/N of all cash", markdown(heads_of_cash, orders)),
+        ResultTable(
+            "Pages not read yet, in per cent / the error against the web as it was seen until then (power-law)",
+            markdown(heads_of_early, early),
+        ),
+    ]
+
+
+# -- figures 4, 5 and 6 ------------------------------------------------------------------------------------------------
+
+
+def _windows_tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
+    return [
+        MeasureTask.of("windows", pages=pages, seed=seed, order=order, rate=rate)
+        for seed in seeds
+        for order, rates in (("greedy", RATES), ("cycle", RATES_OF_CYCLE))
+        for rate in rates
+    ]
+
+
+def _windows_plot(name: str, title: str, policies: Sequence[str]) -> Callable[[Rows], list[Plot]]:
+    def plots(rows: Rows) -> list[Plot]:
+        x = "pages whose in-degree is halved or doubled while N are read, %"
+        made = []
+        for measure, more in (("everywhere", ""), ("top", ", most important tenth")):
+            lines = [_line(where(rows, order="greedy", policy=policy), policy, "rate", measure) for policy in policies]
+            suffix = "-top" if more else ""
+            made.append(Plot(f"{name}{suffix}", f"{title}{more}", x, "mean relative error, %", lines, "xy", RATES))
+        return made
+
+    return plots
+
+
+def _windows_tables(policies: Sequence[str]) -> Callable[[Rows], list[ResultTable]]:
+    def tables(rows: Rows) -> list[ResultTable]:
+        made = []
+        for order in distinct(rows, "order"):
+            rates = distinct(where(rows, order=order), "rate")
+            lines = [(p, *(_both(where(rows, order=order, policy=p, rate=rate)) for rate in rates)) for p in policies]
+            title = f"Read by {order}: mean relative error in per cent, all pages / most important tenth"
+            made.append(ResultTable(title, markdown(("policy", *(f"{rate:g} %" for rate in rates)), lines)))
+        return made
+
+    return tables
+
+
+def _both(rows: Rows) -> str:
+    return f"{short(mean(rows, 'everywhere'))} / {short(mean(rows, 'top'))}"
+
+
+def _measures_table(rows: Rows) -> list[ResultTable]:
+    made = []
+    for order in distinct(rows, "order"):
+        chosen = where(rows, order=order)
+        rates = distinct(chosen, "rate")
+        policies = distinct(rows, "policy")
+        lines = [(p, *(short(mean(chosen, "measures", policy=p, rate=rate)) for rate in rates)) for p in policies]
+        made.append(
+            ResultTable(f"Read by {order}: measures a page", markdown(("policy", *(f"{r:g} %" for r in rates)), lines))
+        )
+    return made
+
+
+_FIG4 = ("variable, 4", "variable, 8", "variable, 16", "interpolation, 4 months", "default", "all")
+_FIG6 = (
+    "variable, 8",
+    "fixed, 8 months",
+    "improved fixed, 4 months",
+    "interpolation, 4 months",
+    "default, 4 months",
+    "default",
+    "all",
+    BY_IMPORTANCE,
+)
+
+
+# -- beyond the papers -------------------------------------------------------------------------------------------------
+
+
+def _growing_tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
+    return [
+        MeasureTask.of("growing", pages=pages, seed=seed, history=history, newcomers=newcomers)
+        for seed in seeds
+        for history in HISTORIES
+        for newcomers in ((False,) if history == "all" else (True, False))
+    ]
+
+
+def _growing_tables(rows: Rows) -> list[ResultTable]:
+    times = distinct(rows, "crawls")
+    lines = [
+        (
+            history,
+            "yes" if newcomers else "no",
+            *(f"{short(mean(chosen, 'known', crawls=t))} / {short(mean(chosen, 'unread', crawls=t))}" for t in times),
+        )
+        for history in distinct(rows, "history")
+        for newcomers in distinct(where(rows, history=history), "newcomers")
+        for chosen in [where(rows, history=history, newcomers=newcomers)]
+    ]
+    heads = ("history", "newcomers' history", *(f"{float(t):g}N" for t in times))
+    return [
+        ResultTable("Mean relative error in per cent, all pages known / those not read yet", markdown(heads, lines))
+    ]
+
+
+def _trouble_tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
+    cases = ((0.0, 0.0), (0.0, 0.8), (UNREADABLE, 0.0), (UNREADABLE, 0.8))
+    return [
+        MeasureTask.of(
+            "trouble",
+            pages=pages,
+            seed=seed,
+            order=order,
+            unreadable=unreadable,
+            unchanged=unchanged,
+            remember=remember,
+        )
+        for seed in seeds
+        for order in ("greedy", "cycle", "random")
+        for unreadable, unchanged in cases
+        for remember in (False, True)
+    ]
+
+
+def _trouble_tables(rows: Rows) -> list[ResultTable]:
+    lines = []
+    for unreadable in distinct(rows, "unreadable"):
+        for unchanged in distinct(rows, "unchanged"):
+            for order in distinct(rows, "order"):
+                for remember in distinct(rows, "remember"):
+                    chosen = where(rows, unreadable=unreadable, unchanged=unchanged, order=order, remember=remember)
+                    errors = (_both(where(chosen, crawls=k)) for k in distinct(rows, "crawls"))
+                    idle = short(mean(chosen, "idle_cash", crawls=20))
+                    what = (_per_cent(unreadable), _per_cent(unchanged), order, "yes" if remember else "no")
+                    lines.append((*what, *errors, idle))
+    times = (f"{k}N" for k in distinct(rows, "crawls"))
+    heads = ("never read", "not modified", "order", "links remembered", *times, "cash idle after 20N, %")
+    return [ResultTable("Mean relative error in per cent, all pages / most important tenth", markdown(heads, lines))]
+
+
+def _per_cent(share: object) -> str:
+    return f"{float(str(share)) * 100:g} %"
+
+
+def _discovery_tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
+    return [
+        MeasureTask.of("discovery", pages=pages, seed=seed, web=web, order=order)
+        for seed in seeds
+        for web in ("power-law", "hosts")
+        for order in DISCOVERERS
+    ]
+
+
+def _discovery_plots(rows: Rows) -> list[Plot]:
+    made = []
+    for web in distinct(rows, "web"):
+        lines = [_line(where(rows, web=web, order=order), str(order), "share", "read") for order in DISCOVERERS]
+        title = f"Importance of the pages read, by order ({web})"
+        made.append(Plot(f"discovery-{web}", title, "visits made, % of N", "of all importance, %", lines))
+    return made
+
+
+def _discovery_tables(rows: Rows) -> list[ResultTable]:
+    shares = (1, 5, 10, 20, 50, 100)
+    made = []
+    for measure, title in (("read", "Importance of the pages read"), ("found", "Importance of the pages found")):
+        lines = [
+            (web, order, *(short(mean(rows, measure, web=web, order=order, share=share)) for share in shares))
+            for web in distinct(rows, "web")
+            for order in DISCOVERERS
+        ]
+        heads = ("web", "order", *(f"{share} %" for share in shares))
+        made.append(ResultTable(f"{title}, in per cent of all, after this share of N visits", markdown(heads, lines)))
+    return made
+
+
+def _stated_tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
+    return [
+        MeasureTask.of("stated", pages=pages, seed=seed, order=order) for seed in seeds for order in ("greedy", "cycle")
+    ]
+
+
+def _stated_tables(rows: Rows) -> list[ResultTable]:
+    names = ("error", "error_factor", "factor_rank", "within_factor", "trend_rank", "trend_sign", "seen")
+    lines = [
+        (order, day, *(short(mean(rows, name, order=order, day=day)) for name in names))
+        for order in distinct(rows, "order")
+        for day in distinct(rows, "day")
+    ]
+    heads = ("order", "day", "error %", "error factor %", "rank correlation of both", "off by no more than it %")
+    heads += ("trend: rank correlation", "right sign %", "of the move, a day")  # type: ignore[assignment]
+    return [ResultTable("The web changes on day 10", markdown(heads, lines))]
+
+
+IMPORTANCE = (
+    Experiment(
+        "fig2",
+        "Figure 2: convergence, all pages",
+        "A web that does not change and is known in advance is read in some order. Off-line, every iteration of "
+        "PageRank counts as N pages.",
+        "convergence",
+        _convergence_tasks,
+        _convergence_plot("fig2", "Figure 2: error over all pages", "everywhere"),
+        lambda rows: [*_convergence_tables("everywhere")(rows), *_more_of_convergence(rows)],
+        claims.of_fig2,
+    ),
+    Experiment(
+        "fig3",
+        "Figure 3: convergence, important pages",
+        "The same crawls; errors of the most important tenth of the pages.",
+        "convergence",
+        _convergence_tasks,
+        _convergence_plot("fig3", "Figure 3: error over the most important tenth", "top"),
+        _convergence_tables("top"),
+        claims.of_fig3,
+    ),
+    Experiment(
+        "fig4",
+        "Figure 4: the size of the window",
+        "While N pages are read, a share of the pages has its in-degree halved or doubled. The web is "
+        "crawled ten times; errors are means of those after 6N to 10N. Plots are of Greedy.",
+        "windows",
+        _windows_tasks,
+        _windows_plot("fig4", "Figure 4: windows of several sizes", _FIG4),
+        _windows_tables(_FIG4),
+        claims.of_fig4,
+    ),
+    Experiment(
+        "fig5",
+        "Figure 5: what policies keep",
+        "Measures kept a page after those crawls. A month is the time of N visits.",
+        "windows",
+        _windows_tasks,
+        no_plots,
+        _measures_table,
+        claims.of_fig5,
+    ),
+    Experiment(
+        "fig6",
+        "Figure 6: window policies",
+        "The same crawls, other policies. *By importance* is fixed, 8 months for the tenth of the pages it finds "
+        "most important, and variable, 16 for the others.",
+        "windows",
+        _windows_tasks,
+        _windows_plot("fig6", "Figure 6: window policies", _FIG6),
+        _windows_tables(_FIG6),
+        claims.of_fig6,
+    ),
+    Experiment(
+        "growing",
+        "A web that grows",
+        "It grows from half of its pages to all of them while 5N visits are made, read greedily in batches.",
+        "growing",
+        _growing_tasks,
+        no_plots,
+        _growing_tables,
+        claims.of_growing,
+    ),
+    Experiment(
+        "trouble",
+        "Pages that cannot be read, and answers without links",
+        'A share of the pages is never asked for and 5 % refuse; of later answers a share says "not modified". '
+        "*Links remembered*: the ledger keeps the last links of each page, and the round pays along them.",
+        "trouble",
+        _trouble_tasks,
+        no_plots,
+        _trouble_tables,
+        claims.of_trouble,
+    ),
+    Experiment(
+        "discovery",
+        "Discovery",
+        "A crawl begins at ten pages that link and finds the others by links. On the power-law web a tenth of the "
+        "pages is dangling; the other web has hosts.",
+        "discovery",
+        _discovery_tasks,
+        _discovery_plots,
+        _discovery_tables,
+        claims.of_discovery,
+    ),
+    Experiment(
+        "stated",
+        "How good the published trend and error factor are",
+        "N visits a day; on day 10 the in-degrees of 5 % of the pages are halved or doubled.",
+        "stated",
+        _stated_tasks,
+        no_plots,
+        _stated_tables,
+        claims.of_stated,
+    ),
+)
+"""In the order in which they are run and reported."""
