@@ -1,23 +1,23 @@
-"""Policies that share a bandwidth among pages: how often each is fetched, in fetches per day.
+"""Refresh strategies: how a bandwidth is shared among pages, as the frequency of each in fetches per day.
 
 With w the weight of a page, λ its changes per day, f its fetches per day and B the bandwidth:
 
-- `thesis`: f = B/S (w λ^alpha)^(1 / (alpha + 1)), S the sum of these shares (eq. 3.7 and 3.8). Makes
-  Σ w (λ/f)^alpha / (alpha + 1) least: how far copies lag behind.
-- `freshness`: w/λ (1 - (1 + λ/f) exp(-λ/f)) is the same for all (Cho and Garcia-Molina). Makes
-  Σ w f/λ (1 - exp(-λ/f)) most: the copies that are up to date. It gives up pages that change too fast: f = 0.
-- `harmonic`: w λ / (f (f + λ)) is the same for all (Kolobov et al. 2019, for pages whose changes are seen at fetches
-  only). Makes Σ w ln((f + λ) / f) least: much like `freshness`, but no page is given up.
+- `thesis`: f = B/S (w λ^alpha)^(1 / (alpha + 1)), S the sum of these shares (eq. 3.7 and 3.8). Minimises
+  Σ w (λ/f)^alpha / (alpha + 1): how far copies lag behind.
+- `freshness`: w/λ (1 - (1 + λ/f) exp(-λ/f)) is equal for all pages (Cho and Garcia-Molina). Maximises
+  Σ w f/λ (1 - exp(-λ/f)): the copies that are up to date. Pages that change too fast get f = 0.
+- `harmonic`: w λ / (f (f + λ)) is equal for all pages (Kolobov et al. 2019, for pages whose changes are seen at fetches
+  only). Minimises Σ w ln((f + λ) / f): much like `freshness`, but every page is fetched.
 - `importance`: f is proportional to w, as in Xyleme's crawl.
-- `greedy`: f is proportional to w as well. Orders then go to the pages with the most waiting cash; as cash comes in by
-  importance, this is what that comes to in frequencies.
-- `uniform`: f is the same for all.
+- `greedy`: f is proportional to w as well. Orders then go to the pages with the most waiting cash; cash arrives in
+  proportion to importance, so these are the frequencies that result.
+- `uniform`: f is equal for all pages.
 
-Each is f = F(multiplier), and F grows with the multiplier: B/S of the thesis, and under `freshness` and `harmonic` one
-over what a further fetch a day gains. Pins come off the top. All other pages have one multiplier, and are cut off at
-their least and most frequencies; a host that would get more than its cap shares the cap, with a multiplier of its own.
-That meets the conditions of Karush, Kuhn and Tucker, so it is the optimum within all bounds. And as every F grows,
-cut off or not, so does the sum: one number is to be found.
+Each is f = F(multiplier), and F grows with the multiplier: B/S for the thesis; for `freshness` and `harmonic`, 1 over
+the gain of one more fetch a day. Pinned pages are served first. All other pages share one multiplier, and are clipped
+to their least and most frequencies. A host that would exceed its cap shares the cap, with a multiplier of its own. This
+meets the conditions of Karush, Kuhn and Tucker, so it is the optimum within all bounds. Every F grows with the
+multiplier, clipped or not, and so does the sum: a search for one number solves the problem.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# What kernels compute with, for which Python has no types.
+# Numbers in kernels, for which Python has no types.
 Float = Any
 Int = Any
 
@@ -56,18 +56,18 @@ STRATEGIES: dict[str, int] = {
 SHARE_UNITS = 1 << 24
 """Units of a quantised share."""
 
-_LIGHTEST = 1e-30  # a weight below it counts as 0
-_LARGEST = 1e30  # of weights, rates and the bandwidth: no product of them overflows
-_ROUNDING = 1e-12  # relative: sums that differ by less are the same
+_LIGHTEST = 1e-30  # a smaller weight counts as 0
+_LARGEST = 1e30  # bound of weights, rates and the bandwidth, so that no product overflows
+_ROUNDING = 1e-12  # relative: sums that differ by less are equal
 _SAMPLE = 1 << 15  # pages from which the search for a multiplier starts
-_BLOCK = 1 << 10  # pages summed up on their own
+_BLOCK = 1 << 10  # pages in one partial sum
 
 
 @dataclass(frozen=True, eq=False)
 class Demand:
     """The pages that share a bandwidth, as columns.
 
-    A pinned page gets its pin, whatever its bounds. A page of weight 0 gets its least frequency under every strategy.
+    A pinned page gets its pin, whatever its bounds. A page of weight 0 gets its least frequency with every strategy.
     """
 
     weights: Floats
@@ -76,9 +76,9 @@ class Demand:
     pinned: Floats | None = None
     """Fetches per day; 0 = free. None: no page is pinned."""
     least: Floats | None = None
-    """The least frequency, from the longest interval. None: 0 for all."""
+    """The least frequency of each page, from its longest interval. None: 0 for all."""
     most: Floats | None = None
-    """The most, from the shortest interval; may be inf. None: inf for all."""
+    """The largest frequency of each page, from its shortest interval; may be inf. None: inf for all."""
     host: Ints | None = None
     """The number of the host of each page. None: hosts have no caps."""
     host_most: Floats | None = None
@@ -89,15 +89,15 @@ class Demand:
 class Allocation:
     """The frequencies that a strategy gives.
 
-    `multiplier` says what a page that changes gets until the next plan: `frequency_at` of it, between its bounds; of
-    a page of host h, with `host_multipliers[h]`, which is less where the host's cap is what binds (None if no host
-    has a cap). It is 0 if not even the least frequencies fit, and inf if every page has its most.
+    A page that changes until the next plan gets `frequency_at(multiplier)`, within its bounds; a page of host h gets
+    that of `host_multipliers[h]`, which is lower if the host's cap limits it (None if no host has a cap). The
+    multiplier is 0 if the least frequencies exceed the bandwidth, and inf if every page has its largest frequency.
 
-    `feasible` says that the frequencies are within all bounds and their sum is the bandwidth; else `why` says in one
-    line what was given up. The sum never exceeds the bandwidth, nor a host its cap.
+    `feasible`: all frequencies are within their bounds, and their sum is the bandwidth. Otherwise `why` says in one
+    line which bounds were given up. The sum never exceeds the bandwidth, nor the sum of a host its cap.
 
-    Under `freshness`, the multipliers of all frequencies below λ/37 are the same to the last bit: what a page gets
-    there is between `frequency_at` of the multiplier and of the float below.
+    With `freshness`, the multipliers of all frequencies below λ/37 are equal to the last bit: such a page gets a
+    frequency between `frequency_at` of the multiplier and of the next smaller float.
     """
 
     frequencies: Floats
@@ -109,33 +109,33 @@ class Allocation:
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What frequencies cost, by the measures of all strategies."""
+    """The cost of frequencies, by the measures of all strategies."""
 
     staleness_cost: Floats
-    """Of each page: w (λ/f)^alpha / (alpha + 1), the mean over time of the thesis' cost; inf if it is never fetched."""
+    """For each page: w (λ/f)^alpha / (alpha + 1), the thesis' cost, as a mean over time; inf if it is never fetched."""
     obsolescence: float
-    """Their sum, which the strategy `thesis` makes least."""
+    """The sum of `staleness_cost`, which `thesis` minimises."""
     freshness: float
-    """The share of copies that are up to date, weighted: `freshness` makes it most. 0 if there is no weight."""
+    """The weighted share of copies that are up to date, which `freshness` maximises; 0 if all weights are 0."""
     harmonic_staleness: float
-    """Σ w ln((f + λ)/f), which `harmonic` makes least."""
+    """Σ w ln((f + λ)/f), which `harmonic` minimises."""
     never_refreshed: int
-    """How many pages have frequency 0."""
+    """The number of pages with frequency 0."""
 
 
 class _Columns(NamedTuple):
-    """The pages as kernels see them. What is fixed has least == most; pinned pages have 0 for both."""
+    """The columns of pages for kernels. A fixed frequency has least == most; pinned pages have 0 for both."""
 
     sizes: Floats
     rates: Floats
     least: Floats
     most: Floats
-    host: Ints  # of no length: hosts have no caps
-    room: Floats  # by host: its cap without its pins
+    host: Ints  # empty: hosts have no caps
+    room: Floats  # by host: its cap less its pins
 
 
 class _Scratch(NamedTuple):
-    """Sums by host: of frequencies, of those between their bounds, and of these times their elasticity."""
+    """Sums by host: of frequencies, of unclipped frequencies, and of unclipped frequencies times their elasticity."""
 
     sums: Floats
     free: Floats
@@ -147,13 +147,13 @@ class _Scratch(NamedTuple):
 
 @inlined_kernel
 def share(weight: Float, rate: Float, alpha: Float) -> Float:
-    """The thesis' (w λ^alpha)^(1 / (alpha + 1)): what a page adds to S."""
+    """Return the thesis' (w λ^alpha)^(1 / (alpha + 1)): the summand of a page in S."""
     return (weight * rate**alpha) ** (1.0 / (alpha + 1.0))
 
 
 @inlined_kernel
 def quantised_share(share: Float) -> Int:
-    """A share in whole units, so that shards can add them up exactly in any order."""
+    """Return a share in whole units, so that shards can add shares exactly in any order."""
     return np.int64(share * SHARE_UNITS + 0.5)
 
 
@@ -166,7 +166,7 @@ def frequency_at(strategy: Int, multiplier: Float, weight: Float, rate: Float, a
 
 @inlined_kernel
 def _size(strategy: Int, weight: Float, rate: Float, alpha: Float) -> Float:
-    """What the strategy goes by beside the rate; 0 for a page that gets its least."""
+    """Return the size that the strategy uses besides the rate; 0 for a page that gets its least frequency."""
     if weight < _LIGHTEST:
         return 0.0
     if strategy == THESIS:
@@ -178,7 +178,7 @@ def _size(strategy: Int, weight: Float, rate: Float, alpha: Float) -> Float:
 
 @inlined_kernel
 def _response(strategy: Int, multiplier: Float, size: Float, rate: Float) -> tuple[Float, Float]:
-    """The frequency at a multiplier and its elasticity: by how many percent it grows if the multiplier does by one."""
+    """Return the frequency at a multiplier, and its elasticity: its growth in % if the multiplier grows by 1 %."""
     if size == 0.0 or multiplier == 0.0:
         return 0.0, 0.0
     if multiplier == np.inf:
@@ -194,9 +194,9 @@ def _response(strategy: Int, multiplier: Float, size: Float, rate: Float) -> tup
 
 @inlined_kernel
 def _freshest(multiplier: Float, weight: Float, rate: Float) -> tuple[Float, Float]:
-    """The f with w/λ (1 - (1 + u) exp(-u)) = 1/multiplier, where u = λ/f; 0 if no f gains that much.
+    """Return the f with w/λ (1 - (1 + u) exp(-u)) = 1/multiplier, where u = λ/f; 0 if there is none.
 
-    In other words u - ln(1+u) = -ln(1-gain), with gain = λ / (w multiplier).
+    Equivalent: u - ln(1+u) = -ln(1-gain), with gain = λ / (w multiplier).
     """
     gain = rate / (weight * multiplier)
     if gain >= 1.0:
@@ -218,18 +218,18 @@ def _freshest(multiplier: Float, weight: Float, rate: Float) -> tuple[Float, Flo
 
 @inlined_kernel
 def _halley(u: Float, target: Float) -> Float:
-    """A step of Halley's method towards u - ln(1+u) = target."""
+    """Return the next step of Halley's method for u - ln(1+u) = target."""
     off = u - np.log1p(u) - target
     return u - 2.0 * off * u * (1.0 + u) / (2.0 * u * u - off)
 
 
-# -- plans -----------------------------------------------------------------------------------------------------------
+# -- solving ---------------------------------------------------------------------------------------------------------
 
 
 def solve(strategy: str, pages: Demand, bandwidth: float, alpha: float = 0.95) -> Allocation:
-    """The frequencies that a strategy of this name gives these pages; they sum to the bandwidth if that is feasible.
+    """Share a bandwidth among pages by a strategy of this name; frequencies sum to the bandwidth if that is feasible.
 
-    `alpha` matters to `thesis` alone. Refuses arguments that make no sense with a ValueError of one line.
+    Only `thesis` uses `alpha`. Raises ValueError, with a message of one line, for arguments out of range.
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, not {strategy!r}")
@@ -243,7 +243,7 @@ def solve(strategy: str, pages: Demand, bandwidth: float, alpha: float = 0.95) -
     host = pages.host if capped and pages.host is not None else np.zeros(0, np.int64)
     why: list[str] = []
 
-    # Pins come off the top, and nobody gets more than there is.
+    # Pinned pages are served first, within the caps and the bandwidth.
     pinned = np.zeros(number) if pages.pinned is None else pages.pinned
     room = caps
     if pages.pinned is not None:
@@ -254,10 +254,10 @@ def solve(strategy: str, pages: Demand, bandwidth: float, alpha: float = 0.95) -
                 pinned = pinned * np.where(over, caps / np.where(over, pins, 1.0), 1.0)[host]
                 why.append(f"hosts whose pins exceed their caps: {over.sum()}; those pins are scaled down")
             room = np.where(over, 0.0, np.maximum(caps - pins, 0.0))
-        asked = float(pinned.sum())
-        if asked > bandwidth * (1.0 + _ROUNDING):
-            pinned = pinned * (bandwidth / asked)
-            why.append(f"pins take {asked:.6g} a day of a bandwidth of {bandwidth:.6g}: they are scaled down alike")
+        requested = float(pinned.sum())
+        if requested > bandwidth * (1.0 + _ROUNDING):
+            pinned = pinned * (bandwidth / requested)
+            why.append(f"pins take {requested:.6g} a day of a bandwidth of {bandwidth:.6g}: all are scaled down alike")
     rest = bandwidth - float(pinned.sum())
     if rest <= bandwidth * _ROUNDING:
         rest = 0.0
@@ -278,21 +278,23 @@ def solve(strategy: str, pages: Demand, bandwidth: float, alpha: float = 0.95) -
         if over.any():
             least *= np.where(over, room / np.where(over, wanted, 1.0), 1.0)[host]
             np.copyto(most, least, where=over[host])
-            why.append(f"hosts whose longest intervals need more than their caps: {over.sum()}; those are stretched")
+            why.append(
+                f"hosts whose longest intervals need more than their caps: {over.sum()}; those intervals are lengthened"
+            )
 
-    # One multiplier for all that are not cut off.
+    # One multiplier for all pages that are not clipped.
     scratch = _Scratch(*(np.zeros(len(caps)) for _ in range(3)))
     needed = float(least.sum())
     low = high = blend = 0.0
     if needed > rest * (1.0 + _ROUNDING):
         least *= rest / needed
         np.copyto(most, least)
-        why.append(f"the longest intervals need {needed:.6g} a day of {rest:.6g}: all are stretched alike")
+        why.append(f"the longest intervals need {needed:.6g} a day of {rest:.6g}: all are lengthened alike")
     elif needed < rest * (1.0 - _ROUNDING):
         reach = _totals(code, np.inf, columns, 0, number, 1, scratch)[0]
         if reach < rest * (1.0 - _ROUNDING):
             low, high, blend = np.inf, np.inf, 0.0
-            why.append(f"bandwidth left over: {rest - reach:.6g} a day, as no page may have more")
+            why.append(f"bandwidth left over: {rest - reach:.6g} a day, because no page may have more")
         else:
             low, high, blend = _search(code, columns, rest, needed, scratch)
     lows, highs, blends = (np.full(max(1, len(caps)), value) for value in (low, high, blend))
@@ -304,7 +306,7 @@ def solve(strategy: str, pages: Demand, bandwidth: float, alpha: float = 0.95) -
 
 
 def costs(pages: Demand, frequencies: Floats, alpha: float = 0.95) -> Costs:
-    """What it costs to fetch these pages so often, by every measure."""
+    """Return the cost of fetching pages at these frequencies, by every measure."""
     _check_alpha(alpha)
     _check(pages)
     _check_column("frequencies", frequencies, len(pages.weights), 0.0, np.inf)
@@ -350,14 +352,14 @@ def _check_column(name: str, column: Floats, number: int, least: float, most: fl
 
 
 def _search(code: int, columns: _Columns, rest: float, needed: float, scratch: _Scratch) -> tuple[float, float, float]:
-    """The multiplier at which all pages get the rest: of a sample of the pages first, which brings it close."""
+    """Find the multiplier at which all pages get the rest; a sample of the pages gives a first guess."""
     number = len(columns.sizes)
     start, stride = 1.0, 1 + number // _SAMPLE
     if stride > 1:
         sample = columns._replace(room=columns.room / stride)
         low, high, _ = _root(code, sample, 0, number, stride, rest / stride, 0.0, start, scratch)
         if 0.0 < low <= high < np.inf:
-            if low < high:  # neighbours: for all pages it may be the same two
+            if low < high:  # neighbours: they may be right for all pages too
                 at_low = _totals(code, low, columns, 0, number, 1, scratch)[0]
                 at_high = _totals(code, high, columns, 0, number, 1, scratch)[0]
                 if at_low <= rest < at_high:
@@ -368,7 +370,7 @@ def _search(code: int, columns: _Columns, rest: float, needed: float, scratch: _
 
 
 def _search_hosts(code: int, columns: _Columns, scratch: _Scratch, lows: Floats, highs: Floats, blends: Floats) -> None:
-    """Give each host that would get more than it may a multiplier of its own."""
+    """Give each host that would exceed its cap a multiplier of its own."""
     number, room = len(columns.sizes), columns.room
     low, high, blend = float(lows[0]), float(highs[0]), float(blends[0])
     _totals(code, low, columns, 0, number, 1, scratch)
@@ -393,7 +395,7 @@ def _search_hosts(code: int, columns: _Columns, scratch: _Scratch, lows: Floats,
 
 @lean_kernel
 def _prepare(strategy: Int, alpha: Float, weights: Floats, pinned: Floats, columns: _Columns) -> None:
-    """Fill in the sizes, and fix what no multiplier moves: pinned pages at 0, as they get theirs, weight 0 at least."""
+    """Fill in the sizes; fix frequencies that no multiplier changes: pinned pages at 0, pages of weight 0 at least."""
     for i in range(weights.shape[0]):
         size = _size(strategy, weights[i], columns.rates[i], alpha)
         columns.sizes[i] = size
@@ -405,7 +407,7 @@ def _prepare(strategy: Int, alpha: Float, weights: Floats, pinned: Floats, colum
 
 
 @inlined_kernel
-def _cut_off(columns: _Columns, row: Int, frequency: Float) -> Float:
+def _clipped(columns: _Columns, row: Int, frequency: Float) -> Float:
     return min(max(frequency, columns.least[row]), columns.most[row])
 
 
@@ -413,14 +415,14 @@ def _cut_off(columns: _Columns, row: Int, frequency: Float) -> Float:
 def _totals(
     strategy: Int, multiplier: Float, columns: _Columns, first: Int, last: Int, stride: Int, scratch: _Scratch
 ) -> tuple[Float, Float, Float]:
-    """What these pages get at a multiplier; the part that moves with it, and that part times its elasticity."""
+    """Return sums of frequencies at a multiplier: of all, of unclipped ones, of these times their elasticity."""
     total, free, slope = 0.0, 0.0, 0.0
     by_host = columns.host.shape[0] > 0
     if by_host:
         scratch.sums[:] = 0.0
         scratch.free[:] = 0.0
         scratch.slopes[:] = 0.0
-    for begin in range(first, last, stride * _BLOCK):  # sums of sums, so that rounding does not add up
+    for begin in range(first, last, stride * _BLOCK):  # partial sums, so that rounding errors do not add up
         block, free_block, slope_block = 0.0, 0.0, 0.0
         for row in range(begin, min(begin + stride * _BLOCK, last), stride):
             least, most = columns.least[row], columns.most[row]
@@ -468,10 +470,10 @@ def _root(
     start: Float,
     scratch: _Scratch,
 ) -> tuple[Float, Float, Float]:
-    """The multiplier at which these pages get the rest, between two that are next to one another, and how far between.
+    """Return two neighbouring multipliers between which these pages get the rest, and the blend between the two.
 
-    Newton's method for the logarithms: exact at once where frequencies are proportional to sizes. What it proposes
-    outside the bracket is replaced by the middle, and so is every fourth step, as it may creep.
+    Newton's method on logarithms: exact in one step where frequencies are proportional to sizes. A step outside the
+    bracket is replaced by bisection, and so is every fourth step, because Newton's method may creep.
     """
     low, high = 0.0, np.inf
     at_low, at_high = needed, np.inf
@@ -514,7 +516,7 @@ def _search_each(
     highs: Floats,
     blends: Floats,
 ) -> None:
-    """For each of these hosts, whose pages lie together, the multiplier at which it gets what it gets."""
+    """Find the multiplier of each of these hosts, whose pages are adjacent, at which it gets its room."""
     first = 0
     for i in range(hosts.shape[0]):
         host, last = hosts[i], ends[i]
@@ -552,10 +554,10 @@ def _fill(
         group = columns.host[i] if by_host else 0
         size, rate = columns.sizes[i], columns.rates[i]
         frequency, _ = _response(strategy, lows[group], size, rate)
-        frequency = _cut_off(columns, i, frequency)
+        frequency = _clipped(columns, i, frequency)
         if blends[group] > 0.0:
             upper, _ = _response(strategy, highs[group], size, rate)
-            frequency += blends[group] * (_cut_off(columns, i, upper) - frequency)
+            frequency += blends[group] * (_clipped(columns, i, upper) - frequency)
         frequencies[i] = frequency
 
 
@@ -563,7 +565,7 @@ def _fill(
 def _measure(
     weights: Floats, rates: Floats, frequencies: Floats, alpha: Float, staleness_cost: Floats
 ) -> tuple[Float, Float, Float, Float, Int]:
-    """Fill in the cost of each page; the sums of costs, fresh weight, weight and harmonic staleness; how many never."""
+    """Fill in the cost of each page; return sums: of costs, fresh weight, weight, harmonic staleness, pages at 0."""
     total, fresh, weight, harmonic, never = 0.0, 0.0, 0.0, 0.0, 0
     for i in range(weights.shape[0]):
         staleness_cost[i] = 0.0
@@ -572,7 +574,7 @@ def _measure(
             never += 1
         if weights[i] == 0.0:
             continue
-        changes = rates[i] / frequencies[i]  # from one fetch to the next
+        changes = rates[i] / frequencies[i]  # between two fetches
         staleness_cost[i] = weights[i] * changes**alpha / (alpha + 1.0)
         total += staleness_cost[i]
         harmonic += weights[i] * np.log1p(changes)

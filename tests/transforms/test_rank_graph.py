@@ -383,7 +383,7 @@ def test_what_was_damaged_between_two_jobs_is_refused(web: Web, tmp_path: Path) 
     [
         (
             OSError(28, "No space left on device"),
-            "000004/00004.part: No space left on device: see to it, and run again",
+            "000004/00004.part: No space left on device: solve this, and run again",
         ),
         (MemoryError("too much"), "iterations 3 to 4: the job failed: MemoryError: too much"),
     ],
