@@ -1,16 +1,15 @@
-"""Builds a graph on disk out of core: what is in memory at once fits the memory given, whatever the size of the web.
+"""Builds a graph on disk, within the memory given, however large the web is.
 
-Links and pages go to buckets by the page id of their source, as they come. Then, step by step:
+Incoming links and pages are written to buckets by the page id of their source. Then, step by step:
 
-    resolve   of each page the links of its last visit that told them, under the ledger's rules; to buckets by target
-    number    the ids of a bucket in order: the number of a page is its place among all of them. Their URLs likewise
+    resolve   for each page, the links of its last visit with known links, by the ledger's rules; to buckets by target
+    number    the sorted ids of a bucket: a page's number is its rank among all ids. Its URL follows
     sort      the links of a bucket by the numbers of their sources
     write     a slice: the links of its buckets merged, in blocks
 
-Page ids are hashes, so buckets are of one size, and a bucket of ids is a range of page numbers. After every step a
-small file says how far the build is and how long its files were: a build that was killed goes on with the step it was
-in. The graph does not depend on how many buckets there were, how the input was cut, or whether the build was
-interrupted.
+Page ids are hashes, so buckets have equal sizes, and a bucket of ids is a range of page numbers. After every step a
+small file records the progress and the lengths of all files: an interrupted build continues with its current step. The
+graph does not depend on the number of buckets, on how the input was divided, or on interruptions.
 """
 
 from __future__ import annotations
@@ -53,15 +52,15 @@ _PROGRESS = "progress.json"
 _GROWING = ("pages.ids", "pages.out", "pages.in", "pages.categories", "pages.urls", "pages.ends")
 
 Progress = Callable[[str, int, int], None]
-"""Is told of a step: its name, how many of its kind are done, of how many."""
+"""Called with a step: its name, how many of its kind are done, and how many there are."""
 
 
 @dataclass(frozen=True)
 class BuildPlan:
-    """How a graph is built. `identity` is of the input: a build that was interrupted only goes on with the same.
+    """How a graph is built. `identity` names the input: an interrupted build continues only with the same one.
 
-    `slice_pages`: so many pages a slice; None = as many as `memory_bytes` hold of `ranks_at_once` ranks. `both_ways`:
-    every link counts in both directions, once, whatever its weight.
+    `slice_pages`: the pages of a slice; None = as many as `memory_bytes` hold for `ranks_at_once` ranks. `both_ways`:
+    every link counts once in each direction, whatever its weight.
     """
 
     memory_bytes: int = 512 << 20
@@ -73,55 +72,56 @@ class BuildPlan:
     identity: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
+        """Refuse values out of range."""
         if self.memory_bytes < FEWEST_MEMORY_BYTES:
-            raise GraphRefused(f"memory: {self.memory_bytes:,} bytes are too few: give 1MB at least")
+            raise GraphRefused(f"memory: {self.memory_bytes:,} bytes are too few: give at least 1MB")
         if not (2 <= self.buckets <= MOST_BUCKETS and self.buckets & (self.buckets - 1) == 0):
-            raise GraphRefused(f"buckets: {self.buckets} is no power of two from 2 to {MOST_BUCKETS}")
+            raise GraphRefused(f"buckets: {self.buckets} is not a power of two from 2 to {MOST_BUCKETS}")
         if self.ranks_at_once < 1 or (self.slice_pages is not None and self.slice_pages < 1):
-            raise GraphRefused("ranks at once, and pages of a slice: give 1 at least")
+            raise GraphRefused("ranks at once, and pages of a slice: give at least 1")
 
     @property
     def pages_of_a_slice(self) -> int:
-        """How many pages of that many ranks are half of the memory: the other half is for the links."""
+        """The pages whose ranks take half of the memory; the other half is for links."""
         return max(1, self.memory_bytes // (2 * 8 * self.ranks_at_once))
 
 
 class GraphBuilder:
-    """Builds the graph of a folder. `position` is what the last checkpoint was given: where the reader goes on."""
+    """Builds a graph in a folder. After an interruption `position` is where the reader continues."""
 
     def __init__(self, path: Path, plan: BuildPlan) -> None:
-        """Begin, or go on with what was interrupted there."""
+        """Start a build, or continue an interrupted one."""
         self.path, self.plan = path, plan
         self._work = path / "work"
         self._links: list[npt.NDArray[np.uint64]] = []
         self._pages: list[tuple[Ids, Bytes, Int64s, Bytes]] = []
         self._waiting = 0
         if (path / MANIFEST).exists():
-            shutil.rmtree(self._work, ignore_errors=True)  # of a build that was killed when all was done
-            raise GraphRefused(f"{path}: there is a graph already: name another folder, or remove this one")
+            shutil.rmtree(self._work, ignore_errors=True)  # of a build that was killed at its end
+            raise GraphRefused(f"{path}: it holds a graph: name another folder, or remove this one")
         if path.exists() and not self._work.is_dir() and any(path.iterdir()):
-            raise GraphRefused(f"{path}: not empty, and no graph: name another folder")
+            raise GraphRefused(f"{path}: not empty, and not a graph: name another folder")
         self._work.mkdir(parents=True, exist_ok=True)
         self._state: dict[str, Any] = self._read_progress()
         self._lengths: dict[str, int] = dict(self._state["lengths"])
 
     @property
     def position(self) -> Any:
-        """What the last checkpoint was given, None at the beginning."""
+        """The position given to the last checkpoint, None at the start."""
         return self._state["position"]
 
     @property
     def is_read(self) -> bool:
-        """Whether nothing is to be added any more: the build was interrupted after that."""
+        """Whether all input was added before the build was interrupted."""
         return int(self._state["steps"]) > 0 or bool(self._state["read"])
 
     def add_visits(
         self, pages: Ids, link_starts: Int64s, link_pages: Ids, link_weights: npt.NDArray[np.uint16], together: bool
     ) -> None:
-        """Add visits that told their links, in the order of the log: of each page the last one counts.
+        """Add visits with known links, in the order of the log: of each page the last visit counts.
 
-        `together`: all that is added so tells parts of the same links, older than any visit: the lines of edge lists.
+        `together`: the visits hold parts of the links of their pages, and are older than all others: lines of edge
+        lists.
         """
         counts = np.diff(link_starts)
         first = int(self._state["visits"])
@@ -129,7 +129,8 @@ class GraphBuilder:
         if not together:
             self._state["visits"] = first + len(pages)
         rows = np.empty((len(pages) + len(link_pages), 3), np.uint64)
-        rows[: len(pages), 0] = rows[: len(pages), 2] = pages  # that it was read; a link to itself is none
+        # A row without a target marks its page as read: as a link to itself, which is dropped later.
+        rows[: len(pages), 0] = rows[: len(pages), 2] = pages
         rows[: len(pages), 1] = visits.astype(np.uint64) << np.uint64(16)
         of = np.repeat(np.arange(len(pages)), counts)
         rows[len(pages) :, 0] = pages[of]
@@ -139,25 +140,25 @@ class GraphBuilder:
         self._wait(rows.nbytes)
 
     def add_pages(self, pages: Ids, categories: Bytes, url_starts: Int64s, url_bytes: Bytes) -> None:
-        """Add pages that exist, with their categories (255 = not known) and URLs; an empty one says nothing."""
+        """Add pages, with their categories (255 = unknown) and URLs (empty = unknown)."""
         self._pages.append((pages, categories, np.diff(url_starts), url_bytes))
         self._wait(9 * len(pages) + len(url_bytes))
 
     def checkpoint(self, position: Any) -> None:
-        """All that was added so far survives a kill; a builder that goes on has this `position`."""
+        """Make everything added so far durable, together with the `position` to continue from."""
         self._flush()
         self._save(position=position)
 
     def finish(self, progress: Progress = lambda step, done, of: None) -> StoredGraph:
-        """Build the graph of all that was added."""
+        """Build the graph from all input."""
         if not self.is_read:
             self._flush()
             self._save(read=True)
-        for number, (name, place, of, do) in enumerate(self._steps()):  # how many slices: known when all is sorted
+        for number, (name, index, count, do) in enumerate(self._steps()):  # the number of slices is known after sorting
             if number < int(self._state["steps"]):
                 continue
-            progress(name, place, of)
-            spent = do(place)
+            progress(name, index, count)
+            spent = do(index)
             for one in spent:
                 self._lengths.pop(one, None)
             self._save(steps=number + 1)
@@ -167,7 +168,7 @@ class GraphBuilder:
         shutil.rmtree(self._work)
         return StoredGraph(self.path)
 
-    # -- what waits, and files
+    # -- input in memory, and files
 
     def _wait(self, size: int) -> None:
         self._waiting += size
@@ -175,7 +176,7 @@ class GraphBuilder:
             self._flush()
 
     def _flush(self) -> None:
-        """Write what waits to its buckets."""
+        """Write the input in memory to its buckets."""
         links, pages = self._links, self._pages
         self._links, self._pages, self._waiting = [], [], 0
         if links:
@@ -201,7 +202,7 @@ class GraphBuilder:
                 self._append(f"text-{bucket}", moved[text_first : int(ends[end - 1])])
 
     def _scatter(self, name: str, rows: npt.NDArray[np.uint64], column: int) -> None:
-        """Append rows to the buckets of the id in a column, in their order."""
+        """Append rows to buckets by the id in a column, keeping their order."""
         order, starts = self._by_bucket(rows[:, column])
         rows = rows[order]
         for bucket in np.flatnonzero(np.diff(starts)).tolist():
@@ -216,17 +217,17 @@ class GraphBuilder:
         return order, starts
 
     def _append(self, name: str, column: npt.NDArray[Any]) -> None:
-        """Write more of a file. It is not kept open: there may be thousands of them."""
+        """Append to a file. It is not kept open: there may be thousands of files."""
         with open((self.path if name in _GROWING else self._work) / name, "ab") as file:
             file.write(np.ascontiguousarray(column).data)
         self._lengths[name] = self._lengths.get(name, 0) + column.nbytes
 
     def _read(self, name: str, dtype: Any) -> npt.NDArray[Any]:
-        """All of a file; nothing where nothing was written."""
+        """Read a file; empty if it was never written."""
         return np.fromfile(self._work / name, dtype) if self._lengths.get(name) else np.empty(0, dtype)
 
     def _rows(self, name: str, columns: int) -> npt.NDArray[np.uint64]:
-        """All rows of a bucket."""
+        """Read all rows of a bucket."""
         return self._read(name, np.uint64).reshape(-1, columns)
 
     def _read_progress(self) -> dict[str, Any]:
@@ -252,7 +253,7 @@ class GraphBuilder:
             return fresh
         if state["identity"] != identity:
             raise GraphRefused(
-                f"{self.path}: a build of something else, or with other options, was interrupted there: remove the "
+                f"{self.path}: a build of other input, or with other options, was interrupted there: remove the "
                 "folder, or name another one"
             )
         for folder in (self.path, self._work):
@@ -262,7 +263,7 @@ class GraphBuilder:
         for name, length in state["lengths"].items():
             path = (self.path if name in _GROWING else self._work) / name
             if not path.exists() or path.stat().st_size < length:
-                raise GraphRefused(f"{path}: lost since the build was interrupted: remove {self.path}, and build anew")
+                raise GraphRefused(f"{path}: lost since the build was interrupted: remove {self.path}, and build again")
             os.truncate(path, length)
         return state
 
@@ -283,7 +284,7 @@ class GraphBuilder:
                 yield name, bucket, buckets, do
         slices = -(-self._pages_known // self._slice_pages)
         if slices > _MOST_SLICES:
-            raise GraphRefused(f"{slices:,} slices are too many: give more memory")
+            raise GraphRefused(f"{slices:,} slices are too many: give it more memory")
         for slice_ in range(slices):
             yield "write", slice_, slices, self._write_slice
 
@@ -293,7 +294,7 @@ class GraphBuilder:
 
     @property
     def _slice_pages(self) -> int:
-        """The pages of every slice but perhaps the last: all of about one size."""
+        """The pages of every slice but perhaps the last, such that slices have about equal sizes."""
         pages = max(self._pages_known, 1)
         slices = -(-pages // self.plan.pages_of_a_slice)
         return self.plan.slice_pages or -(-pages // slices)
@@ -329,20 +330,20 @@ class GraphBuilder:
         )
         ids = np.unique(np.concatenate((into[:, 1], read[:, 0], names[:, 0])))
         if self._pages_known + len(ids) > MOST_PAGES:
-            raise GraphRefused(f"more than {MOST_PAGES:,} pages: cut the crawl into parts")
+            raise GraphRefused(f"more than {MOST_PAGES:,} pages: divide the crawl")
         out = np.zeros(len(ids), np.int64)
         out[np.searchsorted(ids, read[:, 0])] = read[:, 1].view(np.int64)
-        places = np.searchsorted(ids, names[:, 0])
-        told = (names[:, 1] >> np.uint64(32)).astype(np.uint8)
+        rows = np.searchsorted(ids, names[:, 0])
+        given = (names[:, 1] >> np.uint64(32)).astype(np.uint8)
         categories = np.full(len(ids), NO_CATEGORY, np.uint8)
-        telling = told != NO_CATEGORY
-        categories[places[telling]] = told[telling]  # the last one counts
+        known = given != NO_CATEGORY
+        categories[rows[known]] = given[known]  # the last one counts
         text = self._read(f"text-{bucket}", np.uint8)
         lengths = (names[:, 1] & np.uint64(0xFFFFFFFF)).astype(np.int64)
         begins = np.cumsum(lengths) - lengths
         with_url = np.flatnonzero(lengths)[::-1]  # equal ids have equal URLs
         url_begins, url_lengths = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int64)
-        url_begins[places[with_url]], url_lengths[places[with_url]] = begins[with_url], lengths[with_url]
+        url_begins[rows[with_url]], url_lengths[rows[with_url]] = begins[with_url], lengths[with_url]
         ends = np.cumsum(url_lengths)
         urls = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
         _move(text, url_begins, ends, urls)
@@ -391,7 +392,7 @@ class GraphBuilder:
         ranges = ranges_of(self._pages_known, self._slice_pages, self._block_sources)
         links = sum(len(one.keys) for one in merged)
         at_once = max(1, len(ranges) * self.plan.memory_bytes // (64 * max(links, 1)))
-        index, place = [], 0
+        index, position = [], 0
         with open(self.path / f"slice-{slice_:05}.links", "wb") as file:
             for number in range(0, len(ranges) - 1, at_once):
                 bounds = ranges[number : number + at_once + 1]
@@ -402,16 +403,16 @@ class GraphBuilder:
                     block = encode(keys[part], weights[part], int(bounds[i]), first).tobytes()
                     file.write(block)
                     digest = xxhash.xxh64_intdigest(block)
-                    index.append((place, len(block), part.stop - part.start, digest - (digest >> 63 << 64)))
-                    place += len(block)
+                    index.append((position, len(block), part.stop - part.start, digest - (digest >> 63 << 64)))
+                    position += len(block)
         (self.path / f"slice-{slice_:05}.blocks").write_bytes(np.array(index, "<i8").tobytes())
         return []
 
     def _write_manifest(self) -> None:
         pages, links = self._pages_known, sum(self._state["bucket_links"])
         if pages == 0:
-            raise GraphRefused("no page in it: there is nothing to build a graph of")
-        if self.plan.both_ways:  # as many links leave a page as come to it
+            raise GraphRefused("the input has no pages: there is no graph to build")
+        if self.plan.both_ways:  # every page has as many outgoing links as incoming
             shutil.copyfile(self.path / "pages.in", self.path / "pages.out")
         slices = -(-pages // self._slice_pages)
         names = [*_GROWING, *(f"slice-{n:05}.{kind}" for n in range(slices) for kind in ("links", "blocks"))]
@@ -439,7 +440,7 @@ class _SortedLinks:
 def _merge(
     merged: list[_SortedLinks], first_source: int, end_source: int, first: int, end: int
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint16]]:
-    """The links of a range of sources to the pages first … end-1, sorted; their weights, if some is not ordinary."""
+    """Merge the links of a range of sources to the pages first … end-1; weights only if one is not ordinary."""
     keys, weights, weighted = [], [], False
     for one in merged:
         low, high = np.searchsorted(one.keys, np.array([first_source, end_source], np.uint64) << np.uint64(32)).tolist()
@@ -459,7 +460,7 @@ def _merge(
 
 @kernel
 def _resolve_links(rows: Any, order: Any, links: Any, sources: Any, sums: Any, counts: Any) -> None:
-    """Of each source the links of its last visit: sorted by target, without those to itself, equal ones added up.
+    """Resolve the links of each source's last visit: sorted by target, without links to itself, equal ones added up.
 
     Counts: links kept, pages, links to themselves, links merged, pages without links.
     """
@@ -528,7 +529,7 @@ def _sort_by_target(links: Any, first: Any, end: Any) -> None:
 
 @lean_kernel
 def _move(text: Any, begins: Any, ends: Any, out: Any) -> None:
-    """Gather pieces of a text: piece i goes up to `ends[i]`, from where the one before ended."""
+    """Gather pieces of a text: piece i begins at `begins[i]`, and ends at `ends[i]` of the output."""
     first = np.int64(0)
     for i in range(ends.shape[0]):
         shift = begins[i] - first
@@ -552,7 +553,7 @@ def _size_and_digest(path: Path) -> tuple[int, str]:
 
 
 def _write_whole(path: Path, data: bytes) -> None:
-    """Write a small file, whole or not at all."""
+    """Write a small file, atomically."""
     partial = path.with_name(f".{path.name}.partial")
     with open(partial, "wb") as file:
         file.write(data)

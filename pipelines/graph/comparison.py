@@ -1,7 +1,7 @@
-"""How far two rankings of pages are apart. Pure: vectors in, figures out.
+"""Compares two rankings of pages. Pure: vectors in, figures out.
 
-Vectors are float64, finite and not negative, and aligned: entry i of each is about one page. Nothing here loops over
-pages in Python. The second of two rankings is the reference, which matters to relative errors alone.
+Vectors are float64, finite, not negative, and aligned: entry i of each is about one page. The second ranking is the
+reference, which only relative errors depend on.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Ints = npt.NDArray[np.int64]
 
 
 class Ranking(NamedTuple):
-    """Pages by ascending page id, each once, and the rank of each."""
+    """Pages by ascending page id, each once, with their ranks."""
 
     pages: Ids
     values: Floats
 
 
 class Overlap(NamedTuple):
-    """The share of the `pages` highest pages of each ranking that both have there; None: one has not so many."""
+    """The share that the `pages` highest pages of both rankings have in common; None: one ranking has fewer pages."""
 
     pages: int
     share: float | None
 
 
 class Apart(NamedTuple):
-    """A page on which two rankings differ; the rank of a page that is not there is 0."""
+    """A page whose ranks differ; a page that is missing in a ranking has rank 0 there."""
 
     page: int
     first: float
@@ -45,23 +45,23 @@ class Apart(NamedTuple):
 
     @property
     def difference(self) -> float:
-        """How much higher the first one is."""
+        """The first rank less the second."""
         return self.first - self.second
 
     @property
     def ratio(self) -> float:
-        """How many times higher the first one is."""
+        """The first rank over the second."""
         return self.first / self.second if self.second else math.inf
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is to be said of two rankings.
+    """All figures of a comparison.
 
-    `l1` and `linf` are over the pages of either, one that is not there counting as 0. `kendall_tau` is over those of
-    both; the relative errors are too, as far as the reference is above 0: so many are `errors_over`. None is what
-    cannot be said: of too few pages, or of ranks that are all the same. `most_apart` are the pages that add most to
-    `l1`, `furthest_ratios` those of both where one rank is the largest multiple of the other, none of the two being 0.
+    `l1` and `linf` are over the pages of both rankings together; a missing page counts as 0. `kendall_tau` and the
+    relative errors are over common pages, the latter only over those whose reference is above 0 (`errors_over` pages).
+    None: the figure is undefined, because there are too few pages, or all ranks are equal. `most_apart` are the pages
+    that add most to `l1`; `furthest_ratios` are the common pages with the largest ratio of ranks, neither being 0.
     """
 
     pages_of_both: int
@@ -81,7 +81,7 @@ class Comparison:
 
 
 def compared(first: Ranking, second: Ranking, top: Sequence[int] = (), worst: int = 0) -> Comparison:
-    """Compare a ranking with a reference, at these sizes of the top, with so many of the pages that differ most."""
+    """Compare a ranking with a reference: overlaps at the sizes in `top`, and the `worst` pages that differ most."""
     in_second = np.isin(first.pages, second.pages, assume_unique=True, kind="sort")
     in_first = np.isin(second.pages, first.pages, assume_unique=True, kind="sort")
     pages, a, b = first.pages[in_second], first.values[in_second], second.values[in_first]
@@ -109,25 +109,25 @@ def compared(first: Ranking, second: Ranking, top: Sequence[int] = (), worst: in
 
 
 def l1(first: Floats, second: Floats) -> float:
-    """All differences added up."""
+    """Return the sum of all differences."""
     return float(np.abs(first - second).sum())
 
 
 def linf(first: Floats, second: Floats) -> float:
-    """The largest difference; 0 of no pages."""
+    """Return the largest difference; 0 without pages."""
     return float(np.abs(first - second).max(initial=0.0))
 
 
 def mean_relative_error(values: Floats, reference: Floats) -> float | None:
-    """How far values are off in the mean, as shares of what they should be, which must be above 0."""
+    """Return the mean relative error; the reference must be above 0."""
     if len(reference) == 0:
         return None
-    with np.errstate(over="ignore"):  # next to nothing in the reference: the error may be too large for a number
+    with np.errstate(over="ignore"):  # a tiny reference: the error may overflow
         return float((np.abs(values - reference) / reference).mean())
 
 
 def overlaps(first: Ranking, second: Ranking, sizes: Sequence[int]) -> list[Overlap]:
-    """How much of the top both have in common, at each of these sizes."""
+    """Return the overlap of the highest pages, at each of these sizes."""
     fewest = min(len(first.pages), len(second.pages))
     count = max((size for size in sizes if size <= fewest), default=0)
     tops = [one.pages[highest(one.values, one.pages, count)] for one in (first, second)]
@@ -135,10 +135,10 @@ def overlaps(first: Ranking, second: Ranking, sizes: Sequence[int]) -> list[Over
 
 
 def kendall_tau(first: Floats, second: Floats) -> float | None:
-    """Kendall's tau-b, exact: 1 where all pairs of pages stand in the same order, -1 where none does.
+    """Return Kendall's tau-b, exact: 1 if all pairs of pages have the same order, -1 if all have the opposite order.
 
-    None for fewer than two pages, or where one of the two does not tell any page from another. The pairs are counted
-    as Knight (1966) does, in O(n log n), and as whole numbers.
+    None for fewer than two pages, or if all values of one side are equal. Pairs are counted as integers by the method
+    of Knight (1966), in O(n log n).
     """
     order = np.lexsort((second, first))
     a, b = first[order], second[order]
@@ -146,15 +146,15 @@ def kendall_tau(first: Floats, second: Floats) -> float | None:
     sorted_b, exchanges = _exchanges(b)
     pairs = len(a) * (len(a) - 1) // 2
     tied_a, tied_b = _pairs_between(new_a), _pairs_between(sorted_b[1:] != sorted_b[:-1])
-    told_a, told_b = pairs - tied_a, pairs - tied_b
-    if told_a == 0 or told_b == 0:
+    untied_a, untied_b = pairs - tied_a, pairs - tied_b
+    if untied_a == 0 or untied_b == 0:
         return None
     agreeing_less_others = pairs - tied_a - tied_b + _pairs_between(new_a | new_b) - 2 * int(exchanges)
-    return agreeing_less_others / math.sqrt(told_a * told_b)
+    return agreeing_less_others / math.sqrt(untied_a * untied_b)
 
 
 def _pairs_between(begins: npt.NDArray[np.bool_]) -> int:
-    """How many pairs lie within runs of equals; every entry says whether the next run begins at the row after it."""
+    """Count the pairs within runs of equals; `begins[i]`: a run begins at row i + 1."""
     ends = np.concatenate(([-1], np.flatnonzero(begins), [len(begins)]))
     lengths = np.diff(ends)
     return int((lengths * (lengths - 1) // 2).sum())
@@ -162,7 +162,7 @@ def _pairs_between(begins: npt.NDArray[np.bool_]) -> int:
 
 @kernel
 def _exchanges(values: Floats) -> tuple[Floats, np.int64]:
-    """These values sorted, and how many pairs of them stood in the wrong order. The values may be overwritten."""
+    """Return the sorted values, and the number of pairs that were out of order. May overwrite `values`."""
     count = values.shape[0]
     source, target = values, np.empty_like(values)
     exchanges = np.int64(0)
@@ -194,7 +194,7 @@ def _error_of_top_tenth(pages: Ids, values: Floats, reference: Floats) -> float 
 
 
 def _most_apart(pages: Ids, first: Floats, second: Floats, apart: Floats, count: int) -> tuple[Apart, ...]:
-    """The pages that are furthest apart by this measure; none that is not apart at all."""
+    """Return the pages with the largest `apart`, which must be above 0."""
     rows = highest(apart, pages, count)
     rows = rows[apart[rows] > 0.0]
     return tuple(map(Apart, pages[rows].tolist(), first[rows].tolist(), second[rows].tolist()))

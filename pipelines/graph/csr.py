@@ -1,8 +1,7 @@
 """`Graph`: the links of a web in memory, as compressed sparse rows.
 
-It follows the ledger's rules for links (design.md, section 3), so that ranks of a graph are ranks of what a
-ledger saw: an ordinary link weighs 1024, duplicate links add up to at most 65,535, a link to oneself or of
-weight 0 is none.
+It follows the ledger's rules for links (docs/ledger.md), so that ranks of the graph are comparable with importance: an
+ordinary link weighs 1024, duplicate links add up to at most 65,535, links to oneself and of weight 0 do not count.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ MOST_LINK_WEIGHT = 65_535
 
 Int64s = npt.NDArray[np.int64]
 PageNumbers = npt.NDArray[np.signedinteger[Any]]
-"""int32 while every page number fits, int64 beyond: half the memory, and half the traffic of every scan."""
+"""int32 as long as every page number fits, which halves memory and traffic; int64 beyond."""
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
     """Pages 0 … n-1; the links of page i are `targets[starts[i]:starts[i + 1]]`, with their weights beside them.
 
-    A graph made by `from_links` has targets that ascend within a page, without duplicates and links to
-    oneself. Made directly, its arrays are checked for what would send a reader out of bounds (shapes, types,
-    ranges), and otherwise believed. The arrays are not copied: whoever made the graph leaves them alone.
+    `from_links` returns targets that ascend within a page, without duplicates and links to oneself. The constructor
+    checks shapes, types and ranges, so that no reader goes out of bounds, and nothing else. It does not copy the
+    arrays: do not change them afterwards.
     """
 
     starts: Int64s
@@ -53,7 +52,7 @@ class Graph:
     def from_links(
         cls, pages: int, sources: npt.ArrayLike, targets: npt.ArrayLike, weights: npt.ArrayLike | None = None
     ) -> Graph:
-        """The graph of the links sources[i] → targets[i], in any order, under the ledger's rules.
+        """Return the graph of the links sources[i] → targets[i], in any order, by the ledger's rules.
 
         `weights` are integers from 0 to 65,535; without them every link is an ordinary one.
         """
@@ -62,7 +61,7 @@ class Graph:
         origins, ends = _page_numbers("sources", sources, pages), _page_numbers("targets", targets, pages)
         loads = _weights(np.full(len(origins), ORDINARY_LINK_WEIGHT) if weights is None else weights)
         if not len(origins) == len(ends) == len(loads):
-            raise ValueError(f"not one target and weight a source: {len(origins)}, {len(ends)}, {len(loads)}")
+            raise ValueError(f"each source needs a target and a weight: {len(origins)}, {len(ends)}, {len(loads)}")
         kept = (origins != ends) & (loads > 0)
         if not kept.all():
             origins, ends, loads = origins[kept], ends[kept], loads[kept]
@@ -73,32 +72,32 @@ class Graph:
 
     @property
     def pages(self) -> int:
-        """How many pages there are, with links or without."""
+        """The number of pages, with links or without."""
         return len(self.starts) - 1
 
     @property
     def links(self) -> int:
-        """How many links there are; duplicates that were added up are one."""
+        """The number of links; duplicates count as one."""
         return len(self.targets)
 
     @property
     def out_degrees(self) -> Int64s:
-        """How many links each page has; a page of 0 is dangling."""
+        """The number of links of each page; a page without links is dangling."""
         return np.diff(self.starts)
 
     @property
     def in_degrees(self) -> Int64s:
-        """How many pages link to each page."""
+        """The number of links to each page."""
         return np.bincount(self.targets, minlength=self.pages).astype(np.int64, copy=False)
 
     @property
     def out_weights(self) -> Int64s:
-        """The weights of each page's links added up: W_i in the design."""
+        """The summed weights of each page's links: W_i."""
         sums = _starts(self.weights)
         return sums[self.starts[1:]] - sums[self.starts[:-1]]
 
     def without_links(self, mask: npt.NDArray[np.bool_]) -> Graph:
-        """The same pages, those under the mask without links: never read, or gone, they are dangling."""
+        """Return the graph with the links of the masked pages removed: pages never read, or gone, are dangling."""
         if mask.dtype != np.bool_ or mask.shape != (self.pages,):
             raise ValueError(f"the mask must hold {self.pages} booleans, one for each page")
         kept = np.repeat(~mask, self.out_degrees)
@@ -106,13 +105,13 @@ class Graph:
         return Graph(starts, self.targets[kept], self.weights[kept])
 
     def transposed(self) -> Graph:
-        """The inverse graph: every link turned around, its weight kept. Its targets ascend within a page."""
+        """Return the graph with every link reversed, weights kept. Targets ascend within a page."""
         return Graph(*group(self.targets, _rows(self.starts), self.weights, self.pages))
 
 
 @kernel
 def group(keys: PageNumbers, values: PageNumbers, weights: Int64s, pages: int) -> tuple[Int64s, PageNumbers, Int64s]:
-    """A stable counting sort of (value, weight) by key: where each key's group starts, and both columns."""
+    """Sort (value, weight) by key, with a stable counting sort: return where each key's group starts, and both columns."""
     starts = np.zeros(pages + 1, np.int64)
     for key in keys:
         starts[key + 1] += 1
@@ -121,35 +120,35 @@ def group(keys: PageNumbers, values: PageNumbers, weights: Int64s, pages: int) -
     free = starts[:-1].copy()
     grouped, loads = np.empty_like(values), np.empty_like(weights)
     for link in range(keys.shape[0]):
-        place = free[keys[link]]
-        free[keys[link]] = place + 1
-        grouped[place] = values[link]
-        loads[place] = weights[link]
+        row = free[keys[link]]
+        free[keys[link]] = row + 1
+        grouped[row] = values[link]
+        loads[row] = weights[link]
     return starts, grouped, loads
 
 
 def _without_duplicates(starts: Int64s, targets: PageNumbers, weights: Int64s) -> tuple[Int64s, PageNumbers, Int64s]:
-    """Sorted links with the weights of equal ones added up, capped."""
+    """Merge equal links of a sorted graph: their weights are added up, and capped."""
     sources = _rows(starts)
     first = np.ones(len(targets), np.bool_)
     np.logical_or(sources[1:] != sources[:-1], targets[1:] != targets[:-1], out=first[1:])
     if first.all():
         return starts, targets, weights
-    places = np.flatnonzero(first)
-    loads = np.minimum(np.add.reduceat(weights, places), MOST_LINK_WEIGHT)
-    counts = np.bincount(sources[places], minlength=len(starts) - 1)
-    return _starts(counts), targets[places], loads
+    firsts = np.flatnonzero(first)
+    loads = np.minimum(np.add.reduceat(weights, firsts), MOST_LINK_WEIGHT)
+    counts = np.bincount(sources[firsts], minlength=len(starts) - 1)
+    return _starts(counts), targets[firsts], loads
 
 
 def _starts(counts: npt.NDArray[np.signedinteger[Any]]) -> Int64s:
-    """Where each of consecutive runs of these lengths starts, and where the last one ends."""
+    """Return the start of each run of these lengths, and the end of the last one."""
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts
 
 
 def _rows(starts: Int64s) -> PageNumbers:
-    """The row of every entry."""
+    """Return the row of every entry."""
     pages = len(starts) - 1
     return np.repeat(np.arange(pages, dtype=_number_type(pages)), np.diff(starts))
 

@@ -1,4 +1,4 @@
-"""What pages weigh by their host: for ranks that are personal to some hosts."""
+"""Weights of pages by their hosts: for ranks that are personal to some hosts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def weights_of_hosts(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], weights: dict[bytes, float]) -> Floats:
-    """What each page's host weighs; 0 where it is not among them."""
+    """Return the weight of each page's host; 0 for hosts without a weight."""
     hosts = page_ids(weights)
     order = np.argsort(hosts)
     found = np.zeros(len(ends))

@@ -1,22 +1,22 @@
-"""PageRank by iteration over a graph in memory: the oracle, exact to a stated residual.
+"""PageRank by iteration over a graph in memory: the reference for all tests, exact to a stated residual.
 
-Two things can happen at a dangling page, one without links. Both agree where there are none.
+There are two models of dangling pages, those without links. They agree on graphs that have none.
 
-`"teleport"`, the default, is the limit of the ledger (design.md, section 3): all that a dangling page has
-goes to the virtual page, which pays it out like the small edges,
+`"teleport"`, the default, is the limit of the ledger (docs/ledger.md): everything a dangling page has goes to the
+virtual page, which pays it out like the small edges,
 
     x_j = d Σ_i x_i w_ij / W_i + [(1 - d) Σ_nondangling x + Σ_dangling x] v_j        with Σ x = 1.
 
-`"normalise"` is the thesis, eq. 2.6 to 2.8: the share d of what a dangling page has is lost, and a factor r
-makes all pages pay for it alike,
+`"normalise"` is the thesis, eq. 2.6 to 2.8: the share d of a dangling page's rank is lost, and a factor r makes up for
+it,
 
     x = r (d M x + (1 - d) v)        with Σ x = 1.
 
-Its walker dies at a dangling page with probability d, and the ranks tell where the survivors are. With D the
-rank of all dangling pages together, r = 1 / (1 - d D), and x is what `"teleport"` gives at the higher damping
-r d (where that is at most 1): long chains of links count for more. The two are no approximations of each
-other. Measured on a power-law web of 10,000 pages with 10 links a page, a fifth of the pages dangling,
-d = 0.85: they lie 0.24 apart in L1, a page differs by 28 % in the mean, and r d is even above 1, at 1.02.
+Its walker dies at a dangling page with probability d, and the ranks are the distribution of the survivors. With D the
+rank of all dangling pages together, r = 1 / (1 - d D), and x is the result of `"teleport"` at the higher damping r d
+(where that is at most 1): long chains of links count for more. Neither model approximates the other. Measured on a
+power-law web of 10,000 pages with 10 links a page, a fifth of the pages dangling, d = 0.85: they are 0.24 apart in L1,
+a page differs by 28 % in the mean, and r d is even above 1, at 1.02.
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class PageRanks:
-    """Ranks and how good they are.
+    """Ranks and their accuracy.
 
-    `residual` is |f(x) - x| in L1, computed for exactly these `values`, f being one step. Under `"teleport"`
-    f shrinks distances by d at least, so the true ranks are at most `residual / (1 - damping)` away in L1,
-    rounding (some 1e-16 a page's value) aside. Under `"normalise"`, and at damping 1, there is no such bound.
-    `iterations` counts the steps from the start to `values`; `converged` says that the residual met the
-    tolerance.
+    `residual` is |f(x) - x| in L1, computed for exactly these `values`, f being one step. With `"teleport"` f shrinks
+    distances at least by d, so the true ranks are at most `residual / (1 - damping)` away in L1, rounding (some 1e-16
+    of a page's value) aside. With `"normalise"`, and at damping 1, there is no such bound. `iterations` counts the
+    steps from the start to `values`; `converged`: the residual is within the tolerance.
     """
 
     values: Floats
@@ -60,22 +59,21 @@ def pagerank(
     dangling: Literal["teleport", "normalise"] = "teleport",
     gauss_seidel: bool = False,
 ) -> PageRanks:
-    """The PageRank of every page; they sum to 1.
+    """Return the PageRank of every page; the values sum to 1.
 
-    `personalisation` is v: what the virtual page pays each page, in any unit, uniform if None. `start` is
-    where to begin, in any unit, v if None. Iteration ends when the residual is at most `tolerance`, or after
-    `max_iterations` steps; a result that did not converge is returned and says so.
+    `personalisation` is v: the payments of the virtual page, in any unit, uniform if None. `start` is the vector that
+    the iteration starts from, in any unit, v if None. Iteration ends when the residual is at most `tolerance`, or after
+    `max_iterations` steps; a result that did not converge is returned, with `converged` False.
 
-    `gauss_seidel` begins with sweeps that use every new value at once, as long as they bring it nearer; steps then tell
-    the residual, as ever. It takes about half as many iterations. Only with `"teleport"`, and damping below 1.
+    `gauss_seidel` starts with sweeps that use every new value at once, while they reduce the error; ordinary steps then
+    compute the residual. It takes about half as many iterations. Only with `"teleport"`, and damping below 1.
 
-    Damping 1 is a web without small edges, as on the papers' slides. It has one answer if every page can be
-    reached from every other (a dangling page reaches all of v), otherwise the answer depends on the start.
-    Iteration finds it if, besides, the lengths of the web's loops have no common divisor; otherwise it may
-    swing for ever, and the result says that it did not converge. The same holds for `"normalise"` where v is
-    0 for some pages: which of several answers comes out depends on the start.
+    Damping 1 is a web without small edges, as on the papers' slides. The result is unique if every page can be reached
+    from every other (a dangling page reaches all of v); otherwise it depends on the start. The iteration converges if
+    the lengths of the web's loops also have no common divisor; otherwise it may oscillate, and `converged` is False.
+    The same holds for `"normalise"` where v is 0 for some pages: the result depends on the start.
 
-    Refuses arguments that make no sense with a ValueError of one line.
+    Raises ValueError, with a message of one line, for arguments out of range.
     """
     if graph.pages == 0:
         raise ValueError("a graph without pages has no ranks")
@@ -102,13 +100,13 @@ def pagerank(
     iterations, before = 0, np.inf
     while gauss_seidel and iterations < max_iterations:
         held = float(values[ends].sum())
-        values *= (1.0 - damping) / (1.0 - damping + damping * held)  # so that the sum of the residual is 0
+        values *= (1.0 - damping) / (1.0 - damping + damping * held)  # the residual then sums to 0
         stepped[:] = values * share
         change = _sweep(links_in.starts, links_in.targets, weights, share, (1.0 - damping) * paid, values, stepped)
         norm = float(values.sum())
         values /= norm
         iterations += 1
-        if 2.0 * damping * change / norm <= tolerance or change >= before:  # near enough, or rounding
+        if 2.0 * damping * change / norm <= tolerance or change >= before:  # converged, or only rounding is left
             break
         before = change
     while True:
@@ -121,7 +119,7 @@ def pagerank(
         norm = float(stepped.sum())
         if norm == 0.0:
             raise ValueError("all rank is lost at dangling pages: nothing is left to normalise")
-        stepped /= norm  # r of eq. 2.7; under "teleport" it only keeps rounding from adding up
+        stepped /= norm  # r of eq. 2.7; with "teleport" it only removes rounding errors
         residual = float(np.abs(stepped - values).sum())
         if residual <= tolerance or iterations == max_iterations:
             return PageRanks(values, residual, iterations, residual <= tolerance)
@@ -133,7 +131,7 @@ def pagerank(
 def _receive(
     starts: Int64s, sources: PageNumbers, weights: npt.NDArray[np.uint16], shares: Floats, received: Floats
 ) -> None:
-    """What each page receives, from the inverse graph and what each source pays for a unit of weight."""
+    """Compute what each page receives, from the inverse graph and each source's payment per unit of weight."""
     for page in range(received.shape[0]):
         total = 0.0
         for link in range(starts[page], starts[page + 1]):
@@ -151,7 +149,7 @@ def _sweep(
     values: Floats,
     shares: Floats,
 ) -> float:
-    """Each page in turn: what it receives, from what the others have by then. Returns how much changed, in L1."""
+    """Update one page after the other from the newest values. Return the change in L1."""
     change = 0.0
     for page in range(values.shape[0]):
         total = constant[page]
@@ -164,7 +162,7 @@ def _sweep(
 
 
 def _distribution(name: str, given: npt.ArrayLike, pages: int) -> Floats:
-    """A vector scaled to sum 1, or a refusal."""
+    """Return the vector scaled to sum 1; raise ValueError if that is impossible."""
     vector = np.asarray(given, dtype=np.float64)
     if vector.shape != (pages,):
         raise ValueError(f"{name} must hold {pages} numbers, one for each page, not {vector.shape}")

@@ -1,4 +1,4 @@
-"""What a scan of the links does with a block, and a step with a slice: the kernels of the ranks on disk."""
+"""Kernels of the ranks on disk: a scan of links applies them to blocks, a step to slices."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from opicflow.schemas.kernel import lean_kernel
 
 @lean_kernel
 def spread(sources: Any, starts: Any, targets: Any, weights: Any, own: Any, sums: Any, factor: Any, to: Any) -> None:
-    """Each source pays `factor` times what it has to its targets, by weight. `sums` are the weights of all its links.
+    """Pay `factor` times the value of each source to its targets, by weight.
 
-    `own` and `sums` are those of the block's range of sources, `to` of the slice.
+    `sums` are the summed weights of each source's links. `own` and `sums` cover the block's range of sources, `to` the
+    slice.
     """
     ordinary = weights.shape[0] == 0
     for row in range(sources.shape[0]):
@@ -27,7 +28,7 @@ def spread(sources: Any, starts: Any, targets: Any, weights: Any, own: Any, sums
 
 @lean_kernel
 def collect(sources: Any, starts: Any, targets: Any, weights: Any, shares: Any, to: Any) -> None:
-    """Each source receives what its targets pay for a unit of weight: the links the other way round."""
+    """Add to each source the payments of its targets, by weight: links in the other direction."""
     ordinary = weights.shape[0] == 0
     for row in range(sources.shape[0]):
         total = 0.0
@@ -43,7 +44,7 @@ def collect(sources: Any, starts: Any, targets: Any, weights: Any, shares: Any, 
 
 @lean_kernel
 def give(sources: Any, starts: Any, targets: Any, weights: Any, own: Any, to: Any) -> None:
-    """Each source gives what it has to every target, times the weight of the link: Kleinberg's K, not normalised."""
+    """Add the value of each source to every target, times the weight of the link: Kleinberg's K, not normalised."""
     ordinary = weights.shape[0] == 0
     for row in range(sources.shape[0]):
         given = own[sources[row]]
@@ -53,17 +54,14 @@ def give(sources: Any, starts: Any, targets: Any, weights: Any, own: Any, to: An
 
 @lean_kernel
 def begin(paid: Any, uniform: Any, constant: Any, to: Any) -> None:
-    """What the virtual page pays: `constant` times `paid`, or times `uniform` where `paid` is empty."""
+    """Set the payments of the virtual page: `constant` times `paid`, or times `uniform` if `paid` is empty."""
     for page in range(to.shape[0]):
         to[page] = constant * (paid[page] if paid.shape[0] > 0 else uniform)
 
 
 @lean_kernel
 def measure(new: Any, old: Any, scale_new: Any, scale_old: Any, sums: Any, out: Any) -> None:
-    """Add to `out`: the L1 distance of both vectors, each times its scale; the sum of the new one; what of it is held.
-
-    Held is what lies on pages whose links weigh nothing together.
-    """
+    """Add to `out`: the L1 distance of both scaled vectors; the sum of the new one; its sum over dangling pages."""
     change, total, held = 0.0, 0.0, 0.0
     for page in range(new.shape[0]):
         change += abs(scale_new * new[page] - scale_old * old[page])
@@ -77,14 +75,14 @@ def measure(new: Any, old: Any, scale_new: Any, scale_old: Any, sums: Any, out: 
 
 @lean_kernel
 def shares_of(own: Any, sums: Any, factor: Any, to: Any) -> None:
-    """What each page pays for a unit of weight; nothing where there is none."""
+    """Compute the payment of each page per unit of weight; 0 for dangling pages."""
     for page in range(own.shape[0]):
         to[page] = 0.0 if sums[page] == 0 else factor * own[page] / sums[page]
 
 
 @lean_kernel
 def take_residual(residual: Any, own: Any, taken: Any) -> None:
-    """Add the residual to what the pages have; it is 0 afterwards, and in `taken`."""
+    """Move the residual to the values, and to `taken`; it is 0 afterwards."""
     for page in range(own.shape[0]):
         taken[page] = residual[page]
         own[page] += residual[page]
@@ -95,7 +93,7 @@ def take_residual(residual: Any, own: Any, taken: Any) -> None:
 def rescale(
     own: Any, residual: Any, new_own: Any, new_residual: Any, scale: Any, constant: Any, paid: Any, uniform: Any
 ) -> None:
-    """Scale a vector, and with it the residual, damping M x + constant v - x, of which v stays as it is."""
+    """Scale a vector and its residual, damping M x + constant v - x, in which v stays unscaled."""
     for page in range(own.shape[0]):
         start = constant * (paid[page] if paid.shape[0] > 0 else uniform)
         new_own[page] = scale * own[page]

@@ -1,11 +1,11 @@
-"""How the links of a slice lie on disk: blocks of links, those of one range of sources each, in the order of sources.
+"""The format of the links of a slice: blocks of links, each of one range of sources, in the order of sources.
 
-A block is the links of its sources into the slice. For each source that has some: the step from the source before (from
-the first of the range, the first time), how many links, and the steps between their targets (from the first page of
-the slice, the first time; less one after that, for they ascend), as integers of 7 bits a byte, the low ones first.
-Behind them, if not all links are ordinary ones, the weights of all of them, 2 bytes each.
+A block holds the links of its sources into the slice. For each source that has such links: the distance from the
+previous source (at first from the start of the range), the number of links, and the distances between their targets (at
+first from the first page of the slice, then less one, because targets ascend), as integers of 7 bits a byte, low bits
+first. If not all links are ordinary, their weights follow, 2 bytes each.
 
-Steps are short where slices and blocks are: measured in docs/ranks.md.
+Distances are short where slices and blocks are small: measured in docs/ranks.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Keys = npt.NDArray[np.uint64]
 Weights = npt.NDArray[np.uint16]
 
 MOST_PAGES = 2**31 - 1
-"""So that a link fits into 64 bits, and a page of a block into 32."""
+"""A link then fits into 64 bits, and a page number of a block into 32."""
 
 _MOST_BYTES_A_NUMBER = 5
 
@@ -31,7 +31,7 @@ _MOST_BYTES_A_NUMBER = 5
 class BlockLinks(NamedTuple):
     """The links of a block: row r is page `sources[r]` of its range, with `targets[starts[r]:starts[r + 1]]`.
 
-    These are pages of the slice. `weights` is empty where all are ordinary.
+    Targets are pages of the slice. `weights` is empty if all links are ordinary.
     """
 
     sources: npt.NDArray[np.int32]
@@ -41,7 +41,7 @@ class BlockLinks(NamedTuple):
 
 
 class DecodeBuffers(NamedTuple):
-    """Where blocks of at most so many links and sources are decoded: what one leaves there, the next overwrites."""
+    """Buffers for decoding blocks of at most so many links and sources: each block overwrites the previous one."""
 
     sources: npt.NDArray[np.int32]
     starts: npt.NDArray[np.int32]
@@ -49,19 +49,18 @@ class DecodeBuffers(NamedTuple):
 
     @classmethod
     def of(cls, links: int, sources: int) -> DecodeBuffers:
-        """Room for such blocks."""
         rows = min(links, sources)
         return cls(np.empty(rows, np.int32), np.empty(rows + 1, np.int32), np.empty(links, np.int32))
 
 
 def key_of(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> Keys:
-    """Links as numbers that sort by source, then by target."""
+    """Return links as integers that sort by source, then by target."""
     keys: Keys = (sources.astype(np.uint64) << np.uint64(32)) | targets.astype(np.uint64)
     return keys
 
 
 def encode(keys: Keys, weights: Weights, first_source: int, first_target: int) -> Bytes:
-    """A block of links, which ascend without duplicates. `weights` is empty where all are ordinary."""
+    """Encode a block of links, which ascend without duplicates. `weights` is empty if all links are ordinary."""
     out = np.empty(len(keys) * 3 * _MOST_BYTES_A_NUMBER, np.uint8)
     size = int(_encode(keys, first_source, first_target, out))
     if len(weights) == 0 or bool((weights == ORDINARY_LINK_WEIGHT).all()):
@@ -69,16 +68,16 @@ def encode(keys: Keys, weights: Weights, first_source: int, first_target: int) -
     return np.concatenate((out[:size], weights.astype("<u2").view(np.uint8)))
 
 
-def decode(block: Bytes, links: int, room: DecodeBuffers) -> BlockLinks | None:
-    """The links of a block in `room`, which the next one overwrites; None if it is none of so many links."""
-    rows, size = _decode(block, links, room.sources, room.starts, room.targets)
+def decode(block: Bytes, links: int, buffers: DecodeBuffers) -> BlockLinks | None:
+    """Decode a block of so many links into `buffers`; None if it is damaged."""
+    rows, size = _decode(block, links, buffers.sources, buffers.starts, buffers.targets)
     if size < 0:
         return None
     rest = block[size:]
     if len(rest) not in (0, 2 * links):
         return None
     weights = np.frombuffer(rest.tobytes(), "<u2").astype(np.uint16, copy=False)
-    return BlockLinks(room.sources[:rows], room.starts[: rows + 1], room.targets[:links], weights)
+    return BlockLinks(buffers.sources[:rows], buffers.starts[: rows + 1], buffers.targets[:links], weights)
 
 
 @lean_kernel
@@ -114,7 +113,7 @@ def _encode(keys: Any, first_source: Any, first_target: Any, out: Any) -> Any:
 
 @lean_kernel
 def _decode(block: Any, links: Any, sources: Any, starts: Any, targets: Any) -> Any:
-    """Returns how many rows there are, and where the numbers end; -1 for what is no block."""
+    """Return the number of rows, and where the integers end; -1 for a damaged block."""
     size = np.uint64(block.shape[0])
     at, link, row = np.uint64(0), np.int64(0), np.int64(0)
     before = np.int64(0)

@@ -1,15 +1,15 @@
-"""A graph on disk: its pages, and its links cut into vertical slices (thesis, 2.3.2). Here it is read.
+"""Reads a graph on disk: its pages, and its links in vertical slices (thesis, 2.3.2).
 
-    graph.json        what there is, and a digest of every other file
-    pages.ids         page ids, ascending: page i of the graph is the i-th of them
-    pages.out/.in     the weights of each page's links added up, and of the links to it
-    pages.categories  the category of each page, 255 where it is not known
+    graph.json        the manifest: sizes, and a digest of every other file
+    pages.ids         page ids, ascending: page i of the graph has the i-th id
+    pages.out/.in     the summed weights of each page's links, and of the links to it
+    pages.categories  the category of each page, 255 if unknown
     pages.urls        the URLs of all pages, one after the other; pages.ends: where each one ends
     slice-*.links     the links to the pages of a slice, in blocks (slices.py) by ranges of sources
-    slice-*.blocks    of each block: where it begins, its bytes, its links, its digest
+    slice-*.blocks    for each block: its position, size, number of links, and digest
 
-A slice is a range of pages, so a range of page ids, as a shard is. The pages of a slice are what has to be in memory
-while its links are read; ranges of sources end where slices end, so a block has all its sources in one slice too.
+A slice is a range of pages, so a range of page ids, as a shard is. While the links of a slice are read, its pages must
+fit in memory. Ranges of sources end where slices end, so all sources of a block are in one slice too.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _BYTES_AT_ONCE = 16 << 20
 
 
 class GraphRefused(UserError, ValueError):
-    """A graph cannot be used or made. One line: what, where, and what to do."""
+    """A graph cannot be read or built."""
 
 
 class LinkBlock(NamedTuple):
-    """Links of the pages `first` up to `end` to the pages of a slice."""
+    """Links from the pages `first` up to `end` to the pages of a slice."""
 
     first: int
     end: int
@@ -59,10 +59,10 @@ class LinkBlock(NamedTuple):
 
 
 class StoredGraph:
-    """A graph in a folder. What is read is checked against its digest the first time."""
+    """A graph in a folder. Every file is checked against its digest when it is first read."""
 
     def __init__(self, path: Path) -> None:
-        """Open a graph; refused if it is not whole."""
+        """Open a graph; refuse one with missing or damaged files."""
         self.path = path
         self.manifest = _manifest(path)
         try:
@@ -80,15 +80,15 @@ class StoredGraph:
             self._check_size(name, size)
         self.slices = -(-self.pages // self.slice_pages)
         self.ranges = ranges_of(self.pages, self.slice_pages, self.block_sources)
-        self._rooms: dict[int, DecodeBuffers] = {}
+        self._buffers: dict[int, DecodeBuffers] = {}
         self._held: dict[tuple[int, int], BlockLinks] = {}
         self._checked: set[tuple[int, int]] = set()
         self._blocks: dict[int, Int64s] = {}
-        self._room_left = 0
+        self._bytes_left = 0
 
     def hold(self, most_bytes: int) -> None:
-        """Keep decoded links in memory, at most so much of it: later scans take them from there."""
-        self._room_left = most_bytes
+        """Keep decoded links in memory for later scans, at most so many bytes."""
+        self._bytes_left = most_bytes
         self._held.clear()
 
     @cached_property
@@ -98,12 +98,12 @@ class StoredGraph:
 
     @cached_property
     def out_weights(self) -> Int64s:
-        """The weights of each page's links added up; a page of 0 is dangling."""
+        """The summed weights of each page's links; 0 for a dangling page."""
         return self._column("pages.out")
 
     @cached_property
     def in_weights(self) -> Int64s:
-        """The weights of the links to each page added up."""
+        """The summed weights of the links to each page."""
         return self._column("pages.in")
 
     @cached_property
@@ -113,27 +113,27 @@ class StoredGraph:
 
     @cached_property
     def url_ends(self) -> Int64s:
-        """Where the URL of each page ends in `url_bytes`."""
+        """The end of each page's URL in `url_bytes`."""
         return self._column("pages.ends")
 
     @cached_property
     def url_bytes(self) -> Bytes:
-        """The URLs of all pages, one after the other. Pages that are known by their id alone have none."""
+        """The URLs of all pages, one after the other; empty for a page without a known URL."""
         return self._mapped("pages.urls", np.dtype(np.uint8))
 
     def bounds(self, slice_: int) -> tuple[int, int]:
-        """The first page of a slice, and the one after its last."""
+        """Return the first page of a slice, and the one after its last."""
         return slice_ * self.slice_pages, min((slice_ + 1) * self.slice_pages, self.pages)
 
     def ranges_in(self, slice_: int) -> tuple[int, int]:
-        """The first range of sources in a slice, and the one after the last."""
+        """Return the first range of sources in a slice, and the one after the last."""
         first, end = self.bounds(slice_)
         return int(np.searchsorted(self.ranges, first)), int(np.searchsorted(self.ranges, end))
 
     def blocks(self, slice_: int, ranges: tuple[int, int] | None = None) -> Iterator[LinkBlock]:
-        """The links to a slice, in the order of their sources: of all, or of some ranges.
+        """Return the links to a slice in blocks, in the order of their sources: of all ranges, or of some.
 
-        Each block is only good until the next one.
+        The next block overwrites the arrays of a block.
         """
         index = self._index(slice_)
         mapped: Bytes | None = None
@@ -150,7 +150,7 @@ class StoredGraph:
             yield LinkBlock(first, end, held)
 
     def check(self, progress: Callable[[int], None] = lambda done: None) -> None:
-        """Read every byte; refused if one of them is not as it was written. `progress` is told of bytes."""
+        """Read every byte; raise `GraphRefused` for any damage. `progress` is called with the bytes of each read."""
         for name, (size, digest) in self._files.items():
             if self._digest(name, progress) != digest:
                 raise self._damaged(name)
@@ -161,12 +161,12 @@ class StoredGraph:
 
     @property
     def bytes(self) -> int:
-        """How much of the disk it takes."""
+        """The size of the graph on disk."""
         return sum(size for size, _ in self._files.values())
 
     @property
     def bytes_of_links(self) -> int:
-        """How much of that the links take, with what tells where they are."""
+        """The size of the links on disk, with their index."""
         return sum(size for name, (size, _) in self._files.items() if name.startswith("slice-"))
 
     def _decoded(self, slice_: int, number: int, mapped: Bytes, index: Int64s) -> BlockLinks:
@@ -174,19 +174,19 @@ class StoredGraph:
         block = mapped[at : at + size]
         if (slice_, number) not in self._checked and xxhash.xxh64_intdigest(block.data) != digest & (2**64 - 1):
             raise self._damaged(_links_of(slice_))
-        room = self._rooms.get(slice_)
-        if room is None:
+        buffers = self._buffers.get(slice_)
+        if buffers is None:
             most = int(index[:, 2].max())
-            self._rooms = {slice_: (room := DecodeBuffers.of(most, int(np.diff(self.ranges).max())))}
-        links = decode(block, count, room)
+            self._buffers = {slice_: (buffers := DecodeBuffers.of(most, int(np.diff(self.ranges).max())))}
+        links = decode(block, count, buffers)
         first, end = self.bounds(slice_)
         sources = int(self.ranges[number + 1] - self.ranges[number])
         if links is None or links.sources[-1] >= sources or int(links.targets.max()) >= end - first:
             raise self._damaged(_links_of(slice_))
         self._checked.add((slice_, number))
         needed = sum(column.nbytes for column in links)
-        if needed <= self._room_left:
-            self._room_left -= needed
+        if needed <= self._bytes_left:
+            self._bytes_left -= needed
             links = BlockLinks(links.sources.copy(), links.starts.copy(), links.targets.copy(), links.weights)
             self._held[slice_, number] = links
         return links
@@ -239,11 +239,11 @@ class StoredGraph:
             raise self._damaged(name)
 
     def _damaged(self, name: str) -> GraphRefused:
-        return GraphRefused(f"{self.path / name}: missing or damaged: build the graph anew")
+        return GraphRefused(f"{self.path / name}: missing or damaged: build the graph again")
 
 
 def ranges_of(pages: int, slice_pages: int, block_sources: int) -> Int64s:
-    """Where ranges of sources begin, and where the last one ends: `block_sources` each, less where a slice ends."""
+    """Return the starts of the ranges of sources, `block_sources` each or up to a slice's end, and the last end."""
     first = np.arange(0, pages, slice_pages, dtype=np.int64)
     steps = np.arange(0, slice_pages, block_sources, dtype=np.int64)
     begins = (first[:, None] + steps[None, :]).ravel()
@@ -251,7 +251,7 @@ def ranges_of(pages: int, slice_pages: int, block_sources: int) -> Int64s:
 
 
 def write_manifest(values: dict[str, Any]) -> bytes:
-    """What `graph.json` holds."""
+    """Return the content of `graph.json`."""
     body = {"format": FORMAT, "version": VERSION, "digest": _digest_of(values), **values}
     return json.dumps(body, indent=1).encode()
 
@@ -273,14 +273,14 @@ def _manifest(path: Path) -> dict[str, Any]:
         stored = json.loads((path / MANIFEST).read_bytes())
         kind, version, digest = stored.pop("format"), stored.pop("version"), stored.pop("digest")
     except (FileNotFoundError, NotADirectoryError):
-        raise GraphRefused(f"{path}: no graph: make one with opicflow graph build LOG --out {path}") from None
+        raise GraphRefused(f"{path}: no graph there: build one with opicflow graph build LOG --out {path}") from None
     except (ValueError, AttributeError, KeyError, RecursionError):
-        raise GraphRefused(f"{path / MANIFEST}: missing or damaged: build the graph anew") from None
+        raise GraphRefused(f"{path / MANIFEST}: missing or damaged: build the graph again") from None
     if kind != FORMAT or version != VERSION:
         raise GraphRefused(
-            f"{path}: its graph has version {str(version)[:20]!r}, this code knows {VERSION}: build it anew"
+            f"{path}: its graph has version {str(version)[:20]!r}, this version reads {VERSION}: build it again"
         )
     if digest != _digest_of(stored):
-        raise GraphRefused(f"{path / MANIFEST}: missing or damaged: build the graph anew")
+        raise GraphRefused(f"{path / MANIFEST}: missing or damaged: build the graph again")
     manifest: dict[str, Any] = stored
     return manifest

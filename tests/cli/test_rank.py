@@ -173,7 +173,7 @@ def test_info_and_check(built: Path) -> None:
     assert re.search(r"sound: 5 pages, 7 links, every byte", command("graph", "check", built).out)
     (built / "pages.in").write_bytes(bytes(40))
     done = command("graph", "check", built, code=2)
-    assert re.fullmatch(r"opicflow: \S+pages\.in: missing or damaged: build the graph anew\n", done.err)
+    assert re.fullmatch(r"opicflow: \S+pages\.in: missing or damaged: build the graph again\n", done.err)
 
 
 def test_a_page_has_the_links_of_its_last_visit_and_a_page_that_is_gone_has_none(tmp_path: Path) -> None:
@@ -262,17 +262,17 @@ def test_a_build_of_several_logs_goes_on_where_it_was_interrupted(
         (["rank", "{g}", "--chaotic"], "give --workers 2"),
         (["rank", "{g}", "--workers", "2", "--gauss-seidel"], "several workers have no order"),
         (["rank", "{g}", "--job-server", "localhost:1"], "--job-server: it is for Beam jobs: give --runner too"),
-        (["rank", "{g}", "--runner", "DirectRunner", "--workers", "2"], "leave it away"),
+        (["rank", "{g}", "--runner", "DirectRunner", "--workers", "2"], "omit it"),
         (["rank", "{g}", "--runner", "DirectRunner", "--ranks", "hubs"], "hubs"),
         (["rank", "{g}", "--runner", "NoRunner"], "NoRunner"),
         (["rank", "{g}", "--damping", "1"], "no number from 0 to below 1"),
         (["rank", "{g}", "--tolerance", "0"], "not above 0"),
         (["rank", "{g}", "{log}"], "name one graph, or logs"),
         (["rank", "{g}", "--memory", "lots"], "--memory lots: no size: write it like 512MB"),
-        (["rank", "{d}"], "no graph: make one with opicflow graph build"),
+        (["rank", "{d}"], "no graph there: build one with opicflow graph build"),
         (["rank", "{d}/none.jsonl"], "none.jsonl"),
         (["graph", "build", "--out", "{d}/h"], "name logs, or a replay's state"),
-        (["graph", "build", "{log}", "--out", "{g}"], "there is a graph already"),
+        (["graph", "build", "{log}", "--out", "{g}"], "it holds a graph"),
         (["graph", "build", "{log}", "--out", "{d}"], "not empty, and no graph"),
         (["graph", "build", "{log}", "--out", "{d}/h", "--memory", "1KB"], "give 1MB at least"),
         (["graph", "build", "{d}/empty.txt", "--out", "{d}/h"], "empty: there is nothing"),

@@ -304,7 +304,7 @@ def test_a_page_is_read_once_and_one_that_failed_may_be_read_later() -> None:
     with pytest.raises(ValueError, match="were read before"):
         expansion.add(read, np.zeros(1, np.bool_))
     twice = FetchedPages(np.array([3, 3], np.uint64), np.zeros(3, np.int64), NOTHING, np.empty(0, np.int64))
-    with pytest.raises(ValueError, match="come twice"):
+    with pytest.raises(ValueError, match="given twice"):
         expansion.add(twice, np.zeros(2, np.bool_))
     with pytest.raises(ValueError, match="is_local must hold 0 booleans"):
         expansion.add(failed, np.zeros(1, np.bool_))

@@ -238,7 +238,7 @@ def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
         GraphBuilder(tmp_path, BuildPlan())
     assert os.listdir(tmp_path) == ["mine"]
     stored(tmp_path / "g", random_web())
-    with pytest.raises(GraphRefused, match="there is a graph already"):
+    with pytest.raises(GraphRefused, match="it holds a graph"):
         GraphBuilder(tmp_path / "g", BuildPlan())
 
 
@@ -246,7 +246,7 @@ def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     "plan, words",
     [
         ({"memory_bytes": 1000}, "too few: give 1MB"),
-        ({"buckets": 3}, "no power of two"),
+        ({"buckets": 3}, "not a power of two"),
         ({"slice_pages": 0}, "give 1 at least"),
         ({"ranks_at_once": 0}, "give 1 at least"),
     ],
@@ -258,7 +258,7 @@ def test_plans_that_make_no_sense_are_refused(plan, words) -> None:
 
 def test_a_graph_without_pages_is_none(tmp_path: Path) -> None:
     builder = GraphBuilder(tmp_path / "g", BuildPlan())
-    with pytest.raises(GraphRefused, match="no page in it"):
+    with pytest.raises(GraphRefused, match="the input has no pages"):
         builder.finish()
 
 
@@ -318,7 +318,7 @@ def test_a_damaged_block_is_refused_while_ranks_are_computed(tmp_path: Path, sou
     links = (path / "slice-00001.links").read_bytes()
     (path / "slice-00001.links").write_bytes(_flipped(links, len(links) // 2))
     graph = StoredGraph(path)
-    with pytest.raises(GraphRefused, match=r"slice-00001\.links: missing or damaged: build the graph anew"):
+    with pytest.raises(GraphRefused, match=r"slice-00001\.links: missing or damaged: build the graph again"):
         links_on_disk(graph)
 
 
@@ -327,7 +327,7 @@ def test_another_version_is_refused_by_name(tmp_path: Path, sound: Path) -> None
     shutil.copytree(sound, path)
     manifest = json.loads((path / "graph.json").read_bytes())
     (path / "graph.json").write_text(json.dumps({**manifest, "version": 2}))
-    with pytest.raises(GraphRefused, match="version '2', this code knows 1: build it anew"):
+    with pytest.raises(GraphRefused, match="version '2', this version reads 1: build it again"):
         StoredGraph(path)
     body = {name: value for name, value in manifest.items() if name not in ("format", "version", "digest", "pages")}
     (path / "graph.json").write_bytes(write_manifest(body))

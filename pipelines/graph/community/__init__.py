@@ -1,8 +1,8 @@
 """Communities: the global ranks of a local domain, from little more than the domain (paper 004). Pure.
 
-expansion.py    what was read so far, and its frontier; who reads
-selection.py    which pages of the frontier to read next
-estimating.py   the rounds of reading and ranking
+expansion   the pages read so far, their frontier, and fetchers, which read pages
+selection   which pages of the frontier to read next
+estimate    rounds of reading and ranking
 """
 
 from opicflow.pipelines.graph.community.estimate import (

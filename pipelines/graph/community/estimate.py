@@ -1,4 +1,4 @@
-"""FindGlobalPR (paper 004, algorithm 2): ranks of a local domain in the whole web, by reading a little of it."""
+"""FindGlobalPR (paper 004, algorithm 2): estimates the global ranks of a local domain by reading few other pages."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from opicflow.schemas.ranking import highest
 
 DAMPING = 0.85
 TOLERANCE = 1e-6
-"""The residual at which the paper stops to iterate."""
+"""The residual at which the paper ends its iterations."""
 
 
 @dataclass(frozen=True, eq=False)
 class EstimateRound:
-    """What is known after a round: 0 is before anything was read. `ranks` are of all pages of F, in its order."""
+    """The state after a round; round 0 reads no page. `ranks` are of all pages of F, in its order."""
 
     number: int
     fetched: int
@@ -30,14 +30,14 @@ class EstimateRound:
 
     @property
     def estimate(self) -> Ranking:
-        """The ranks of the local domain, with the sum 1."""
+        """The ranks of the local domain, scaled to sum 1."""
         return self.frontier.local_ranks(self.ranks.values)
 
 
 def ranks_of(
     frontier: Frontier, damping: float = DAMPING, tolerance: float = TOLERANCE, before: Floats | None = None
 ) -> PageRanks:
-    """PageRank of F, pages without links within F paying everyone alike. `before` are those of a smaller F."""
+    """Compute PageRank of F; pages without links within F pay all pages. `before` are the ranks of a smaller F."""
     count = frontier.links.pages
     if before is not None:
         before = np.concatenate((before * (len(before) / count), np.full(count - len(before), 1.0 / count)))
@@ -45,7 +45,7 @@ def ranks_of(
 
 
 def chosen(frontier: Frontier, scores: Floats, count: int) -> Ids:
-    """The pages of the frontier with the highest scores, the highest first, equal ones by page id."""
+    """Return the pages of the frontier with the highest scores, the highest first, equal scores by page id."""
     pages: Ids = frontier.pages[highest(scores, frontier.pages, count)]
     return pages
 
@@ -59,10 +59,10 @@ def find_global_ranks(
     damping: float = DAMPING,
     tolerance: float = TOLERANCE,
 ) -> Iterator[EstimateRound]:
-    """Read `pages_a_round` pages in each round, those that `select` scores highest, and rank F after each.
+    """Read `pages_a_round` pages in each round, those that `select` scores highest, and rank F after each round.
 
-    `expansion` has the local domain and may have more. It ends early when the frontier is empty. Failed pages count as
-    asked for; they are not asked for again.
+    `expansion` holds the local domain, and possibly more pages. It ends early when the frontier is empty. Failed pages
+    count as requested, and are not requested again.
     """
     frontier = expansion.frontier()
     if not frontier.is_local.any():

@@ -1,20 +1,22 @@
-"""Which pages of the frontier to read next (paper 004, section 5): a score for each, in time linear in F.
+"""Selections: which pages of the frontier to read next (paper 004, section 5). Each scores every page in O(F).
 
-`influence` is the paper's own: how far the ranks of the local domain would move if the page were part of F, as one
-step of the power method over the stochastic complement tells it (SC-Select, algorithm 3). `flows` are what the page
-would receive (PF-Select), `linkers` counts who links to it (OutlinkCount), `chance` is the baseline (Random).
+`influence` is the paper's own: how far the ranks of the local domain would move if the page were part of F, estimated
+by one step of the power method over the stochastic complement (SC-Select, algorithm 3). `flows` are the payments that
+the page would receive (PF-Select), `linkers` is the number of pages that link to it (OutlinkCount), `chance` is the
+baseline (Random).
 
-Beside the paper's words: links have weights (with equal ones all is as there), and pages of F without links within F
-pay everyone alike, as the paper's implementation does. One that links to candidate j stops doing so once j is there.
-With D the rank of all of these pages, D_j of those that do not link to j, equations 15 to 18 become
+Two additions to the paper: links have weights (with equal weights nothing changes), and pages of F without links within
+F pay all pages, as in the paper's implementation; such a page that links to candidate j no longer does so once j is
+part of F. With D the rank of all pages without links within F, and D_j the rank of those among them that do not link to
+j, equations 15 to 18 become
 
     S f - f = x + y_j e + g_j z         y_j = (1 - a + a D_j) / (l + 1) - (1 - a + a D) / l
     g_j = a sum_k f_k u_k / (o_k + u_k) + (1 - a + a D_j) / (l + 1)
     z   = (a s + (1 - a) e / (l + 1)) / (1 - w)       w = (1 - a) / (l + 1)
     x_k' = -a sum_k f_k F_k'k u_k / (o_k (o_k + u_k))
 
-which are the paper's where D = 0. s, what j is expected to link to, is in proportion to what F links to: the paper's
-words say so, its formula (5) has F transposed, which would be who links.
+which are the paper's where D = 0. s, the expected links of j, is proportional to the links of F: the paper's text
+defines it so, while its formula (5) has F transposed, which would be the linkers.
 """
 
 from __future__ import annotations
@@ -28,15 +30,15 @@ from opicflow.pipelines.graph.community.expansion import Floats, Frontier
 from opicflow.schemas.kernel import kernel
 
 Select = Callable[[Frontier, Floats, int], Floats]
-"""Scores the pages of a frontier by the ranks of F; the number is of the round, counted from 1."""
+"""Scores the pages of a frontier by the ranks of F; the integer is the number of the round, from 1."""
 
 _FEWEST_STEPS = 2
 
 
 def influence(frontier: Frontier, ranks: Floats, damping: float = 0.85, norm_steps: int | None = None) -> Floats:
-    """How far each page would move the ranks of the local domain (7), as estimated by (11): SC-Select.
+    """Estimate by (11) how far each page would move the ranks of the local domain (7): SC-Select.
 
-    The norms of y_j e + g_j z are exact, or looked up in a table of `norm_steps` values as in algorithm 3.
+    The norms of y_j e + g_j z are exact, or from a table of `norm_steps` values as in algorithm 3.
     """
     if not 0.0 < damping < 1.0:
         raise ValueError(f"damping must be above 0 and below 1, not {damping}")
@@ -62,13 +64,13 @@ def influence(frontier: Frontier, ranks: Floats, damping: float = 0.85, norm_ste
 
 
 def flows(frontier: Frontier, ranks: Floats) -> Floats:
-    """What each page would receive of those that link to it: f'(D + diag(u))^-1 u, PF-Select (5.2.2)."""
+    """Return the payments that each page would receive along links: f'(D + diag(u))^-1 u, PF-Select (5.2.2)."""
     flow: Floats = _flows(*frontier.linkers, ranks, frontier.links.out_weights)[0]
     return flow
 
 
 def expected_ranks(frontier: Frontier, ranks: Floats, damping: float = 0.85) -> Floats:
-    """The rank that each page would have itself in F with it: x_j of (6), from what it would receive."""
+    """Return the rank that each page itself would have as part of F: x_j of (6), from the payments to it."""
     if not len(frontier.pages):
         return np.empty(0)
     outs, count = frontier.links.out_weights, frontier.links.pages
@@ -79,23 +81,23 @@ def expected_ranks(frontier: Frontier, ranks: Floats, damping: float = 0.85) -> 
 
 
 def linkers(frontier: Frontier) -> Floats:
-    """How many pages of F link to each page: OutlinkCount."""
+    """Return the number of pages of F that link to each page: OutlinkCount."""
     return np.diff(frontier.linkers[0]).astype(np.float64)
 
 
 def chance(frontier: Frontier, seed: int, round_: int) -> Floats:
-    """A number at random, another one in each round: Random."""
+    """Return random numbers, other ones in each round: Random."""
     return np.random.Generator(np.random.PCG64([seed, round_])).random(len(frontier.pages))
 
 
 def _received(flow: Floats, freed: Floats, held: float, count: int, damping: float) -> Floats:
-    """g_j: of pages that link to it, and of everyone. `freed` is D - D_j: what is no longer paid to everyone."""
+    """Return g_j: payments along links and to all pages. `freed` is D - D_j: rank that no longer goes to all pages."""
     received: Floats = damping * flow + (1.0 - damping + damping * (held - freed)) / (count + 1)
     return received
 
 
 def _norms(y: Floats, g: Floats, z: Floats) -> Floats:
-    """|y_j e + g_j z| in L1 for every j, exactly, all y_j being below 0: in O(l log l), for sorting z once."""
+    """Return |y_j e + g_j z| in L1 for every j, exactly, given y_j < 0: in O(l log l), for sorting z once."""
     z = np.sort(z)
     sums = np.concatenate(([0.0], np.cumsum(z)))
     below = np.searchsorted(z, -y / g)
@@ -104,9 +106,9 @@ def _norms(y: Floats, g: Floats, z: Floats) -> Floats:
 
 
 def _norms_of_a_table(y: Floats, g: Floats, z: Floats, steps: int) -> Floats:
-    """The same from a table of |Y e + a_i z| for uniform values of a_i: the nearest one.
+    """Return the norms from a table of |Y e + a_i z| for uniform values of a_i: the nearest entry.
 
-    Y is y of a page to which no page without links links. Others are brought to it: |y e + g z| is |Y e + (g Y / y) z|
+    Y is y of a page that has no linkers without links within F. Others are scaled: |y e + g z| is |Y e + (g Y / y) z|
     times y / Y.
     """
     shared = y.max()
@@ -114,7 +116,7 @@ def _norms_of_a_table(y: Floats, g: Floats, z: Floats, steps: int) -> Floats:
     wanted = g / scale
     low, high = float(wanted.min()), float(wanted.max())
     values = np.linspace(low, high, steps)
-    # What lies below the threshold -Y / a_i counts as negative: thresholds fall as a_i grows.
+    # Entries of z below the threshold -Y / a_i count as negative; thresholds fall as a_i grows.
     bins = np.searchsorted((-shared / values)[::-1], z, side="right")
     counts = np.cumsum(np.bincount(bins, minlength=steps + 1))[:steps][::-1]
     sums = np.cumsum(np.bincount(bins, z, minlength=steps + 1))[:steps][::-1]
@@ -126,7 +128,7 @@ def _norms_of_a_table(y: Floats, g: Floats, z: Floats, steps: int) -> Floats:
 
 @kernel
 def _flows(starts: Any, sources: Any, weights: Any, ranks: Any, outs: Any) -> Any:
-    """For every page of the frontier: sum of f_k u_k / (o_k + u_k), and f_k of those without links within F."""
+    """Return for every page of the frontier: Σ f_k u_k / (o_k + u_k), and Σ f_k of linkers without links within F."""
     count = starts.shape[0] - 1
     flow, freed = np.zeros(count), np.zeros(count)
     for page in range(count):
@@ -157,8 +159,9 @@ def _add_siblings(
 ) -> None:
     """Add |x + c| - |c| to every score, c = y_j + g_j z, for the local siblings of j, which alone have an x (20).
 
-    Most pages have one linker. All of one linker with the same weight have the same x, y and g, so the same score: it
-    is computed once, or a page with a thousand links within F and a thousand out of it would take a million steps.
+    Most pages have one linker. All pages of one linker with the same weight have the same x, y and g, so the same
+    score: it is computed once. Otherwise a page with a thousand links within F and a thousand out of it would take a
+    million steps.
     """
     x = np.zeros(ranks.shape[0])
     touched = np.empty(ranks.shape[0], np.int64)
@@ -179,13 +182,13 @@ def _add_siblings(
             leak = -damping * ranks[source] * weight / (total * (total + weight))
             if leak == 0.0:
                 continue
-            for place in range(starts[source], starts[source + 1]):
-                target = targets[place]
+            for row in range(starts[source], starts[source + 1]):
+                target = targets[row]
                 if is_local[target]:
                     if x[target] == 0.0:
                         touched[found] = target
                         found += 1
-                    x[target] += leak * weights[place]
+                    x[target] += leak * weights[row]
         change = 0.0
         for at in range(found):
             target = touched[at]
