@@ -111,7 +111,7 @@ class Graph:
 
 @kernel
 def group(keys: PageNumbers, values: PageNumbers, weights: Int64s, pages: int) -> tuple[Int64s, PageNumbers, Int64s]:
-    """Sort (value, weight) by key, with a stable counting sort: return where each key's group starts, and both columns."""
+    """Sort (value, weight) by key, with a stable counting sort: return each group's start, and both columns."""
     starts = np.zeros(pages + 1, np.int64)
     for key in keys:
         starts[key + 1] += 1

@@ -1,4 +1,4 @@
-"""Webs that change: other in-degrees, links that come and go, pages that are born. Graphs in, graphs out."""
+"""Webs that change: in-degrees, links that appear and disappear, new pages. Graphs in, graphs out."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ Mask = npt.NDArray[np.bool_]
 
 
 def change_in_degrees(graph: Graph, doubled: Int64s, halved: Int64s, random: np.random.Generator) -> Graph:
-    """The web once the in-degrees of some pages are divided or multiplied by two (paper 002, figure 4).
+    """Return the web with the in-degrees of some pages halved or doubled (paper 002, figure 4).
 
-    A page of `halved` loses half of the links to it, at random (of an odd number the larger half is kept). A page of
-    `doubled` is linked by as many pages more, drawn among those that link at all; drawn twice, or linking to it
-    already, one adds nothing, so a page linked by a share s of the web comes to about 2s - s² of it.
+    A page of `halved` loses half of the links to it, at random (the larger half of an odd number is kept). A page of
+    `doubled` gets as many new links, from pages drawn among those that have links. A page that is drawn twice, or links
+    to it already, adds nothing: a page linked by a share s of the web is then linked by about 2s - s².
     """
     sources = _sources(graph)
     targets = graph.targets
     kept = np.ones(graph.links, np.bool_)
-    places = np.flatnonzero(_mask(graph.pages, halved)[targets])
-    places = places[np.lexsort((random.random(len(places)), targets[places]))]
-    firsts = np.searchsorted(targets[places], targets[places])
-    within = np.arange(len(places)) - firsts
-    kept[places] = within < -(-graph.in_degrees[targets[places]] // 2)
+    links = np.flatnonzero(_mask(graph.pages, halved)[targets])
+    links = links[np.lexsort((random.random(len(links)), targets[links]))]
+    firsts = np.searchsorted(targets[links], targets[links])
+    within = np.arange(len(links)) - firsts
+    kept[links] = within < -(-graph.in_degrees[targets[links]] // 2)
     linking = np.flatnonzero(graph.out_degrees)
     new_targets = np.repeat(doubled, graph.in_degrees[doubled])
     new_sources = linking[random.integers(0, len(linking), len(new_targets))] if len(linking) else new_targets
@@ -34,10 +34,10 @@ def change_in_degrees(graph: Graph, doubled: Int64s, halved: Int64s, random: np.
 
 
 def replace_links(graph: Graph, share: float, random: np.random.Generator) -> Graph:
-    """The web once a share of its links, at random, has gone and as many others have come.
+    """Return the web with a random share of its links replaced.
 
-    A new link goes from the page that lost one to where another link of the web leads: a page that is linked much is
-    found more, and the law of in-degrees stays. One that a page has already adds nothing.
+    The new link of a page has the target of a random link of the web: pages with many links get more of the new ones,
+    and the distribution of in-degrees stays. A link that the page already has adds nothing.
     """
     sources, targets = _sources(graph), graph.targets.copy()
     changed = random.permutation(graph.links)[: round(share * graph.links)]
@@ -46,14 +46,14 @@ def replace_links(graph: Graph, share: float, random: np.random.Generator) -> Gr
 
 
 def induced_web(graph: Graph, there: Mask) -> Graph:
-    """The links among the pages under the mask; the others are not born yet, or gone: without links, and unlinked."""
+    """Return the web with only the links among the masked pages: all others do not exist yet, or no longer."""
     sources = _sources(graph)
     kept = there[sources] & there[graph.targets]
     return _linked(graph.pages, sources[kept], graph.targets[kept])
 
 
 def _linked(pages: int, sources: PageNumbers, targets: PageNumbers) -> Graph:
-    """Ordinary links, each once."""
+    """Return the graph of ordinary links, each once."""
     linked = Graph.from_links(pages, sources, targets)
     return Graph(linked.starts, linked.targets, np.minimum(linked.weights, ORDINARY_LINK_WEIGHT))
 

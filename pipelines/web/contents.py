@@ -1,8 +1,8 @@
-"""What pages hold and when it changes: Poisson processes, each page at its own rate, made from a seed.
+"""Contents of pages and their changes: Poisson processes from a seed, each page with its own rate.
 
-The visits of a crawl see a page's process only where they look. Between two looks it changed at least once with
-probability 1 - e^-rt, and by memorylessness the last change lies an exponential time back from the later look, if that
-is after the earlier one: so one draw a visit is exact for both, however many changes there were.
+Visits observe these processes. Between two visits a page has changed at least once with probability 1 - e^-rt. Because
+the process has no memory, the last change lies an exponential time before the later visit, if that is after the earlier
+visit. So one random number a visit is exact for both, however many changes there were.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ Floats = npt.NDArray[np.float64]
 
 _MS_PER_DAY = 86_400_000.0
 _DEVIATIONS = 1.959964
-"""95 % of a normal law lie within so many deviations of its middle."""
+"""95 % of a normal distribution are within so many standard deviations of its mean."""
 
 
 class Observations(NamedTuple):
-    """What visits found, a row each: whether it was new, which version, and since when it is what it is."""
+    """The results of visits, a row each."""
 
     changed: Bools
-    """The page was never visited, or changed since the last visit."""
+    """The page was never visited before, or has changed since its last visit."""
     digest: UInt64s
-    """The same as long as the page does not change, and never again."""
+    """A digest that every change replaces by a new one."""
     last_modified_ms: Int64s
-    """When it last changed: after the last visit if it changed since, and never before 1970."""
+    """The time of the last change; never before 1970."""
 
 
 class Contents:
-    """The contents of pages 0 … n-1, from a seed: each changes as a Poisson process, for ever at its own rate.
+    """The contents of pages 0 … n-1, from a seed: each changes as a Poisson process with a constant rate of its own.
 
-    `rates` are changes a day. They are log-normal around `median_per_day`, 95 % of them within `decades` powers of ten.
+    `rates` are changes a day, log-normal around `median_per_day`, 95 % of them within `decades` powers of ten.
 
-    What a visit finds depends on the seed, the page, its earlier visits and the time alone: neither on the visits of
-    other pages nor on how visits are made into batches.
+    The result of a visit depends only on the seed, the page, its earlier visits and the time: neither on visits of
+    other pages nor on batches.
     """
 
     def __init__(self, pages: int, seed: int, median_per_day: float = 1 / 14, decades: float = 3.0) -> None:
@@ -56,14 +56,14 @@ class Contents:
         rate_key, self._change_key, self._digest_key = np.random.PCG64(seed).random_raw(3)
         deviation = decades * math.log(10.0) / (2.0 * _DEVIATIONS)
         self.rates: Floats = _log_normal(rate_key, pages, deviation) * median_per_day
-        self._looks = np.zeros(pages, np.int64)
+        self._visits = np.zeros(pages, np.int64)
         self._versions = np.zeros(pages, np.int64)
-        self._looked_ms = np.zeros(pages, np.int64)
+        self._visited_ms = np.zeros(pages, np.int64)
         self._modified_ms = np.zeros(pages, np.int64)
         self._now_ms = 0
 
     def visit(self, numbers: Int64s, times_ms: Int64s) -> Observations:
-        """What visits find, in this order. Times are milliseconds since 1970, and never go back."""
+        """Visit pages, in this order. Times are milliseconds since 1970, and never decrease."""
         rows = len(numbers)
         if rows == 0:
             return Observations(np.empty(0, np.bool_), np.empty(0, np.uint64), np.empty(0, np.int64))
@@ -75,21 +75,21 @@ class Contents:
             raise ValueError("times_ms must not be negative, and ascend, over batches too")
         self._now_ms = int(times_ms[-1])
         found = Observations(np.empty(rows, np.bool_), np.empty(rows, np.uint64), np.empty(rows, np.int64))
-        state = (self._looks, self._versions, self._looked_ms, self._modified_ms)
-        _look(numbers, times_ms, self.rates, self._change_key, self._digest_key, state, found)
+        state = (self._visits, self._versions, self._visited_ms, self._modified_ms)
+        _visit(numbers, times_ms, self.rates, self._change_key, self._digest_key, state, found)
         return found
 
 
 @kernel
 def _chance(key: Any, page: Any, draw: Any) -> Any:
-    """The draw of this number of a page: above 0, at most 1."""
+    """Return a page's random number of this index: above 0, at most 1."""
     bits = mix(mix(key + np.uint64(page + 1) * GOLDEN) + np.uint64(draw + 1) * GOLDEN)
     return np.float64((bits >> np.uint64(11)) + np.uint64(1)) * 2.0**-53
 
 
 @kernel
 def _log_normal(key: Any, pages: int, deviation: float) -> Floats:
-    """Numbers whose logarithms are normal around 0, with this deviation."""
+    """Return numbers whose logarithms are normal with mean 0 and this standard deviation."""
     numbers = np.empty(pages, np.float64)
     for page in range(pages):
         normal = math.sqrt(-2.0 * math.log(_chance(key, page, 0))) * math.cos(2.0 * math.pi * _chance(key, page, 1))
@@ -98,7 +98,7 @@ def _log_normal(key: Any, pages: int, deviation: float) -> Floats:
 
 
 @kernel
-def _look(
+def _visit(
     numbers: Int64s,
     times_ms: Int64s,
     rates: Floats,
@@ -107,20 +107,20 @@ def _look(
     state: tuple[Int64s, Int64s, Int64s, Int64s],
     found: Observations,
 ) -> None:
-    """Visit pages one after the other, so that the same one twice in a batch is right."""
-    looks, versions, looked_ms, modified_ms = state
+    """Visit pages one after the other: a batch may hold a page twice."""
+    visits, versions, visited_ms, modified_ms = state
     for row in range(numbers.shape[0]):
         page, now_ms = numbers[row], times_ms[row]
         back_ms = math.inf
         if rates[page] > 0.0:
-            back_ms = -math.log(_chance(change_key, page, looks[page])) / rates[page] * _MS_PER_DAY
-        first = looks[page] == 0
-        changed = first or back_ms < np.float64(now_ms - looked_ms[page])
+            back_ms = -math.log(_chance(change_key, page, visits[page])) / rates[page] * _MS_PER_DAY
+        first = visits[page] == 0
+        changed = first or back_ms < np.float64(now_ms - visited_ms[page])
         if changed:
             versions[page] += 1
             modified_ms[page] = now_ms - np.int64(min(back_ms, np.float64(now_ms)))
-        looks[page] += 1
-        looked_ms[page] = now_ms
+        visits[page] += 1
+        visited_ms[page] = now_ms
         version = mix(digest_key + np.uint64(page + 1) * GOLDEN) + np.uint64(versions[page]) * GOLDEN
         found.changed[row] = changed
         found.digest[row] = mix(version)

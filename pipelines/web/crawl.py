@@ -1,4 +1,4 @@
-"""Crawls of a web: the entries that a crawler which visits these pages would have sent, and the crawler."""
+"""Crawls of a web: the ledger entries of visits and announcements, and crawlers that produce them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from opicflow.pipelines.web.visit_orders import VisitOrder, set_page_count
 
 SOURCE = "web"
 START_SECOND = 1_700_000_000
-"""When crawls with times begin."""
+"""The first second of crawls with times."""
 _LINKS_KNOWN = np.isin(np.arange(len(Outcome)), [Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED])
 
 
@@ -36,15 +36,15 @@ def visits(
     outcomes: npt.NDArray[np.uint8] | None = None,
     time_ms: Ints | None = None,
 ) -> CrawlEntry:
-    """Visits of the pages `numbers`, in that order, as one entry from offset `start` on.
+    """Return an entry with visits of the pages `numbers`, in that order, from offset `start` on.
 
-    `outcomes` holds one `Outcome` a visit (FETCHED without it); only those that see the page bring its links.
+    `outcomes` holds one `Outcome` for each visit (all FETCHED if None); only visits that receive the page have links.
     """
     rows = len(numbers)
     outcomes = np.full(rows, Outcome.FETCHED, np.uint8) if outcomes is None else outcomes
     known = _LINKS_KNOWN[outcomes]
     counts = np.where(known, graph.starts[numbers + 1] - graph.starts[numbers], 0)
-    starts, places = _link_places(graph, numbers, counts)
+    starts, links = _link_rows(graph, numbers, counts)
     items = CrawlItems(
         kind=np.full(rows, Kind.VISIT, np.uint8),
         page=ids[numbers],
@@ -57,9 +57,9 @@ def visits(
         within=np.zeros(rows, np.int64),
         links_known=known.astype(np.uint8),
         link_starts=starts,
-        link_pages=ids[graph.targets[places]],
-        link_weights=graph.weights[places].astype(np.uint16),
-        link_categories=np.full(len(places), NO_CATEGORY, np.uint8),
+        link_pages=ids[graph.targets[links]],
+        link_weights=graph.weights[links].astype(np.uint16),
+        link_categories=np.full(len(links), NO_CATEGORY, np.uint8),
         url_starts=np.zeros(rows + 1, np.int64),
         url_bytes=np.zeros(0, np.uint8),
     )
@@ -67,20 +67,20 @@ def visits(
 
 
 def links_of(graph: Graph, numbers: Ints) -> PageNumbers:
-    """The pages that these ones link to, link by link, in this order."""
-    _, places = _link_places(graph, numbers, graph.starts[numbers + 1] - graph.starts[numbers])
-    return graph.targets[places]
+    """Return the targets of the links of these pages, link by link."""
+    _, links = _link_rows(graph, numbers, graph.starts[numbers + 1] - graph.starts[numbers])
+    return graph.targets[links]
 
 
-def _link_places(graph: Graph, numbers: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Where the first so many links of each of these pages start one after the other, and their places in the graph."""
+def _link_rows(graph: Graph, numbers: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    """Return where each page's first `counts` links start when concatenated, and their rows in the graph."""
     starts = np.zeros(len(numbers) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts, np.arange(starts[-1]) + np.repeat(graph.starts[numbers] - starts[:-1], counts)
 
 
 def announcements(ids: Ids, kind: Kind = Kind.ANNOUNCEMENT, start: int = 0) -> CrawlEntry:
-    """All of these pages announced (or sighted), in that order, as one entry from offset `start` on."""
+    """Return an entry that announces (or sights) these pages, in that order, from offset `start` on."""
     rows = len(ids)
     nothing = np.zeros(rows, np.int64)
     items = CrawlItems(
@@ -105,12 +105,12 @@ def announcements(ids: Ids, kind: Kind = Kind.ANNOUNCEMENT, start: int = 0) -> C
 
 
 class WebCrawl:
-    """Visits of a web by one order, which any number of ledgers hear of alike.
+    """Visits of a web in one order, applied to any number of ledgers.
 
-    Which page is visited never depends on how a ledger keeps history, so many policies can share one crawl. `choice`
-    are the pages the order chooses among (all without it), `outcomes` tells how visits of these pages end (all pages
-    are fetched without it). Of several ledgers the first tells the waiting cash. With `per_day` visits have times, so
-    many a day from `START_SECOND` on, and every batch that reaches another hour is followed by a tick.
+    The visits never depend on how a ledger keeps history, so ledgers with different history policies can share a crawl.
+    `choice` are the pages that the order chooses from (None: all); `outcomes` returns the outcomes of visits of pages
+    (None: all are fetched). The first ledger supplies waiting cash. With `per_day` visits have times, so many a day
+    from `START_SECOND` on, and every batch that reaches another hour is followed by a tick.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class WebCrawl:
         self._offset = 0
 
     def announce(self, ids: Ids) -> None:
-        """Tell all ledgers of these pages."""
+        """Announce pages to all ledgers."""
         self._apply(announcements(ids, start=self._offset))
 
     def run(self, web: Graph, up_to: int) -> Ints:
-        """Go on, in this web, until so many visits were made or the order ends: the pages visited."""
+        """Visit this web until `up_to` visits were made in total, or the order ends. Return the visited pages."""
         visited = []
         while self.visits < up_to:
             numbers = self._choice[self._order.next(self._waiting)][: up_to - self.visits]
@@ -168,10 +168,10 @@ class WebCrawl:
 
 
 class DiscoveredPages:
-    """Pages of a web in the order in which they were found, each once."""
+    """Pages of a web in the order of their discovery, each once."""
 
     def __init__(self, pages: int, first: Ints) -> None:
-        """Of a web of so many pages these are known at first."""
+        """`first` are the pages known at the start."""
         self._numbers = np.empty(pages, np.int64)
         self._is_found = np.zeros(pages, np.bool_)
         self._count = 0
@@ -179,11 +179,11 @@ class DiscoveredPages:
 
     @property
     def numbers(self) -> Ints:
-        """The pages found, the first one first."""
+        """The discovered pages, in order."""
         return self._numbers[: self._count]
 
     def add(self, numbers: Ints | PageNumbers) -> Ints:
-        """Links lead to these. Those that were not known are found, in this order: they come back."""
+        """Add the targets of links. Return those that are new, in this order."""
         new, first = np.unique(numbers[~self._is_found[numbers]], return_index=True)
         new = new[np.argsort(first)].astype(np.int64)
         self._numbers[self._count : self._count + len(new)] = new
@@ -193,11 +193,10 @@ class DiscoveredPages:
 
 
 class DiscoveringCrawl:
-    """A crawl that begins at a few pages and finds the others by links of pages that it reads.
+    """A crawl that starts with a few pages and discovers others by the links of pages that it reads.
 
-    `found` holds the pages in the order in which they were found, `read` says which were read. An order that chooses
-    among places in `found`, as `AsFoundOrder` and `RandomOrder` do, is told how many there are; one that follows cash
-    is given what waits on them.
+    `found` holds the discovered pages in order, `read` marks those that were read. An order that chooses rows of
+    `found`, as `AsFoundOrder` and `RandomOrder` do, receives their number; one that follows cash receives their cash.
     """
 
     def __init__(self, ledger: Ledger, ids: Ids, order: VisitOrder, seeds: Ints) -> None:
@@ -211,15 +210,15 @@ class DiscoveringCrawl:
 
     @property
     def found(self) -> Ints:
-        """The pages known, first found first."""
+        """The discovered pages, in order."""
         return self._found.numbers
 
     def run(self, web: Graph, up_to: int) -> None:
-        """Go on until so many visits were made."""
+        """Visit pages until `up_to` visits were made in total."""
         while self.visits < up_to:
             set_page_count(self._order, len(self.found))
-            places = self._order.next(lambda: self.ledger.waiting_cash(self.ids[self.found]))
-            numbers = self.found[places[: up_to - self.visits]]
+            rows = self._order.next(lambda: self.ledger.waiting_cash(self.ids[self.found]))
+            numbers = self.found[rows[: up_to - self.visits]]
             self._apply(visits(web, self.ids, numbers, self._offset))
             self.visits += len(numbers)
             self.read[numbers] = True

@@ -1,4 +1,4 @@
-"""What goes wrong in a real crawl: pages that are never read, hosts that forbid it, servers that fail now and then."""
+"""Failures of a crawl: pages that are never read, hosts that forbid fetching, servers that fail now and then."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 class VisitFailures:
-    """How visits of the pages of a web end, from a seed.
+    """Outcomes of visits, from a seed.
 
-    `blocked` is the share of pages that answer every visit with a refusal, to one page; which ones is random. Of the
-    visits of all others the share `failing` fails, each by its own luck.
+    `blocked` is the share of pages that refuse every visit, exact to one page; these pages are random. Visits of other
+    pages fail independently with probability `failing`.
     """
 
     def __init__(self, pages: int, seed: int, blocked: float = 0.0, failing: float = 0.0) -> None:
@@ -26,7 +26,7 @@ class VisitFailures:
         self._failing = failing
 
     def outcomes(self, numbers: Ints) -> npt.NDArray[np.uint8]:
-        """How visits of these pages end, in this order: one `Outcome` a visit."""
+        """Return one `Outcome` for each of these visits, in this order."""
         found = np.full(len(numbers), Outcome.FETCHED, np.uint8)
         if self._failing > 0.0:
             found[self._random.random(len(numbers)) < self._failing] = Outcome.FAILED
@@ -35,14 +35,14 @@ class VisitFailures:
 
 
 class UnchangedVisits:
-    """Of the answers to visits of a page after its first this share is "not modified", each by its own luck."""
+    """Answers "not modified": each visit of a page after its first gets one with probability `share`."""
 
     def __init__(self, pages: int, share: float, random: np.random.Generator) -> None:
         self._visited = np.zeros(pages, np.bool_)
         self._share, self._random = share, random
 
     def among(self, numbers: Ints) -> Mask:
-        """Which of these visits, in this order, find that nothing has changed."""
+        """Return which of these visits, in this order, are answered "not modified"."""
         again = np.ones(len(numbers), np.bool_)
         again[np.unique(numbers, return_index=True)[1]] = False
         again |= self._visited[numbers]
@@ -51,7 +51,7 @@ class UnchangedVisits:
 
 
 def share_of(pages: int, share: float, random: np.random.Generator) -> Mask:
-    """A random share of the pages, to one page."""
+    """Return a random share of the pages, exact to one page."""
     mask = np.zeros(pages, np.bool_)
     mask[random.permutation(pages)[: round(share * pages)]] = True
     return mask

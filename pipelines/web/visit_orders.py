@@ -1,6 +1,6 @@
-"""The orders of the papers in which a crawl visits pages (paper 002, section 4.2): cycle, random, greedy, Xyleme's.
+"""Visit orders of the papers (paper 002, section 4.2): cycle, random, greedy, Xyleme's.
 
-An order never ends. It hands out page numbers in batches, so that a ledger can take them in batches.
+An order has no end. It returns page numbers in batches, so that a ledger can apply them in batches.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from opicflow.schemas.kernel import kernel
 
 Floats = npt.NDArray[np.float64]
 Waiting = Callable[[], npt.NDArray[Any]]
-"""Tells the waiting cash of every page, by page number, as it is now. Called only by orders that need it."""
+"""Returns the current waiting cash of every page, by page number. Only orders that need it call it."""
 
 
 class VisitOrder(Protocol):
     def next(self, waiting: Waiting) -> Int64s:
-        """The pages to visit next, in this order."""
+        """Return the pages to visit next, in this order."""
 
 
 class CycleOrder:
-    """Every page once in a shuffled order, and again in the same order. Batches run on across rounds."""
+    """Every page once in a shuffled order, then again in the same order. Batches may cross the end of a round."""
 
     def __init__(self, pages: int, seed: int, batch: int) -> None:
         _check(pages, batch)
@@ -35,16 +35,13 @@ class CycleOrder:
         self._at = 0
 
     def next(self, waiting: Waiting) -> Int64s:
-        places = (self._steps + self._at) % len(self._pages)
-        self._at = (self._at + len(places)) % len(self._pages)
-        return self._pages[places]
+        rows = (self._steps + self._at) % len(self._pages)
+        self._at = (self._at + len(rows)) % len(self._pages)
+        return self._pages[rows]
 
 
 class AsFoundOrder:
-    """Pages in the order in which they were found, those found last among them, and again: breadth first.
-
-    `pages` may grow between two batches.
-    """
+    """Pages in the order of their discovery, then again: breadth first. `pages` may grow between batches."""
 
     def __init__(self, pages: int, batch: int) -> None:
         _check(pages, batch)
@@ -53,13 +50,13 @@ class AsFoundOrder:
 
     def next(self, waiting: Waiting) -> Int64s:
         first = self._at % self.pages
-        places = np.arange(first, min(first + self._batch, self.pages), dtype=np.int64)
-        self._at = first + len(places)
-        return places
+        rows = np.arange(first, min(first + self._batch, self.pages), dtype=np.int64)
+        self._at = first + len(rows)
+        return rows
 
 
 class LoggedOrder:
-    """These pages, as a log has them. It ends with them: then batches are empty."""
+    """The pages of a log, in its order. Then batches are empty."""
 
     def __init__(self, numbers: Int64s, batch: int) -> None:
         _check(1, batch)
@@ -73,7 +70,7 @@ class LoggedOrder:
 
 
 class RandomOrder:
-    """Every page with the same probability at every visit, whatever was visited before. `pages` may grow."""
+    """Every page with the same probability at every visit, independent of earlier visits. `pages` may grow."""
 
     def __init__(self, pages: int, seed: int, batch: int) -> None:
         _check(pages, batch)
@@ -85,11 +82,10 @@ class RandomOrder:
 
 
 class GreedyOrder:
-    """The pages with the most waiting cash, the richest first; among equals the lower page number.
+    """The pages with the most waiting cash, the richest first; equal ones by page number.
 
-    Cash that the pages of a batch pay each other is seen by the next batch only, so the smaller the batch,
-    the closer to the papers' Greedy, which is a batch of 1. Without a size a batch is a 256th of the pages,
-    at least one page.
+    Payments between pages of a batch count from the next batch on. So the smaller the batch, the closer to the papers'
+    Greedy, which has batches of 1. By default a batch is a 256th of the pages, at least one page.
     """
 
     def __init__(self, batch: int | None = None) -> None:
@@ -103,13 +99,12 @@ class GreedyOrder:
 
 
 class ExactGreedyOrder:
-    """Greedy one visit at a time: the page with the most waiting cash, among equals the lower number.
+    """Greedy one visit at a time: the page with the most waiting cash, equal ones by page number.
 
-    It knows the web: what the pages of a batch pay each other along links counts at once, in a tree of the richest
-    pages (a visit costs a path of the tree for every link). What the virtual page pays counts from the next batch on.
-    A ledger alone declares it every hundredth of a visit a page, and so long are the batches unless told otherwise:
-    until the round first takes cash from pages never read, these are the visits that asking the ledger before
-    each one would make.
+    It has the graph: payments along links count at once, in a tree of the richest pages (a visit costs one path of the
+    tree for every link). Payments of the virtual page count from the next batch on. A ledger declares a dividend every
+    hundredth of a visit a page, and so long are batches by default. Until the round first takes cash from pages that
+    were never read, the visits are those of reading the ledger before each one.
     """
 
     def __init__(self, graph: Graph, damping: float = 0.85, batch: int | None = None) -> None:
@@ -120,7 +115,7 @@ class ExactGreedyOrder:
         self.move_to(graph)
 
     def move_to(self, graph: Graph) -> None:
-        """The web has changed: this it is from now on."""
+        """Use this graph from now on."""
         self._graph, self._out_weights = graph, graph.out_weights
 
     def next(self, waiting: Waiting) -> Int64s:
@@ -133,13 +128,12 @@ class ExactGreedyOrder:
 
 
 class XylemeOrder:
-    """Pages are read as often as they are important, and a share of the visits goes to pages never read.
+    """Pages are read in proportion to their importance, and a share of the visits goes to pages never read.
 
-    Every visit to a page that was read before is shared out among all such pages by importance, as claims; it goes to
-    the page with the highest, and takes 1 from that. So a page twice as important is read twice as often (paper 002,
-    section 3.2), though never twice in a batch. Of the pages never read those with the most waiting cash come first. A
-    batch of which one kind has too few is filled with the other. `importance` tells that of every page, or of the first
-    ones while only those are known.
+    Every visit to a page read before is divided among all such pages by importance, as claims; the page with the
+    highest claim is visited, and its claim falls by 1. So a page twice as important is read twice as often (paper 002,
+    section 3.2), but never twice in a batch. Pages never read are visited by waiting cash, the richest first. If one
+    group has too few pages, the other fills the batch. `importance` returns that of every known page.
     """
 
     def __init__(self, pages: int, importance: Callable[[], Floats], batch: int, discovery: float = 0.25) -> None:
@@ -166,29 +160,29 @@ class XylemeOrder:
 
 
 def set_page_count(order: VisitOrder, pages: int) -> None:
-    """Tell an order that chooses among places how many there are now; one that follows cash sees for itself."""
+    """Set the number of pages of an order that chooses rows; an order that follows cash needs no number."""
     if isinstance(order, AsFoundOrder | RandomOrder):
         order.pages = pages
 
 
 def _highest(values: npt.NDArray[Any], count: int) -> Int64s:
-    """The places of so many highest values, the highest first; among equals the lower place."""
+    """Return the rows of the `count` highest values, the highest first; equal values by row."""
     count = min(count, len(values))
     if count == 0:
         return np.empty(0, np.int64)
-    # argpartition alone would take any of the places that tie for the last one.
+    # argpartition alone would choose any of the rows that tie for the last one.
     last = np.partition(values, len(values) - count)[len(values) - count]
     higher = np.flatnonzero(values > last)
     tied = np.flatnonzero(values == last)[: count - len(higher)]
-    places = np.concatenate((np.sort(higher)[::-1], tied[::-1]))
-    return places[np.argsort(values[places], kind="stable")][::-1].astype(np.int64, copy=False)
+    rows = np.concatenate((np.sort(higher)[::-1], tied[::-1]))
+    return rows[np.argsort(values[rows], kind="stable")][::-1].astype(np.int64, copy=False)
 
 
 @kernel
 def _spend_richest(
     starts: Int64s, targets: PageNumbers, weights: Int64s, out_weights: Int64s, damping: int, cash: Int64s, out: Int64s
 ) -> None:
-    """Fill `out` with the richest page, again and again, each paying its links as a ledger would."""
+    """Fill `out` with the richest page, one after the other; each pays its links as in a ledger."""
     pages = cash.shape[0]
     leaves = 1
     while leaves < pages:
@@ -198,30 +192,30 @@ def _spend_richest(
         richest[leaves + leaf] = leaf if leaf < pages else -1
     for node in range(leaves - 1, 0, -1):
         richest[node] = _richer(cash, richest[2 * node], richest[2 * node + 1])
-    for place in range(out.shape[0]):
+    for row in range(out.shape[0]):
         page = richest[1]
-        out[place] = page
+        out[row] = page
         amount = cash[page]
         cash[page] = 0
-        _tell(richest, cash, leaves, page)
+        _update(richest, cash, leaves, page)
         if out_weights[page] == 0:
             continue
         paid = damped(amount, damping)
         share, rest = paid // out_weights[page], paid % out_weights[page]
         for link in range(starts[page], starts[page + 1]):
             cash[targets[link]] += share * weights[link] + rest * weights[link] // out_weights[page]
-            _tell(richest, cash, leaves, targets[link])
+            _update(richest, cash, leaves, targets[link])
 
 
 @kernel
 def _richer(cash: Int64s, one: int, other: int) -> int:
-    """Which of two pages has more cash; the first if equal. -1 is no page, and never comes first."""
+    """Return the page with more cash, the first if equal. -1 is no page, and loses."""
     return other if other >= 0 and cash[other] > cash[one] else one
 
 
 @kernel
-def _tell(richest: Int64s, cash: Int64s, leaves: int, page: int) -> None:
-    """Tell the nodes above a page that its cash is another."""
+def _update(richest: Int64s, cash: Int64s, leaves: int, page: int) -> None:
+    """Update the nodes above a page whose cash has changed."""
     node = (leaves + page) // 2
     while node >= 1:
         richest[node] = _richer(cash, richest[2 * node], richest[2 * node + 1])

@@ -1,4 +1,4 @@
-"""Webs made from a seed: the same seed gives the same bytes."""
+"""Synthetic webs from a seed: the same seed gives the same bytes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Floats = npt.NDArray[np.float64]
 UInt64s = npt.NDArray[np.uint64]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-"""What splitmix64 adds to its state for every number; `mix` makes the number of it."""
+"""The increment of splitmix64's state; `mix` turns the state into the random number."""
 _HALF = np.uint64(32)
 
 _HOST_SIZES_FALL = 1 / 1.1
-"""The r-th largest host has about r ** -this of the largest one's pages: sizes n are as frequent as n ** -2.1."""
+"""The r-th largest host has about r ** -this of the largest one's pages: sizes n have frequency n ** -2.1."""
 _PAGES_PER_HOST = 50
 _FRONT_SHARE = 0.25
 _KNOWN_AT_FIRST = 64
@@ -38,27 +38,25 @@ _SHOWN = 40
 def power_law_web(
     pages: int, seed: int, mean_links: float = 10.0, exponent: float = 2.1, dangling: float = 0.0
 ) -> Graph:
-    """A web whose in-degrees follow a power law (paper 002, section 4.2). All links are ordinary ones.
+    """Return a web whose in-degrees follow a power law (paper 002, section 4.2). All links are ordinary.
 
-    What holds:
+    - `P(I = n)` is proportional to `n ** -exponent` for every in-degree n above a smallest one, up to the number of
+      pages that could link. The smallest in-degree has fewer pages than the law (or, if it is 0, as many as needed),
+      such that the mean is `mean_links` links a page. Without this, the law from 1 on has 4.8 links a page for 100,000
+      pages, and more for larger webs.
+    - In-degrees are quantiles of the law at evenly spaced points with one random offset: every in-degree has as many
+      pages as in the law, to one page. So webs of different seeds differ in who links to whom, and little in shape. The
+      in-degrees of the few most linked pages do differ, and with them the number of links: by 4 % for 100,000 pages and
+      10 links, by a third for 1.5 links.
+    - The sources of a page are distinct, never the page itself, and otherwise uniform. A page with links has at least
+      one, so its out-degree is 1 plus about a Poisson number. In-degree and out-degree are independent.
+    - `dangling` is the share of pages without links, exact to one page; these pages are random.
 
-    - `P(I = n)` is proportional to `n ** -exponent` for every in-degree n above a smallest one, up to all
-      pages that could link. At the smallest in-degree there are fewer pages than the law says (or, if it is
-      0, as many as needed), so that `mean_links` links a page are what the law gives in the mean. Left alone,
-      the law from 1 on would give 4.8 links a page for 100,000 pages, and more the larger the web.
-    - In-degrees are taken at evenly spaced points of the law with one random offset, not drawn one by one: of
-      any in-degree there are as many pages as the law says, to one page. So webs of different seeds differ in
-      who is linked by whom, hardly in shape. What differs is how far the few most linked pages go, and with
-      them the number of links: by 4 % for 100,000 pages and 10 links, by a third where 1.5 links are asked.
-    - A page's sources are distinct, never itself, and otherwise uniform. A page that links has at least one
-      link, so its out-degree is 1 and about a Poisson number more. In-degree and out-degree are independent.
-    - `dangling` is the share of pages without links, to one page; which ones is random.
+    In so heavy a law the most linked page is linked by a large part of all pages (for 100,000 pages and 10 links, by a
+    third to two thirds): that is the law, not the construction.
 
-    The most linked page of so heavy a law is linked by a good part of all pages (for 100,000 pages and 10
-    links, by a third to two thirds): that is the law, not the construction.
-
-    Refuses what cannot be with a ValueError of one line: fewer than 2 pages that link (unless none does),
-    fewer links than pages that need one, or more than there are pairs of pages.
+    Raises ValueError, with a message of one line: for fewer than 2 pages that link (unless none does), fewer links than
+    pages that need one, or more links than pairs of pages.
     """
     if not 0.0 < exponent <= 10.0:
         raise ValueError(f"exponent must be above 0 and at most 10, not {exponent}")
@@ -70,12 +68,12 @@ def power_law_web(
 
 
 def poisson_web(pages: int, seed: int, mean_links: float = 10.0, dangling: float = 0.0) -> Graph:
-    """A web whose in-degrees follow Poisson's law around `mean_links` (paper 002, section 4.2). All links are ordinary.
+    """Return a web whose in-degrees follow Poisson's law with mean `mean_links` (paper 002, section 4.2).
 
-    - In-degrees are taken at evenly spaced points of the law with one random offset: of any in-degree there are as
-      many pages as the law says, to one page. The law ends where all pages that could link do, so a mean close to
-      that is not quite reached.
-    - Sources, out-degrees, `dangling` and refusals are those of `power_law_web`.
+    - In-degrees are quantiles at evenly spaced points with one random offset, as in `power_law_web`. The law ends at
+      the
+      number of pages that could link, so a mean close to that number is not quite reached.
+    - Sources, out-degrees, `dangling` and errors are those of `power_law_web`. All links are ordinary.
     """
     linking = _linking(pages, mean_links, dangling)
     random = np.random.Generator(np.random.PCG64(seed))
@@ -86,15 +84,15 @@ def poisson_web(pages: int, seed: int, mean_links: float = 10.0, dangling: float
 
 @dataclass(frozen=True, eq=False)
 class HostedWeb:
-    """A web on hosts. Page i is the page number `place[i]` of the host number `host[i]`; number 0 is its front page.
+    """A web on hosts. Page i is page `number[i]` of host `host[i]`; number 0 is the front page.
 
-    The pages of a host follow one another, so both ascend: `host` over all pages, `place` within a host. `topic[i]` is
-    what page i is about, which is what its host is about.
+    The pages of a host are consecutive, so both ascend: `host` over all pages, `number` within a host. `topic[i]` is
+    the topic of page i and of its host.
     """
 
     graph: Graph
     host: Int32s
-    place: Int32s
+    number: Int32s
     topic: Int32s
 
 
@@ -108,27 +106,28 @@ def hosted_web(
     topics: int = 1,
     topical: float = 0.8,
 ) -> HostedWeb:
-    """A web of hosts, most of whose links stay on their host. All links are ordinary ones.
+    """Return a web of hosts, most of whose links stay on their host. All links are ordinary.
 
-    What holds:
+    - The sizes of hosts follow a power law: the r-th largest host has about `r ** (-1 / 1.1)` of the largest one's
+      pages,
+      and at least one page. Sizes are assigned to hosts at random. By default there is one host for 50 pages.
+    - `dangling` is the share of pages without links, exact to one page; these pages are random. The others have one
+      link
+      and a Poisson number more, `mean_links` links a page in the mean, as far as there are pages to link to.
+    - The links of a page are distinct and never to itself. Each is internal with probability `internal`; one that finds
+      no page left on its host is external, so small hosts have more external links.
+    - An internal link leads to the front page with probability 1/4, otherwise to any page of the host.
+    - Pages with links get them in random order. Meanwhile pages become known evenly, from 64 on, in another random
+      order.
+      The target of an external link is a known page, chosen with probability proportional to 1 + its external links so
+      far, except pages of the same host and those linked already. So with m external links a page, about
+      `n ** -(2 + 1 / m)` of the pages have n of them, independent of their number on the host.
+    - Every host has one of `topics` topics, assigned at random and evenly. With more than one topic, the target of an
+      external link is chosen with probability `topical` among known pages of the same topic, by the same preference,
+      and otherwise as above, so it may have that topic by chance. If no known page of the topic is left, the target is
+      chosen as above too.
 
-    - The sizes of hosts follow a power law: the r-th largest has about `r ** (-1 / 1.1)` of the largest one's pages,
-      and one page at least. Which number has which size is random. Without `hosts` there is one for 50 pages.
-    - `dangling` is the share of pages without links, to one page; which ones is random. The others have one link and
-      a Poisson number more, `mean_links` links a page in the mean, as far as there are pages to link to.
-    - A page's links are distinct and never to itself. Each is internal with probability `internal`; one that finds
-      no page left on its host is external, so hosts of few pages have more of these.
-    - An internal link leads to the front page with probability 1/4, else to any page of the host.
-    - Pages that link do so in random order, and pages get known evenly meanwhile, from 64 on, in another one. The
-      target of an external link is, among the known pages, chosen with probability proportional to 1 + the external
-      links that it has so far, but for those of the page's own host and those it links to already. So with m external
-      links a page, about `n ** -(2 + 1 / m)` of the pages get n of them, wherever on a host they are.
-    - Every host has one of `topics` topics; each has as many hosts as any other, or one more, and which ones is random.
-      With more than one topic, the target of an external link is chosen with probability `topical` among the known
-      pages of the same topic alone, by the same preference, and otherwise as above, so it may be of that topic by
-      chance. One that finds no page of its topic that is known, or left, is chosen as above too.
-
-    Refuses what cannot be with a ValueError of one line.
+    Raises ValueError, with a message of one line, for arguments out of range.
     """
     count = max(2, pages // _PAGES_PER_HOST) if hosts is None else hosts
     _check_web(pages, dangling)
@@ -151,12 +150,12 @@ def hosted_web(
     random = np.random.Generator(np.random.PCG64(seed))
     shares = np.cumsum(np.arange(1.0, count + 1) ** -_HOST_SIZES_FALL)
     sizes = 1 + np.diff(np.floor(shares * ((pages - count) / shares[-1]) + 0.5).astype(np.int64), prepend=0)
-    sizes[0] += pages - int(sizes.sum())  # whatever rounding says
+    sizes[0] += pages - int(sizes.sum())  # corrects rounding
     host_starts = np.concatenate(([0], np.cumsum(random.permutation(sizes))))
     host = np.repeat(np.arange(count, dtype=np.int32), np.diff(host_starts))
-    place = (np.arange(pages) - host_starts[host]).astype(np.int32)
+    number = (np.arange(pages) - host_starts[host]).astype(np.int32)
     if linking == 0:
-        return HostedWeb(_without_links(pages), host, place, _topics(count, topics, random)[host])
+        return HostedWeb(_without_links(pages), host, number, _topics(count, topics, random)[host])
     more = _poisson_law(pages - 2, mean_links * pages / linking - 1)
     numbers = random.permutation(np.arange(pages, dtype=np.int32))
     degrees = np.zeros(pages, np.int64)
@@ -169,24 +168,24 @@ def hosted_web(
         starts, numbers[:linking], known, host, host_starts, topic, internal, topical if topics > 1 else 0.0, state
     )
     graph = Graph(starts, targets, np.full(len(targets), ORDINARY_LINK_WEIGHT, np.int64))
-    return HostedWeb(graph, host, place, topic)
+    return HostedWeb(graph, host, number, topic)
 
 
 @dataclass(frozen=True, eq=False)
 class NamedWeb:
-    """A web whose pages have names: page i is called `names[i]`."""
+    """A web whose pages have names: page i has `names[i]`."""
 
     graph: Graph
     names: tuple[str, ...]
 
 
 def web_of_edges(lines: Iterable[str], most_edges: int = _MOST_EDGES) -> NamedWeb:
-    """The web of an edge list, `page target` or `page target weight` a line, under the ledger's rules for links.
+    """Return the web of an edge list, `page target` or `page target weight` a line, by the ledger's rules for links.
 
-    Names are any words of at most 8192 characters, numbered in the order in which they come. As in the edge lists of a
+    Names are words of at most 8192 characters, numbered in the order of their first use. As in the edge lists of a
     replay, columns are separated by tabs, blanks or commas, a weight is a multiple of an ordinary link, a line with a
-    page alone is a page, and lines that begin with # are comments. Refuses everything else with a ValueError of one
-    line that says where.
+    single page is a page, and lines that begin with # are comments. Raises ValueError, with the number of the line, for
+    everything else.
     """
     numbers: dict[str, int] = {}
     sources, targets, weights = array("q"), array("q"), array("q")
@@ -225,7 +224,7 @@ def page_ids(pages: int, seed: int) -> UInt64s:
 
 
 def _power_law(pages: int, most: int, mean: float, exponent: float, offset: float) -> Int64s:
-    """In-degrees from 0 to `most`, ascending: the points (i + offset) / pages of `power_law_web`'s law."""
+    """Return in-degrees from 0 to `most`, ascending: the quantiles (i + offset) / pages of `power_law_web`'s law."""
     degrees = np.arange(most + 1, dtype=np.float64)
     law = np.zeros(most + 1)
     law[1:] = degrees[1:] ** -exponent
@@ -242,7 +241,7 @@ def _power_law(pages: int, most: int, mean: float, exponent: float, offset: floa
 
 
 def _poisson_law(most: int, mean: float) -> Floats:
-    """Poisson's law of this mean, in any unit, for numbers from 0 to `most` or to where nothing is left of it."""
+    """Return Poisson's law of this mean, in any unit, for numbers from 0 to `most`, or until it is about 0."""
     numbers = np.arange(min(most, int(mean + 12 * mean**0.5 + 40)) + 1, dtype=np.float64)
     if mean == 0.0:
         return np.where(numbers == 0, 1.0, 0.0)
@@ -253,10 +252,10 @@ def _poisson_law(most: int, mean: float) -> Floats:
 
 
 def _points(law: Floats, count: int, offset: float) -> Int64s:
-    """So many numbers, ascending: the points (i + offset) / count of a law over 0, 1, 2, ... in any unit."""
+    """Return `count` numbers, ascending: the quantiles (i + offset) / count of a law over 0, 1, 2, … in any unit."""
     cumulated = np.cumsum(law)
     up_to = np.ceil(cumulated * (count / cumulated[-1]) - offset).clip(0, count).astype(np.int64)
-    up_to[-1] = count  # whatever rounding says
+    up_to[-1] = count  # corrects rounding
     return np.repeat(np.arange(len(law), dtype=np.int64), np.diff(up_to, prepend=0))
 
 
@@ -268,7 +267,7 @@ def _check_web(pages: int, dangling: float) -> None:
 
 
 def _linking(pages: int, mean_links: float, dangling: float) -> int:
-    """How many pages link; refused where there are too few of them for so many links, or too many."""
+    """Return the number of pages with links; raise ValueError if they are too few or too many for the links."""
     _check_web(pages, dangling)
     linking = pages - round(dangling * pages)
     if linking == 1:
@@ -282,7 +281,7 @@ def _linking(pages: int, mean_links: float, dangling: float) -> int:
 
 
 def _topics(hosts: int, topics: int, random: np.random.Generator) -> Int32s:
-    """What each host is about."""
+    """Return the topic of each host."""
     return random.permutation(np.arange(hosts, dtype=np.int32) % topics).astype(np.int32)
 
 
@@ -291,30 +290,30 @@ def _without_links(pages: int) -> Graph:
 
 
 def _linked(degrees: Int64s, linking: int, random: np.random.Generator) -> Graph:
-    """A web of these in-degrees, which ascend and are below `linking`, dealt out and given sources at random."""
+    """Return a web of these in-degrees, which ascend and are below `linking`, with random pages and sources."""
     pages = len(degrees)
-    # The sum may fall short of the law's mean. In-degrees ascend, so the first ones, all 0, make up for it.
+    # The sum may be below the law's mean. In-degrees ascend, so the first ones, all 0, make up for it.
     degrees[: max(0, linking - int(degrees.sum()))] = 1
     degrees = random.permutation(degrees)
     linkers = random.permutation(np.arange(pages, dtype=np.int32))[:linking]
 
-    # Every page that links gets one place among all links for sure; `linkers` is in random order already.
+    # Every page with links gets one link for certain; `linkers` is in random order already.
     starts = np.concatenate(([0], np.cumsum(degrees)))
     sure = np.sort(random.choice(int(starts[-1]), linking, replace=False, shuffle=False))
     ends = np.searchsorted(starts, sure, side="right") - 1
     firsts = linkers.copy()
-    # A link to oneself changes places with a link to another page. There is one, for no page is linked by as
-    # many pages as link. One link to oneself is to be expected in a web of any size, so this loop is short.
-    for place in np.flatnonzero(firsts == ends):
-        if firsts[place] == ends[place]:
-            other = int(np.argmax(ends != ends[place]))
-            firsts[place], firsts[other] = firsts[other], firsts[place]
+    # A link to oneself is exchanged with a link to another page. There always is one, because every in-degree is below
+    # the number of pages with links. A web of any size has about one link to oneself, so this loop is short.
+    for row in np.flatnonzero(firsts == ends):
+        if firsts[row] == ends[row]:
+            other = int(np.argmax(ends != ends[row]))
+            firsts[row], firsts[other] = firsts[other], firsts[row]
     sources = _choose_sources(starts, linkers, sure, firsts, np.uint64(random.bit_generator.random_raw()))
     return Graph(starts, sources, np.full(len(sources), ORDINARY_LINK_WEIGHT, np.int64)).transposed()
 
 
 def _columns(line: str) -> list[str]:
-    """The columns of a line of an edge list; none of a comment or an empty line."""
+    """Return the columns of a line of an edge list; none for a comment or an empty line."""
     text = line.strip().removeprefix("\ufeff")
     if not text or text.startswith("#"):
         return []
@@ -332,7 +331,7 @@ def _weight(text: str, at: int) -> int:
         weight = -1
     if not 0 <= weight <= MOST_LINK_WEIGHT:
         most = MOST_LINK_WEIGHT / ORDINARY_LINK_WEIGHT
-        raise ValueError(f"line {at}: the weight {text[:_SHOWN]!r} is no number from 0 to {most:.0f}")
+        raise ValueError(f"line {at}: the weight {text[:_SHOWN]!r} is not a number from 0 to {most:.0f}")
     return weight
 
 
@@ -346,20 +345,20 @@ def mix(state: Any) -> Any:
 
 @kernel
 def _mixed(key: Any, count: int) -> UInt64s:
-    """The first numbers of splitmix64 from a state on."""
+    """Return the first random numbers of splitmix64 after a state."""
     numbers = np.empty(count, np.uint64)
-    for place in range(count):
+    for i in range(count):
         key += GOLDEN
-        numbers[place] = mix(key)
+        numbers[i] = mix(key)
     return numbers
 
 
 @kernel
 def _choose_sources(starts: Int64s, linkers: Int32s, sure: Int64s, firsts: Int32s, state: Any) -> Int32s:
-    """A source for every link, grouped by target: `firsts` at the ascending places `sure`, elsewhere uniform ones.
+    """Return a source for every link, grouped by target: `firsts` at the ascending rows `sure`, elsewhere uniform ones.
 
-    The sources of a target are distinct and not the target itself. The caller sees to it that there are
-    enough, and that `firsts` holds to it.
+    The sources of a target are distinct and not the target itself. There must be enough of them, and `firsts` must keep
+    these rules.
     """
     pages = starts.shape[0] - 1
     count = np.uint64(linkers.shape[0])
@@ -372,9 +371,9 @@ def _choose_sources(starts: Int64s, linkers: Int32s, sure: Int64s, firsts: Int32
         while end < sure.shape[0] and sure[end] < starts[target + 1]:
             chosen_for[firsts[end]] = target
             end += 1
-        for place in range(starts[target], starts[target + 1]):
-            if begin < end and sure[begin] == place:
-                sources[place] = firsts[begin]
+        for link in range(starts[target], starts[target + 1]):
+            if begin < end and sure[begin] == link:
+                sources[link] = firsts[begin]
                 begin += 1
                 continue
             while True:
@@ -383,7 +382,7 @@ def _choose_sources(starts: Int64s, linkers: Int32s, sure: Int64s, firsts: Int32
                 if chosen_for[source] != target:
                     break
             chosen_for[source] = target
-            sources[place] = source
+            sources[link] = source
     return sources
 
 
@@ -399,18 +398,18 @@ def _choose_targets(
     topical: float,
     state: Any,
 ) -> Int32s:
-    """Targets for the links of every page, ascending within a page, as `hosted_web` has them.
+    """Return targets for the links of every page, ascending within a page, by the rules of `hosted_web`.
 
-    No page has more links than there are other pages. A link that finds no target by chance in a few tries gets the
-    first possible one after the last that was tried.
+    No page has more links than there are other pages. A link that finds no target in a few random tries gets the first
+    possible one after the last try.
     """
     pages = np.int64(host.shape[0])
     targets = np.empty(starts[pages], np.int32)
     external = np.empty(starts[pages], np.int32)
     externals = np.int64(0)
     linked_by = np.full(pages, -1, np.int32)
-    # The same by topic, if it matters: its pages in the order in which they get known, how many are by now, and the
-    # external links to them, in a room of its own that moves to one twice as large when it is full.
+    # The same by topic, if there are several: its pages in the order in which they become known, how many are known,
+    # and the external links to them, in a buffer of its own that is replaced by one twice as large when it is full.
     sizes = np.bincount(topic) if topical > 0.0 else np.zeros(1, np.int64)
     topic_starts = np.zeros(sizes.shape[0] + 1, np.int64)
     topic_starts[1:] = np.cumsum(sizes)
@@ -418,7 +417,7 @@ def _choose_targets(
     room_starts = np.zeros_like(sizes)
     topic_known = np.empty(topic_starts[-1], np.int32)
     topic_external = np.empty(4 * starts[pages] + sizes.shape[0] if topical > 0.0 else 0, np.int32)
-    taken, told = np.int64(0), np.int64(0)
+    taken, listed = np.int64(0), np.int64(0)
     for turn in range(linkers.shape[0]):
         source = linkers[turn]
         first, after = host_starts[host[source]], host_starts[host[source] + 1]
@@ -428,14 +427,14 @@ def _choose_targets(
         if topical > 0.0:
             subject = np.int64(topic[source])
             akin = sizes[subject] - (after - first)
-            while told < pool:
-                about = topic[known[told]]
-                topic_known[topic_starts[about] + topic_pool[about]] = known[told]
+            while listed < pool:
+                about = topic[known[listed]]
+                topic_known[topic_starts[about] + topic_pool[about]] = known[listed]
                 topic_pool[about] += 1
-                told += 1
+                listed += 1
         linked_by[source] = source
         begin, end = starts[source], starts[source + 1]
-        for place in range(begin, end):
+        for link in range(begin, end):
             state += GOLDEN
             stays = np.float64(mix(state) >> np.uint64(11)) * 2.0**-53 < internal
             stays = inside > 0 if outside == 0 else stays and inside > 0
@@ -493,7 +492,7 @@ def _choose_targets(
                     topic_external[room_starts[about] + topic_externals[about]] = target
                     topic_externals[about] += 1
             linked_by[target] = source
-            at = place
+            at = link
             while at > begin and targets[at - 1] > target:
                 targets[at] = targets[at - 1]
                 at -= 1
@@ -503,5 +502,5 @@ def _choose_targets(
 
 @kernel
 def _below(chance: Any, count: Any) -> Any:
-    """A number from 0 to `count` - 1 of the upper half of a random one; `count` has 32 bits."""
+    """Return a number from 0 to `count` - 1 from the upper half of a random number; `count` has 32 bits."""
     return np.int64(((chance >> _HALF) * np.uint64(count)) >> _HALF)

@@ -36,7 +36,7 @@ def same_topic(web: HostedWeb) -> np.ndarray:
 
 
 def fingerprint(web: HostedWeb) -> str:
-    columns = (web.graph.starts, web.graph.targets, web.host, web.place)
+    columns = (web.graph.starts, web.graph.targets, web.host, web.number)
     return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
 
 
@@ -71,7 +71,7 @@ def arguments(draw: st.DrawFn) -> dict[str, float]:
 def test_links_are_distinct_and_each_page_has_one_unless_asked_not_to(arguments: dict[str, float]) -> None:
     web = hosted_web(**arguments)
     graph = web.graph
-    assert graph.pages == len(web.host) == len(web.place) == arguments["pages"]
+    assert graph.pages == len(web.host) == len(web.number) == arguments["pages"]
     assert (graph.out_degrees == 0).sum() == round(arguments["dangling"] * graph.pages)
     made_again = Graph.from_links(graph.pages, sources(graph), graph.targets)
     assert made_again.targets.tolist() == graph.targets.tolist()  # sorted, distinct, none to itself
@@ -90,9 +90,9 @@ def test_the_fullest_web_links_every_page_to_every_other(pages: int) -> None:
 
 def test_pages_of_a_host_follow_one_another_from_its_front_page_on(large: HostedWeb) -> None:
     assert (np.diff(large.host) >= 0).all()
-    fronts = np.flatnonzero(large.place == 0)
+    fronts = np.flatnonzero(large.number == 0)
     assert large.host[fronts].tolist() == list(range(PAGES // 50))
-    assert (np.diff(large.place)[np.diff(large.host) == 0] == 1).all()
+    assert (np.diff(large.number)[np.diff(large.host) == 0] == 1).all()
 
 
 def test_sizes_of_hosts_follow_the_power_law(large: HostedWeb) -> None:
@@ -121,7 +121,7 @@ def test_most_pages_link_to_their_front_page_and_the_rest_of_the_host_is_alike(l
     graph, inside = large.graph, stays(large)
     host = int(np.argmax(np.bincount(large.host)))
     within = inside & (large.host[graph.targets] == host)
-    links = np.bincount(large.place[graph.targets[within]])
+    links = np.bincount(large.number[graph.targets[within]])
     pages = np.flatnonzero((large.host == host) & (graph.out_degrees > 0))
     assert links[0] / len(pages) > 0.8  # 1 - 0.75 ** 9 of those with nine internal links
     others = links[1:]
@@ -140,7 +140,7 @@ def test_external_links_to_a_page_follow_a_power_law_wherever_it_is(large: Hoste
     slope = np.polyfit(np.log(points - 0.5), np.log(tail), 1)[0]
     assert slope == pytest.approx(-(1 + 1 / (len(outside) / PAGES)), abs=0.2)
     assert np.corrcoef(np.arange(PAGES), few)[0, 1] == pytest.approx(0, abs=0.03)
-    assert few[large.place == 0].mean() == pytest.approx(few.mean(), rel=0.15)
+    assert few[large.number == 0].mean() == pytest.approx(few.mean(), rel=0.15)
 
 
 def test_out_degrees_are_one_and_a_poisson_number_more(large: HostedWeb) -> None:
@@ -172,7 +172,7 @@ def test_all_external_links_stay_in_their_topic_if_asked_for_and_there_is_somewh
 
 def test_a_host_has_one_topic_and_every_topic_as_many_hosts() -> None:
     web = hosted_web(5_000, 3, hosts=103, topics=10)
-    hosts = np.flatnonzero(web.place == 0)
+    hosts = np.flatnonzero(web.number == 0)
     assert (web.topic == web.topic[hosts][web.host]).all()
     assert sorted(np.bincount(web.topic[hosts]).tolist()) == [10] * 7 + [11] * 3
     assert web.topic[hosts].tolist() != sorted(web.topic[hosts].tolist())  # dealt out
@@ -192,7 +192,7 @@ def test_links_within_a_topic_prefer_pages_that_many_link_to_as_they_do_without_
 def test_topics_change_external_links_and_nothing_else() -> None:
     plain, topical = hosted_web(2_000, 11), hosted_web(2_000, 11, topics=8, topical=0.9)
     assert not plain.topic.any()
-    for column in ("host", "place"):
+    for column in ("host", "number"):
         assert (getattr(plain, column) == getattr(topical, column)).all()
     assert (plain.graph.starts == topical.graph.starts).all()
     one = hosted_web(2_000, 11, topics=1, topical=0.9)  # one topic is none
@@ -271,7 +271,7 @@ def test_an_edge_list_says_what_it_says_to_a_replay(edges: list[tuple[int, int]]
         ("a b\na b 1 c", "line 2 has 4 columns, not a page, a target and a weight"),
         ("a\t\tc", "line 1 has an empty column"),
         ("a,", "line 1 has an empty column"),
-        ("a b x", "line 1: the weight 'x' is no number from 0 to 64"),
+        ("a b x", "line 1: the weight 'x' is not a number from 0 to 64"),
         ("a b nan", "line 1: the weight 'nan'"),
         ("a b -1", "line 1: the weight '-1'"),
         ("a b inf", "line 1: the weight 'inf'"),

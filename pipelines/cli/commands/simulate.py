@@ -122,10 +122,10 @@ def site_named(web: str, pages: int, seed: int, links: float, dangling: float) -
     if web == "hosts":
         hosted = hosted_web(pages, seed, mean_links=links, dangling=dangling)
         urls = [
-            f"https://host-{host}.example/{f'page/{place}' if place else ''}"
-            for host, place in zip(hosted.host.tolist(), hosted.place.tolist(), strict=True)
+            f"https://host-{host}.example/{f'page/{number}' if number else ''}"
+            for host, number in zip(hosted.host.tolist(), hosted.number.tolist(), strict=True)
         ]
-        return Site(hosted.graph, urls, hosted.host, np.flatnonzero(hosted.place == 0))
+        return Site(hosted.graph, urls, hosted.host, np.flatnonzero(hosted.number == 0))
     make = power_law_web if web == "power-law" else poisson_web
     graph = make(pages, seed, links, dangling=dangling)
     server = np.arange(pages, dtype=np.int32) % _SERVERS

@@ -137,7 +137,7 @@ def _around_a_topic(pages: int, seed: int, kind: str) -> SurveyedWeb:
     web = generate_web(pages, seed, kind)
     of_topics = np.bincount(web.topic)
     topic = np.argsort(of_topics, kind="stable")[len(of_topics) // 2]  # one of the usual size
-    fronts = np.flatnonzero((web.place == 0) & (web.topic == topic) & (web.graph.out_degrees > 0))
+    fronts = np.flatnonzero((web.number == 0) & (web.topic == topic) & (web.graph.out_degrees > 0))
     seeds = np.random.Generator(np.random.PCG64([seed, 4])).permutation(fronts)
     read = around(web.graph, seeds, _CRAWL_LINKS - 1, pages)
     unread = np.ones(pages, np.bool_)

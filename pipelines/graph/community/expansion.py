@@ -83,7 +83,7 @@ class Frontier:
 
     @cached_property
     def linkers(self) -> tuple[Int64s, PageNumbers, Int64s]:
-        """The links to the frontier by target: where each page's links start, the linking pages of F, and the weights."""
+        """The links to the frontier by target: where each page's links start, the linking pages of F, and weights."""
         sources = np.repeat(np.arange(len(self.ids), dtype=self.targets.dtype), np.diff(self.starts))
         return group(self.targets, sources, self.weights, len(self.pages))
 
