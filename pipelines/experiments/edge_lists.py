@@ -1,4 +1,4 @@
-"""Edge lists that somebody has, as webs."""
+"""Edge lists of users, as webs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST_LINE_BYTES = 1 << 20
 
 
 def web_of_file(path: str) -> NamedWeb:
-    """The web of an edge list on disk, plain or compressed. Refuses what is none with an `InputRefused`."""
+    """Read the web of an edge list, plain or compressed. Raises `InputRefused` for anything else."""
     try:
         return web_of_edges(_lines(path))
     except InputRefused:
@@ -25,7 +25,9 @@ def _lines(path: str) -> Iterator[str]:
     rest, lines_read = b"", 0
     for block in decompressed(path):
         if isinstance(block, Damage):
-            raise InputRefused(f"{path}: damaged at byte {block.compressed_offset} ({block.detail}): get it anew")
+            raise InputRefused(
+                f"{path}: damaged at byte {block.compressed_offset} ({block.detail}): get the file again"
+            )
         *lines, rest = (rest + block.data).split(b"\n")
         if len(rest) > _LONGEST_LINE_BYTES:
             raise InputRefused(f"{path}: a line of more than {_LONGEST_LINE_BYTES} bytes: no edge list")

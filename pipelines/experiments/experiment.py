@@ -1,4 +1,4 @@
-"""What an experiment is: its tasks, and what is made of what they find."""
+"""`Experiment`: its tasks, and the tables, plots and claims made from their rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table for people: a heading, and lines of markdown."""
+    """A table of a report: a heading, and lines of markdown."""
 
     title: str
     lines: Sequence[str]
@@ -35,11 +35,11 @@ class ResultTable:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment: what it is, whose tasks it needs, and what is made of the rows that they find.
+    """An experiment: its tasks, and functions that turn their rows into plots, tables and claims.
 
-    `data` names the CSV file that holds its rows; experiments with the same tasks share it. `pages` and `runs` are what
-    it takes unless told otherwise. `tasks_of_edges` are its tasks on an edge list, none where that has nothing for it;
-    without it the experiment is about made-up webs alone.
+    `data` names the CSV file of its rows; experiments with the same tasks share it. `pages` and `runs` are defaults.
+    `tasks_of_edges` returns its tasks for an edge list, none if the list has no suitable pages; it is None for an
+    experiment on synthetic webs alone.
     """
 
     name: str
@@ -56,5 +56,5 @@ class Experiment:
 
 
 def no_plots(rows: Rows) -> list[Plot]:
-    """Of an experiment that is all tables."""
+    """The plots of an experiment that has tables only."""
     return []

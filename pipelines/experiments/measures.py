@@ -1,4 +1,4 @@
-"""How far importance is from what it should be, measured in all the ways that the papers name."""
+"""Errors of importance, by all measures that the papers name."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def errors(importance: Floats, exact: Floats) -> Errors:
 
 
 def exact_importance(web: Graph) -> Floats:
-    """The ranks of a web, converged; refused with a RuntimeError if they would not."""
+    """Return the PageRank of a web; raise RuntimeError if it does not converge."""
     ranks = pagerank(web, DAMPING, tolerance=1e-10)
     if not ranks.converged:
         raise RuntimeError(f"PageRank of {web.pages} pages did not converge: there is nothing to measure against")
@@ -61,7 +61,7 @@ def exact_importance(web: Graph) -> Floats:
 
 
 def imbalance(web: Graph, importance: Floats) -> float:
-    """How far importance is from what one step of PageRank makes of it, in L1: |L'X - X| of the papers."""
+    """Return the L1 distance of importance from one more step of PageRank: |L'X - X| of the papers."""
     return pagerank(web, DAMPING, max_iterations=0, start=importance).residual
 
 

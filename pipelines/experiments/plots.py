@@ -44,7 +44,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot: what stands on it, and its lines. `log` axes are logarithmic: any of "x", "y", "xy"."""
+    """A plot: its texts and its lines. `log` names the logarithmic axes: "x", "y" or "xy"."""
 
     name: str
     title: str

@@ -12,14 +12,13 @@ from opicflow.pipelines.experiments.tables import Row, markdown, to_csv
 
 
 class Scale(NamedTuple):
-    """How large the webs of an experiment are, and its seeds; the edge list that is the web, if any."""
+    """The size of an experiment's webs, its seeds, and the edge list that replaces synthetic webs, if any."""
 
     pages: int
     seeds: Sequence[int]
     edges: str | None = None
 
     def __str__(self) -> str:
-        """In words."""
         seeds = self.seeds
         runs = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}; figures are their means"
         webs = (
@@ -37,31 +36,31 @@ def write_report(
     out: Path,
     scales: Mapping[str, Scale],
 ) -> str:
-    """Write data and plots of these experiments below `out`; the text of the report that shows them."""
+    """Write data and plots of these experiments below `out`; return the text of their report."""
     (out / "data").mkdir(parents=True, exist_ok=True)
-    told = {str(scales[one.name]) for one in chosen}
-    alike = f"{told.pop()} " if len(told) == 1 else ""
-    lines = ["# Experiments", "", f"{alike}Errors are relative to exact PageRank.", ""]
+    of_all = {str(scales[one.name]) for one in chosen}
+    common = f"{of_all.pop()} " if len(of_all) == 1 else ""
+    lines = ["# Experiments", "", f"{common}Errors are relative to exact PageRank.", ""]
     for one in chosen:
         found = rows[one.name]
         write_atomically(out / "data" / f"{one.data}.csv", to_csv(found).encode())
-        lines += [f"## {one.title}", "", one.about if alike else f"{scales[one.name]} {one.about}", ""]
+        lines += [f"## {one.title}", "", one.about if common else f"{scales[one.name]} {one.about}", ""]
         for plot in one.plots(found):
             plot.write(out / "plots")
             lines += [f"![{plot.title}](plots/{plot.name}.svg)", ""]
         for table in one.tables(found):
             lines += [f"**{table.title}**", "", *table.lines, ""]
-        said = [(say.statement, say.source, say.measured, say.verdict) for say in claims[one.name]]
-        lines += [*markdown(("it is said that", "where", "measured", ""), said), ""]
+        table = [(claim.statement, claim.source, claim.measured, claim.verdict) for claim in claims[one.name]]
+        lines += [*markdown(("claim", "source", "measured", "result"), table), ""]
         lines += [f"Data: [{one.data}.csv](data/{one.data}.csv).", ""]
     return "\n".join(lines)
 
 
 def summary(chosen: Sequence[Experiment], claims: Mapping[str, Sequence[Claim]]) -> list[str]:
-    """The findings of these experiments as lines for a terminal."""
+    """Return the claims of these experiments, and their results, as lines for a terminal."""
     lines = []
     for one in chosen:
         lines.append(one.title)
-        for finding in claims[one.name]:
-            lines += [f"  {finding.verdict:13} {finding.statement}", f"{'':16}{finding.measured}"]
+        for claim in claims[one.name]:
+            lines += [f"  {claim.verdict:13} {claim.statement}", f"{'':16}{claim.measured}"]
     return lines

@@ -1,4 +1,4 @@
-"""Runs tasks on several cores, and keeps what each of them found, so that a run that was stopped goes on."""
+"""Runs tasks on several cores, and stores the rows of each, so that a stopped run can continue."""
 
 from __future__ import annotations
 
@@ -22,28 +22,26 @@ MEASURES: dict[str, Measure] = {
     for one in (convergence, off_line, windows, growing, trouble, discovery, stated, communities, influences)
 }
 EDITION = 1
-"""Goes up when a measure measures something else: what was kept of an earlier edition is not used."""
+"""Increased whenever a measure changes: stored rows of an earlier edition are not used."""
 
 
 @dataclass(frozen=True)
 class MeasureTask:
-    """A call of a measure. What it finds follows from this alone."""
+    """A call of a measure, which alone determines its rows."""
 
     measure: str
     arguments: tuple[tuple[str, Value], ...]
 
     @classmethod
     def of(cls, measure: str, **arguments: Value) -> MeasureTask:
-        """This measure, called so."""
         return cls(measure, tuple(arguments.items()))
 
     def run(self) -> list[Row]:
-        """What it finds."""
         return MEASURES[self.measure](**dict(self.arguments))
 
     @property
     def file_name(self) -> str:
-        """The name of the file that keeps what it found."""
+        """The file that stores its rows."""
         key = json.dumps([EDITION, self.measure, self.arguments])
         return f"{self.measure}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
 
@@ -51,9 +49,9 @@ class MeasureTask:
 def run(
     tasks: Sequence[MeasureTask], folder: Path, processes: int, done: Callable[[MeasureTask], None]
 ) -> dict[MeasureTask, list[Row]]:
-    """What these tasks, each another, found, by parts kept in the folder where there are such; `done` hears of each.
+    """Run distinct tasks, and return the rows of each; `done` is called after each task.
 
-    A part that is no JSON is measured again.
+    Rows are stored in the folder, and read from there if they exist. A file that is not JSON is measured again.
     """
     folder.mkdir(parents=True, exist_ok=True)
     found: dict[MeasureTask, list[Row]] = {}
@@ -75,13 +73,13 @@ def _run_missing(tasks: Sequence[MeasureTask], processes: int) -> Iterator[tuple
         for task in tasks:
             yield task, task.run()
         return
-    # Spawned, not forked: compiled kernels and their locks are not for copying.
+    # Spawned, not forked: a fork would copy the locks of compiled kernels.
     pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
     try:
         under_way = {pool.submit(task.run): task for task in tasks}
         for future in as_completed(under_way):
             yield under_way[future], future.result()
-    except BaseException:  # an interrupt is not to wait for tasks of minutes
+    except BaseException:  # an interrupt must not wait for tasks of minutes
         pool.shutdown(wait=False, cancel_futures=True)
         for child in multiprocessing.active_children():
             child.terminate()

@@ -1,4 +1,4 @@
-"""Tables of what was measured: rows of names and numbers, as CSV, grouped and averaged."""
+"""Tables of measured rows of names and numbers: as CSV, grouped, averaged, as markdown."""
 
 from __future__ import annotations
 

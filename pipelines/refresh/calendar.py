@@ -1,11 +1,11 @@
-"""Which pages are due in a cycle (thesis, 3.6): by a scan over all pages, or from a calendar of folders.
+"""Pages due in a cycle (thesis, 3.6): by a scan over all pages, or from a calendar with a folder for each cycle.
 
-Cycles are numbered from the epoch; cycle c ends at (c + 1) * cycle_s, and a page is due in it if its time comes at its
-end or before. While intervals stand still, both give the same pages in the same cycles. When S moves, all intervals
-move with it. The scan sees that at once. The calendar keeps the due times that were true when pages were put in, so an
-interval that was I then and is I' now is off by |I' - I|, rounded up to a whole cycle: that is the thesis' "larger
-error". To bound it, empty the calendar and put all pages in again whenever S has moved by some share: an interval is
-then off by about twice this share at most.
+Cycles are numbered from the epoch; cycle c ends at (c + 1) * cycle_s, and a page is due in it if its due time is at its
+end or before. As long as intervals stay, both methods give the same pages in the same cycles. When S changes, all
+intervals change with it. The scan uses the new intervals at once. The calendar keeps the due times of the old ones, so
+an interval that changed from I to I' is off by |I' - I|, rounded up to a whole cycle: the thesis' "larger error". To
+bound it, empty the calendar and put all pages in again whenever S has changed by some share: an interval is then off by
+about twice this share at most.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ DAY_S = 86_400
 
 
 def due_times(last_fetch_s: Ints, interval_s: Floats) -> Ints:
-    """When pages are due, in whole seconds, rounded up. Intervals must be finite."""
+    """Return the due times of pages in whole seconds, rounded up. Intervals must be finite."""
     times: Ints = np.ceil(last_fetch_s + interval_s).astype(np.int64)
     return times
 
 
 def due_by_scan(last_fetch_s: Ints, interval_s: Floats, now_s: int) -> Ints:
-    """The rows of all pages due by now, the end of the cycle, in order. An interval of inf never ends."""
+    """Return the rows of all pages due at `now_s`, the end of a cycle, in order. Infinite intervals never end."""
     return np.flatnonzero(interval_s <= now_s - last_fetch_s)
 
 
 class Calendar:
-    """Rows of pages in folders, one for every cycle within the horizon and one for all that is later.
+    """Rows of pages in folders: one for each cycle within the horizon, and one for everything later.
 
-    A row is wherever it was put: putting it in twice gives it out twice.
+    A row that is put in twice is returned twice.
     """
 
     def __init__(self, first_cycle: int, cycle_s: int = DAY_S, horizon: int = 366) -> None:
-        """A calendar whose first folder is that of `first_cycle`, with folders for `horizon` cycles."""
+        """The first folder is that of `first_cycle`; there are folders for `horizon` cycles."""
         if cycle_s < 1:
-            raise ValueError(f"a cycle must last a second at least, not {cycle_s}")
+            raise ValueError(f"a cycle must last at least a second, not {cycle_s}")
         if not 1 <= horizon < 1 << 15:
             raise ValueError(f"the horizon must be from 1 to {(1 << 15) - 1} cycles, not {horizon}")
         self._cycle_s = cycle_s
@@ -50,7 +50,7 @@ class Calendar:
         self._later: list[tuple[Ints, Ints]] = []
 
     def put(self, rows: Ints, due_s: Ints) -> None:
-        """File these rows by their due times; what is overdue comes with the next cycle."""
+        """File rows by their due times; overdue rows are filed in the next cycle."""
         cycles = np.maximum((due_s - 1) // self._cycle_s, self._next)
         later = cycles >= self._end
         if later.any():
@@ -65,7 +65,7 @@ class Calendar:
             self._folders.setdefault(self._next + int(folder), []).append(piece)
 
     def take(self, cycle: int) -> Ints:
-        """The rows due in this cycle, and in those skipped before it, in order. They are gone from the calendar."""
+        """Remove and return the rows due in this cycle, and in skipped cycles before it, in order."""
         if cycle < self._next:
             raise ValueError(f"cycle {cycle} was taken before: the next is {self._next}")
         self._next = cycle
@@ -79,21 +79,19 @@ class Calendar:
         return _sorted_rows([piece for folder in pieces for piece in folder])
 
     def empty(self) -> Ints:
-        """All rows, in order, to be put in again with new due times. The calendar is empty then."""
+        """Remove and return all rows, in order, to be put in again with new due times."""
         pieces = [piece for folder in self._folders.values() for piece in folder]
         pieces += [rows for rows, _ in self._later]
         self._folders, self._later = {}, []
         return _sorted_rows(pieces)
 
     def __len__(self) -> int:
-        """How many rows it holds."""
         return sum(len(piece) for folder in self._folders.values() for piece in folder) + sum(
             len(rows) for rows, _ in self._later
         )
 
     @property
     def nbytes(self) -> int:
-        """The bytes of its columns."""
         return sum(piece.nbytes for folder in self._folders.values() for piece in folder) + sum(
             rows.nbytes + due_s.nbytes for rows, due_s in self._later
         )

@@ -1,7 +1,7 @@
-"""Which pages are ordered in a cycle: retries that back off, caps of hosts, and who is chosen when not all can be.
+"""Orders of a cycle: back-off of retries, caps of hosts, and the choice of pages if not all can be ordered.
 
-Everything is a pure function of columns, the page ids among them: the same pages wait the same jittered time in every
-run, and hosts' allowances add up exactly whatever the number of shards.
+Everything is a pure function of columns, including page ids: the same pages wait the same jittered time in every run,
+and hosts' allowances add up exactly for any number of shards.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 NEVER = 65535
-"""The packed interval of a page that is not to be fetched again."""
+"""The packed interval of a page that is never fetched again."""
 
 _STEPS_PER_OCTAVE = 2048
 _JITTER = 0.25
-_MOST_PER_DAY = 1e9  # of a host: times the days of 9,000 years, still exact
+_MOST_PER_DAY = 1e9  # for a host: exact for 9,000 years
 
 
 def packed_intervals(seconds: Floats) -> npt.NDArray[np.uint16]:
-    """Intervals in two bytes, to a thirtieth of a per cent: 1 second to a century. Infinite ones become `NEVER`."""
+    """Pack intervals of 1 second to a century into two bytes, to 0.03 %. Infinite ones become `NEVER`."""
     with np.errstate(divide="ignore"):
         steps = np.round(np.log2(seconds) * _STEPS_PER_OCTAVE) + 1
     return np.where(np.isinf(seconds), NEVER, np.clip(steps, 1, NEVER - 1)).astype(np.uint16)
 
 
 def unpacked_intervals(packed: npt.NDArray[np.uint16]) -> Floats:
-    """The intervals in seconds; 0 where there was none yet."""
+    """Return intervals in seconds; 0 where there is none yet."""
     seconds = np.exp2((packed.astype(np.float64) - 1) / _STEPS_PER_OCTAVE)
     out: Floats = np.where(packed == 0, 0.0, np.where(packed == NEVER, np.inf, seconds))
     return out
 
 
 def back_off_seconds(pages: Ids, failures: Ints, first_seconds: float, longest_seconds: float) -> Floats:
-    """How long pages that failed so many times in a row are left alone: twice as long every time, with jitter.
+    """Return how long pages wait after so many failures in a row: twice as long after each, with jitter.
 
-    The jitter, a quarter up or down, comes from the page id and the number of failures, so that pages that failed
-    together do not come back together.
+    The jitter, a quarter up or down, depends on the page id and the number of failures, so that pages that failed
+    together are not retried together.
     """
     doubled = first_seconds * np.exp2(np.clip(failures - 1, 0, 40).astype(np.float64))
     x = (pages ^ (failures.astype(np.uint64) << np.uint64(56))) * np.uint64(0x9E3779B97F4A7C15)
@@ -54,9 +54,9 @@ def back_off_seconds(pages: Ids, failures: Ints, first_seconds: float, longest_s
 
 
 def allowances(per_day: Floats, since: int, until: int, shard: int, shards: int) -> Ints:
-    """How many orders each host may get between two seconds from this shard, of so many a day from all shards.
+    """Return how many orders this shard may give each host between two seconds, of `per_day` for all shards together.
 
-    Over shards and time they add up exactly, as the sum of floor((x + s) / n) over all shards s of n is floor(x).
+    Over shards and time allowances add up exactly: the sum of floor((x + s) / n) over all shards s of n is floor(x).
     """
     begin, end = (
         (np.floor(np.minimum(per_day, _MOST_PER_DAY) * (second / 86400)).astype(np.int64) + shard) // shards
@@ -67,9 +67,9 @@ def allowances(per_day: Floats, since: int, until: int, shard: int, shards: int)
 
 
 def chosen(pages: Ids, urgency: Floats, host: Ints | None, host_most: Ints, most: int) -> Ints:
-    """The rows of the `most` most urgent pages of which no host has more than it may: most urgent first.
+    """Return the rows of the `most` most urgent pages within the caps of their hosts, the most urgent first.
 
-    Equally urgent ones go by page id. `host` numbers the rows' hosts, None = no host has a cap.
+    Equally urgent pages are ordered by page id. `host` holds the numbers of the rows' hosts, None = no host has a cap.
     """
     order = np.lexsort((pages, -urgency))
     if host is not None and len(order):
@@ -78,7 +78,7 @@ def chosen(pages: Ids, urgency: Floats, host: Ints | None, host_most: Ints, most
 
 
 def rank_within(groups: Ints, count: int) -> Ints:
-    """For every row, how many rows before it are of the same group."""
+    """Return for every row how many earlier rows have the same group."""
     ranks = np.zeros(len(groups), np.int64)
     _rank(np.ascontiguousarray(groups), np.zeros(count, np.int64), ranks)
     return ranks

@@ -1,19 +1,19 @@
-"""How often a page changes (thesis, chapter 4; design.md §6), read from what its last eight intervals showed.
+"""Change rates of pages (thesis, chapter 4), estimated from their last eight intervals.
 
-An *interval* lies between two successive successful visits of a page. A *word* keeps eight of them, a byte each, the
-latest lowest: bit 7 says whether the page had changed in it, bits 0-6 are the code of its length, 1 to 127 on a
-logarithmic scale. Code 0 is no interval. A page has two words:
+An *interval* is the time between two successive successful visits of a page. A *word* holds eight intervals, a byte
+each, the latest in the lowest byte: bit 7 is set if the page changed in the interval; bits 0-6 are the code of its
+length, 1 to 127 on a logarithmic scale. Code 0 is no interval. A page has two words:
 
-- `intervals` tells whether it changed: the whole length of every interval (the thesis' existence of change);
-- `dated` tells when it last changed (the thesis' last date of change): of an interval with a change the time from the
-  change to the visit after it, of one without a change the whole length. A first visit whose answer has a date is an
-  interval with a change too, as in the thesis: from that date to the visit.
+- `intervals`, for whether it changed (the thesis' existence of change): the whole length of every interval;
+- `dated`, for when it last changed (the thesis' last date of change): for an interval with a change the time from the
+  change to the later visit, for one without a change the whole length. A first visit whose answer has a date counts as
+  an interval with a change, as in the thesis: from that date to the visit.
 
-A page changes as a Poisson process; its rate is in changes per day. So that pages that always or never changed have a
-rate too, every estimate but the thesis' own counts, besides the intervals kept, half an interval with a change and half
-one without, both of their mean length. With intervals of one length that is log((n + 1) / (n - C + 1/2)) a length, near
-the estimator of Cho and Garcia-Molina, log((n + 1/2) / (n - C + 1/2)), which is 0 for a page that never changed. What
-was measured, and what the other choices would do, is in docs/change-rates.md.
+A page changes as a Poisson process; its rate is in changes per day. Every estimate but the thesis' own adds to the kept
+intervals half an interval with a change and half one without, both of mean length. So pages that always or never
+changed have a rate too. With intervals of equal length the rate is log((n + 1) / (n - C + 1/2)) per length, close to
+the estimator of Cho and Garcia-Molina, log((n + 1/2) / (n - C + 1/2)), which is 0 for a page that never changed.
+docs/change-rates.md has the measurements, also of the alternatives.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 Array = npt.NDArray[Any]
 
-# What kernels compute with: words and numbers of the machine, for which Python has no types.
+# Words and numbers in kernels, for which Python has no types.
 Word = Any
 Int = Any
 Float = Any
@@ -42,14 +42,14 @@ LEAST_RATE = 86_400.0 / MOST_SECONDS
 MOST_RATE = 1_440.0
 MOST_ERROR = 9.99
 DEFAULT_CHANGES_PER_DAY = 1 / 14
-"""The rate of a page of which nothing is known: halfway, by ratio, between once a day and once in half a year."""
+"""The rate of a page without intervals: the geometric mean of once a day and once in half a year."""
 
-# Where a rate was read from.
+# The source of a rate.
 DEFAULT = 1
 INTERVALS = 2
 LAST_MODIFIED = 3
 
-# How rates are read.
+# Estimators.
 LIKELIHOOD = 0
 EXISTENCE = 1
 THESIS = 2
@@ -71,7 +71,7 @@ _MOST_STEPS = 16
 
 
 class ChangeRates(NamedTuple):
-    """The change rate of every page, the relative standard error of each, and where it was read from."""
+    """The change rate of every page, its relative standard error, and its source."""
 
     rates: npt.NDArray[np.float64]
     errors: npt.NDArray[np.float64]
@@ -85,15 +85,14 @@ def change_rates(
     estimator: str = "likelihood",
     default_rate: float = DEFAULT_CHANGES_PER_DAY,
 ) -> ChangeRates:
-    """The change rates of pages, given their words and whether the dates of each are to be believed.
+    """Return the change rates of pages, given their words and whether the dates of each page are used.
 
-    Estimators: `"likelihood"` takes the likeliest rate, from dates where they are believed and from the lengths of
-    intervals elsewhere; `"existence"` takes no dates; `"thesis"` takes the thesis' formula where dates are believed.
-    Pages of which nothing is kept get `default_rate`, and are known from DEFAULT; others from INTERVALS or
-    LAST_MODIFIED. Errors are relative: 0.5 says that half the rate and one and a half times the rate would be no
-    surprise. None is above 9.99.
+    Estimators: `"likelihood"` is the maximum of the likelihood, from dates where they are used, and from the lengths of
+    intervals elsewhere; `"existence"` uses no dates; `"thesis"` is the thesis' formula where dates are used. Pages
+    without intervals get `default_rate`, and the source DEFAULT; others INTERVALS or LAST_MODIFIED. Errors are
+    relative, at most 9.99: with 0.5, half the rate and one and a half times the rate are both plausible.
 
-    Refuses arguments that make no sense with a ValueError of one line.
+    Raises ValueError, with a message of one line, for arguments out of range.
     """
     if estimator not in ESTIMATORS:
         raise ValueError(f"there is no estimator {estimator!r}: choose {', '.join(ESTIMATORS)}")
@@ -120,7 +119,7 @@ def change_rates(
 
 @inlined_kernel
 def code_of(seconds: Float) -> Word:
-    """The code of a length: of the nearest one on the scale, by ratio."""
+    """Return the code of the length on the scale that is nearest, by ratio."""
     if not seconds > LEAST_SECONDS:
         return np.uint64(1)
     steps = math.log(min(seconds, MOST_SECONDS) / LEAST_SECONDS) / _STEP
@@ -129,19 +128,19 @@ def code_of(seconds: Float) -> Word:
 
 @inlined_kernel
 def pushed(word: Word, seconds: Float, changed: Bool) -> Word:
-    """A word with one more interval; the oldest of eight is forgotten."""
+    """Return a word with one more interval, without the oldest of eight."""
     return (np.uint64(word) << _BYTE) | code_of(seconds) | (_CHANGED if changed else _NOTHING)
 
 
 @inlined_kernel
 def keeps_any(word: Word) -> Bool:
-    """Whether there is an interval in a word."""
+    """Whether a word holds an interval."""
     return (np.uint64(word) & _CODES) != _NOTHING
 
 
 @inlined_kernel
 def sums(word: Word) -> tuple[Float, Float, Float, Float]:
-    """How many intervals a word keeps and their total length in days; the same of those with a change."""
+    """Return the number of intervals and their total length in days; then both for intervals with a change."""
     rest = np.uint64(word)
     count, total, changed_count, changed_total = 0.0, 0.0, 0.0, 0.0
     while rest != _NOTHING:
@@ -158,9 +157,9 @@ def sums(word: Word) -> tuple[Float, Float, Float, Float]:
 
 @inlined_kernel
 def pull(word: Word, mean: Float, rate: Float) -> tuple[Float, Float]:
-    """What intervals with a change, half a one of mean length among them, add to the slope of the log likelihood.
+    """Return the slope of the log likelihood of intervals with a change, including half a one of mean length.
 
-    Second how fast that falls with the rate: the information at this rate.
+    The second value is the information at this rate: how fast the slope falls with the rate.
     """
     rest = np.uint64(word)
     upwards = mean / (math.exp(mean * rate) - 1.0)
@@ -178,19 +177,19 @@ def pull(word: Word, mean: Float, rate: Float) -> tuple[Float, Float]:
 
 @inlined_kernel
 def bounded(rate: Float) -> Float:
-    """A rate, within the bounds of rates."""
+    """Return a rate within the bounds of rates."""
     return min(max(rate, LEAST_RATE), MOST_RATE)
 
 
 @lean_kernel
 def existence_rate(word: Word) -> tuple[Float, Float]:
-    """The likeliest rate given which intervals had a change (thesis, 4.1), smoothed, and its Fisher information.
+    """Return the likeliest rate given which intervals had a change (thesis, 4.1), smoothed, and its Fisher information.
 
-    Both 0 of a word without intervals.
+    Both are 0 for a word without intervals.
 
     The slope of the log likelihood is 0 where the pull of intervals with a change equals the length of the others. The
-    logarithm of that pull is convex and falls, and the first guess is never too high, as c / (exp(c x) - 1) is convex
-    in c; so Newton's method goes up to the rate and never beyond.
+    logarithm of the pull is convex and decreasing, and the first guess is never too high, because c / (exp(c x) - 1) is
+    convex in c. So Newton's method approaches the rate from below.
     """
     count, total, changed_count, changed_total = sums(word)
     if count == 0.0:
@@ -205,7 +204,7 @@ def existence_rate(word: Word) -> tuple[Float, Float]:
         upwards, information = pull(word, mean, rate)
         step = upwards * math.log(upwards / unchanged_total) / information
         rate += step
-        if step <= _EXACT_ENOUGH * rate:  # the error left is about the square of this
+        if step <= _EXACT_ENOUGH * rate:  # the remaining error is about its square
             break
     if rate != bounded(rate):
         rate = bounded(rate)
@@ -215,10 +214,10 @@ def existence_rate(word: Word) -> tuple[Float, Float]:
 
 @inlined_kernel
 def dated_rate(word: Word) -> tuple[Float, Float]:
-    """The likeliest rate given the last changes, C / (Σl + Σv), smoothed, and its Fisher information.
+    """Return the likeliest rate given the last changes, C / (Σl + Σv), smoothed, and its Fisher information.
 
-    Both 0 of a word without intervals. Looked at backwards from a visit, time runs until the last change or through
-    the whole interval: so many changes in so much time.
+    Both are 0 for a word without intervals. Backwards from each visit, the time to the last change, or the whole
+    interval if there was none, was observed: C changes in the sum of these times.
     """
     count, total, changed_count, _ = sums(word)
     if count == 0.0:
@@ -229,11 +228,11 @@ def dated_rate(word: Word) -> tuple[Float, Float]:
 
 @inlined_kernel
 def thesis_dated_rate(word: Word) -> tuple[Float, Float]:
-    """The thesis' formula C / Σl (4.2), and its Fisher information. Both 0 of a word without changes.
+    """Return the rate of the thesis' formula C / Σl (4.2), and its Fisher information; 0 for a word without changes.
 
-    It leaves out the time in which the page did not change. A page that changes far more rarely than it is visited
-    has l about half an interval in the mean, whatever its rate is: two changes an interval come out, too many by
-    2 / (rate * length) times. It is right only for pages that change in nearly every interval.
+    It ignores the time in which the page did not change. For a page that changes far more rarely than it is visited, l
+    is half an interval in the mean, independent of its rate: the formula gives two changes an interval, too many by a
+    factor of 2 / (rate * length). It is right only for pages that change in nearly every interval.
     """
     _, _, changed_count, changed_total = sums(word)
     if changed_count == 0.0:
@@ -244,7 +243,7 @@ def thesis_dated_rate(word: Word) -> tuple[Float, Float]:
 
 @inlined_kernel
 def relative_error(rate: Float, information: Float) -> Float:
-    """The standard error of a rate over the rate; 9.99 at most."""
+    """Return the standard error of a rate over the rate, at most 9.99."""
     sharpness = rate * math.sqrt(information)
     return min(1.0 / sharpness, MOST_ERROR) if sharpness > 0.0 else MOST_ERROR
 
@@ -253,19 +252,18 @@ def relative_error(rate: Float, information: Float) -> Float:
 def rate_of(
     intervals: Word, dated: Word, use_dates: Bool, estimator: Int, default_rate: Float
 ) -> tuple[Float, Float, Int]:
-    """The change rate of a page, its relative error, and where it was read from.
+    """Return the change rate of a page, its relative error, and its source.
 
-    While nothing but dates is kept, no interval in which a change was looked for, none below the default is taken: the
-    page has the default, as if nothing were known of it.
-    Under the thesis' estimator a page without a change among its dated intervals has the likeliest rate: the formula
-    says nothing of it.
+    As long as a page has only a date, and no interval between visits, a rate below the default is not used: the page
+    gets the default. With the thesis' estimator a page without a change in its dated intervals gets the likeliest rate,
+    because the formula is undefined.
     """
     if estimator != EXISTENCE and use_dates and keeps_any(dated):
         rate, information = thesis_dated_rate(dated) if estimator == THESIS else dated_rate(dated)
         if rate == 0.0:
             rate, information = dated_rate(dated)
         if rate < default_rate and not keeps_any(intervals):
-            return default_rate, MOST_ERROR, DEFAULT  # one old date, that nothing confirms, makes no page a quiet one
+            return default_rate, MOST_ERROR, DEFAULT  # one old date alone does not prove a low rate
         return rate, relative_error(rate, information), LAST_MODIFIED
     if keeps_any(intervals):
         rate, information = existence_rate(intervals)

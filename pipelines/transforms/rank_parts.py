@@ -38,7 +38,7 @@ from opicflow.schemas.columns import ColumnsRefused, pack, unpack
 
 _KIND = "part of a rank"
 _PAGES_OF_A_PIECE = 1 << 17
-"""A megabyte. Flink sorts what it groups: with 256 MB to do so it refused an element of 48 MB."""
+"""A megabyte. Flink sorts the elements that it groups; with 256 MB for sorting it refused an element of 48 MB."""
 
 
 class RankPart(NamedTuple):

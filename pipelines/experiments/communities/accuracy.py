@@ -1,4 +1,4 @@
-"""Paper 004: how near FindGlobalPR comes to the true ranks of a domain, and what a page that is read does for them."""
+"""Measures of paper 004: how close FindGlobalPR comes to the true ranks of a domain, and what each page read gains."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _EXACT = 1e-12
 
 
 class LiveLedger:
-    """Selection by the importance that a ledger publishes of pages of the frontier: it hears of each page read."""
+    """Selects by the importance of frontier pages in a ledger, which receives every page that is read."""
 
     def __init__(self, web: SurveyedWeb, seed: int) -> None:
         self._web, self._ids = web, page_ids(web.graph.pages, seed)
@@ -45,7 +45,7 @@ class LiveLedger:
         self._heard = 0
 
     def __call__(self, frontier: Frontier, ranks: Floats, number: int) -> Floats:
-        """Tell the ledger of what was read since the last call, then ask it."""
+        """Apply the pages read since the last call to the ledger; return its importance of the frontier."""
         read = frontier.ids[self._heard :].astype(np.int64)
         if len(read):
             self._ledger.apply(visits(self._web.graph, self._ids, read, self._heard))
@@ -78,14 +78,13 @@ def impact(web: SurveyedWeb, local: npt.NDArray[np.int64]) -> Floats:
 
 
 def communities(pages: int, seed: int, domain: str, web: str = USUAL, edges: str = "", digest: str = "") -> list[Row]:
-    """FindGlobalPR on a domain by every strategy: a row a round, 0 being the domain alone.
+    """Measure FindGlobalPR on a domain with every strategy: a row for each round; round 0 is the domain alone.
 
-    `n` is the number of pages of the domain, `read` how many others were read; `l1`, `linf` and `l2` are distances of
-    the estimate, with the sum 1, from the true ranks restricted to the domain, with the sum 1; `kendall` is tau-b of
-    the same. `covered` is how much of the true impact of all pages that are not local those read have: of a walker's
-    steps that lead into the domain from without, the share that starts at them. `akin` is the share of the pages read
-    in this round that are about what most of the domain is about, NaN where nobody knows. Where nothing is left to read
-    the last row comes again. `digest` says what is in the edge list.
+    `n` is the number of pages of the domain, `read` that of other pages read; `l1`, `linf` and `l2` are distances of
+    the estimate from the true ranks of the domain, both scaled to sum 1; `kendall` is their tau-b. `covered` is the
+    share of impact: of a walker's steps that lead into the domain, the share that starts at pages read. `akin` is the
+    share of the pages read in this round that have the domain's most frequent topic, NaN without topics. When no page
+    is left to read, the last row is repeated. `digest` is that of the edge list.
     """
     known = survey_web(domain, pages, seed, web, edges)
     chosen = known.domains[domain]
@@ -99,7 +98,7 @@ def communities(pages: int, seed: int, domain: str, web: str = USUAL, edges: str
 
 
 def pace(domain: Domain) -> tuple[int, int]:
-    """In how many rounds a domain is read around, and about how many pages in each of them."""
+    """Return the number of rounds of a domain, and about how many pages each round reads."""
     pages = domain.times * len(domain.pages)
     rounds = min(domain.rounds, pages)
     return rounds, round(pages / rounds)
@@ -140,9 +139,9 @@ def measured(
 def influences(
     pages: int, seed: int, domain: str, moment: str, web: str = USUAL, edges: str = "", digest: str = ""
 ) -> list[Row]:
-    """Figure 1: pages of the frontier of a domain, what selections say of each, and what reading it really does.
+    """Measure figure 1: for pages of a domain's frontier, the scores of selections, and the effect of reading the page.
 
-    `moment` is at first, when nothing else was read, or half way, after half of the rounds by SC-Select. Of all
+    `moment` is at first, before other pages are read, or half way, after half of the rounds of SC-Select. Of all
     candidates 500 at random. `influence` and `by_table` are SC-Select's, `flow` PF-Select's, `linkers`
     OutlinkCount's. Then the page alone is read: `moved` is how far the ranks of the domain move by its true links (7),
     `diff` how far the estimate is from the true ranks then (3), `gain` how much nearer that is than before.
@@ -164,10 +163,10 @@ def influences(
     count = len(frontier.pages)
     which: Row = {"seed": seed, "web": web, "domain": domain, "moment": moment, "n": len(local), "candidates": count}
     rows: list[Row] = []
-    for place in np.sort(random.choice(count, min(CANDIDATES, count), replace=False, shuffle=False)).tolist():
-        page = int(frontier.pages[place])
+    for candidate in np.sort(random.choice(count, min(CANDIDATES, count), replace=False, shuffle=False)).tolist():
+        page = int(frontier.pages[candidate])
         after = estimate_with(known, local, others, page, ranks)
-        row = which | {"page": page} | {name: float(values[place]) for name, values in scores.items()}
+        row = which | {"page": page} | {name: float(values[candidate]) for name, values in scores.items()}
         diff = l1(after, true)
         rows.append(row | {"moved": l1(after, before), "diff": diff, "gain": l1(before, true) - diff})
     return rows
@@ -176,7 +175,7 @@ def influences(
 def estimate_with(
     web: SurveyedWeb, local: npt.NDArray[np.int64], others: npt.NDArray[np.int64], page: int, ranks: Floats
 ) -> Floats:
-    """The ranks of a domain, with the sum 1, in F and one page more; `ranks` are those of F without it."""
+    """Return the ranks of a domain, scaled to sum 1, in F with one more page; `ranks` are those of F without it."""
     expansion = _of_pages(web, local, others)
     expansion.add(web.recorded.fetch(np.array([page], np.uint64)), np.zeros(1, np.bool_))
     frontier = expansion.frontier()
@@ -185,7 +184,7 @@ def estimate_with(
 
 
 def _half_way(web: SurveyedWeb, domain: Domain, seed: int) -> npt.NDArray[np.int64]:
-    """The pages that SC-Select reads in half of the rounds."""
+    """Return the pages that SC-Select reads in half of the rounds."""
     rounds, a_round = pace(domain)
     select, expansion = selection_named(SC, web, seed), _of_pages(web, domain.pages)
     *_, last = find_global_ranks(expansion, web.recorded, select, rounds // 2, a_round, DAMPING)
@@ -194,7 +193,7 @@ def _half_way(web: SurveyedWeb, domain: Domain, seed: int) -> npt.NDArray[np.int
 
 
 def _of_pages(web: SurveyedWeb, local: npt.NDArray[np.int64], others: npt.NDArray[np.int64] | None = None) -> Expansion:
-    """An expansion of a local domain, and of other pages that were read."""
+    """Return an expansion of a local domain, and of other pages that were read."""
     expansion = Expansion()
     expansion.add(web.recorded.fetch(local.astype(np.uint64)), np.ones(len(local), np.bool_))
     if others is not None and len(others):

@@ -116,7 +116,7 @@ def fine(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.3g}"
 
 
-def _told(rows: Rows, name: str) -> str:
+def _figure(rows: Rows, name: str) -> str:
     """The mean over domains and seeds, and how far seeds lie apart."""
     middle, half = of_seeds(rows, name)
     if name == "kendall":
@@ -127,7 +127,7 @@ def _told(rows: Rows, name: str) -> str:
 def _finals(rows: Rows) -> list[ResultTable]:
     """The paper's table, and every domain alone."""
     last = ultimate(rows)
-    lines = [(s, *(_told(where(last, strategy=s), name) for name in _MEASURES)) for s in distinct(rows, "strategy")]
+    lines = [(s, *(_figure(where(last, strategy=s), name) for name in _MEASURES)) for s in distinct(rows, "strategy")]
     heads = ("strategy", *_MEASURES.values())
     made = [
         ResultTable(
@@ -151,15 +151,15 @@ def _finals(rows: Rows) -> list[ResultTable]:
 
 
 def _table1(rows: Rows) -> list[ResultTable]:
-    lines = [(name, *(f"{value:g}" for value in said)) for name, said in _TABLE_1.items()]
+    lines = [(name, *(f"{value:g}" for value in row)) for name, row in _TABLE_1.items()]
     paper = markdown(("strategy", "L1", "L∞", "Kendall's tau"), lines)
     return [*_finals(rows), ResultTable("The paper's table 1", paper)]
 
 
 def _table2(rows: Rows) -> list[ResultTable]:
     lines = []
-    for name, said in _TABLE_2.items():
-        pairs = zip(said[::2], said[1::2], strict=True)
+    for name, row in _TABLE_2.items():
+        pairs = zip(row[::2], row[1::2], strict=True)
         lines.append((name, *(f"{distance:g} / {tau:g}" for distance, tau in pairs)))
     heads = ("strategy", "all politics", "conservatism", "liberalism", "socialism")
     return [*_finals(rows), ResultTable("The paper's table 2: L1 / Kendall's tau", markdown(heads, lines))]
@@ -223,10 +223,10 @@ def _figure2_tables(all_rows: Rows) -> list[ResultTable]:
     lines = []
     for strategy in distinct(rows, "strategy"):
         chosen = where(rows, strategy=strategy)
-        best, place = claims.best_factor(chosen)
+        best, domain = claims.best_factor(chosen)
         last = ultimate(chosen)
         shares = [fine(100.0 * mean(last, name, kind=kind)) for kind in kinds for name in ("covered", "akin")]
-        lines.append((strategy, f"{fine(best)} ({place})", *shares))
+        lines.append((strategy, f"{fine(best)} ({domain})", *shares))
     words = ("impact covered, %", "of its topic in the last round, %")
     heads = ("strategy", "best: L1 before over after", *(f"{kind}: {word}" for kind in kinds for word in words))
     made.append(ResultTable("What was gained, and what was read for it", markdown(heads, lines)))
@@ -273,9 +273,9 @@ def _figure1(rows: Rows) -> list[Plot]:
 
 
 def _influence_tables(rows: Rows) -> list[ResultTable]:
-    places = [(domain, moment) for domain in distinct(rows, "domain") for moment in (AT_FIRST, HALF_WAY)]
-    heads = ("score", *(f"{domain}, {moment}" for domain, moment in places))
-    parts = [where(rows, domain=domain, moment=moment) for domain, moment in places]
+    cases = [(domain, moment) for domain in distinct(rows, "domain") for moment in (AT_FIRST, HALF_WAY)]
+    heads = ("score", *(f"{domain}, {moment}" for domain, moment in cases))
+    parts = [where(rows, domain=domain, moment=moment) for domain, moment in cases]
     made = []
     for against, title in (
         ("gain", "Correlation with what reading the page gains: Pearson / Spearman"),

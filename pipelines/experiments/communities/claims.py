@@ -1,4 +1,4 @@
-"""What paper 004 says, and what was measured: judged by rules that are written here."""
+"""Claims of paper 004, and the rules that decide whether they hold."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ SCORES = {
 }
 
 _COMPETITIVE = 1.1
-"""A distance of at most so many times the other's is as good."""
+"""A distance at most so many times another counts as equally good."""
 _AS_GOOD_TAU = 0.01
 _STRONG, _MUCH_WEAKER = 0.7, 0.2
 _EARLY = 5
 
 
 def usual(rows: Rows) -> list[Row]:
-    """Those of the usual web, or of an edge list."""
+    """Return the rows of the usual web, or of an edge list."""
     return [row for row in rows if row["web"] in (USUAL, EDGES)]
 
 
 def ultimate(rows: Rows) -> list[Row]:
-    """The last row of every run."""
+    """Return the last row of every run."""
     return list({(row["seed"], row["web"], row["domain"], row["strategy"]): row for row in rows}.values())
 
 
 def of_seeds(rows: Rows, name: str) -> tuple[float, float]:
-    """The mean of a column, and half of what its means over every seed differ."""
+    """Return the mean of a column, and half of the range of its means by seed."""
     return _middle([mean(rows, name, seed=seed) for seed in distinct(rows, "seed")])
 
 
 def best_factor(rows: Rows) -> tuple[float, str]:
-    """By how much a domain's L1 fell at the best, mean over seeds, and which domain that is."""
+    """Return the largest factor by which a domain's L1 fell, as a mean over seeds, and the domain."""
     last = ultimate(rows)
     factors = {
         str(domain): mean(rows, "l1", domain=domain, round=0) / max(mean(last, "l1", domain=domain), 1e-300)
@@ -56,7 +56,7 @@ def best_factor(rows: Rows) -> tuple[float, str]:
 
 
 def correlations(rows: Rows, name: str, against: str) -> list[tuple[float, float]]:
-    """Pearson's and Spearman's correlation of two columns: the mean over seeds, and half of what they differ."""
+    """Return Pearson's and Spearman's correlation of two columns: the mean over seeds, and half of their range."""
     return [
         _middle([measure(_column(some, name), _column(some, against)) for some in _by_seed(rows)])
         for measure in (linear_correlation, correlation)
@@ -64,7 +64,7 @@ def correlations(rows: Rows, name: str, against: str) -> list[tuple[float, float
 
 
 def share_of_gain(rows: Rows, name: str) -> tuple[float, float]:
-    """What the tenth with the highest score gains, in per cent of what the best tenth does; and how seeds differ."""
+    """Return the gain of the tenth with the highest scores, in per cent of the best tenth's; and half of its range."""
     shares = []
     for some in _by_seed(rows):
         gain, score = _column(some, "gain"), _column(some, name)
@@ -75,7 +75,7 @@ def share_of_gain(rows: Rows, name: str) -> tuple[float, float]:
 
 
 def of_table1(rows: Rows) -> list[Claim]:
-    """What is said of sites."""
+    """Return the claims about sites."""
     last = ultimate(rows)
     ahead = _best_by_measure(last)
     ends = {strategy: mean(last, "l1", strategy=strategy) for strategy in PAPERS}
@@ -97,7 +97,7 @@ def of_table1(rows: Rows) -> list[Claim]:
 
 
 def of_table2(rows: Rows) -> list[Claim]:
-    """What is said of topics."""
+    """Return the claims about topics."""
     last = ultimate(rows)
     worst = {
         str(domain): max(PAPERS, key=lambda strategy: mean(last, "l1", domain=domain, strategy=strategy))
@@ -125,14 +125,14 @@ def of_table2(rows: Rows) -> list[Claim]:
 
 
 def of_influence(rows: Rows) -> list[Claim]:
-    """What figure 1 says, of the time when nothing else was read."""
+    """Return the claims of figure 1, for the moment before other pages are read."""
     first = where(rows, moment=AT_FIRST)
     found = {
         str(domain): {name: correlations(where(first, domain=domain), name, "gain") for name in SCORES}
         for domain in distinct(first, "domain")
     }
 
-    def told(name: str) -> str:
+    def correlation_of(name: str) -> str:
         return "; ".join(
             f"{domain}: Pearson {one[name][0][0]:.2f}, Spearman {one[name][1][0]:.2f}" for domain, one in found.items()
         )
@@ -141,26 +141,26 @@ def of_influence(rows: Rows) -> list[Claim]:
         Claim(
             "The influence of a page correlates strongly with the objective.",
             "paper 004, figure 1",
-            f"with what reading the page gains: {told('influence')}",
+            f"with what reading the page gains: {correlation_of('influence')}",
             all(one["influence"][0][0] >= _STRONG for one in found.values()),
         ),
         Claim(
             "Outlink count correlates with it much more weakly.",
             "paper 004, figure 1",
-            told("linkers"),
+            correlation_of("linkers"),
             all(one["linkers"][0][0] <= one["influence"][0][0] - _MUCH_WEAKER for one in found.values()),
         ),
         Claim(
             "Influence by the true links, which nobody knows before, correlates strongly with the objective.",
             "formula (7)",
-            told("moved"),
+            correlation_of("moved"),
             all(one["moved"][0][0] >= _STRONG for one in found.values()),
         ),
     ]
 
 
 def of_community(all_rows: Rows) -> list[Claim]:
-    """What figure 2 and its text say, and what is beyond the paper."""
+    """Return the claims of figure 2 and its text, and some of this project."""
     rows = usual(all_rows)
     last = ultimate(rows)
     factor, domain = best_factor(where(rows, strategy=SC))

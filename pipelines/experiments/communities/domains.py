@@ -1,4 +1,4 @@
-"""Local domains of a web, made up or somebody's own: sites, and what lies around pages on a topic."""
+"""Local domains of synthetic webs and edge lists: sites, and pages around a topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class WebKind(NamedTuple):
-    """What differs between made-up webs: about how many pages have a topic in common (None: all), who has no links."""
+    """Parameters that differ between synthetic webs: pages of a topic (None: one topic), share of dangling pages."""
 
     pages_a_topic: int | None
     dangling: float
@@ -45,11 +45,11 @@ TOPICS = ("topic", "subtopic 1", "subtopic 2", "subtopic 3")
 
 FEWEST_PAGES = 20
 LARGEST_SHARE = 10
-"""A domain has at most one in so many of the pages of its web."""
+"""A domain has at most 1 / so many of the pages of its web."""
 LEAST_PAGES_OF_EDGES = FEWEST_PAGES * LARGEST_SHARE
 
 _SITE_SHARES = np.geomspace(59_895 / 4.7e6, 10_626 / 4.7e6, len(SITES))
-"""How much of the web the paper's largest and smallest computer science sites are, and three between them."""
+"""The shares of the web of the paper's largest and smallest computer science sites, and three between them."""
 _MEAN_LINKS, _INTERNAL, _TOPICAL = 5.0, 0.8, 0.9
 _CRAWL_LINKS = 6
 _SEEDS_OF_EDGES = 100
@@ -58,7 +58,7 @@ _SEEDS_OF_A_SUBTOPIC = 10
 
 @dataclass(frozen=True, eq=False)
 class Domain:
-    """Pages of a web, ascending, and how they are read around: `rounds` rounds, `times` as many pages in all."""
+    """The pages of a domain, ascending. Reading takes `rounds` rounds, and `times` as many pages as the domain has."""
 
     kind: str
     pages: Int64s
@@ -68,7 +68,7 @@ class Domain:
 
 @dataclass(frozen=True, eq=False)
 class SurveyedWeb:
-    """A web whose exact ranks are known, and its local domains by name; what pages are about, if anybody knows."""
+    """A web with its exact ranks, its local domains by name, and the topics of its pages if they are known."""
 
     graph: Graph
     exact: Floats
@@ -79,7 +79,7 @@ class SurveyedWeb:
 
 @dataclass(frozen=True)
 class EdgeList:
-    """An edge list on disk: its path, a digest of what it says, and the domains that are in it."""
+    """An edge list on disk: its path, a digest of its web, and the domains in it."""
 
     path: str
     digest: str
@@ -88,9 +88,9 @@ class EdgeList:
 
 
 def generate_web(pages: int, seed: int, web: str = USUAL) -> HostedWeb:
-    """A web of these experiments: hosts with topics, 5 links a page, as in the paper's crawls (4.9 and 3.9).
+    """Generate a web of hosts with topics, 5 links a page, as in the paper's crawls (4.9 and 3.9).
 
-    Of the links 4 of 5 stay on their host, and 9 of 10 of the others within their topic.
+    4 of 5 links stay on their host, and 9 of 10 of the others within their topic.
     """
     kind = WEBS[web]
     topics = max(2, pages // kind.pages_a_topic) if kind.pages_a_topic else 1
@@ -98,14 +98,14 @@ def generate_web(pages: int, seed: int, web: str = USUAL) -> HostedWeb:
 
 
 def survey_web(domain: str, pages: int, seed: int, web: str = USUAL, edges: str = "") -> SurveyedWeb:
-    """The web that has this domain, made up or of an edge list, with what is to be known of it. It is remembered."""
+    """Return the web of this domain, synthetic or of an edge list, with exact ranks. The latest one is cached."""
     if web == EDGES:
         return _of_edges(edges)
     return _around_a_topic(pages, seed, web) if domain in TOPICS else _whole(pages, seed, web)
 
 
 def survey_edge_list(path: str) -> EdgeList:
-    """What domains there are in an edge list. Refuses one that is too small with an `InputRefused`."""
+    """Find the domains in an edge list. Raises `InputRefused` if it is too small."""
     web = _of_edges(path)
     digest = hashlib.blake2b(digest_size=8)
     for column in (web.graph.starts, web.graph.targets, web.graph.weights):
@@ -117,7 +117,7 @@ def survey_edge_list(path: str) -> EdgeList:
 
 @lru_cache(maxsize=1)
 def _whole(pages: int, seed: int, kind: str) -> SurveyedWeb:
-    """A made-up web and five of its hosts, of the paper's shares of all pages."""
+    """Return a synthetic web and five of its hosts, with the paper's shares of all pages."""
     web = generate_web(pages, seed, kind)
     sizes = np.bincount(web.host)
     hosts: list[int] = []
@@ -130,9 +130,9 @@ def _whole(pages: int, seed: int, kind: str) -> SurveyedWeb:
 
 @lru_cache(maxsize=1)
 def _around_a_topic(pages: int, seed: int, kind: str) -> SurveyedWeb:
-    """A crawl six links deep from the front pages of a topic's hosts, as a directory lists them, and its domains.
+    """Return a crawl six links deep from the front pages of a topic's hosts, as in a directory, and its domains.
 
-    A crawl is what the paper takes for the web: the pages found last were not read, and have no links.
+    The paper uses a crawl as its web: the pages found last were not read, and have no links.
     """
     web = generate_web(pages, seed, kind)
     of_topics = np.bincount(web.topic)
@@ -153,7 +153,7 @@ def _around_a_topic(pages: int, seed: int, kind: str) -> SurveyedWeb:
 
 @lru_cache(maxsize=1)
 def _of_edges(path: str) -> SurveyedWeb:
-    """The web of an edge list: its largest hosts, and what lies around the pages that most link to."""
+    """Return the web of an edge list: its largest hosts, and the pages around the most linked pages."""
     web = web_of_file(path)
     graph = web.graph
     if graph.pages < LEAST_PAGES_OF_EDGES:
@@ -188,7 +188,7 @@ def _site(host: npt.NDArray[np.int32] | Int64s, number: int) -> Domain:
 
 
 def _topics(graph: Graph, seeds: Int64s) -> dict[str, Domain]:
-    """What lies within two links of all seeds, and within three of some: of these every domain has its own."""
+    """Return the pages within two links of all seeds, and within three links of disjoint groups of some seeds."""
     most = graph.pages // LARGEST_SHARE
     dealt = (seeds[number :: len(TOPICS) - 1][:_SEEDS_OF_A_SUBTOPIC] for number in range(len(TOPICS) - 1))
     domains = (around(graph, seeds, 2, most), *(around(graph, some, 3, most) for some in dealt))

@@ -1,4 +1,4 @@
-"""Which experiments there are: the tasks of each, its tables and plots, and what is to be read in them."""
+"""Experiments on importance: the tasks of each, its tables and plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said, in the papers and by this project, and what was measured: judged by rules that are written here."""
+"""Claims of papers 000 and 002, and of this project, and the rules that decide whether they hold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _per_order(rows: Rows, crawls: int, measure: str, orders: Sequence[str]) -> 
 
 
 def of_fig2(rows: Rows) -> list[Claim]:
-    """What figure 2 and its text say."""
+    """Return the claims of figure 2 and its text."""
     greedy, cycle, random, off = (
         {k: _at(rows, name, k) for k in range(1, 11)} for name in ("greedy", "cycle", "random", OFF_LINE)
     )
@@ -152,7 +152,7 @@ def _reached(errors: dict[int, float], error: float) -> int:
 
 
 def of_fig3(rows: Rows) -> list[Claim]:
-    """What figure 3 and its text say."""
+    """Return the claims of figure 3 and its text."""
     others = ("random", "cycle", OFF_LINE)
     best = all(_at(rows, "greedy", k, "top") < _at(rows, order, k, "top") for k in range(1, 11) for order in others)
     behind = [k for k in range(1, 11) if _at(rows, "greedy", k, "top") > _at(rows, OFF_LINE, k, "top")]
@@ -193,7 +193,7 @@ def _compared(rows: Rows, policies: Sequence[str], rates: Sequence[float], measu
 
 
 def of_fig4(rows: Rows) -> list[Claim]:
-    """What figure 4 and its text say."""
+    """Return the claims of figure 4 and its text."""
     rates = _rates(rows)
     fast = [rate for rate in rates if rate > 1]
     variables = ("variable, 4", "variable, 8", "variable, 16")
@@ -233,21 +233,26 @@ def of_fig4(rows: Rows) -> list[Claim]:
 
 
 def of_fig5(rows: Rows) -> list[Claim]:
-    """What figure 5 says."""
-    said = {"variable, 8": 8.0, "fixed, 8 months": 8.4, "improved fixed, 4 months": 6.1, "interpolation, 4 months": 1.0}
-    found = {policy: _of(rows, policy, 0.0, "measures") for policy in said}
+    """Return the claims of figure 5."""
+    paper = {
+        "variable, 8": 8.0,
+        "fixed, 8 months": 8.4,
+        "improved fixed, 4 months": 6.1,
+        "interpolation, 4 months": 1.0,
+    }
+    found = {policy: _of(rows, policy, 0.0, "measures") for policy in paper}
     return [
         Claim(
-            "Measures a page: " + ", ".join(f"{policy}: {value:g}" for policy, value in said.items()) + ".",
+            "Measures a page: " + ", ".join(f"{policy}: {value:g}" for policy, value in paper.items()) + ".",
             "paper 002, figure 5",
             ", ".join(f"{policy}: {short(value)}" for policy, value in found.items()),
-            all(_about_equal(found[policy], value, 1.25) for policy, value in said.items()),
+            all(_about_equal(found[policy], value, 1.25) for policy, value in paper.items()),
         )
     ]
 
 
 def of_fig6(rows: Rows) -> list[Claim]:
-    """What figure 6 and its text say."""
+    """Return the claims of figure 6 and its text."""
     rates = _rates(rows)
     slow, fast = [rate for rate in rates if rate <= 1], [rate for rate in rates if rate > 1]
     variable, fixed, improved, simple = (
@@ -305,7 +310,7 @@ def of_fig6(rows: Rows) -> list[Claim]:
 
 
 def of_growing(rows: Rows) -> list[Claim]:
-    """What the newcomers' default history does."""
+    """Return claims about the history that newcomers start with."""
 
     def unread(newcomers: int, crawls: float) -> float:
         return mean(rows, "unread", history="default", newcomers=newcomers, crawls=crawls)
@@ -323,7 +328,7 @@ def of_growing(rows: Rows) -> list[Claim]:
 
 
 def of_trouble(rows: Rows) -> list[Claim]:
-    """What unread pages and answers without links do, and what remembered links do about it."""
+    """Return claims about unread pages, answers without links, and remembered links."""
 
     def error(order: str, unreadable: float, unchanged: float, remember: int, crawls: int = 20) -> float:
         found = where(rows, order=order, unreadable=unreadable, unchanged=unchanged, remember=remember)
@@ -362,7 +367,7 @@ def of_trouble(rows: Rows) -> list[Claim]:
 
 
 def of_discovery(rows: Rows) -> list[Claim]:
-    """What order finds the important pages first."""
+    """Return claims about the order that finds important pages first."""
 
     def read(web: str, order: str, share: int) -> float:
         return mean(rows, "read", web=web, order=order, share=share)

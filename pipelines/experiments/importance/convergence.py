@@ -45,11 +45,12 @@ def order_named(name: str, web: Graph, seed: int, ledger: Ledger) -> VisitOrder:
 def convergence(pages: int, seed: int, web: str, order: str) -> list[Row]:
     """A crawl of a web that is known in advance: errors after N, 2N, … visits, by how history is read.
 
-    `history` is all that a page ever earned: OPIC as such. `default` is what a ledger publishes unless told otherwise.
-    `frequency` takes a page's share of all visits for its importance. `cash_at_visit` is the mean cash of a page at its
-    visit, in units of all cash over the number of pages, since the row before; `turns` is the paper's G. `unread` is
-    the share of pages not read yet, `visits_of_best` the share of all visits that went to the most important hundredth,
-    both in per cent; `as_seen` is the mean error against the ranks of the web without the links of unread pages.
+    `history` is all that a page ever earned: OPIC as such. `default` is the importance that a ledger publishes by
+    default. `frequency` takes a page's share of all visits for its importance. `cash_at_visit` is the mean cash of a
+    page at its visit, in units of all cash over the number of pages, since the row before; `turns` is the paper's G.
+    `unread` is the share of pages not read yet, `visits_of_best` the share of all visits that went to the most
+    important hundredth, both in per cent; `as_seen` is the mean error against the ranks of the web without the links of
+    unread pages.
     """
     graph = WEBS[web](pages, seed)
     exact = exact_importance(graph)

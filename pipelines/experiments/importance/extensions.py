@@ -1,4 +1,4 @@
-"""What the papers do not show: webs that grow, pages nobody can read, discovery, how good stated figures are."""
+"""Measures beyond the papers: webs that grow, unreadable pages, discovery, the accuracy of published figures."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ GROWN_AFTER = 5
 UNREADABLE, BLOCKED = 0.6, 0.05
 DISCOVERERS = ("greedy", "xyleme", "breadth-first", "random")
 SHARES = (1, 2, 5, 10, 15, 20, 30, 40, 50, 60, 70, 80, 90, 100)
-"""Per cent of the crawl: after so much of N visits discovery is looked at."""
+"""Discovery is measured after these percentages of N visits."""
 
 
 def growing(pages: int, seed: int, history: str, newcomers: bool) -> list[Row]:
-    """A web that grows from half of its pages to all of them while 5N visits are made, read greedily.
+    """Measure a web that grows from half of its pages to all pages during 5N visits, read greedily.
 
     The first half is announced; the others are found by links, once pages that lead to them are read again.
-    `known` are the errors of all pages known, `unread` of those among them that were not read yet, both against the
-    web as it is at that moment.
+    `known` are the errors of all known pages, `unread` those of known pages that were not read yet, both against the
+    web of that moment.
     """
     whole, ids = power_law_web(pages, seed), page_ids(pages, seed)
     config = LedgerConfig(history=HISTORIES[history], damping=DAMPING, newcomer_history=newcomers)
@@ -72,11 +72,11 @@ def growing(pages: int, seed: int, history: str, newcomers: bool) -> list[Row]:
 
 
 def trouble(pages: int, seed: int, order: str, unreadable: float, unchanged: float, remember: bool) -> list[Row]:
-    """A crawl that cannot read all: errors after 10N and 20N visits, N being all pages.
+    """Measure a crawl that cannot read all pages: errors after 10N and 20N visits, N being all pages.
 
-    A share of the pages is never asked for, 5 % of all refuse every visit (not so where all can be read), and of
-    those read before a share answers "not modified", without links. `remember`: the ledger remembers links. In the
-    exact ranks a page that nobody can read has no links.
+    A share of the pages is never requested, 5 % of all refuse every visit (none if all pages can be read), and a share
+    of the visits to pages read before is answered "not modified", without links. `remember`: the ledger remembers
+    links. In the exact ranks an unreadable page has no links.
     """
     web, ids = power_law_web(pages, seed), page_ids(pages, seed)
     random = np.random.Generator(np.random.PCG64([seed, 7]))
@@ -113,9 +113,9 @@ def trouble(pages: int, seed: int, order: str, unreadable: float, unchanged: flo
 
 
 def discovery(pages: int, seed: int, web: str, order: str) -> list[Row]:
-    """A crawl that begins at ten pages and finds the others by links.
+    """Measure a crawl that starts with ten pages and finds the others by links.
 
-    How much of the final importance lies on the pages `found` and on those `read`, in per cent, after shares of N
+    The importance of the pages `found` and of the pages `read`, in per cent of the final importance, after shares of N
     visits. The seeds are the same for all orders.
     """
     graph = hosted_web(pages, seed).graph if web == "hosts" else power_law_web(pages, seed, dangling=0.1)
