@@ -50,8 +50,8 @@ def write_report(
             lines += [f"![{plot.title}](plots/{plot.name}.svg)", ""]
         for table in one.tables(found):
             lines += [f"**{table.title}**", "", *table.lines, ""]
-        table = [(claim.statement, claim.source, claim.measured, claim.verdict) for claim in claims[one.name]]
-        lines += [*markdown(("claim", "source", "measured", "result"), table), ""]
+        judged = [(claim.statement, claim.source, claim.measured, claim.verdict) for claim in claims[one.name]]
+        lines += [*markdown(("claim", "source", "measured", "result"), judged), ""]
         lines += [f"Data: [{one.data}.csv](data/{one.data}.csv).", ""]
     return "\n".join(lines)
 
