@@ -39,7 +39,7 @@ TINY = Sizes(400, 30, 200, 1_000, 200, 1)
 def measure(tiny: bool) -> Iterator[Figure]:
     """All figures of the group."""
     from deploy.services.artifacts import ServicesMissing
-    from deploy.services.running import Services
+    from deploy.services.supervisor import Services
 
     sizes = TINY if tiny else Sizes()
     with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
@@ -50,7 +50,7 @@ def measure(tiny: bool) -> Iterator[Figure]:
             say(f"kafka: not measured: {problem}")
             return
         try:
-            yield from _measured(services.place("kafka").address("plain"), Path(folder), sizes)
+            yield from _measured(services.instance("kafka").address("plain"), Path(folder), sizes)
         finally:
             services.stop()
 

@@ -69,7 +69,7 @@ def measure(tiny: bool) -> Iterator[Figure]:
         say("stream: the cluster is left out")
         return
     from deploy.services.artifacts import ServicesMissing
-    from deploy.services.running import Services
+    from deploy.services.supervisor import Services
 
     with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
         services = Services(Path(folder) / "services", say, attached=True)
@@ -168,13 +168,13 @@ class Cluster:
     @classmethod
     def of(cls, services: Any, work: Path) -> Cluster:
         """Those of a folder. Workers find this package too."""
-        flink = services.place("flink")
+        flink = services.instance("flink")
         command = work / "worker"
         boot = Path(sys.executable).with_name("opicflow-worker")
         command.write_text(f'#!/bin/sh\nPYTHONPATH="{Path.cwd()}" exec "{boot}" "$@"\n')
         command.chmod(0o700)
         return cls(
-            Connection(services.place("kafka").address("plain")), flink.address("rest"), flink.address("jobs"), work
+            Connection(services.instance("kafka").address("plain")), flink.address("rest"), flink.address("jobs"), work
         )
 
     def start(self, name: str, transform: Callable[[int], Any]) -> Job:

@@ -1,4 +1,4 @@
-"""Start, stop and look at the services of this machine."""
+"""Start, stop and show the services of this machine."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 from time import monotonic
 
 from deploy.services.artifacts import ServicesRefused
-from deploy.services.places import Place
-from deploy.services.running import SERVICES, Services
+from deploy.services.instance import Instance
+from deploy.services.supervisor import SERVICES, Services
 
 
 def main() -> int:
-    """Read the command line and do what it asks for. Refusals are printed, with exit code 2."""
+    """Run a command line. Returns 2 if the command was refused."""
     parser = argparse.ArgumentParser(prog="python -m deploy.services", description=__doc__)
     parser.add_argument("do", choices=["start", "stop", "status"])
     every = ",".join(SERVICES)
-    parser.add_argument("--only", metavar="NAMES", default=every, help="some, with commas between (%(default)s)")
+    parser.add_argument("--only", metavar="NAMES", default=every, help="comma-separated names (%(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("build/services"), help="their data and logs (%(default)s)")
     parser.add_argument("--usual-ports", action="store_true", help="9092, 8081 and 8099, each if it is free")
     chosen = parser.parse_args()
@@ -27,7 +27,7 @@ def main() -> int:
     unknown = [name for name in names if name not in SERVICES]
     if unknown:
         parser.exit(2, f"services: there is no service {unknown[0]!r}: give some of {every}\n")
-    # As Ctrl-C does: what was started half is stopped again.
+    # As for Ctrl-C: stop what was started so far.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     services = Services(chosen.folder, say, usual_ports=chosen.usual_ports)
     try:
@@ -41,20 +41,20 @@ def main() -> int:
 
 
 def start(services: Services, names: list[str]) -> int:
-    """Start what does not run, and say how all of it is used."""
+    """Start the services that do not run, and print how to connect to them."""
     began = monotonic()
     started = services.start(names)
     for name in names:
-        how = f"started in {monotonic() - began:.0f} s" if name in started else "runs already"
-        say(f"{SERVICES[name].title}: {how}")
-        for line in SERVICES[name].usage(services.place(name)):
+        outcome = f"started in {monotonic() - began:.0f} s" if name in started else "runs already"
+        say(f"{SERVICES[name].title}: {outcome}")
+        for line in SERVICES[name].usage(services.instance(name)):
             say(f"    {line}")
     say(f"logs in {services.logs}; to stop: {command('stop', services)}")
     return 0
 
 
 def stop(services: Services, names: list[str]) -> int:
-    """Stop what runs."""
+    """Stop the services that run."""
     stopped = services.stop(names)
     for name in stopped:
         say(f"{SERVICES[name].title}: stopped, and its data removed")
@@ -63,15 +63,15 @@ def stop(services: Services, names: list[str]) -> int:
 
 
 def status(services: Services, names: list[str]) -> int:
-    """Say what runs, where. 0 if something does, and nothing of it has ended by itself."""
+    """Print what runs, and where. Returns 0 if at least one service runs and none has ended by itself."""
     known = {name: one for name, one in services.status().items() if name in names}
     for name, one in known.items():
-        place: Place = services.place(name)
+        instance: Instance = services.instance(name)
         say(f"{SERVICES[name].title}: {'runs' if one.runs else 'has ended'}")
         for process in one.processes:
             say(f"    {process.name}: pid {process.pid}{'' if process.lives else ' (ended)'}, log {process.log}")
-        say("    ports: " + ", ".join(f"{port} {number}" for port, number in place.ports.items()))
-        for line in SERVICES[name].usage(place):
+        say("    ports: " + ", ".join(f"{port} {number}" for port, number in instance.ports.items()))
+        for line in SERVICES[name].usage(instance):
             say(f"    {line}")
     if not known:
         say(f"nothing runs in {services.folder}: {command('start', services)}")
@@ -79,14 +79,14 @@ def status(services: Services, names: list[str]) -> int:
 
 
 def command(do: str, services: Services) -> str:
-    """The command that does something with these services, to be copied."""
+    """Return the command line for an action on these services."""
     if services.folder == Path("build/services").absolute():
         return {"start": "make services", "stop": "make services-stop"}[do]
     return f"python -m deploy.services {do} --folder {shlex.quote(str(services.folder))}"
 
 
 def say(line: str) -> None:
-    """Print a line at once, as some come minutes apart; paths from where the reader is."""
+    """Print a line without buffering, with paths relative to the working folder."""
     print(line.replace(f"{Path.cwd()}/", ""), flush=True)
 
 

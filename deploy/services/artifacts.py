@@ -1,4 +1,4 @@
-"""The jars of the services: fetched once with Maven, then kept in a cache; and the Java that runs them."""
+"""The jars of the services, downloaded once with Maven and then cached; and the Java that runs them."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ OLDEST_JAVA = 17
 
 
 class ServicesRefused(Exception):
-    """A service cannot do what was asked. What, where, and what to do, in a few lines."""
+    """A service cannot do what was requested. The message has the reason and what to do, in a few lines."""
 
 
 class ServicesMissing(ServicesRefused):
-    """This machine lacks what every service needs: Java, Maven, or jars that cannot be fetched."""
+    """Java or Maven is missing on this machine, or the jars cannot be downloaded."""
 
 
 @cache
 def java() -> str:
-    """The program `java`, of Java 17 or newer: that of JAVA_HOME, or the one on the path."""
+    """Return the program `java` of Java 17 or newer, from JAVA_HOME or the path."""
     found = shutil.which("java", path=os.path.join(os.environ.get("JAVA_HOME", ""), "bin")) or shutil.which("java")
     if not found:
         raise ServicesMissing(f"no Java: {INSTALL}")
-    said = subprocess.run([found, "-version"], text=True, capture_output=True).stderr
-    version = re.search(r'version "(\d+)', said)
+    output = subprocess.run([found, "-version"], text=True, capture_output=True).stderr
+    version = re.search(r'version "(\d+)', output)
     if not version or int(version[1]) < OLDEST_JAVA:
         raise ServicesMissing(f"{found} is not Java {OLDEST_JAVA} or newer: {INSTALL}")
     return found
 
 
-def artifact(name: str, title: str, tell: Callable[[str], None]) -> Path:
-    """The folder that holds what `<name>.pom.xml` names. It is fetched when it is not in the cache yet."""
+def artifact(name: str, title: str, report: Callable[[str], None]) -> Path:
+    """Return the folder of the jars that `<name>.pom.xml` names, after downloading them if they are not cached."""
     pom = POMS / f"{name}.pom.xml"
     folder = cache_folder()
     whole = folder / f"{name}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
@@ -49,32 +49,32 @@ def artifact(name: str, title: str, tell: Callable[[str], None]) -> Path:
     maven = shutil.which("mvn")
     if not maven:
         raise ServicesMissing(f"no Maven, which fetches {title}: {INSTALL}")
-    # Maven's own repository is not made for two at once, so the lock is held while it runs.
+    # Two Maven processes must not use its repository at the same time, so hold the lock while it runs.
     with exclusive(folder):
         if whole.exists():
             return whole
-        tell(f"fetching {title}: the first time takes a minute")
+        report(f"fetching {title}: the first time takes a minute")
         part = whole.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
         fetch = [maven, "-q", "-B", "-f", str(pom), "generate-resources", f"-Ddestination={part}"]
         done = subprocess.run(fetch, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode or not part.is_dir() or not any(part.iterdir()):
-            said = [line for line in done.stdout.splitlines() if line.strip()][:3]
+            output = [line for line in done.stdout.splitlines() if line.strip()][:3]
             shutil.rmtree(part, ignore_errors=True)
-            raise ServicesMissing("\n".join([f"Maven cannot fetch {title}: is there a way to Maven Central?", *said]))
+            raise ServicesMissing("\n".join([f"Maven cannot fetch {title}: is there a way to Maven Central?", *output]))
         part.rename(whole)
     return whole
 
 
 def cache_folder() -> Path:
-    """Where fetched jars are kept: `opicflow/services` in the cache of the user."""
+    """Return the folder of cached jars: `opicflow/services` in the cache of the user."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "opicflow" / "services"
 
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Only one process at a time is inside, for each folder. The system takes the lock back from a dead process."""
+    """Hold a lock on a folder. The system releases it when the process ends."""
     folder.mkdir(parents=True, exist_ok=True)
     held = os.open(folder, os.O_RDONLY)
     try:

@@ -1,4 +1,4 @@
-"""A certificate authority that lives as long as a run of the services, and the certificate of a server."""
+"""Makes a certificate authority for one run of the services, and the certificate of a server."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-# Keys are thrown away with the run folder, so the dates need not end anything.
+# The keys are deleted with the folder of the run, so the dates do not limit anything.
 FROM, UNTIL = datetime(2020, 1, 1, tzinfo=timezone.utc), datetime(2100, 1, 1, tzinfo=timezone.utc)
 
 
 def authority_and_server(host: str) -> tuple[bytes, bytes]:
-    """The authority's certificate, and the server's key with its certificate, both as PEM. `host` is an IP address."""
+    """Return the authority's certificate, and the server's key and certificate, as PEM. `host` is an IP address."""
     authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = _name("opicflow local authority")
     known_by = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())

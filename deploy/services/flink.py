@@ -1,17 +1,17 @@
-"""A Flink session cluster of two TaskManagers, and Beam's job server, which takes jobs to it."""
+"""A Flink session cluster of two TaskManagers, and Beam's job server, which submits jobs to it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from deploy.services.places import HOST, Place, connect, get_json
+from deploy.services.instance import HOST, Instance, connect, get_json
 
 TASK_MANAGERS = ("flink-tasks-1", "flink-tasks-2")
 SLOTS_EACH = 2
 SLOTS = SLOTS_EACH * len(TASK_MANAGERS)
 
-# Flink's own scripts work the sizes out of one number. Its classes are started directly here, so all are said.
-# It notices and restarts quickly, and for ever: what is killed here is killed by a test, and comes back.
+# Flink's scripts derive the memory sizes from one number. Here its classes are started directly, so all are given.
+# Failures are detected fast and restarts are unlimited: tests kill processes, which then come back.
 CONFIG = """\
 jobmanager.rpc.address: {host}
 jobmanager.rpc.port: {rpc}
@@ -57,7 +57,7 @@ web.refresh-interval: 1000
 web.submit.enable: false
 """
 
-# What Flink reaches into, on Java 17 and later.
+# The packages that Flink accesses by reflection, on Java 17 and later.
 OPENS = [
     f"--add-opens=java.base/{package}=ALL-UNNAMED"
     for package in ("java.lang", "java.lang.reflect", "java.net", "java.nio", "java.text", "java.time", "java.util")
@@ -85,86 +85,86 @@ class Flink:
     )
     usual_ports = (("rest", 8081), ("jobs", 8099))
 
-    def prepare(self, place: Place) -> None:
+    def prepare(self, instance: Instance) -> None:
         """Write the settings of the cluster."""
         for folder in ("conf", "checkpoints", "savepoints", *TASK_MANAGERS):
-            (place.folder / folder).mkdir()
-        ports = {name: place.ports[name] for name in ("rest", "rpc", "blob")}
-        config = CONFIG.format(host=HOST, slots=SLOTS_EACH, all_slots=SLOTS, folder=place.folder, **ports)
-        (place.folder / "conf" / "config.yaml").write_text(config, encoding="utf-8")
+            (instance.folder / folder).mkdir()
+        ports = {name: instance.ports[name] for name in ("rest", "rpc", "blob")}
+        config = CONFIG.format(host=HOST, slots=SLOTS_EACH, all_slots=SLOTS, folder=instance.folder, **ports)
+        (instance.folder / "conf" / "config.yaml").write_text(config, encoding="utf-8")
 
-    def commands(self, place: Place) -> dict[str, list[str]]:
-        """Four processes."""
-        conf = ["--configDir", str(place.folder / "conf")]
+    def commands(self, instance: Instance) -> dict[str, list[str]]:
+        """Return four commands: JobManager, two TaskManagers, job server."""
+        conf = ["--configDir", str(instance.folder / "conf")]
         server = [
-            job_server_class(place),
+            job_server_class(instance),
             f"--job-host={HOST}",
-            f"--job-port={place.ports['jobs']}",
-            f"--artifact-port={place.ports['artifacts']}",
-            f"--expansion-port={place.ports['expansion']}",
-            f"--artifacts-dir={place.folder / 'artifacts'}",
-            f"--flink-master={self.rest(place)}",
-            f"--flink-conf-dir={place.folder / 'conf'}",
+            f"--job-port={instance.ports['jobs']}",
+            f"--artifact-port={instance.ports['artifacts']}",
+            f"--expansion-port={instance.ports['expansion']}",
+            f"--artifacts-dir={instance.folder / 'artifacts'}",
+            f"--flink-master={self.rest(instance)}",
+            f"--flink-conf-dir={instance.folder / 'conf'}",
         ]
-        jvm = ["-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.showDateTime=true", *OPENS, "-cp", f"{place.jars}/*"]
+        jvm = ["-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.showDateTime=true", *OPENS, "-cp", f"{instance.jars}/*"]
         cluster = f"{RUNTIME}.entrypoint.StandaloneSessionClusterEntrypoint"
         tasks = f"{RUNTIME}.taskexecutor.TaskManagerRunner"
         direct = "-XX:MaxDirectMemorySize=288m"
-        # The others only manage: quick to start matters more than quick to run.
+        # These only manage jobs: a fast start matters more than fast execution.
         start_quickly = "-XX:TieredStopAtLevel=1"
         return {
-            "flink-jobs": place.jvm([cluster, *conf], "-Xmx512m", start_quickly, *jvm),
+            "flink-jobs": instance.jvm([cluster, *conf], "-Xmx512m", start_quickly, *jvm),
             **{
-                name: place.jvm([tasks, *conf, *_its_own(name, place)], "-Xmx640m", direct, *jvm)
+                name: instance.jvm([tasks, *conf, *_its_own(name, instance)], "-Xmx640m", direct, *jvm)
                 for name in TASK_MANAGERS
             },
-            "flink-beam": place.jvm(server, "-Xmx384m", start_quickly, *jvm),
+            "flink-beam": instance.jvm(server, "-Xmx384m", start_quickly, *jvm),
         }
 
-    def check(self, place: Place) -> None:
-        """Ask the cluster for its slots, and whether the TaskManagers and the job server listen."""
-        if get_json(f"http://{self.rest(place)}/overview")["slots-total"] != SLOTS:
+    def check(self, instance: Instance) -> None:
+        """Check that all slots are registered, and that the TaskManagers and the job server listen."""
+        if get_json(f"http://{self.rest(instance)}/overview")["slots-total"] != SLOTS:
             raise ConnectionError("not all TaskManagers have registered yet")
         for port in ("jobs", *(f"{name}-{kind}" for name in TASK_MANAGERS for kind in ("rpc", "data"))):
-            connect(place.ports[port]).close()
+            connect(instance.ports[port]).close()
 
-    def usage(self, place: Place) -> list[str]:
-        """What a stream needs, and the page that shows what runs."""
-        stream = f"--flink-master {self.rest(place)} --job-server {self.jobs(place)}"
-        return [f"--runner FlinkRunner {stream}", f"http://{self.rest(place)}   (what runs on Flink)"]
+    def usage(self, instance: Instance) -> list[str]:
+        """Return the options of a stream, and the address of Flink's web page."""
+        stream = f"--flink-master {self.rest(instance)} --job-server {self.jobs(instance)}"
+        return [f"--runner FlinkRunner {stream}", f"http://{self.rest(instance)}   (Flink's web page)"]
 
-    def rest(self, place: Place) -> str:
-        """Where Flink's REST interface is, and its web page: host and port."""
-        return place.address("rest")
+    def rest(self, instance: Instance) -> str:
+        """Return host and port of Flink's REST interface and web page."""
+        return instance.address("rest")
 
-    def jobs(self, place: Place) -> str:
-        """Where Beam's job server takes jobs: host and port."""
-        return place.address("jobs")
+    def jobs(self, instance: Instance) -> str:
+        """Return host and port of Beam's job server."""
+        return instance.address("jobs")
 
-    def checkpoints(self, place: Place) -> Path:
-        """The folder of the checkpoints, one folder below it for each job."""
-        return place.folder / "checkpoints"
+    def checkpoints(self, instance: Instance) -> Path:
+        """Return the folder of the checkpoints, which has a folder for each job."""
+        return instance.folder / "checkpoints"
 
-    def savepoints(self, place: Place) -> Path:
-        """The folder of the savepoints."""
-        return place.folder / "savepoints"
+    def savepoints(self, instance: Instance) -> Path:
+        """Return the folder of the savepoints."""
+        return instance.folder / "savepoints"
 
 
-def job_server_class(place: Place) -> str:
-    """What Java runs as the job server: the small program beside this file, where Java can compile it.
+def job_server_class(instance: Instance) -> str:
+    """Return the main class of the job server: `JobServer.java` if Java can compile it, Beam's own class otherwise.
 
-    Beam's own sends 190 MB of jars to the cluster with each job, which takes half a minute and which the cluster has.
+    Beam's own class sends 190 MB of jars with each job, which takes half a minute. The cluster has these jars already.
     """
-    compiler = Path(place.java).resolve().with_name("javac")
+    compiler = Path(instance.java).resolve().with_name("javac")
     return str(JOB_SERVER) if compiler.exists() else "org.apache.beam.runners.flink.FlinkJobServerDriver"
 
 
-def _its_own(name: str, place: Place) -> list[str]:
-    """What one TaskManager has for itself: the cluster knows it by its name when it comes back."""
+def _its_own(name: str, instance: Instance) -> list[str]:
+    """Return the settings of one TaskManager. With its own id the cluster recognises it after a restart."""
     own = {
         "taskmanager.resource-id": name,
-        "taskmanager.rpc.port": place.ports[f"{name}-rpc"],
-        "taskmanager.data.port": place.ports[f"{name}-data"],
-        "io.tmp.dirs": place.folder / name,
+        "taskmanager.rpc.port": instance.ports[f"{name}-rpc"],
+        "taskmanager.data.port": instance.ports[f"{name}-data"],
+        "io.tmp.dirs": instance.folder / name,
     }
     return [part for key, value in own.items() for part in ("-D", f"{key}={value}")]

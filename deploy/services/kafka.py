@@ -1,4 +1,4 @@
-"""One Kafka broker that is its own controller, with a plain listener and one that wants TLS and a password."""
+"""One Kafka broker and controller, with a plain listener and one that requires TLS and a password."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 
 from deploy.services.artifacts import ServicesRefused
 from deploy.services.certificates import authority_and_server
-from deploy.services.places import HOST, Place, connect, write_secret
+from deploy.services.instance import HOST, Instance, connect, write_secret
 
 USER = "opicflow"
 LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
-# Small, quick to react, and strict where a real cluster is: topics are made on purpose.
+# Small, with short intervals, and as strict as a real cluster: topics are not created automatically.
 SERVER = """\
 process.roles=broker,controller
 node.id=1
@@ -57,31 +57,31 @@ ssl.truststore.type=PEM
 ssl.truststore.location={folder}/ca.pem
 """
 
-# Request 3 (metadata) in version 1, number 0, of a client without a name, for no topics; its size in bytes before it.
-# The answer begins with its size, that number and how many brokers there are. A client library would say the same, but
-# log, try again and leave sockets behind while there is no broker.
+# A metadata request (type 3, version 1, number 0, no client name, no topics), preceded by its size in bytes. The
+# response begins with its size, the number of the request, and the number of brokers. A client library would log
+# errors, retry and leave sockets open while there is no broker.
 WHICH_BROKERS = struct.pack(">ihhihi", 14, 3, 1, 0, -1, 0)
 
 
 class Kafka:
-    """The broker. `secured` is a second listener, for clients only."""
+    """The broker. The port `secured` is a second listener, for clients only."""
 
     name = "kafka"
     title = "Apache Kafka 4.1.1"
     ports = ("plain", "secured", "controller")
     usual_ports = (("plain", 9092),)
 
-    def prepare(self, place: Place) -> None:
-        """Make the keys, the user, the settings and an empty storage."""
-        folder, password = place.folder, secrets.token_urlsafe(18)
+    def prepare(self, instance: Instance) -> None:
+        """Write the keys, the user, the settings and an empty storage."""
+        folder, password = instance.folder, secrets.token_urlsafe(18)
         authority, certified = authority_and_server(HOST)
         (folder / "ca.pem").write_bytes(authority)
         write_secret(folder / "server.pem", certified)
         write_secret(folder / "password", password.encode())
         client = CLIENT.format(folder=folder, login=LOGIN, user=USER, password=password)
-        write_secret(self.client_properties(place), client.encode())
+        write_secret(self.client_properties(instance), client.encode())
         server_properties = SERVER.format(
-            folder=folder, login=LOGIN, **{port: place.address(port) for port in self.ports}
+            folder=folder, login=LOGIN, **{port: instance.address(port) for port in self.ports}
         )
         (folder / "server.properties").write_text(server_properties, encoding="utf-8")
         cluster = urlsafe_b64encode(b"opicflow" + secrets.token_bytes(8)).decode().rstrip("=")
@@ -89,42 +89,44 @@ class Kafka:
         arguments = ["format", "-t", cluster, "-c", str(folder / "server.properties"), "--add-scram", user]
         # Every user of the machine can read the arguments of a process; "@file" keeps the password out of them.
         hidden = write_secret(folder / "format.arguments", "\n".join(arguments).encode())
-        tool = place.jvm(["kafka.tools.StorageTool", f"@{hidden}"], "-cp", f"{place.jars}/*", "-XX:TieredStopAtLevel=1")
+        tool = instance.jvm(
+            ["kafka.tools.StorageTool", f"@{hidden}"], "-cp", f"{instance.jars}/*", "-XX:TieredStopAtLevel=1"
+        )
         done = subprocess.run(tool, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         hidden.unlink()
         if done.returncode:
-            said = done.stdout.replace(password, "***").splitlines()[-5:]
-            raise ServicesRefused("\n".join([f"{self.title}: the storage in {folder} cannot be made:", *said]))
+            output = done.stdout.replace(password, "***").splitlines()[-5:]
+            raise ServicesRefused("\n".join([f"{self.title}: the storage in {folder} cannot be created:", *output]))
 
-    def commands(self, place: Place) -> dict[str, list[str]]:
-        """One process: the broker and controller."""
+    def commands(self, instance: Instance) -> dict[str, list[str]]:
+        """Return one command: broker and controller."""
         logger = [f"-Dorg.slf4j.simpleLogger.{name}" for name in ("showDateTime=true", "dateTimeFormat=HH:mm:ss.SSS")]
-        main = ["kafka.Kafka", str(place.folder / "server.properties")]
-        return {self.name: place.jvm(main, "-Xms256m", "-Xmx640m", *logger, "-cp", f"{place.jars}/*")}
+        main = ["kafka.Kafka", str(instance.folder / "server.properties")]
+        return {self.name: instance.jvm(main, "-Xms256m", "-Xmx640m", *logger, "-cp", f"{instance.jars}/*")}
 
-    def check(self, place: Place) -> None:
-        """Ask the plain listener which brokers there are, and the other one for a certificate of our authority."""
-        with connect(place.ports["plain"]) as plain:
+    def check(self, instance: Instance) -> None:
+        """Check that the plain listener knows a broker, and the other one has a certificate of our authority."""
+        with connect(instance.ports["plain"]) as plain:
             plain.sendall(WHICH_BROKERS)
             _size, _request, brokers = struct.unpack(">iii", _receive(plain, 12))
         if not brokers:
             raise ConnectionError("the broker has not registered with its controller yet")
-        trusting = ssl.create_default_context(cafile=str(place.folder / "ca.pem"))
-        with connect(place.ports["secured"]) as raw, trusting.wrap_socket(raw, server_hostname=HOST):
+        trusting = ssl.create_default_context(cafile=str(instance.folder / "ca.pem"))
+        with connect(instance.ports["secured"]) as raw, trusting.wrap_socket(raw, server_hostname=HOST):
             pass
 
-    def usage(self, place: Place) -> list[str]:
-        """Its two listeners."""
-        secured = f"--brokers {place.address('secured')} --properties {self.client_properties(place)}"
-        return [f"--brokers {place.address('plain')}", f"{secured}   (TLS and a password)"]
+    def usage(self, instance: Instance) -> list[str]:
+        """Return the options for both listeners."""
+        secured = f"--brokers {instance.address('secured')} --properties {self.client_properties(instance)}"
+        return [f"--brokers {instance.address('plain')}", f"{secured}   (TLS and a password)"]
 
-    def client_properties(self, place: Place) -> Path:
-        """The settings of a client of the secured listener, by Kafka's names."""
-        return place.folder / "client.properties"
+    def client_properties(self, instance: Instance) -> Path:
+        """Return the properties file of a client of the secured listener."""
+        return instance.folder / "client.properties"
 
-    def password(self, place: Place) -> str:
-        """The password of the user of the secured listener."""
-        return (place.folder / "password").read_text(encoding="utf-8")
+    def password(self, instance: Instance) -> str:
+        """Return the password of the user of the secured listener."""
+        return (instance.folder / "password").read_text(encoding="utf-8")
 
 
 def _receive(source: socket.socket, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Processes that outlive whoever started them, and are told from others that got their number later."""
+"""Processes that outlive the process that started them, identified by pid and start time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from time import monotonic
 
 @dataclass(frozen=True)
 class Process:
-    """A process that was started here. `born` is when, as the system tells it: a pid alone may be used again."""
+    """A process that was started here. `born` is its start time, because the system may reuse a pid."""
 
     name: str
     pid: int
@@ -25,45 +25,45 @@ class Process:
 
     @property
     def lives(self) -> bool:
-        """It still runs, and it is this very process."""
+        """Whether this process still runs."""
         return birth(self.pid) == self.born
 
     def send(self, number: int) -> None:
-        """Send a signal to this process, if it lives; never to another one that has its pid now."""
+        """Send a signal to this process if it runs, never to another process with the same pid."""
         if self.lives:
             os.kill(self.pid, number)
 
 
 def birth(pid: int) -> str | None:
-    """When process `pid` was started, in words that no later process has. None if none runs by that number."""
+    """Return the start time of a process, which no later process has; None if no process has this pid."""
     try:
-        # The name is in brackets and may hold anything, so count from behind it: there field 3, the state, comes first.
+        # The name is in brackets and may contain anything, so count after it: the first field there is the state.
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except (FileNotFoundError, ProcessLookupError):
         return None if Path("/proc/self").exists() else _birth_by_ps(pid)
-    # Of a killed process the first thread may be dead before the others: until then its ports are still open.
+    # The first thread of a killed process may be dead while others still run, and its ports are still open.
     dead, threads, started = fields[0] in "ZX", int(fields[17]), fields[19]
-    return _bury(pid) if dead and threads <= 1 else f"{boot} {started}"
+    return _reap(pid) if dead and threads <= 1 else f"{boot} {started}"
 
 
 def _birth_by_ps(pid: int) -> str | None:
-    """The same on systems without /proc, to the second."""
+    """Return the start time on systems without /proc, in seconds."""
     listed = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], text=True, capture_output=True).stdout
     state, _, started = listed.strip().partition(" ")
-    return _bury(pid) if not state or state.startswith("Z") else " ".join(started.split())
+    return _reap(pid) if not state or state.startswith("Z") else " ".join(started.split())
 
 
-def _bury(pid: int) -> None:
-    """A child that has ended keeps its number until its parent looks."""
+def _reap(pid: int) -> None:
+    """Release the pid of a child that has ended."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 def launch(name: str, command: Sequence[str], log: Path, attached: bool) -> Process:
-    """Start `command` in a session of its own, with all it says added to `log`.
+    """Start `command` in a session of its own, with its output appended to `log`.
 
-    `attached`: the system ends it when this process ends, however that comes (where there is `setpriv`, so on Linux).
+    `attached`: the system ends it when this process ends for any reason (on Linux, which has `setpriv`).
     """
     setpriv = shutil.which("setpriv") if attached else None
     whole = [*([setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []), *command]
@@ -83,26 +83,26 @@ def launch(name: str, command: Sequence[str], log: Path, attached: bool) -> Proc
 
 
 def end(processes: Iterable[Process], limit_seconds: float) -> None:
-    """Ask the processes to end, make them after `limit_seconds`, and return when they are gone."""
+    """Terminate processes, kill them after `limit_seconds`, and return when they have ended."""
     left = [process for process in processes if process.lives]
     for process in left:
         process.send(signal.SIGTERM)
-        process.send(signal.SIGCONT)  # one that was paused hears nothing
+        process.send(signal.SIGCONT)  # a paused process handles no signal
     if not wait_until(lambda: not any(process.lives for process in left), limit_seconds):
         kill(left)
 
 
 def kill(processes: Sequence[Process]) -> None:
-    """End the processes with no chance to tidy up, and return when they are gone."""
+    """Kill processes, and return when they have ended."""
     for process in processes:
         process.send(signal.SIGKILL)
     wait_until(lambda: not any(process.lives for process in processes), 60.0)
 
 
-def wait_until(true: Callable[[], bool], limit_seconds: float) -> bool:
-    """Ask again and again until it is true. False when it is not within the limit."""
+def wait_until(condition: Callable[[], bool], limit_seconds: float) -> bool:
+    """Call a condition until it is true; returns False after the time limit."""
     deadline = monotonic() + limit_seconds
-    while not true():
+    while not condition():
         if monotonic() > deadline:
             return False
         Event().wait(0.05)

@@ -1,8 +1,8 @@
-"""A schema registry with the Confluent API. Its schemas are gone when it stops."""
+"""A schema registry with the Confluent API. It loses its schemas when it stops."""
 
 from __future__ import annotations
 
-from deploy.services.places import HOST, Place, get_json
+from deploy.services.instance import HOST, Instance, get_json
 
 
 class Registry:
@@ -13,25 +13,25 @@ class Registry:
     ports = ("http",)
     usual_ports = ()
 
-    def prepare(self, place: Place) -> None:
-        """It needs nothing on disk."""
+    def prepare(self, instance: Instance) -> None:
+        """Do nothing: it stores nothing on disk."""
 
-    def commands(self, place: Place) -> dict[str, list[str]]:
-        """One process."""
-        http = [f"-Dquarkus.http.host={HOST}", f"-Dquarkus.http.port={place.ports['http']}"]
-        (jar,) = place.jars.glob("apicurio-registry-app-*-runner.jar")
-        # It answers a few hundred requests: quick to start matters more than quick to run.
+    def commands(self, instance: Instance) -> dict[str, list[str]]:
+        """Return one command."""
+        http = [f"-Dquarkus.http.host={HOST}", f"-Dquarkus.http.port={instance.ports['http']}"]
+        (jar,) = instance.jars.glob("apicurio-registry-app-*-runner.jar")
+        # It serves a few hundred requests: a fast start matters more than fast execution.
         small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        return {self.name: place.jvm(["-jar", str(jar)], *small, *http)}
+        return {self.name: instance.jvm(["-jar", str(jar)], *small, *http)}
 
-    def check(self, place: Place) -> None:
-        """Ask for its subjects."""
-        get_json(f"{self.url(place)}/subjects")
+    def check(self, instance: Instance) -> None:
+        """Request the subjects."""
+        get_json(f"{self.url(instance)}/subjects")
 
-    def usage(self, place: Place) -> list[str]:
-        """Its address."""
-        return [f"--registry {self.url(place)}"]
+    def usage(self, instance: Instance) -> list[str]:
+        """Return the option with its address."""
+        return [f"--registry {self.url(instance)}"]
 
-    def url(self, place: Place) -> str:
-        """Where its Confluent API is."""
-        return f"http://{place.address('http')}/apis/ccompat/v7"
+    def url(self, instance: Instance) -> str:
+        """Return the URL of its Confluent API."""
+        return f"http://{instance.address('http')}/apis/ccompat/v7"

@@ -20,12 +20,12 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
-from deploy.services import artifacts, processes, running
+from deploy.services import artifacts, processes, supervisor
 from deploy.services.artifacts import ServicesMissing, ServicesRefused
 from deploy.services.flink import Flink
-from deploy.services.places import HOST, PORTS, Place, connect, free_ports, get_json
+from deploy.services.instance import HOST, PORTS, Instance, connect, free_ports, get_json
 from deploy.services.processes import Process
-from deploy.services.running import Services
+from deploy.services.supervisor import Services
 from opicflow.connectors.flink.rest import FlinkCluster, Job
 from support.paths import TOP
 from support.services import OUTSIDE, LocalKafka
@@ -55,26 +55,26 @@ class Listener:
     def __init__(self, before: str = "") -> None:
         self.before = before
 
-    def prepare(self, place: Place) -> None:
-        (place.folder / "data").write_text("made once")
+    def prepare(self, instance: Instance) -> None:
+        (instance.folder / "data").write_text("made once")
 
-    def commands(self, place: Place) -> dict[str, list[str]]:
-        return {"listener": [sys.executable, "-u", "-c", LISTENER, str(place.ports["tcp"]), self.before]}
+    def commands(self, instance: Instance) -> dict[str, list[str]]:
+        return {"listener": [sys.executable, "-u", "-c", LISTENER, str(instance.ports["tcp"]), self.before]}
 
-    def check(self, place: Place) -> None:
-        connect(place.ports["tcp"]).close()
+    def check(self, instance: Instance) -> None:
+        connect(instance.ports["tcp"]).close()
 
-    def usage(self, place: Place) -> list[str]:
-        return [f"--listener {place.address('tcp')}"]
+    def usage(self, instance: Instance) -> list[str]:
+        return [f"--listener {instance.address('tcp')}"]
 
 
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Listener:
     """The only service there is, and it needs neither Java nor jars."""
     service = Listener()
-    monkeypatch.setattr(running, "SERVICES", {"listener": service})
-    monkeypatch.setattr(running, "java", lambda: "/nowhere/java")
-    monkeypatch.setattr(running, "artifact", lambda name, title, tell: tmp_path)
+    monkeypatch.setattr(supervisor, "SERVICES", {"listener": service})
+    monkeypatch.setattr(supervisor, "java", lambda: "/nowhere/java")
+    monkeypatch.setattr(supervisor, "artifact", lambda name, title, tell: tmp_path)
     return service
 
 
@@ -182,8 +182,8 @@ def test_usual_ports_are_taken_where_they_are_free(listener: Listener, tmp_path:
     try:
         for services in (first, second, third):
             services.start(["listener"])
-        assert first.place("listener").ports == {"tcp": port}
-        assert len({services.place("listener").ports["tcp"] for services in (first, second, third)}) == 3
+        assert first.instance("listener").ports == {"tcp": port}
+        assert len({services.instance("listener").ports["tcp"] for services in (first, second, third)}) == 3
     finally:
         for services in (first, second, third):
             services.stop(["listener"])
@@ -208,13 +208,13 @@ def test_stop_leaves_nothing_but_the_logs(services: Services) -> None:
 
 def test_a_killed_service_comes_back_with_its_ports_and_data(services: Services) -> None:
     services.start(["listener"])
-    before = services.place("listener")
+    before = services.instance("listener")
     (before.folder / "data").write_text("changed since")
     services.kill("listener")
     assert not services.status()["listener"].runs
     services.restart("listener")
     assert services.status()["listener"].runs
-    assert services.place("listener") == before
+    assert services.instance("listener") == before
     assert (before.folder / "data").read_text() == "changed since"
     services.kill("listener")
     assert services.start(["listener"]) == ["listener"]
@@ -223,8 +223,8 @@ def test_a_killed_service_comes_back_with_its_ports_and_data(services: Services)
 
 def test_a_port_that_somebody_else_took_is_no_reason_to_lose_data(services: Services, listener: Listener) -> None:
     services.start(["listener"])
-    place = services.place("listener")
-    (place.folder / "data").write_text("changed since")
+    instance = services.instance("listener")
+    (instance.folder / "data").write_text("changed since")
     services.kill("listener")
     listener.before = "sys.exit('Address already in use')"
     with pytest.raises(ServicesRefused, match="Address already in use"):
@@ -232,9 +232,9 @@ def test_a_port_that_somebody_else_took_is_no_reason_to_lose_data(services: Serv
     with pytest.raises(ServicesRefused, match="Address already in use"):
         services.start(["listener"])
     listener.before = ""
-    assert (place.folder / "data").read_text() == "changed since"
+    assert (instance.folder / "data").read_text() == "changed since"
     assert services.start(["listener"]) == ["listener"]
-    assert services.place("listener") == place
+    assert services.instance("listener") == instance
 
 
 def test_a_paused_service_goes_on_when_it_is_resumed(services: Services) -> None:
@@ -272,7 +272,7 @@ def test_a_service_that_ends_at_the_start_shows_the_end_of_its_log(services: Ser
 def test_a_service_that_is_never_ready_is_stopped_again(
     services: Services, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "READY_SECONDS", 0.5)
+    monkeypatch.setattr(supervisor, "READY_SECONDS", 0.5)
     listener.before = f"print(os.getpid()); {WAITS}"
     with pytest.raises(ServicesRefused, match="not ready within"):
         services.start(["listener"])
@@ -286,29 +286,30 @@ class Pair(Listener):
 
     ports = ("tcp", "second")
 
-    def commands(self, place: Place) -> dict[str, list[str]]:
+    def commands(self, instance: Instance) -> dict[str, list[str]]:
         command = [sys.executable, "-u", "-c", LISTENER]
         return {
-            name: [*command, str(place.ports[port]), ""] for name, port in zip(("one", "two"), self.ports, strict=True)
+            name: [*command, str(instance.ports[port]), ""]
+            for name, port in zip(("one", "two"), self.ports, strict=True)
         }
 
-    def check(self, place: Place) -> None:
+    def check(self, instance: Instance) -> None:
         for port in self.ports:
-            connect(place.ports[port]).close()
+            connect(instance.ports[port]).close()
 
 
 def test_one_process_of_a_service_can_be_killed_and_comes_back_alone(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "SERVICES", {"listener": Pair()})
+    monkeypatch.setattr(supervisor, "SERVICES", {"listener": Pair()})
     services.start(["listener"])
-    before, place = services.status()["listener"].processes, services.place("listener")
+    before, instance = services.status()["listener"].processes, services.instance("listener")
     services.kill("listener", "two")
     assert [one.lives for one in before] == [True, False]
     assert services.revive("listener", "one") == []
     assert services.revive("listener", "two") == ["two"]
     one, two = services.status()["listener"].processes
-    assert (one, services.place("listener")) == (before[0], place)
+    assert (one, services.instance("listener")) == (before[0], instance)
     assert one.lives and two.lives and two.name == "two"
     services.kill("listener")
     assert services.revive("listener") == ["one", "two"]
@@ -483,8 +484,8 @@ class CountedStream:
     """The stream of counting_stream.py on a cluster: what it has written, and how it is submitted."""
 
     def __init__(self, folder: Path, services: Services) -> None:
-        self.services, self.flink, self.place = services, Flink(), services.place("flink")
-        self.cluster = FlinkCluster(self.flink.rest(self.place))
+        self.services, self.flink, self.instance = services, Flink(), services.instance("flink")
+        self.cluster = FlinkCluster(self.flink.rest(self.instance))
         self.numbers, self.logs = folder / "numbers", folder / "workers"
         self.numbers.mkdir()
 
@@ -496,7 +497,7 @@ class CountedStream:
         }
         options = [
             "--runner=PortableRunner",
-            f"--job_endpoint={self.flink.jobs(self.place)}",
+            f"--job_endpoint={self.flink.jobs(self.instance)}",
             "--streaming",
             "--job_name=counting",
             "--environment_type=PROCESS",
@@ -506,7 +507,7 @@ class CountedStream:
             "--checkpointing_interval=1000",
             "--max_bundle_time_mills=100",
             "--state_backend=rocksdb",
-            f"--state_backend_storage_path={self.flink.checkpoints(self.place).as_uri()}",
+            f"--state_backend_storage_path={self.flink.checkpoints(self.instance).as_uri()}",
             "--externalized_checkpoints_enabled",
             "--retain_externalized_checkpoints_on_cancellation",
         ]
@@ -566,7 +567,7 @@ def test_a_stream_goes_on_after_a_crash_and_from_its_savepoint(tmp_path: Path) -
 
         # Stopped with a savepoint and submitted again it goes on as if nothing had been: not a number twice.
         savepoint = cluster.stop(job.id)
-        assert Path(savepoint.removeprefix("file:")).parent == stream.flink.savepoints(stream.place)
+        assert Path(savepoint.removeprefix("file:")).parent == stream.flink.savepoints(stream.instance)
         at_the_stop = stream.written()
         job = stream.submit(f"--savepoint_path={savepoint}")
         assert stream.goes_on()

@@ -17,7 +17,7 @@ from deploy.services.artifacts import ServicesMissing
 from deploy.services.flink import Flink
 from deploy.services.kafka import USER, Kafka
 from deploy.services.registry import Registry
-from deploy.services.running import Services
+from deploy.services.supervisor import Services
 from opicflow.connectors.flink.rest import FlinkCluster
 
 REQUIRED = os.environ.get("OPICFLOW_REQUIRE_SERVICES") == "1"
@@ -73,17 +73,19 @@ class LocalKafka:
 
     @property
     def brokers(self) -> str:
-        return self.services.place("kafka").address("plain")
+        return self.services.instance("kafka").address("plain")
 
     @property
     def registry(self) -> str:
-        return Registry().url(self.services.place("registry"))
+        return Registry().url(self.services.instance("registry"))
 
     @property
     def secured(self) -> Secured:
-        kafka, place = Kafka(), self.services.place("kafka")
-        properties = kafka.client_properties(place)
-        return Secured(place.address("secured"), place.folder / "ca.pem", USER, kafka.password(place), properties)
+        kafka, instance = Kafka(), self.services.instance("kafka")
+        properties = kafka.client_properties(instance)
+        return Secured(
+            instance.address("secured"), instance.folder / "ca.pem", USER, kafka.password(instance), properties
+        )
 
     def kill(self) -> None:
         """End the broker as a crash does."""
@@ -110,11 +112,11 @@ class LocalCluster(LocalKafka):
 
     @property
     def flink_rest(self) -> str:
-        return Flink().rest(self.services.place("flink"))
+        return Flink().rest(self.services.instance("flink"))
 
     @property
     def job_server(self) -> str:
-        return Flink().jobs(self.services.place("flink"))
+        return Flink().jobs(self.services.instance("flink"))
 
 
 @contextmanager

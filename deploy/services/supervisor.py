@@ -1,4 +1,4 @@
-"""The services of a folder: started, asked whether they are ready, stopped, and found again by another process."""
+"""Starts and stops the services of a folder, and finds them again from another process."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from deploy.services import processes
 from deploy.services.artifacts import ServicesRefused, artifact, exclusive, java
 from deploy.services.flink import Flink
+from deploy.services.instance import Instance, Service, free_ports, is_free
 from deploy.services.kafka import Kafka
-from deploy.services.places import Place, Service, free_ports, is_free
 from deploy.services.processes import Process
 from deploy.services.registry import Registry
 
@@ -28,7 +28,7 @@ PORT_TAKEN = re.compile(r"address already in use|BindException|port .* (in use|n
 
 @dataclass(frozen=True)
 class Started:
-    """A service that was started and not stopped since, as the state file keeps it."""
+    """A service that was started and not stopped since, as in the state file."""
 
     ports: dict[str, int]
     jars: str
@@ -37,36 +37,36 @@ class Started:
 
     @property
     def runs(self) -> bool:
-        """All its processes live."""
+        """Whether all its processes run."""
         return all(process.lives for process in self.processes)
 
 
 class Services:
-    """The services of one folder. What runs is written in its `state.json`, so any process may go on from there.
+    """The services of one folder. Its `state.json` lists what runs, so another process can manage them.
 
-    `attached` services end with this process, however it ends; the others go on until they are stopped. `tell` hears
-    what takes time, in lines. `usual_ports`: those that everybody expects are taken if they are free.
+    `attached` services end with this process, for any reason; the others run until they are stopped. `report` is called
+    with lines about slow steps. `usual_ports`: use the ports that users expect if they are free.
     """
 
     def __init__(
         self,
         folder: Path,
-        tell: Callable[[str], None] = lambda line: None,
+        report: Callable[[str], None] = lambda line: None,
         attached: bool = False,
         usual_ports: bool = False,
     ) -> None:
         self.folder = folder.absolute()
-        self.tell = tell
+        self.report = report
         self.attached = attached
         self.usual_ports = usual_ports
 
     def start(self, names: Iterable[str] = tuple(SERVICES)) -> list[str]:
-        """Start what does not run yet, and return when it is ready to use: the names of what was started.
+        """Start the services that do not run, wait until they are ready, and return their names.
 
-        A service that ended without being stopped goes on with its ports and its data. What was started here is stopped
-        again when something fails, and data that was there before stays.
+        A service that ended without being stopped keeps its ports and its data. After a failure, everything that was
+        started here is stopped again, and older data stays.
         """
-        with self._alone():
+        with self._locked():
             before = self._started()
             missing = [name for name in names if name not in before or not before[name].runs]
             try:
@@ -82,82 +82,82 @@ class Services:
             return missing
 
     def stop(self, names: Iterable[str] = tuple(SERVICES)) -> list[str]:
-        """Stop what runs and remove its data: the names of what was stopped. The logs stay."""
+        """Stop services, remove their data and return their names. The logs stay."""
         if not self.folder.exists():
             return []
-        with self._alone():
+        with self._locked():
             return self._end(names)
 
     def status(self) -> dict[str, Started]:
-        """What was started and not stopped since, by name. Whether it runs still, ask each."""
+        """Return the services that were started and not stopped since, by name; each may have ended."""
         return self._started()
 
     def kill(self, name: str, process: str | None = None) -> None:
-        """End a service, or one process of it, as a crash does. Ports and data stay, for `restart` and `revive`."""
+        """Kill a service, or one process of it. Ports and data stay, for `restart` and `revive`."""
         processes.kill(self._some(name, process))
 
     def revive(self, name: str, process: str | None = None) -> list[str]:
-        """Start the processes of a service that have ended, or one of these, and return when the service is ready.
+        """Start the processes of a service that have ended, or one of them, with the same ports and data.
 
-        They have the same ports and data; what runs is left alone. The names of what was started.
+        Returns their names when the service is ready. Processes that run are left alone.
         """
-        with self._alone():
-            asked = [one.name for one in self._some(name, process) if not one.lives]
-            if asked:
-                self._launch_again(name, asked)
+        with self._locked():
+            ended = [one.name for one in self._some(name, process) if not one.lives]
+            if ended:
+                self._launch_again(name, ended)
                 self._wait(name, 1)
-            return asked
+            return ended
 
     def restart(self, name: str) -> None:
-        """Start a service again, with the same ports and data, and return when it is ready. It may run still."""
-        with self._alone():
+        """Stop and start a service, with the same ports and data, and return when it is ready."""
+        with self._locked():
             before = self._one(name)
             processes.end(before.processes, STOP_SECONDS)
             self._launch(name, before)
             self._wait(name, 1)
 
     def pause(self, name: str, process: str | None = None) -> None:
-        """Stop the clock of a service, or of one process: it keeps its connections and answers nothing."""
+        """Pause a service, or one process: it keeps its connections and does not respond."""
         for one in self._some(name, process):
             one.send(signal.SIGSTOP)
 
     def resume(self, name: str, process: str | None = None) -> None:
-        """Let a paused service go on."""
+        """Resume a paused service."""
         for one in self._some(name, process):
             one.send(signal.SIGCONT)
 
-    def place(self, name: str) -> Place:
-        """The folder and ports of a service that was started."""
+    def instance(self, name: str) -> Instance:
+        """Return folder and ports of a service that was started."""
         started = self._one(name)
-        return Place(self.folder / name, started.ports, Path(started.jars), started.java)
+        return Instance(self.folder / name, started.ports, Path(started.jars), started.java)
 
     @property
     def logs(self) -> Path:
-        """The folder of the logs, one file for each process."""
+        """The folder of the logs, with a file for each process."""
         return self.folder / "logs"
 
     # -- one service
 
     def _launch(self, name: str, before: Started | None) -> None:
-        """Start the processes of a service: anew, or where it was `before`."""
+        """Start the processes of a service, with the ports and data it had `before`, if any."""
         service = SERVICES[name]
-        program, jars = java(), artifact(name, service.title, self.tell)
+        program, jars = java(), artifact(name, service.title, self.report)
         ports = before.ports if before else self._ports(service)
-        place = Place(self.folder / name, ports, jars, program)
+        instance = Instance(self.folder / name, ports, jars, program)
         self.logs.mkdir(parents=True, exist_ok=True)
         if before:
             processes.end(before.processes, STOP_SECONDS)
         else:
-            shutil.rmtree(place.folder, ignore_errors=True)
-            place.folder.mkdir(mode=0o700)
-            service.prepare(place)
+            shutil.rmtree(instance.folder, ignore_errors=True)
+            instance.folder.mkdir(mode=0o700)
+            service.prepare(instance)
         running: list[Process] = []
-        for process, command in service.commands(place).items():
+        for process, command in service.commands(instance).items():
             log = self.logs / f"{process}.log"
             if not before:
                 log.unlink(missing_ok=True)
             running.append(processes.launch(process, command, log, self.attached))
-            # Written at once: what is interrupted here can still be found and stopped.
+            # Written after each start, so that another process can stop them if this one is interrupted.
             self._write({**self._started(), name: Started(ports, str(jars), program, list(running))})
 
     def _ports(self, service: Service) -> dict[str, int]:
@@ -166,21 +166,21 @@ class Services:
         return {**ports, **{name: port for name, port in usual if is_free(port)}}
 
     def _launch_again(self, name: str, ended: list[str]) -> None:
-        """Start some processes of a service, each in its place among the others."""
-        commands, place = SERVICES[name].commands(self.place(name)), self.place(name)
+        """Start some processes of a service again, and keep the order of all."""
+        commands, instance = SERVICES[name].commands(self.instance(name)), self.instance(name)
         for process in ended:
             launched = processes.launch(process, commands[process], self.logs / f"{process}.log", self.attached)
             now = [launched if one.name == process else one for one in self._one(name).processes]
-            self._write({**self._started(), name: Started(place.ports, str(place.jars), place.java, now)})
+            self._write({**self._started(), name: Started(instance.ports, str(instance.jars), instance.java, now)})
 
     def _wait(self, name: str, attempts: int) -> None:
-        """Wait until a service is ready. With attempts left, one that found a port taken is made anew with others."""
+        """Wait until a service is ready. If a port was in use, start it with other ports, up to `attempts` times."""
         service, started = SERVICES[name], self._one(name)
         last: list[BaseException] = []
 
         def settled() -> bool:
             try:
-                service.check(self.place(name))
+                service.check(self.instance(name))
             except Exception as problem:
                 last[:] = [problem]
                 return not started.runs
@@ -192,13 +192,13 @@ class Services:
             return
         ended = [process for process in started.processes if not process.lives]
         process = ended[0] if ended else started.processes[-1]
-        said = Path(process.log).read_text(encoding="utf-8", errors="replace").splitlines()
-        if ended and attempts > 1 and any(PORT_TAKEN.search(line) for line in said):
+        output = Path(process.log).read_text(encoding="utf-8", errors="replace").splitlines()
+        if ended and attempts > 1 and any(PORT_TAKEN.search(line) for line in output):
             self._end([name])
             self._launch(name, None)
             return self._wait(name, attempts - 1)
         what = f"{process.name} ended" if ended else f"it was not ready within {READY_SECONDS:.0f} s ({last[0]})"
-        tail = [line[:300] for line in said[-8:]]
+        tail = [line[:300] for line in output[-8:]]
         raise ServicesRefused("\n".join([f"{service.title} does not start: {what}. The end of {process.log}:", *tail]))
 
     def _end(self, names: Iterable[str]) -> list[str]:
@@ -217,7 +217,7 @@ class Services:
     def _state(self) -> Path:
         return self.folder / "state.json"
 
-    def _alone(self) -> AbstractContextManager[None]:
+    def _locked(self) -> AbstractContextManager[None]:
         return exclusive(self.folder)
 
     def _one(self, name: str) -> Started:
@@ -227,7 +227,7 @@ class Services:
             raise ServicesRefused(f"{name} was not started in {self.folder}") from None
 
     def _some(self, name: str, process: str | None) -> list[Process]:
-        """The processes of a service, or the one of that name."""
+        """Return the processes of a service, or the one with this name."""
         every = self._one(name).processes
         found = [one for one in every if process in (None, one.name)]
         if not found:
@@ -246,7 +246,7 @@ class Services:
         }
 
     def _write(self, started: dict[str, Started]) -> None:
-        """The whole file or the one before, whatever happens. Without services there is none."""
+        """Replace the state file atomically; remove it if there are no services."""
         if not started:
             self._state.unlink(missing_ok=True)
             return

@@ -1,4 +1,4 @@
-"""Where a service runs: its folder, its ports, its jars; and what every service has to say about itself."""
+"""An instance of a service on this machine: its folder, ports and jars; and the protocol of a service."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any, Protocol
 from urllib.request import ProxyHandler, build_opener
 
 HOST = "127.0.0.1"
-# Below the ports that systems give to outgoing connections (Linux: from 32768): while a broker is down, no client that
-# tries again and again to reach it can be given the broker's own port.
+# Below the ephemeral ports (Linux: from 32768): otherwise, while a broker is down, the system could assign its port to
+# a client that tries to reconnect to it.
 PORTS = range(20_000, 32_000)
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a service may use: a folder of its own, ports by name, the folder of its jars, the program `java`."""
+class Instance:
+    """The folder of an instance, its ports by name, the folder of its jars, and the program `java`."""
 
     folder: Path
     ports: dict[str, int]
@@ -28,38 +28,38 @@ class Place:
     java: str
 
     def address(self, port: str) -> str:
-        """Host and port, by the name of the port."""
+        """Return host and port for the name of a port."""
         return f"{HOST}:{self.ports[port]}"
 
     def jvm(self, main: Sequence[str], *options: str) -> list[str]:
-        """The command that runs a class or jar in Java. Whatever Java writes by itself goes into the folder."""
+        """Return the command that runs a class or jar in Java. Files that Java writes go into the folder."""
         files = [f"-Djava.io.tmpdir={self.folder}", f"-XX:ErrorFile={self.folder}/java-error.log", "-XX:-UsePerfData"]
         return [self.java, *files, *options, *main]
 
 
 class Service(Protocol):
-    """One of the services. `ports` are the names of the ports that it needs, `usual_ports` where some are elsewhere."""
+    """A service. `ports` are the names of the ports that it needs, `usual_ports` the numbers that users expect."""
 
     name: str
     title: str
     ports: tuple[str, ...]
     usual_ports: tuple[tuple[str, int], ...]
 
-    def prepare(self, place: Place) -> None:
-        """Write what the service needs into its folder, once, before it runs for the first time."""
+    def prepare(self, instance: Instance) -> None:
+        """Write the files of the service into its folder, before its first start."""
 
-    def commands(self, place: Place) -> dict[str, list[str]]:
-        """The processes of the service: the name of each, and its command."""
+    def commands(self, instance: Instance) -> dict[str, list[str]]:
+        """Return the commands of the processes, by their names."""
 
-    def check(self, place: Place) -> None:
-        """Ask the service for what it is there for. Any exception says that it is not ready."""
+    def check(self, instance: Instance) -> None:
+        """Send a request to the service. Any exception means that it is not ready."""
 
-    def usage(self, place: Place) -> list[str]:
-        """What to put on a command line to use it, one line for each way."""
+    def usage(self, instance: Instance) -> list[str]:
+        """Return the options that connect to the service, one line for each listener."""
 
 
 def free_ports(number: int) -> list[int]:
-    """So many different ports of this machine that nothing listens at just now."""
+    """Return different ports at which nothing listens now."""
     found: list[int] = []
     for port in SystemRandom().sample(PORTS, len(PORTS)):
         if len(found) == number:
@@ -70,7 +70,7 @@ def free_ports(number: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether nothing listens at a port just now."""
+    """Whether nothing listens at a port now."""
     with socket.socket() as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -81,12 +81,12 @@ def is_free(port: int) -> bool:
 
 
 def connect(port: int) -> socket.socket:
-    """A connection to a port of this machine, which gives up after two seconds of silence."""
+    """Connect to a port of this machine, with a time limit of two seconds for each operation."""
     return socket.create_connection((HOST, port), timeout=2)
 
 
 def get_json(url: str) -> Any:
-    """What a service answers, at once or not at all, past any proxy."""
+    """Return the response of a service, without a proxy, within two seconds."""
     with build_opener(ProxyHandler({})).open(url, timeout=2) as answer:
         return json.load(answer)
 
