@@ -1,4 +1,4 @@
-"""Makes the papers' experiments again and writes docs/experiments.md, and what docs/communities.md has of them.
+"""Repeats the papers' experiments; writes docs/experiments.md, and the measured part of docs/communities.md.
 
 Run it with `make experiments`, or `python -m benchmarks.experiments --only communities` for the minutes of the latter
 alone. Everything has a seed: the same command writes the same figures.
@@ -20,129 +20,126 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 READING = """\
 # Experiments
 
-`make experiments` runs these experiments and writes this page: all figures below were measured by it, and the same
-command measures the same ones again. Those of communities are told in [communities.md](communities.md). A statement
-*holds* by the rules in [reading.py](../pipelines/experiments/reading.py), and not by what one would like. What
-columns of the data mean is said in [convergence.py](../pipelines/experiments/convergence.py),
-[windows.py](../pipelines/experiments/windows.py) and [beyond.py](../pipelines/experiments/beyond.py). To try it on
-smaller webs:
+The experiments of papers 000 and 002, repeated, and some of this project. `make experiments` runs them and writes this
+page; running it again gives the same figures. The experiments on communities are in [communities.md](communities.md). A
+claim *holds* by the rules in [claims.py](../pipelines/experiments/importance/claims.py). The columns of the data are
+explained in [convergence.py](../pipelines/experiments/importance/convergence.py),
+[windows.py](../pipelines/experiments/importance/windows.py) and
+[extensions.py](../pipelines/experiments/importance/extensions.py). To run an experiment on smaller webs:
 
     opicflow experiment fig2 --out build/experiments --pages 10000 --runs 1
 
 """
 
-# Words about the figures at 100,000 pages: read them again, and correct them, whenever the figures change.
+# Text about the figures at 100,000 pages: check it whenever the figures change.
 DISCUSSION = """\
-## What of it holds, and what does not
+## Results
 
-**Confirmed.** Random is far slower than the other orders. Off-line iterations win in the long run, OPIC after the
-first round. Other measures of the error, that of ordering among them, rank the orders alike, and a Poisson
-web does so too. |L'X - X| stays below 1/G, under Greedy by a factor of ten once all pages were read. Xyleme's order
-is as good as Greedy. Newcomers' history nearly halves the error of pages not read yet. Small windows are enough, and
-react faster than large ones.
+**Confirmed.** Random is far slower than the other orders. Off-line iterations win in the long run, OPIC after the first
+round. Other measures of the error, including disorder, rank the orders in the same way, and so does a Poisson web. |L'X
+- X| stays below 1/G, under Greedy by a factor of ten once all pages were read. Xyleme's order is as good as Greedy.
+Newcomers' history nearly halves the error of pages not read yet. Small windows are enough, and adapt faster than large
+ones.
 
-**Cycle and Greedy are not about equal here.** On the power-law web Greedy's error after 10N is a quarter of Cycle's;
-on the Poisson web, where no page is far more important than others, they are nearly equal, as the paper says. Greedy
-is taken at its word here: after every visit the page with the most cash is next, so half of all visits go to the most
-important hundredth of the pages, and the mean cash at a visit is above 2/N, which Cycle has. And a ledger takes a
-page that the round has passed and nobody has read for one without links. So Greedy's error rises between N and 2N,
-when nearly half of the pages are unread: against the web as it was seen until then it is far smaller. It falls as
-they are read.
+**Cycle and Greedy are not about equal here.** On the power-law web Greedy's error after 10N is a quarter of Cycle's; on
+the Poisson web, where no page is far more important than others, they are nearly equal, as in the paper. This Greedy is
+exact: after every visit the page with the most cash is next. So half of all visits go to the most important hundredth
+of the pages, and the mean cash at a visit is above 2/N, the value of Cycle. A ledger treats a page that the round has
+passed without a visit as a page without links. So Greedy's error rises between N and 2N, when nearly half of the pages
+are unread, and falls as they are read. Against the web seen so far the error is far smaller.
 
-**The windows of figures 4 to 6 come out otherwise under Greedy, and as in the paper under Cycle.** Under Cycle the
-default interpolation is the best or close to it at every change rate, Improved Fixed is three times better than Fixed
-on a still web, and pages keep 8, 8.9 and 4.9 measures where the paper counts 8, 8.4 and 6.1. Under Greedy half of the
-pages are read twice at most in ten rounds. Where the gap between two visits is longer than the window, the paper's
-interpolation trusts that gap alone, and is noisy; Variable (8) still uses all there is. That the paper counts 8.4
-measures in 8 months says that its pages were read about once a month each, far more evenly than by this Greedy on
-this web. On the important tenth interpolation beats the window of 16 under Greedy too, where little changes.
+**The windows of figures 4 to 6 differ from the paper under Greedy, and agree under Cycle.** Under Cycle the default
+interpolation is the best or close to the best at every change rate, Improved Fixed is three times better than Fixed on
+a web that does not change, and pages keep 8, 8.9 and 4.9 measures, in the paper 8, 8.4 and 6.1. Under Greedy half of
+the pages are read at most twice in ten rounds. If the gap between two visits is longer than the window, the paper's
+interpolation uses that gap alone, and is noisy; Variable (8) still uses all measures. The paper's 8.4 measures in 8
+months mean that its pages were read about once a month each, far more evenly than by this Greedy on this web. On the
+important tenth interpolation beats the window of 16 under Greedy too, if little changes.
 
-**What that says of the default.** Under exact Greedy on a still web it errs by 9 % over all pages, where Variable (8)
-errs by 2 % with eight measures a page instead of one. On the important tenth it is the better one while at most one
-per cent of the pages changes, and under Cycle in any case. Who crawls greedily and wants unimportant pages right takes
-`--history variable`.
+**The default history policy.** Under exact Greedy on a web that does not change its error is 9 % over all pages, that
+of Variable (8) 2 %, with eight measures a page instead of one. On the important tenth the default is better as long as
+at most one per cent of the pages changes, and under Cycle always. For a greedy crawl that needs accurate importance of
+unimportant pages, use `--history variable`.
 
 **Different policies by importance** were tried as one pair: Fixed for the important tenth, Variable (16) for the
-others. On the tenth it is better than Variable (16) where nothing changes, and worse where much does.
+others. On the tenth it is better than Variable (16) if nothing changes, and worse if much does.
 
-**The frequency of visits** under Greedy tells the importance of the important pages to about 2 %, of all to about 12 %.
+**The frequency of visits** under Greedy estimates importance to about 2 % for important pages, and 12 % for all.
 
 **Discovery.** On the web with hosts Greedy is ahead of breadth first in the first fifth of the crawl, and both are far
-ahead of Random all the way. Later breadth first, which reads nothing twice, is ahead: Greedy spends visits on coming
-back. On the power-law web, where links go anywhere, both read as much early on: a page that many link to is found
-soon by any order that follows links.
+ahead of Random throughout. Later breadth first, which reads no page twice, is ahead: Greedy spends visits on pages read
+before. On the power-law web, where links lead to any page, both read equally much early on: any order that follows
+links soon finds a page with many links to it.
 
 **The published trend** has the right sign for nine of ten pages that moved, from the fourth day on, and ranks them
-well. It never shows more than a tenth of the move a day: it is smoothed over three days here, over seven unless told
-otherwise. **The error factor** bounds the whole vector. For a single page it is no error bar: it is not larger where
-errors are, and under Greedy up to a quarter of the pages are off by more than theirs (half of them on day 5).
+well. It never shows more than a tenth of the move a day: it is smoothed over three days here, by default over seven.
+**The error factor** bounds the whole vector. It is no error bar of a single page: it is not larger where errors are,
+and under Greedy the error of up to a quarter of the pages exceeds it (half of the pages on day 5).
 """
 
 
-# Words about the figures at 300,000 pages, seeds 1 to 5: read them again, and correct them, whenever those change.
+# Text about the figures at 300,000 pages, seeds 1 to 5: check it whenever the figures change.
 OF_COMMUNITIES = """\
-## The paper's experiments, made again
+## The paper's experiments, repeated
 
 `python -m benchmarks.experiments --only communities` runs `opicflow experiment table1 table2 influence community` and
-writes the rest of this page, as `make experiments` does. A statement *holds* by the rules in
-[reading_communities.py](../pipelines/experiments/reading_communities.py). What the columns of the data mean is said
-in [community.py](../pipelines/experiments/community.py). On a web of your own, whose names are URLs:
+writes the rest of this page, as `make experiments` does. A claim *holds* by the rules in
+[claims.py](../pipelines/experiments/communities/claims.py). The columns of the data are explained in
+[accuracy.py](../pipelines/experiments/communities/accuracy.py). For a web of your own, whose names are URLs:
 
     opicflow experiment table1 table2 influence community --edges links.tsv.gz --out build/mine
 
-**The webs.** The paper's crawls of 2005 are not to be had. A [made-up web](../pipelines/experiments/domains.py) of
-300,000 pages stands for them: 5 links a page (the crawls had 4.9 and 3.9), 8 of 10 of them within the host, 9 of 10
-of the others within one of 50 topics, and 3 of 10 pages without links. Sites are hosts that have the shares of the
-web that the paper's have. Around a topic the web is a crawl six links deep from the front pages of its hosts; the
-paper's was four links deep, but here a link leads to fewer new pages. A *topic* is what lies within two links of all
-these front pages, a *subtopic* what lies within three links of ten. Without topics the links to a host come from
-anywhere, and no reading nearby finds their sources: L1 falls from 0.21 to 0.17 at the best.
+**The webs.** The paper's crawls of 2005 are not available. A [synthetic
+web](../pipelines/experiments/communities/domains.py) of 300,000 pages replaces them: 5 links a page (the crawls had 4.9
+and 3.9), 8 of 10 links within the host, 9 of 10 of the others within one of 50 topics, and 3 of 10 pages without links.
+Sites are hosts with the same shares of the web as the paper's. Around a topic the web is a crawl six links deep from
+the front pages of its hosts; the paper's was four links deep, but here a link leads to fewer new pages. A *topic* holds
+the pages within two links of all these front pages, a *subtopic* the pages within three links of ten. Without topics
+the links to a host come from anywhere, and reading nearby does not find their sources: L1 falls from 0.21 to 0.17 at
+best.
 
-So made, sites begin at an L1 of 0.16 to 0.21 and end at 0.04 to 0.10. The paper's begin at 0.05 to 0.30 and end at
-0.04 in the mean. Subtopics are further off, 0.36 to 0.38 before and 0.25 after, where the paper's end at 0.04 to
-0.06: three links from ten front pages lead here to some pages each of many hosts, and most of what links to those is
+On this web sites start at an L1 of 0.16 to 0.21 and end at 0.04 to 0.10. The paper's start at 0.05 to 0.30 and end at
+0.04 in the mean. Subtopics have larger errors, 0.36 to 0.38 before and 0.25 after, while the paper's end at 0.04 to
+0.06: three links from ten front pages lead here to a few pages of each of many hosts, and most links to those come from
 the rest of their hosts.
 
-### What of it holds, and what does not
+### Results
 
-**Confirmed.** Reading a little helps much. 2n pages, 0.5 to 2.4 % of the web, take the L1 of sites to between 0.3 and
-0.5 of what it was, and Kendall's tau from 0.67 to 0.84. All strategies that look at links are better early on than
-Random, SC-Select and PF-Select the most. SC-Select ends better than PF-Select on every domain, so it is right to
-count leaks; its table of a hundred norms is as good as exact ones. Before anything else was read, influence foretells
-what a page brings to a site by a Pearson correlation of 0.86, outlink count by 0.27. A few influential pages make
-most of that: in ranks it is 0.51 and 0.38.
+**Confirmed.** Reading a little helps much. 2n pages, 0.5 to 2.4 % of the web, reduce the L1 of sites to 0.3 to 0.5 of
+its start, and raise Kendall's tau from 0.67 to 0.84. All strategies that use links are better than Random early on,
+SC-Select and PF-Select most. SC-Select ends better than PF-Select on every domain, so counting leaks is right; its
+table of a hundred norms is as good as exact norms. Before other pages are read, influence predicts the gain of reading
+a page for a site with a Pearson correlation of 0.86, outlink count with 0.27. A few influential pages cause most of
+this: the rank correlations are 0.51 and 0.38.
 
-**SC-Select is not the best in the end.** On sites it is ahead until some 0.7n pages were read. Then OutlinkCount
-overtakes it, and the ledger's importance does: 0.068 and 0.071 after 2n pages, SC-Select 0.078. On the smallest site
-they end alike, on subtopics SC-Select is 5 to 7 % ahead of OutlinkCount. Figure 1 half way shows why. By its true
-links, which nobody knows before, a page's influence still tells what reading it brings (0.67 on the site); the
-estimate tells nothing any more (0.00), and not even how far the page moves the ranks (0.11). For it expects every
-page to link as pages of F do in the mean. What it finds influential then gets much of the rank of one page with
-few other links within F, and such pages lead away: in the last round about half of what it takes is linked by one
-page alone (of site 3, seeds 1 to 3; nothing of what OutlinkCount takes is), and 23 % is of the site's topic, of
-PF-Select's 1 %, of OutlinkCount's 52 % (2n pages are more than the topics of the large sites have). Around topics it
-is 74, 31 and 98 %. Pages that many link to are where links come back: OutlinkCount has found the sources of 60 % of
-what flows into sites, SC-Select of 51 %, PF-Select of 31 %.
-PF-Select hardly gets better after 10 rounds and ends behind Random.
+**SC-Select is not the best in the end.** On sites it is ahead until about 0.7n pages were read. Then OutlinkCount and
+the ledger's importance are better: 0.068 and 0.071 after 2n pages, SC-Select 0.078. On the smallest site they end
+equal, on subtopics SC-Select is 5 to 7 % ahead of OutlinkCount. Figure 1 half way shows the reason. With its true
+links, which are unknown before it is read, a page's influence still predicts the gain of reading it (0.67 on the site).
+The estimate no longer does (0.00), and hardly predicts how far the page moves the ranks (0.11), because it expects
+every page to link as the mean page of F. Pages of high estimated influence get much of the rank of one page with few
+other links within F, and such pages lead away: in the last round about half of the pages it selects have a single
+linker (site 3, seeds 1 to 3; none of OutlinkCount's), and 23 % have the site's topic, of PF-Select's 1 %, of
+OutlinkCount's 52 % (2n pages are more than the topics of the large sites have). Around topics the shares are 74, 31 and
+98 %. Pages with many linkers link back: OutlinkCount has found the sources of 60 % of the flow into sites, SC-Select of
+51 %, PF-Select of 31 %. PF-Select hardly improves after 10 rounds and ends behind Random.
 
-**It depends on the web.** Where the neighbourhood is far larger than what is read, with topics of 24,000 pages or
-none, SC-Select is as good as any early, and the best late. Where it can nearly be read, OutlinkCount wins, by more
-the smaller topics are and the more pages have no links. What the neighbourhoods of the paper's domains were like is
-not known.
+**The result depends on the web.** If the neighbourhood is far larger than the pages read, with topics of 24,000 pages
+or none, SC-Select is as good as any other early, and the best late. If most of it can be read, OutlinkCount wins, the
+more so the smaller topics are and the more pages have no links. The neighbourhoods of the paper's domains are unknown.
 
-**Ten times better** it gets nowhere here: 3.3 times at the best, 4.4 by OutlinkCount. In the paper one of eleven
-domains gets there.
+**A tenfold improvement** is not reached here: 3.3 times at best, 4.4 with OutlinkCount. In the paper one of eleven
+domains reaches it.
 
-**Around subtopics** influence foretells little even at first: with some seeds much, with others the opposite (0.21 ±
-0.75). About half of the candidates take the estimate further away from the true ranks. That ranks move is not that
-they get better, when most of what is missing is out of reach. Not Random is the worst on topics, but PF-Select.
+**Around subtopics** influence predicts little even at first: with some seeds much, with others the opposite (0.21 ±
+0.75). About half of the candidates take the estimate further away from the true ranks. A large move of the ranks is not
+an improvement if most of the missing pages are out of reach. PF-Select, not Random, is the worst on topics.
 
-**Beyond the paper: the importance of a live ledger** selects about as well as OutlinkCount, on the large topic a
-little better. Early on it is slower: the ledger has heard of each page once.
+**Beyond the paper: the importance of a live ledger** selects about as well as OutlinkCount, on the large topic a little
+better. Early on it is slower, because the ledger has received each page only once.
 
-**So**: SC-Select for a budget below some 0.7n, or within a neighbourhood that is far larger than what can be read;
-above that `linkers`, or the ledger's importance. `opicflow community try` tells which of them for a crawl that you
-have.
+**Recommendation**: SC-Select for a budget below about 0.7n, or in a neighbourhood far larger than the pages to read;
+otherwise `linkers`, or the ledger's importance. `opicflow community try` finds the best one for a crawl that you have.
 """
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -151,7 +148,7 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 def main() -> None:
     """Run the experiments, or go on with them, and write the pages."""
     parser = argparse.ArgumentParser(description="make the papers' experiments again, into docs")
-    parser.add_argument("--out", type=Path, default=Path("build/experiments"), help="where what is measured is kept")
+    parser.add_argument("--out", type=Path, default=Path("build/experiments"), help="folder for measured rows")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the pages go")
     parser.add_argument("--only", choices=["opic", "communities"], help="docs/experiments.md or docs/communities.md")
     parser.add_argument("more", nargs="*", help="options for `opicflow experiment`")

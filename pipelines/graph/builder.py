@@ -98,7 +98,7 @@ class GraphBuilder:
         self._waiting = 0
         if (path / MANIFEST).exists():
             shutil.rmtree(self._work, ignore_errors=True)  # of a build that was killed at its end
-            raise GraphRefused(f"{path}: it holds a graph: name another folder, or remove this one")
+            raise GraphRefused(f"{path}: there is a graph already: name another folder, or remove this one")
         if path.exists() and not self._work.is_dir() and any(path.iterdir()):
             raise GraphRefused(f"{path}: not empty, and not a graph: name another folder")
         self._work.mkdir(parents=True, exist_ok=True)

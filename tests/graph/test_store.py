@@ -234,21 +234,21 @@ def test_a_build_of_something_else_is_not_gone_on_with(tmp_path: Path) -> None:
 
 def test_folders_of_others_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
-    with pytest.raises(GraphRefused, match="not empty, and no graph"):
+    with pytest.raises(GraphRefused, match="not empty, and not a graph"):
         GraphBuilder(tmp_path, BuildPlan())
     assert os.listdir(tmp_path) == ["mine"]
     stored(tmp_path / "g", random_web())
-    with pytest.raises(GraphRefused, match="it holds a graph"):
+    with pytest.raises(GraphRefused, match="there is a graph already"):
         GraphBuilder(tmp_path / "g", BuildPlan())
 
 
 @pytest.mark.parametrize(
     "plan, words",
     [
-        ({"memory_bytes": 1000}, "too few: give 1MB"),
+        ({"memory_bytes": 1000}, "too few: give at least 1MB"),
         ({"buckets": 3}, "not a power of two"),
-        ({"slice_pages": 0}, "give 1 at least"),
-        ({"ranks_at_once": 0}, "give 1 at least"),
+        ({"slice_pages": 0}, "give at least 1"),
+        ({"ranks_at_once": 0}, "give at least 1"),
     ],
 )
 def test_plans_that_make_no_sense_are_refused(plan, words) -> None:

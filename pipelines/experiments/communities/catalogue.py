@@ -303,8 +303,8 @@ def _influence_tables(rows: Rows) -> list[ResultTable]:
 
 _FLOWS = (
     "Every strategy reads 2n pages around a site of n pages in 50 rounds, n pages around a topic in 25. *SC-Select, "
-    f"table* looks norms up among {NORM_STEPS}, as the paper's algorithm does. *Ledger's importance* takes the pages "
-    "that a ledger, which hears of each page read, finds most important."
+    f"table* reads norms from a table of {NORM_STEPS}, as the paper's algorithm does. *Ledger's importance* takes the "
+    "pages that are most important in a ledger, which receives every page read."
 )
 
 COMMUNITIES = (
@@ -326,7 +326,7 @@ COMMUNITIES = (
         "table2",
         "Paper 004, table 2: topics",
         "The web is a crawl six links deep from the front pages of a topic. *Topic* are the pages within two links of "
-        "all of these, a *subtopic* is what lies within three links of ten of them.",
+        "all of these, a *subtopic* are those within three links of ten of them.",
         "community-topics",
         _tasks(TOPICS),
         lambda rows: [],
@@ -339,10 +339,10 @@ COMMUNITIES = (
     Experiment(
         "influence",
         "Paper 004, figure 1: influence and the objective",
-        f"{CANDIDATES} pages of the frontier at random: what selections say of each, and what reading it alone really "
-        "does. *Gain* is how much nearer the estimate then comes to the true ranks. *At first* nothing else was read, "
-        "as in the paper; *half way* SC-Select had half of its rounds. Plots are of the first seed, at first, of half "
-        "of these candidates.",
+        f"{CANDIDATES} random pages of the frontier: the scores of selections, and the effect of reading each page "
+        "alone. *Gain* is how much nearer the estimate then comes to the true ranks. *At first*: before other pages "
+        "are read, as in the paper; *half way*: after half of the rounds of SC-Select. "
+        "Plots are of the first seed, at first, of half of these candidates.",
         "influence",
         _tasks_of_figure1,
         _figure1,

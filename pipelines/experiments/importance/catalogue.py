@@ -365,7 +365,7 @@ IMPORTANCE = (
     Experiment(
         "trouble",
         "Pages that cannot be read, and answers without links",
-        'A share of the pages is never asked for and 5 % refuse; of later answers a share says "not modified". '
+        'A share of the pages is never requested and 5 % refuse; a share of later answers is "not modified". '
         "*Links remembered*: the ledger keeps the last links of each page, and the round pays along them.",
         "trouble",
         _trouble_tasks,
