@@ -1,4 +1,4 @@
-"""What every test shares: hypothesis profiles, the seed of simulations, Kafka, and two workers."""
+"""Shared by all tests: hypothesis profiles, the seed of simulations, services, markers, and two workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("soak", deadline=None, max_examples=2_000, print_blob=True)
 settings.load_profile(os.environ.get("OPICFLOW_HYPOTHESIS", "ci"))
 
-# In the background of a script interrupts are ignored, by what is started there too, which tests interrupt.
+# A script that runs in the background ignores interrupts, and so do its children, which some tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -37,7 +37,7 @@ def seed() -> int:
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """One broker and one registry for the whole run. Use topics with `topic_prefix`, and leave the broker alive."""
+    """A broker and a registry that all tests of this worker share. Use `topic_prefix`, and do not stop the broker."""
     with running(tmp_path_factory.mktemp("services"), "kafka", "registry") as started:
         yield started
 
@@ -51,14 +51,14 @@ def lone_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]
 
 @pytest.fixture(scope="module")
 def flink_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A broker and a Flink cluster for the tests of a file, which may kill any of it. There is no registry."""
+    """A broker and a Flink cluster for the tests of a file, which may kill all of it. There is no registry."""
     with running_cluster(tmp_path_factory.mktemp("services")) as started:
         yield started
 
 
 @pytest.fixture
 def topic_prefix() -> str:
-    """What the names of a test's topics begin with, so that no two tests share a topic."""
+    """The prefix of the topics of one test, so that no two tests share a topic."""
     return f"t{secrets.token_hex(3)}-"
 
 
@@ -69,16 +69,26 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 class ByFile(LoadFileScheduling):
-    """Gives whole files to the workers, and all that ask for the broker to one: a run has one broker."""
+    """Gives whole files to the workers, and all files with a Flink cluster to one: two clusters are too much.
+
+    Each worker has a broker of its own, which starts with its first test that uses one.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "broker" if asks_for_the_broker(self.config.rootpath / file) else file
+        return "cluster" if uses_a_cluster(self.config.rootpath / file) else file
 
 
 @cache
-def asks_for_the_broker(file: Path) -> bool:
-    return re.search(r"\b(lone_|flink_)?kafka: ", file.read_text(encoding="utf-8")) is not None
+def uses_a_cluster(file: Path) -> bool:
+    return re.search(r"\bflink_kafka: |mark\.cluster\b", file.read_text(encoding="utf-8")) is not None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that use the fixture of a Flink cluster."""
+    for item in items:
+        if "flink_kafka" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
@@ -86,7 +96,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly how much was not tested, and what to install."""
+    """Print how many tests were skipped without services, and what to install."""
     reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []) if report.longrepr]
     missed = [reason.partition(MISSING)[2] for reason in reasons if MISSING in reason]
     if missed:

@@ -541,6 +541,7 @@ class CountedStream:
         return [int(file.stem.rpartition("-")[2]) for file, line in told.items() if line.endswith(f" {process.pid}")]
 
 
+@pytest.mark.cluster
 def test_a_stream_goes_on_after_a_crash_and_from_its_savepoint(tmp_path: Path) -> None:
     with started(tmp_path / "flink", "flink") as local:
         stream = CountedStream(tmp_path, local.services)

@@ -16,8 +16,8 @@ import pytest
 
 from opicflow.pipelines.ledger import LedgerBroken
 from opicflow.pipelines.ledger.ledger import Ledger
-from opicflow.pipelines.stream import routers
-from opicflow.pipelines.stream.routers import JournalInLog
+from opicflow.pipelines.stream import ledgers
+from opicflow.pipelines.stream.ledgers import JournalInLog
 from opicflow.pipelines.transforms import stream_keeper
 from opicflow.pipelines.transforms.keep_ledger import LostTable, Tables
 from opicflow.pipelines.transforms.shard import Sharder
@@ -33,7 +33,7 @@ ENOUGH = 120
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots and split cuts in a stream of a few events, and audits that tell every cut."""
     monkeypatch.setattr(stream_keeper, "_CUTS_TOLD", 1 << 30)
-    monkeypatch.setattr(routers, "OLDEST_SNAPSHOT_MS", 3_600_000)
+    monkeypatch.setattr(ledgers, "OLDEST_SNAPSHOT_MS", 3_600_000)
     monkeypatch.setattr(stream_keeper, "MOST_TRANSFERS", 3)
 
 
