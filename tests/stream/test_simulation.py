@@ -49,6 +49,7 @@ def run_schedules(first: int, count: int, faults: Faults | None = None) -> Count
     return happened
 
 
+@pytest.mark.slow
 def test_ledgers_are_what_their_logs_say_whatever_happens(seed: int) -> None:
     happened = run_schedules(1_000_000 * seed, SCHEDULES)
     missing = {name for name, often in vars(Faults()).items() if often} | {"older", "stale"}
