@@ -76,22 +76,21 @@ PROTOTYPES = {
 INTRODUCTION = """\
 `{command}` measures this: the mean relative error of importance against exact PageRank, in per cent, over all pages /
 over the most important tenth of them, on a made-up web of {pages:,} pages (about {links} links a page, in-degrees by a
-power law of 2.1, damping {damping}, seed {seed}). Less is better: 1.0 says that importance is off by a hundredth of
-itself in the mean, and "after 5N" that five visits were made for every page of the web, whichever pages they went to.
+power law of 2.1, damping {damping}, seed {seed}). Less is better: 1.0 means an error of a hundredth of the
+importance in the mean, and "after 5N" five visits for every page of the web, whichever pages were visited.
 """
 
-# Words about the figures at PAGES pages: read them again, and correct them, whenever the figures change.
+# Text about the figures at PAGES pages: check it whenever the figures change.
 DISCUSSION = """\
 As good as the prototypes or better: *all* and *paper-interpolation*; the default *interpolation* under cycle and
-random, and where pages are never read; `settle`.
-The size of greedy batches matters as much as the policy: small batches come back to the few most linked pages all the
-time (measured on 30,000 pages: 2,565 of 300,000 visits go to one page, half of the pages get three visits or fewer) and
-so are slow to reach the rest. With large batches *absorbing* and *interpolation* reach or beat the prototypes after 10N
-(0.01 and 1.7 %); with small ones they do not (0.23 instead of 0.02 %, 3.0 instead of 2.8 % over all pages).
-Worse in any case, for a reason not found, is *variable(8)* in random order: 9.0 instead of 8.5 %, and 9.3 to 12 % with
-three other seeds of the order.
-On a web that grows, the newcomers' history nearly halves the error of pages not read yet (30 to 17 %, 23 to 14 %), but
-the most important tenth of all pages gets one to three points worse; after 10N little of either is left.
+random, and if some pages are never read; `settle`. The size of greedy batches matters as much as the
+history policy: small batches visit the few most linked pages again and again (measured on 30,000 pages: 2,565 of
+300,000 visits go to one page, half of the pages get three visits or fewer), and reach the others slowly. With large
+batches *absorbing* and *interpolation* equal or beat the prototypes after 10N (0.01 and 1.7 %); with small ones they do
+not (0.23 instead of 0.02 %, 3.0 instead of 2.8 % over all pages). Worse with any batch, for an unknown reason, is
+*variable(8)* in random order: 9.0 instead of 8.5 %, and 9.3 to 12 % with three other seeds of the order. On a web that
+grows, the newcomers' history nearly halves the error of pages not read yet (30 to 17 %, 23 to 14 %), but the error of
+the most important tenth of all pages grows by one to three points; after 10N both effects are small.
 """
 
 
@@ -157,7 +156,7 @@ def order_named(name: str, pages: int, choice: int) -> VisitOrder:
     return CycleOrder(choice, SEED, batch) if name == "cycle" else RandomOrder(choice, SEED, batch)
 
 
-# What is measured. Each is a task of its own, run in a process of its own choosing.
+# Measurements. Each is a task of its own, run in any process.
 
 
 def static(pages: int, policy: str, order: str, crawls: Sequence[int], never_read: float = 0.0) -> list[Errors]:
@@ -244,7 +243,7 @@ def _errors_of_known(ledger: Ledger, ids: Ids, web: Graph, there: int) -> list[E
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: what stands first, what computes its errors, and the prototypes' figures."""
+    """A row of a table: its first cells, the task that measures its errors, and the prototypes' figures."""
 
     words: tuple[str, ...]
     measure: Callable[..., list[Errors]]
@@ -258,7 +257,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table: a heading, what it shows, its columns, its rows."""
+    """A table: a heading, a description, its columns, its rows."""
 
     title: str
     text: str
@@ -324,9 +323,9 @@ def tables() -> list[Table]:
         ),
         Table(
             "A web that grows",
-            "Half of the pages are announced; the others come to be during the first 5N visits and are found by links, "
-            "when pages that lead to them are read again. Errors of the pages known, against the web as it is at that "
-            "moment; *not read* are those of them that were found, but not read yet. *Newcomers' history* is the "
+            "Half of the pages are announced; the others appear during the first 5N visits and are found by links, "
+            "when pages that lead to them are read again. Errors of known pages, against the web of that moment; "
+            "*not read* are known pages that were not read yet. *Newcomers' history* is the "
             "default history of a page that has never spent. Read greedily.",
             ("policy", "newcomers' history"),
             ("after 2.5N, growing", "not read", "after 5N, just grown", "not read", "after 10N"),

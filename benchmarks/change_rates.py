@@ -38,8 +38,8 @@ DAY = 86_400.0
 STEP = math.log(MOST_SECONDS / LEAST_SECONDS) / (MOST_CODE - 1)
 
 INTRODUCTION = """\
-A page's change rate is how often it changes, in changes per day. opicflow estimates it from the page's last eight
-intervals between successful visits. For every line of the tables below,
+A page's change rate is the number of its changes per day. opicflow estimates it from the page's last eight intervals
+between successful visits. For every line of the tables below,
 `{command}` makes up {pages:,} pages and measures how far the estimates are from the rate
 that they were made with (seed {seed}). The pages change as Poisson processes and are visited at irregular times, once a
 day in the mean: a rate of 0.3 means 0.3 changes per mean interval.
@@ -49,50 +49,51 @@ day in the mean: a rate of 0.3 means 0.3 changes per mean interval.
 With C the number of intervals with a change, c their lengths, v the lengths of those without, and l the time from the
 last change in an interval to the visit at its end:
 
-- **existence** knows only in which intervals the page had changed. The rate x is the one that makes
-  `exp(-x Σv) Π(1 - exp(-c x))` greatest (the thesis' formula 4.1). It needs nothing from the server.
-- **dates** knows when the page last changed, because the server says so (`Last-Modified`). The likeliest rate is
-  `C / (Σl + Σv)`: so many changes in so much time.
-- **thesis** is the thesis' formula for the same data, `C / Σl` (4.2). It leaves out the time without changes.
-- **naive** is `C / (Σc + Σv)`, changes seen over time. It takes an interval with ten changes for one with one.
+- **existence** uses only whether the page changed in each interval. The rate x maximises `exp(-x Σv) Π(1 - exp(-c x))`
+  (the thesis' formula 4.1). It needs no data from the server.
+- **dates** uses the time of the last change, which the server sends (`Last-Modified`). The likeliest rate is
+  `C / (Σl + Σv)`: changes over observed time.
+- **thesis** is the thesis' formula for the same data, `C / Σl` (4.2). It ignores the time without changes.
+- **naive** is `C / (Σc + Σv)`, intervals with a change over time. It counts an interval with ten changes as one change.
 
-*Raw* is the bare formula, kept within the bounds of a rate (once in 20 years to once a minute). A page that never
-changed then has the lowest rate there is, and under existence one that always changed has the highest. So *existence*
-and *dates*, as opicflow has them, count half an interval with a change and half one without besides, both of the mean
-length of those kept. For dates that makes `(C + 1/2) / (Σl + Σv + their mean)`. For existence with intervals of
-one length it makes `log((n + 1) / (n - C + 1/2))` a length.
+*Raw* is the bare formula, within the bounds of a rate (once in 20 years to once a minute). A page that never changed
+then has the lowest possible rate, and with existence a page that always changed has the highest. So opicflow's
+*existence* and *dates* add half an interval with a change and half one without, both of the mean length of the kept
+intervals. For dates the rate is then `(C + 1/2) / (Σl + Σv + their mean)`. For existence with intervals of equal length
+it is `log((n + 1) / (n - C + 1/2))` per length.
 
-An estimator is chosen by name: `likelihood` (the default) takes dates where the dates of a page are believed and
-existence elsewhere; `existence` takes no dates; `thesis` takes `C / Σl` where dates are believed, and dates where none
-of the intervals kept has a change, of which the formula says nothing. A page without any interval gets the default
-rate, once in {default:.0f} days: halfway, by ratio, between once a day and once in half a year. While it has nothing
-but dates, no interval in which a change was looked for, a rate below that is not taken, and the default stands: one
-old date that nothing confirms would make it a quiet page for months.
+An estimator is chosen by name: `likelihood` (the default) uses dates if the dates of a page are trusted, and existence
+otherwise; `existence` uses no dates; `thesis` uses `C / Σl` if dates are trusted, and dates if no kept interval has a
+change, where the formula is undefined. A page without intervals gets the default
+rate, once in {default:.0f} days: the geometric mean of once a day and once in half a year. As long as it has only a
+date, and no interval between visits, a lower rate than the default is not used: one old date alone would give it a low
+rate for months.
 """
 
 HOW_TO_READ = """\
 Every cell is *mean / median / spread*. Mean and median are of estimate over rate: 1.0 is right, 2.0 is twice too high.
-The spread is the standard deviation of the logarithm of the estimate: 0.7 is a factor of 2. Where the estimate can
-take few values (1 interval, few changes), the median jumps and the mean says more.
+The spread is the standard deviation of the logarithm of the estimate: 0.7 is a factor of 2. If the estimate can take
+only few values (1 interval, few changes), the median jumps, and the mean is more useful.
 """
 
-# Words about the figures at PAGES pages: read them again, and correct them, whenever the figures change.
+# Text about the figures at PAGES pages: check it whenever the figures change.
 DISCUSSION = """\
-- **The default is `likelihood`:** the smoothed likeliest rate, from dates where they are believed. With eight intervals
-  it is off by a factor of 1.85 (rates 0.1 to 3), the thesis' formula by 5.4, any raw formula by 14 or more. The thesis'
+- **The default is `likelihood`:** the smoothed likeliest rate, from dates where they are trusted. With eight intervals
+  its error is a factor of 1.85 (rates 0.1 to 3), the thesis' formula by 5.4, any raw formula by 14 or more. The thesis'
   formula is at its best with the date of the first visit and four intervals: 3.0, where the likeliest rate has 1.9.
-- **Dates pay where pages change more often than they are visited.** With eight intervals and at a rate of 1 or less
-  dates and existence are equally good. At 3 existence is a quarter too low, and at 10 it says a third of the rate:
-  if a page always changed, nothing tells how often. Dates are right there, within 1 % in the median.
-- **The thesis' formula is too high wherever intervals without a change are common:** 5 times in the median at a rate
-  of 0.3, where l is about half an interval whatever the rate is. At a rate of 10 it is 10 % too high. It has lost what
-  the quiet time tells, so it is kept by name only.
-- **Smoothing decides everything for pages of which little is known.** Raw, all pages without a change fall to
-  once in 20 years; under existence all that always changed rise to once a minute. The price: pages that change far more
-  rarely than eight intervals last get too high a rate, about half a change in all that time: twice too high at 0.03.
-  That errs on the side of reading them too often, and one more quiet interval lowers it.
-- **Other smoothings** are no better in all cases. Less than a half with a change is worse at usual rates, more is worse
-  for pages that change rarely. The geometric and harmonic means are worse where intervals differ much in length.
+- **Dates help if pages change more often than they are visited.** With eight intervals and at a rate of 1 or less dates
+  and existence are equally good. At 3 existence is a quarter too low, and at 10 it estimates a third of the rate: if a
+  page always changed, existence cannot show how often. Dates are right there, within 1 % in the median.
+- **The thesis' formula is too high if intervals without a change are common:** 5 times in the median at a rate of 0.3,
+  where l is about half an interval, independent of the rate. At a rate of 10 it is 10 % too high. It ignores the time
+  without changes, so it is only available by name.
+- **Smoothing decides for pages with little data.** With raw formulas all pages without a change fall to once in 20
+  years; with existence all pages that always changed rise to once a minute. The price: pages that change far more
+  rarely than in eight intervals get too high a rate, about half a change in all that time: twice too high at 0.03. Such
+  pages are read too often, and one more interval without a change lowers the rate.
+- **Other smoothings** are not better in all cases. Less than a half with a change is worse at usual rates, more is
+  worse
+  for pages that change rarely. The geometric and harmonic means are worse if lengths of intervals differ much.
 - **The date of the first visit is worth an interval.** With one interval besides, it takes the estimate at a rate of
   0.03 from 10 times too high in the median to 1.4 times, and the spread at a rate of 3 from 1.35 to 0.82. Without it,
   one or two dated intervals say less than existence does: a change that happened to be just before the visit looks
@@ -112,7 +113,7 @@ DISCUSSION = """\
 
 @dataclass(frozen=True)
 class Seen:
-    """What visits of pages showed, a row a page: lengths in days, changes, and how long ago the last change was."""
+    """The results of visits, a row for each page: lengths in days, changes, and the age of the last change."""
 
     lengths: Floats
     changed: Mask
@@ -142,7 +143,7 @@ def words_of(lengths: Floats, changed: Mask) -> Words:
 
 
 def irregular(generator: np.random.Generator, pages: int, count: int) -> Floats:
-    """Lengths of a gamma distribution: half of them between 0.5 and 1.3."""
+    """Return lengths of a gamma distribution: half of all lengths are between 0.5 and 1.3."""
     return generator.gamma(2.0, 0.5, (pages, count))
 
 
@@ -193,12 +194,12 @@ def thesis(seen: Seen) -> Floats:
 
 
 def existence_raw(seen: Seen) -> Floats:
-    """The thesis' 4.1 as it stands."""
+    """Return the rate of the thesis' formula 4.1."""
     return likeliest(seen, 0.0, 0.0)
 
 
 def dates_raw(seen: Seen) -> Floats:
-    """The exact likelihood of last dates of change as it stands."""
+    """Return the likeliest rate given the last dates of change."""
     return bounded(seen.changed.sum(1) / seen.dated.sum(1))
 
 
@@ -321,7 +322,7 @@ def smoothings(pages: int) -> Iterator[str]:
 
 
 def first_visits(pages: int) -> Iterator[str]:
-    """A table of what the date of the first visit's answer tells."""
+    """Return a table of the effect of the first visit's date."""
     rows = []
     for count in COUNTS[:-1]:
         for rate in RATES:
@@ -333,7 +334,7 @@ def first_visits(pages: int) -> Iterator[str]:
 
 
 def coding(pages: int) -> Iterator[str]:
-    """A table of what the codes of lengths change."""
+    """Return a table of the effect of coded lengths."""
     rows = []
     for rate in RATES:
         seen = visited(irregular, rate, 8, pages)
@@ -346,8 +347,8 @@ def coding(pages: int) -> Iterator[str]:
     yield from table(["rate", "existence", "dates", "existence, most", "dates, most"], rows)
 
 
-def sureness(pages: int) -> Iterator[str]:
-    """A table of how often the stated errors hold."""
+def stated_errors(pages: int) -> Iterator[str]:
+    """Return a table of how often the stated errors hold."""
     rows = []
     for rate in RATES:
         intervals, dated = visited(irregular, rate, 8, pages).words()
@@ -360,17 +361,17 @@ def sureness(pages: int) -> Iterator[str]:
     yield from table(["rate", "existence: stated error", "holds for", "dates: stated error", "holds for"], rows)
 
 
-def lies(pages: int) -> Iterator[str]:
-    """A table of what dates that lie would do."""
+def false_dates(pages: int) -> Iterator[str]:
+    """Return a table of the effect of false dates."""
     hour = 1.0 / 24.0
     rows = []
     for name, lie in {
-        "the truth": lambda seen, chance: seen,
-        "always the moment of the answer": lambda seen, chance: Seen(
+        "true": lambda seen, chance: seen,
+        "always the time of the answer": lambda seen, chance: Seen(
             seen.lengths, np.ones_like(seen.changed), np.zeros_like(seen.ago)
         ),
-        "a date that never moves": lambda seen, chance: Seen(seen.lengths, np.zeros_like(seen.changed), seen.ago),
-        "the moment of the answer, every fourth time": lambda seen, chance: Seen(
+        "a date that never changes": lambda seen, chance: Seen(seen.lengths, np.zeros_like(seen.changed), seen.ago),
+        "the time of the answer, every fourth time": lambda seen, chance: Seen(
             seen.lengths, seen.changed | (chance < 0.25), np.where(chance < 0.25, 0.0, seen.ago)
         ),
         "an hour too late": lambda seen, chance: Seen(seen.lengths, seen.changed, np.maximum(seen.ago - hour, 0.0)),
@@ -383,7 +384,7 @@ def lies(pages: int) -> Iterator[str]:
             cells.append(figure(float(np.median(dates(lie(seen, chance)) / rate))))
         rows.append([name, *cells])
     by_existence = [existence(visited(irregular, rate, 8, pages)) / rate for rate in RATES]
-    rows.append(["not asked: existence", *(figure(float(np.median(off))) for off in by_existence)])
+    rows.append(["not used: existence", *(figure(float(np.median(off))) for off in by_existence)])
     yield from table(["the dates are", *(f"rate {rate:g}" for rate in RATES)], rows)
 
 
@@ -392,7 +393,7 @@ def page(pages: int, command: str) -> Iterator[str]:
     yield "# Change rates\n"
     yield INTRODUCTION.format(command=command, pages=pages, seed=SEED, default=1 / DEFAULT_CHANGES_PER_DAY)
     if pages == PAGES:
-        yield f"## What was found\n\n{DISCUSSION}"
+        yield f"## Results\n\n{DISCUSSION}"
     yield "## Typical factors\n"
     yield (
         "The typical factor between estimate and rate: that of the root mean square of its logarithm, over the rates\n"
@@ -411,32 +412,30 @@ def page(pages: int, command: str) -> Iterator[str]:
     yield "## Other smoothings\n"
     yield (
         "Typical factors by existence with eight intervals, if parts of an interval with a change and of one without,\n"
-        "of some mean length, are counted besides those kept. opicflow counts 0.5 and 0.5, arithmetic.\n"
+        "of some mean length, are added to the kept ones. opicflow adds 0.5 and 0.5, arithmetic.\n"
     )
     yield from smoothings(pages)
     yield "## The date of the first visit\n"
     yield (
-        "A first visit tells a date as well. The thesis counts it as an interval with a change, from that date to the\n"
-        "visit, however long ago it is. Without it, and with it:\n"
+        "A first visit has a date too. The thesis counts it as an interval with a change, from that date to the\n"
+        "visit, however old the date is. Without it, and with it:\n"
     )
     yield from first_visits(pages)
     yield "## A byte an interval\n"
     yield (
-        "A length is kept to the nearest of 127 steps of 13.7 %. So much do estimates of eight intervals move by it:\n"
-        "their standard deviation, and the most for any page.\n"
+        "Lengths are stored to the nearest of 127 steps of 13.7 %. The resulting changes of estimates from eight\n"
+        "intervals: their standard deviation, and the largest for any page.\n"
     )
     yield from coding(pages)
-    yield "## How sure an estimate is\n"
+    yield "## Stated errors\n"
     yield (
-        "The relative error that is stated with a rate, in the median, and for how many pages the logarithms of\n"
-        "estimate and rate are no further apart (if everything were normal, for 68 %). Eight intervals.\n"
+        "The relative error that is stated with a rate, in the median, and the share of pages for which the\n"
+        "logarithms of estimate and rate are closer than that (68 % for a normal distribution). Eight intervals.\n"
     )
-    yield from sureness(pages)
-    yield "## Dates that lie\n"
-    yield (
-        "The median of estimate over rate by dates when the dates are not true. Eight intervals, a day in the mean.\n"
-    )
-    yield from lies(pages)
+    yield from stated_errors(pages)
+    yield "## False dates\n"
+    yield ("The median of estimate over rate with dates that are false. Eight intervals, a day in the mean.\n")
+    yield from false_dates(pages)
 
 
 def main() -> None:

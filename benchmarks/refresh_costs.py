@@ -1,4 +1,4 @@
-"""What each refresh strategy costs: writes two plots and the tables of docs/refresh.md, between their markers.
+"""The cost of each refresh strategy: writes two plots and the tables of docs/refresh.md, between their markers.
 
 Run it with `python benchmarks/refresh_costs.py`. Everything has a seed: the same command writes the same bytes.
 
@@ -61,8 +61,8 @@ _START = 20_000 * _DAY  # a day in 2024
 
 # -- a web that changes ------------------------------------------------------------------------------------------------
 
-DIGEST, DATED, NOT_MODIFIED, ALWAYS_NOW, NEVER_MOVES = range(5)
-"""What a server tells: the content; also a true date; 304 where nothing changed; two kinds of dates that lie."""
+DIGEST, DATED, NOT_MODIFIED, ALWAYS_NOW, NEVER_CHANGES = range(5)
+"""What servers send: the content alone; also a true date; 304 if unchanged; one of two kinds of false dates."""
 _SERVERS = (0.5, 0.25, 0.1, 0.075, 0.075)
 _FAILING, _FAILS = 0.1, 0.15  # a tenth of the pages fails at every seventh visit
 _GONE = 0.02
@@ -90,10 +90,10 @@ class ChangingWeb:
     """Where the changes of each page begin, and at last how many there are."""
 
     def latest(self, numbers: Ints, seconds: Ints) -> Ints:
-        """The place in `changes` of the latest change of each page up to a second."""
+        """Return the row in `changes` of the latest change of each page up to a second."""
         keys = self.changes - _START + (np.repeat(np.arange(len(self.ids)), np.diff(self.starts)) << 36) + (1 << 35)
-        asked = seconds - _START + (numbers << 36) + (1 << 35)
-        places: Ints = np.searchsorted(keys, asked, side="right") - 1
+        wanted = seconds - _START + (numbers << 36) + (1 << 35)
+        places: Ints = np.searchsorted(keys, wanted, side="right") - 1
         return places
 
 
@@ -112,7 +112,7 @@ def changing_web(pages: int, seed: int, days: int) -> ChangingWeb:
     gone = np.full(pages, np.iinfo(np.int64).max)
     going = random.choice(pages, max(2, round(_GONE * pages)), replace=False)
     gone[going] = _START + (random.random(len(going)) * days * _DAY).astype(np.int64)
-    gone[going[::2]] = 0  # half of them were never there
+    gone[going[::2]] = 0  # half of these were never fetched
     pieces = []
     for rate in rates.tolist():
         number = random.poisson(rate * days)
@@ -135,7 +135,7 @@ def changing_web(pages: int, seed: int, days: int) -> ChangingWeb:
     )
 
 
-# -- a crawler that does what it is told -------------------------------------------------------------------------------
+# -- a crawler that follows orders -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ def crawl(
     longest_interval_days: float = 3650.0,
     rates_are_published: bool = False,
 ) -> Crawled:
-    """Have a new ledger plan a crawl of the web, a cycle a day, and do what it orders at the time it says.
+    """Crawl the web by the orders of a new ledger, a cycle a day, each at its time.
 
     All pages are announced first. Where rates are published the ledger has nothing to learn of change.
     """
@@ -217,7 +217,7 @@ def _outcomes(web: ChangingWeb, numbers: Ints, seconds: Ints, chance: Floats) ->
 
 
 def _visits(web: ChangingWeb, numbers: Ints, seconds: Ints, outcomes: Bytes, offset: int, ledger: Ledger) -> CrawlEntry:
-    """What the servers answer. Some say "not modified" to a crawler that was there since the page changed."""
+    """Return the servers' answers. Some answer "not modified" if the crawler has the current page."""
     latest = web.latest(numbers, seconds)
     changed, servers = web.changes[latest], web.servers[numbers]
     here = outcomes == Outcome.FETCHED
@@ -227,7 +227,7 @@ def _visits(web: ChangingWeb, numbers: Ints, seconds: Ints, outcomes: Bytes, off
     outcomes[here & (servers == NOT_MODIFIED) & unmoved] = Outcome.UNCHANGED
     content = (latest.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     dates = np.select(
-        [servers == DATED, servers == ALWAYS_NOW, servers == NEVER_MOVES],
+        [servers == DATED, servers == ALWAYS_NOW, servers == NEVER_CHANGES],
         [changed, seconds, np.full(len(numbers), _START - 500 * _DAY)],
         0,
     )
@@ -243,7 +243,7 @@ def _visits(web: ChangingWeb, numbers: Ints, seconds: Ints, outcomes: Bytes, off
 
 
 def _sight_links(web: ChangingWeb, numbers: Ints, offset: int, ledger: Ledger) -> int:
-    """Links tell URLs: of pages that were let go and came back with their cash, the ledger learns them anew."""
+    """Send the URLs of links: so the ledger learns the URLs of removed pages that came back with their cash."""
     unknown = np.flatnonzero(np.diff(ledger.urls(web.ids)[0]) == 0)
     linked = [web.graph.targets[web.graph.starts[page] : web.graph.starts[page + 1]] for page in numbers.tolist()]
     unknown = unknown[np.isin(unknown, np.concatenate([unknown[:0], *linked]))]
@@ -278,7 +278,7 @@ class Measured:
 
 
 def measure(crawled: Crawled, since_day: int) -> Measured:
-    """What the copies of a crawl cost from this day to its end, counted from the changes that happened."""
+    """Return the cost of a crawl's copies from this day to its end, from the true changes."""
     web = crawled.web
     pages = len(web.ids)
     begin, end = _START + since_day * _DAY, _START + crawled.days * _DAY
@@ -316,7 +316,7 @@ def measure(crawled: Crawled, since_day: int) -> Measured:
 
 
 def known_costs(web: ChangingWeb, strategy: str, bandwidth: float) -> Costs:
-    """What the strategy would cost a crawler that knew everything: all by true importance and true rates."""
+    """Return the cost of a strategy with true importance and true rates."""
     alive = web.weights > 0
     wanted = Demand(web.weights[alive], web.rates[alive], most=np.ones(int(alive.sum())))
     return costs(wanted, solve(strategy, wanted, bandwidth, ALPHA).frequencies, ALPHA)
@@ -336,7 +336,7 @@ LINES = {
     "importance": "importance, greedy",
     "uniform": "uniform",
 }
-"""The strategies whose frequencies differ, and what they are called here."""
+"""The strategies whose frequencies differ, and their labels."""
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ class LargeWeb:
     rates: Floats
 
     def costs(self, strategy: str, days: float, longest_days: float = LONGEST_DAYS) -> Costs:
-        """What it costs to fetch each page once in so many days in the mean."""
+        """Return the cost of fetching each page once in so many days in the mean."""
         pages = len(self.weights)
         wanted = Demand(self.weights, self.rates, least=np.full(pages, 1 / longest_days), most=np.full(pages, 24.0))
         return costs(wanted, solve(strategy, wanted, pages / days, ALPHA).frequencies, ALPHA)
@@ -489,7 +489,7 @@ class Plot:
 
 
 def _apart(wanted: dict[str, float], least: float) -> dict[str, float]:
-    """Places near the wanted ones, no two nearer to each other than the least."""
+    """Return positions near the wanted ones, at least `least` apart."""
     names = sorted(wanted, key=lambda name: wanted[name])
     places = [wanted[name] for name in names]
     for _ in range(200):
@@ -538,7 +538,7 @@ SIMULATED_DAYS = (10, 20)
 
 
 def simulated_tables(pages: int) -> Iterator[str]:
-    """What each strategy costs a ledger that has everything to learn; then thesis, by what there is to learn from."""
+    """Return the simulated cost of each strategy; then of thesis, by the data that servers send."""
     webs = [changing_web(pages, seed, DAYS) for seed in SEEDS]
     for each in SIMULATED_DAYS:
         bandwidth = pages / each
@@ -579,8 +579,8 @@ def simulated_tables(pages: int) -> Iterator[str]:
         ("as above: servers of all kinds", None, False),
         ("digests alone", DIGEST, False),
         ("true dates everywhere", DATED, False),
-        ("dates that never move everywhere", NEVER_MOVES, False),
-        ("people publish the true rates", None, True),
+        ("dates that never change everywhere", NEVER_CHANGES, False),
+        ("true rates from policies", None, True),
     ):
         print(f"  simulating thesis: {label}", file=sys.stderr)
         found = []
@@ -596,8 +596,8 @@ def simulated_tables(pages: int) -> Iterator[str]:
                 f"{100 * _mean(found, 'freshness'):.1f}",
             ]
         )
-    yield f"`thesis` with {bandwidth:g} fetches a day, by what the servers tell:\n"
-    yield from _table(["servers tell", "obsolescence", "changes missed", "fresh, %"], rows)
+    yield f"`thesis` with {bandwidth:g} fetches a day, by the data that servers send:\n"
+    yield from _table(["servers send", "obsolescence", "changes missed", "fresh, %"], rows)
 
 
 def _mean(found: Sequence[object], name: str) -> float:
@@ -608,7 +608,7 @@ def _mean(found: Sequence[object], name: str) -> float:
 
 
 def with_part(text: str, name: str, lines: Sequence[str]) -> str:
-    """The page with what stands between the markers of a part replaced."""
+    """Return the page with the part between its markers replaced."""
     begin, end = f"<!-- {name}: written by benchmarks/refresh_costs.py -->", f"<!-- {name}: end -->"
     part = "\n".join(lines).rstrip("\n")
     found, count = re.subn(
@@ -627,7 +627,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/refresh.md"), help="the page to fill in (%(default)s)")
     chosen = parser.parse_args()
     if min(chosen.pages, chosen.simulated) < 100:
-        parser.exit(2, "refresh_costs: webs of so few pages tell nothing: give 100 or more\n")
+        parser.exit(2, "refresh_costs: webs of so few pages show nothing: give 100 or more\n")
     if not chosen.page.is_file():
         parser.exit(2, f"refresh_costs: {chosen.page}: no such file: give a page with the markers\n")
     web = large_web(chosen.pages)
