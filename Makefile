@@ -28,10 +28,10 @@ check: $(STAMP)  ## ruff, formatting, types of the pure packages, import rules
 bench: $(STAMP)  ## measure speed and memory, into build/bench.json [ONLY=group]
 	@$(VENV)/python -m benchmarks $(ONLY)
 
-accuracy: $(STAMP)  ## measure the error against exact PageRank, into docs/accuracy.md
+accuracy: $(STAMP)  ## measure the error against exact PageRank, into docs/results/accuracy.md
 	@$(VENV)/python benchmarks/accuracy.py
 
-experiments: $(STAMP)  ## make the papers' experiments again, into docs/experiments.md and docs/communities.md: an hour
+experiments: $(STAMP)  ## make the papers' experiments again, into docs/results/experiments.md and docs/results/communities.md: an hour
 	@$(VENV)/python -m benchmarks.experiments
 
 soak: $(STAMP)  ## run the long simulations, with a new seed each time [ONLY=name] [SEED=n]

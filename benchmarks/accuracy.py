@@ -1,4 +1,4 @@
-"""How far importance is from exact PageRank, for every history policy and order: writes docs/accuracy.md.
+"""How far importance is from exact PageRank, for every history policy and order: writes docs/results/accuracy.md.
 
 Run it with `make accuracy`. Everything has a seed: the same command writes the same bytes.
 """
@@ -335,7 +335,7 @@ def tables() -> list[Table]:
 
 
 def page(pages: int, command: str, found: Sequence[tuple[Table, Sequence[list[Errors]]]]) -> Iterator[str]:
-    """The lines of docs/accuracy.md."""
+    """The lines of docs/results/accuracy.md."""
     yield "# Accuracy\n"
     yield INTRODUCTION.format(pages=pages, links=LINKS, damping=DAMPING, seed=SEED, command=command)
     for table, results in found:
@@ -360,7 +360,9 @@ def main() -> None:
     """Measure everything and write the page."""
     parser = argparse.ArgumentParser(description="measure the error against exact PageRank")
     parser.add_argument("--pages", type=int, default=PAGES, help="pages of the web (%(default)s)")
-    parser.add_argument("--out", type=Path, default=Path("docs/accuracy.md"), help="the page to write (%(default)s)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("docs/results/accuracy.md"), help="the page to write (%(default)s)"
+    )
     chosen = parser.parse_args()
     if chosen.pages < 100:
         parser.exit(2, f"accuracy: a web of {chosen.pages} pages is too small: give 100 or more\n")

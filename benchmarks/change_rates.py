@@ -1,4 +1,4 @@
-"""How well change rates are estimated, on pages whose rate is known: writes docs/change-rates.md.
+"""How well change rates are estimated, on pages whose rate is known: writes docs/results/change-rates.md.
 
 Run it with `python benchmarks/change_rates.py`. Everything has a seed: the same command writes the same bytes.
 """
@@ -389,7 +389,7 @@ def false_dates(pages: int) -> Iterator[str]:
 
 
 def page(pages: int, command: str) -> Iterator[str]:
-    """The lines of docs/change-rates.md."""
+    """The lines of docs/results/change-rates.md."""
     yield "# Change rates\n"
     yield INTRODUCTION.format(command=command, pages=pages, seed=SEED, default=1 / DEFAULT_CHANGES_PER_DAY)
     if pages == PAGES:
@@ -443,7 +443,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="measure the error of change rates on made-up pages")
     parser.add_argument("--pages", type=int, default=PAGES, help="pages for every line (%(default)s)")
     parser.add_argument(
-        "--out", type=Path, default=Path("docs/change-rates.md"), help="the page to write (%(default)s)"
+        "--out", type=Path, default=Path("docs/results/change-rates.md"), help="the page to write (%(default)s)"
     )
     chosen = parser.parse_args()
     if chosen.pages < 10:

@@ -1,4 +1,4 @@
-"""Repeats the papers' experiments; writes docs/experiments.md, and the measured part of docs/communities.md.
+"""Repeats the papers' experiments: writes experiments.md and the measured part of communities.md in docs/results.
 
 Run it with `make experiments`, or `python -m benchmarks.experiments --only communities` for the minutes of the latter
 alone. Everything has a seed: the same command writes the same figures.
@@ -15,17 +15,17 @@ from opicflow.pipelines.cli.main import main as opicflow
 from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
 from opicflow.pipelines.experiments.communities.catalogue import COMMUNITIES
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "results"
 
 READING = """\
 # Experiments
 
 The experiments of papers 000 and 002, repeated, and some of this project. `make experiments` runs them and writes this
 page; running it again gives the same figures. The experiments on communities are in [communities.md](communities.md). A
-claim *holds* by the rules in [claims.py](../pipelines/experiments/importance/claims.py). The columns of the data are
-explained in [convergence.py](../pipelines/experiments/importance/convergence.py),
-[windows.py](../pipelines/experiments/importance/windows.py) and
-[extensions.py](../pipelines/experiments/importance/extensions.py). To run an experiment on smaller webs:
+claim *holds* by the rules in [claims.py](../../pipelines/experiments/importance/claims.py). The columns of the data are
+explained in [convergence.py](../../pipelines/experiments/importance/convergence.py),
+[windows.py](../../pipelines/experiments/importance/windows.py) and
+[extensions.py](../../pipelines/experiments/importance/extensions.py). To run an experiment on smaller webs:
 
     opicflow experiment fig2 --out build/experiments --pages 10000 --runs 1
 
@@ -84,19 +84,19 @@ OF_COMMUNITIES = """\
 
 `python -m benchmarks.experiments --only communities` runs `opicflow experiment table1 table2 influence community` and
 writes the rest of this page, as `make experiments` does. A claim *holds* by the rules in
-[claims.py](../pipelines/experiments/communities/claims.py). The columns of the data are explained in
-[accuracy.py](../pipelines/experiments/communities/accuracy.py). For a web of your own, whose names are URLs:
+[claims.py](../../pipelines/experiments/communities/claims.py). The columns of the data are explained in
+[accuracy.py](../../pipelines/experiments/communities/accuracy.py). For a web of your own, whose names are URLs:
 
     opicflow experiment table1 table2 influence community --edges links.tsv.gz --out build/mine
 
 **The webs.** The paper's crawls of 2005 are not available. A [synthetic
-web](../pipelines/experiments/communities/domains.py) of 300,000 pages replaces them: 5 links a page (the crawls had 4.9
-and 3.9), 8 of 10 links within the host, 9 of 10 of the others within one of 50 topics, and 3 of 10 pages without links.
-Sites are hosts with the same shares of the web as the paper's. Around a topic the web is a crawl six links deep from
-the front pages of its hosts; the paper's was four links deep, but here a link leads to fewer new pages. A *topic* holds
-the pages within two links of all these front pages, a *subtopic* the pages within three links of ten. Without topics
-the links to a host come from anywhere, and reading nearby does not find their sources: L1 falls from 0.21 to 0.17 at
-best.
+web](../../pipelines/experiments/communities/domains.py) of 300,000 pages replaces them: 5 links a page (the crawls had
+4.9 and 3.9), 8 of 10 links within the host, 9 of 10 of the others within one of 50 topics, and 3 of 10 pages without
+links. Sites are hosts with the same shares of the web as the paper's. Around a topic the web is a crawl six links deep
+from the front pages of its hosts; the paper's was four links deep, but here a link leads to fewer new pages. A *topic*
+holds the pages within two links of all these front pages, a *subtopic* the pages within three links of ten. Without
+topics the links to a host come from anywhere, and reading nearby does not find their sources: L1 falls from 0.21 to
+0.17 at best.
 
 On this web sites start at an L1 of 0.16 to 0.21 and end at 0.04 to 0.10. The paper's start at 0.05 to 0.30 and end at
 0.04 in the mean. Subtopics have larger errors, 0.36 to 0.38 before and 0.25 after, while the paper's end at 0.04 to
@@ -147,16 +147,18 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 def main() -> None:
     """Run the experiments, or go on with them, and write the pages."""
-    parser = argparse.ArgumentParser(description="make the papers' experiments again, into docs")
+    parser = argparse.ArgumentParser(description="make the papers' experiments again, into docs/results")
     parser.add_argument("--out", type=Path, default=Path("build/experiments"), help="folder for measured rows")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the pages go")
-    parser.add_argument("--only", choices=["opic", "communities"], help="docs/experiments.md or docs/communities.md")
+    parser.add_argument("--only", choices=["opic", "communities"], help="only one of the two pages")
     parser.add_argument("more", nargs="*", help="options for `opicflow experiment`")
     chosen = parser.parse_args()
     if chosen.only != "communities":
         measured = _measured([name for name in EXPERIMENTS if name not in _COMMUNITIES], chosen.out, chosen.more)
-        page = READING + DISCUSSION + "\n" + _shown(measured, chosen.out, chosen.docs / "experiments") + "\n"
-        (chosen.docs / "experiments.md").write_text(page, encoding="utf-8")
+        page = (
+            READING + DISCUSSION + "\n" + _shown(measured, chosen.out, chosen.docs / "results" / "experiments") + "\n"
+        )
+        (chosen.docs / "results" / "experiments.md").write_text(page, encoding="utf-8")
     if chosen.only != "opic":
         out = chosen.out / "communities"
         measured = OF_COMMUNITIES + "\n" + _measured(_COMMUNITIES, out, chosen.more)

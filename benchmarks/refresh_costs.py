@@ -1,4 +1,4 @@
-"""The cost of each refresh strategy: writes two plots and the tables of docs/refresh.md, between their markers.
+"""The cost of each refresh strategy: writes the plots and tables of docs/results/refresh-strategies.md.
 
 Run it with `python benchmarks/refresh_costs.py`. Everything has a seed: the same command writes the same bytes.
 
@@ -324,6 +324,7 @@ def known_costs(web: ChangingWeb, strategy: str, bandwidth: float) -> Costs:
 
 # -- computed: cost against bandwidth ----------------------------------------------------------------------------------
 
+PAGE = Path("docs/results/refresh-strategies.md")
 PAGES = 100_000
 LINKS = 10
 DAYS_IN_TABLES = (100, 30, 10, 3)
@@ -624,7 +625,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="compute and simulate what each refresh strategy costs")
     parser.add_argument("--pages", type=int, default=PAGES, help="pages of the computed web (%(default)s)")
     parser.add_argument("--simulated", type=int, default=SIMULATED_PAGES, help="of the simulated one (%(default)s)")
-    parser.add_argument("--page", type=Path, default=Path("docs/refresh.md"), help="the page to fill in (%(default)s)")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        default=Path("docs/results/refresh-strategies.md"),
+        help="the page to fill in (%(default)s)",
+    )
     chosen = parser.parse_args()
     if min(chosen.pages, chosen.simulated) < 100:
         parser.exit(2, "refresh_costs: webs of so few pages show nothing: give 100 or more\n")

@@ -59,7 +59,7 @@ def main() -> int:
         all_pages, top_tenth = mean_errors(ranks, exact)
         print(f"\n  mean error {name:18} all pages {all_pages:6.2%}, the top tenth {top_tenth:6.2%}", end="")
     print("\n\nOne page:   .venv/bin/opicflow show https://docs.tern.example/ --state build/demo/state")
-    print("Your log:   .venv/bin/opicflow replay LOG (docs/replay.md says the rest)")
+    print("Your log:   .venv/bin/opicflow replay LOG (docs/guides/replay.md says the rest)")
     print("The report: build/demo/report.html, for a browser")
     return 0
 

@@ -1,4 +1,4 @@
-"""A crawler that has read everything before: it answers from the example log. See docs/communities.md.
+"""A crawler that has read everything before: it answers from the example log. See docs/guides/communities.md.
 
     python examples/stand_in_crawler.py WANTED >> fetched.jsonl
 

@@ -86,7 +86,8 @@ def format_of(file: str) -> Format | None:
     found = sniff(first, file)
     if found is None and first.strip():
         raise InputRefused(
-            f"{file}: not a crawl log: give JSON lines, Avro, WARC, WAT, or an edge list (docs/formats.md says how)"
+            f"{file}: not a crawl log: give JSON lines, Avro, WARC, WAT, or an edge list "
+            "(docs/reference/formats.md explains them)"
         )
     return found
 

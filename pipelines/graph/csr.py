@@ -1,7 +1,8 @@
 """`Graph`: the links of a web in memory, as compressed sparse rows.
 
-It follows the ledger's rules for links (docs/ledger.md), so that ranks of the graph are comparable with importance: an
-ordinary link weighs 1024, duplicate links add up to at most 65,535, links to oneself and of weight 0 do not count.
+It follows the ledger's rules for links (docs/reference/ledger.md), so that ranks of the graph are comparable with
+importance: an ordinary link weighs 1024, duplicate links add up to at most 65,535, links to oneself and of weight 0 do
+not count.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 There are two models of dangling pages, those without links. They agree on graphs that have none.
 
-`"teleport"`, the default, is the limit of the ledger (docs/ledger.md): everything a dangling page has goes to the
-virtual page, which pays it out like the small edges,
+`"teleport"`, the default, is the limit of the ledger (docs/reference/ledger.md): everything a dangling page has goes to
+the virtual page, which pays it out like the small edges,
 
     x_j = d Σ_i x_i w_ij / W_i + [(1 - d) Σ_nondangling x + Σ_dangling x] v_j        with Σ x = 1.
 

@@ -5,7 +5,7 @@ previous source (at first from the start of the range), the number of links, and
 first from the first page of the slice, then less one, because targets ascend), as integers of 7 bits a byte, low bits
 first. If not all links are ordinary, their weights follow, 2 bytes each.
 
-Distances are short where slices and blocks are small: measured in docs/ranks.md.
+Distances are short where slices and blocks are small: measured in docs/guides/ranks.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Cash and history: the pure core that turns visits into page importance (docs/ledger.md).
+"""Cash and history: the pure core that turns visits into page importance (docs/reference/ledger.md).
 
 >>> from opicflow.pipelines.ledger import ItemWriter, Ledger
 >>> ledger = Ledger()

@@ -13,7 +13,7 @@ A page changes as a Poisson process; its rate is in changes per day. Every estim
 intervals half an interval with a change and half one without, both of mean length. So pages that always or never
 changed have a rate too. With intervals of equal length the rate is log((n + 1) / (n - C + 1/2)) per length, close to
 the estimator of Cho and Garcia-Molina, log((n + 1/2) / (n - C + 1/2)), which is 0 for a page that never changed.
-docs/change-rates.md has the measurements, also of the alternatives.
+docs/results/change-rates.md has the measurements, also of the alternatives.
 """
 
 from __future__ import annotations

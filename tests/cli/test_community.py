@@ -29,7 +29,7 @@ from opicflow.schemas.pages import page_id, page_ids
 from support.in_process import Said, command, done
 from support.paths import TOP
 
-GUIDE = (TOP / "docs" / "communities.md").read_text(encoding="utf-8")
+GUIDE = (TOP / "docs" / "guides" / "communities.md").read_text(encoding="utf-8")
 
 Event = dict[str, Any]
 

@@ -44,7 +44,7 @@ from support.in_process import command, done
 from support.logs import records_of
 from support.paths import TOP
 
-GUIDE = (TOP / "docs" / "compare.md").read_text(encoding="utf-8")
+GUIDE = (TOP / "docs" / "guides" / "compare.md").read_text(encoding="utf-8")
 
 few_values = st.sampled_from([0.0, 0.125, 0.25, 0.5, 1.0, 3.0])
 values = st.one_of(few_values, st.floats(0.0, 1e6, allow_subnormal=False))

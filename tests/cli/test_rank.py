@@ -23,7 +23,7 @@ from support import in_process
 from support.in_process import Said
 from support.paths import TOP
 
-GUIDE = (TOP / "docs" / "ranks.md").read_text(encoding="utf-8")
+GUIDE = (TOP / "docs" / "guides" / "ranks.md").read_text(encoding="utf-8")
 SECONDS = re.compile(r"[\d.]+ s$", re.MULTILINE)
 
 PAGES = {
@@ -327,4 +327,4 @@ def test_the_example_of_python_in_the_guide_runs(built: Path, monkeypatch: pytes
     (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
     monkeypatch.chdir(built.parent)
     built.rename("web.graph")
-    exec(compile(code, "docs/ranks.md", "exec"), {})
+    exec(compile(code, "docs/guides/ranks.md", "exec"), {})

@@ -26,7 +26,7 @@ from support.in_process import command
 from support.logs import records_of, run
 from support.paths import TOP
 
-GUIDE = (TOP / "docs" / "simulate.md").read_text(encoding="utf-8")
+GUIDE = (TOP / "docs" / "guides" / "simulate.md").read_text(encoding="utf-8")
 SPEED = re.compile(r"[\d.]+ s, [\d,]+ events/s")
 SMALL = ("--pages", "300", "--visits", "1500", "--quiet")
 
@@ -43,7 +43,7 @@ def visits_of(events: Sequence[CrawlEvent]) -> list[CrawlEvent]:
 
 
 def outcome(event: CrawlEvent) -> Outcome:
-    """How a visit ended, by docs/formats.md."""
+    """How a visit ended, by docs/reference/formats.md."""
     if event.failure == "robots":
         return Outcome.BLOCKED
     return {200: Outcome.FETCHED, 304: Outcome.UNCHANGED}.get(event.status or 0, Outcome.FAILED)

@@ -214,7 +214,7 @@ def test_a_clock_that_would_overflow_breaks_the_ledger_for_good() -> None:
 
 
 def shares_of(amount: int, weights: list[int]) -> list[int]:
-    """What links of these weights carry of an amount (docs/ledger.md, step 6)."""
+    """What links of these weights carry of an amount (docs/reference/ledger.md, step 6)."""
     each, rest = divmod(amount, sum(weights))
     return [each * weight + rest * weight // sum(weights) for weight in weights]
 

@@ -1,4 +1,4 @@
-"""Laws of the ledger, on random logs: it is what docs/ledger.md says, however its log is cut, repeated or restored."""
+"""Laws of the ledger, on random logs: the rules of docs/reference/ledger.md hold for any cut, repeat and restore."""
 
 from __future__ import annotations
 

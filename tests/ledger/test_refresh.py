@@ -175,7 +175,7 @@ def folded(digest: int) -> int:
 
 @dataclass
 class Watched:
-    """A page as docs/change-rates.md and observing.py say that it is watched, in plain Python."""
+    """A page as docs/results/change-rates.md and observing.py say that it is watched, in plain Python."""
 
     intervals: list[tuple[int, bool]] = field(default_factory=list)
     dates: list[tuple[int, bool]] = field(default_factory=list)

@@ -68,7 +68,7 @@ def test_an_unknown_group_is_one_line_and_exit_code_2() -> None:
 
 
 def test_the_accuracy_page_has_every_table_filled(tmp_path: Path) -> None:
-    out = tmp_path / "docs" / "accuracy.md"
+    out = tmp_path / "docs" / "results" / "accuracy.md"
     done = run("benchmarks/accuracy.py", "--pages", "100", "--out", str(out))
     assert done.returncode == 0, done.stderr
     page = out.read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """The example log, and what the guides say: tables are those of the code, snippets run, outputs are real.
 
-.venv/bin/python tests/project/test_guides.py     writes the outputs in docs/replay.md anew
+.venv/bin/python tests/project/test_guides.py     writes the outputs in docs/guides/replay.md anew
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from opicflow.schemas.urls import (
 )
 from support.guides import CONSOLE, LOG, SPEED, TOP, code, opicflow
 
-FORMATS = (TOP / "docs" / "formats.md").read_text(encoding="utf-8")
-GUIDE = (TOP / "docs" / "replay.md").read_text(encoding="utf-8")
-CRAWLERS = (TOP / "docs" / "crawlers.md").read_text(encoding="utf-8")
+FORMATS = (TOP / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
+GUIDE = (TOP / "docs" / "guides" / "replay.md").read_text(encoding="utf-8")
+CRAWLERS = (TOP / "docs" / "guides" / "crawlers.md").read_text(encoding="utf-8")
 
 
 def table(text: str, first: str) -> list[list[str]]:
@@ -78,7 +78,7 @@ def test_the_log_replayed_has_the_documentation_on_top(tmp_path: Path) -> None:
     assert min(summary[name] for name in ("visits_unchanged", "visits_failed", "links_nofollow")) > 0
 
 
-# -- docs/replay.md ----------------------------------------------------------------------------------------------------
+# -- docs/guides/replay.md
 
 
 def outputs(folder: Path) -> list[str]:
@@ -118,7 +118,7 @@ def test_the_guide_names_every_option_and_history() -> None:
     assert [name for name in HISTORIES if f"`{name}`" not in GUIDE] == []
 
 
-# -- docs/formats.md ---------------------------------------------------------------------------------------------------
+# -- docs/reference/formats.md
 
 
 @pytest.mark.parametrize("head, names", [("field", FIELD_NAMES), ("field of a link", LINK_FIELD_NAMES)])
@@ -215,14 +215,14 @@ def test_fields_of_results_are_those_of_the_schemas(name: str, after: str) -> No
     assert [code(row[0])[0] for row in rows] == [field["name"] for field in schema(name)["fields"]]
 
 
-# -- docs/crawlers.md --------------------------------------------------------------------------------------------------
+# -- docs/guides/crawlers.md
 
 
 def snippet(name: str) -> SimpleNamespace:
     found = re.search(rf"```python {name}\n(.*?)```", CRAWLERS, re.DOTALL)
     assert found
     names: dict[str, Any] = {"__name__": name}
-    exec(compile(found[1], f"docs/crawlers.md, {name}", "exec"), names)
+    exec(compile(found[1], f"docs/guides/crawlers.md, {name}", "exec"), names)
     return SimpleNamespace(**names)
 
 
@@ -330,4 +330,4 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         made = iter(outputs(Path(folder)))
         renewed = CONSOLE.sub(lambda _: f"```console\n{next(made)}```", GUIDE)
-    (TOP / "docs" / "replay.md").write_text(renewed, encoding="utf-8")
+    (TOP / "docs" / "guides" / "replay.md").write_text(renewed, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""docs/kafka.md: its outputs are real, its snippets run, it names every option; README.md shows some of it.
+"""docs/guides/kafka.md: its outputs are real, its snippets run, it names every option; README.md shows some of it.
 
 .venv/bin/python tests/project/test_kafka_guide.py HOST:PORT     writes the outputs anew; the broker must be a fresh one
 """
@@ -16,7 +16,7 @@ import pytest
 from support.guides import CONSOLE, LOG, SPEED, TOP, opicflow
 from support.services import LocalKafka, running
 
-GUIDE = (TOP / "docs" / "kafka.md").read_text(encoding="utf-8")
+GUIDE = (TOP / "docs" / "guides" / "kafka.md").read_text(encoding="utf-8")
 BROKERS = "localhost:9092"
 SNIPPET = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
@@ -69,7 +69,7 @@ def test_the_outputs_in_the_guide_are_real_and_the_snippets_run(broker: LocalKaf
 def test_the_guide_names_every_option(command: list[str]) -> None:
     words = [sys.executable, "-m", "opicflow.pipelines.cli.main", *command, "--help"]
     help_ = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    told = GUIDE + (TOP / "docs" / "replay.md").read_text(encoding="utf-8")
+    told = GUIDE + (TOP / "docs" / "guides" / "replay.md").read_text(encoding="utf-8")
     missing = [option for option in sorted(set(re.findall(r"--[a-z-]+", help_)) - {"--help"}) if option not in told]
     assert missing == []
 
@@ -93,7 +93,7 @@ def main(brokers: str, folder: Path) -> None:
     made = outputs(folder, brokers)
     blocks = iter(made)
     text = CONSOLE.sub(lambda _: f"```console\n{next(blocks)}```", GUIDE)
-    (TOP / "docs" / "kafka.md").write_text(text, encoding="utf-8")
+    (TOP / "docs" / "guides" / "kafka.md").write_text(text, encoding="utf-8")
     readme = (TOP / "README.md").read_text(encoding="utf-8")
     real = by_command(made[0])
     (shown,) = CONSOLE.findall(readme)

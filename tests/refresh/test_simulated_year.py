@@ -1,8 +1,8 @@
-"""A year of a changing web, crawled by the orders of a ledger that knows nothing of it: what the strategies are worth.
+"""A year of a changing web, crawled by the orders of a ledger that starts without knowledge: the strategies compared.
 
-The simulation is that of benchmarks/refresh_costs.py, whose figures docs/refresh.md shows: pages that change as Poisson
-processes, servers that tell digests, dates, lies or "not modified", visits that fail and pages that are gone. What
-copies cost is counted from the changes that really happened, with the true rates and importance.
+The simulation is that of benchmarks/refresh_costs.py, which writes docs/results/refresh-strategies.md. Pages change as
+Poisson processes; servers send digests, dates, false dates or "not modified"; visits fail and pages disappear. The cost
+of the copies is counted from the changes that happened, with the true rates and importance.
 """
 
 from __future__ import annotations

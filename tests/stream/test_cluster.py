@@ -211,7 +211,7 @@ def test_importance_is_as_good_as_that_of_one_ledger(
     stream = LocalStream(flink_kafka, tmp_path, topic_prefix, 16)
     stream.start()
     # What others send must arrive long before the crawler comes round: in 100 s here, in weeks of a real crawl. At 200
-    # a second it comes round in 20 s, and errors are three times as large (docs/operations.md).
+    # a second it comes round in 20 s, and errors are three times as large (docs/guides/operations.md).
     crawl = WebLog(power_law_web(4000, 3, dangling=0.1)).crawl("cycle", 24_000)
     stream.publish(crawl.events, per_second=40)
     ledgers = stream.check()

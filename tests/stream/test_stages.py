@@ -1,4 +1,4 @@
-"""The stages of the stream by hand, as a runner calls them; and that docs/operations.md names all there is."""
+"""The stages of the stream by hand, as a runner calls them; and that docs/guides/operations.md names all there is."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from opicflow.schemas.urls import UrlRules
 from support.paths import TOP
 from support.simulation import Bag, Value
 
-OPERATIONS = (TOP / "docs" / "operations.md").read_text(encoding="utf-8")
+OPERATIONS = (TOP / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
 SHARDS = 4
 CONFIG = RouterConfig(Connection("nobody:9092"), "page-ledger", "rejects", SHARDS)
 
@@ -302,13 +302,13 @@ def test_a_log_that_does_not_lead_to_the_head_is_refused(logged: Logged) -> None
             logged.apply(3, 4, "another process")
 
 
-# -- docs/operations.md
+# -- docs/guides/operations.md
 
 
 def options_of(command: str) -> set[str]:
     parsers = next(a for a in main._parser()._actions if isinstance(a, argparse._SubParsersAction)).choices
     groups = [
-        g for g in parsers[command]._action_groups if g.title in ("options", "where it runs (docs/operations.md)")
+        g for g in parsers[command]._action_groups if g.title == "options" or str(g.title).startswith("where it runs")
     ]
     actions = [action for group in groups for action in group._group_actions if action.help != argparse.SUPPRESS]
     return {option for action in actions for option in action.option_strings if option.startswith("--")}

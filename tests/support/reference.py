@@ -1,4 +1,4 @@
-"""The rules of docs/ledger.md once more, slow and obvious: the reference that the fast ledger is held to.
+"""The rules of docs/reference/ledger.md once more, slow and obvious: the reference that the fast ledger is held to.
 
 Dicts, lists, Python's whole numbers and floats; one object a page; nothing cached. Where the rules say single
 precision, numpy rounds. It takes the same entries, but expects each row once: marks, audits and refusals are

@@ -592,7 +592,7 @@ def test_the_kernel_tells_kinds_of_content_whatever_their_parameters(monkeypatch
 
 
 def test_kinds_of_content_are_documented() -> None:
-    text = (TOP / "docs" / "formats.md").read_text(encoding="utf-8")
+    text = (TOP / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
     rows = re.search(r"\| kind of content .*\n\|.*\n((?:\|.*\n)+)", text)
     assert rows
     said = [[cell.strip() for cell in row.split("|")[1:3]] for row in rows[1].splitlines()]
