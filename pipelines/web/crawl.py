@@ -8,19 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph, PageNumbers
-from opicflow.pipelines.ledger.entries import (
-    NO_CATEGORY,
-    CrawlEntry,
-    CrawlItems,
-    Ids,
-    Ints,
-    Kind,
-    LogPosition,
-    Outcome,
-    TickEntry,
-)
+from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlEntry, CrawlItems, Kind, LogPosition, Outcome, TickEntry
 from opicflow.pipelines.ledger.ledger import Ledger
 from opicflow.pipelines.web.visit_orders import VisitOrder, set_page_count
+from opicflow.schemas.arrays import Ids, Ints
 
 SOURCE = "web"
 START_SECOND = 1_700_000_000
