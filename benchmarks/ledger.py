@@ -17,8 +17,6 @@ import numpy as np
 
 from benchmarks.harness import Figure, check, race, say, touch_memory, versus
 from opicflow.pipelines.ledger import (
-    NO_CATEGORY,
-    ORDINARY_LINK_WEIGHT,
     UNITS_PER_PAGE,
     Chunk,
     CrawlEntry,
@@ -145,23 +143,15 @@ class Visits:
         pages = np.take(self._order, np.arange(start, self._at), mode="wrap").astype(np.int64)
         links = self._links(pages)
         offset = len(self._ids) + start  # after the announcements
-        items = CrawlItems(
+        items = CrawlItems.filled(
+            rows,
             kind=np.full(rows, Kind.VISIT, np.uint8),
             page=self._ids[pages],
-            time_ms=np.zeros(rows, np.int64),
             outcome=np.full(rows, Outcome.FETCHED, np.uint8),
-            digest=np.zeros(rows, np.uint64),
-            modified_ms=np.zeros(rows, np.int64),
-            category=np.full(rows, NO_CATEGORY, np.uint8),
             offset=np.arange(offset, offset + rows),
-            within=np.zeros(rows, np.int64),
             links_known=np.ones(rows, np.uint8),
             link_starts=np.arange(0, LINKS * rows + 1, LINKS),
             link_pages=self._ids[links.ravel()],
-            link_weights=np.full(LINKS * rows, ORDINARY_LINK_WEIGHT, np.uint16),
-            link_categories=np.full(LINKS * rows, NO_CATEGORY, np.uint8),
-            url_starts=np.zeros(rows + 1, np.int64),
-            url_bytes=np.zeros(0, np.uint8),
         )
         return CrawlEntry(SOURCE, LogPosition(offset, 0), LogPosition(offset + rows, 0), items), pages, links
 

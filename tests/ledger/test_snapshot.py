@@ -279,22 +279,11 @@ def sightings(first: int, last: int) -> CrawlEntry:
     numbers = np.arange(first, last)
     pages = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     urls = np.frombuffer("".join(URL.format(n) for n in numbers).encode(), np.uint8).copy()
-    zeros = np.zeros(rows, np.uint8)
-    items = CrawlItems(
+    items = CrawlItems.filled(
+        rows,
         kind=np.full(rows, Kind.SIGHTING, np.uint8),
         page=pages,
-        time_ms=np.zeros(rows, np.int64),
-        outcome=zeros,
-        digest=np.zeros(rows, np.uint64),
-        modified_ms=np.zeros(rows, np.int64),
-        category=np.full(rows, NO_CATEGORY, np.uint8),
         offset=numbers.astype(np.int64),
-        within=np.zeros(rows, np.int64),
-        links_known=zeros,
-        link_starts=np.zeros(rows + 1, np.int64),
-        link_pages=np.zeros(0, np.uint64),
-        link_weights=np.zeros(0, np.uint16),
-        link_categories=np.zeros(0, np.uint8),
         url_starts=np.arange(0, (rows + 1) * URL_BYTES, URL_BYTES, dtype=np.int64),
         url_bytes=urls,
     )

@@ -19,6 +19,7 @@ import pytest
 from opicflow.pipelines.ledger.balance import Balance
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.entries import (
+    ITEM_COLUMNS,
     START,
     CrawlEntry,
     CrawlItems,
@@ -218,10 +219,8 @@ class Shards:
 def joined(first: CrawlEntry, second: CrawlEntry) -> CrawlEntry:
     """Two entries that touch, as one."""
     columns = {}
-    for column in fields(CrawlItems):
+    for column in ITEM_COLUMNS:
         one, two = getattr(first.items, column.name), getattr(second.items, column.name)
-        columns[column.name] = np.concatenate(
-            (one, two[1:] + one[-1]) if column.name.endswith("_starts") else (one, two)
-        )
+        columns[column.name] = np.concatenate((one, two[1:] + one[-1]) if column.is_starts else (one, two))
     items = CrawlItems(**columns)
     return CrawlEntry(first.source, first.start, second.end, items, second.visits_total)
