@@ -37,6 +37,7 @@ setup(
     install_requires=[
         "ada-url>=1.15",  # URLs as the WHATWG says
         "apache-beam>=2.77",  # the pipelines; brings fastavro, orjson, pyarrow, requests and zstandard, used here too
+        "argcomplete>=3.5",  # completes commands and options in the shell
         "crc32c>=2.7",  # without it kafka-python computes checksums in Python
         "fastavro>=1.9",
         "kafka-python>=3.0.12",
@@ -47,6 +48,8 @@ setup(
         "publicsuffixlist>=1.0",  # registrable domains, its list included
         "pyarrow>=14",  # Parquet
         "requests>=2.28",  # the schema registry
+        "rich-argparse>=1.6",  # help in colour on a terminal
+        "tomli>=2.0 ; python_version < '3.11'",  # opicflow.toml; later Pythons read TOML themselves
         "tqdm>=4.64",
         "xxhash>=3.0",
         "zstandard>=0.18",

@@ -179,21 +179,18 @@ class Cluster:
 
     def start(self, name: str, transform: Callable[[int], Any]) -> Job:
         """Start a job."""
-        from opicflow.pipelines.cli.commands.stream import submitted
-        from opicflow.pipelines.cli.main import _parser
+        from opicflow.pipelines.stream.submit import FlinkJob, submit
 
-        options = _parser().parse_args(
-            [
-                "stream",
-                f"--flink-master={self.master}",
-                f"--job-server={self.job_server}",
-                f"--checkpoints={self.work / 'checkpoints'}",
-                f"--worker-command={self.work / 'worker'}",
-                f"--worker-logs={self.work / 'logs'}",
-                "--json",
-            ]
+        job = FlinkJob(
+            flink_master=self.master,
+            name=name,
+            job_server=self.job_server,
+            checkpoints=str(self.work / "checkpoints"),
+            worker_command=str(self.work / "worker"),
+            worker_logs=str(self.work / "logs"),
+            quiet=True,
         )
-        return submitted(options, self.flink, name, transform)
+        return submit(job, transform)
 
     @property
     def flink(self) -> FlinkCluster:

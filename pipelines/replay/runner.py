@@ -36,6 +36,7 @@ from opicflow.pipelines.results.files import (
     write_tombstones,
 )
 from opicflow.pipelines.results.parts import Parts
+from opicflow.pipelines.results.schedules import plan_notes
 from opicflow.pipelines.results.topics import Destination, Sent, send_results
 from opicflow.pipelines.transforms.decode import InputRange, name_of, reject_line
 from opicflow.pipelines.transforms.replay_keeper import Keeper, KeeperConfig, policies_chain, policy_time_ms
@@ -364,11 +365,6 @@ def _policy_notes(state: State) -> list[str]:
     refused = [one for report in state.run["reports"] for one in report["refused_policies"]]
     notes = [f"refused: {json.dumps(policy)[:200]}: {why}" for policy, why in refused[:_REFUSED_SHOWN]]
     return notes + ([f"{len(refused) - _REFUSED_SHOWN} more were refused."] if len(refused) > _REFUSED_SHOWN else [])
-
-
-def plan_notes(plan: dict[str, Any]) -> list[str]:
-    """What of a plan was not possible."""
-    return [f"refresh: {why}." for why in plan["why"].split("; ") if why]
 
 
 def most_first(counts: dict[str, int]) -> dict[str, int]:

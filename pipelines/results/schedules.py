@@ -7,16 +7,16 @@ import io
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
 
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import Ledger, Planned, RefreshConfig
-from opicflow.pipelines.ledger.plan import cost_of
-from opicflow.pipelines.ledger.survey import DECIDED_BY, Budget
+from opicflow.pipelines.ledger.entries import Ints
+from opicflow.pipelines.ledger.planning import DECIDED_BY, Budget, cost_of
 from opicflow.pipelines.refresh.strategies import STRATEGIES
-from opicflow.schemas.arrays import Ints
 from opicflow.schemas.dates import iso_time
 
 _ROWS_AT_ONCE = 1 << 16
@@ -68,6 +68,11 @@ def compared(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | 
             longest_interval_seconds=longest,
             why=plan.shared.plan.why,
         )
+
+
+def plan_notes(plan: dict[str, Any]) -> list[str]:
+    """Return a sentence for each wish that a plan, as in a summary, could not fulfil."""
+    return [f"refresh: {why}." for why in plan["why"].split("; ") if why]
 
 
 def export(path: Path, ledger: Ledger, plan: Planned) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.ledger.entries import Outcome
-from opicflow.schemas.arrays import Ints
+from opicflow.pipelines.ledger.entries import Ints, Outcome
 
 Mask = npt.NDArray[np.bool_]
 

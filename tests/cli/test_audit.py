@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import pytest
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.records import Arrived
-from opicflow.pipelines.cli.commands import audit
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.records import Audit, PairTotal, to_avro
@@ -39,9 +39,7 @@ def books(shard: int, shards: int = 2, second: int = NOON, cut: int = 3, **chang
 
 
 BOOKS = [books(0), books(1)]
-BALANCED = (
-    "balanced at 2026-05-01 12:00:00 UTC: 2 shards, 4 pages, 1,234 visits, 67,108,864 units minted, 0 under way\n"
-)
+BALANCED = "balanced at 2026-05-01T12:00:00Z: 2 shards, 4 pages, 1,234 visits, 67,108,864 units minted, 0 in transit\n"
 
 
 def lost(units: int = 1, cut: int = 3, second: int = NOON) -> Audit:
@@ -75,7 +73,7 @@ def topic(monkeypatch: pytest.MonkeyPatch, asked: list[dict[str, Any]]) -> list[
         asked.append(how)
         yield from found
 
-    monkeypatch.setattr(audit, "batches", batches)
+    monkeypatch.setattr(import_module("opicflow.connectors.kafka.records"), "batches", batches)
     return found
 
 
@@ -110,14 +108,14 @@ def test_what_is_under_way_behind_ahead_and_left_out_is_told(topic: list[list[Ar
     sealed = (PairTotal(1, 4, 45, 8), PairTotal(1, 5, 46, 7))
     put(topic, *BOOKS, replace(later, sent_to=sealed), books(0, 1, NOON - 60))
     assert said().out == (
-        BALANCED.replace(", 0 under way", ", 7 under way").rstrip()
+        BALANCED.replace(", 0 in transit", ", 7 in transit").rstrip()
         + "; 2 cuts at most not compared yet (0 -> 1); ticks 60 s apart\n"
-        "note: there are records of 1 shard too, up to 2026-05-01 11:59:00 UTC: left out\n"
+        "note: there are records of 1 shard too, up to 2026-05-01T11:59:00Z: left out\n"
     )
     told = json.loads(said("--json").out)
     assert (told["verdict"], told["under_way"], told["in_outboxes"], told["lag_cuts"]) == ("balanced", 7, 1, 2)
     topic[0][2:] = [arrived(books(1, second=NOON, cut=4))]
-    assert "; 1 pair received more than the sender has told yet" in said().out
+    assert "; 1 pair received more than the sender has reported yet" in said().out
 
 
 def test_a_shard_without_ticks_has_no_time(topic: list[list[Arrived]]) -> None:
@@ -130,8 +128,8 @@ def test_a_shard_without_ticks_has_no_time(topic: list[list[Arrived]]) -> None:
     [
         (
             [books(1, cash=0)],
-            "shard 1: 33,554,425 units more were minted than are held, sent and not received (tick 2026-05-01 12:00:00 "
-            "UTC): stop the stream, and make the ledgers again from the crawl events (opicflow rebuild)",
+            "shard 1: 33,554,425 units more were minted than are held, sent and not received (tick "
+            "2026-05-01T12:00:00Z): stop the stream, and rebuild the ledgers from the crawl events (opicflow rebuild)",
         ),
         ([BOOKS[0], lost()], "shard 0 -> shard 1, cut 3: 1 unit less were received than were sent"),
         ([BOOKS[0], lost(-2)], "shard 0 -> shard 1, cut 3: 2 units more were received than were sent"),
@@ -141,15 +139,15 @@ def test_a_shard_without_ticks_has_no_time(topic: list[list[Arrived]]) -> None:
         ),
         (
             [*BOOKS, books(0, sent_to=(PairTotal(1, 3, 40, 1),))],
-            "shard 0 -> shard 1, cut 3: shard 0 contradicts itself, another digest than it said before (tick "
-            "2026-05-01 12:00:00 UTC): see that one stream alone writes here",
+            "shard 0 -> shard 1, cut 3: shard 0 contradicts itself, another digest than it reported before (tick "
+            "2026-05-01T12:00:00Z): make sure that only one stream writes here",
         ),
-        ([books(1, minted=2 * UNITS_PER_PAGE + 1)], "shard 1: what was minted is no whole number of pages, by 1 unit "),
+        ([books(1, minted=2 * UNITS_PER_PAGE + 1)], "shard 1: the minted cash is no whole number of pages, by 1 unit "),
         ([books(1, sent=39)], "shard 1: its pairs sealed 1 unit more than it has sent"),
         ([books(1, received=39)], "shard 1: its pairs counted 1 unit more than it has received"),
         (
             [BOOKS[1], books(1, sent_to=(PairTotal(0, 4, 39, 9),))],
-            "shard 1 -> shard 0, cut 4: what shard 1 counts fell by 1 unit ",
+            "shard 1 -> shard 0, cut 4: the counts of shard 1 fell by 1 unit ",
         ),
         (
             [
@@ -170,7 +168,7 @@ def test_every_fault_names_where_it_is_and_what_to_do(
     assert [one for one in told.out.splitlines() if one.startswith(line)], told.out
     count = told.out.count("\n")
     assert told.err == (
-        f"opicflow: audit: {count} fault{'s' * (count > 1)}: importance is not to be trusted until it is mended\n"
+        f"opicflow: audit: {count} fault{'s' * (count > 1)}: do not trust importance until this is repaired\n"
     )
     found = json.loads(said("--json").out)
     assert found["verdict"] == "faults"
@@ -182,8 +180,9 @@ def test_what_cannot_be_judged_yet_is_named_with_another_exit_code(topic: list[l
     told = said()
     assert (told.code, told.err) == (3, "")
     assert told.out == (
-        "cannot be judged yet: 1 of 3 shards have not spoken (2): wait for a tick, or see with opicflow stream status "
-        "whether the stream runs; with --since give an earlier time; 2 pairs without a common cut (0 -> 1, 1 -> 0): "
+        "cannot be judged yet: 1 of 3 shards have not reported (2): wait for a tick, or check with opicflow "
+        "stream status whether the stream runs; with --since give an earlier time; 2 pairs without a common cut "
+        "(0 -> 1, 1 -> 0): "
         "wait until the receivers have read what was sent\n"
     )
     found = json.loads(said("--json").out)
@@ -193,13 +192,14 @@ def test_what_cannot_be_judged_yet_is_named_with_another_exit_code(topic: list[l
     told = said()
     assert told.code == 3
     assert told.out == (
-        "cannot be judged yet: shard 1 received cut 4 of shard 0, which that one has not told: wait for its next tick\n"
+        "cannot be judged yet: shard 1 received cut 4 of shard 0, which that shard has not reported: "
+        "wait for its next tick\n"
     )
 
 
 def test_many_shards_that_are_silent_are_not_all_named(topic: list[list[Arrived]]) -> None:
     put(topic, books(9, 1000, sent_to=(), received_from=()))
-    assert "999 of 1,000 shards have not spoken (0, 1, 2, 3, 4, 5, 6, 7, …)" in said().out
+    assert "999 of 1,000 shards have not reported (0, 1, 2, 3, 4, 5, 6, 7, …)" in said().out
 
 
 def test_what_cannot_be_read_is_told_with_its_place_and_the_rest_is_judged(topic: list[list[Arrived]]) -> None:
@@ -208,7 +208,7 @@ def test_what_cannot_be_read_is_told_with_its_place_and_the_rest_is_judged(topic
     assert (told.code, told.out) == (0, BALANCED)
     assert told.err == (
         "opicflow: partition 2, offset 17: a Audit breaks off\\x1b[2J: left out\n"
-        "opicflow: partition 0, offset 5: it has no value: audit records are never taken back: left out\n"
+        "opicflow: partition 0, offset 5: it has no value: audit records are never withdrawn: left out\n"
         "opicflow: partition 0, offset 6: it is of shard 7, and there are 2: left out\n"
     )
     assert json.loads(said("--json").out)["records_left_out"] == 3
@@ -228,7 +228,7 @@ def test_who_follows_is_told_once_what_changes_and_of_faults_at_once(topic: list
     put(topic, books(0, second=NOON + 2, cut=5), lost(3, 5, NOON + 2))
     put(topic, books(0, second=NOON + 3, cut=6), lost(3, 6, NOON + 3))
     put(topic, books(0, second=NOON + 3, cut=6, virtual=3))
-    begin = ["cannot be judged yet: no shard", "cannot be judged yet: 1 of 2 shards have not spoken (1)"]
+    begin = ["cannot be judged yet: no shard", "cannot be judged yet: 1 of 2 shards have not reported (1)"]
     lines = said("--follow").out.splitlines()
     starts = [*begin, BALANCED[:20], "shard 0 -> shard 1, cut 5: 3 units less", "shard 0: 1 unit less were minted"]
     assert len(lines) >= len(starts)
@@ -247,7 +247,7 @@ def test_who_follows_is_told_once_what_changes_and_of_faults_at_once(topic: list
         ([], ["--prefix", "p-"], "p-audit is empty"),
         ([], ["--since", "2026-05-01"], "audit holds no record from 2026-05-01 on: give an earlier --since, or none"),
         ([], ["--since", "yesterday"], "--since yesterday: no time"),
-        ([BROKEN], [], "audit: none of its records can be read: see what else writes to this topic"),
+        ([BROKEN], [], "audit: none of its records can be read: check which other program writes to this topic"),
     ],
 )
 def test_where_there_is_nothing_to_judge_it_says_what_to_do(
@@ -333,7 +333,7 @@ def test_the_books_of_a_replay_are_balanced(kafka: LocalKafka, topic_prefix: str
     assert command("replay", log, "--quiet", "--to", to, "--prefix", topic_prefix).code == 0
     told = done("audit", *where)
     assert told.startswith("balanced at 2026-05-01 0")
-    assert told.endswith(" UTC: 1 shard, 3 pages, 3 visits, 50,331,648 units minted, 0 under way\n")
+    assert told.endswith(" UTC: 1 shard, 3 pages, 3 visits, 50,331,648 units minted, 0 in transit\n")
 
 
 def test_who_follows_a_broker_sees_a_fault_when_it_comes_and_no_traceback(kafka: LocalKafka, topic_prefix: str) -> None:

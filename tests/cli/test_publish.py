@@ -19,13 +19,16 @@ from hypothesis import strategies as st
 
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, format_of, read
+from opicflow.connectors.kafka import partitions
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.messages import encode_event
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.pipelines.cli import main
 from opicflow.pipelines.cli.commands import publish
+from opicflow.pipelines.cli.policies import in_words
 from opicflow.pipelines.ledger import LedgerConfig
-from opicflow.pipelines.stream import pipeline
+from opicflow.pipelines.replay import log_publisher
+from opicflow.pipelines.stream import origin
 from opicflow.pipelines.stream.routers import rules_of
 from opicflow.pipelines.transforms.route import Categories, Rules
 from opicflow.pipelines.transforms.stream_keeper import Origin
@@ -154,14 +157,14 @@ def test_events_go_to_the_partition_of_their_page_with_their_url_and_time(
 
 @given(st.lists(st.none() | st.integers(0, 10**13), max_size=50))
 def test_times_of_records_always_grow(times_ms: list[int | None]) -> None:
-    clock = publish._Clock(10**13)
+    clock = log_publisher.RecordClock(10**13)
     given_ = [clock.time_ms(time_ms) for time_ms in times_ms]
     assert all(later > earlier for earlier, later in pairwise(given_))
 
 
 def test_the_time_of_a_record_is_that_of_its_event_where_that_can_be() -> None:
     day = 86_400_000
-    clock = publish._Clock(30 * day)
+    clock = log_publisher.RecordClock(30 * day)
     start = 5 * day
     events = [None, start, start + 5, start + 5, None, start, 40 * day, 20 * day, start + 90, 9 * day, 9 * day + 1]
     assert [clock.time_ms(time_ms) for time_ms in events] == [
@@ -232,7 +235,7 @@ def test_trouble_with_the_broker_tells_how_much_was_acknowledged(
             fake.answer(1, KafkaRefused("lost"))  # type: ignore[arg-type]
         return encode_event(event)
 
-    monkeypatch.setattr(publish, "encode_event", answer)
+    monkeypatch.setattr(log_publisher, "encode_event", answer)
     log = written(tmp_path / "log.jsonl", jsonl(events))
     code, out, err = opicflow("publish", "events", log, *BROKERS)
     assert (code, out) == (2, "")
@@ -250,11 +253,11 @@ def test_an_interruption_tells_how_much_was_acknowledged(
             raise KeyboardInterrupt
         return encode_event(event)
 
-    monkeypatch.setattr(publish, "encode_event", interrupt)
+    monkeypatch.setattr(log_publisher, "encode_event", interrupt)
     log = written(tmp_path / "log.jsonl", jsonl([CrawlEvent(f"https://a.example/{number}") for number in range(9)]))
-    options = main._parser().parse_args(["publish", "events", str(log), *BROKERS])
+    options = main.parse(["publish", "events", str(log), *BROKERS])
     with pytest.raises(KeyboardInterrupt):
-        publish.publish(options)
+        publish.run(options)
     assert "2 of 3 records sent were acknowledged" in capsys.readouterr().err
     assert cluster.fakes[0].closed
 
@@ -266,14 +269,14 @@ def test_a_rate_is_kept_by_waiting_for_what_is_ahead_of_it() -> None:
         def wait(self, seconds: float) -> None:
             waits.append(seconds)
 
-    pace = publish._Pace(0.5)
+    pace = log_publisher.RateLimit(0.5)
     pace._never = Never()  # type: ignore[assignment]
     for events in (0, 500, 1000):
         pace.wait(events)
     assert len(waits) == 2
     assert 900 < waits[0] <= 1000
     assert 1900 < waits[1] <= 2000
-    publish._Pace(None).wait(10**9)
+    log_publisher.RateLimit(None).wait(10**9)
 
 
 # -- policies ----------------------------------------------------------------------------------------------------------
@@ -282,7 +285,7 @@ AT = 1_777_000_000_000
 
 
 def policy_of(*arguments: str) -> Policy:
-    options = main._parser().parse_args(["publish", "policy", *BROKERS, *arguments])
+    options = main.parse(["publish", "policy", *BROKERS, *arguments])
     return publish._policy_of(options, AT)
 
 
@@ -316,7 +319,7 @@ def policy_of(*arguments: str) -> Policy:
             "are fetched after 1 week at the latest",
         ),
         (
-            ["--all", "--bandwidth", "86400", "--discovery-share", "0.4", "--refresh-policy", "harmonic"],
+            ["--all", "--bandwidth", "86400", "--discovery-share", "0.4", "--refresh-strategy", "harmonic"],
             Policy(fetches_per_second=1.0, discovery_share=0.4, refresh_policy="harmonic"),
             "the whole crawl: 86,400 fetches a day, 40% of the fetches for unread pages, refreshed by harmonic",
         ),
@@ -326,11 +329,11 @@ def policy_of(*arguments: str) -> Policy:
             "the whole crawl: at most 500 fetches a day, each host",
         ),
         (["--url", "https://a.example/x", "--forget"], Policy(url="https://a.example/x", forget=True), None),
-        (["--host", "a.example", "--drop"], Policy(host="a.example", drop=True), "pages of a.example are let go"),
+        (["--host", "a.example", "--drop"], Policy(host="a.example", drop=True), "pages of a.example are removed"),
         (
             ["--host", "a.example", "--default"],
             Policy(host="a.example"),
-            "pages of a.example: what was said of them before is taken back",
+            "pages of a.example: their earlier policy is withdrawn",
         ),
     ],
 )
@@ -338,7 +341,7 @@ def test_options_become_a_policy_and_words_for_people(arguments: list[str], poli
     found = policy_of(*arguments)
     assert found.published_at_ms == AT
     assert to_avro(found) == {**to_avro(policy), "published_at": AT, "rules_version": found.rules_version}
-    assert words is None or publish.in_words(found) == words
+    assert words is None or in_words(found) == words
 
 
 @pytest.mark.parametrize(
@@ -401,9 +404,9 @@ def test_a_file_of_policies_is_checked_whole_before_any_is_sent(
 
 def test_an_empty_file_of_policies_is_refused(tmp_path: Path) -> None:
     file = written(tmp_path / "policies.jsonl", b"\n")
-    options = main._parser().parse_args(["publish", "policy", str(file), *BROKERS])
+    options = main.parse(["publish", "policy", str(file), *BROKERS])
     with pytest.raises(PolicyRefused, match="it holds no policies"):
-        publish.publish(options)
+        publish.run(options)
 
 
 # -- rules -------------------------------------------------------------------------------------------------------------
@@ -413,8 +416,8 @@ def test_rules_go_to_every_partition_as_routers_follow_them_and_keep_the_categor
     opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = Rules(UrlRules(fold_https=True), categories=Categories(by_media=True))
-    monkeypatch.setattr(pipeline, "origin_of", lambda connection, topic: Origin(LedgerConfig(), 4, before))
-    monkeypatch.setattr(publish, "partitions_of_topic", lambda connection, topic: ("id", 3))
+    monkeypatch.setattr(origin, "origin_of", lambda connection, topic: Origin(LedgerConfig(), 4, before))
+    monkeypatch.setattr(partitions, "partitions_of_topic", lambda connection, topic: ("id", 3))
     code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS, "--prefix", "p-", "--json")
     assert (code, err) == (0, "")
     rules = Rules(UrlRules(fold_www=True), categories=before.categories)
@@ -430,9 +433,9 @@ def test_rules_go_to_every_partition_as_routers_follow_them_and_keep_the_categor
 def test_rules_for_a_stream_that_never_began_are_refused(
     opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "origin_of", lambda connection, topic: None)
+    monkeypatch.setattr(origin, "origin_of", lambda connection, topic: None)
     code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS)
-    assert (code, out) == (2, "") and "page-ledger: no stream has begun there" in err
+    assert (code, out) == (2, "") and "page-ledger: no stream was started there" in err
     assert cluster.fakes == []
 
 

@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from opicflow.connectors.files.rank_files import read_ranks
-from opicflow.pipelines.cli.commands.rank import asked_ranks, size_of
+from opicflow.pipelines.cli.graph_options import size_of
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.graph.store import StoredGraph
+from opicflow.pipelines.results.graph_ranks import parse_ranks
 from opicflow.schemas.pages import page_id
 from support import in_process
 from support.in_process import Said
@@ -222,12 +223,12 @@ def test_edge_lists_add_up_over_files(tmp_path: Path) -> None:
 def test_a_build_of_several_logs_goes_on_where_it_was_interrupted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from opicflow.pipelines.cli.commands import rank
+    from opicflow.pipelines.replay import link_graph
 
     logs = [write(tmp_path / f"{number}.jsonl", events()[number:] + events()[:number]) for number in range(4)]
     command("graph", "build", *logs, "--out", tmp_path / "whole", "--quiet")
-    monkeypatch.setattr(rank, "_BYTES_BETWEEN_CHECKPOINTS", 0)
-    route, calls = rank.route_rows, 0
+    monkeypatch.setattr(link_graph, "_BYTES_BETWEEN_CHECKPOINTS", 0)
+    route, calls = link_graph.route_rows, 0
 
     def killed(*given: object) -> object:
         nonlocal calls
@@ -236,7 +237,7 @@ def test_a_build_of_several_logs_goes_on_where_it_was_interrupted(
             raise RuntimeError("killed")
         return route(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rank, "route_rows", killed)
+    monkeypatch.setattr(link_graph, "route_rows", killed)
     command("graph", "build", *logs, "--out", tmp_path / "g", "--quiet", code=1)
     before = calls
     command("graph", "build", *logs, "--out", tmp_path / "g", "--quiet")
@@ -262,7 +263,7 @@ def test_a_build_of_several_logs_goes_on_where_it_was_interrupted(
         (["rank", "{g}", "--chaotic"], "give --workers 2"),
         (["rank", "{g}", "--workers", "2", "--gauss-seidel"], "several workers have no order"),
         (["rank", "{g}", "--job-server", "localhost:1"], "--job-server: it is for Beam jobs: give --runner too"),
-        (["rank", "{g}", "--runner", "DirectRunner", "--workers", "2"], "leave it away"),
+        (["rank", "{g}", "--runner", "DirectRunner", "--workers", "2"], "omit it"),
         (["rank", "{g}", "--runner", "DirectRunner", "--ranks", "hubs"], "hubs"),
         (["rank", "{g}", "--runner", "NoRunner"], "NoRunner"),
         (["rank", "{g}", "--damping", "1"], "not a number from 0 to below 1"),
@@ -292,7 +293,7 @@ def test_mistakes_are_told_in_one_line(
 
 def test_sizes_and_ranks_are_read_as_people_write_them() -> None:
     assert [size_of(text) for text in ("1", "2KB", "512MB", "1.5 GiB", "4g")] == [1, 2048, 512 << 20, 3 << 29, 4 << 30]
-    names = [one.name for one in asked_ranks("importance, interest:xml,hubs,authorities,importance:@a/b-c.csv.gz#x")]
+    names = [one.name for one in parse_ranks("importance, interest:xml,hubs,authorities,importance:@a/b-c.csv.gz#x")]
     assert names == ["importance", "interest_xml", "hubs", "importance_b_c"]
 
 

@@ -352,7 +352,7 @@ def test_schedule_compares_strategies_and_changes_nothing(state: Path) -> None:
 
 def test_schedule_exports_for_a_frontier(state: Path, tmp_path: Path) -> None:
     for name in ("plan.csv", "plan.jsonl"):
-        assert schedule(state, "--policy", "harmonic", "--export", str(tmp_path / name)).returncode == 0
+        assert schedule(state, "--strategy", "harmonic", "--export", str(tmp_path / name)).returncode == 0
     with (tmp_path / "plan.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     lines = records_of(tmp_path / "plan.jsonl")
@@ -366,7 +366,7 @@ def test_schedule_exports_for_a_frontier(state: Path, tmp_path: Path) -> None:
 
 def test_schedule_says_what_is_wrong_in_a_line(state: Path, tmp_path: Path) -> None:
     for options, says in (
-        (["--policy", "best"], "strategy is 'best'"),
+        (["--strategy", "best"], "strategy is 'best'"),
         (["--bandwidth", "0"], "bandwidth_per_day is 0.0"),
         (["--export", str(tmp_path / "no/where.csv")], "its folder is not there"),
     ):

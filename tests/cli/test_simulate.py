@@ -16,8 +16,8 @@ import pytest
 
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, read
-from opicflow.pipelines.cli.commands import simulate
-from opicflow.pipelines.cli.commands.simulate import Scenario, SimulatedCrawl, Site, site_named
+from opicflow.pipelines.experiments import simulated_log
+from opicflow.pipelines.experiments.simulated_log import Scenario, SimulatedCrawl, Site, site_named
 from opicflow.pipelines.ledger import ItemWriter, Ledger, LogPosition, Outcome, TickEntry
 from opicflow.schemas.crawl_events import CrawlEvent
 from opicflow.schemas.pages import page_id
@@ -63,11 +63,11 @@ def ledger_of(events: Sequence[CrawlEvent]) -> Ledger:
             ledger.apply(TickEntry(event.fetched_at_ms // 3_600_000 * 3600))
             writer.visit(page, links, outcome(event), event.fetched_at_ms)
         ledger.apply(writer.entry(start=place))
-        place = writer.next_position
+        place = writer.next_place
     return ledger
 
 
-def crawled(site: Site, **how: Any) -> tuple[SimulatedCrawl, list[simulate.Told]]:
+def crawled(site: Site, **how: Any) -> tuple[SimulatedCrawl, list[simulated_log.Told]]:
     crawl = SimulatedCrawl(site, Scenario(**{"visits": 3000, **how}))
     return crawl, list(crawl.events())
 
@@ -121,7 +121,7 @@ def test_a_greedy_crawl_reads_the_page_that_has_the_most_waiting_cash(site: Site
         targets = None if links is None else [int(ids[link]) for link in links]
         writer.visit(page_id(event.url), targets, outcome(event), event.fetched_at_ms or 0)
         ledger.apply(writer.entry(start=place))
-        place = writer.next_position
+        place = writer.next_place
 
 
 def test_a_long_crawl_comes_to_the_exact_ranks_that_are_written_beside_it(tmp_path: Path) -> None:
@@ -337,8 +337,8 @@ def test_a_log_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.
 
     for name in ("log.jsonl", "log.jsonl.gz", "log.avro"):
         (tmp_path / name).write_bytes(b"an older one")
-    monkeypatch.setattr(simulate, "_line", broken)
-    monkeypatch.setattr(simulate, "_write_block", broken)
+    monkeypatch.setattr(simulated_log, "_line", broken)
+    monkeypatch.setattr(simulated_log, "_write_block", broken)
     for name in ("log.jsonl", "log.jsonl.gz", "log.avro"):
         code, out, err = command("simulate", "--out", tmp_path / name, *SMALL)
         assert (code, out, err.count("\n")) == (2, "", 1) and "No space left" in err

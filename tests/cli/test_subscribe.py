@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import pytest
 
+from opicflow.connectors.kafka import topics
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher, partition_of
 from opicflow.connectors.kafka.records import Arrived
 from opicflow.pipelines.cli.commands import subscribe
+from opicflow.pipelines.cli.main import parse
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.pages import page_id
@@ -66,8 +69,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         for batch in found.batches:
             yield batch() if callable(batch) else batch
 
-    monkeypatch.setattr(subscribe, "batches", batches)
-    monkeypatch.setattr(subscribe, "partition_count", lambda connection, topic: 8)
+    monkeypatch.setattr(import_module("opicflow.connectors.kafka.records"), "batches", batches)
+    monkeypatch.setattr(topics, "partition_count", lambda connection, topic: 8)
     return found
 
 
@@ -91,14 +94,12 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: str, columns: int =
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("LINES", str(lines))
     options = cli_options("subscribe", *arguments, *BROKERS)
-    assert subscribe.subscribe(options) == 0
+    assert subscribe.run(options) == 0
     return terminal.getvalue()
 
 
 def cli_options(*arguments: str) -> Any:
-    from opicflow.pipelines.cli.main import _parser
-
-    return _parser().parse_args(arguments)
+    return parse(arguments)
 
 
 # -- lines and tables
@@ -138,7 +139,7 @@ def test_rejects_are_lines_of_json_with_their_bytes_whether_they_are_text_or_not
             "importance",
             page("https://a.example/", 2.0, 0, measured=False),
             "  importance      score   a day  visits  page\n"
-            "    0.500000       2.00  -2.0e-03       0  https://a.example/  (its history is the default one so far)\n",
+            "    0.500000       2.00  -2.0e-03       0  https://a.example/  (history not measured yet)\n",
         ),
         (
             "refresh-schedule",
@@ -263,7 +264,7 @@ def test_who_follows_is_shown_records_as_they_come(cluster: Cluster, monkeypatch
         return [arrived(page(f"https://{len(seen)}.example/", 2.0))]
 
     cluster.batches.extend([next_one, next_one, [], next_one])
-    subscribe.subscribe(cli_options("subscribe", "importance", "--follow", *BROKERS))
+    subscribe.run(cli_options("subscribe", "importance", "--follow", *BROKERS))
     assert seen == [0, 1, 2]
 
 
@@ -324,7 +325,7 @@ def test_on_a_terminal_the_first_twenty_pages_are_shown(cluster: Cluster, monkey
         (["crawl-orders", "--min-score", "2"], "--min-score goes with importance: crawl-orders has no scores"),
         (["importance", "--min-score", "nan"], "--min-score nan: give a number"),
         (["importance", "--top", "0"], "'0' is no positive whole number"),
-        (["importance", "--top", "3", "--follow", "--format", "jsonl"], "give --format table, or leave one away"),
+        (["importance", "--top", "3", "--follow", "--format", "jsonl"], "give --format table, or omit one of them"),
         (["importance", "--since", "yesterday"], "--since yesterday: no time"),
         (["importance", "--new"], "--new shows what is published from now on: give --follow too"),
         (["importance", "--new", "--follow", "--since", "2026-05-01"], "--new and --since are two beginnings"),

@@ -746,7 +746,7 @@ def test_policies_come_from_their_topic_as_from_a_file(published: Published, top
     by_topic = command(*words, place, "--out", tmp_path / "topic")
     assert by_topic.code == 0
     assert by_topic.err == (
-        f"{topic_prefix}policies, offset 1: passed over: the message, line 1: 'hots' is no field of a policy: did "
+        f"{topic_prefix}policies, offset 1: skipped: the message, line 1: 'hots' is no field of a policy: did "
         "you mean host?\n"
     )
     by_file = done(*words, file, "--out", tmp_path / "file")

@@ -19,8 +19,7 @@ from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.sink import Message
 from opicflow.connectors.kafka.source import NO_END, Poll, WatchedTopic
-from opicflow.pipelines.cli import main
-from opicflow.pipelines.cli.commands.stream import newest_checkpoint
+from opicflow.pipelines.cli.parser import build_parser
 from opicflow.pipelines.ledger import CrawlEntry, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream import ledgers
@@ -33,6 +32,7 @@ from opicflow.pipelines.stream.routers import (
     RouterConfig,
     control_record,
 )
+from opicflow.pipelines.stream.submit import newest_checkpoint
 from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepStream, LostTable
 from opicflow.pipelines.transforms.route import Categories, LinkWeights, Rules
 from opicflow.pipelines.transforms.stream_keeper import Origin, ask_fingerprint
@@ -306,7 +306,7 @@ def test_a_log_that_does_not_lead_to_the_head_is_refused(logged: Logged) -> None
 
 
 def options_of(command: str) -> set[str]:
-    parsers = next(a for a in main._parser()._actions if isinstance(a, argparse._SubParsersAction)).choices
+    parsers = next(a for a in build_parser([command])._actions if isinstance(a, argparse._SubParsersAction)).choices
     groups = [
         g for g in parsers[command]._action_groups if g.title == "options" or str(g.title).startswith("where it runs")
     ]

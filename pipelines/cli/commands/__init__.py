@@ -1,1 +1,63 @@
-"""The commands of `opicflow`, one module each."""
+"""The commands of `opicflow`, one module each.
+
+A module has `EXAMPLES`, `add_options(parser)` and `run(options)`, which returns the exit code. It prints its results at
+its end, unless it has `PRINTS_AS_IT_GOES = True`. What takes long to import is imported within functions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Group(NamedTuple):
+    """Commands for one purpose, with a summary each."""
+
+    title: str
+    example: str
+    commands: dict[str, str]
+
+
+GROUPS = (
+    Group(
+        "rank a log",
+        "opicflow replay 'logs/*.jsonl.gz' --out results --report report.html",
+        {
+            "replay": "compute the importance of all pages of a crawl log",
+            "validate": "show which events of a log would be rejected, and what would improve the results",
+            "graph": "build the link graph of a crawl on disk, or describe one",
+            "rank": "compute PageRank and related ranks of a whole graph, out of core",
+        },
+    ),
+    Group(
+        "run a stream",
+        "opicflow stream --brokers localhost:9092 --checkpoints file:///var/lib/opicflow",
+        {
+            "topics": "create the topics, and check them for settings that would lose data",
+            "publish": "send crawl events, policies or rules to topics",
+            "stream": "compute importance and schedules while the crawl runs, on Flink",
+            "rebuild": "rebuild all ledgers from crawl-events, with any number of shards",
+            "audit": "check that the accounts of all shards balance, to the unit",
+        },
+    ),
+    Group(
+        "steer and look",
+        "opicflow top --state state --host",
+        {
+            "top": "show the most important pages or hosts of a state",
+            "show": "show the importance, cash and schedule of one page",
+            "schedule": "plan when the pages of a state are fetched again, with these or other options",
+            "subscribe": "show the results in topics, as they arrive",
+            "config": "show the settings, and where each comes from",
+        },
+    ),
+    Group(
+        "study",
+        "opicflow simulate --out crawl.avro --ranks exact.csv",
+        {
+            "simulate": "write the log of a crawl of a synthetic web",
+            "compare": "measure how much the ranks of two files differ",
+            "community": "compute the global ranks of some hosts by reading a few more pages",
+            "experiment": "repeat the experiments of the papers, and others",
+        },
+    ),
+)

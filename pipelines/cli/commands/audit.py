@@ -1,4 +1,4 @@
-"""`opicflow audit`: whether the books of all shards balance, by what they tell in the topic audit."""
+"""`opicflow audit`: whether the accounts of all shards balance, by their records in the topic audit."""
 
 from __future__ import annotations
 
@@ -6,20 +6,31 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.records import Arrived, batches
-from opicflow.pipelines.cli.cluster import connection_of
-from opicflow.pipelines.cli.commands.replay import moment, printable
+from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, moment
+from opicflow.pipelines.cli.text import counted, printable
 from opicflow.pipelines.stream.audit import Auditor, AuditRefused, Fault, Law, State, Verdict
-from opicflow.pipelines.stream.prove import Proof, prove
 from opicflow.schemas.dates import iso_time
+
+if TYPE_CHECKING:
+    from opicflow.connectors.kafka.connection import Connection
+    from opicflow.connectors.kafka.records import Arrived
+    from opicflow.pipelines.stream.prove import Proof
+
+EXAMPLES = """examples:
+  opicflow audit --brokers localhost:9092                                  do the accounts of all shards balance?
+  opicflow audit --brokers localhost:9092 --since 2026-05-01T12:00:00Z     by the records from this time on
+  opicflow audit --brokers localhost:9092 --follow                         print a line when the answer changes
+
+exit codes: 0 balanced, 2 something is wrong, 3 it cannot be judged yet
+"""
+PRINTS_AS_IT_GOES = True
 
 _STREAM = "audit"
 _EXIT = {State.BALANCED: 0, State.FAULTS: 2, State.NOT_YET: 3}
 
-_STOP = "stop the stream, and make the ledgers again from the crawl events (opicflow rebuild)"
+_STOP = "stop the stream, and rebuild the ledgers from the crawl events (opicflow rebuild)"
 _TO_DO = {
     Law.BALANCE: _STOP,
     Law.MINTED: _STOP,
@@ -27,14 +38,29 @@ _TO_DO = {
     Law.RECEIVED: _STOP,
     Law.UNSENT: _STOP,
     Law.PAIR: _STOP,
-    Law.TWICE: "see that one stream alone writes here; after a rebuild, or where another stream was before, give "
+    Law.TWICE: "make sure that only one stream writes here; after a rebuild, or where another stream was before, give "
     "--since with the time at which this stream began",
     Law.FALLS: _STOP,
 }
 
 
-def audit(options: argparse.Namespace) -> int:
-    """Say whether all that was minted is there, or what is wrong, or what cannot be judged yet."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("--since", metavar="TIME", help="by records from this time on; one hour is enough")
+    parser.add_argument("--follow", action="store_true", help="continue, and print a line when the answer changes")
+    parser.add_argument(
+        "--prove", action="store_true", help="read all logs again, and compare the result with the ledgers"
+    )
+    parser.add_argument("--ledger", metavar="TOPIC", help="the topic of the ledgers' logs, for --prove (page-ledger)")
+    add_json(parser, "print JSON; with --follow a line each")
+    add_kafka_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print whether all minted cash is accounted for, each fault, or why there is no verdict yet."""
+    from opicflow.connectors.kafka.connection import KafkaRefused
+    from opicflow.connectors.kafka.records import batches
+
     connection = connection_of(options)
     if options.prove:
         return _prove(options, connection)
@@ -46,11 +72,13 @@ def audit(options: argparse.Namespace) -> int:
     for batch in batches(connection, _STREAM, prefix=options.prefix, follow=options.follow, since_ms=since_ms):
         left_out += _take(auditor, batch)
         if options.follow:
-            watch.look(auditor.verdict(), left_out, is_quiet=not batch)
+            watch.update(auditor.verdict(), left_out, is_quiet=not batch)
     verdict = auditor.verdict()
     if not verdict.shards:
         if left_out:
-            raise KafkaRefused(f"{topic}: none of its records can be read: see what else writes to this topic")
+            raise KafkaRefused(
+                f"{topic}: none of its records can be read: check which other program writes to this topic"
+            )
         if options.since:
             raise KafkaRefused(f"{topic} holds no record from {options.since} on: give an earlier --since, or none")
         raise KafkaRefused(
@@ -60,25 +88,26 @@ def audit(options: argparse.Namespace) -> int:
     if verdict.faults and not options.json:
         count = f"{len(verdict.faults)} faults" if len(verdict.faults) > 1 else "1 fault"
         sys.stdout.flush()
-        print(f"opicflow: {topic}: {count}: importance is not to be trusted until it is mended", file=sys.stderr)
+        print(f"opicflow: {topic}: {count}: do not trust importance until this is repaired", file=sys.stderr)
     return _EXIT[verdict.state]
 
 
 def _prove(options: argparse.Namespace, connection: Connection) -> int:
-    """Compare every ledger with what its log gives, read from its start."""
+    """Compare every ledger with the ledger that its log yields, read from its start."""
+    from opicflow.pipelines.stream.prove import prove
 
-    def tell(proof: Proof) -> None:
+    def show(proof: Proof) -> None:
         if not options.json:
-            same = "is what its log says" if proof.is_same else "IS NOT what its log says"
+            same = "equals its log" if proof.is_same else "DIFFERS from its log"
             print(f"shard {proof.shard}: {proof.pages:,} pages, {proof.fingerprint}: {same}", flush=True)
 
-    proofs = prove(connection, options.prefix, options.ledger, on_proof=tell)
+    proofs = prove(connection, options.prefix, options.ledger, on_proof=show)
     other = [proof.shard for proof in proofs if not proof.is_same]
     if options.json:
         shown = [{"shard": p.shard, "pages": p.pages, "fingerprint": p.fingerprint, "same": p.is_same} for p in proofs]
         print(json.dumps({"proven": not other, "shards": shown}, indent=2))
     elif not other:
-        print(f"proven: all {len(proofs)} ledgers are, byte for byte, what their logs say")
+        print(f"proven: all {len(proofs)} ledgers equal their logs, byte for byte")
     if other and not options.json:
         named = ", ".join(map(str, other[:10]))
         print(f"opicflow: shards {named} differ from their logs: {_STOP}", file=sys.stderr)
@@ -86,12 +115,12 @@ def _prove(options: argparse.Namespace, connection: Connection) -> int:
 
 
 def _take(auditor: Auditor, batch: Iterable[Arrived]) -> int:
-    """Take the records. Returns how many could not be taken; each is told."""
+    """Give the records to the auditor. Returns how many it refused; each refusal is printed."""
     left_out = 0
     for one in batch:
         problem = one.broken
         if not problem and one.record is None:
-            problem = "it has no value: audit records are never taken back"
+            problem = "it has no value: audit records are never withdrawn"
         if not problem:
             try:
                 auditor.take(one.record)
@@ -113,8 +142,8 @@ class _Watch:
         self._as_json = as_json
         self._shown: tuple[Any, ...] = ()
 
-    def look(self, verdict: Verdict, left_out: int, is_quiet: bool) -> None:
-        """Show the verdict if it changed; what is not known yet only when nothing comes that could tell."""
+    def update(self, verdict: Verdict, left_out: int, is_quiet: bool) -> None:
+        """Show the verdict if it changed; an open verdict only when no more records arrive."""
         what = (verdict.state, verdict.shards, verdict.faults, *_reasons(verdict))
         if what == self._shown or (verdict.state is State.NOT_YET and not is_quiet):
             return
@@ -127,7 +156,7 @@ class _Watch:
         sys.stdout.flush()
 
     def show(self, verdict: Verdict, left_out: int) -> None:
-        """Show the verdict of all that was there."""
+        """Show the verdict on all records."""
         if self._as_json:
             print(json.dumps(_as_json(verdict, left_out), indent=2))
         else:
@@ -138,24 +167,24 @@ def _print_lines(verdict: Verdict, faults: Iterable[Fault]) -> None:
     for fault in faults:
         print(_line(fault))
     if verdict.state is State.NOT_YET:
-        print(f"cannot be judged yet: {'; '.join(_reasons(verdict)) or 'no shard has spoken'}")
+        print(f"cannot be judged yet: {'; '.join(_reasons(verdict)) or 'no shard has reported'}")
     elif verdict.state is State.BALANCED:
         print(_balanced(verdict))
     for other in verdict.others:
-        print(f"note: there are records of {_count(other.shards, 'shard')} too, up to {_at(other.second)}: left out")
+        print(f"note: there are records of {counted(other.shards, 'shard')} too, up to {_at(other.second)}: left out")
 
 
 def _balanced(verdict: Verdict) -> str:
     line = (
-        f"balanced at {_at(verdict.second)}: {_count(verdict.shards, 'shard')}, {_count(verdict.pages, 'page')}, "
-        f"{_count(verdict.visits, 'visit')}, {_count(verdict.minted, 'unit')} minted, {verdict.in_transit:,} under way"
+        f"balanced at {_at(verdict.second)}: {counted(verdict.shards, 'shard')}, {counted(verdict.pages, 'page')}, "
+        f"{counted(verdict.visits, 'visit')}, {counted(verdict.minted, 'unit')} minted, "
+        f"{verdict.in_transit:,} in transit"
     )
     if verdict.lag:
-        line += (
-            f"; {_count(verdict.lag.cuts, 'cut')} at most not compared yet ({verdict.lag.shard} -> {verdict.lag.other})"
-        )
+        pair = f"{verdict.lag.shard} -> {verdict.lag.other}"
+        line += f"; {counted(verdict.lag.cuts, 'cut')} at most not compared yet ({pair})"
     if verdict.ahead:
-        line += f"; {_count(verdict.ahead, 'pair')} received more than the sender has told yet"
+        line += f"; {counted(verdict.ahead, 'pair')} received more than the sender has reported yet"
     behind = verdict.newest_second - verdict.second
     return f"{line}; ticks {behind:,} s apart" if behind else line
 
@@ -169,18 +198,18 @@ def _reasons(verdict: Verdict) -> list[str]:
     if missing:
         named = _named([str(shard) for shard in verdict.silent], missing)
         reasons.append(
-            f"{missing} of {_count(verdict.shards, 'shard')} have not spoken ({named}): wait for a tick, or "
-            "see with opicflow stream status whether the stream runs; with --since give an earlier time"
+            f"{missing} of {counted(verdict.shards, 'shard')} have not reported ({named}): wait for a tick, or "
+            "check with opicflow stream status whether the stream runs; with --since give an earlier time"
         )
     if verdict.uncompared_count:
         named = _named([f"{a} -> {b}" for a, b in verdict.uncompared], verdict.uncompared_count)
         reasons.append(
-            f"{_count(verdict.uncompared_count, 'pair')} without a common cut ({named}): wait until the "
+            f"{counted(verdict.uncompared_count, 'pair')} without a common cut ({named}): wait until the "
             "receivers have read what was sent"
         )
     for one in verdict.unreported:
         reasons.append(
-            f"shard {one.other} received cut {one.cut} of shard {one.shard}, which that one has not told: "
+            f"shard {one.other} received cut {one.cut} of shard {one.shard}, which that shard has not reported: "
             "wait for its next tick"
         )
     return reasons
@@ -197,12 +226,12 @@ def _who(fault: Fault) -> str:
 
 
 def _what(fault: Fault) -> str:
-    units = _count(abs(fault.units), "unit")
+    units = counted(abs(fault.units), "unit")
     more = "more" if fault.units > 0 else "less"
     if fault.law is Law.BALANCE:
         return f"{units} {more} were minted than are held, sent and not received"
     if fault.law is Law.MINTED:
-        return f"what was minted is no whole number of pages, by {units}"
+        return f"the minted cash is no whole number of pages, by {units}"
     if fault.law is Law.SENT:
         return f"its pairs sealed {units} more than it has sent"
     if fault.law is Law.RECEIVED:
@@ -212,23 +241,19 @@ def _what(fault: Fault) -> str:
     if fault.law is Law.PAIR:
         return f"{units} {more} were received than were sent" if fault.units else "other transfers of the same sum came"
     if fault.law is Law.TWICE:
-        said = f"{units} {more} than it said before" if fault.units else "another digest than it said before"
+        said = f"{units} {more} than it reported before" if fault.units else "another digest than it reported before"
         return f"shard {fault.by} contradicts itself, {said}"
     assert fault.law is Law.FALLS
-    return f"what shard {fault.by} counts fell by {units}"
+    return f"the counts of shard {fault.by} fell by {units}"
 
 
 def _named(names: list[str], count: int) -> str:
     return ", ".join(names) + (", …" if count > len(names) else "")
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")
-
-
 def _at(second: int) -> str:
     """A tick; 0 is the tick of ledgers that never had one."""
-    return f"{iso_time(1000 * second)[:-1].replace('T', ' ')} UTC" if second else "no time"
+    return iso_time(1000 * second) if second else "no time"
 
 
 def _as_json(verdict: Verdict, left_out: int) -> dict[str, Any]:

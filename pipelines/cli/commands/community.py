@@ -1,4 +1,4 @@
-"""`opicflow community`: the ranks that a local domain has in the whole web, by reading a few pages more (paper 004)."""
+"""`opicflow community`: the global ranks of a local domain, by reading a few more pages (paper 004)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.connectors.files.rank_writer import RankRows, check_name_of_ranks, write_ranks
-from opicflow.pipelines.cli.commands.replay import (
-    Shower,
-    check_output,
-    ledger_of,
-    printable,
-    rules_of_options,
-    say_compiling,
-)
+from opicflow.pipelines.cli.files import check_output
+from opicflow.pipelines.cli.options import add_json, add_quiet, add_rule_options, natural, rules_of, whole
+from opicflow.pipelines.cli.parser import add_command
+from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
+from opicflow.pipelines.cli.states import read_ledger
+from opicflow.pipelines.cli.text import printable
 from opicflow.pipelines.graph.community import (
     Expansion,
     Frontier,
@@ -40,14 +37,25 @@ from opicflow.pipelines.graph.community import (
     ranks_of,
 )
 from opicflow.pipelines.graph.comparison import kendall_tau, l1, linf
-from opicflow.pipelines.graph.oracle import PageRanks
-from opicflow.pipelines.replay.crawled_web import Crawled, crawled_in_ledger, crawled_in_logs
-from opicflow.pipelines.results.files import write_records
-from opicflow.pipelines.transforms.route import Rules
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.ranking import highest
 from opicflow.schemas.urls import UrlRules, canonical
 from opicflow.schemas.urls import host as host_of
+
+if TYPE_CHECKING:
+    from opicflow.connectors.files.rank_writer import RankRows
+    from opicflow.pipelines.graph.oracle import PageRanks
+    from opicflow.pipelines.replay.crawled_web import Crawled
+
+EXAMPLES = """examples:
+  opicflow community plan --local hosts.txt --from own.jsonl --pages 500 --out orders.jsonl    what to read next
+  opicflow community plan --local hosts.txt --from own.jsonl fetched.jsonl --pages 500         and then
+  opicflow community rank --local hosts.txt --from own.jsonl fetched.jsonl --out ranks.csv     as in the whole web
+  opicflow community impact --local hosts.txt --state state                                    candidates to join it
+  opicflow community try --local hosts.txt --from crawl.jsonl --pages 100 --rounds 20          is it worth it?
+
+hosts.txt names the local domain: a host or the URL of a page a line.
+"""
 
 Ids = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
@@ -58,22 +66,75 @@ _ROWS_AT_ONCE = 1 << 16
 _MOST_LINES = 10_000_000
 
 
-def community(options: argparse.Namespace) -> int:
-    """Plan what to read, rank what was read, or tell what is missing."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the actions of the command, and their options."""
+    whats = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    for name, help_ in (
+        ("plan", "write the pages to read next, as crawl orders"),
+        ("rank", "rank the local domain as the whole web would, as far as it was read"),
+        ("impact", "list the other pages that give most to the local domain"),
+        ("try", "measure with a crawl that you have how many pages are enough"),
+    ):
+        what = add_command(whats, name, help_)
+        what.add_argument(
+            "--local", type=Path, required=True, metavar="FILE", help="the local domain: a host or a URL a line"
+        )
+        what.add_argument(
+            "--from",
+            dest="logs",
+            nargs="+",
+            metavar="LOG",
+            help="crawl logs of all that was read: JSON lines, Avro, WARC, WAT or edge lists; - for standard input",
+        )
+        what.add_argument(
+            "--state", dest="links_of", type=Path, metavar="DIR", help="a replay's state with --remember-links instead"
+        )
+        if name in ("plan", "try"):
+            what.add_argument(
+                "--pages", type=whole, required=True, metavar="K", help="how many" + " a round" * (name == "try")
+            )
+            what.add_argument("--seed", type=natural, default=0, metavar="N", help="of random (%(default)s)")
+        if name == "plan":
+            what.add_argument(
+                "--select",
+                choices=["influence", "flow", "linkers", "importance", "random"],
+                default="influence",
+                help="the pages that change the local ranks most; that receive most; that most pages link to; that the "
+                "ledger of --state finds most important; any (%(default)s)",
+            )
+            what.add_argument("--out", type=Path, metavar="FILE", help="write the orders: .jsonl or .avro")
+        if name == "try":
+            what.add_argument("--rounds", type=whole, default=20, metavar="T", help="how many (%(default)s)")
+        if name == "rank":
+            what.add_argument("--out", type=Path, metavar="FILE", help="write them: .csv, .jsonl (also .gz), .parquet")
+        if name != "try":
+            what.add_argument("-n", "--top", type=natural, default=10, metavar="N", help="show so many (%(default)s)")
+        what.add_argument(
+            "--damping", type=float, default=0.85, metavar="D", help="the share that links get (%(default)s)"
+        )
+        add_json(what)
+        add_quiet(what)
+        add_rule_options(what)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan what to read, rank what was read, or list what is missing."""
+    from opicflow.connectors.files.rank_writer import check_name_of_ranks
+
     begun = time.perf_counter()
-    if (options.logs is None) == (options.state is None):
+    if (options.logs is None) == (options.links_of is None):
         raise InputRefused(f"community {options.what}: name logs with --from, or a replay's state with --state")
     if not 0.0 < options.damping < 1.0:
         raise InputRefused(f"--damping {options.damping}: must be above 0 and below 1")
-    if getattr(options, "select", "") == "importance" and options.state is None:
-        raise InputRefused("--select importance: it is a ledger's: give the state of a replay with --state")
+    if getattr(options, "select", "") == "importance" and options.links_of is None:
+        raise InputRefused("--select importance: only a ledger has it: give the state of a replay with --state")
     if getattr(options, "out", None) is not None:
         if options.what == "rank":
             check_name_of_ranks(options.out)
         elif not options.out.name.endswith((".jsonl", ".avro")):
             raise InputRefused(f"{options.out}: orders end in .jsonl or .avro: name it so")
         check_output(options.out, "ranks.csv" if options.what == "rank" else "orders.jsonl")
-    say_compiling(options.quiet)
+    announce_compilation(options.quiet)
     surroundings = _Surroundings.read(options)
     what = {"plan": _plan, "rank": _rank, "impact": _impact, "try": _try}[options.what]
     told, lines = what(surroundings, options)
@@ -95,36 +156,39 @@ class _Surroundings:
 
     @classmethod
     def read(cls, options: argparse.Namespace) -> _Surroundings:
-        """Read what the options name."""
-        if options.state is not None:
-            with ledger_of(options.state) as (ledger, rules):
-                if not ledger.config.remember_links:
-                    raise InputRefused(
-                        f"{options.state}: its ledger remembers no links: replay with --remember-links, or use --from"
-                    )
-                crawled = crawled_in_ledger(ledger)
+        """Read the logs, or the state."""
+        from opicflow.pipelines.replay.crawled_web import crawled_in_ledger, crawled_in_logs
+        from opicflow.pipelines.transforms.route import Rules
+
+        if options.links_of is not None:
+            ledger, rules = read_ledger(options.links_of)
+            if not ledger.config.remember_links:
+                raise InputRefused(
+                    f"{options.links_of}: its ledger remembers no links: replay with --remember-links, or use --from"
+                )
+            crawled = crawled_in_ledger(ledger)
         else:
-            rules = rules_of_options(options) or Rules()
-            shower = Shower(options.quiet)
+            rules = rules_of(options) or Rules()
+            display = ProgressDisplay(options.quiet)
             try:
                 crawled = crawled_in_logs(
                     options.logs,
                     rules,
-                    lambda events, seconds: shower.show_words(f"{events:,} events read", 0, 1, seconds),
+                    lambda events, seconds: display.show_words(f"{events:,} events read", seconds),
                 )
             finally:
-                shower.close()
+                display.close()
         if crawled.rejects and not options.quiet:
             print(f"{crawled.rejects:,} events were rejected: opicflow validate shows them", file=sys.stderr)
         hosts, pages = local_of(options.local, rules.urls)
         local = np.union1d(crawled.urls.of_hosts(hosts), pages)
         if not np.isin(crawled.fetched.pages, local).any():
-            where = options.state or ", ".join(options.logs)
+            where = options.links_of or ", ".join(options.logs)
             raise InputRefused(f"{options.local}: no page of it in {str(where)[:200]}: name hosts as they are in URLs")
         return cls(crawled, local, options.damping)
 
     def expanded(self, only_local: bool = False) -> Expansion:
-        """All that was read, or the local pages alone."""
+        """Return the expansion to all pages that were read, or to the local ones alone."""
         fetched, expansion = self.crawled.fetched, Expansion()
         is_local = np.isin(fetched.pages, self.local, assume_unique=True)
         if only_local:
@@ -134,7 +198,7 @@ class _Surroundings:
         return expansion
 
     def counts(self, frontier: Frontier) -> dict[str, int]:
-        """What there is, in numbers."""
+        """Return the numbers of pages."""
         return {
             "local_pages": int(frontier.is_local.sum()),
             "other_pages": int((~frontier.is_local).sum()),
@@ -144,7 +208,7 @@ class _Surroundings:
         }
 
     def in_words(self, frontier: Frontier) -> str:
-        """The same for people."""
+        """Return the counts as a sentence."""
         counts = self.counts(frontier)
         inside = f", {counts['frontier_local']:,} of them of the local domain" if counts["frontier_local"] else ""
         return (
@@ -153,7 +217,7 @@ class _Surroundings:
         )
 
     def names(self, pages: Ids) -> list[str]:
-        """What pages are called: their URL, or their id."""
+        """Return the URL of each page, or its id."""
         texts = self.crawled.urls.texts(pages)
         return [text or f"{page:016x}" for text, page in zip(texts, pages.tolist(), strict=True)]
 
@@ -218,6 +282,8 @@ def _importance(crawled: Crawled, frontier: Frontier, ranks: Floats, round_: int
 
 def _plan(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     """Order the pages of the frontier with the highest scores."""
+    from opicflow.pipelines.results.files import write_records
+
     crawled, frontier = surroundings.crawled, surroundings.expanded().frontier()
     ranks = _ranked(frontier, options.damping)
     scores = _selection(options.select, options, crawled)(frontier, ranks.values, 1)
@@ -241,7 +307,7 @@ def _plan(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dic
     if len(urls) < options.pages:
         without = len(frontier.pages) - with_url
         more = f", besides {without:,} whose URL is not known" if without else ""
-        lines.append(f"what is ordered is all of the frontier{more}")
+        lines.append(f"these orders are the whole frontier{more}")
     if options.out is not None:
         lines.append(f"written: {options.out}")
     return {**told, "orders": shown[: options.top]}, lines
@@ -273,6 +339,8 @@ def _order_columns(urls: list[str], pages: Ids, scores: Floats, ranks: Floats, m
 
 def _rank(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
     """The ranks of the local domain, with the sum 1."""
+    from opicflow.connectors.files.rank_writer import write_ranks
+
     frontier = surroundings.expanded().frontier()
     ranks = _ranked(frontier, options.damping)
     estimate = frontier.local_ranks(ranks.values)
@@ -297,6 +365,8 @@ def _rank(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dic
 
 
 def _rank_rows(surroundings: _Surroundings, pages: Ids, values: Floats) -> Iterator[RankRows]:
+    from opicflow.connectors.files.rank_writer import RankRows
+
     for first in range(0, len(pages), _ROWS_AT_ONCE):
         some = slice(first, first + _ROWS_AT_ONCE)
         yield RankRows(surroundings.crawled.urls.texts(pages[some]), pages[some], [values[some]])
@@ -319,9 +389,9 @@ def _impact(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[d
     ]
     lines = [surroundings.in_words(frontier)]
     if not shown:
-        lines.append("no page of others that was read links to the local domain")
+        lines.append("no other page that was read links to the local domain")
     else:
-        lines.append("impact, and how much of the page's rank that is:")
+        lines.append("impact, and its share of the page's rank:")
     lines += [f"  {one['impact']:.3e}  {one['impact'] / one['rank']:4.0%}  {printable(one['url'])}" for one in shown]
     return {**surroundings.counts(frontier), "pages": shown}, lines
 

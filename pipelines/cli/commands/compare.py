@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, NamedTuple
-
-import numpy as np
-import orjson
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.files.opening import STDIN, InputRefused
-from opicflow.connectors.files.rank_files import Ranks, read_ranks
-from opicflow.pipelines.cli.commands.replay import printable
-from opicflow.pipelines.graph.comparison import Apart, Comparison, Ranking, compared
+from opicflow.pipelines.cli.options import add_json, natural, whole
+from opicflow.pipelines.cli.text import printable
+
+if TYPE_CHECKING:
+    from opicflow.connectors.files.rank_files import Ranks
+    from opicflow.pipelines.graph.comparison import Apart, Comparison, Ranking
+
+EXAMPLES = """examples:
+  opicflow compare results exact.csv                   a replay --out results, and simulate --ranks exact.csv
+  opicflow compare yesterday.parquet today.parquet --top 100,10000 --worst 20
+  opicflow compare ranks.csv ranks.csv --rank hubs --rank-b authorities --normalise
+  opicflow subscribe importance --brokers localhost:9092 --format jsonl | opicflow compare - results --json
+"""
 
 _MOST_SUM = 1e300  # so that no sum of differences overflows
 _SAME_SUM = 1e-3
@@ -27,11 +34,43 @@ class _Side(NamedTuple):
     sum: float
 
     def ranking(self, normalise: bool) -> Ranking:
+        from opicflow.pipelines.graph.comparison import Ranking
+
         return Ranking(self.ranks.pages, self.ranks.values / self.sum if normalise else self.ranks.values)
 
 
-def compare(options: argparse.Namespace) -> int:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument(
+        "a", metavar="A", help="ranks: JSON lines, CSV, Avro or Parquet; a folder that a replay wrote; - for stdin"
+    )
+    parser.add_argument("b", metavar="B", help="the same; relative errors are those of A, if B is right")
+    parser.add_argument("--rank", default="importance", metavar="NAME", help="the column to compare (%(default)s)")
+    parser.add_argument("--rank-b", metavar="NAME", help="the column of B, if it has another name there")
+    parser.add_argument(
+        "--top",
+        type=_sizes,
+        default=(10, 100, 1000),
+        metavar="K,K",
+        help="how many of the K most important pages are in common (10,100,1000)",
+    )
+    parser.add_argument(
+        "--worst", type=natural, default=10, metavar="N", help="show so many pages that differ most (%(default)s)"
+    )
+    parser.add_argument("--normalise", action="store_true", help="scale the ranks of each file to a sum of 1 first")
+    add_json(parser)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(map(whole, text.split(",")))
+
+
+def run(options: argparse.Namespace) -> int:
     """Compare the ranks of two files."""
+    import orjson
+
+    from opicflow.pipelines.graph.comparison import compared
+
     if options.a == options.b == STDIN:
         raise InputRefused("standard input: both A and B: name a file for one of them")
     a = _side("A", options.a, options.rank, options.normalise)
@@ -49,13 +88,17 @@ def compare(options: argparse.Namespace) -> int:
 
 
 def _side(letter: str, file: str, rank: str, normalise: bool) -> _Side:
+    import numpy as np
+
+    from opicflow.connectors.files.rank_files import read_ranks
+
     ranks = read_ranks(file, rank)
     with np.errstate(over="ignore"):
         total = float(ranks.values.sum())
     if not total <= _MOST_SUM:
         raise InputRefused(f"{file}: {rank} adds up to more than {_MOST_SUM:g}: name another column, or scale it")
     if normalise and total == 0.0:
-        raise InputRefused(f"{file}: {rank} is 0 for every page: it cannot be scaled: leave --normalise away")
+        raise InputRefused(f"{file}: {rank} is 0 for every page: it cannot be scaled: omit --normalise")
     return _Side(letter, file, rank, ranks, total)
 
 
@@ -66,13 +109,11 @@ def _notes(a: _Side, b: _Side, found: Comparison, normalise: bool) -> list[str]:
         if ranks.repeated and ranks.is_stream:
             notes.append(f"{side.letter}: {ranks.rows:,} records: the newest of each page counts")
         elif ranks.repeated:
-            notes.append(
-                f"{side.letter}: {ranks.repeated:,} rows are of pages that come again: the last of each counts"
-            )
+            notes.append(f"{side.letter}: {ranks.repeated:,} rows repeat a page: the last one of each page counts")
         if ranks.gone:
-            notes.append(f"{side.letter}: {ranks.gone:,} pages are left out: the last that is said of them is: gone")
+            notes.append(f"{side.letter}: {ranks.gone:,} pages are left out: their last record says that they are gone")
     if not found.pages_of_both:
-        notes.append("no page is in both: are they of one crawl, and their URLs canonical?")
+        notes.append("no page is in both: are they from one crawl, with canonical URLs?")
     elif found.errors_over < found.pages_of_both:
         left = found.pages_of_both - found.errors_over
         notes.append(f"{left:,} pages are 0 in B: relative errors leave them out")

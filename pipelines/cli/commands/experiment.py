@@ -1,4 +1,4 @@
-"""`opicflow experiment`: the papers' experiments, made again on this machine, with tables, plots, and what they say."""
+"""`opicflow experiment`: the experiments of the papers, repeated on this machine, with tables, plots and findings."""
 
 from __future__ import annotations
 
@@ -9,21 +9,51 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.connectors.files.whole_file import write_atomically
+from opicflow.pipelines.cli.options import add_quiet, natural, whole
 
 if TYPE_CHECKING:  # they need matplotlib
     from opicflow.pipelines.experiments.experiment import Experiment
     from opicflow.pipelines.experiments.report import Scale
     from opicflow.pipelines.experiments.runner import MeasureTask
 
+EXAMPLES = """examples:
+  opicflow experiment fig2 --out build/experiments --pages 10000 --runs 1     a quick look
+  opicflow experiment all --out build/experiments       everything; stopped, the same command continues
+  opicflow experiment table1 community --out build/mine --edges links.tsv.gz           communities of your own web
+
+Measurements are kept in DIR/parts: the same pages and seeds are not measured twice.
+"""
 LEAST_PAGES = 1_000
 
 
-def experiment(options: argparse.Namespace) -> int:
-    """Run the experiments asked for."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument(
+        "name",
+        nargs="+",
+        choices=[
+            *("all", "fig2", "fig3", "fig4", "fig5", "fig6", "growing", "trouble", "discovery", "stated"),
+            *("table1", "table2", "influence", "community"),
+        ],
+        help="a figure of the paper, or growing webs, pages that cannot be read, discovery, what estimates state; of "
+        "communities: sites, topics, the influence of one page, round by round",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the report, plots and data")
+    parser.add_argument("--pages", type=whole, metavar="N", help="of each web (100000; of communities 300000)")
+    parser.add_argument("--runs", type=whole, metavar="R", help="seeds to take means of (2; of communities 5)")
+    parser.add_argument("--edges", metavar="FILE", help="of communities: the web of this edge list instead")
+    parser.add_argument("--seed", type=natural, default=1, metavar="S", help="the first of them (%(default)s)")
+    parser.add_argument("--processes", type=whole, metavar="N", help="at once (as many as there are cores)")
+    add_quiet(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the experiments, and write their report."""
+    from tqdm import tqdm
+
+    from opicflow.connectors.files.whole_file import write_atomically
+
     try:
         from opicflow.pipelines.experiments import catalogue
     except ModuleNotFoundError as problem:
@@ -33,10 +63,10 @@ def experiment(options: argparse.Namespace) -> int:
             "plots are drawn by matplotlib, which is missing: pip install 'opicflow[experiments]'"
         ) from None
     from opicflow.pipelines.experiments.report import summary, write_report
-    from opicflow.pipelines.experiments.runner import run
+    from opicflow.pipelines.experiments.runner import run as run_tasks
 
     if options.pages is not None and options.pages < LEAST_PAGES:
-        raise InputRefused(f"--pages {options.pages}: errors of so few pages say nothing; give {LEAST_PAGES} or more")
+        raise InputRefused(f"--pages {options.pages}: too few pages for a meaningful error: give {LEAST_PAGES} or more")
     known = catalogue.EXPERIMENTS
     chosen = list(known.values()) if "all" in options.name else [known[name] for name in dict.fromkeys(options.name)]
     scales = {one.name: _scale(options, one) for one in chosen}
@@ -49,7 +79,7 @@ def experiment(options: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     with tqdm(total=len(all_tasks), unit="task", disable=options.quiet, file=sys.stderr, dynamic_ncols=True) as bar:
         bar.set_description("measuring")
-        found = run(all_tasks, out / "parts", options.processes or os.cpu_count() or 1, lambda task: bar.update())
+        found = run_tasks(all_tasks, out / "parts", options.processes or os.cpu_count() or 1, lambda task: bar.update())
     rows = {one.name: [row for task in tasks[one.name] for row in found[task]] for one in chosen}
     claims = {one.name: one.claims(rows[one.name]) for one in chosen}
     text = write_report(chosen, rows, claims, out, scales)
@@ -76,7 +106,7 @@ def _tasks_of_edges(
 
     able = [name for name, one in EXPERIMENTS.items() if one.tasks_of_edges]
     if options.pages is not None:
-        raise InputRefused("--pages: an edge list says that itself: leave it away, or --edges")
+        raise InputRefused("--pages: an edge list has a number of pages: omit this or --edges")
     for one in chosen:
         if one.tasks_of_edges is None:
             raise InputRefused(f"--edges: {one.name} makes webs of its own; an edge list is for {', '.join(able)}")

@@ -1,338 +1,130 @@
-"""`opicflow simulate`: the log that a crawler of a made-up web would have written. The same options, the same bytes."""
+"""`opicflow simulate`: the log of a crawl of a synthetic web. The same options give the same bytes."""
 
 from __future__ import annotations
 
 import argparse
-import csv
-import gzip
-import io
 import time
-import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
-from urllib.parse import quote
-
-import fastavro
-import numpy as np
-import numpy.typing as npt
-import orjson
+from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.connectors.files.whole_file import whole_file
-from opicflow.connectors.kafka.messages import encode_event
-from opicflow.pipelines.cli.commands.replay import Shower, check_output, moment, say_compiling
-from opicflow.pipelines.experiments.edge_lists import web_of_file
-from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.oracle import pagerank
-from opicflow.pipelines.ledger import Ledger, Outcome
-from opicflow.pipelines.replay.runner import Progress
-from opicflow.pipelines.web.contents import Contents
-from opicflow.pipelines.web.crawl import DiscoveredPages, announcements, links_of, visits
-from opicflow.pipelines.web.failures import Mask, VisitFailures, share_of
-from opicflow.pipelines.web.visit_orders import (
-    AsFoundOrder,
-    CycleOrder,
-    GreedyOrder,
-    RandomOrder,
-    VisitOrder,
-    XylemeOrder,
-    set_page_count,
-)
-from opicflow.pipelines.web.webs import hosted_web, poisson_web, power_law_web
-from opicflow.schemas.arrays import Ids, Ints
-from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link
-from opicflow.schemas.pages import page_ids
-from opicflow.schemas.registry import schema
-from opicflow.schemas.urls import NotAPage, canonical
+from opicflow.pipelines.cli.files import check_output
+from opicflow.pipelines.cli.options import add_quiet, moment, natural, share, whole
+from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
 
-STRATEGIES = ("random", "cycle", "greedy", "xyleme", "breadth-first")
-_BY_CASH = ("greedy", "xyleme")
-WEBS = ("power-law", "poisson", "hosts")
+if TYPE_CHECKING:
+    from opicflow.pipelines.experiments.simulated_log import Scenario, SimulatedCrawl, Site, Told
+
+EXAMPLES = """examples:
+  opicflow simulate --out crawl.avro                   100,000 visits of a web of 10,000 pages
+  opicflow simulate --out crawl.jsonl.gz --web hosts --strategy greedy --announce 10 --not-modified 0.5
+  opicflow simulate --out crawl.avro --edges links.tsv --visits 1000000 --ranks exact.csv
+"""
 
 _ENDINGS = (".jsonl", ".jsonl.gz", ".avro")
-_START_MS = 1_767_225_600_000  # 2026
-_MS_PER_DAY = 86_400_000
 _PAGES, _LINKS, _DANGLING, _SEEDS = 10_000, 10.0, 0.1, 10
-_DAYS_PER_ROUND, _MOST_DAYS = 7, 365
-_SERVERS = 23
-_SHARE_FOUND = 8
-_BATCH = 1 << 10
-
-_LINES_AT_ONCE = 1 << 10
-_LEVEL = 3
-_AVRO_BLOCK_BYTES = 64 << 10
-_SYNC_MARKER = b"opicflow-crawlog"
-"""The same log is the same bytes: a marker drawn by chance would be another one every time."""
-_NO_LINKS, _SOME_LINKS, _ONE_LINK, _END = b"\x00", b"\x02", b"\x02\x02", b"\x00"
-"""How Avro says null, a list, a list of one, and that a list is over."""
+_EVENTS_BETWEEN_PROGRESS = 1 << 10
 
 
-def simulate(options: argparse.Namespace) -> int:
-    """Write a crawl log, and the exact importance of its web if that is asked for."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE", help="the log to write: .avro, .jsonl or .jsonl.gz"
+    )
+    parser.add_argument("--ranks", type=Path, metavar="FILE", help="also write the exact importance of all pages: CSV")
+    parser.add_argument(
+        "--seed", type=natural, default=0, metavar="S", help="another seed, another crawl (%(default)s)"
+    )
+    add_quiet(parser)
+    web = parser.add_argument_group("the web")
+    web.add_argument("--web", choices=["power-law", "poisson", "hosts"], help="how pages link (power-law)")
+    web.add_argument("--edges", metavar="FILE", help="the links of this edge list instead")
+    web.add_argument("--pages", type=whole, metavar="N", help="how many (10000)")
+    web.add_argument("--links", type=float, metavar="N", help="mean links of a page (10)")
+    web.add_argument("--dangling", type=share, metavar="SHARE", help="of pages without links (0.1)")
+    crawl = parser.add_argument_group("the crawl")
+    crawl.add_argument("--visits", type=whole, default=100_000, metavar="N", help="how many (%(default)s)")
+    crawl.add_argument(
+        "--strategy",
+        choices=["random", "cycle", "greedy", "xyleme", "breadth-first"],
+        default="random",
+        help="which page next; greedy = with the most waiting cash, xyleme = as often as important (%(default)s)",
+    )
+    crawl.add_argument(
+        "--announce",
+        type=_all_or_some,
+        metavar="N",
+        help="so many pages, and find the others by links; or all (all; breadth-first: 10)",
+    )
+    crawl.add_argument("--per-day", type=float, metavar="N", help="visits a day (every page once a week)")
+    crawl.add_argument("--start", metavar="TIME", help="of the first visit (2026-01-01)")
+    met = parser.add_argument_group("failures and changes")
+    met.add_argument("--blocked", type=share, default=0.05, metavar="SHARE", help="of pages, by robots (%(default)s)")
+    met.add_argument("--failing", type=share, default=0.02, metavar="SHARE", help="of all other visits (%(default)s)")
+    met.add_argument("--never-read", type=share, default=0.0, metavar="SHARE", help="of pages (%(default)g)")
+    met.add_argument(
+        "--not-modified", type=share, default=0.0, metavar="SHARE", help="of servers: they answer 304 (%(default)g)"
+    )
+
+
+def _all_or_some(text: str) -> int:
+    """Return a number of pages; 0 = all."""
+    return 0 if text == "all" else whole(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write a crawl log and, if asked for, the exact importance of its web."""
+    from opicflow.pipelines.experiments.simulated_log import (
+        SimulatedCrawl,
+        site_of_edges,
+        write_exact_ranks,
+        write_log,
+    )
+    from opicflow.pipelines.replay.runner import Progress
+
     begun = time.perf_counter()
     _check_files(options)
-    say_compiling(options.quiet)
+    announce_compilation(options.quiet)
     try:
-        site = site_of_edges(options.edges) if options.edges is not None else _made_up(options)
+        site = site_of_edges(options.edges) if options.edges is not None else _synthetic_site(options)
         crawl = SimulatedCrawl(site, _scenario(options, site.graph.pages))
     except InputRefused:
         raise
     except ValueError as problem:
         raise InputRefused(_by_options(str(problem))) from None
-    shower = Shower(quiet=options.quiet)
+    display = ProgressDisplay(options.quiet)
 
-    def told() -> Iterator[Told]:
+    def events() -> Iterator[Told]:
         for event in crawl.events():
             yield event
-            if crawl.written % _BATCH == 0:
+            if crawl.written % _EVENTS_BETWEEN_PROGRESS == 0:
                 seconds = time.perf_counter() - begun
                 found = len(crawl.found)
-                shower.show(Progress(crawl.written, found, crawl.visited, options.visits, "visits", seconds))
+                display.show(Progress(crawl.written, found, crawl.visited, options.visits, "visits", seconds))
 
     try:
-        write_log(options.out, site.urls, told())
+        write_log(options.out, site.urls, events())
     finally:
-        shower.close()
+        display.close()
     if options.ranks is not None:
-        _write_ranks(options.ranks, site, crawl.unreadable)
+        write_exact_ranks(options.ranks, site, crawl.unreadable)
     _print_summary(options, site, crawl, time.perf_counter() - begun)
     return 0
 
 
-# -- the web -----------------------------------------------------------------------------------------------------------
+def _synthetic_site(options: argparse.Namespace) -> Site:
+    from opicflow.pipelines.experiments.simulated_log import WEBS, site_named
 
-
-@dataclass(frozen=True, eq=False)
-class Site:
-    """A web as a crawler meets it: links, the URL of every page, the number of its server, where a crawl may begin."""
-
-    graph: Graph
-    urls: list[str]
-    server: npt.NDArray[np.int32]
-    entrances: Ints
-
-
-def site_named(web: str, pages: int, seed: int, links: float, dangling: float) -> Site:
-    """A web of one of `WEBS`, made from a seed."""
-    if web == "hosts":
-        hosted = hosted_web(pages, seed, mean_links=links, dangling=dangling)
-        urls = [
-            f"https://host-{host}.example/{f'page/{number}' if number else ''}"
-            for host, number in zip(hosted.host.tolist(), hosted.number.tolist(), strict=True)
-        ]
-        return Site(hosted.graph, urls, hosted.host, np.flatnonzero(hosted.number == 0))
-    make = power_law_web if web == "power-law" else poisson_web
-    graph = make(pages, seed, links, dangling=dangling)
-    server = np.arange(pages, dtype=np.int32) % _SERVERS
-    urls = [f"https://site-{number % _SERVERS}.example/page/{number}" for number in range(pages)]
-    return Site(graph, urls, server, np.arange(pages))
-
-
-def site_of_edges(path: str) -> Site:
-    """The web of an edge list. Names that are no URLs become pages of one host."""
-    web = web_of_file(path)
-    names: dict[str, str] = {}
-    for name in web.names:
-        url = _url_of(name, path)
-        if url in names:
-            raise InputRefused(f"{path}: {names[url][:60]!r} and {name[:60]!r} are one page, {url[:80]}: name it once")
-        names[url] = name
-    numbers: dict[str, int] = {}
-    server = np.array([numbers.setdefault(url.split("/", 3)[2], len(numbers)) for url in names], np.int32)
-    return Site(web.graph, list(names), server, np.arange(web.graph.pages))
-
-
-def _made_up(options: argparse.Namespace) -> Site:
     pages = _PAGES if options.pages is None else options.pages
     links = _LINKS if options.links is None else options.links
     dangling = _DANGLING if options.dangling is None else options.dangling
     return site_named(options.web or WEBS[0], pages, options.seed, links, dangling)
 
 
-def _url_of(name: str, path: str) -> str:
-    try:
-        return canonical(name).decode()
-    except NotAPage:
-        try:
-            return canonical(f"https://edges.example/{quote(name, safe='')}").decode()
-        except NotAPage as problem:
-            raise InputRefused(f"{path}: {name[:60]!r} makes no page: {problem}") from None
-
-
-# -- the crawl ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """What a simulated crawl does, and what it meets. Shares are from 0 to 1.
-
-    `seeds` = how many pages are announced, all others being found by links; None = all pages are announced.
-    `not_modified` = the share of servers that answer so, without links, where a page did not change since it was read.
-    """
-
-    visits: int
-    strategy: str = "random"
-    seeds: int | None = None
-    blocked: float = 0.0
-    failing: float = 0.0
-    never_read: float = 0.0
-    not_modified: float = 0.0
-    first_ms: int = _START_MS
-    visits_per_day: float = 1000.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be, in one line."""
-        if self.strategy not in STRATEGIES:
-            raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, not {self.strategy!r}")
-        if self.strategy == "cycle" and self.seeds is not None:
-            raise ValueError("strategy cycle goes round pages that are all known: with seeds take breadth-first")
-        for name in ("never_read", "not_modified"):
-            if not 0.0 <= getattr(self, name) <= 1.0:
-                raise ValueError(f"{name} must be a share from 0 to 1, not {getattr(self, name)}")
-        if not 0.0 < self.visits_per_day <= _MS_PER_DAY:
-            raise ValueError(f"visits_per_day must be above 0 and at most {_MS_PER_DAY}, not {self.visits_per_day:g}")
-        if not EARLIEST_MS <= self.first_ms <= self.last_ms < LATEST_MS:
-            raise ValueError("the crawl must lie in the years 1990 to 2099: begin at another time, or crawl faster")
-
-    @property
-    def last_ms(self) -> float:
-        """When the crawl is over."""
-        return self.first_ms + self.visits * (_MS_PER_DAY / self.visits_per_day)
-
-
-class Told(NamedTuple):
-    """An event, and beside it the numbers of the pages that it links to; None = its links are not known."""
-
-    event: CrawlEvent
-    links: list[int] | None
-
-
-class SimulatedCrawl:
-    """A crawl of a site, event by event: first the announcements, then visits at even intervals.
-
-    `found` are the pages announced or linked by pages that were read, in the order in which they were found;
-    `outcomes` how visits ended; `unreadable` the pages that refuse to be read, or are never visited.
-    """
-
-    def __init__(self, site: Site, scenario: Scenario) -> None:
-        pages = site.graph.pages
-        if scenario.seeds is not None and not 1 <= scenario.seeds <= pages:
-            raise ValueError(f"seeds must be from 1 to {pages}, the number of pages, not {scenario.seeds}")
-        chances = np.random.SeedSequence(scenario.seed).generate_state(4, np.uint64).tolist()
-        self._site, self.scenario = site, scenario
-        self._trouble = VisitFailures(pages, chances[0], scenario.blocked, scenario.failing)
-        self._contents = Contents(pages, chances[1])
-        random = np.random.Generator(np.random.PCG64(chances[2]))
-        self._never_read = share_of(pages, scenario.never_read, random)
-        self._polite = share_of(int(site.server.max()) + 1, scenario.not_modified, random)[site.server]
-        self.unreadable: Mask = self._trouble.blocked | self._never_read
-        self._found = DiscoveredPages(pages, self._first_pages(random))
-        self._choice = self.found[~self._never_read[self.found]]
-        if len(self._choice) == 0:
-            raise ValueError(f"never_read {scenario.never_read:g} leaves no page to visit")
-        self._order = self._new_order(chances[3])
-        self._ids: Ids = page_ids(site.urls) if scenario.strategy in _BY_CASH else np.empty(0, np.uint64)
-        self._ledger = Ledger()
-        self.outcomes: Counter[Outcome] = Counter()
-        self.visited = self.written = 0
-
-    @property
-    def found(self) -> Ints:
-        """The pages known, first found first."""
-        return self._found.numbers
-
-    def events(self) -> Iterator[Told]:
-        """All events, once."""
-        graph, scenario, by_cash = self._site.graph, self.scenario, len(self._ids) > 0
-        announced = self.found
-        if by_cash:
-            self._ledger.apply(announcements(self._ids[announced]))
-        for number in announced.tolist():
-            self.written += 1
-            yield Told(CrawlEvent(self._site.urls[number], announce=True), None)
-        while self.visited < scenario.visits:
-            numbers = self._next_pages()[: scenario.visits - self.visited]
-            steps = np.arange(self.visited, self.visited + len(numbers))
-            times_ms = scenario.first_ms + (steps * (_MS_PER_DAY / scenario.visits_per_day)).astype(np.int64)
-            outcomes = self._trouble.outcomes(numbers)
-            read = np.flatnonzero(outcomes == Outcome.FETCHED)
-            looks = self._contents.visit(numbers[read], times_ms[read])
-            outcomes[read[~looks.changed & self._polite[numbers[read]]]] = Outcome.UNCHANGED
-            if by_cash:
-                offset = len(announced) + self.visited
-                self._ledger.apply(visits(graph, self._ids, numbers, offset, outcomes, times_ms))
-            self._discover(numbers[outcomes == Outcome.FETCHED])
-            digests, modified = np.zeros(len(numbers), np.uint64), np.zeros(len(numbers), np.int64)
-            digests[read], modified[read] = looks.digest, looks.last_modified_ms
-            self.outcomes.update(map(Outcome, outcomes.tolist()))
-            rows = (numbers, times_ms, outcomes, digests, modified)
-            for row in zip(*(column.tolist() for column in rows), strict=True):
-                self.visited += 1
-                self.written += 1
-                yield self._event(*row)
-
-    def _first_pages(self, random: np.random.Generator) -> Ints:
-        """The pages that are announced: all, or some with links that can be read, entrances first."""
-        site, seeds = self._site, self.scenario.seeds
-        if seeds is None:
-            return np.arange(site.graph.pages)
-        usable = random.permutation(np.flatnonzero(~self.unreadable & (site.graph.out_degrees > 0)))
-        if seeds > len(usable):
-            raise ValueError(f"seeds must be at most {len(usable)}, the pages that a crawl of this web can begin at")
-        entrance = np.isin(usable, site.entrances)
-        return np.concatenate((usable[entrance], usable[~entrance]))[:seeds]
-
-    def _new_order(self, seed: int) -> VisitOrder:
-        known, pages = len(self._choice), self._site.graph.pages
-        if self.scenario.strategy == "greedy":
-            return GreedyOrder()
-        if self.scenario.strategy == "xyleme":
-            return XylemeOrder(pages, self._importance, max(4, pages // 256))
-        if self.scenario.strategy == "cycle":
-            return CycleOrder(known, seed, _BATCH)
-        return RandomOrder(known, seed, _BATCH) if self.scenario.strategy == "random" else AsFoundOrder(known, _BATCH)
-
-    def _importance(self) -> npt.NDArray[np.float64]:
-        return self._ledger.estimate(self._ids[self._choice]).importance
-
-    def _next_pages(self) -> Ints:
-        places = self._order.next(lambda: self._ledger.waiting_cash(self._ids[self._choice]))
-        if isinstance(self._order, RandomOrder) and self.scenario.seeds is not None:
-            places = places[: max(1, len(self._choice) // _SHARE_FOUND)]  # what is found is to be chosen soon
-        return self._choice[places]
-
-    def _discover(self, read: Ints) -> None:
-        """Find the pages that these ones link to."""
-        graph = self._site.graph
-        if len(self.found) < graph.pages:
-            new = self._found.add(links_of(graph, read))
-            self._choice = np.concatenate((self._choice, new[~self._never_read[new]]))
-            set_page_count(self._order, len(self._choice))
-
-    def _event(self, number: int, time_ms: int, outcome: int, digest: int, modified_ms: int) -> Told:
-        url, graph = self._site.urls[number], self._site.graph
-        if outcome == Outcome.FETCHED:
-            changed_ms = modified_ms if modified_ms >= EARLIEST_MS else None
-            event = CrawlEvent(
-                url, fetched_at_ms=time_ms, status=200, digest=f"{digest:016x}", last_modified_ms=changed_ms
-            )
-            return Told(event, graph.targets[graph.starts[number] : graph.starts[number + 1]].tolist())
-        if outcome == Outcome.UNCHANGED:
-            return Told(CrawlEvent(url, fetched_at_ms=time_ms, status=304), None)
-        if outcome == Outcome.BLOCKED:
-            return Told(CrawlEvent(url, fetched_at_ms=time_ms, failure="robots"), None)
-        if self.visited % 3 == 0:
-            return Told(CrawlEvent(url, fetched_at_ms=time_ms, failure="timeout"), None)
-        return Told(CrawlEvent(url, fetched_at_ms=time_ms, status=503 if self.visited % 3 == 1 else 500), None)
-
-
 def _scenario(options: argparse.Namespace, pages: int) -> Scenario:
+    from opicflow.pipelines.experiments.simulated_log import START_MS, Scenario, usual_rate
+
     seeds: int | None = options.announce
     if seeds is None and options.strategy == "breadth-first":
         seeds = min(_SEEDS, pages)
@@ -345,106 +137,14 @@ def _scenario(options: argparse.Namespace, pages: int) -> Scenario:
         failing=options.failing,
         never_read=options.never_read,
         not_modified=options.not_modified,
-        first_ms=_START_MS if start_ms is None else start_ms,
-        visits_per_day=options.per_day if options.per_day is not None else _usual_rate(options.visits, pages),
+        first_ms=START_MS if start_ms is None else start_ms,
+        visits_per_day=options.per_day if options.per_day is not None else usual_rate(options.visits, pages),
         seed=options.seed,
     )
 
 
-def _usual_rate(visits: int, pages: int) -> float:
-    """Visits a day that see every page once a week, or so many more that the crawl is over in a year."""
-    return min(max(pages / _DAYS_PER_ROUND, visits / _MOST_DAYS), _MS_PER_DAY)
-
-
-# -- what comes out ----------------------------------------------------------------------------------------------------
-
-
-def write_log(path: Path, urls: Sequence[str], events: Iterable[Told]) -> None:
-    """Write a crawl log of pages that have these URLs, in the format that its name ends in: whole, or not at all."""
-    with whole_file(path) as file:
-        if path.name.endswith(".avro"):
-            _write_avro(file, urls, events)
-        elif path.name.endswith(".gz"):
-            with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as packed:
-                _write_lines(packed, urls, events)
-        else:
-            _write_lines(file, urls, events)
-
-
-def _write_lines(file: BinaryIO | gzip.GzipFile, urls: Sequence[str], events: Iterable[Told]) -> None:
-    """JSON lines. Links are most of a log, so the bytes of each are made once."""
-    link = [orjson.dumps(url) for url in urls]
-    lines = (_line(event, None if links is None else [link[number] for number in links]) for event, links in events)
-    while some := b"".join(islice(lines, _LINES_AT_ONCE)):
-        file.write(some)
-
-
-def _line(event: CrawlEvent, links: list[bytes] | None) -> bytes:
-    values = {
-        "kind": "announce" if event.announce else None,
-        "url": event.url,
-        "fetched_at": event.fetched_at_ms,
-        "status": event.status,
-        "failure": event.failure,
-        "digest": event.digest,
-        "last_modified": event.last_modified_ms,
-    }
-    known = orjson.dumps({name: value for name, value in values.items() if value is not None})
-    return known + b"\n" if links is None else known[:-1] + b',"links":[' + b",".join(links) + b"]}\n"
-
-
-def _write_avro(file: BinaryIO, urls: Sequence[str], events: Iterable[Told]) -> None:
-    """A container file of the published schema: its head by fastavro, its blocks of records that are encoded already.
-
-    Links are most of a log, so the bytes of each are made once. They end an event: without any, it ends in their null.
-    """
-    fastavro.writer(file, schema("CrawlEvent"), [], codec="deflate", sync_marker=_SYNC_MARKER)
-    bare = len(encode_event(CrawlEvent(""))) - len(_NO_LINKS)
-    link = [encode_event(CrawlEvent("", links=(Link(url),)))[bare + len(_ONE_LINK) : -len(_END)] for url in urls]
-    records: list[bytes] = []
-    size = 0
-    for event, links in events:
-        record = encode_event(event)
-        if links is not None:
-            count = _avro_long(len(links)) if links else b""
-            targets = b"".join([link[number] for number in links])
-            record = b"".join((record[: -len(_NO_LINKS)], _SOME_LINKS, count, targets, _END))
-        records.append(record)
-        size += len(record)
-        if size >= _AVRO_BLOCK_BYTES:
-            _write_block(file, records)
-            records, size = [], 0
-    if records:
-        _write_block(file, records)
-
-
-def _write_block(file: BinaryIO, records: list[bytes]) -> None:
-    deflate = zlib.compressobj(_LEVEL, wbits=-zlib.MAX_WBITS)
-    packed = deflate.compress(b"".join(records)) + deflate.flush()
-    file.write(_avro_long(len(records)) + _avro_long(len(packed)) + packed + _SYNC_MARKER)
-
-
-@cache
-def _avro_long(number: int) -> bytes:
-    out = io.BytesIO()
-    fastavro.schemaless_writer(out, "long", number)
-    return out.getvalue()
-
-
-def _write_ranks(path: Path, site: Site, unreadable: Mask) -> None:
-    """The exact importance of all pages, the most important first. Pages that nobody can read have no links."""
-    ranks = pagerank(site.graph.without_links(unreadable)).values
-    with whole_file(path) as file:
-        text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)
-        rows = csv.writer(text)
-        rows.writerow(("url", "importance"))
-        for page in np.argsort(-ranks, kind="stable").tolist():
-            rows.writerow((site.urls[page], repr(float(ranks[page]))))
-        text.detach()
-
-
 def _check_files(options: argparse.Namespace) -> None:
-    """Say before the work what could not be written after it."""
+    """Refuse before the work what could not be written after it."""
     if not options.out.name.endswith(_ENDINGS):
         raise InputRefused(f"{options.out}: a log ends in {', '.join(_ENDINGS)}: name it so")
     check_output(options.out, "crawl.avro")
@@ -455,7 +155,7 @@ def _check_files(options: argparse.Namespace) -> None:
     if options.edges is not None:
         for name in ("web", "pages", "links", "dangling"):
             if getattr(options, name) is not None:
-                raise InputRefused(f"--{name}: an edge list says that itself: leave it away, or --edges")
+                raise InputRefused(f"--{name}: an edge list defines that: omit this or --edges")
 
 
 def _by_options(problem: str) -> str:
@@ -467,9 +167,18 @@ def _by_options(problem: str) -> str:
 
 
 def _print_summary(options: argparse.Namespace, site: Site, crawl: SimulatedCrawl, seconds: float) -> None:
+    from opicflow.pipelines.experiments.simulated_log import MS_PER_DAY
+    from opicflow.pipelines.ledger import Outcome
+
+    words = {
+        Outcome.FETCHED: "fetched",
+        Outcome.UNCHANGED: "not modified",
+        Outcome.FAILED: "failed",
+        Outcome.BLOCKED: "blocked",
+    }
     graph, scenario = site.graph, crawl.scenario
-    counts = [(crawl.outcomes[outcome], word) for outcome, word in _WORDS.items()]
-    days = (scenario.last_ms - scenario.first_ms) / _MS_PER_DAY
+    counts = [(crawl.outcomes[outcome], word) for outcome, word in words.items()]
+    days = (scenario.last_ms - scenario.first_ms) / MS_PER_DAY
     print(f"{graph.pages:,} pages, {graph.links:,} links; {len(crawl.found):,} pages announced or found by links")
     print(f"{crawl.visited:,} visits in {days:,.1f} days: {', '.join(f'{n:,} {word}' for n, word in counts)}")
     print(f"\n{seconds:.1f} s, {crawl.written / seconds:,.0f} events/s")
@@ -477,11 +186,3 @@ def _print_summary(options: argparse.Namespace, site: Site, crawl: SimulatedCraw
         if path is not None:
             print(f"written: {path}")
     print(f"next:    opicflow replay {options.out}")
-
-
-_WORDS = {
-    Outcome.FETCHED: "fetched",
-    Outcome.UNCHANGED: "not modified",
-    Outcome.FAILED: "failed",
-    Outcome.BLOCKED: "blocked",
-}

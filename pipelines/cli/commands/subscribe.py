@@ -1,4 +1,4 @@
-"""`opicflow subscribe`: the results of a crawl as they lie in their topics, as a table or as lines of JSON."""
+"""`opicflow subscribe`: the records in the topics of results, as a table or as lines of JSON."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import orjson
+from opicflow.pipelines.cli.options import add_kafka_options, connection_of, moment, natural
+from opicflow.pipelines.cli.states import canonical_url
+from opicflow.pipelines.cli.text import date_or_never, printable
 
-from opicflow.connectors.kafka.connection import KafkaRefused
-from opicflow.connectors.kafka.publisher import partition_of
-from opicflow.connectors.kafka.records import STREAMS, Arrived, batches
-from opicflow.connectors.kafka.topics import partition_count
-from opicflow.pipelines.cli.cluster import connection_of
-from opicflow.pipelines.cli.commands.replay import moment, printable, url_of
-from opicflow.pipelines.transforms.decode import reject_line
-from opicflow.schemas.crawl_events import Reject
-from opicflow.schemas.dates import iso_time
-from opicflow.schemas.pages import page_id
-from opicflow.schemas.records import Importance, to_avro
+if TYPE_CHECKING:
+    from opicflow.connectors.kafka.records import Arrived
+    from opicflow.schemas.records import Importance
+
+EXAMPLES = """examples:
+  opicflow subscribe importance --brokers localhost:9092 --follow          the top pages, live
+  opicflow subscribe importance --brokers localhost:9092 --url https://example.org/
+  opicflow subscribe crawl-orders --brokers localhost:9092 --follow | my-fetcher
+"""
+PRINTS_AS_IT_GOES = True
 
 _SECONDS_BETWEEN_TABLES = 1.0
 _CLEAR = "\x1b[H\x1b[J"
@@ -39,28 +40,47 @@ class _Table(NamedTuple):
     rank: Callable[[Any], Any] | None = None
 
 
-def subscribe(options: argparse.Namespace) -> int:
-    """Show the records of a stream, those that are there and, if asked for, those to come."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("stream", choices=list(_TABLES), metavar="TOPIC", help=f"one of {', '.join(_TABLES)}")
+    parser.add_argument("--url", metavar="URL", help="records of this page only")
+    parser.add_argument("--min-score", type=float, metavar="S", help="only pages from this score (1 = average)")
+    parser.add_argument("--top", type=natural, metavar="N", help="the first N pages by their newest records")
+    parser.add_argument("--since", metavar="TIME", help="records published from this time on")
+    parser.add_argument("--new", action="store_true", help="only records published from now on; with --follow")
+    parser.add_argument("--follow", action="store_true", help="continue with records as they arrive")
+    parser.add_argument("--format", choices=["table", "jsonl"], help="table on a terminal, else JSON lines")
+    add_kafka_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the records of a stream: those in the topic and, with --follow, those that arrive."""
+    from opicflow.connectors.kafka.connection import KafkaRefused
+    from opicflow.connectors.kafka.publisher import partition_of
+    from opicflow.connectors.kafka.records import batches
+    from opicflow.connectors.kafka.topics import partition_count
+    from opicflow.schemas.pages import page_id
+
     stream = options.stream
     if options.min_score is not None and stream != "importance":
         raise KafkaRefused(f"--min-score goes with importance: {stream} has no scores")
     if options.min_score is not None and math.isnan(options.min_score):
         raise KafkaRefused("--min-score nan: give a number; 1 is an average page")
     if options.new and not options.follow:
-        raise KafkaRefused("--new shows what is published from now on: give --follow too, or --since TIME instead")
+        raise KafkaRefused("--new shows records published from now on: give --follow too, or --since TIME instead")
     if options.new and options.since is not None:
-        raise KafkaRefused("--new and --since are two beginnings: leave one of them away")
+        raise KafkaRefused("--new and --since are two beginnings: omit one of them")
     if options.url is not None and stream not in _BY_PAGE:
-        raise KafkaRefused(f"--url goes with {' and '.join(_BY_PAGE)}: {stream} is not kept by page")
+        raise KafkaRefused(f"--url goes with {' and '.join(_BY_PAGE)}: {stream} has no record per page")
     as_table = options.format == "table" if options.format else sys.stdout.isatty()
     if options.top is not None and _TABLES[stream].rank is None:
-        raise KafkaRefused(f"--top goes with {' and '.join(_BY_PAGE)}: {stream} has no order but that of its coming")
+        raise KafkaRefused(f"--top goes with {' and '.join(_BY_PAGE)}: {stream} is in order of arrival only")
     if options.top is not None and options.follow and not as_table:
-        raise KafkaRefused("--top with --follow is a table that changes: give --format table, or leave one away")
+        raise KafkaRefused("--top with --follow is a table that changes: give --format table, or omit one of them")
     connection = connection_of(options)
     partition, url = None, ""
     if options.url is not None:
-        url = url_of(options.url)
+        url = canonical_url(options.url)
         partition = partition_of(page_id(url), partition_count(connection, options.prefix + stream))
     view = _view(options, as_table, url)
     for batch in batches(
@@ -174,7 +194,13 @@ def _tell_broken(one: Arrived) -> None:
 
 
 def json_line(one: Arrived) -> str:
-    """A record as a line of JSON, as a replay writes it to a file; a tombstone as its key and null."""
+    """Return a record as a line of JSON, as a replay writes it to a file; a tombstone as its key and `gone`."""
+    import orjson
+
+    from opicflow.pipelines.transforms.decode import reject_line
+    from opicflow.schemas.crawl_events import Reject
+    from opicflow.schemas.records import to_avro
+
     if one.record is None:
         return orjson.dumps({"url": (one.key or b"").decode("utf-8", "replace"), "gone": True}).decode() + "\n"
     if isinstance(one.record, Reject):
@@ -182,12 +208,8 @@ def json_line(one: Arrived) -> str:
     return orjson.dumps(to_avro(one.record), option=orjson.OPT_APPEND_NEWLINE).decode()
 
 
-def _when(time_ms: int | None) -> str:
-    return "never" if time_ms is None else iso_time(time_ms)
-
-
 def _importance(page: Importance) -> str:
-    mark = "" if page.measured else "  (its history is the default one so far)"
+    mark = "" if page.measured else "  (history not measured yet)"
     return (
         f"  {page.importance:10.6f} {page.score:10.2f} {page.trend_per_day:+9.1e} {page.visits:7}  "
         f"{printable(page.url)}{mark}"
@@ -199,7 +221,7 @@ _TABLES = {
     "refresh-schedule": _Table(
         "  due                   interval   decided by  page",
         lambda page: (
-            f"  {_when(page.due_ms):20}  "
+            f"  {date_or_never(page.due_ms):20}  "
             f"{'never' if page.interval_seconds is None else f'{page.interval_seconds / 3600:.1f} h':>9}  "
             f"{page.decided_by:10}  {printable(page.url)}"
         ),
@@ -208,7 +230,7 @@ _TABLES = {
     "crawl-orders": _Table(
         "  why        not before            priority  page",
         lambda order: (
-            f"  {order.why:9}  {_when(order.not_before_ms):20}  {order.priority:8.3g}  {printable(order.url)}"
+            f"  {order.why:9}  {date_or_never(order.not_before_ms):20}  {order.priority:8.3g}  {printable(order.url)}"
         ),
     ),
     "rejects": _Table(
@@ -221,12 +243,11 @@ _TABLES = {
     "audit": _Table(
         "  time                  shard       pages      visits    clock   drift",
         lambda books: (
-            f"  {_when(1000 * books.second or None):20}  {books.shard:4}/{books.shards:<4} {books.pages:10,} "
+            f"  {date_or_never(1000 * books.second or None):20}  {books.shard:4}/{books.shards:<4} {books.pages:10,} "
             f"{books.visits:11,} {books.clock:8.2f}  {_drift(books):6}"
         ),
     ),
 }
-assert _TABLES.keys() == STREAMS.keys()
 
 
 def _drift(books: Any) -> int:

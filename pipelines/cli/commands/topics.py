@@ -1,4 +1,4 @@
-"""`opicflow topics`: make the topics, and say what of those that are there would lose data."""
+"""`opicflow topics`: create the topics, and check them for settings that would lose data."""
 
 from __future__ import annotations
 
@@ -7,15 +7,55 @@ import dataclasses
 import json
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from opicflow.connectors.kafka.topics import Cluster, Finding, TopicSpec, findings, make, read_cluster, specs
-from opicflow.pipelines.cli.cluster import connection_of
+from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, whole
+from opicflow.pipelines.cli.parser import add_command
 
-_ALL_WELL, _FOUND = 0, 2
+if TYPE_CHECKING:
+    from opicflow.connectors.kafka.topics import Cluster, Finding, TopicSpec
+
+EXAMPLES = """examples:
+  opicflow topics create --brokers localhost:9092
+  opicflow topics check --brokers kafka.example.org:9093 --properties client.properties
+"""
+PRINTS_AS_IT_GOES = True
+
+_SOUND, _FOUND = 0, 2
+_RESULT_PARTITIONS, _EVENT_PARTITIONS = 8, 6
 
 
-def topics(options: argparse.Namespace) -> int:
-    """Make the topics that are missing, if asked to, and check them all."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the actions of the command, and their options."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    create = add_command(actions, "create", "create the topics that are missing, and check all of them")
+    check = add_command(actions, "check", "check all topics; exit code 2 if one would lose data")
+    for action in (create, check):
+        action.add_argument("--shards", type=whole, metavar="N", help="partitions of page-ledger (8)")
+        add_json(action)
+        add_kafka_options(action)
+    create.add_argument("--replication", type=whole, metavar="N", help="copies of each (3, or as many as brokers)")
+    create.add_argument(
+        "--result-partitions",
+        type=whole,
+        default=_RESULT_PARTITIONS,
+        metavar="N",
+        help="partitions of results (%(default)s)",
+    )
+    create.add_argument(
+        "--event-partitions",
+        type=whole,
+        default=_EVENT_PARTITIONS,
+        metavar="N",
+        help="partitions of crawl-events (%(default)s)",
+    )
+    check.set_defaults(result_partitions=_RESULT_PARTITIONS, event_partitions=_EVENT_PARTITIONS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Create the topics that are missing, if asked to, and check all of them."""
+    from opicflow.connectors.kafka.topics import findings, make, read_cluster, specs
+
     connection = connection_of(options)
     wanted = specs(options.prefix, options.shards, options.result_partitions, options.event_partitions)
     new: frozenset[str] = frozenset()
@@ -34,11 +74,11 @@ def topics(options: argparse.Namespace) -> int:
     if found:
         sys.stdout.flush()
         count = f"{len(found)} findings" if len(found) > 1 else "1 finding"
-        print(f"opicflow: {connection.brokers}: {count}: correct what is said, and check again", file=sys.stderr)
+        print(f"opicflow: {connection.brokers}: {count}: correct them, and check again", file=sys.stderr)
         return _FOUND
     if options.action == "check" and not options.json:
         print(f"all {len(wanted)} topics are as they should be")
-    return _ALL_WELL
+    return _SOUND
 
 
 def _print_table(wanted: Sequence[TopicSpec], cluster: Cluster, new: frozenset[str]) -> None:
@@ -46,7 +86,7 @@ def _print_table(wanted: Sequence[TopicSpec], cluster: Cluster, new: frozenset[s
     print(f"{'topic':{width}}  partitions  replicas")
     for spec in wanted:
         topic = cluster.topics[spec.name]
-        what = "created" if spec.name in new else "was there"
+        what = "created" if spec.name in new else "existed"
         print(f"{spec.name:{width}}  {topic.partitions:10}  {topic.replication:8}  {what}")
 
 

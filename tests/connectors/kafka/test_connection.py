@@ -22,7 +22,7 @@ from opicflow.connectors.kafka import connection as connection_module
 from opicflow.connectors.kafka.client.network import NetworkClient
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused, RegistryAccess, parse_address
 from opicflow.connectors.kafka.properties import Properties, parse
-from opicflow.pipelines.cli.cluster import connection_of
+from opicflow.pipelines.cli.options import connection_of
 from support.services import LocalKafka
 
 PASSWORD = "hush-4711 \\;\"'="

@@ -1,0 +1,71 @@
+"""`opicflow rebuild`: ledgers from crawl-events, in any number of shards, in a topic of their own."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+
+from opicflow.pipelines.cli.options import connection_of, whole
+from opicflow.pipelines.cli.stream_options import (
+    add_stream_options,
+    check_runner,
+    flink_job_of,
+    ledger_topic_of,
+    print_json,
+    requested_origin,
+    submit_stream,
+)
+
+EXAMPLES = """examples:
+  opicflow rebuild --shards 32 --brokers localhost:9092 --flink-master localhost:8081 --job-server localhost:8099 \\
+      --checkpoints file:///var/lib/opicflow
+"""
+PRINTS_AS_IT_GOES = True
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("--to-ledger", metavar="TOPIC", help="the new topic of their logs (page-ledger-N)")
+    parser.add_argument("--replication", type=whole, metavar="N", help="copies of it (3, or as many as brokers)")
+    parser.add_argument(
+        "--shards", type=whole, required=True, metavar="N", help="how many ledgers: the partitions of their topic"
+    )
+    add_stream_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Rebuild the ledgers from crawl-events, as far back as these are kept."""
+    from opicflow.connectors.kafka.connection import KafkaRefused
+    from opicflow.connectors.kafka.partitions import resolve
+    from opicflow.connectors.kafka.topics import make, names
+    from opicflow.pipelines.stream.origin import ledger_spec, origin_of
+    from opicflow.pipelines.stream.submit import JOB_NAME
+
+    job = flink_job_of(options)
+    check_runner(options, job)
+    connection = connection_of(options)
+    old_topic = ledger_topic_of(options)
+    kept = origin_of(connection, old_topic)
+    if kept is None:
+        raise KafkaRefused(f"{old_topic}: there is no ledger to rebuild: start one with opicflow stream")
+    topic = options.to_ledger or f"{names(options.prefix).page_ledger}-{options.shards}"
+    if topic == old_topic:
+        raise KafkaRefused(f"{topic}: this topic holds the present ledgers: name another topic with --to-ledger")
+    requested = requested_origin(options, kept.rules)
+    ends = {one.source: one.end for one in resolve(connection, names(options.prefix).crawl_events)}
+    origin = replace(
+        kept if requested is None else requested,
+        shards=options.shards,
+        quiet_until={source: end for source, end in ends.items() if end},
+    )
+    made = make(connection, [ledger_spec(options.prefix, topic, options.shards)], options.replication)
+    if topic not in made.new:
+        raise KafkaRefused(f"{topic}: this topic exists: name a new one with --to-ledger")
+    job = replace(job, name=options.name or f"{JOB_NAME}-{topic}")
+    running = submit_stream(options, job, topic, origin)
+    print_json(options, {"job": running.id, "name": running.name, "ledger": topic, "shards": options.shards})
+    if not options.json:
+        print(f"rebuilding: job {running.name!r} ({running.id}) builds {options.shards} ledgers in {topic}")
+        print(f"it publishes nothing until it reaches the present end of crawl-events: {sum(ends.values()):,} events")
+        print("then: opicflow stream stop (the old one); later: opicflow stream … --ledger", topic, "--name", job.name)
+    return 0

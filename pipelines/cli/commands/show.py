@@ -1,0 +1,77 @@
+"""`opicflow show`: the importance, cash and schedule of one page."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.pipelines.cli.options import add_json, add_state_options, state_of
+from opicflow.pipelines.cli.states import canonical_url, read_ledger
+from opicflow.pipelines.cli.text import span
+from opicflow.schemas.dates import iso_time
+
+EXAMPLES = """examples:
+  opicflow show https://example.org/ --state state
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("url", metavar="URL", help="the page; it need not be canonical")
+    add_state_options(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print all that the ledger of a state knows about a page."""
+    import numpy as np
+
+    from opicflow.pipelines.ledger import Outcome
+    from opicflow.pipelines.results.files import importance_lines, pages_of, schedule_columns
+    from opicflow.pipelines.transforms.publish import pack_estimates, pack_schedules
+    from opicflow.schemas.pages import page_id
+
+    ledger, rules = read_ledger(state_of(options))
+    url = canonical_url(options.url, rules.urls).encode()
+    page = page_id(url)
+    estimates = ledger.estimate([page])
+    if not estimates.known[0]:
+        raise InputRefused(f"{url.decode()}: not in the ledger: it was never fetched, linked or announced")
+    e = {field.name: getattr(estimates, field.name)[0].item() for field in dataclasses.fields(estimates)}
+    plan = ledger.preview()
+    row = np.flatnonzero(plan.survey.pages == np.uint64(page))
+    schedule = {
+        name: values[0] for name, values in schedule_columns(pages_of(pack_schedules(ledger, plan, row))).items()
+    }
+    rank = int((ledger.estimate_all().importance > e["importance"]).sum()) + 1
+    if options.json:
+        record = json.loads(importance_lines(pages_of(pack_estimates(ledger, estimates))))
+        names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
+        print(json.dumps({**record, "rank": rank, **{name: schedule[name] for name in names}}, indent=2))
+        return 0
+    interval = schedule["interval_seconds"]
+    rows = [
+        ("importance", f"{e['importance']:.9f}  (rank {rank:,} of {ledger.pages:,} pages)"),
+        ("score", f"{e['score']:.3f}  (1 = an average page)"),
+        ("trend", f"{e['trend_per_day']:+.3g} a day"),
+        ("history", f"{e['rate']:.6g}  ({'measured' if e['measured'] else 'the default: it was not visited twice'})"),
+        ("cash", f"{e['cash']:,} units"),
+        ("waiting cash", f"{e['waiting']:,} units since its last visit"),
+        ("visits", f"{e['visits']:,}"),
+        ("last visit", iso_time(e["last_visit_ms"]) if e["last_visit_ms"] else "never, or without a time"),
+        ("last outcome", Outcome(e["last_outcome"]).name),
+        ("changes", f"{schedule['changes_per_day']:.3g} a day  (known from {schedule['changes_known_from']})"),
+        (
+            "refresh",
+            f"{'not again' if interval is None else f'every {span(interval)}'}  (decided by {schedule['decided_by']})",
+        ),
+        ("due", iso_time(schedule["due"]) if schedule["due"] else "without a time"),
+        ("error factor", f"{e['error_factor']:.3g}"),
+        ("page id", f"{page:016x}"),
+    ]
+    print(f"{url.decode()}\n")
+    for name, value in rows:
+        print(f"  {name:14} {value}")
+    return 0

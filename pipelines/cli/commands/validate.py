@@ -1,0 +1,106 @@
+"""`opicflow validate`: the events of a log that would be rejected, and what would improve the results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from typing import Any
+
+from opicflow.pipelines.cli.options import add_json, add_logs, add_rule_options, natural, rules_of
+from opicflow.pipelines.cli.text import printable
+
+EXAMPLES = """examples:
+  opicflow validate crawl.jsonl
+  opicflow validate 'logs/*.avro' --json
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add_logs(parser)
+    add_rule_options(parser)
+    add_json(parser, "print the findings as JSON")
+    parser.add_argument("--most", type=natural, default=10, metavar="N", help="show so many rejects (%(default)s)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the events of a log that would be rejected, with reasons, and what would improve the results."""
+    from opicflow.connectors.files.log_reader import FileRange
+    from opicflow.connectors.files.opening import expand
+    from opicflow.pipelines.replay.inputs import known_format
+    from opicflow.pipelines.replay.runner import most_first, notes_for
+    from opicflow.pipelines.transforms.decode import Portion, parts_of, route_part
+    from opicflow.pipelines.transforms.route import Rules, Seen
+    from opicflow.schemas.crawl_events import Reason
+
+    rules = rules_of(options) or Rules()
+    begun = time.perf_counter()
+    counts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    shown: list[dict[str, Any]] = []
+    seen = Seen()
+    files = list(dict.fromkeys(expand(options.logs)))
+    for file in files:
+        format_ = known_format(file)
+        if format_ is None:
+            reasons[Reason.EMPTY_FILE.value] += 1
+            counts["events_read"] += 1
+            shown.append({"reason": Reason.EMPTY_FILE.value, "where": file, "detail": "the file is empty", "bytes": ""})
+            continue
+        portion = Portion(0, (FileRange("log", file, format_),), 1 << 62, closes=True)
+        for part in parts_of(portion, rules):
+            events = part.decoded.events
+            visits = events.announce == 0
+            counts["visits_without_digest"] += int(((events.digest == 0) & visits).sum())
+            _, rejects, routed = route_part(part, rules, seen)
+            counts.update(routed)
+            for reject in rejects:
+                reasons[reject.reason.value] += 1
+                if len(shown) < options.most:
+                    shown.append(
+                        {
+                            "reason": reject.reason.value,
+                            "where": f"{file}, byte {reject.offset}",
+                            "detail": reject.detail,
+                            "bytes": reject.bytes[:120].decode("utf-8", "backslashreplace"),
+                        }
+                    )
+    rejected = sum(reasons.values())
+    del counts["bytes_read"]
+    summary: dict[str, Any] = {
+        "events_read": counts.pop("events_read", 0),
+        "visits": counts.pop("visits", 0),
+        "announcements": counts.pop("announcements", 0),
+        "rejects": rejected,
+        **{name: count for name, count in counts.items() if count},
+        "rejects_by_reason": most_first(reasons),
+        "seconds": round(time.perf_counter() - begun, 3),
+    }
+    summary.setdefault("visits_links_unknown", 0)
+    summary.setdefault("visits_without_time", 0)
+    notes = notes_for(summary, {})
+    if summary.get("visits_without_digest", 0) > 0.05 * max(summary["visits"], 1):
+        notes.append(
+            f"{summary['visits_without_digest'] / max(summary['visits'], 1):.0%} of the visits have no digest: "
+            "change rates come from 'not modified' and dates of change alone."
+        )
+    if options.json:
+        print(json.dumps({"summary": summary, "rejects": shown, "notes": notes}, indent=2))
+        return 0
+    print(
+        f"{summary['events_read']:,} events read = {summary['visits']:,} visits + {summary['announcements']:,} "
+        f"announcements + {rejected:,} rejects (only a replay finds duplicates)"
+    )
+    for reason, count in most_first(reasons).items():
+        print(f"  {count:10,}  {reason}")
+    for row in shown:
+        print(f"{row['where']}: {row['reason']}: {printable(row['detail'])}")
+        if row["bytes"]:
+            print(f"    {printable(row['bytes'])}")
+    for note in notes:
+        print(f"note: {note}")
+    if not notes and not rejected:
+        print("no problems found")
+    return 0

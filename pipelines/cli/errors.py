@@ -1,0 +1,39 @@
+"""Messages for errors: one line that names the cause, the place and the remedy."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import re
+import tempfile
+
+from opicflow.schemas.errors import UserError
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ADDED_BY_BEAM = re.compile(r" \[while running '[^']*'(?: with name '[^']*')?\]")
+
+
+def one_line(problem: BaseException) -> str:
+    """Return the message of an error on one line, without what Beam appends to it."""
+    return _ADDED_BY_BEAM.sub("", " ".join(str(problem).split()))
+
+
+def os_problem(problem: OSError, options: argparse.Namespace) -> str:
+    """Return the message of an error of the operating system, with the path that it concerns."""
+    where = problem.filename
+    if where is None and problem.errno in _NO_SPACE:  # such an error names no file: it is in the work folder
+        where = getattr(options, "state", None) or getattr(options, "out", None) or tempfile.gettempdir()
+    reason = " ".join(str(problem.strerror or problem).split())
+    return f"{f'{where}: ' if where else ''}{reason}: correct this, and run the command again"
+
+
+def user_problem(problem: BaseException, options: argparse.Namespace) -> str:
+    """Return the message of a user's error that Beam wrapped into another exception; empty for a bug."""
+    chain: BaseException | None = problem
+    while chain is not None:
+        if isinstance(chain, UserError):
+            return one_line(chain)
+        if isinstance(chain, OSError) and chain.strerror:
+            return os_problem(chain, options)
+        chain = chain.__cause__ or chain.__context__
+    return ""

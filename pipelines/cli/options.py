@@ -1,0 +1,291 @@
+"""Groups of options that several commands share.
+
+`add_…_options` adds a group to a parser; `…_of` returns its values as one frozen dataclass, which travels whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.pipelines.cli.parser import Renamed
+
+if TYPE_CHECKING:
+    from opicflow.connectors.kafka.connection import Connection
+    from opicflow.pipelines.transforms.route import Rules
+    from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
+
+_LOG_HELP = (
+    "JSON lines, Avro, WARC, WAT or an edge list; plain, gzip or zstd; a path, a glob, - for standard input, or a URL "
+    "that Beam's file systems open"
+)
+
+
+# -- types of values ---------------------------------------------------------------------------------------------------
+
+
+def whole(text: str) -> int:
+    """Return a positive whole number."""
+    if not text.isdecimal() or not 0 < int(text) < 1 << 40:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no positive whole number")
+    return int(text)
+
+
+def natural(text: str) -> int:
+    """Return a whole number from 0."""
+    if not text.isdecimal() or not int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number from 0")
+    return int(text)
+
+
+def positive(text: str) -> float:
+    """Return a number from 0.001."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 1e-3 <= number <= 1e9:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number from 0.001")
+    return number
+
+
+def share(text: str) -> float:
+    """Return a share from 0 to 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0.0 <= number <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no share from 0 to 1")
+    return number
+
+
+def moment(option: str, text: str | None) -> int | None:
+    """Return the time of an option in milliseconds."""
+    from opicflow.schemas.json_events import time_ms_of
+
+    if text is None:
+        return None
+    time_ms = time_ms_of(text)
+    if time_ms is None:
+        raise InputRefused(f"{option} {text[:40]}: no time: write it like 2026-05-01 or 2026-05-01T12:00:00Z")
+    return time_ms
+
+
+# -- input and output --------------------------------------------------------------------------------------------------
+
+
+def add_logs(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
+    """Add the logs to read."""
+    parser.add_argument("logs", nargs=nargs, metavar="LOG", help=_LOG_HELP)
+
+
+def add_state_options(parser: argparse.ArgumentParser) -> None:
+    """Add the state folder that a command reads."""
+    parser.add_argument("--state", type=Path, metavar="DIR", help="the folder of a replay's state")
+
+
+def state_of(options: argparse.Namespace) -> Path:
+    """Return the state folder, which has to be named by the option or by the configuration."""
+    if options.state is None:
+        raise InputRefused(
+            f"{options.command}: no state: name its folder with --state DIR, or as `state` in opicflow.toml"
+        )
+    return Path(options.state)
+
+
+def add_json(parser: argparse._ActionsContainer, help_: str = "print JSON") -> None:
+    """Add the option for machine-readable output."""
+    parser.add_argument("--json", action="store_true", help=help_)
+
+
+def add_quiet(parser: argparse._ActionsContainer) -> None:
+    """Add the option that switches progress off."""
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+# -- Kafka -------------------------------------------------------------------------------------------------------------
+
+
+def add_kafka_options(parser: argparse.ArgumentParser, brokers: bool = True) -> None:
+    """Add how to reach Kafka; without `--brokers` for commands that name a cluster by its address."""
+    group = parser.add_argument_group("how to reach Kafka (docs/kafka.md)")
+    if brokers:
+        group.add_argument("--brokers", metavar="HOST:PORT", help="of the cluster; several with commas between")
+    group.add_argument("--properties", metavar="FILE", help="settings such as security.protocol, and all secrets")
+    group.add_argument("--registry", metavar="URL", help="a schema registry; without it, values have their own header")
+    group.add_argument("--prefix", metavar="TEXT", help="what the names of all topics begin with")
+
+
+def connection_of(options: argparse.Namespace) -> Connection:
+    """Return the connection to Kafka. The properties file may name the brokers."""
+    from opicflow.connectors.kafka.connection import Connection, KafkaRefused, parse_address
+    from opicflow.connectors.kafka.properties import Properties
+
+    brokers = options.brokers
+    if brokers and brokers.startswith("kafka:"):
+        address = parse_address(brokers)
+        if address.topic is not None:
+            raise KafkaRefused(f"--brokers names the topic {address.topic}: give kafka://HOST:PORT alone")
+        brokers = address.brokers
+    if not brokers and options.properties:
+        brokers = Properties.read(options.properties).get("bootstrap.servers")
+    if not brokers:
+        raise KafkaRefused(
+            "no brokers: name them with --brokers HOST:PORT, as `brokers` in opicflow.toml, or as bootstrap.servers in "
+            "the file of --properties"
+        )
+    return Connection(brokers, options.properties, options.registry)
+
+
+# -- what the ledger computes ------------------------------------------------------------------------------------------
+
+
+def add_rule_options(parser: argparse.ArgumentParser) -> None:
+    """Add the rules of URLs and links."""
+    group = parser.add_argument_group("which URLs are one page, and the weights of links")
+    group.add_argument(
+        "--drop-parameters",
+        metavar="NAMES",
+        help="query parameters that do not make another page: names with commas, * at the end for any; 'tracking' and "
+        "'session' stand for the usual ones",
+    )
+    group.add_argument("--fold-www", action="store_true", default=None, help="www.example.org is example.org")
+    group.add_argument("--fold-https", action="store_true", default=None, help="http pages are the https ones")
+    group.add_argument("--internal-weight", type=float, metavar="W", help="of links within a site (1)")
+    group.add_argument("--external-weight", type=float, metavar="W", help="of links to other sites (1)")
+    group.add_argument("--nofollow-weight", type=float, metavar="W", help="of nofollow, ugc and sponsored links (0)")
+    group.add_argument("--same-site", choices=["host", "domain"], help="a site is a host, or a registrable domain")
+
+
+def rules_of(options: argparse.Namespace) -> Rules | None:
+    """Return the rules of URLs, links and categories; None if no option sets one."""
+    from opicflow.pipelines.ledger import ConfigRefused
+    from opicflow.pipelines.transforms.route import Categories, LinkWeights, Rules
+    from opicflow.schemas.urls import SESSION_PARAMETERS, TRACKING_PARAMETERS, UrlRules
+
+    names: list[str] = []
+    for name in (options.drop_parameters or "").split(","):
+        named = {"tracking": TRACKING_PARAMETERS, "session": SESSION_PARAMETERS}.get(name.strip().lower())
+        names += named or ([name.strip().lower()] if name.strip() else [])
+    weights = {
+        name: getattr(options, f"{name}_weight")
+        for name in ("internal", "external", "nofollow")
+        if getattr(options, f"{name}_weight") is not None
+    }
+    if options.same_site is not None:
+        weights["same_site"] = options.same_site
+    patterns = getattr(options, "category", [])
+    by_media = bool(getattr(options, "by_media", False))
+    if not (names or weights or options.fold_www or options.fold_https or patterns or by_media):
+        return None
+    try:
+        links, categories = LinkWeights(**weights), Categories(by_media, tuple(patterns))
+    except ValueError as problem:
+        raise ConfigRefused(str(problem)) from None
+    urls = UrlRules(tuple(dict.fromkeys(names)), bool(options.fold_www), bool(options.fold_https))
+    return Rules(urls, links, categories)
+
+
+def add_ledger_options(parser: argparse.ArgumentParser) -> Any:
+    """Add how the ledger computes importance. Returns the group."""
+    group = parser.add_argument_group("how importance is computed")
+    group.add_argument("--history", metavar="NAME", help="interpolation (the default), all, variable, fixed, …")
+    window = group.add_mutually_exclusive_group()
+    window.add_argument("--window-turns", type=float, metavar="T", help="of the histories with a window (8)")
+    window.add_argument("--window-days", type=float, metavar="DAYS", help="the window in days of event time")
+    group.add_argument("--damping", type=float, metavar="D", help="the share of cash that follows links (0.85)")
+    group.add_argument(
+        "--remember-links", action="store_true", default=None, help="keep the links of pages, at 8 bytes a link"
+    )
+    group.add_argument("--max-pages", type=whole, metavar="N", help="remove the poorest unread pages beyond so many")
+    group.add_argument("--max-unread-per-host", type=whole, metavar="N", help="the same for the unread of one host")
+    return group
+
+
+def ledger_options_of(options: argparse.Namespace) -> LedgerOptions:
+    """Return the settings of the ledger, its refresh schedule included."""
+    from opicflow.pipelines.transforms.settings import LedgerOptions
+
+    return LedgerOptions(
+        history=options.history,
+        window_turns=options.window_turns,
+        window_days=options.window_days,
+        damping=options.damping,
+        remember_links=options.remember_links,
+        refresh=refresh_fields_of(options),
+        max_pages=options.max_pages,
+        max_unread_per_host=options.max_unread_per_host,
+    )
+
+
+def add_refresh_options(parser: argparse.ArgumentParser, strategy: str) -> None:
+    """Add the refresh strategy, under this name, and its limits."""
+    group = parser.add_argument_group("when pages are fetched again (docs/refresh.md)")
+    group.add_argument("--bandwidth", type=float, metavar="N", help="fetches a day (as many as the crawl made)")
+    group.add_argument(
+        strategy,
+        dest="refresh_strategy",
+        metavar="NAME",
+        help="thesis, freshness, harmonic, importance, greedy or uniform",
+    )
+    add_renamed(group, strategy.replace("strategy", "policy"), strategy, "refresh_strategy")
+    group.add_argument("--cycle", type=float, metavar="HOURS", help="the time between two sets of orders (24)")
+    group.add_argument("--discovery-share", type=float, metavar="S", help="of the bandwidth, for unread pages (0.25)")
+    group.add_argument("--discover-by", metavar="NAME", help="cash (the most waiting cash first) or estimate")
+    group.add_argument("--host-fetches", type=float, metavar="N", help="of a host a day at most")
+    group.add_argument("--shortest-interval", type=float, metavar="SECONDS", help="between two fetches (3600)")
+    group.add_argument("--longest-interval", type=float, metavar="DAYS", help="between two fetches (365)")
+
+
+def add_renamed(group: Any, old: str, new: str, dest: str) -> None:
+    """Add the old name of an option: hidden, with a warning."""
+    group.add_argument(old, dest=dest, action=Renamed, new=new, default=argparse.SUPPRESS)
+
+
+def refresh_fields_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the refresh options that were given, by the fields of `RefreshConfig`."""
+    given = {
+        "strategy": options.refresh_strategy,
+        "bandwidth_per_day": options.bandwidth,
+        "cycle_hours": options.cycle,
+        "discovery_share": options.discovery_share,
+        "discover_by": options.discover_by,
+        "host_fetches_per_day": options.host_fetches,
+        "shortest_interval_seconds": options.shortest_interval,
+        "longest_interval_days": options.longest_interval,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def add_focus_options(parser: argparse.ArgumentParser) -> Any:
+    """Add the categories of pages, and which pages receive more cash. Returns the group."""
+    group = parser.add_argument_group("what to focus on (docs/refresh.md)")
+    group.add_argument("--by-media", action="store_true", default=None, help="categories html, xml, feed, pdf, other")
+    group.add_argument("--category", action="append", default=[], metavar="PATTERN", help="one of URLs such as *.pdf")
+    group.add_argument("--bonus", action="append", default=[], metavar="NAME=S", help="of links to a category's pages")
+    group.add_argument("--unread-weight", type=float, metavar="W", help="of unread pages in dividends (1)")
+    return group
+
+
+def focus_of(options: argparse.Namespace) -> CashFocus | None:
+    """Return which pages receive more cash; None if no option names any."""
+    from opicflow.pipelines.transforms.settings import CashFocus
+
+    bonus = dict(named_numbers("--bonus", options.bonus))
+    return CashFocus(bonus, options.unread_weight) if bonus or options.unread_weight is not None else None
+
+
+def named_numbers(option: str, given: Sequence[str]) -> Iterator[tuple[str, float]]:
+    """Yield the name and the number of each NAME=NUMBER."""
+    from opicflow.pipelines.ledger import ConfigRefused
+
+    for text in given:
+        name, _, number = text.rpartition("=")
+        try:
+            yield name, float(number)
+        except ValueError:
+            raise ConfigRefused(f"{option} {text[:80]}: give NAME=NUMBER, such as {option} pdf=0.5") from None

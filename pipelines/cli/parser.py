@@ -1,0 +1,143 @@
+"""The parser of the command line: help in groups, suggestions, old names of options.
+
+The module of a command is imported only if its name is on the command line: help, completion and mistakes take no time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from opicflow.pipelines.cli.commands import GROUPS
+
+EXIT_USER = 2
+_DESCRIPTION = "Which pages of a crawl matter, computed while the crawl runs."
+_USAGE = "opicflow [--version] [--config FILE] COMMAND …"
+_EPILOG = """opicflow COMMAND --help shows the options of a command, with examples.
+Settings of a team: opicflow config, and docs/guides/configuration.md.
+"""
+_UNRECOGNIZED = re.compile(r"^unrecognized arguments: (.*)$", re.DOTALL)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that refuses in one line, with the nearest right word and the command whose help explains it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=_formatter(), **settings)
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with one line."""
+        unknown = _UNRECOGNIZED.match(message)
+        if unknown:
+            message = self._unknown(unknown[1].split()[0])
+        self.exit(EXIT_USER, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Parse, and refuse what this command does not know here, so that the message names the right help."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        choices = [str(choice) for choice in action.choices]
+        near = get_close_matches(str(value), choices, 1)
+        advice = f"do you mean {near[0]}?" if near else f"give one of {', '.join(choices)}"
+        if isinstance(action, argparse._SubParsersAction):
+            raise argparse.ArgumentError(None, f"unknown command {str(value)[:40]!r}: {advice}")
+        raise argparse.ArgumentError(action, f"unknown value {str(value)[:40]!r}: {advice}")
+
+    def _unknown(self, word: str) -> str:
+        if not word.startswith("-") or word == "-":
+            return f"unexpected argument {word[:80]!r}"
+        word = word.partition("=")[0][:80]
+        known = [
+            option for action in self._actions if action.help != argparse.SUPPRESS for option in action.option_strings
+        ]
+        near = get_close_matches(word, known, 1)
+        return f"unknown option {word}" + (f": do you mean {near[0]}?" if near else "")
+
+
+class Renamed(argparse.Action):
+    """The old name of an option, which still works for one version and prints a warning."""
+
+    def __init__(self, new: str, **settings: Any) -> None:
+        super().__init__(**{**settings, "help": argparse.SUPPRESS})
+        self._new = new
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
+        """Set the option, and print its new name."""
+        print(f"opicflow: {option} is now {self._new}: the next version knows the new name only", file=sys.stderr)
+        setattr(namespace, self.dest, values)
+
+
+def build_parser(arguments: Sequence[str]) -> Parser:
+    """Return the parser of `opicflow`, with the options of every command that these arguments name."""
+    parser = Parser(prog="opicflow", description=_DESCRIPTION, epilog=_EPILOG, usage=_USAGE)
+    parser.add_argument("--version", action="version", version=f"opicflow {version('opicflow')}")
+    add_config(parser)
+    parser.set_defaults(command=None)
+    commands = parser.add_subparsers(metavar="COMMAND", help=argparse.SUPPRESS, prog="opicflow")
+    for group in GROUPS:
+        shown = parser.add_argument_group(group.title, f"such as {group.example}")
+        for name, summary in group.commands.items():
+            command = add_command(commands, name, summary)
+            shown._group_actions.append(commands._choices_actions[-1])  # shown in its group, parsed as one list
+            if name in arguments:
+                module = command_module(name)
+                command.epilog = module.EXAMPLES
+                command.set_defaults(command=name)
+                module.add_options(command)
+    return parser
+
+
+def add_command(commands: Any, name: str, summary: str) -> Parser:
+    """Add the parser of a command, or of an action of one."""
+    parser: Parser = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    add_config(parser, argparse.SUPPRESS)
+    return parser
+
+
+def command_module(name: str) -> ModuleType:
+    """Return the module of a command."""
+    return import_module(f"opicflow.pipelines.cli.commands.{name}")
+
+
+def add_config(parser: argparse.ArgumentParser, default: Any = None) -> None:
+    """Add the option that names the configuration file."""
+    group = parser.add_argument_group("settings (docs/guides/configuration.md)")
+    group.add_argument(
+        "--config", type=Path, default=default, metavar="FILE", help="the file of settings (opicflow.toml)"
+    )
+
+
+def complete_words() -> None:
+    """Print completions if the shell asks for them, and exit; otherwise return at once."""
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(build_parser(os.environ.get("COMP_LINE", "").split()))
+
+
+def _formatter() -> Any:
+    """Return how help is formatted: in colour on a terminal, plain elsewhere."""
+    if sys.stdout is None or not sys.stdout.isatty() or "NO_COLOR" in os.environ:
+        return argparse.RawDescriptionHelpFormatter
+    from rich_argparse import RawDescriptionRichHelpFormatter
+
+    class Formatter(RawDescriptionRichHelpFormatter):
+        text_markup = False
+        help_markup = False
+
+    return Formatter

@@ -1,0 +1,102 @@
+"""Progress on standard error: a bar on a terminal, a line every few seconds elsewhere."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opicflow.pipelines.replay.runner import Progress
+
+_SECONDS_BETWEEN_LINES = 5.0
+_COUNTED_BAR = "{l_bar}{bar}{r_bar}"
+_BAR = "{percentage:3.0f}%|{bar}| {postfix} [{elapsed}]"
+
+
+def announce_compilation(quiet: bool) -> None:
+    """Print why nothing happens at first, if the kernels have to be compiled."""
+    from opicflow.schemas.kernel import is_compiled
+
+    if not (quiet or is_compiled()):
+        print("compiling, once for this version: about half a minute", file=sys.stderr, flush=True)
+
+
+class ProgressDisplay:
+    """Shows the progress of a command."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._bar: Any = None
+        self._shown_at = 0.0
+
+    def show(self, progress: Progress) -> None:
+        """Show how many events and bytes were read."""
+        words = f"{progress.events:,} events, {progress.events / max(progress.seconds, 1e-9):,.0f}/s"
+        words += "" if progress.pages is None else f", {progress.pages:,} pages"
+        left = None
+        if progress.total and progress.done:
+            left = progress.seconds * (progress.total / progress.done - 1)
+        bar = {"total": progress.total, "unit": progress.unit, "unit_scale": True, "bar_format": _COUNTED_BAR}
+        self._show(words, progress.done, progress.total, progress.seconds, left, bar)
+
+    def show_words(
+        self, words: str, seconds: float, share: float | None = None, left_seconds: float | None = None
+    ) -> None:
+        """Show words, and if they are known the share that is done and the time that is left."""
+        bar = {"total": 1000, "bar_format": _BAR}
+        if sys.stderr.isatty() and left_seconds is not None:
+            words += f", {left_seconds:.0f} s left"
+        done = int(1000 * (share or 0.0))
+        self._show(words, done, None if share is None else 1000, seconds, left_seconds, bar)
+
+    def _show(
+        self, words: str, done: int, total: int | None, seconds: float, left_seconds: float | None, bar: dict[str, Any]
+    ) -> None:
+        if self._quiet:
+            return
+        if sys.stderr.isatty():
+            if self._bar is None:
+                from tqdm import tqdm
+
+                self._bar = tqdm(**bar, file=sys.stderr, leave=False)
+            self._bar.set_postfix_str(words, refresh=False)
+            self._bar.update(done - self._bar.n)
+        elif seconds - self._shown_at >= _SECONDS_BETWEEN_LINES:
+            self._shown_at = seconds
+            words += f", {done / total:.0%}" if total and done else ""
+            words += f", {left_seconds:.0f} s left" if left_seconds is not None else ""
+            print(words, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+class Convergence:
+    """Estimates the time until a residual that falls geometrically reaches a tolerance.
+
+    The first observation begins the measurement, so that the time of compiling and reading does not count.
+    """
+
+    def __init__(self, tolerance: float) -> None:
+        self._tolerance = tolerance
+        self._first: tuple[float, float] | None = None
+
+    def share(self, residual: float) -> float:
+        """Return how much of the way from 1 to the tolerance is done, on a logarithmic scale."""
+        if residual >= 1.0 or self._tolerance >= 1.0:
+            return 0.0
+        return min(1.0, math.log(max(residual, 1e-300)) / math.log(self._tolerance))
+
+    def left_seconds(self, residual: float, seconds: float) -> float | None:
+        """Return the estimated time left; None as long as the residual did not fall to a tenth of the first one."""
+        if self._first is None:
+            self._first = residual, seconds
+        first, began = self._first
+        if not 0.0 < residual < 0.1 * first or seconds <= began:
+            return None
+        per_second = math.log(first / residual) / (seconds - began)
+        return max(0.0, math.log(residual / self._tolerance) / per_second)

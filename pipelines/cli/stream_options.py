@@ -1,0 +1,200 @@
+"""Options of commands that start a stream, and what they say about its ledgers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from opicflow.pipelines.cli.options import (
+    add_focus_options,
+    add_json,
+    add_kafka_options,
+    add_ledger_options,
+    add_refresh_options,
+    add_rule_options,
+    connection_of,
+    focus_of,
+    ledger_options_of,
+    positive,
+    rules_of,
+    whole,
+)
+
+if TYPE_CHECKING:
+    from opicflow.connectors.flink.rest import Job
+    from opicflow.connectors.kafka.connection import Connection
+    from opicflow.pipelines.stream.submit import FlinkJob
+    from opicflow.pipelines.transforms.route import Rules
+    from opicflow.pipelines.transforms.stream_keeper import Origin
+
+_CYCLE_HOURS = 1.0
+
+
+def add_stream_options(parser: argparse.ArgumentParser) -> None:
+    """Add all that the start of a stream and a rebuild have in common."""
+    parser.add_argument("--ledger", metavar="TOPIC", help="the topic of the ledgers' logs (page-ledger)")
+    add_json(parser)
+    add_kafka_options(parser)
+    _add_flink_options(parser)
+    add_ledger_options(parser)
+    add_rule_options(parser)
+    add_refresh_options(parser, "--refresh-strategy")
+    add_focus_options(parser)
+
+
+def _add_flink_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("where it runs (docs/operations.md)")
+    group.add_argument("--runner", default="FlinkRunner", metavar="NAME", help="%(default)s")
+    group.add_argument("--flink-master", metavar="HOST:PORT", help="Flink's REST (localhost:8081)")
+    group.add_argument(
+        "--job-server", metavar="HOST:PORT", help="Beam's job server; without it, Beam starts one of its own"
+    )
+    group.add_argument("--job-server-jar", metavar="FILE", help="the jar it starts; without it, Beam fetches it")
+    group.add_argument("--name", metavar="NAME", help="of the job (opicflow)")
+    group.add_argument(
+        "--checkpoints", metavar="URL", help="a folder that all TaskManagers can access: file:///… or s3://…"
+    )
+    group.add_argument(
+        "--checkpoint-seconds", type=positive, default=10.0, metavar="S", help="between checkpoints (%(default)g)"
+    )
+    group.add_argument(
+        "--state-backend", choices=["rocksdb", "heap"], default="rocksdb", help="heap for small ledgers (%(default)s)"
+    )
+    group.add_argument("--parallelism", type=whole, metavar="N", help="slots to use (all that are free)")
+    group.add_argument(
+        "--workers", type=whole, default=2, metavar="N", help="Python workers a TaskManager (%(default)s)"
+    )
+    group.add_argument("--worker-command", metavar="FILE", help="opicflow-worker, as it is on the TaskManagers")
+    group.add_argument("--worker-logs", metavar="DIR", help="the folder of the workers' logs")
+    group.add_argument("--worker-image", metavar="IMAGE", help="a container image instead of the command")
+    group.add_argument("--tick-seconds", type=positive, default=1.0, metavar="S", help="between cuts (%(default)g)")
+    group.add_argument(
+        "--snapshot-mb",
+        type=positive,
+        default=16.0,
+        metavar="N",
+        help="of a log between two snapshots of its ledger, at least (%(default)g)",
+    )
+    group.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for Beam; repeatable")
+    group.add_argument("--pulse-ms", type=whole, default=250, help=argparse.SUPPRESS)
+    group.add_argument("--bundle-ms", type=whole, default=250, help=argparse.SUPPRESS)
+
+
+def flink_job_of(options: argparse.Namespace) -> FlinkJob:
+    """Return the job on Flink."""
+    from opicflow.pipelines.stream.submit import JOB_NAME, FlinkJob
+
+    return FlinkJob(
+        flink_master=options.flink_master,
+        name=options.name or JOB_NAME,
+        job_server=options.job_server,
+        job_server_jar=options.job_server_jar,
+        checkpoints=options.checkpoints,
+        checkpoint_seconds=options.checkpoint_seconds,
+        state_backend=options.state_backend,
+        parallelism=options.parallelism,
+        workers=options.workers,
+        worker_command=options.worker_command,
+        worker_logs=options.worker_logs,
+        worker_image=options.worker_image,
+        bundle_ms=options.bundle_ms,
+        beam_options=tuple(options.beam_option),
+        quiet=options.json,
+    )
+
+
+def check_runner(options: argparse.Namespace, job: FlinkJob) -> None:
+    """Refuse other runners than Flink, and a job without a folder for checkpoints."""
+    from opicflow.connectors.flink.rest import FlinkRefused
+    from opicflow.pipelines.stream.submit import FLINK_RUNNER, checkpoint_folder
+
+    if options.runner != FLINK_RUNNER:
+        raise FlinkRefused(
+            f"--runner {options.runner}: a stream needs {FLINK_RUNNER}; for a log that ends, opicflow replay runs "
+            "anywhere"
+        )
+    checkpoint_folder(job)
+
+
+def ledger_topic_of(options: argparse.Namespace) -> str:
+    """Return the topic of the ledgers' logs."""
+    from opicflow.connectors.kafka.topics import names
+
+    return str(options.ledger or names(options.prefix).page_ledger)
+
+
+def shards_of(options: argparse.Namespace, connection: Connection) -> int:
+    """Check the topics, print what is wrong with them, and return the number of shards."""
+    from opicflow.connectors.kafka.connection import KafkaRefused
+    from opicflow.connectors.kafka.partitions import resolve
+    from opicflow.pipelines.stream.origin import check_topics
+
+    topic = ledger_topic_of(options)
+    found = check_topics(connection, options.prefix, topic, options.shards)
+    if found:
+        for finding in found:
+            print(finding)
+        sys.stdout.flush()
+        raise KafkaRefused(f"{connection.brokers}: {len(found)} findings: correct them, and start again")
+    return len(resolve(connection, topic))
+
+
+def default_origin(shards: int) -> Origin:
+    """Return the settings of ledgers without any option."""
+    from opicflow.pipelines.ledger import LedgerConfig
+    from opicflow.pipelines.transforms.stream_keeper import Origin
+
+    ledger = LedgerConfig()
+    return Origin(replace(ledger, refresh=replace(ledger.refresh, cycle_hours=_CYCLE_HOURS)), shards)
+
+
+def requested_origin(options: argparse.Namespace, kept: Rules) -> Origin | None:
+    """Return the settings of ledgers that the options ask for; None if they ask for none."""
+    from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
+    from opicflow.pipelines.transforms.stream_keeper import Origin
+
+    rules, given, focus = rules_of(options), ledger_options_of(options), focus_of(options)
+    if rules is None and given == LedgerOptions() and focus is None:
+        return None
+    rules = rules or kept
+    ledger = given.over(default_origin(1).ledger)
+    if focus is not None or rules.categories.count > 1:
+        ledger = (focus or CashFocus()).over(ledger, rules.categories)
+    return Origin(ledger, options.shards or 0, rules)
+
+
+def submit_stream(
+    options: argparse.Namespace, job: FlinkJob, topic: str, origin: Origin, savepoint: str | None = None
+) -> Job:
+    """Submit the stream, with the ledgers of a topic."""
+    from opicflow.pipelines.stream.origin import begin_logs
+    from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
+    from opicflow.pipelines.stream.submit import submit
+
+    connection = connection_of(options)
+    begun = begin_logs(connection, topic, origin)
+
+    def stream(parallelism: int) -> Stream:
+        return Stream(
+            StreamConfig(
+                connection,
+                begun,
+                options.prefix,
+                topic,
+                options.tick_seconds,
+                f"{job.name} {topic}",
+                options.pulse_ms * parallelism,
+                options.snapshot_mb,
+            )
+        )
+
+    return submit(job, stream, savepoint)
+
+
+def print_json(options: argparse.Namespace, values: dict[str, Any]) -> None:
+    """Print these values as JSON, if the options ask for JSON."""
+    if options.json:
+        print(json.dumps(values, indent=2))

@@ -1,0 +1,36 @@
+"""Text for terminals: safe characters, numbers with their unit, spans of time."""
+
+from __future__ import annotations
+
+from opicflow.schemas.dates import iso_time
+
+
+def printable(text: str) -> str:
+    """Return the text with every control character replaced by its code: a terminal must not execute it."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun, in the plural where it has to be.
+
+    >>> counted(1, "page"), counted(2000, "page")
+    ('1 page', '2,000 pages')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def date_or_never(time_ms: int | None) -> str:
+    """Return a time as ISO 8601, or `never` for None."""
+    return "never" if time_ms is None else iso_time(time_ms)
+
+
+def span(seconds: float) -> str:
+    """Return a duration in days, hours, minutes or seconds: the largest unit of which it has two.
+
+    >>> span(90), span(7200), span(86400 * 2)
+    ('90 s', '2.0 hours', '2.0 days')
+    """
+    for unit, size in (("days", 86400.0), ("hours", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,317 @@
+"""Ranks of a stored graph: which ones, their computation out of core or on Beam, and their rows."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.rank_files import read_ranks
+from opicflow.connectors.files.rank_writer import RankRows
+from opicflow.connectors.flink.worker import worker_command
+from opicflow.pipelines.graph.equations import Floats, RankKind
+from opicflow.pipelines.graph.hosts import weights_of_hosts
+from opicflow.pipelines.graph.parallel import solve_with_workers
+from opicflow.pipelines.graph.solver import (
+    AUTHORITIES,
+    HUBS,
+    Rank,
+    RankRequest,
+    Settings,
+    Vectors,
+    memory_bytes,
+    solve,
+)
+from opicflow.pipelines.graph.store import MANIFEST, StoredGraph
+from opicflow.pipelines.transforms.rank_graph import rank_with_beam
+
+_HOLDER_BYTES = 64 << 20
+_ROWS_AT_ONCE = 1 << 16
+_MOST_HOST_LINES = 10_000_000
+
+Progress = Callable[[str, float, float], None]
+"""Called with the name of a rank, its iterations so far, and its residual."""
+
+
+@dataclass(frozen=True)
+class RankSpec:
+    """A rank to compute, written `KIND` or `KIND:OF`; with OF, the virtual page pays only some pages.
+
+    OF is the name of a category; `importance`: the importance that is computed first; or `@FILE`: a file of ranks, a
+    column of it as `@FILE#COLUMN`, or the hosts in a text file, one a line, with a weight or without.
+    """
+
+    kind: RankKind
+    of: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its column."""
+        words = Path(self.of.partition("#")[0]).name.removesuffix(".gz") if self.of.startswith("@") else self.of
+        words = words.removeprefix("@").rsplit(".", 1)[0] if self.of.startswith("@") else words
+        of = re.sub(r"\W+", "_", words).strip("_").lower()
+        return f"{self.kind}_{of}" if of else self.kind
+
+
+def parse_ranks(text: str) -> tuple[RankSpec, ...]:
+    """Return the ranks of a list with commas."""
+    found: dict[str, RankSpec] = {}
+    for word in filter(None, (word.strip() for word in text.split(","))):
+        kind, _, of = word.partition(":")
+        if kind in (HUBS, AUTHORITIES) and not of:
+            found[HUBS] = RankSpec("hubs")
+        elif kind in ("importance", "interest"):
+            one = RankSpec("importance" if kind == "importance" else "interest", of)
+            if found.setdefault(one.name, one) != one:
+                raise InputRefused(f"--ranks {word[:60]}: it has the name of another one, {one.name}: rename its file")
+        else:
+            raise InputRefused(
+                f"--ranks {word[:60]}: no rank: give importance, interest, hubs, authorities, or such as interest:xml"
+            )
+    if not found:
+        raise InputRefused("--ranks: no rank: give at least importance")
+    return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class RankOptions:
+    """Which ranks are computed, and how."""
+
+    ranks: tuple[RankSpec, ...] = (RankSpec("importance"),)
+    settings: Settings = field(default_factory=Settings)
+    memory_bytes: int = 512 << 20
+    start: Path | None = None
+    """A file of ranks to begin with."""
+    workers: int = 1
+    chaotic: bool = False
+    """Workers do not wait for each other."""
+    work: Path | None = None
+    """The folder of vectors, from which a killed computation continues; None = the folder of the graph."""
+    runner: str | None = None
+    """A Beam runner; None = this process."""
+    job_server: str | None = None
+    worker_command: str | None = None
+    iterations_per_job: int = 20
+    beam_options: tuple[str, ...] = ()
+
+
+class Ranker:
+    """Computes ranks of a stored graph: as many in one scan as fit into the memory."""
+
+    def __init__(self, stored: StoredGraph, options: RankOptions, progress: Progress) -> None:
+        self.stored, self.options = stored, options
+        self.settings = options.settings
+        self.progress = progress
+        self.found: dict[str, Rank] = {}
+        self.identity = self._identity()
+        self.folder = Path(options.work or stored.path) / f"ranks-{self.identity}"
+
+    def ranks(self) -> list[Rank]:
+        """Compute all ranks. Returns them in the order of the request; authorities after hubs."""
+        asked: list[RankSpec] = list(self.options.ranks)
+        on_others = [one for one in asked if one.of == "importance"]
+        if on_others and RankSpec("importance") not in asked:
+            raise InputRefused(f"{on_others[0].kind}:importance: it needs importance: add importance to --ranks")
+        for one in asked:
+            if one not in on_others and not one.of.startswith("@"):
+                self._paid(one)  # what is wrong with it is refused before anything is computed
+        for some in ([one for one in asked if one not in on_others], on_others):
+            for group in self._groups(some):
+                for rank in self._solve(group, self.folder):
+                    self.found[rank.name] = rank
+        names = [name for one in asked for name in ((HUBS, AUTHORITIES) if one.kind == "hubs" else (one.name,))]
+        return [self.found[name] for name in names]
+
+    def clean(self) -> None:
+        """Remove the vectors, after they were written. Those that are mapped stay readable until they are released."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _groups(self, asked: Sequence[RankSpec]) -> Iterator[list[RankSpec]]:
+        """Yield groups of ranks that fit into half of the memory: the other half is for the links."""
+        alone = memory_bytes(self.stored, [RankRequest("one", "importance")])
+        at_once = max(1, self.options.memory_bytes // 2 // alone)
+        if self.options.workers > 1 or self.options.runner is not None:
+            at_once = 1
+        if alone > self.options.memory_bytes:
+            raise InputRefused(
+                f"{self.stored.path}: a slice of it takes {alone >> 20:,} MB: give more --memory, or build it with less"
+            )
+        for first in range(0, len(asked), at_once):
+            yield list(asked[first : first + at_once])
+
+    def _solve(self, group: Sequence[RankSpec], folder: Path) -> list[Rank]:
+        wanted = [RankRequest(one.name, one.kind, self._paid(one), self._start(one)) for one in group]
+        if self.options.runner is not None:
+            return [self._solve_with_beam(one, folder) for one in wanted]
+        hold = max(0, self.options.memory_bytes - memory_bytes(self.stored, wanted) - _HOLDER_BYTES)
+        vectors = Vectors(self.stored.pages, folder / str(len(self.found)))
+        if self.options.workers > 1 and group[0].kind != "hubs":
+            return [
+                solve_with_workers(
+                    self.stored.path,
+                    wanted[0],
+                    self.settings,
+                    vectors,
+                    self.options.workers,
+                    self.options.chaotic,
+                    hold,
+                    self.identity,
+                    lambda sweeps, left: self.progress(wanted[0].name, sweeps, left),
+                )
+            ]
+        self.stored.hold(hold)
+
+        def after_scan(scan: int, residuals: dict[str, float]) -> None:
+            name, left = max(residuals.items(), key=lambda one: one[1])
+            self.progress(name, scan, left)
+
+        return solve(self.stored, wanted, self.settings, vectors, self.identity, after_scan)
+
+    def _solve_with_beam(self, wanted: RankRequest, folder: Path) -> Rank:
+        return rank_with_beam(
+            self.stored.path.absolute(),
+            wanted,
+            self.settings,
+            folder.absolute(),
+            PipelineOptions(self._beam_options()),
+            self.options.iterations_per_job,
+            lambda iterations, left: self.progress(wanted.name, iterations, left),
+        )
+
+    def _beam_options(self) -> list[str]:
+        given = self.options
+        if not given.job_server:
+            return [f"--runner={given.runner}", *given.beam_options]
+        command = json.dumps({"command": given.worker_command or worker_command()})
+        return [
+            "--runner=PortableRunner",
+            f"--job_endpoint={given.job_server}",
+            "--environment_type=PROCESS",
+            f"--environment_config={command}",
+            "--job_name=opicflow-rank",
+            *given.beam_options,
+        ]
+
+    def _identity(self) -> str:
+        """Return a digest that differs for every other computation in the same folder."""
+        graph_ = (self.stored.path / MANIFEST).read_bytes()
+        how = (self.settings, self.options.ranks, self.options.workers, self.options.chaotic, self.options.start)
+        files = [_file_digest(one.of) for one in self.options.ranks if one.of.startswith("@")]
+        files += [_file_digest(str(self.options.start))] if self.options.start else []
+        return xxhash.xxh64_hexdigest(graph_ + repr((how, files)).encode())
+
+    def _paid(self, asked: RankSpec) -> Floats | None:
+        if not asked.of:
+            return None
+        if asked.of == "importance":
+            return np.array(self.found["importance"].values)
+        if asked.of.startswith("@"):
+            return self._of_file(asked.of[1:], f"{asked.kind}:{asked.of}")
+        if asked.of not in self.stored.categories:
+            known = ", ".join(self.stored.categories) or "none"
+            raise InputRefused(f"{asked.kind}:{asked.of[:60]}: no such category: the graph has {known[:300]}")
+        inside = self.stored.page_categories == self.stored.categories.index(asked.of)
+        if not inside.any():
+            raise InputRefused(f"{asked.kind}:{asked.of[:60]}: no page of the graph is known to be of this category")
+        paid: Floats = inside.astype(np.float64)
+        return paid
+
+    def _start(self, asked: RankSpec) -> Floats | None:
+        """Return the start vector: the rank of the same name in a file."""
+        if self.options.start is None or asked.kind == "hubs":
+            return None
+        return self._of_file(f"{self.options.start}#{asked.name}", "--start")
+
+    def _of_file(self, text: str, what: str) -> Floats:
+        """Return the vector of a file: ranks by page, or weights of hosts."""
+        name, _, column = text.partition("#")
+        found = np.zeros(self.stored.pages)
+        if name.endswith((".txt", ".hosts")):
+            weights = _host_weights(name)
+            known = weights_of_hosts(self.stored.url_bytes, self.stored.url_ends, weights)
+            found[:] = known
+        else:
+            ranks = read_ranks(name, column or "importance")
+            at = np.searchsorted(self.stored.ids, ranks.pages)
+            at[at == self.stored.pages] = 0
+            here = np.asarray(self.stored.ids)[at] == ranks.pages
+            found[at[here]] = ranks.values[here]
+        if not found.any():
+            raise InputRefused(f"{what[:80]}: none of its pages is in the graph with a value above 0: check the file")
+        return found
+
+
+def _host_weights(name: str) -> dict[bytes, float]:
+    weights: dict[bytes, float] = {}
+    try:
+        lines = Path(name).read_bytes().splitlines()
+    except OSError as problem:
+        raise InputRefused(f"{name}: cannot be read ({problem.strerror}): name another file") from None
+    for number, line in enumerate(lines[:_MOST_HOST_LINES], 1):
+        words = line.split(b"#")[0].split()
+        if not words:
+            continue
+        try:
+            weight = float(words[1]) if len(words) > 1 else 1.0
+        except ValueError:
+            weight = -1.0
+        if len(words) > 2 or not (np.isfinite(weight) and weight >= 0.0):
+            raise InputRefused(f"{name}, line {number}: no host with a weight from 0: write it like example.org 2")
+        weights[words[0].lower()] = weight
+    if not weights:
+        raise InputRefused(f"{name}: no host in it: name one a line")
+    return weights
+
+
+def _file_digest(name: str) -> str:
+    name = name.removeprefix("@").partition("#")[0]
+    try:
+        digest = xxhash.xxh64()
+        with open(name, "rb") as file:
+            while data := file.read(1 << 20):
+                digest.update(data)
+    except OSError as problem:
+        raise InputRefused(f"{name}: cannot be read ({problem.strerror}): name another file") from None
+    return digest.hexdigest()
+
+
+def urls_of(stored: StoredGraph, first: int, end: int) -> list[str]:
+    """Return the URLs of a range of pages; empty where the graph knows only the id."""
+    ends = np.asarray(stored.url_ends[first:end])
+    begin = int(stored.url_ends[first - 1]) if first else 0
+    text = stored.url_bytes[begin : int(ends[-1])].tobytes().decode("utf-8") if len(ends) else ""
+    cuts = (ends - begin).tolist()
+    return [text[begin:end] for begin, end in zip([0, *cuts[:-1]], cuts, strict=True)]
+
+
+def rank_rows(stored: StoredGraph, ranked: Sequence[Rank]) -> Iterator[RankRows]:
+    """Yield the rows of a file of ranks."""
+    for first in range(0, stored.pages, _ROWS_AT_ONCE):
+        end = min(first + _ROWS_AT_ONCE, stored.pages)
+        values = [np.ascontiguousarray(one.values[first:end]) for one in ranked]
+        yield RankRows(urls_of(stored, first, end), stored.ids[first:end], values)
+
+
+def top_pages(stored: StoredGraph, values: Floats, count: int) -> list[dict[str, Any]]:
+    """Return the pages with the highest ranks."""
+    best = np.empty(0, np.int64)
+    for first in range(0, stored.pages, _ROWS_AT_ONCE):  # never a copy of the whole vector
+        some = np.append(best, np.arange(first, min(first + _ROWS_AT_ONCE, stored.pages)))
+        best = some[np.lexsort((some, -values[some]))][:count]
+    return [
+        {
+            "url": urls_of(stored, page, page + 1)[0],
+            "page": f"{int(stored.ids[page]):016x}",
+            "rank": float(values[page]),
+        }
+        for page in best.tolist()
+    ]

@@ -1,0 +1,183 @@
+"""Submits a pipeline to a Flink cluster, and finds the checkpoints that it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from time import monotonic
+from typing import Any
+from urllib.parse import quote, urlsplit
+from urllib.request import url2pathname
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused, Job, JobDetails
+from opicflow.connectors.flink.worker import worker_command
+
+JOB_NAME = "opicflow"
+FLINK_RUNNER = "FlinkRunner"
+LATEST = "latest"
+"""Instead of the path of a savepoint: the newest checkpoint or savepoint."""
+
+_SUBMIT_SECONDS = 300.0
+_METADATA = "_metadata"
+"""The file that Flink writes last into the folder of a checkpoint or savepoint."""
+_STATE_CACHE_MB = 64
+"""Of a worker: without it every poll of a partition requests the offset from Flink."""
+
+
+@dataclass(frozen=True)
+class FlinkJob:
+    """A job of a Flink cluster: where it runs, with which workers and checkpoints."""
+
+    flink_master: str = "localhost:8081"
+    """HOST:PORT of Flink's REST interface."""
+    name: str = JOB_NAME
+    job_server: str | None = None
+    """HOST:PORT of Beam's job server; None = Beam starts one."""
+    job_server_jar: str | None = None
+    checkpoints: str | None = None
+    """The URL or path of a folder that all TaskManagers can access."""
+    checkpoint_seconds: float = 10.0
+    state_backend: str = "rocksdb"
+    parallelism: int | None = None
+    """None = all free slots."""
+    workers: int = 2
+    """Python workers of a TaskManager."""
+    worker_command: str | None = None
+    worker_logs: str | None = None
+    worker_image: str | None = None
+    bundle_ms: int = 250
+    beam_options: tuple[str, ...] = ()
+    quiet: bool = False
+
+    @property
+    def cluster(self) -> FlinkCluster:
+        """The cluster of the job."""
+        return FlinkCluster(self.flink_master)
+
+
+def check_free(job: FlinkJob) -> None:
+    """Raise `FlinkRefused` if a job of this name runs."""
+    if any(not one.ended for one in job.cluster.jobs(job.name)):
+        raise FlinkRefused(f"a job {job.name!r} runs there already: see opicflow stream status, or give another --name")
+
+
+def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]], savepoint: str | None = None) -> Job:
+    """Submit a pipeline, and wait until it runs. `transform` is called with the number of slots that it may use."""
+    check_free(job)
+    flink = job.cluster
+    slots = flink.overview().slots_free
+    parallelism = job.parallelism or slots
+    if not 0 < parallelism <= slots:
+        raise FlinkRefused(
+            f"{job.flink_master}: {slots} slots are free and {max(parallelism, 1)} are needed: start TaskManagers, "
+            "stop other jobs, or give a smaller --parallelism"
+        )
+    pipeline = beam.Pipeline(options=PipelineOptions(_beam_options(job, parallelism, savepoint)))
+    _ = pipeline | "Stream" >> transform(parallelism)
+    if not job.quiet:
+        print("submitting: this takes a while", file=sys.stderr, flush=True)
+    submitted_ms = max([one.started_ms for one in flink.jobs()], default=0)
+    result = pipeline.run()
+    give_up_at = monotonic() + _SUBMIT_SECONDS
+    while monotonic() < give_up_at:
+        mine = [one for one in flink.jobs(job.name) if one.started_ms > submitted_ms]
+        if mine and mine[0].ended:
+            raise FlinkRefused(f"the job ended at once ({mine[0].state}): {_trouble(flink.details(mine[0].id))}")
+        if mine and flink.details(mine[0].id).runs:
+            return mine[0]
+        if str(result.state) in ("FAILED", "CANCELLED"):
+            raise FlinkRefused(f"{job.job_server or job.flink_master}: the job was refused: see its log")
+        Event().wait(0.5)
+    raise FlinkRefused(
+        f"{job.flink_master}: job {job.name!r} does not run after {_SUBMIT_SECONDS:.0f} s: see the cluster's page"
+    )
+
+
+def checkpoint_folder(job: FlinkJob) -> str:
+    """Return the URL of the job's own folder of checkpoints, so that `latest` does not find those of another job."""
+    if not job.checkpoints:
+        raise FlinkRefused(
+            "no folder for checkpoints: name one that all TaskManagers can access with --checkpoints, such as "
+            "file:///var/lib/opicflow or s3://bucket/opicflow"
+        )
+    uri = job.checkpoints if "://" in job.checkpoints else Path(job.checkpoints).absolute().as_uri()
+    return f"{uri.rstrip('/')}/{quote(job.name)}"
+
+
+def savepoint_folder(job: FlinkJob) -> str | None:
+    """Return the URL of the folder of savepoints; None if the job names no folder."""
+    return f"{checkpoint_folder(job)}/savepoints" if job.checkpoints else None
+
+
+def savepoint_path(job: FlinkJob, given: str | None) -> str | None:
+    """Return the path of a savepoint; of the newest one for `latest`."""
+    if given != LATEST:
+        return given
+    folder = _local(checkpoint_folder(job))
+    if folder is None:
+        raise FlinkRefused(f"--from-savepoint {LATEST}: only for checkpoints in a folder of this machine: give a path")
+    newest = newest_checkpoint(folder)
+    if newest is None:
+        raise FlinkRefused(f"{folder}: there is no checkpoint and no savepoint: omit --from-savepoint")
+    return newest.as_uri()
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the latest complete checkpoint or savepoint below a folder; a job may delete old ones meanwhile."""
+    found = []
+    for inside, _, files in os.walk(folder):  # a glob would fail on a folder that is deleted meanwhile
+        path = Path(inside)
+        if _METADATA in files and path.name.startswith(("chk-", "savepoint-")):
+            with suppress(FileNotFoundError):
+                found.append(((path / _METADATA).stat().st_mtime_ns, path))
+    return max(found)[1] if found else None
+
+
+def _local(uri: str) -> Path | None:
+    parts = urlsplit(uri)
+    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
+
+
+def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> list[str]:
+    """Return the options for Beam. They contain no secret: passwords are in the properties file, where workers run."""
+    if job.job_server:
+        runner = ["--runner=PortableRunner", f"--job_endpoint={job.job_server}"]
+    else:
+        runner = [f"--runner={FLINK_RUNNER}", f"--flink_master={job.flink_master}"]
+        runner += [f"--flink_job_server_jar={job.job_server_jar}"] if job.job_server_jar else []
+    if job.worker_image:
+        workers = ["--environment_type=DOCKER", f"--environment_config={job.worker_image}"]
+    else:
+        variables = {"OPICFLOW_WORKER_LOGS": job.worker_logs} if job.worker_logs else {}
+        command = {"command": job.worker_command or worker_command(), "env": variables}
+        workers = ["--environment_type=PROCESS", f"--environment_config={json.dumps(command)}"]
+    return [
+        *runner,
+        *workers,
+        "--streaming",
+        f"--job_name={job.name}",
+        f"--parallelism={parallelism}",
+        f"--sdk_worker_parallelism={job.workers}",
+        f"--checkpointing_interval={int(job.checkpoint_seconds * 1000)}",
+        "--externalized_checkpoints_enabled",
+        "--retain_externalized_checkpoints_on_cancellation",
+        f"--state_backend={'rocksdb' if job.state_backend == 'rocksdb' else 'filesystem'}",
+        f"--state_backend_storage_path={checkpoint_folder(job)}",
+        f"--max_bundle_time_mills={job.bundle_ms}",
+        f"--max_cache_memory_usage_mb={_STATE_CACHE_MB}",
+        *([f"--savepoint_path={savepoint}"] if savepoint else []),
+        *job.beam_options,
+    ]
+
+
+def _trouble(details: JobDetails) -> str:
+    return "; ".join(details.trouble[:1]) or "see the cluster's page"

@@ -1,0 +1,208 @@
+"""The parser: help in groups and in colour, suggestions, old names, completion, and what is imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opicflow.pipelines.cli.commands import GROUPS
+from opicflow.pipelines.cli.parser import command_module
+from support.in_process import command, done
+from support.paths import TOP
+
+COMMANDS = [name for group in GROUPS for name in group.commands]
+PROGRAM = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
+
+
+# -- help
+
+
+def test_every_module_of_the_folder_is_a_command_of_one_group() -> None:
+    modules = {file.stem for file in (TOP / "pipelines/cli/commands").glob("*.py")} - {"__init__"}
+    assert sorted(modules) == sorted(COMMANDS)
+
+
+def test_help_shows_the_groups_with_an_example_and_every_command_once() -> None:
+    text = done("--help")
+    assert done() == text
+    for group in GROUPS:
+        after = text.partition(f"\n{group.title}:\n")[2]
+        assert group.example in after.partition("\n\n")[0]
+    first_words = [line.split()[0] for line in text.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert [word for word in first_words if word in COMMANDS] == COMMANDS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_examples(name: str) -> None:
+    text = done(name, "--help")
+    module = command_module(name)
+    assert f"usage: opicflow {name}" in text and module.EXAMPLES in text
+    assert f"  opicflow {name}" in module.EXAMPLES or f"opicflow --config staging.toml {name}" in module.EXAMPLES
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert done("--version").startswith("opicflow 0.")
+
+
+def test_help_is_in_colour_on_a_terminal_and_plain_in_a_pipe() -> None:
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100"}
+    environment.pop("NO_COLOR", None)
+    shown = {}
+    for colour in (True, False):
+        outer, inner = pty.openpty()
+        variables = environment if colour else {**environment, "NO_COLOR": "1"}
+        subprocess.run([*PROGRAM, "top", "--help"], stdout=inner, env=variables, check=True, timeout=60)
+        os.close(inner)
+        text = b""
+        try:
+            while block := os.read(outer, 1 << 16):
+                text += block
+        except OSError:  # the end of a terminal
+            pass
+        os.close(outer)
+        shown[colour] = text
+    assert b"\x1b[" in shown[True] and b"--unread" in shown[True]
+    assert b"\x1b[" not in shown[False]
+    assert "\x1b[" not in done("top", "--help")
+
+
+# -- mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tpo"], "opicflow: unknown command 'tpo': do you mean top? (see opicflow --help)"),
+        (["top", "--hots"], "opicflow top: unknown option --hots: do you mean --host? (see opicflow top --help)"),
+        (["top", "--zzz"], "opicflow top: unknown option --zzz (see opicflow top --help)"),
+        (["top", "extra"], "opicflow top: unexpected argument 'extra' (see opicflow top --help)"),
+        (
+            ["graph", "bild"],
+            "opicflow graph: unknown command 'bild': do you mean build? (see opicflow graph --help)",
+        ),
+        (
+            ["publish", "policy", "--evry=6h"],
+            "opicflow publish policy: unknown option --evry: do you mean --every? (see opicflow publish policy --help)",
+        ),
+        (
+            ["subscribe", "importanc"],
+            "opicflow subscribe: argument TOPIC: unknown value 'importanc': do you mean importance? "
+            "(see opicflow subscribe --help)",
+        ),
+        (["top"], "opicflow: top: no state: name its folder with --state DIR, or as `state` in opicflow.toml"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line_with_the_nearest_right_word(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command(*arguments) == (2, "", f"{message}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "old", "new"),
+    [
+        (["schedule", "--state", "none"], "--policy", "--strategy"),
+        (["replay", "none.jsonl"], "--refresh-policy", "--refresh-strategy"),
+        (["publish", "policy", "--brokers", "localhost:1"], "--refresh-policy", "--refresh-strategy"),
+    ],
+)
+def test_an_old_name_of_an_option_works_with_a_warning(arguments: list[str], old: str, new: str) -> None:
+    result = command(*arguments, old, "harmonic")
+    warning = f"opicflow: {old} is now {new}: the next version knows the new name only\n"
+    assert result.err.startswith(warning) and "unknown option" not in result.err
+    assert old not in done(arguments[0], "--help").replace(new, "")
+
+
+# -- completion
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("opicflow sc", {"schedule"}),
+        ("opicflow top --un", {"--unread"}),
+        ("opicflow graph b", {"build"}),
+        ("opicflow subscribe refresh", {"refresh-schedule"}),
+    ],
+)
+def test_the_shell_completes_commands_options_and_values(line: str, words: set[str], tmp_path: Path) -> None:
+    variables = {
+        **os.environ,
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "completions"),
+        "_ARGCOMPLETE_IFS": "\n",
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
+    }
+    subprocess.run(PROGRAM, env=variables, check=False, capture_output=True, timeout=60)
+    assert {word.strip() for word in (tmp_path / "completions").read_text().split("\n")} == words
+
+
+# -- what is imported
+
+
+@pytest.fixture(scope="module")
+def crawled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the state, the results and the graph of a small log."""
+    folder = tmp_path_factory.mktemp("crawled")
+    (folder / "log.jsonl").write_text('{"url": "https://a.example/", "status": 200, "links": ["https://b.example/"]}\n')
+    assert command("replay", folder / "log.jsonl", "--quiet", "--state", folder / "state", "--out", folder).code == 0
+    assert command("graph", "build", folder / "log.jsonl", "--quiet", "--out", folder / "graph").code == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--help",
+        "--version",
+        "replay --help",
+        "config",
+        "top --state state",
+        "show https://a.example/ --state state",
+        "schedule --state state",
+        "compare importance.jsonl importance.jsonl",
+        "graph info graph",
+        "topics check --brokers localhost:1",
+    ],
+)
+def test_a_command_that_only_looks_imports_nothing_of_beam(line: str, crawled: Path) -> None:
+    code = f"""
+import json, sys
+from opicflow.pipelines.cli.main import main
+try:
+    code = main({line.split()!r})
+except SystemExit as stopped:
+    code = stopped.code
+print(json.dumps([code, sorted(name for name in ("apache_beam", "grpc") if name in sys.modules)]), file=sys.stderr)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=crawled, capture_output=True, text=True, timeout=60)
+    exit_code, imported = json.loads(ended.stderr.splitlines()[-1])
+    assert imported == [] and exit_code == (2 if "topics" in line else 0), ended.stderr
+
+
+@pytest.mark.parametrize("line", ["top --top 0", "top --host -n 0", "schedule --top 0"])
+def test_none_may_be_shown(line: str, crawled: Path) -> None:
+    assert "https://" not in done(*line.split(), "--state", crawled / "state")
+
+
+@pytest.mark.parametrize("words", [["top"], ["show", "https://a.example/"], ["schedule"]])
+def test_a_state_is_read_while_a_replay_holds_it_and_where_nothing_can_be_written(
+    words: list[str], crawled: Path
+) -> None:
+    import fcntl
+
+    state = crawled / "state"
+    before = {file: file.stat().st_mtime_ns for file in state.rglob("*")}
+    with open(state / "lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done(*words, "--state", state)
+    assert {file: file.stat().st_mtime_ns for file in state.rglob("*")} == before

@@ -1,0 +1,39 @@
+"""Progress: lines on a pipe, and an estimate of the time left that is true."""
+
+from __future__ import annotations
+
+import pytest
+
+from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.85, 0.99])
+def test_the_time_left_is_that_of_a_residual_that_falls_by_a_factor(factor: float) -> None:
+    estimate = Convergence(1e-9)
+    residuals = [0.7 * factor**scan for scan in range(4000)]
+    end = next(scan for scan, residual in enumerate(residuals) if residual <= 1e-9)
+    for scan, residual in enumerate(residuals[:end]):
+        left = estimate.left_seconds(residual, 60.0 + 0.25 * scan)  # a minute of compiling before the first scan
+        if residual < 0.07 and scan > 1:
+            assert left == pytest.approx(0.25 * (end - scan), abs=0.3)
+        elif residual > 0.07:
+            assert left is None
+
+
+def test_there_is_no_estimate_for_a_residual_that_does_not_fall() -> None:
+    estimate = Convergence(1e-9)
+    assert [estimate.left_seconds(0.5, second) for second in (1.0, 2.0, 90.0)] == [None, None, None]
+
+
+def test_lines_are_seconds_apart_and_without_an_estimate_that_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    display = ProgressDisplay(quiet=False)
+    display.show_words("sorting", 6.0)
+    display.show_words("sorting more", 7.0)
+    display.show_words("ranks", 12.0, 0.5, 3.0)
+    display.close()
+    assert capsys.readouterr().err == "sorting\nranks, 50%, 3 s left\n"
+
+
+def test_a_quiet_display_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    ProgressDisplay(quiet=True).show_words("ranks", 60.0, 0.5)
+    assert capsys.readouterr().err == ""
