@@ -32,10 +32,10 @@ from opicflow.pipelines.ledger import (
     PaperInterpolation,
     Variable,
 )
-from opicflow.pipelines.ledger.entries import Ids, Ints
 from opicflow.pipelines.web.crawl import WebCrawl, visits
 from opicflow.pipelines.web.visit_orders import CycleOrder, GreedyOrder, RandomOrder, VisitOrder
 from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.schemas.arrays import Ids, Ints
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

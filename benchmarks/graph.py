@@ -1,6 +1,6 @@
 """Group `graph`: ranks of whole graphs, in memory beside other libraries, and out of core as in the thesis, table 2.1.
 
-Everything here is timed by the wall: disks and workers are waited for. What is out of core runs in a process of its own
+Everything here is wall time, because disks and workers are waited for. Out-of-core code runs in a process of its own
 that may use no more memory than its budget beside what Python and compiled code take, the system's cache of files
 included, where this process may set such a limit (control groups, as root); the table says where it may not.
 """
@@ -110,14 +110,16 @@ def _out_of_core(pages: int, folder: Path) -> Iterator[Figure]:
             yield Figure(f"graph.bytes_per_link_{size}", graph.bytes_of_links / graph.links, "bytes", "on disk; " + how)
         found = {mode: _scans_of(path, mode, budget) for mode in MODES}
         apart = found["direct"]["seconds"] + found["inverse"]["seconds"]
-        for mode, told in found.items():
-            how = f"{budget >> 20} MB, {words} of what vectors need{'' if told['limited'] else ', NOT ENFORCED here'}; "
+        for mode, timed in found.items():
+            how = f"{budget >> 20} MB, {words} of the vectors{'' if timed['limited'] else ', NOT ENFORCED here'}; "
             how += f"{graph.slices} slices"
-            rate = pages / told["seconds"]
+            rate = pages / timed["seconds"]
             if mode == "combined":
                 yield versus(f"graph.combined_{size}_{words}", rate, "pages/s", pages / apart, how + "; one by one")
             else:
-                yield Figure(f"graph.{mode}_{size}_{words}", rate, "pages/s", how + f": {told['seconds']:.2f} s a scan")
+                yield Figure(
+                    f"graph.{mode}_{size}_{words}", rate, "pages/s", how + f": {timed['seconds']:.2f} s a scan"
+                )
 
 
 def _built(path: Path, pages: int, budget: int) -> StoredGraph:
@@ -140,20 +142,20 @@ def _scans_of(path: Path, mode: str, budget: int) -> dict[str, Any]:
     code = f"from benchmarks.graph import scan; scan({str(path)!r}, {mode!r}, {budget})"
     done = subprocess.run([sys.executable, "-c", code], cwd=_TOP, capture_output=True, text=True, check=False)
     check(done.returncode == 0, f"scans of {path.name} end well: {done.stderr[-500:]}")
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    timed: dict[str, Any] = json.loads(done.stdout)
+    return timed
 
 
 def scan(path: str, mode: str, budget: int) -> None:
-    """Print how long a scan takes, within a limit of memory: what is there at first, and the budget."""
+    """Print the time of a scan, within a limit of memory: the memory in use at the start, and the budget."""
     graph = StoredGraph(Path(path))
     _compile(Path(path))
     group = _limited(budget)
     times: list[float] = []
     with tempfile.TemporaryDirectory(prefix="vectors-", dir=Path(path).parent) as work:
         vectors = Vectors(graph.pages, Path(work))
-        told = lambda scan, residuals: times.append(time.perf_counter())  # noqa: E731
-        solve(graph, MODES[mode], Settings(max_iterations=3), vectors, after_scan=told)
+        timed = lambda scan, residuals: times.append(time.perf_counter())  # noqa: E731
+        solve(graph, MODES[mode], Settings(max_iterations=3), vectors, after_scan=timed)
     if group is not None:
         with suppress(OSError):
             (group.parent / "cgroup.procs").write_text(str(os.getpid()))

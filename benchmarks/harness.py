@@ -1,7 +1,7 @@
-"""What all groups share: figures, fair races, checks before the clock starts, the table and the file.
+"""Shared by all groups: figures, fair races, checks before the clock starts, the table and the file.
 
-Time is CPU time of this process (user and system), as what is measured here runs on one core and never waits: other
-jobs on the machine then cost what they take from the caches, and not what the scheduler gives them.
+Time is CPU time of this process (user and system), because the measured code runs on one core and never waits. Other
+jobs on the machine then disturb only through the caches, and not through the scheduler.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Work = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Figure:
-    """A result. `ratio` is ours over the baseline, and more of it is better; `how` says what was compared."""
+    """A result. `ratio` is ours over the baseline: more is better; `how` describes the comparison."""
 
     name: str
     value: float
@@ -40,7 +40,7 @@ def versus(name: str, value: float, unit: str, baseline: float, how: str) -> Fig
 
 
 def race(rounds: int, *works: Work) -> list[float]:
-    """How much each of these does in a CPU second: the best of so many rounds, in turns; one before is not counted."""
+    """Return the work of each in a CPU second: the best of so many rounds, in turns, after one that is not counted."""
     best = [0.0] * len(works)
     for number in range(rounds + 1):
         for i, work in enumerate(works):
@@ -59,7 +59,7 @@ def check(right: bool, what: str) -> None:
 
 
 def say(what: str) -> None:
-    """Tell who waits what is going on."""
+    """Print the current step."""
     print(f"  {what}", file=sys.stderr, flush=True)
 
 
@@ -69,7 +69,7 @@ def touch_memory(size_bytes: int) -> None:
 
 
 def machine() -> list[str]:
-    """What is measured on, and with what."""
+    """Return the machine and the versions of the measurement."""
     names = [line.split(": ")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     memory = [int(line.split()[1]) / 2**20 for line in _lines("/proc/meminfo") if line.startswith("MemTotal")]
     load = f", load {os.getloadavg()[0]:.1f} at the start" if hasattr(os, "getloadavg") else ""

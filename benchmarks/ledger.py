@@ -2,7 +2,7 @@
 
 The web is made up: every page is announced, visits come in random order with 30 links each, and most links go to
 few pages. The page of rank r is linked r^-0.91 times as often as the first, as where in-degrees follow a power law of
-2.1; a random permutation says which page has which rank, so that popular pages lie scattered over the table.
+2.1; a random permutation assigns ranks to pages, so that popular pages are scattered over the table.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import numpy as np
 
 from benchmarks.harness import Figure, check, race, say, touch_memory, versus
 from opicflow.pipelines.ledger import (
-    NO_CATEGORY,
-    ORDINARY_LINK_WEIGHT,
     UNITS_PER_PAGE,
     Chunk,
     CrawlEntry,
@@ -30,9 +28,10 @@ from opicflow.pipelines.ledger import (
     Outcome,
     TransfersEntry,
 )
-from opicflow.pipelines.ledger.entries import Ids, Ints, transfer_digest
+from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.pipelines.web.crawl import SOURCE, announcements
 from opicflow.pipelines.web.webs import page_ids
+from opicflow.schemas.arrays import Ids, Ints
 
 LINKS = 30
 SEED = 1
@@ -143,29 +142,21 @@ class Visits:
         start, self._at = self._at, self._at + rows
         pages = np.take(self._order, np.arange(start, self._at), mode="wrap").astype(np.int64)
         links = self._links(pages)
-        offset = len(self._ids) + start  # what comes before are the announcements
-        items = CrawlItems(
+        offset = len(self._ids) + start  # after the announcements
+        items = CrawlItems.filled(
+            rows,
             kind=np.full(rows, Kind.VISIT, np.uint8),
             page=self._ids[pages],
-            time_ms=np.zeros(rows, np.int64),
             outcome=np.full(rows, Outcome.FETCHED, np.uint8),
-            digest=np.zeros(rows, np.uint64),
-            modified_ms=np.zeros(rows, np.int64),
-            category=np.full(rows, NO_CATEGORY, np.uint8),
             offset=np.arange(offset, offset + rows),
-            within=np.zeros(rows, np.int64),
             links_known=np.ones(rows, np.uint8),
             link_starts=np.arange(0, LINKS * rows + 1, LINKS),
             link_pages=self._ids[links.ravel()],
-            link_weights=np.full(LINKS * rows, ORDINARY_LINK_WEIGHT, np.uint16),
-            link_categories=np.full(LINKS * rows, NO_CATEGORY, np.uint8),
-            url_starts=np.zeros(rows + 1, np.int64),
-            url_bytes=np.zeros(0, np.uint8),
         )
         return CrawlEntry(SOURCE, LogPosition(offset, 0), LogPosition(offset + rows, 0), items), pages, links
 
     def _links(self, pages: Ints) -> Ints:
-        """Distinct pages, none of them the page itself: the ledger would merge or drop such links."""
+        """Distinct pages other than the page itself: the ledger would merge or drop the other links."""
         links = self._draw(LINKS * len(pages)).reshape(-1, LINKS)
         while True:
             links.sort(axis=1)
@@ -179,8 +170,8 @@ class Visits:
         """Page numbers by their popularity."""
         pages = len(self._page_of_rank)
         ranks = (1 + self._random.random(count) * ((pages + 1) ** _TAIL - 1)) ** (1 / _TAIL)
-        places: Ints = np.minimum(ranks.astype(np.int64), pages) - 1
-        return self._page_of_rank[places].astype(np.int64)
+        positions: Ints = np.minimum(ranks.astype(np.int64), pages) - 1
+        return self._page_of_rank[positions].astype(np.int64)
 
 
 def against_dicts(sizes: Sizes) -> Iterator[Figure]:
@@ -259,7 +250,7 @@ def visits(ledger: Ledger, ids: Ids, sizes: Sizes, at: str) -> Iterator[Figure]:
     against = f"{len(ids):,} pages, {LINKS} links a visit"
     yield Figure(f"ledger.visits_per_second{at}", value / LINKS, "visits/s", against)
     yield Figure(f"ledger.transfers_per_second{at}", value, "transfers/s", against)
-    how = f"against bare additions at the same places of an array, in the same order, {len(ids):,} pages"
+    how = f"against bare additions at the same positions of an array, in the same order, {len(ids):,} pages"
     yield versus(f"ledger.transfers_vs_random_adds{at}", value, "transfers/s", baseline, how)
 
 
@@ -315,16 +306,16 @@ def lookups(ledger: Ledger, ids: Ids, sizes: Sizes) -> Iterator[Figure]:
     random = np.random.default_rng(SEED)
     order = np.argsort(ids, kind="stable")
     in_order = ids[order]
-    asked = [ids[random.integers(0, len(ids), sizes.lookups_per_batch)] for _ in range(sizes.rounds + 1)]
-    find = ledger._slots_of  # slots are numbered in the order in which pages came in
-    found = order[np.searchsorted(in_order, asked[0])]
-    check(np.array_equal(find(asked[0]), found), "index and binary search agree")
+    requested = [ids[random.integers(0, len(ids), sizes.lookups_per_batch)] for _ in range(sizes.rounds + 1)]
+    find = ledger._reader.slots_of  # slots are numbered in the order in which pages came in
+    found = order[np.searchsorted(in_order, requested[0])]
+    check(np.array_equal(find(requested[0]), found), "index and binary search agree")
 
     def by_index(number: int) -> float:
-        return len(find(asked[number]))
+        return len(find(requested[number]))
 
     def by_search(number: int) -> float:
-        return len(np.searchsorted(in_order, asked[number]))
+        return len(np.searchsorted(in_order, requested[number]))
 
     value, baseline = race(sizes.rounds, by_index, by_search)
     how = f"against numpy.searchsorted in sorted ids; random known ids, {len(ids):,} pages"
@@ -332,7 +323,7 @@ def lookups(ledger: Ledger, ids: Ids, sizes: Sizes) -> Iterator[Figure]:
 
 
 def scans(ledger: Ledger, sizes: Sizes) -> Iterator[Figure]:
-    """All estimates against a copy of what they return, and the top pages against finding them among ready rates."""
+    """All estimates against a copy of their columns, and the top pages against a selection from ready rates."""
     everything = ledger.estimate_all()
     columns = [column for column in vars(everything).values() if isinstance(column, np.ndarray)]
     rates = everything.rate.copy()
@@ -396,7 +387,7 @@ def snapshots(ledger: Ledger, sizes: Sizes) -> Iterator[Figure]:
 
 
 def check_snapshot(ledger: Ledger, chunks: list[Chunk]) -> None:
-    """What is restored has the same snapshot, byte for byte."""
+    """The restored ledger has the same snapshot, byte for byte."""
     restored = Ledger.restore(chunk.data for chunk in chunks)
     check(restored.balance() == ledger.balance(), "a restored ledger has the same balance")
     check(restored.snapshot() == chunks, "a restored ledger has the same snapshot")
@@ -406,14 +397,14 @@ def check_snapshot(ledger: Ledger, chunks: list[Chunk]) -> None:
 
 
 def received(sizes: Sizes) -> Iterator[Figure]:
-    """Cash from another shard, summed up per page and sorted as it comes, against bare additions at these places."""
+    """Cash from another shard, summed up per page and sorted as it comes, against bare additions at these positions."""
     ids = np.unique(page_ids(2 * sizes.pages, SEED) >> np.uint64(1))[: sizes.pages]  # the lower half of all ids
     ids = np.random.default_rng(SEED).permutation(ids)
     ledger = Ledger(shard=0, shards=2)
     for first in range(0, len(ids), sizes.births_per_batch):
         ledger.apply(announcements(ids[first : first + sizes.births_per_batch], start=first))
     random = np.random.default_rng(SEED)
-    messages, places = [], []
+    messages, positions = [], []
     total = digest = 0
     for cut in range(sizes.rounds + 1):
         chosen = random.choice(len(ids), sizes.received_per_batch, replace=False, shuffle=False)
@@ -423,25 +414,25 @@ def received(sizes: Sizes) -> Iterator[Figure]:
         digest = (digest + transfer_digest(ids[chosen], amounts, 0, cut)) % (1 << 64)
         gossip = Gossip(advance=0, minted=UNITS_PER_PAGE, pages=1, weighted_pages=16, rate_sum=0.0)
         messages.append(TransfersEntry(1, cut, 0, True, ids[chosen], amounts, 0, total, digest, gossip))
-        places.append(chosen.astype(np.uint64))
+        positions.append(chosen.astype(np.uint64))
     sums = np.zeros(len(ids), np.int64)
     add_at_random(sums, np.arange(len(ids), dtype=np.uint64))
     expected = np.full(len(ids), UNITS_PER_PAGE, np.int64)
-    for message, chosen_places in zip(messages, places, strict=True):
-        expected[chosen_places] += message.amounts
+    for message, chosen_positions in zip(messages, positions, strict=True):
+        expected[chosen_positions] += message.amounts
 
     def receive(number: int) -> float:
         ledger.apply(messages[number])
         return len(messages[number].pages)
 
     def bare(number: int) -> float:
-        add_at_random(sums, places[number])
-        return len(places[number])
+        add_at_random(sums, positions[number])
+        return len(positions[number])
 
     value, baseline = race(sizes.rounds, receive, bare)
     check(ledger.audit().received == total, "all cash sent was received")
-    check(np.array_equal(ledger.waiting_cash(), expected), "each page has what was sent to it")
-    how = f"against bare additions at the same places; {len(ids):,} pages, {sizes.received_per_batch:,} in a message"
+    check(np.array_equal(ledger.waiting_cash(), expected), "each page has the cash sent to it")
+    how = f"against bare additions at the same positions; {len(ids):,} pages, {sizes.received_per_batch:,} in a message"
     yield versus("ledger.transfers_received_per_second", value, "transfers/s", baseline, how)
 
 

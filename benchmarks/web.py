@@ -10,10 +10,10 @@ import numpy as np
 from benchmarks.harness import Figure, check, race, say, versus
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import Ledger
-from opicflow.pipelines.ledger.entries import Ints
 from opicflow.pipelines.web.crawl import WebCrawl
 from opicflow.pipelines.web.visit_orders import CycleOrder, ExactGreedyOrder, GreedyOrder, LoggedOrder, VisitOrder
 from opicflow.pipelines.web.webs import hosted_web, page_ids, poisson_web, power_law_web
+from opicflow.schemas.arrays import Ints
 
 SEED = 1
 

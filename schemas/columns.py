@@ -1,4 +1,4 @@
-"""Named columns and plain values as bytes: what travels between the stages of a pipeline, and lies in a journal.
+"""Named columns and plain values as bytes, for shuffles, journals and logs.
 
     magic "OPFC", version (2 bytes), XXH64 of all that follows (8 bytes)
     length of the head (4 bytes), the head: JSON with the kind, plain values, and name, type and length of each column
@@ -19,23 +19,21 @@ import numpy.typing as npt
 import orjson
 import xxhash
 
+from opicflow.schemas.arrays import Array, Bytes, Ints
 from opicflow.schemas.errors import UserError
 
 COLUMNS_VERSION = 1
 _START = struct.Struct("<4sHQ")
 FRAME_BYTES = _START.size
-"""How long the part of packed columns is that holds their checksum."""
+"""The length of the first part of packed columns, which holds their checksum."""
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"OPFC"
 _NARROW = {"<i8": (np.int8, np.int16, np.int32), "<u8": (np.uint8, np.uint16, np.uint32)}
 _MOST = {kind: int(np.iinfo(kind).max) for kinds in _NARROW.values() for kind in kinds}
-_MOST_HEAD = 16 << 20
-
-Column = npt.NDArray[Any]
 
 
-def spans(starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> tuple[Column, Column]:
-    """The places of a ragged column's values for these rows, and where each row's values start among them."""
+def spans(starts: Ints, rows: Ints) -> tuple[Array, Array]:
+    """The indices of a ragged column's values for these rows, and where each row's values start among them."""
     lengths = starts[rows + 1] - starts[rows]
     new_starts = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(lengths, out=new_starts[1:])
@@ -43,30 +41,26 @@ def spans(starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> tuple[C
 
 
 class Texts(Sequence[bytes]):
-    """A column of byte strings: all of them in one piece of memory, where each starts, and how long it is."""
+    """A column of byte strings: one array with all bytes, where each string starts, and how long it is."""
 
-    def __init__(self, text: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]):
-        """The columns."""
+    def __init__(self, text: Bytes, starts: Ints, lengths: Ints):
         self.text, self.starts, self.lengths = text, starts, lengths
 
     @classmethod
-    def joined(cls, text: npt.NDArray[np.uint8], lengths: npt.NDArray[np.integer[Any]]) -> Texts:
-        """Those that lie one after the other."""
+    def joined(cls, text: Bytes, lengths: npt.NDArray[np.integer[Any]]) -> Texts:
+        """Strings that are stored one after the other."""
         sizes = lengths.astype(np.int64)
         return cls(text, np.cumsum(sizes) - sizes, sizes)
 
     @classmethod
     def of(cls, values: Sequence[bytes]) -> Texts:
-        """These."""
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         return cls.joined(np.frombuffer(b"".join(values), np.uint8), lengths)
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.lengths)
 
     def __iter__(self) -> Iterator[bytes]:
-        """All of them."""
         text = self.text.tobytes()
         ends = (self.starts + self.lengths).tolist()
         return (text[start:end] for start, end in zip(self.starts.tolist(), ends, strict=True))
@@ -78,7 +72,6 @@ class Texts(Sequence[bytes]):
     def __getitem__(self, row: slice) -> Texts: ...
 
     def __getitem__(self, row: int | slice) -> bytes | Texts:
-        """One of them, or some."""
         if isinstance(row, slice):
             return Texts(self.text, self.starts[row], self.lengths[row])
         start = int(self.starts[row])
@@ -90,14 +83,14 @@ class ColumnsRefused(UserError, ValueError):
 
 
 class Packed(NamedTuple):
-    """What was packed: its kind, plain values, and columns. The columns may be read-only."""
+    """Unpacked bytes: a kind, plain values, and columns. The columns may be read-only."""
 
     kind: str
     values: dict[str, Any]
-    columns: dict[str, Column]
+    columns: dict[str, Array]
 
 
-def pack(kind: str, values: dict[str, Any], columns: dict[str, Column]) -> bytes:
+def pack(kind: str, values: dict[str, Any], columns: dict[str, Array]) -> bytes:
     """The bytes of plain values and of one-dimensional columns."""
     described, parts = [], []
     for name, column in columns.items():
@@ -117,12 +110,12 @@ def pack(kind: str, values: dict[str, Any], columns: dict[str, Column]) -> bytes
 
 
 def unpack(data: bytes) -> Packed:
-    """What `pack` was given; `ColumnsRefused` for anything else, whatever happened to it."""
+    """The arguments of `pack`; `ColumnsRefused` for anything but its bytes."""
     if len(data) < _START.size + _LENGTH.size or not data.startswith(_MAGIC):
         raise ColumnsRefused("these are no packed columns")
     _, version, digest = _START.unpack_from(data)
     if version != COLUMNS_VERSION:
-        raise ColumnsRefused(f"the columns have version {version}, this code knows version {COLUMNS_VERSION}")
+        raise ColumnsRefused(f"the columns have version {version}, this code reads version {COLUMNS_VERSION}")
     view = memoryview(data)[_START.size :]
     if xxhash.xxh64_intdigest(view) != digest:
         raise ColumnsRefused("the columns were damaged: their checksum does not fit")
@@ -138,8 +131,8 @@ def unpack(data: bytes) -> Packed:
     return Packed(head["kind"], head["values"], columns)
 
 
-def _narrowed(column: Column) -> Column:
-    """The column in the smallest whole numbers that hold all of it."""
+def _narrowed(column: Array) -> Array:
+    """The column in the smallest integers that hold its values."""
     kinds = _NARROW.get(column.dtype.str, ())
     if not kinds or len(column) == 0:
         return column

@@ -1,9 +1,9 @@
 """`kernel`: numba's just-in-time compiler as opicflow uses it.
 
-numba's disk cache looks at the file of a function only: a kernel that calls one of another file would go on with the
-old one after that was changed, or after an upgrade. So the cache lives in a folder named after the content of all
-files that kernels may be made of (docs/decisions/numba.md). It lies here because kernels of all three roots use it,
-and imports go down only.
+numba's disk cache looks at the file of a function only: a kernel that calls one of another file would still use the
+old one after that file changed, or after an upgrade. So the cache lives in a folder named after the content of all
+files that kernels may be made of (docs/decisions/numba.md). Kernels of all three roots use it, and
+imports go down only: so it is here.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def inlined_kernel(function: F) -> F:
 
 
 def is_compiled() -> bool:
-    """Whether kernels of these sources were compiled before: if not, first calls take long."""
+    """Whether kernels were compiled before from the same sources: if not, first calls are slow."""
     import numba
 
     compiler: Any = numba  # comes without types
@@ -121,7 +121,7 @@ class Kernel(Deferred):
         names = self._function.__globals__
         for name in _names_in(self._function.__code__):
             used = names.get(name)
-            if isinstance(used, Deferred):  # numba knows its own objects only
+            if isinstance(used, Deferred):  # numba accepts its own objects only
                 names[name] = used.load()
         if names.get(self.__name__) is self:
             names[self.__name__] = made
@@ -199,16 +199,16 @@ trailing_zeros: Callable[[Any], Any] = Intrinsic(_emit_trailing_zeros)
 
 @cache
 def _cache_folder(root: str, chosen: str) -> str:
-    """A folder for what these very sources compile to: in NUMBA_CACHE_DIR, beside them, or in the user's cache.
+    """A folder for the machine code of exactly these sources: in NUMBA_CACHE_DIR, beside them, or in the user's cache.
 
-    Empty if none can be made: kernels are then compiled anew in every process.
+    Empty if none can be made: kernels are then compiled in every process.
     """
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(file for folder in _MADE_OF[root] for file in (_TOP / folder).glob("*.py")):
         digest.update(str(path.relative_to(_TOP)).encode() + b"\0" + path.read_bytes() + b"\0")
-    for place in [chosen] if chosen else [str(_TOP / root / "__pycache__"), "~/.cache"]:
+    for parent in [chosen] if chosen else [str(_TOP / root / "__pycache__"), "~/.cache"]:
         try:
-            folder = Path(place).expanduser() / f"opicflow-{digest.hexdigest()}"
+            folder = Path(parent).expanduser() / f"opicflow-{digest.hexdigest()}"
             folder.mkdir(parents=True, exist_ok=True)
             with TemporaryFile(dir=folder):  # it may be there, and belong to somebody else
                 return str(folder)

@@ -23,88 +23,90 @@ _MOST_KEPT = 10_000
 
 
 class SchemaRegistry:
-    """A schema registry. What it says of an id is asked once: a schema of an id never changes."""
+    """A schema registry. Schemas are requested once per id, because the schema of an id never changes."""
 
     def __init__(self, access: RegistryAccess, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
-        """Nothing is asked yet."""
+        """The first request is made by the first call."""
         self._url = access.url.rstrip("/")
         self._shown = urlsplit(self._url)._replace(netloc=urlsplit(self._url).netloc.rpartition("@")[2]).geturl()
         self._timeout_seconds = timeout_seconds
         self._schemas: dict[int, Schema | None] = {}
         self._session = requests.Session()
         self._session.headers["Accept"] = f"{_CONTENT_TYPE}, application/json"
-        self._session.headers["Connection"] = "close"  # it is asked so rarely that nothing need stay open
+        self._session.headers["Connection"] = "close"  # requests are rare, so no connection stays open
         if access.auth is not None:
             self._session.auth = access.auth
         if access.ca is not None:
             self._session.verify = access.ca
-        again = Retry(
+        retry = Retry(
             total=_TRIES - 1,
             backoff_factor=_FIRST_PAUSE_SECONDS,
             status_forcelist=(500, 502, 503, 504),
-            allowed_methods=None,  # all: nothing that is asked here does more when it is asked twice
+            allowed_methods=None,  # all methods: every request here may be repeated
             raise_on_status=False,
         )
         for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(max_retries=again))
+            self._session.mount(scheme, HTTPAdapter(max_retries=retry))
 
     def schema(self, schema_id: int) -> Schema | None:
-        """The schema of an id; None if there is none, or it is not Avro."""
+        """Return the schema of an id; None if there is none, or it is not Avro."""
         if schema_id not in self._schemas:
-            if len(self._schemas) >= _MOST_KEPT:  # ids out of damaged messages
+            if len(self._schemas) >= _MOST_KEPT:  # damaged messages have arbitrary ids
                 self._schemas.clear()
-            answer = self._asked("GET", f"/schemas/ids/{schema_id}")
+            answer = self._request("GET", f"/schemas/ids/{schema_id}")
             self._schemas[schema_id] = None if answer is None else _schema_in(answer)
         return self._schemas[schema_id]
 
     def subjects(self) -> list[str]:
-        """The names of all subjects."""
-        return list(self._asked("GET", "/subjects") or [])
+        """Return the names of all subjects."""
+        return list(self._request("GET", "/subjects") or [])
 
     def versions(self, subject: str) -> list[int]:
-        """The versions of a subject, oldest first; none if there is no such subject."""
-        return sorted(self._asked("GET", f"/subjects/{quote(subject, safe='')}/versions") or [])
+        """Return the versions of a subject, oldest first; none if there is no such subject."""
+        return sorted(self._request("GET", f"/subjects/{quote(subject, safe='')}/versions") or [])
 
     def publish(self, name: str, subject: str) -> int:
-        """See to it that the subject knows the latest version of a published schema: the id that it has there.
+        """Register the latest version of a published schema under a subject, if needed; returns its id.
 
-        An empty subject gets all versions, oldest first: whoever looks there finds a schema of every message ever
-        written. One that has versions only gets those after the latest of ours that it knows, so that its latest never
-        goes back. A schema that cannot follow what is there is refused before anything is written.
+        An empty subject gets all versions, oldest first, so it has a schema for every message ever written. A subject
+        with versions gets only those after the latest of ours that it has, so its latest version never becomes an older
+        one. A schema that is incompatible with the latest one is refused before anything is registered.
         """
         versions = published.versions(name)
-        known = 0  # versions, counted from the oldest
+        known = 0  # the number of versions it has, from the oldest
         if self.versions(subject):
             known = next((n for n in range(len(versions), 0, -1) if self._id(name, versions[n - 1], subject)), 0)
             if known < len(versions):
                 self._check(name, subject)
-                known = known or len(versions) - 1  # others' schemas: ours follow with the latest
+                known = known or len(versions) - 1  # only schemas of others: register our latest version
         for version in versions[known:]:
             self._register(name, version, subject)
         schema_id = self._id(name, versions[-1], subject)
         if schema_id is None:
-            raise self._refused(f"it does not know the schema of {subject} that it was just given: see to it")
+            raise self._refused(
+                f"it does not return the schema of {subject} that was just registered: check the registry"
+            )
         return schema_id
 
     def _id(self, name: str, version: int, subject: str) -> int | None:
-        """The id of one of our schemas in a subject, if that has it."""
-        answer = self._asked("POST", f"/subjects/{quote(subject, safe='')}", _body(published.schema(name, version)))
+        """Return the id of one of our schemas in a subject, None if the subject does not have it."""
+        answer = self._request("POST", f"/subjects/{quote(subject, safe='')}", _body(published.schema(name, version)))
         return None if answer is None else int(answer["id"])
 
     def _register(self, name: str, version: int, subject: str) -> None:
         path = f"/subjects/{quote(subject, safe='')}/versions"
-        if self._asked("POST", path, _body(published.schema(name, version))) is None:
-            raise self._refused(f"it takes no schemas for {subject}: see to it that its API is Confluent's")
+        if self._request("POST", path, _body(published.schema(name, version))) is None:
+            raise self._refused(f"it accepts no schemas for {subject}: check that its API is Confluent's")
 
     def _check(self, name: str, subject: str) -> None:
-        """Refuse our latest schema where it cannot follow the latest of a subject."""
+        """Refuse our latest schema if it is incompatible with the latest of a subject."""
         ours = published.schema(name)
-        latest = self._asked("GET", f"/subjects/{quote(subject, safe='')}/versions/latest") or {}
+        latest = self._request("GET", f"/subjects/{quote(subject, safe='')}/versions/latest") or {}
         path = f"/compatibility/subjects/{quote(subject, safe='')}/versions/latest?verbose=true"
-        answer = self._asked("POST", path, _body(ours)) or {"is_compatible": True}
+        answer = self._request("POST", path, _body(ours)) or {"is_compatible": True}
         reasons = list(answer.get("messages") or ["it gives no reason"]) if not answer.get("is_compatible") else []
         theirs = _schema_in(latest)
-        if not reasons:  # a registry may be told to let everything pass; our readers do not
+        if not reasons:  # a registry may accept everything; our readers do not
             reasons = ["it is not Avro"] if theirs is None else published.breaks(theirs, ours)
         if reasons:
             raise self._refused(
@@ -112,8 +114,8 @@ class SchemaRegistry:
                 f"subject {subject}: {_words(reasons[0])}: use another topic, or another registry"
             )
 
-    def _asked(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """What the registry answers; None if it has no such thing."""
+    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Return the content of the response; None if the registry has no such subject, version or id."""
         headers = {"Content-Type": _CONTENT_TYPE} if body is not None else {}
         data = None if body is None else json.dumps(body).encode()
         try:
@@ -123,32 +125,32 @@ class SchemaRegistry:
         except requests.exceptions.SSLError:
             raise self._refused("its certificate is not trusted: name its authority in the properties file") from None
         except requests.Timeout:
-            raise self._refused(f"no answer in {self._timeout_seconds:g} s: see whether it runs") from None
+            raise self._refused(f"no answer in {self._timeout_seconds:g} s: check that it runs") from None
         except requests.ConnectionError:
-            raise self._refused("it cannot be reached: see whether it runs, and check its address") from None
-        except (requests.RequestException, OSError, ValueError) as problem:  # a URL that is none, a file that is none
-            raise self._refused(f"it cannot be asked ({type(problem).__name__}): check its address") from None
+            raise self._refused("it cannot be reached: check that it runs, and its address") from None
+        except (requests.RequestException, OSError, ValueError) as problem:  # a malformed URL, a missing file
+            raise self._refused(f"the request failed ({type(problem).__name__}): check its address") from None
         if answer.status_code in (401, 403):
-            raise self._refused("it does not let us in: check its user name and password in the properties file")
+            raise self._refused("it refuses the login: check user name and password in the properties file")
         try:
             content = answer.json()
         except ValueError:
             raise self._refused(
-                f"not a schema registry, it answers {answer.status_code} without JSON: give the URL of its API"
+                f"not a schema registry, it returns {answer.status_code} without JSON: give the URL of its API"
             ) from None
         if answer.status_code == 404 and isinstance(content, dict) and "error_code" in content:
             return None
         if not answer.ok:
-            said = content.get("message") if isinstance(content, dict) else None
-            raise self._refused(f"it answers {answer.status_code} ({_words(said or 'no reason')}): see to it")
+            message = content.get("message") if isinstance(content, dict) else None
+            raise self._refused(f"it returns {answer.status_code} ({_words(message or 'no reason')}): check its log")
         return content
 
-    def _refused(self, what: str) -> KafkaRefused:
-        return KafkaRefused(f"schema registry {self._shown}: {what}")
+    def _refused(self, reason: str) -> KafkaRefused:
+        return KafkaRefused(f"schema registry {self._shown}: {reason}")
 
 
 def _body(schema: Schema) -> dict[str, Any]:
-    """A schema as its file says, docs and all."""
+    """Return the body of a request with a schema."""
     return {"schema": json.dumps(schema)}
 
 
@@ -159,7 +161,7 @@ def _schema_in(answer: dict[str, Any]) -> Schema | None:
         schema = json.loads(answer["schema"])
     except (KeyError, TypeError, ValueError):
         return None
-    # A type may stand there by its name alone: no record can be that.
+    # It may be the name of a type, which no record can have.
     return schema if isinstance(schema, dict) else None
 
 

@@ -1,4 +1,4 @@
-"""The topics of opicflow: how each is made, and what of a topic that is there would lose data."""
+"""The topics of opicflow: their settings, their creation, and the check of existing topics."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MOST_REPLICAS = 3
 _FOR_EVER = -1
 _ALL_TIMES = (1 << 63) - 1
 _DAY_MS = 24 * 3600 * 1000
-_BROKERS_BYTES = (1 << 20) + 12  # what a topic takes when nobody says
+_BROKERS_BYTES = (1 << 20) + 12  # the default of brokers
 
 _WHOLE_EVENT_BYTES = MOST_EVENT_BYTES + (1 << 20)
-"""The longest event with its key, headers and framing, or a reject that holds one, and says where it came from."""
+"""The largest event with its key, headers and framing, or a reject that contains one and its source."""
 
 
 class Names(NamedTuple):
-    """What the topics are called."""
+    """The names of the topics."""
 
     crawl_events: str = "crawl-events"
     page_ledger: str = "page-ledger"
@@ -40,13 +40,13 @@ class Names(NamedTuple):
 
 
 def names(prefix: str = "") -> Names:
-    """The names of the topics, each with the prefix before it."""
+    """Return the names of the topics, each with a prefix."""
     return Names(*(prefix + name for name in Names()))
 
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """How a topic should be. `as_many` = its number of partitions means something, and no other will do."""
+    """How a topic should be. `as_many`: it must have exactly this number of partitions."""
 
     name: str
     partitions: int
@@ -58,11 +58,11 @@ class TopicSpec:
 
     @property
     def kept_for_ever(self) -> bool:
-        """Whether what was written stays until somebody deletes the topic."""
+        """Whether records stay until the topic is deleted."""
         return self.policy == "delete" and self.retention_ms == _FOR_EVER
 
     def settings(self, replication: int) -> dict[str, str]:
-        """What the topic is made with. All that matters is said, so that a broker's defaults do not."""
+        """Return the settings for a new topic. They do not depend on the defaults of brokers."""
         settings: dict[str, Any] = {
             "cleanup.policy": self.policy,
             "compression.type": "producer",
@@ -89,7 +89,7 @@ def specs(
     result_partitions: int = RESULT_PARTITIONS,
     event_partitions: int = EVENT_PARTITIONS,
 ) -> tuple[TopicSpec, ...]:
-    """All topics, in the order in which people know them. `shards` says that page-ledger must have just as many."""
+    """Return all topics. With `shards`, page-ledger must have exactly this number of partitions."""
     name = names(prefix)
     return (
         TopicSpec(name.crawl_events, event_partitions, "delete", "CreateTime", most_bytes=_WHOLE_EVENT_BYTES),
@@ -114,7 +114,7 @@ def specs(
 
 @dataclass(frozen=True)
 class Described:
-    """A topic as it is. `replication` is that of the partition with the fewest replicas."""
+    """An existing topic. `replication` is that of the partition with the fewest replicas."""
 
     topic_id: str
     partitions: int
@@ -124,7 +124,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Finding:
-    """What of a topic would lose data, or stands in the way. `advice` is a command, or what to do."""
+    """A property of a topic that loses data or prevents its use. `advice` is a command, or what to do."""
 
     topic: str
     setting: str
@@ -134,7 +134,7 @@ class Finding:
     advice: str
 
     def __str__(self) -> str:
-        """All on one line."""
+        """Format the finding as one line."""
         should = f", should be {self.should}" if self.should else ""
         return f"{self.topic}: {self.setting} is {self.value}{should}: {self.why}: {self.advice}"
 
@@ -143,11 +143,11 @@ class Finding:
 
 
 def findings(described: Described | None, spec: TopicSpec, brokers: int) -> list[Finding]:
-    """What of a topic would lose data on a cluster of so many brokers. None = missing. Stricter is fine."""
+    """Compare a topic (None = missing) with its specification, on a cluster of so many brokers. Stricter is fine."""
     if described is None:
         return [
             Finding(
-                spec.name, "topic", "missing", "", "nothing can be written or read", "make it: opicflow topics create"
+                spec.name, "topic", "missing", "", "nothing can be written or read", "create it: opicflow topics create"
             )
         ]
     wrong = [*_of_layout(described, spec, brokers), *_of_cleaning(described, spec), *_of_records(described, spec)]
@@ -177,7 +177,7 @@ def _of_layout(topic: Described, spec: TopicSpec, brokers: int) -> Iterator[_Wro
             "partitions",
             str(topic.partitions),
             str(spec.partitions),
-            "what is written goes by their number and order",
+            "records are assigned by their number and order",
             "they cannot be changed in place: delete the topic if it is empty, or use another --prefix",
         )
     replicas = min(MOST_REPLICAS, brokers)
@@ -187,18 +187,23 @@ def _of_layout(topic: Described, spec: TopicSpec, brokers: int) -> Iterator[_Wro
             "replication",
             "1",
             str(replicas),
-            "what a broker holds is gone with its disk",
+            "the records of a broker are lost with its disk",
             "kafka-reassign-partitions with more replicas",
         )
     elif topic.replication > 1 and in_step < 2 and replicas == MOST_REPLICAS:
-        yield _Wrong("min.insync.replicas", str(in_step), "2", "what one broker alone acknowledged is lost with it")
+        yield _Wrong(
+            "min.insync.replicas", str(in_step), "2", "records that one broker alone acknowledged are lost with it"
+        )
     if in_step > topic.replication:
         yield _Wrong(
             "min.insync.replicas", str(in_step), str(max(1, topic.replication - 1)), "nothing can ever be written"
         )
     if topic.settings.get("unclean.leader.election.enable") == "true":
         yield _Wrong(
-            "unclean.leader.election.enable", "true", "false", "a replica that lags may lead, and what it lacks is lost"
+            "unclean.leader.election.enable",
+            "true",
+            "false",
+            "a replica that lags may become leader, and the records it lacks are lost",
         )
 
 
@@ -219,22 +224,22 @@ def _of_cleaning(topic: Described, spec: TopicSpec) -> Iterator[_Wrong]:
                 "delete.retention.ms",
                 topic.settings.get("delete.retention.ms", "unknown"),
                 str(7 * _DAY_MS),
-                "who was away for longer never hears that a page was forgotten",
+                "a consumer that was away for longer misses that a page was removed",
             )
         if "compact" in policies and _number(topic, "max.compaction.lag.ms", _ALL_TIMES) > _DAY_MS:
             yield _Wrong(
                 "max.compaction.lag.ms",
                 topic.settings.get("max.compaction.lag.ms", "unknown"),
                 str(_DAY_MS),
-                "a page that was forgotten may stay readable without end",
+                "a page that was removed may stay readable without limit",
             )
         return
     if "compact" in policies:
-        why = "of records with the same key all but the newest are lost, and those without a key are refused"
+        why = "older records of the same key are lost, and records without a key are refused"
         yield _Wrong("cleanup.policy", policy, "delete", why)
     if spec.kept_for_ever and ("delete" in policies or not policies):
         for name, value in limits:
-            why = "what is older, or more, is deleted, and nothing can be computed from it again"
+            why = "older records are deleted, and nothing can be computed from them again"
             if name == "retention.ms" and spec.times == "CreateTime":
                 why = "records have the times of their events, so an old log is deleted as soon as it is published"
             yield _Wrong(name, value, str(_FOR_EVER), why)
@@ -243,25 +248,25 @@ def _of_cleaning(topic: Described, spec: TopicSpec) -> Iterator[_Wrong]:
 def _of_records(topic: Described, spec: TopicSpec) -> Iterator[_Wrong]:
     for name in ("max.message.bytes", "segment.bytes"):
         if _number(topic, name, spec.most_bytes) < spec.most_bytes:
-            yield _Wrong(name, topic.settings[name], str(spec.most_bytes), "the longest records are refused")
+            yield _Wrong(name, topic.settings[name], str(spec.most_bytes), "the largest records are refused")
     times = topic.settings.get("message.timestamp.type", "CreateTime")
     if times != spec.times:
         why = (
             "records lose the times of their events"
             if spec.times == "CreateTime"
-            else "records are kept, and time passes, by the clocks of others"
+            else "retention and ticks follow the clocks of producers"
         )
         yield _Wrong("message.timestamp.type", times, spec.times, why)
     elif times == "CreateTime":
-        for name, which in (("after", "to come"), ("before", "long past")):
+        for name, which in (("after", "in the future"), ("before", "long past")):
             setting = f"message.timestamp.{name}.max.ms"
             if _number(topic, setting, _ALL_TIMES) < _ALL_TIMES:
-                why = f"records of times {which} are refused"
+                why = f"records with times {which} are refused"
                 yield _Wrong(setting, topic.settings[setting], str(_ALL_TIMES), why)
 
 
 def _number(topic: Described, name: str, missing: int) -> int:
-    """A setting as a number. Brokers that are older than a setting do not have it."""
+    """Return a setting as a number. Old brokers do not have new settings."""
     value = topic.settings.get(name, "")
     return int(value) if value.lstrip("-").isdecimal() else missing
 
@@ -270,45 +275,45 @@ def _number(topic: Described, name: str, missing: int) -> int:
 
 
 class Cluster(NamedTuple):
-    """The brokers of a cluster, and those of the topics asked for that are there."""
+    """The number of brokers of a cluster, and the requested topics that exist."""
 
     brokers: int
     topics: Mapping[str, Described]
 
 
 def read_cluster(connection: Connection, wanted: Sequence[str]) -> Cluster:
-    """The topics of these names as they are."""
-    with connection.admin() as admin, connection.doing("looking at topics"):
+    """Read the topics with these names."""
+    with connection.admin() as admin, connection.doing("reading topics"):
         return _read_cluster(connection, admin, wanted)
 
 
 def topic_id(connection: Connection, topic: str) -> str:
-    """The id of a topic: one that is deleted and made again has another."""
+    """Return the id of a topic, which differs from that of a deleted topic with the same name."""
     return str(_described(connection, topic)["topic_id"])
 
 
 def partition_count(connection: Connection, topic: str) -> int:
-    """How many partitions a topic has."""
+    """Return the number of partitions of a topic."""
     return len(_described(connection, topic)["partitions"])
 
 
 class Made(NamedTuple):
-    """What came of making topics: the names of new ones, and the cluster as it is now."""
+    """The names of the topics that were created, and the cluster after that."""
 
     new: frozenset[str]
     cluster: Cluster
 
 
 def make(connection: Connection, wanted: Sequence[TopicSpec], replication: int | None = None) -> Made:
-    """Make the topics that are missing. Those that are there stay as they are."""
-    with connection.admin() as admin, connection.doing("making topics"):
+    """Create the topics that are missing; existing topics are not changed."""
+    with connection.admin() as admin, connection.doing("creating topics"):
         names_ = [spec.name for spec in wanted]
         before = _read_cluster(connection, admin, names_)
         missing = [spec for spec in wanted if spec.name not in before.topics]
         replicas = replication or min(MOST_REPLICAS, before.brokers)
         if replicas > before.brokers:
             raise KafkaRefused(
-                f"--replication {replicas}: more than the {before.brokers} of the cluster's brokers: give fewer"
+                f"--replication {replicas}: the cluster has only {before.brokers} brokers: give a smaller number"
             )
         if not missing:
             return Made(frozenset(), before)
@@ -327,9 +332,9 @@ def make(connection: Connection, wanted: Sequence[TopicSpec], replication: int |
         for topic in answer["topics"]:
             if topic["error_code"] == 0:
                 new.append(topic["name"])
-            elif topic["error_code"] != errors.TopicAlreadyExistsError.errno:  # somebody was quicker
+            elif topic["error_code"] != errors.TopicAlreadyExistsError.errno:  # another client created it meanwhile
                 problem = errors.for_code(topic["error_code"])(topic.get("error_message") or "")
-                raise connection.refused(problem, f"making {topic['name']}")
+                raise connection.refused(problem, f"creating {topic['name']}")
         admin.wait_for_topics([spec.name for spec in missing])
         return Made(frozenset(new), _read_cluster(connection, admin, names_))
 
@@ -338,26 +343,26 @@ def _read_cluster(connection: Connection, admin: Any, wanted: Sequence[str]) -> 
     there = _metadata(connection, admin, wanted)
     settings: Mapping[str, Mapping[str, Any]] = {}
     if there:
-        asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in there]
-        settings = admin.describe_configs(asked, config_filter="all").get("topic", {})
-    silent = [name for name in there if not settings.get(name)]  # kafka-python passes over what the broker says of it
-    for name in _metadata(connection, admin, silent) if silent else ():
+        requested = [ConfigResource(ConfigResourceType.TOPIC, name) for name in there]
+        settings = admin.describe_configs(requested, config_filter="all").get("topic", {})
+    unreadable = [name for name in there if not settings.get(name)]  # kafka-python drops the error of the broker
+    for name in _metadata(connection, admin, unreadable) if unreadable else ():
         raise KafkaRefused(f"{connection.brokers}: {name}: its settings cannot be read: allow DescribeConfigs on it")
     topics = {
         name: Described(
             str(metadata["topic_id"]),
             len(metadata["partitions"]),
             min(len(partition["replica_nodes"]) for partition in metadata["partitions"]),
-            {setting: str(said["value"]) for setting, said in settings[name].items() if said["value"] is not None},
+            {setting: str(one["value"]) for setting, one in settings[name].items() if one["value"] is not None},
         )
         for name, metadata in there.items()
-        if name not in silent  # was deleted while we looked
+        if name not in unreadable  # deleted meanwhile
     }
     return Cluster(len(admin.describe_cluster()["brokers"]), topics)
 
 
 def _metadata(connection: Connection, admin: Any, wanted: Sequence[str]) -> dict[str, Any]:
-    """What the broker says of those topics that are there."""
+    """Return the metadata of the topics that exist."""
     found = {}
     for metadata in admin.describe_topics(list(wanted)):
         problem = errors.for_code(metadata["error_code"])
@@ -369,7 +374,7 @@ def _metadata(connection: Connection, admin: Any, wanted: Sequence[str]) -> dict
 
 
 def _described(connection: Connection, topic: str) -> Any:
-    with connection.admin() as admin, connection.doing(f"looking at {topic}"):
+    with connection.admin() as admin, connection.doing(f"reading {topic}"):
         metadata = _metadata(connection, admin, [topic])
         if topic not in metadata:
             raise connection.refused(errors.UnknownTopicOrPartitionError(), topic)

@@ -27,7 +27,6 @@ from opicflow.pipelines.experiments.edge_lists import web_of_file
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.ledger import Ledger, Outcome
-from opicflow.pipelines.ledger.entries import Ids, Ints
 from opicflow.pipelines.web.contents import Contents
 from opicflow.pipelines.web.crawl import DiscoveredPages, announcements, links_of, visits
 from opicflow.pipelines.web.failures import Mask, VisitFailures, share_of
@@ -41,6 +40,7 @@ from opicflow.pipelines.web.visit_orders import (
     set_page_count,
 )
 from opicflow.pipelines.web.webs import hosted_web, poisson_web, power_law_web
+from opicflow.schemas.arrays import Ids, Ints
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.registry import schema

@@ -7,6 +7,7 @@
 0
 """
 
+from opicflow.pipelines.ledger.balance import Balance
 from opicflow.pipelines.ledger.config import (
     HISTORIES,
     ORDINARY_CLASS_WEIGHT,
@@ -52,8 +53,9 @@ from opicflow.pipelines.ledger.errors import (
     SnapshotRefused,
 )
 from opicflow.pipelines.ledger.estimates import Estimates
-from opicflow.pipelines.ledger.ledger import Applied, Balance, Ledger, Planned
-from opicflow.pipelines.ledger.settle import Settled
+from opicflow.pipelines.ledger.ledger import Applied, Ledger
+from opicflow.pipelines.ledger.planner import Planned
+from opicflow.pipelines.ledger.settlement import Settled
 from opicflow.pipelines.ledger.snapshot import Chunk
 
 __all__ = [

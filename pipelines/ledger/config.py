@@ -1,12 +1,11 @@
-"""How a ledger counts: its history policy, damping, classes and clocks. Frozen, with units in the names.
+"""The configuration of a ledger: history policy, damping, classes, clocks and refreshing.
 
-A configuration is part of what a log means, so it enters a ledger at its birth, travels in every snapshot, and
-changes afterwards only through a `PolicyEntry` of the log.
+The same log under another configuration gives another ledger. So a ledger gets its configuration when it is made, every
+snapshot holds it, and afterwards only a `PolicyEntry` of the log changes its rules.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +19,7 @@ UNITS_PER_PAGE = 1 << 24
 """Cash minted with every page. Integer cash makes conservation exact (docs/decisions/integer-cash.md)."""
 
 MOST_CASH = 1 << 62
-"""No amount, and no total of a shard, goes above this: sums of two stay inside 64 bits."""
+"""The limit of every amount and every total of a shard: sums of two fit into 64 bits."""
 
 ORDINARY_LINK_WEIGHT = 1024
 ORDINARY_CLASS_WEIGHT = 16
@@ -93,16 +92,16 @@ HISTORIES: dict[str, type] = {
     "interpolation": Interpolation,
     "absorbing": Absorbing,
 }
-"""The policies by the names that users write."""
+"""The history policies by the names that users write."""
 
 
 @dataclass(frozen=True)
 class RefreshConfig:
-    """How the pages that are known share the fetches of a day.
+    """How pages share the fetches of a day.
 
     `strategy` and `estimator` are names of `refresh.strategies.STRATEGIES` and `refresh.rates.ESTIMATORS`.
     `bandwidth_per_day` is all fetches, discovery included; None = as many as the crawl makes. Discovery gets
-    `discovery_share` of them while there are unread pages enough, and takes those with the most waiting cash, or the
+    `discovery_share` of these while there are unread pages enough, and takes pages with the most waiting cash, or the
     highest estimate. Orders are given every `cycle_hours`, a page once. No page is refreshed more often than that or
     every `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every `longest_interval_days`.
     `host_fetches_per_day` bounds what one host gets. An order that was not answered after `order_timeout_hours` is
@@ -147,12 +146,12 @@ class RefreshConfig:
 
     @property
     def seconds_to_be_gone(self) -> float:
-        """How long a page is gone at least before it is dropped: what the re-checks of it take."""
+        """The shortest time from the visit that found a page gone to its removal: re-checks take so long."""
         return 86400 * self.gone_days * float(2 ** (min(self.gone_visits, 64) - 1) - 1)
 
 
 DISCOVERIES = ("cash", "estimate")
-"""What discovery may choose unread pages by."""
+"""The orders in which discovery may choose unread pages."""
 
 _REFRESH_BOUNDS = (
     ("alpha", 0.01, 10, False),
@@ -171,15 +170,15 @@ _REFRESH_BOUNDS = (
 
 @dataclass(frozen=True)
 class LedgerConfig:
-    """Everything that decides what a ledger makes of its log.
+    """Everything beside the log that a ledger depends on.
 
     Classes: a page belongs to a category (0 … categories-1) and is unread or read. `class_weights` holds
     two integers a category, unread then read, 16 = ordinary: how much of a dividend a page of that class draws.
     `link_bonus_per_1024` holds one integer a category: what a link to a page of that category carries on top of
-    its share, taken from the virtual account while it lasts. Of at least the last `remembered_visits` visits the ledger
-    can tell whether one comes again (8 to 32 bytes each); of others only whether it was the page's latest. Where there
-    are more than `max_pages`, or a host has more than `max_unread_per_host` pages that were never read, the poorest
-    unread ones are let go at the next tick.
+    its share, taken from the virtual account while it lasts. The ledger recognises duplicates of at least the last
+    `remembered_visits` visits (8 to 32 bytes each), and of the latest visit of every page. If there are more than
+    `max_pages`, or a host has more than `max_unread_per_host` pages that were never read, the next tick removes the
+    unread pages with the least waiting cash.
     """
 
     history: History = field(default_factory=Interpolation)
@@ -228,21 +227,22 @@ class LedgerConfig:
 
     def to_json(self) -> dict[str, Any]:
         """The configuration as plain values, for a snapshot's manifest."""
-        values = dataclasses.asdict(self)
-        refresh = values["refresh"]
-        values["refresh"] = {"policy": refresh.pop("strategy"), **refresh}  # stored under its first name
-        values["history"] = {"policy": history_name(self.history), **dataclasses.asdict(self.history)}
+        values = _encode(self, _STORED)
+        values["history"] = {
+            "policy": history_name(self.history),
+            **_encode(self.history, _STORED_HISTORIES[type(self.history)]),
+        }
+        values["refresh"] = _encode(self.refresh, _STORED_REFRESH)
         return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> LedgerConfig:
         """The configuration that `to_json` wrote; `ConfigRefused` for anything else."""
         try:
-            fields = dict(values)
-            history = dict(fields.pop("history"))
-            fields["history"] = HISTORIES[history.pop("policy")](**history)
-            refresh = dict(fields["refresh"])
-            fields["refresh"] = RefreshConfig(strategy=refresh.pop("policy"), **refresh)
+            fields, history = _decode(values, _STORED), dict(values["history"])
+            kind = HISTORIES[history.pop("policy")]
+            fields["history"] = kind(**_decode(history, _STORED_HISTORIES[kind]))
+            fields["refresh"] = RefreshConfig(**_decode(values["refresh"], _STORED_REFRESH))
             for name in ("class_weights", "link_bonus_per_1024"):
                 fields[name] = tuple(fields[name])
             return cls(**fields)
@@ -252,8 +252,67 @@ class LedgerConfig:
             raise ConfigRefused(f"not a ledger configuration: {shown(problem)}") from None
 
 
+# The names under which fields are stored, in their order. They stay the same whatever the fields are called.
+
+
+def _same(*names: str) -> dict[str, str]:
+    return {name: name for name in names}
+
+
+_STORED = _same(
+    "history",
+    "damping",
+    "class_weights",
+    "link_bonus_per_1024",
+    "remember_links",
+    "newcomer_history",
+    "cut_visits_per_1000_pages",
+    "trend_days",
+    "remembered_visits",
+    "refresh",
+    "max_pages",
+    "max_unread_per_host",
+)
+_STORED_REFRESH = {
+    "policy": "strategy",
+    **_same(
+        "estimator",
+        "alpha",
+        "bandwidth_per_day",
+        "discovery_share",
+        "discover_by",
+        "cycle_hours",
+        "shortest_interval_seconds",
+        "longest_interval_days",
+        "host_fetches_per_day",
+        "order_timeout_hours",
+        "retry_hours",
+        "longest_retry_days",
+        "gone_days",
+        "gone_visits",
+    ),
+}
+_STORED_HISTORIES: dict[type, dict[str, str]] = {
+    All: {},
+    Fixed: _same("window_turns", "window_days"),
+    ImprovedFixed: _same("window_turns", "window_days", "min_measures"),
+    Variable: _same("measures"),
+    PaperInterpolation: _same("window_turns", "window_days"),
+    Interpolation: _same("window_turns", "window_days", "min_gaps"),
+    Absorbing: {},
+}
+
+
+def _encode(config: object, stored: dict[str, str]) -> dict[str, Any]:
+    return {name: getattr(config, field_) for name, field_ in stored.items()}
+
+
+def _decode(values: dict[str, Any], stored: dict[str, str]) -> dict[str, Any]:
+    return {stored[name]: value for name, value in dict(values).items()}
+
+
 def history_name(history: History) -> str:
-    """The name users write for a policy."""
+    """The name that users write for a history policy."""
     return next(name for name, policy in HISTORIES.items() if type(history) is policy)
 
 

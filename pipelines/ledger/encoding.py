@@ -1,11 +1,12 @@
-"""Entries of a shard log as bytes: what goes through a shuffle, into a journal, and into the log itself.
+"""Entries of a shard log as bytes, for shuffles, journals and the log itself.
 
-Columns that only ever rise are stored as differences: they then take a byte or two a row.
+Stored names are written out here. They stay the same whatever the fields are called. Columns whose values never
+decrease are stored as differences: they then take a byte or two a row.
 """
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +14,12 @@ import numpy as np
 from opicflow.pipelines.ledger.config import shown
 from opicflow.pipelines.ledger.entries import (
     ENTRY_VERSION,
+    ITEM_COLUMNS,
     ControlEntry,
     CrawlEntry,
     CrawlItems,
     EndEntry,
     Gossip,
-    Ints,
     LogEntry,
     LogPosition,
     OpenEntry,
@@ -26,87 +27,212 @@ from opicflow.pipelines.ledger.entries import (
     TickEntry,
     TransfersEntry,
 )
-from opicflow.schemas.columns import Column, ColumnsRefused, pack, unpack
+from opicflow.schemas.arrays import Array, Ints
+from opicflow.schemas.columns import ColumnsRefused, pack, unpack
 from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy_to_json
 
-_RISING = ("offset", "link_starts", "url_starts")
-_KINDS: dict[str, type[LogEntry]] = {
-    "control": ControlEntry,
-    "crawl": CrawlEntry,
-    "end": EndEntry,
-    "open": OpenEntry,
-    "policy": PolicyEntry,
-    "tick": TickEntry,
-    "transfers": TransfersEntry,
-}
+_Values = dict[str, Any]
+_Columns = dict[str, Array]
 
 
 class EntryUnknown(Exception):
-    """An entry is sound, and of a kind or version that this code does not know."""
+    """An entry is sound, but of a kind or version that this code does not know."""
 
 
 class Decoded(NamedTuple):
-    """An entry, and the note of plain values that went with it."""
+    """An entry, and the note of plain values that was stored with it."""
 
     entry: LogEntry
     note: dict[str, Any]
 
 
 def encode_entry(entry: LogEntry, note: dict[str, Any] | None = None) -> bytes:
-    """The bytes of an entry, and of a note of plain values that goes with it."""
-    kind = next(name for name, of_kind in _KINDS.items() if type(entry) is of_kind)
-    values = {f.name: getattr(entry, f.name) for f in dataclasses.fields(entry)}
-    columns: dict[str, Column] = {}
-    if isinstance(entry, PolicyEntry):
-        values["policies"] = [policy_to_json(policy) for policy in entry.policies]
-    if isinstance(entry, CrawlEntry):
-        del values["items"]
-        columns = {f.name: getattr(entry.items, f.name) for f in dataclasses.fields(CrawlItems)}
-        for name in _RISING:
-            columns[name] = _steps(columns[name])
-    elif isinstance(entry, TransfersEntry):
-        columns = {"pages": values.pop("pages"), "amounts": values.pop("amounts")}
-        values["gossip"] = entry.gossip and dict(vars(entry.gossip))
-    elif isinstance(entry, OpenEntry):
-        columns = {"chunk": values.pop("chunk")}
-    return pack(kind, {**values, "note": note or {}}, columns)
+    """The bytes of an entry, and of a note of plain values that is stored with it."""
+    kind, values, columns = _encoded(entry)
+    return pack(kind, {**values, "version": entry.version, "note": note or {}}, columns)
 
 
 def decode_entry(data: bytes) -> Decoded:
-    """What `encode_entry` was given; `ColumnsRefused` for anything else. Judging the entry is left to the ledger.
+    """The entry and note that `encode_entry` was given; `ColumnsRefused` for anything else.
 
-    `EntryUnknown` for what a newer version of this code may have written.
+    The values are not checked here; the ledger does that. `EntryUnknown` for kinds and versions of newer code.
     """
     packed = unpack(data)
-    if packed.kind not in _KINDS or packed.values.get("version", ENTRY_VERSION) != ENTRY_VERSION:
-        version = str(packed.values.get("version", ENTRY_VERSION))[:20]
-        raise EntryUnknown(f"an entry of kind {packed.kind[:20]!r} and version {version}: update opicflow")
+    version = packed.values.get("version", ENTRY_VERSION)
+    decode = _DECODERS.get(packed.kind)
+    if decode is None or version != ENTRY_VERSION:
+        raise EntryUnknown(f"an entry of kind {packed.kind[:20]!r} and version {str(version)[:20]}: update opicflow")
     values, columns = dict(packed.values), dict(packed.columns)
     try:
         note = values.pop("note")
-        for name in values.keys() & {"start", "end"}:
-            values[name] = LogPosition(*values[name])
-        for name in values.keys() & {"class_weights", "link_bonus_per_1024", "drop", "forget"}:
-            values[name] = None if values[name] is None else tuple(values[name])
-        if packed.kind == "policy":
-            values["policies"] = tuple(map(policy_from_json, values["policies"]))
-        if packed.kind == "crawl":
-            for name in _RISING:
-                summed: Ints = np.cumsum(columns[name], dtype=np.int64)
-                columns[name] = summed
-            values["items"] = CrawlItems(**columns)
-        elif packed.kind == "transfers":
-            values |= columns
-            values["gossip"] = values["gossip"] and Gossip(**values["gossip"])
-        elif packed.kind == "open":
-            values |= columns
-        return Decoded(_KINDS[packed.kind](**values), note)
+        values.pop("version", None)
+        entry = decode(values, columns)
     except (KeyError, TypeError, PolicyRefused) as problem:
         raise ColumnsRefused(f"these columns are no entry: {shown(problem)}") from None
+    if values or columns:
+        raise ColumnsRefused(f"these columns are no entry: {shown(next(iter([*values, *columns])))}")
+    return Decoded(entry, note)
+
+
+def _encoded(entry: LogEntry) -> tuple[str, _Values, _Columns]:
+    """The kind, values and columns of an entry, in the order in which they are stored."""
+    match entry:
+        case CrawlEntry():
+            values = {**_range_of(entry), "visits_total": entry.visits_total}
+            return "crawl", values, _encode_items(entry.items)
+        case TransfersEntry():
+            values = {
+                "source_shard": entry.source_shard,
+                "cut": entry.cut,
+                "first": entry.first,
+                "last": entry.last,
+                "virtual": entry.virtual,
+                "sent_total": entry.sent_total,
+                "sent_digest": entry.sent_digest,
+                "gossip": entry.gossip and _encode_gossip(entry.gossip),
+            }
+            return "transfers", values, {"pages": entry.pages, "amounts": entry.amounts}
+        case PolicyEntry():
+            values = {
+                **_range_of(entry),
+                "damping": entry.damping,
+                "class_weights": entry.class_weights,
+                "link_bonus_per_1024": entry.link_bonus_per_1024,
+                "drop": entry.drop,
+                "forget": entry.forget,
+                "policies": [policy_to_json(policy) for policy in entry.policies],
+            }
+            return "policy", values, {}
+        case TickEntry():
+            return "tick", {"second": entry.second}, {}
+        case ControlEntry():
+            return "control", {"source": entry.source, "values": entry.values}, {}
+        case EndEntry():
+            return "end", {**_range_of(entry), "shards": entry.shards}, {}
+        case OpenEntry():
+            values = {"source_shard": entry.source_shard, "number": entry.number, "last": entry.last}
+            return "open", values, {"chunk": entry.chunk}
+
+
+def _range_of(entry: CrawlEntry | PolicyEntry | EndEntry) -> _Values:
+    return {"source": entry.source, "start": entry.start, "end": entry.end}
+
+
+# Decoders take what they decode out of `values` and `columns`; what is left over is refused.
+
+
+def _decode_crawl(values: _Values, columns: _Columns) -> CrawlEntry:
+    items = _decode_items(columns)
+    return CrawlEntry(**_pop_range(values), items=items, visits_total=values.pop("visits_total", None))
+
+
+def _decode_transfers(values: _Values, columns: _Columns) -> TransfersEntry:
+    gossip = values.pop("gossip")
+    return TransfersEntry(
+        source_shard=values.pop("source_shard"),
+        cut=values.pop("cut"),
+        first=values.pop("first"),
+        last=values.pop("last"),
+        pages=columns.pop("pages"),
+        amounts=columns.pop("amounts"),
+        virtual=values.pop("virtual"),
+        sent_total=values.pop("sent_total"),
+        sent_digest=values.pop("sent_digest"),
+        gossip=gossip and _decode_gossip(dict(gossip)),
+    )
+
+
+def _decode_policy(values: _Values, columns: _Columns) -> PolicyEntry:
+    class_weights, bonus = values.pop("class_weights", None), values.pop("link_bonus_per_1024", None)
+    return PolicyEntry(
+        **_pop_range(values),
+        damping=values.pop("damping", None),
+        class_weights=None if class_weights is None else tuple(class_weights),
+        link_bonus_per_1024=None if bonus is None else tuple(bonus),
+        drop=tuple(values.pop("drop", ())),
+        forget=tuple(values.pop("forget", ())),
+        policies=tuple(map(policy_from_json, values.pop("policies", ()))),
+    )
+
+
+def _decode_tick(values: _Values, columns: _Columns) -> TickEntry:
+    return TickEntry(values.pop("second"))
+
+
+def _decode_control(values: _Values, columns: _Columns) -> ControlEntry:
+    return ControlEntry(values.pop("source"), values.pop("values"))
+
+
+def _decode_end(values: _Values, columns: _Columns) -> EndEntry:
+    return EndEntry(**_pop_range(values), shards=values.pop("shards"))
+
+
+def _decode_open(values: _Values, columns: _Columns) -> OpenEntry:
+    return OpenEntry(values.pop("source_shard"), values.pop("number"), values.pop("last"), columns.pop("chunk"))
+
+
+_DECODERS: dict[str, Callable[[_Values, _Columns], LogEntry]] = {
+    "control": _decode_control,
+    "crawl": _decode_crawl,
+    "end": _decode_end,
+    "open": _decode_open,
+    "policy": _decode_policy,
+    "tick": _decode_tick,
+    "transfers": _decode_transfers,
+}
+
+
+def _pop_range(values: _Values) -> _Values:
+    return {
+        "source": values.pop("source"),
+        "start": LogPosition(*values.pop("start")),
+        "end": LogPosition(*values.pop("end")),
+    }
+
+
+def _encode_gossip(gossip: Gossip) -> _Values:
+    return {
+        "advance": gossip.advance,
+        "minted": gossip.minted,
+        "pages": gossip.pages,
+        "weighted_pages": gossip.weighted_pages,
+        "rate_sum": gossip.rate_sum,
+        "shares": gossip.shares,
+    }
+
+
+def _decode_gossip(values: _Values) -> Gossip:
+    gossip = Gossip(
+        advance=values.pop("advance"),
+        minted=values.pop("minted"),
+        pages=values.pop("pages"),
+        weighted_pages=values.pop("weighted_pages"),
+        rate_sum=values.pop("rate_sum"),
+        shares=values.pop("shares", 0),
+    )
+    if values:
+        raise KeyError(*values)
+    return gossip
+
+
+def _encode_items(items: CrawlItems) -> _Columns:
+    columns = {column.name: getattr(items, column.name) for column in ITEM_COLUMNS}
+    return columns | {column.name: _steps(columns[column.name]) for column in ITEM_COLUMNS if column.is_rising}
+
+
+def _decode_items(columns: _Columns) -> CrawlItems:
+    stored = {column.name: columns.pop(column.name) for column in ITEM_COLUMNS}
+    summed = {column.name: _summed(stored[column.name]) for column in ITEM_COLUMNS if column.is_rising}
+    return CrawlItems(**(stored | summed))
 
 
 def _steps(column: Ints) -> Ints:
-    """The differences between values, the first one from 0: what `np.cumsum` undoes."""
+    """The differences between values, the first one from 0."""
     steps = column.copy()
     steps[1:] -= column[:-1]
     return steps
+
+
+def _summed(steps: Array) -> Ints:
+    column: Ints = np.cumsum(steps, dtype=np.int64)
+    return column

@@ -1,8 +1,8 @@
-"""The entries of a shard log: what a ledger is made from, as columns.
+"""The entries of a shard log, as columns. A ledger is a function of them.
 
-An entry says which source it comes from and which part of it (`start` up to but not including `end`), so that a
-ledger can drop what it has, trim what it half has, and refuse what would leave a hole. Page ids are the 64-bit
-hashes of canonical URLs; a batch carries them as uint64.
+An entry names its source and the range of it that it holds (from `start` up to but not including `end`), so that a
+ledger can skip what it has applied and refuse an entry that would leave a hole. Page ids are the 64-bit hashes of
+canonical URLs, as uint64.
 """
 
 from __future__ import annotations
@@ -17,24 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
+from opicflow.pipelines.ledger.kernels.sums import sum_columns
+from opicflow.schemas.arrays import Array, Bytes, Ids, Ints, columns_of, per_row, ragged, starts, tuple_of
 from opicflow.schemas.columns import spans
-from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.records import Policy
 
 ENTRY_VERSION = 1
 NO_CATEGORY = 255
 """A page or link whose category is not known."""
 
-_U64: Any = np.uint64
-_STEP, _FIRST, _SECOND = _U64(0x9E3779B97F4A7C15), _U64(0xBF58476D1CE4E5B9), _U64(0x94D049BB133111EB)
-
-Ints = npt.NDArray[np.int64]
-Ids = npt.NDArray[np.uint64]
-Bytes = npt.NDArray[np.uint8]
-
 
 class LogPosition(NamedTuple):
-    """A point in a source: an offset (or cut number) and the place within it, counted from 0."""
+    """A point in a source: an offset (or cut number) and an index within it, both from 0."""
 
     offset: int
     within: int
@@ -44,7 +38,7 @@ START = LogPosition(0, 0)
 
 
 class Kind(IntEnum):
-    """What an item of a crawl entry is."""
+    """The kinds of rows of a crawl entry."""
 
     VISIT = 0
     SIGHTING = 1
@@ -65,115 +59,122 @@ class Outcome(IntEnum):
 
 
 class Fate(IntEnum):
-    """What became of a row that was applied."""
+    """The result of applying a row."""
 
     TAKEN = 0
     LATE = 1
-    """A visit earlier than the page's latest: taken all the same."""
+    """A visit earlier than the page's latest; it counts."""
     DUPLICATE = 2
-    """A visit that came before, the same page at the same time: it moved nothing."""
+    """The same page at the same time as an earlier visit; it moves nothing."""
     REFUSED = 3
-    """A visit of a page that was forgotten: it moved nothing."""
+    """A visit of a forgotten page; it moves nothing."""
 
 
 class RemovalReason(IntEnum):
-    """Why a page was let go."""
+    """Why a page was removed."""
 
     DROPPED = 1
-    """A policy said so."""
+    """A policy drops it."""
     FORGOTTEN = 2
-    """A policy said so, and that it must not be learnt again."""
+    """A policy forgets it: it must not be learnt again."""
     GONE = 3
-    """It was found gone again and again."""
+    """Several visits in a row found it gone."""
     LIMIT = 4
     """There were too many unread pages, and it was among the poorest."""
 
 
 @dataclass(frozen=True)
 class CrawlItems:
-    """Visits, sightings and announcements in log order, one row each; links and URLs as ragged columns.
+    """Visits, sightings and announcements in log order, one row each; links and URLs are ragged columns.
 
-    `time_ms` is the time of the fetch (0 = not known), `digest` a hash of the content that came (0 = not known), and
-    `modified_ms` when it last changed as somebody says (0 = nobody): the server of a visit, a sitemap's announcement.
-    `links_known` tells `[]` (no links) from null (not known).
-    Row i has the links `link_starts[i]` up to `link_starts[i+1]`, and its URL likewise (empty = not known).
-    `offset` and `within` are the place of each row in its source; they never decrease.
+    `time_ms` is the time of the fetch and `digest` a hash of its content (0 = not known). `modified_ms` is when the
+    content last changed, as the server of a visit or a sitemap reports it (0 = not reported). `links_known`
+    distinguishes a page without links from one whose links are not known. An empty URL is not known. `offset` and
+    `within` are the position of each row in its source; they never decrease.
     """
 
-    kind: Bytes
-    page: Ids
-    time_ms: Ints
-    outcome: Bytes
-    digest: Ids
-    modified_ms: Ints
-    category: Bytes
-    offset: Ints
-    within: Ints
-    links_known: Bytes
-    link_starts: Ints
-    link_pages: Ids
-    link_weights: npt.NDArray[np.uint16]
-    link_categories: Bytes
-    url_starts: Ints
-    url_bytes: Bytes
+    kind: Bytes = field(metadata=per_row(np.uint8))
+    page: Ids = field(metadata=per_row(np.uint64))
+    time_ms: Ints = field(metadata=per_row(np.int64))
+    outcome: Bytes = field(metadata=per_row(np.uint8))
+    digest: Ids = field(metadata=per_row(np.uint64))
+    modified_ms: Ints = field(metadata=per_row(np.int64))
+    category: Bytes = field(metadata=per_row(np.uint8, NO_CATEGORY))
+    offset: Ints = field(metadata=per_row(np.int64, is_rising=True))
+    within: Ints = field(metadata=per_row(np.int64))
+    links_known: Bytes = field(metadata=per_row(np.uint8))
+    link_starts: Ints = field(metadata=starts())
+    link_pages: Ids = field(metadata=ragged("link_starts", np.uint64))
+    link_weights: npt.NDArray[np.uint16] = field(metadata=ragged("link_starts", np.uint16, ORDINARY_LINK_WEIGHT))
+    link_categories: Bytes = field(metadata=ragged("link_starts", np.uint8, NO_CATEGORY))
+    url_starts: Ints = field(metadata=starts())
+    url_bytes: Bytes = field(metadata=ragged("url_starts", np.uint8))
 
     def __len__(self) -> int:
-        """How many rows there are."""
         return len(self.kind)
 
+    @classmethod
+    def filled(cls, rows: int, **given: Array) -> CrawlItems:
+        """So many rows with these columns. The others hold their default: no links, no URLs, nothing known."""
+        columns = {}
+        for column in ITEM_COLUMNS:
+            if column.name in given:
+                columns[column.name] = given[column.name]
+            elif column.is_starts:
+                columns[column.name] = np.zeros(rows + 1, np.int64)
+            else:
+                length = int(columns[column.starts][-1]) if column.starts else rows
+                columns[column.name] = np.full(length, column.default, column.dtype)
+        return cls(**columns)
+
     def rows(self, first: int, last: int) -> CrawlItems:
-        """The rows from `first` up to `last`, with their links and URLs. Nothing is copied but the starts."""
-        links = slice(int(self.link_starts[first]), int(self.link_starts[last]))
-        urls = slice(int(self.url_starts[first]), int(self.url_starts[last]))
-        return CrawlItems(
-            kind=self.kind[first:last],
-            page=self.page[first:last],
-            time_ms=self.time_ms[first:last],
-            outcome=self.outcome[first:last],
-            digest=self.digest[first:last],
-            modified_ms=self.modified_ms[first:last],
-            category=self.category[first:last],
-            offset=self.offset[first:last],
-            within=self.within[first:last],
-            links_known=self.links_known[first:last],
-            link_starts=self.link_starts[first : last + 1] - self.link_starts[first],
-            link_pages=self.link_pages[links],
-            link_weights=self.link_weights[links],
-            link_categories=self.link_categories[links],
-            url_starts=self.url_starts[first : last + 1] - self.url_starts[first],
-            url_bytes=self.url_bytes[urls],
-        )
+        """The rows from `first` up to `last`, with their links and URLs. Only starts are copied."""
+        columns = {}
+        for column in ITEM_COLUMNS:
+            values = getattr(self, column.name)
+            if column.is_starts:
+                columns[column.name] = values[first : last + 1] - values[first]
+            elif column.starts:
+                starts = getattr(self, column.starts)
+                columns[column.name] = values[int(starts[first]) : int(starts[last])]
+            else:
+                columns[column.name] = values[first:last]
+        return CrawlItems(**columns)
 
     def take(self, rows: Ints) -> CrawlItems:
-        """These rows, in this order, with their links and URLs."""
-        links, link_starts = spans(self.link_starts, rows)
-        urls, url_starts = spans(self.url_starts, rows)
-        return CrawlItems(
-            kind=self.kind[rows],
-            page=self.page[rows],
-            time_ms=self.time_ms[rows],
-            outcome=self.outcome[rows],
-            digest=self.digest[rows],
-            modified_ms=self.modified_ms[rows],
-            category=self.category[rows],
-            offset=self.offset[rows],
-            within=self.within[rows],
-            links_known=self.links_known[rows],
-            link_starts=link_starts,
-            link_pages=self.link_pages[links],
-            link_weights=self.link_weights[links],
-            link_categories=self.link_categories[links],
-            url_starts=url_starts,
-            url_bytes=self.url_bytes[urls],
-        )
+        """The rows at these indices, in this order, with their links and URLs."""
+        cut = {column.name: spans(getattr(self, column.name), rows) for column in ITEM_COLUMNS if column.is_starts}
+        columns = {}
+        for column in ITEM_COLUMNS:
+            if column.is_starts:
+                columns[column.name] = cut[column.name][1]
+            else:
+                columns[column.name] = getattr(self, column.name)[cut[column.starts][0] if column.starts else rows]
+        return CrawlItems(**columns)
+
+
+ITEM_COLUMNS = columns_of(CrawlItems)
+
+_KERNEL_COLUMNS = tuple(column for column in ITEM_COLUMNS if column.name not in ("offset", "within"))
+KernelItems = tuple_of("KernelItems", (*(column.name for column in _KERNEL_COLUMNS), "fates"), __name__)
+"""The columns of `CrawlItems` that kernels read, and the fate of each row, which they write."""
+
+
+def kernel_items(items: CrawlItems, fates: Bytes) -> Any:
+    """The columns for kernels. All are contiguous, aligned and writable, so that kernels are compiled once.
+
+    Ids are passed as int64 with the same bits.
+    """
+    plain = (np.require(getattr(items, column.name), requirements=["C", "A", "W"]) for column in _KERNEL_COLUMNS)
+    return KernelItems(*(column.view(np.int64) if column.dtype == np.uint64 else column for column in plain), fates)
 
 
 @dataclass(frozen=True)
 class CrawlEntry:
-    """What one source of crawl events holds for this shard in [start, end).
+    """The rows for this shard in the range [start, end) of a source of crawl events.
 
     `visits_total` is how many visits the source has sent to this shard up to `end`, all entries together: the
-    ledger compares it with what it has applied. None where the source does not count.
+    ledger compares it with the visits it has applied. None where the source does not count.
     """
 
     source: str
@@ -186,11 +187,10 @@ class CrawlEntry:
 
 @dataclass(frozen=True)
 class PolicyEntry:
-    """Rules that hold from here on, and pages to let go. What is None stays as it is.
+    """Rules that hold from here on, and pages to remove. A rule that is None does not change.
 
-    `drop` lets pages go for good: they may be born again. `forget` also removes their URLs from the next
-    snapshot and never learns them again. `policies` are policies, in their order: the ledger takes those that are
-    possible, and says why it does not take the others.
+    Pages in `drop` are removed, and may be born again. Pages in `forget` also lose their URLs, and are never learnt
+    again. `policies` are accepted in their order; impossible ones are refused, each with a reason.
     """
 
     source: str
@@ -215,7 +215,7 @@ class TickEntry:
 
 @dataclass(frozen=True)
 class Gossip:
-    """What shards tell each other at a cut: own advance of the turn clock, cash minted, pages, and sums."""
+    """What a shard sends to the others at a cut: its advance of the turn clock, cash minted, pages, and sums."""
 
     advance: int
     minted: int
@@ -247,12 +247,12 @@ class TransfersEntry:
 
     @property
     def start(self) -> LogPosition:
-        """Where in the stream of cuts the message begins."""
+        """The position at which the message begins in the stream of cuts."""
         return LogPosition(self.cut, self.first)
 
     @property
     def end(self) -> LogPosition:
-        """Where it ends: the next cut, if it is the last of its own."""
+        """The position at which it ends; the next cut after the last message of a cut."""
         return LogPosition(self.cut + 1, 0) if self.last else LogPosition(self.cut, self.first + len(self.pages))
 
     def split(self, most_items: int) -> list[TransfersEntry]:
@@ -291,7 +291,7 @@ Entry = CrawlEntry | PolicyEntry | TickEntry | TransfersEntry
 
 @dataclass(frozen=True)
 class ControlEntry:
-    """What holds from here on, or is asked for, in plain values. The first one of a log says how its ledger counts."""
+    """Settings or requests, in plain values. The first one of a log holds the configuration of its ledger."""
 
     source: str
     values: dict[str, Any]
@@ -300,7 +300,7 @@ class ControlEntry:
 
 @dataclass(frozen=True)
 class EndEntry:
-    """The source sends nothing more to this log: it goes on in the logs of another number of shards."""
+    """The last entry of a source: it continues in the logs of another number of shards."""
 
     source: str
     start: LogPosition
@@ -311,7 +311,7 @@ class EndEntry:
 
 @dataclass(frozen=True)
 class OpenEntry:
-    """A part of what a closed ledger hands over to one of its successors: chunk `number`, the last one or not."""
+    """One chunk of the data that a closed ledger hands over to a successor."""
 
     source_shard: int
     number: int
@@ -321,58 +321,32 @@ class OpenEntry:
 
 
 LogEntry = Entry | ControlEntry | EndEntry | OpenEntry
-"""What a log may hold. Control is for those who keep the ledger; it applies the others, or refuses them by name."""
+"""All entries of a log. A ledger refuses control, end and open entries: its keeper handles them."""
 
 
 class Sums(NamedTuple):
-    """What transfers come to. `digest` has the virtual part too, `cash` has not."""
+    """Sums over transfers. `digest` includes the virtual part, `cash` does not."""
 
     digest: int
     cash: int
     most: int
-    """The largest amount; one below nought counts as enormous."""
+    """The largest amount; a negative one counts as enormous."""
     is_rising: bool
-    """Whether each page id is above the one before."""
+    """Whether page ids increase."""
 
 
 def sum_transfers(pages: Ids, amounts: Ints, virtual: int, cut: int) -> Sums:
-    """Look at all transfers once."""
+    """Sum transfers in one pass."""
     if pages.ndim != 1 or pages.shape != amounts.shape:
         raise ValueError("pages and amounts must be columns, one as long as the other")
     pages, units = (np.require(one, np.uint64, ["C", "A", "W"]) for one in (pages, amounts.view(np.uint64)))
-    digest, high, low, most, is_rising = _sums(pages, units, _U64(index(virtual)), _U64(index(cut)))
+    digest, high, low, most, is_rising = sum_columns(pages, units, np.uint64(index(virtual)), np.uint64(index(cut)))
     return Sums(int(digest), (int(high) << 32) + int(low), int(most), bool(is_rising))
 
 
 def transfer_digest(pages: Ids, amounts: Ints, virtual: int, cut: int) -> int:
     """A sum, modulo 2^64, of one hash per transfer: it can be added up and taken apart in any order."""
     return sum_transfers(pages, amounts, virtual, cut).digest
-
-
-@lean_kernel
-def _sums(pages: Any, amounts: Any, virtual: Any, cut: Any) -> Any:
-    salt = _mix(cut + _U64(1))
-    digest = _mix(_mix(salt) + virtual) if virtual else _U64(0)
-    high = low = most = _U64(0)
-    is_rising = True
-    for row in range(pages.shape[0]):
-        amount = amounts[row]
-        digest += _mix(_mix(pages[row] ^ salt) + amount)
-        high += amount >> _U64(32)
-        low += amount & _U64(0xFFFFFFFF)
-        most = max(most, amount)
-        if row > 0 and pages[row] <= pages[row - 1]:
-            is_rising = False
-    return digest, high, low, most, is_rising
-
-
-@inlined_kernel
-def _mix(value: Any) -> Any:
-    """SplitMix64's finaliser: every bit of the input reaches every bit of the output."""
-    x = value + _STEP
-    x = (x ^ (x >> _U64(30))) * _FIRST
-    x = (x ^ (x >> _U64(27))) * _SECOND
-    return x ^ (x >> _U64(31))
 
 
 class Link(NamedTuple):
@@ -387,11 +361,11 @@ class Link(NamedTuple):
 class ItemWriter:
     """Builds `CrawlItems` row by row: for tests, examples and small sources. Large sources fill the columns.
 
-    Every row takes the next place of its source unless `at` says otherwise.
+    Every row takes the next offset of its source.
     """
 
-    next_place: LogPosition = START
-    _rows: list[tuple[int, int, int, int, int, int, int, LogPosition, bool]] = field(default_factory=list)
+    next_position: LogPosition = START
+    _rows: list[dict[str, int]] = field(default_factory=list)
     _links: list[list[Link]] = field(default_factory=list)
     _urls: list[bytes] = field(default_factory=list)
 
@@ -407,59 +381,56 @@ class ItemWriter:
         modified_ms: int = 0,
     ) -> ItemWriter:
         """A fetch of `page`. `links` None = not known, [] = none; a plain id is an ordinary link."""
-        row = (Kind.VISIT, page, time_ms, outcome, digest, modified_ms, category, self._take_place(), links is not None)
-        return self._add(row, [Link(x) if isinstance(x, int) else x for x in links or ()], url)
+        return self._add(
+            url,
+            [Link(x) if isinstance(x, int) else x for x in links or ()],
+            kind=Kind.VISIT,
+            page=page,
+            time_ms=time_ms,
+            outcome=outcome,
+            digest=digest,
+            modified_ms=modified_ms,
+            category=category,
+            links_known=links is not None,
+        )
 
     def sighting(self, page: int, category: int = NO_CATEGORY, url: bytes = b"") -> ItemWriter:
         """A URL seen in a link."""
-        return self._add((Kind.SIGHTING, page, 0, Outcome.NONE, 0, 0, category, self._take_place(), False), [], url)
+        return self._add(url, kind=Kind.SIGHTING, page=page, category=category)
 
     def announcement(
         self, page: int, category: int = NO_CATEGORY, url: bytes = b"", modified_ms: int = 0
     ) -> ItemWriter:
         """A seed, a sitemap entry, a push from a site."""
-        row = (Kind.ANNOUNCEMENT, page, 0, Outcome.NONE, 0, modified_ms, category, self._take_place(), False)
-        return self._add(row, [], url)
+        return self._add(url, kind=Kind.ANNOUNCEMENT, page=page, category=category, modified_ms=modified_ms)
 
     def items(self) -> CrawlItems:
         """All rows written so far."""
-        kind, page, time_ms, outcome, digest, modified_ms, category, places, known = (
-            zip(*self._rows, strict=True) if self._rows else ((),) * 9
-        )
         links = [link for of_row in self._links for link in of_row]
-        return CrawlItems(
-            kind=np.array(kind, np.uint8),
-            page=np.array(page, np.uint64),
-            time_ms=np.array(time_ms, np.int64),
-            outcome=np.array(outcome, np.uint8),
-            digest=np.array(digest, np.uint64),
-            modified_ms=np.array(modified_ms, np.int64),
-            category=np.array(category, np.uint8),
-            offset=np.array([p.offset for p in places], np.int64),
-            within=np.array([p.within for p in places], np.int64),
-            links_known=np.array(known, np.uint8),
-            link_starts=_starts([len(of_row) for of_row in self._links]),
-            link_pages=np.array([link.page for link in links], np.uint64),
-            link_weights=np.array([link.weight for link in links], np.uint16),
-            link_categories=np.array([link.category for link in links], np.uint8),
-            url_starts=_starts([len(url) for url in self._urls]),
-            url_bytes=np.frombuffer(b"".join(self._urls), np.uint8),
-        )
+        names = self._rows[0] if self._rows else ()
+        given: dict[str, Any] = {name: [row[name] for row in self._rows] for name in names}
+        given |= {
+            "link_starts": _starts([len(of_row) for of_row in self._links]),
+            "link_pages": [link.page for link in links],
+            "link_weights": [link.weight for link in links],
+            "link_categories": [link.category for link in links],
+            "url_starts": _starts([len(url) for url in self._urls]),
+            "url_bytes": np.frombuffer(b"".join(self._urls), np.uint8),
+        }
+        dtypes = {column.name: column.dtype for column in ITEM_COLUMNS}
+        arrays = {name: np.asarray(values, dtypes[name]) for name, values in given.items()}
+        return CrawlItems.filled(len(self._rows), **arrays)
 
     def entry(self, source: str = "crawl", start: LogPosition = START, visits_total: int | None = None) -> CrawlEntry:
-        """All rows written so far as one entry that begins at `start` and ends at the next place."""
-        return CrawlEntry(source, start, self.next_place, self.items(), visits_total)
+        """All rows written so far as one entry that begins at `start` and ends at the next position."""
+        return CrawlEntry(source, start, self.next_position, self.items(), visits_total)
 
-    def _take_place(self) -> LogPosition:
-        place = self.next_place
-        self.next_place = LogPosition(place.offset + 1, 0)
-        return place
-
-    def _add(
-        self, row: tuple[int, int, int, int, int, int, int, LogPosition, bool], links: list[Link], url: bytes
-    ) -> ItemWriter:
-        self._rows.append(row)
-        self._links.append(links)
+    def _add(self, url: bytes, links: Sequence[Link] = (), **values: int) -> ItemWriter:
+        offset, within = self.next_position
+        self.next_position = LogPosition(offset + 1, 0)
+        defaults = {column.name: column.default for column in ITEM_COLUMNS if not (column.starts or column.is_starts)}
+        self._rows.append({**defaults, **values, "offset": offset, "within": within})
+        self._links.append(list(links))
         self._urls.append(url)
         return self
 

@@ -1,4 +1,4 @@
-"""What a ledger says when it will not go on. Every message is one line: what, where, and what to do."""
+"""Errors of a ledger. Every message is one line: what happened, where, and what to do."""
 
 from opicflow.schemas.errors import UserError
 
@@ -20,4 +20,4 @@ class SnapshotRefused(LedgerError):
 
 
 class LedgerBroken(LedgerError):
-    """The ledger met something it must not go on from (an overflow, a lost invariant): restore a snapshot."""
+    """The ledger met an overflow or a broken invariant and refuses to continue: restore a snapshot."""

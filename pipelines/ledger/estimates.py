@@ -1,38 +1,18 @@
-"""What a ledger says about pages: importance and what it rests on, as columns."""
+"""Estimates of pages: importance and the figures behind it, as columns."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from opicflow.pipelines.ledger.entries import Bytes, Ids, Ints
-from opicflow.pipelines.ledger.layout import Array
-
-Floats = npt.NDArray[np.float64]
-
-
-class EstimateColumns(NamedTuple):
-    """The columns of `Estimates` as kernels see them."""
-
-    importance: Array
-    score: Array
-    rate: Array
-    trend_per_day: Array
-    error_factor: Array
-    cash: Array
-    waiting: Array
-    visits: Array
-    last_visit_ms: Array
-    last_outcome: Array
-    measured: Array
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints, columns_of, per_row, tuple_of
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """One row a page asked for. A page the ledger does not know has `known` False and zeros.
+    """One row for each requested page. For an unknown page `known` is False and the other columns are zero.
 
     `importance` is the page's rate over the sum of all rates: over all pages of the web it sums to 1. `score` is
     importance times pages (1.0 = an average page). `trend_per_day` is the change of importance a day, smoothed over the
@@ -41,35 +21,32 @@ class Estimates:
     """
 
     pages: Ids
-    known: npt.NDArray[np.bool_]
-    importance: Floats
-    score: Floats
-    rate: Floats
-    trend_per_day: Floats
-    error_factor: Floats
-    cash: Ints
-    waiting: Ints
-    visits: Ints
-    last_visit_ms: Ints
-    last_outcome: Bytes
-    measured: npt.NDArray[np.bool_]
+    known: Bools
+    importance: Floats = field(metadata=per_row(np.float64))
+    score: Floats = field(metadata=per_row(np.float64))
+    rate: Floats = field(metadata=per_row(np.float64))
+    trend_per_day: Floats = field(metadata=per_row(np.float64))
+    error_factor: Floats = field(metadata=per_row(np.float64))
+    cash: Ints = field(metadata=per_row(np.int64))
+    waiting: Ints = field(metadata=per_row(np.int64))
+    visits: Ints = field(metadata=per_row(np.int64))
+    last_visit_ms: Ints = field(metadata=per_row(np.int64))
+    last_outcome: Bytes = field(metadata=per_row(np.uint8))
+    measured: Bools = field(metadata=per_row(np.bool_))
     """Whether the page has spent: until then its history is the default one."""
 
-    def columns(self) -> EstimateColumns:
-        """The columns that a kernel fills."""
-        return EstimateColumns(
-            self.importance,
-            self.score,
-            self.rate,
-            self.trend_per_day,
-            self.error_factor,
-            self.cash,
-            self.waiting,
-            self.visits,
-            self.last_visit_ms,
-            self.last_outcome,
-            self.measured,
-        )
+    @classmethod
+    def zeros(cls, pages: Ids, known: Bools) -> Estimates:
+        """Estimates with zeros, for a kernel to fill."""
+        return cls(pages, known, **{column.name: np.zeros(len(pages), column.dtype) for column in ESTIMATE_COLUMNS})
+
+    def kernel_columns(self) -> Any:
+        """The columns that a kernel fills, as `KernelEstimates`."""
+        return KernelEstimates(*(getattr(self, column.name) for column in ESTIMATE_COLUMNS))
+
+
+ESTIMATE_COLUMNS = columns_of(Estimates)
+KernelEstimates = tuple_of("KernelEstimates", (column.name for column in ESTIMATE_COLUMNS), __name__)
 
 
 def richest(pages: Ids, rates: Floats, k: int) -> Ints:

@@ -1,4 +1,4 @@
-"""How a ledger lies in memory: the columns of its pages and the accounts of the shard, as kernels see them.
+"""The memory layout of a ledger: the columns of its pages and the accounts of the shard, as kernels use them.
 
 A transfer touches only `hot` (page id and cash, 16 bytes that never straddle a cache line) and the id index; a visit
 touches in addition one row of `pages` and one of its history policy (docs/decisions/rows.md).
@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from opicflow.schemas.arrays import Array
 
-# What kernels compute with: 64-bit integers, doubles and truth values of the machine, for which Python has no types.
+# Numbers in kernels are 64-bit integers, doubles and booleans of the machine; Python has no types for them.
 Int = Any
 Float = Any
 Bool = Any
@@ -21,8 +20,8 @@ Bool = Any
 PAGE_ROW = np.dtype(
     [
         ("seen", np.int64),  # the dividend account of its class when it last collected
-        ("opening", np.int64),  # opening balance; means nothing once the page has spent
-        ("aside", np.int64),  # waiting cash is cash + aside: what the round took since the last visit
+        ("opening", np.int64),  # opening balance; unused once the page has spent
+        ("aside", np.int64),  # the cash that the round took since the last visit; waiting cash is cash + aside
         ("last_visit_ms", np.int64),
         ("theta", np.uint64),  # the turn clock when it last spent, or at its birth
         ("visits", np.uint32),
@@ -31,7 +30,7 @@ PAGE_ROW = np.dtype(
         ("class_", np.uint8),  # 2 * category + (1 if read)
         ("flags", np.uint8),
         ("outcome", np.uint8),  # of the last visit
-        ("measures", np.uint8),  # how many the window policies keep of it
+        ("measures", np.uint8),  # how many measures the window policies keep
     ],
     align=True,
 )
@@ -39,30 +38,30 @@ PAGE_ROW = np.dtype(
 REFRESH_ROW = np.dtype(
     [
         ("intervals", np.uint64),  # the last eight intervals between visits, changed or not (refresh/rates.py)
-        ("dated", np.uint64),  # the same as its server's dates of change tell
-        ("digest", np.uint32),  # of the content that came last; 0 = not known
+        ("dated", np.uint64),  # the same from its server's dates of change
+        ("digest", np.uint32),  # of the latest content; 0 = not known
         ("checked", np.uint32),  # the second of the last visit that answered, or first found it gone; 0 = none
-        ("modified", np.uint32),  # the date of change that was told last, in seconds; 0 = none
-        ("share", np.float32),  # its part of the sum that bandwidth is shared by, as counted there
-        ("ordered", np.uint32),  # the second when it was ordered and not visited since; 0 = it is not
+        ("modified", np.uint32),  # the latest date of change, in seconds; 0 = none
+        ("share", np.float32),  # its part of the sum by which bandwidth is shared
+        ("ordered", np.uint32),  # the second of an order that no visit has answered; 0 = none
         ("interval", np.uint16),  # as last published, packed; 0 = never
         ("failures", np.uint8),  # visits in a row that did not answer
-        ("notes", np.uint8),  # LIES and flags
+        ("notes", np.uint8),  # mistrust and flags
     ]
 )
 
 # Notes of a page that concern its refreshing.
-LIES = np.uint8(15)  # how much its dates of change are mistrusted
+MISTRUST = np.uint8(15)  # how much its dates of change are mistrusted
 RATE_SET = np.uint8(64)  # a policy sets its change rate
-TOLD = np.uint8(128)  # somebody announced that it has changed since it was fetched
+CHANGE_ANNOUNCED = np.uint8(128)  # a change since its fetch was announced
 
 # Flags of a page. FREE is no flag at all, so that a slot full of zeros is free.
 LIVE = np.uint8(1)
 SPENT = np.uint8(2)  # it has spent at least once: its opening balance is settled
 CIRCULATED = np.uint8(4)  # it has spent, or was born, since the round passed it last
-LINKS_KNOWN = np.uint8(8)  # it was read, and its links are known: the round leaves its cash alone
+LINKS_KNOWN = np.uint8(8)  # it was read, and its links are known: the round does not take its cash
 
-# Places in `Book.counts`.
+# Positions in `Book.counts`.
 PAGES = 0  # live pages
 SLOTS = 1  # slots used so far, free ones included
 FREE = 2  # free slots below SLOTS
@@ -75,7 +74,7 @@ RECEIVED = 8
 CLOCK = 9  # G
 THETA_CARRY = 10
 MINTED_EVERYWHERE = 11
-VIRTUAL_INCOME = 12  # what spending has paid to the virtual account, ever
+VIRTUAL_INCOME = 12  # cash that spending has ever paid to the virtual account
 OPENINGS = 13  # opening balances of live pages that never spent
 EARNED = 14  # history of live pages under the policies that keep a total
 WEIGHTED_PAGES = 15
@@ -91,7 +90,7 @@ OUTBOX = 24
 URL_END = 25
 LINK_END = 26
 LINK_STALE = 27
-BROKEN = 28  # 1: a kernel met an overflow; 2: an entry was interrupted half-way
+BROKEN = 28  # 1: a kernel met an overflow; 2: an entry was interrupted
 GENERATION = 29  # of the scratch table
 TRANSFERS = 30  # transfers of links, wherever they went
 VISITS_SINCE_SWEEP = 31
@@ -101,29 +100,29 @@ SIGHTINGS = 34
 RECENT = 35  # visits on the side of `recent` that takes new ones
 RECENT_SIDE = 36  # which one that is
 SHARES = 37  # the sum that bandwidth is shared by, in units of 1 / SHARE_UNITS
-EVICTED = 38  # pages let go because there were too many
-LONG_GONE = 39  # visits since the last tick that found a page gone so often that it may go
-URL_STALE = 40  # bytes of URLs of pages that are no longer there
+EVICTED = 38  # pages removed because there were too many
+LONG_GONE = 39  # visits since the last tick that found a page gone often enough to remove it
+URL_STALE = 40  # bytes of URLs of removed pages
 COUNTS = 41
 
 TRANSIENT_COUNTS = (GENERATION, SIGHTINGS, RECENT_SIDE)
-"""Counts that are no part of the ledger's state: a router may send a sighting again, or not, and nothing changes."""
+"""Counts that are no part of the ledger's state: a sighting that is sent again changes nothing else."""
 
-# Places in `Book.clocks` (uint64, 2^-40 turn; differences are taken modulo 2^64).
+# Positions in `Book.clocks` (uint64, 2^-40 turn; differences are taken modulo 2^64).
 THETA = 0
 THETA_START = 1
 OWN_ADVANCE = 2
 
-# Places in `Book.rules` (float64).
+# Positions in `Book.rules` (float64).
 DAMPING = 0
 WINDOW = 1  # turns
 MIN_GAPS = 2
 NEWCOMERS = 3  # 1: newcomers get a default history
-DEFAULT_RATE = 4  # changes a day of a page of which nothing is known
+DEFAULT_RATE = 4  # changes a day of a page without observations
 SHARE_POWER = 5  # how a share follows a change rate
 RULES = 6
 
-# Places in `Book.modes` (int64).
+# Positions in `Book.modes` (int64).
 POLICY = 0
 MEASURES = 1  # measures kept at most (variable: exactly), 0 for policies without measures
 FEWEST = 2  # measures the window never goes below
@@ -135,13 +134,13 @@ FIRST_ID = 7  # this shard's page ids, as bits
 LAST_ID = 8
 LONGEST = 9  # the most links a page ever had remembered
 BONUS = 10  # 1: some links carry a bonus
-LIKE_US = 11  # this shard and those that have not spoken yet: taken to mint as it does
+LIKE_US = 11  # this shard and those that have sent no gossip: they count as if they minted as much
 MOST_RECENT = 12  # visits that a side of `recent` takes
 ESTIMATOR = 13  # of change rates
-GONE_VISITS = 14  # in a row, after which a page is let go
+GONE_VISITS = 14  # in a row, after which a page is removed
 MODES = 15
 
-# History policies as kernels know them.
+# Numbers of the history policies.
 P_ALL = 0
 P_FIXED = 1
 P_VARIABLE = 2
@@ -151,7 +150,7 @@ P_ABSORBING = 5
 
 
 class Table(NamedTuple):
-    """The columns, indexed by slot. What a policy or option does not need has no rows."""
+    """The columns, indexed by slot. Columns that a policy or option does not need have no rows."""
 
     hot: Array  # int64 [n, 2]: page id as bits; cash, or ~cash until the page has had its first transfer
     pages: Any  # PAGE_ROW [n]: kernels read the fields of a row as attributes
@@ -162,7 +161,7 @@ class Table(NamedTuple):
     measure_cash: Array  # float32 [n, measures], oldest first
     measure_theta: Array  # uint64 [n, measures]
     before_theta: Array  # uint64 [n]: the turn clock of the spending before the oldest measure kept
-    url_start: Array  # int64 [n]: 1 + place in the URL arena, 0 = URL not known
+    url_start: Array  # int64 [n]: 1 + position in the URL arena, 0 = URL not known
     link_start: Array  # int64 [n]
     link_count: Array  # int32 [n]: links remembered; -1-count where weights follow them
     free: Array  # int64: a stack of free slots
@@ -171,7 +170,7 @@ class Table(NamedTuple):
 
 
 class Book(NamedTuple):
-    """The accounts of the shard: what is not about one page."""
+    """The accounts of the shard."""
 
     counts: Array  # int64 [COUNTS]
     clocks: Array  # uint64 [3]
@@ -187,36 +186,16 @@ class Book(NamedTuple):
     links: Array  # int64: remembered links: ids, then packed weights where they are not ordinary
     outbox_pages: Array  # int64
     outbox_amounts: Array  # int64
-    recent: Array  # int64 [2, n]: hashes of the visits of late, open addressing, two sides
+    recent: Array  # int64 [2, n]: hashes of recent visits, open addressing, two sides
 
 
 class Scratch(NamedTuple):
-    """Room for the links of one visit. Nothing in it outlives the visit."""
+    """Room for the links of one visit. Its content is not kept after the visit."""
 
     pages: Array  # int64
     weights: Array  # int64
     categories: Array  # uint8
     slots: Array  # int64
     keys: Array  # int64: a small hash table that finds duplicate links
-    marks: Array  # int64: the generation in which a place of it was filled
+    marks: Array  # int64: the generation in which a key was written
     where: Array  # int64
-
-
-class Columns(NamedTuple):
-    """A crawl entry's rows as kernels see them; ids as int64 bits."""
-
-    kind: Array
-    page: Array
-    time_ms: Array
-    outcome: Array
-    digest: Array  # as bits
-    modified_ms: Array
-    category: Array
-    links_known: Array
-    link_starts: Array
-    link_pages: Array
-    link_weights: Array
-    link_categories: Array
-    url_starts: Array
-    url_bytes: Array
-    fates: Array  # uint8: what became of each row; the one column that kernels fill

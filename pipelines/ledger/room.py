@@ -1,4 +1,4 @@
-"""Room for a ledger's columns: what a configuration needs, and how it grows.
+"""The columns of a ledger in memory: which a configuration needs, and how they grow.
 
 Columns grow by a thirty-second at a time with realloc, which on Linux moves page tables and copies nothing: no pause,
 and never twice the memory. The index grows by a quarter and moves over bit by bit (see `index`).
@@ -20,9 +20,10 @@ from opicflow.pipelines.ledger.config import (
     PaperInterpolation,
     Variable,
 )
-from opicflow.pipelines.ledger.kernels import index, recent
-from opicflow.pipelines.ledger.layout import Array, Book, Scratch, Table
+from opicflow.pipelines.ledger.kernels import index, links, recent, urls
+from opicflow.pipelines.ledger.layout import Book, Scratch, Table
 from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
+from opicflow.schemas.arrays import Array
 
 _FEWEST_ROWS = 256
 _EVERY_ID = (0, (1 << 64) - 1)
@@ -39,7 +40,7 @@ def measures_kept(config: LedgerConfig) -> tuple[int, int]:
 
 
 def policy_code(config: LedgerConfig) -> int:
-    """The number by which kernels know the history policy."""
+    """The number of the history policy in kernels."""
     codes: dict[type, int] = {
         All: at.P_ALL,
         Fixed: at.P_FIXED,
@@ -135,7 +136,7 @@ def set_rules(
     class_weights: tuple[int, ...] | None,
     link_bonus_per_1024: tuple[int, ...] | None,
 ) -> None:
-    """Rules that hold from here on; None leaves one as it is."""
+    """Set rules; None leaves a rule unchanged."""
     if damping is not None:
         q20 = round(damping * (1 << 20))
         book.modes[at.DAMPING_Q20] = q20
@@ -149,7 +150,7 @@ def set_rules(
 
 
 def recent_visits(book: Book) -> tuple[Array, Array]:
-    """The hashes of the visits of late, sorted: those that came last, and those before."""
+    """The hashes of recent visits, sorted: those on the side that takes new ones, and those before."""
     side = int(book.counts[at.RECENT_SIDE])
     latest, before = book.recent[side], book.recent[1 - side]
     return np.sort(latest[latest != 0]), np.sort(before[before != 0])
@@ -170,14 +171,14 @@ def new_scratch(links: int) -> Scratch:
 
 
 def grow(array: Array, rows: int, share: int) -> None:
-    """Make room for `rows` rows, and for one in `share` more than there were; what is new is zero."""
+    """Make room for `rows` rows, at least one in `share` more than before; new rows are zero."""
     if rows > array.shape[0]:
         rows = max(rows, array.shape[0] + array.shape[0] // share + _FEWEST_ROWS)
         array.resize((rows, *array.shape[1:]), refcheck=False)
 
 
 class Room:
-    """A table and its book as they grow. Kernels get `table` and `book`; nobody else keeps their arrays."""
+    """A table and its book, which are replaced when they grow: read them again after every call that may add rows."""
 
     def __init__(self, config: LedgerConfig, table: Table, book: Book) -> None:
         self.table = table
@@ -208,12 +209,12 @@ class Room:
             self.set_recent(*recent_visits(book), 2 * book.recent.shape[1])
 
     def turn_recent(self) -> None:
-        """Have the visits that came last on the first side."""
+        """Move the latest visits to the first side."""
         if self.book.counts[at.RECENT_SIDE]:
             self.set_recent(*recent_visits(self.book), self.book.recent.shape[1])
 
     def set_recent(self, latest: Array, before: Array, rows: int = 0) -> None:
-        """Have these visits of late, in a table of at least so many rows a side."""
+        """Replace the recent visits, with at least so many rows a side."""
         needed = max(rows, _FEWEST_ROWS, 2 * (max(len(latest), len(before)) + 1))
         sides = np.zeros((2, 1 << (needed - 1).bit_length()), np.int64)
         recent.fill_side(sides[0], latest)
@@ -228,7 +229,7 @@ class Room:
             self.book.counts[at.GENERATION] = 0
 
     def move_index(self, entries: int) -> None:
-        """Move at least so many entries of an index that grows to its new place."""
+        """Move at least so many entries of a growing index to the new one."""
         table = self.table
         capacity = table.id_index_old.shape[0]
         if capacity == 0:
@@ -240,11 +241,11 @@ class Room:
             self.table = table._replace(id_index_old=np.zeros(0, np.uint64))
 
     def finish_moving(self) -> None:
-        """Have one index again."""
+        """Move all that is left of a growing index."""
         self.move_index(self.table.id_index_old.shape[0])
 
     def rebuild_index(self) -> int:
-        """Make the index anew from the rows. Returns how many pages have two."""
+        """Rebuild the index from the rows. Returns how many pages have two rows."""
         counts = self.book.counts
         fresh = np.zeros(int(counts[at.PAGES] / index.FULLEST * 1.125) + _FEWEST_ROWS, np.uint64)
         twice = index.fill(fresh, self.table.hot, self.table.pages, int(counts[at.SLOTS]))
@@ -255,6 +256,23 @@ class Room:
     def make_free(self, pages: int) -> None:
         """Room for so many more free slots."""
         grow(self.table.free, int(self.book.counts[at.FREE]) + pages, 8)
+
+    def compact_links(self, most_stale_words: int) -> None:
+        """Rewrite the arena of remembered links in the order of the slots, if more of it than this is stale."""
+        counts = self.book.counts
+        if self.book.modes[at.REMEMBER] and counts[at.LINK_STALE] > most_stale_words:
+            fresh = np.zeros(int(counts[at.LINK_END] - counts[at.LINK_STALE]), np.int64)
+            counts[at.LINK_END] = links.compact_links(self.table, self.book, fresh)
+            counts[at.LINK_STALE] = 0
+            self.book = self.book._replace(links=fresh)
+
+    def compact_urls(self) -> None:
+        """Rewrite the arena of URLs in the order of the slots, without those of removed pages."""
+        fresh = np.zeros(int(self.book.counts[at.URL_END]), np.uint8)
+        end = int(urls.compact_urls(self.table, self.book, fresh))
+        self.book = self.book._replace(urls=fresh[:end].copy())
+        self.book.counts[at.URL_END] = end
+        self.book.counts[at.URL_STALE] = 0
 
     def bytes_in_use(self) -> int:
         """The memory of the columns and the index: without refreshing, URLs and remembered links."""

@@ -1,10 +1,10 @@
-"""Snapshots: a ledger as a row of checked chunks, and back.
+"""Snapshots: a ledger as a sequence of chunks with checksums.
 
     manifest …   JSON and its own digest: state that is not columns, column shapes, the checksum of every chunk
     columns …    the columns that the configuration uses, one after the other
     URLs …       the URL arena, cut every 4 MiB: since it only grows, full chunks never change until a URL is forgotten
 
-Each chunk is a header (magic, version, kind, number, length, XXH64 of all of it but the checksum) and its payload.
+Each chunk is a header (magic, version, kind, number, length, XXH64 of all but the checksum) and its payload.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import xxhash
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import LedgerConfig, is_whole, shown
 from opicflow.pipelines.ledger.errors import LedgerError, SnapshotRefused
-from opicflow.pipelines.ledger.layout import Array, Book, Table
+from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.ledger.room import columns_used, new_book, new_table, recent_visits
+from opicflow.schemas.arrays import Array
 
 SNAPSHOT_VERSION = 1
 CHUNK_BYTES = 4 << 20
@@ -32,7 +33,7 @@ _MAGIC = b"OPLS"
 _MANIFEST, _COLUMN, _URLS = 0, 1, 2
 _KINDS = ("manifest", "column", "urls")
 _DIGEST_BYTES = 16
-_ANY = -1  # the checksum of a chunk that nobody has told of
+_ANY = -1  # the checksum of a chunk that is not known
 PAYLOAD_BYTES = CHUNK_BYTES - _HEADER.size - _CHECKSUM.size
 
 BOOK_COLUMNS = (
@@ -144,7 +145,7 @@ def _read_manifest(source: Iterator[bytes]) -> dict[str, Any]:
 
 
 def _shape(words: Any, empty: Array) -> tuple[int, ...]:
-    """The shape of a column as a manifest says it, where it has the type and inner shape of the empty one."""
+    """The shape of a column in a manifest, where it has the type and inner shape of the empty one."""
     dtype, shape = words
     if (
         dtype != _dtype_words(empty.dtype)
@@ -225,7 +226,7 @@ def _open(source: Iterator[bytes], kind: int, number: int, checksum: int = _ANY)
         raise SnapshotRefused(f"{where} is not a chunk of a ledger's snapshot")
     _, version, its_kind, its_number, length = _HEADER.unpack_from(chunk)
     if version != SNAPSHOT_VERSION:
-        raise SnapshotRefused(f"{where} has version {version}, this code knows {SNAPSHOT_VERSION}: update opicflow")
+        raise SnapshotRefused(f"{where} has version {version}, this code reads {SNAPSHOT_VERSION}: update opicflow")
     payload = memoryview(chunk)[_HEADER.size + _CHECKSUM.size :]
     digest = xxhash.xxh64(chunk[: _HEADER.size])
     digest.update(payload)
@@ -234,7 +235,7 @@ def _open(source: Iterator[bytes], kind: int, number: int, checksum: int = _ANY)
     if (its_kind, its_number) != (kind, number) or checksum not in (_ANY, _checksum_of(chunk)):
         its_name = _KINDS[its_kind] if its_kind < len(_KINDS) else str(its_kind)
         raise SnapshotRefused(
-            f"{where} is wanted, but {its_name} chunk {its_number} (of this or another snapshot) comes: "
+            f"{where} is expected, but {its_name} chunk {its_number} (of this or another snapshot) follows: "
             "the chunks are out of order or mixed up"
         )
     return payload

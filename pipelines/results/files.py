@@ -18,8 +18,10 @@ import pyarrow.parquet as pq
 
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import Outcome, RemovalReason
-from opicflow.pipelines.ledger.planning import DECIDED_BY, KNOWN_FROM, WHY
-from opicflow.schemas.columns import Column, Packed, Texts, unpack
+from opicflow.pipelines.ledger.plan import WHY
+from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
+from opicflow.schemas.arrays import Array
+from opicflow.schemas.columns import Packed, Texts, unpack
 from opicflow.schemas.registry import schema
 
 _OUTCOMES = [outcome.name for outcome in Outcome]
@@ -41,7 +43,7 @@ class Pages:
     """Packed estimates as columns of plain values, a row a page."""
 
     texts: Texts
-    columns: dict[str, Column]
+    columns: dict[str, Array]
     moment: dict[str, Any]
 
     @cached_property
@@ -145,7 +147,7 @@ def order_columns(pages: Pages) -> dict[str, list[Any]]:
     }
 
 
-def _page_words(pages: Column) -> list[str]:
+def _page_words(pages: Array) -> list[str]:
     return [f"{page:016x}" for page in pages.tolist()]
 
 
@@ -186,7 +188,7 @@ def importance_lines(pages: Pages) -> bytes:
     return "".join(map(line.__mod__, rows)).encode("ascii")
 
 
-def _numbers(column: Column) -> list[str]:
+def _numbers(column: Array) -> list[str]:
     """Numbers as JSON says them. orjson writes a whole column in the time that Python takes for some of it."""
     text = orjson.dumps(np.ascontiguousarray(column), option=orjson.OPT_SERIALIZE_NUMPY).decode("ascii")
     return text[1:-1].split(",") if len(column) else []

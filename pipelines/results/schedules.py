@@ -14,9 +14,10 @@ import orjson
 
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import Ledger, Planned, RefreshConfig
-from opicflow.pipelines.ledger.entries import Ints
-from opicflow.pipelines.ledger.planning import DECIDED_BY, Budget, cost_of
+from opicflow.pipelines.ledger.plan import cost_of
+from opicflow.pipelines.ledger.survey import DECIDED_BY, Budget
 from opicflow.pipelines.refresh.strategies import STRATEGIES
+from opicflow.schemas.arrays import Ints
 from opicflow.schemas.dates import iso_time
 
 _ROWS_AT_ONCE = 1 << 16

@@ -31,7 +31,8 @@ from opicflow.pipelines.results.parts import Parts
 from opicflow.pipelines.transforms import stream_keeper
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.replay_keeper import Output
-from opicflow.schemas.columns import Column, unpack
+from opicflow.schemas.arrays import Array
+from opicflow.schemas.columns import unpack
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.registry import schema
 
@@ -176,11 +177,11 @@ class _Sender:
                 ids = page_ids([host.encode() for host in columns["host"]])
             self.send(topic, ids, pages.texts, columns)
 
-    def send(self, topic: str, ids: Column, keys: Sequence[bytes], columns: dict[str, list[Any]]) -> None:
+    def send(self, topic: str, ids: Array, keys: Sequence[bytes], columns: dict[str, list[Any]]) -> None:
         framer = self.framer(topic)
         self.send_values(topic, ids, keys, encode_rows(schema(STREAMS[topic]), columns, framer.prefix))
 
-    def send_values(self, topic: str, ids: Column, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
+    def send_values(self, topic: str, ids: Array, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
         self._send(topic, ids, keys, values)
         self._records[topic] += len(keys)
 
@@ -199,7 +200,7 @@ class _Sender:
         """How many records so far, tombstones included; a transfer is not counted."""
         return sum(self._records.values()) + sum(self._tombstones.values())
 
-    def _send(self, topic: str, ids: Column, keys: Sequence[bytes], values: Sequence[Any]) -> None:
+    def _send(self, topic: str, ids: Array, keys: Sequence[bytes], values: Sequence[Any]) -> None:
         if not keys:
             return
         name = self._to.prefix + topic

@@ -1,7 +1,7 @@
 """`opicflow-worker`: starts one of Beam's Python workers, for runners with environment type PROCESS.
 
-It does what the boot program of Beam's containers does, with what is installed here: it fetches and installs nothing,
-so a pipeline sends no main session and no packages. The worker ends with the process that started it.
+It replaces the boot program of Beam's containers and uses what is installed here: it downloads and installs nothing, so
+a pipeline sends no main session and no packages. The worker ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from google.protobuf import json_format, text_format  # type: ignore[import-unty
 LOGS = "OPICFLOW_WORKER_LOGS"
 """The environment variable that names the folder of the logs."""
 
-_ANSWER_SECONDS = 60.0
-_LOOK_SECONDS = 0.5
-_MOST_BYTES = 4 << 20  # of a log; the one before is kept too
+_RESPONSE_SECONDS = 60.0
+_CHECK_SECONDS = 0.5
+_MOST_BYTES = 4 << 20  # of a log file; the file before it is kept too
 _MOST_LOGS = 32
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start a worker and stay with it until it ends."""
+    """Run a worker until it ends."""
     chosen = _parser().parse_args(arguments)
     parent = os.getppid()
     folder = Path(chosen.logs or os.environ.get(LOGS) or Path(tempfile.gettempdir()) / "opicflow-workers")
@@ -42,27 +42,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{folder}: {problem.strerror}: name a folder for the workers' logs in {LOGS}", file=sys.stderr)
         return 2
     log.take_over()
-    Thread(target=_look_after, args=(parent, log), name="look-after", daemon=True).start()
+    Thread(target=_watch_parent, args=(parent, log), name="watch-parent", daemon=True).start()
     print(f"opicflow-worker {chosen.id}, of process {parent}", flush=True)
     try:
         os.environ.update(environment_of(chosen))
     except grpc.RpcError as problem:
-        said = problem.code().name if isinstance(problem, grpc.Call) else type(problem).__name__
-        print(f"{chosen.provision_endpoint}: the runner does not say how to work for it: {said}", file=sys.stderr)
+        code = problem.code().name if isinstance(problem, grpc.Call) else type(problem).__name__
+        print(
+            f"{chosen.provision_endpoint}: the runner does not return the settings of the job: {code}", file=sys.stderr
+        )
         return 2
-    from apache_beam.runners.worker import sdk_worker_main  # heavy: not before a mistake has been told
+    from apache_beam.runners.worker import sdk_worker_main  # slow: import it only after the arguments were checked
 
     sdk_worker_main.main(sys.argv)  # type: ignore[no-untyped-call]
     return 0
 
 
 def environment_of(chosen: argparse.Namespace) -> dict[str, str]:
-    """What the worker finds in its environment: what the runner says of the job, and where the runner listens."""
+    """Return the environment variables of the worker: the settings of the job, and the addresses of the runner."""
     with grpc.insecure_channel(chosen.provision_endpoint) as channel:
         service = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)  # type: ignore[no-untyped-call]
         request = beam_provision_api_pb2.GetProvisionInfoRequest()
         known_as = [("worker_id", chosen.id)]
-        info = service.GetProvisionInfo(request, metadata=known_as, timeout=_ANSWER_SECONDS, wait_for_ready=True).info
+        info = service.GetProvisionInfo(request, metadata=known_as, timeout=_RESPONSE_SECONDS, wait_for_ready=True).info
     found = {
         "WORKER_ID": chosen.id,
         "SEMI_PERSISTENT_DIRECTORY": chosen.semi_persist_dir,
@@ -82,10 +84,10 @@ def environment_of(chosen: argparse.Namespace) -> dict[str, str]:
 
 
 class WorkerLog:
-    """What a worker prints, crashes included, in a file named after its process. What it logs goes to the runner."""
+    """The output of a worker, with crashes, in a file named after its process. Log records go to the runner."""
 
     def __init__(self, folder: Path, most_bytes: int = _MOST_BYTES, most_logs: int = _MOST_LOGS) -> None:
-        """Make the file, and remove those of the longest gone workers."""
+        """Create the file, and remove the oldest files of workers that have ended."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = folder / f"opicflow-worker-{os.getpid()}.log"
         self._most_bytes = most_bytes
@@ -95,7 +97,7 @@ class WorkerLog:
                 old.unlink()
 
     def take_over(self) -> None:
-        """From now on all output of this process, that of native code too, goes into the file."""
+        """Redirect all output of this process, including native code, into the file."""
         with self._open() as file:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -104,7 +106,7 @@ class WorkerLog:
         faulthandler.enable(2)
 
     def bound(self) -> None:
-        """Begin the file anew when it has grown too large. The one before is kept beside it."""
+        """Begin a new file if this one is too large. The old file is kept beside it."""
         if os.fstat(1).st_size > self._most_bytes:
             self.path.replace(self.path.with_suffix(".log.1"))
             self.take_over()
@@ -115,15 +117,15 @@ class WorkerLog:
 
 
 def _ended(folder: Path, most: int) -> list[Path]:
-    """The logs beyond the `most` latest whose processes do not live any more."""
+    """Return the logs of processes that have ended, without the `most` latest logs."""
     logs = []
     for path in folder.glob("opicflow-worker-*.log*"):
         with suppress(FileNotFoundError):
             logs.append((path.stat().st_mtime_ns, path))
-    return [path for _, path in sorted(logs)[:-most] if not _lives(path)]
+    return [path for _, path in sorted(logs)[:-most] if not _is_alive(path)]
 
 
-def _lives(log: Path) -> bool:
+def _is_alive(log: Path) -> bool:
     number = re.search(r"-(\d+)\.log", log.name)
     if number is None:
         return True
@@ -136,29 +138,29 @@ def _lives(log: Path) -> bool:
     return True
 
 
-def _look_after(parent: int, log: WorkerLog) -> None:
-    """End this process at once when its parent has ended; and bound its log.
+def _watch_parent(parent: int, log: WorkerLog) -> None:
+    """End this process when its parent has ended, and limit the size of its log.
 
-    Not by the system's parent-death signal: that one follows the thread that started this process, and a TaskManager's
-    threads end with their tasks while others still use the worker.
+    The system's parent-death signal does not work here: it is sent when the thread that started this process ends, and
+    the threads of a TaskManager end with their tasks while other tasks still use the worker.
     """
     pause = Event()
     while os.getppid() == parent:
         with suppress(OSError):  # a full disk must not end the work
             log.bound()
-        pause.wait(_LOOK_SECONDS)
+        pause.wait(_CHECK_SECONDS)
     os._exit(1)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="opicflow-worker", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--id", required=True, help="what the runner calls this worker")
-    parser.add_argument("--provision_endpoint", required=True, help="where the runner says what the job is")
-    parser.add_argument("--logging_endpoint", default="", help="where the runner takes log records")
-    parser.add_argument("--control_endpoint", default="", help="where the runner gives out work")
-    parser.add_argument("--artifact_endpoint", default="", help="not used: what is needed is installed")
-    parser.add_argument("--semi_persist_dir", default=tempfile.gettempdir(), help="a folder for files of the worker")
-    parser.add_argument("--logs", metavar="FOLDER", help=f"where its output goes (${LOGS}, or a temporary folder)")
+    parser.add_argument("--id", required=True, help="the id that the runner gave this worker")
+    parser.add_argument("--provision_endpoint", required=True, help="address of the settings of the job")
+    parser.add_argument("--logging_endpoint", default="", help="address for log records")
+    parser.add_argument("--control_endpoint", default="", help="address for requests to the worker")
+    parser.add_argument("--artifact_endpoint", default="", help="not used: all packages are installed")
+    parser.add_argument("--semi_persist_dir", default=tempfile.gettempdir(), help="folder for files of the worker")
+    parser.add_argument("--logs", metavar="FOLDER", help=f"folder for its output (${LOGS}, or a temporary folder)")
     return parser
 
 

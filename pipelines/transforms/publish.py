@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opicflow.pipelines.ledger import Applied, Estimates, Ledger, Planned, Settled
-from opicflow.pipelines.ledger.entries import Ids, Ints
-from opicflow.schemas.columns import Column, pack, unpack
+from opicflow.schemas.arrays import Array, Ids, Ints
+from opicflow.schemas.columns import pack, unpack
 
 KIND = "importance"
 ROWS_PER_PART = 1 << 16
@@ -23,7 +23,7 @@ _LEFT_OUT = ("known",)
 def pack_estimates(ledger: Ledger, estimates: Estimates) -> bytes:
     """Estimates and all that their records need, as packed columns."""
     starts, urls = ledger.urls(estimates.pages)
-    columns: dict[str, Column] = {
+    columns: dict[str, Array] = {
         f.name: getattr(estimates, f.name) for f in dataclasses.fields(estimates) if f.name not in _LEFT_OUT
     }
     columns["measured"] = estimates.measured.view(np.uint8)
@@ -40,7 +40,7 @@ def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
     with np.errstate(invalid="ignore"):
         mean = weights * (changes * shared.intervals[rows] / _DAY) ** alpha / (alpha + 1)
     now = weights * (changes * np.maximum(survey.second - fetched, 0) / _DAY) ** alpha
-    columns: dict[str, Column] = {
+    columns: dict[str, Array] = {
         "pages": survey.pages[rows],
         "due_second": shared.due[rows],
         "interval_seconds": shared.intervals[rows],
@@ -60,7 +60,7 @@ def pack_orders(ledger: Ledger, planned: Planned) -> bytes:
     """The orders of a plan, as packed columns with all that their records need."""
     survey, orders = planned.survey, planned.orders
     rows = orders.rows
-    columns: dict[str, Column] = {
+    columns: dict[str, Array] = {
         "pages": survey.pages[rows],
         "why": orders.why,
         "priority": orders.priority,
@@ -76,7 +76,7 @@ def pack_orders(ledger: Ledger, planned: Planned) -> bytes:
 
 def pack_tombstones(ledger: Ledger, applied: Applied) -> bytes:
     """The pages that an entry made the ledger let go, why, and the URLs they had."""
-    columns: dict[str, Column] = {
+    columns: dict[str, Array] = {
         "pages": np.concatenate([pages for _, pages in applied.removed]),
         "why": np.repeat([int(why) for why, _ in applied.removed], [len(pages) for _, pages in applied.removed]),
         "url_lengths": np.concatenate([np.diff(starts) for starts, _ in applied.removed_urls]),
@@ -125,7 +125,7 @@ def cycle_is_over(ledger: Ledger, second: int) -> bool:
     return planned < 0 or second - planned >= ledger.config.refresh.cycle_hours * _SECONDS_PER_HOUR
 
 
-def _pack_rows(ledger: Ledger, kind: str, columns: dict[str, Column], second: int) -> bytes:
+def _pack_rows(ledger: Ledger, kind: str, columns: dict[str, Array], second: int) -> bytes:
     starts, urls = ledger.urls(columns["pages"])
     columns["url_lengths"] = np.diff(starts)
     columns["url_bytes"] = urls

@@ -34,8 +34,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.encoding import decode_entry
-from opicflow.pipelines.ledger.entries import Ints
-from opicflow.pipelines.ledger.planning import cost_of
+from opicflow.pipelines.ledger.plan import cost_of
 from opicflow.pipelines.transforms.publish import (
     ROWS_PER_PART,
     cycle_is_over,
@@ -47,6 +46,7 @@ from opicflow.pipelines.transforms.publish import (
     publish_plan,
     publish_visited,
 )
+from opicflow.schemas.arrays import Ints
 from opicflow.schemas.columns import FRAME_BYTES
 from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.records import Policy

@@ -15,7 +15,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Kind, LogPosition, PolicyEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
-from opicflow.pipelines.ledger.entries import Ints
+from opicflow.schemas.arrays import Ints
 from opicflow.schemas.columns import pack, unpack
 from opicflow.schemas.pages import shard_of
 from opicflow.schemas.records import Policy

@@ -35,7 +35,7 @@ from opicflow.pipelines.ledger import (
     TransfersEntry,
 )
 from opicflow.pipelines.ledger.encoding import EntryUnknown, decode_entry, encode_entry
-from opicflow.pipelines.ledger.entries import ENTRY_VERSION, Bytes, Ids, Ints
+from opicflow.pipelines.ledger.entries import ENTRY_VERSION
 from opicflow.pipelines.transforms.publish import (
     cycle_is_over,
     pack_tombstones,
@@ -46,6 +46,7 @@ from opicflow.pipelines.transforms.publish import (
 )
 from opicflow.pipelines.transforms.replay_keeper import FLOWING, Output, books
 from opicflow.pipelines.transforms.route import Rules
+from opicflow.schemas.arrays import Bytes, Ids, Ints
 from opicflow.schemas.columns import ColumnsRefused, pack
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.errors import UserError

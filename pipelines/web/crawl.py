@@ -8,19 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph, PageNumbers
-from opicflow.pipelines.ledger.entries import (
-    NO_CATEGORY,
-    CrawlEntry,
-    CrawlItems,
-    Ids,
-    Ints,
-    Kind,
-    LogPosition,
-    Outcome,
-    TickEntry,
-)
+from opicflow.pipelines.ledger.entries import CrawlEntry, CrawlItems, Kind, LogPosition, Outcome, TickEntry
 from opicflow.pipelines.ledger.ledger import Ledger
 from opicflow.pipelines.web.visit_orders import VisitOrder, set_page_count
+from opicflow.schemas.arrays import Ids, Ints
 
 SOURCE = "web"
 START_SECOND = 1_700_000_000
@@ -45,23 +36,17 @@ def visits(
     known = _LINKS_KNOWN[outcomes]
     counts = np.where(known, graph.starts[numbers + 1] - graph.starts[numbers], 0)
     starts, links = _link_rows(graph, numbers, counts)
-    items = CrawlItems(
+    items = CrawlItems.filled(
+        rows,
         kind=np.full(rows, Kind.VISIT, np.uint8),
         page=ids[numbers],
         time_ms=np.zeros(rows, np.int64) if time_ms is None else time_ms,
         outcome=outcomes,
-        digest=np.zeros(rows, np.uint64),
-        modified_ms=np.zeros(rows, np.int64),
-        category=np.full(rows, NO_CATEGORY, np.uint8),
         offset=np.arange(start, start + rows),
-        within=np.zeros(rows, np.int64),
         links_known=known.astype(np.uint8),
         link_starts=starts,
         link_pages=ids[graph.targets[links]],
         link_weights=graph.weights[links].astype(np.uint16),
-        link_categories=np.full(len(links), NO_CATEGORY, np.uint8),
-        url_starts=np.zeros(rows + 1, np.int64),
-        url_bytes=np.zeros(0, np.uint8),
     )
     return CrawlEntry(SOURCE, LogPosition(start, 0), LogPosition(start + rows, 0), items)
 
@@ -82,25 +67,8 @@ def _link_rows(graph: Graph, numbers: Ints, counts: Ints) -> tuple[Ints, Ints]:
 def announcements(ids: Ids, kind: Kind = Kind.ANNOUNCEMENT, start: int = 0) -> CrawlEntry:
     """Return an entry that announces (or sights) these pages, in that order, from offset `start` on."""
     rows = len(ids)
-    nothing = np.zeros(rows, np.int64)
-    items = CrawlItems(
-        kind=np.full(rows, kind, np.uint8),
-        page=ids,
-        time_ms=nothing,
-        outcome=np.zeros(rows, np.uint8),
-        digest=np.zeros(rows, np.uint64),
-        modified_ms=nothing,
-        category=np.full(rows, NO_CATEGORY, np.uint8),
-        offset=np.arange(start, start + rows),
-        within=nothing,
-        links_known=np.zeros(rows, np.uint8),
-        link_starts=np.zeros(rows + 1, np.int64),
-        link_pages=np.zeros(0, np.uint64),
-        link_weights=np.zeros(0, np.uint16),
-        link_categories=np.zeros(0, np.uint8),
-        url_starts=np.zeros(rows + 1, np.int64),
-        url_bytes=np.zeros(0, np.uint8),
-    )
+    kinds = np.full(rows, kind, np.uint8)
+    items = CrawlItems.filled(rows, kind=kinds, page=ids, offset=np.arange(start, start + rows))
     return CrawlEntry(SOURCE, LogPosition(start, 0), LogPosition(start + rows, 0), items)
 
 

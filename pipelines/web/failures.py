@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.ledger.entries import Ints, Outcome
+from opicflow.pipelines.ledger.entries import Outcome
+from opicflow.schemas.arrays import Ints
 
 Mask = npt.NDArray[np.bool_]
 

@@ -63,7 +63,7 @@ def ledger_of(events: Sequence[CrawlEvent]) -> Ledger:
             ledger.apply(TickEntry(event.fetched_at_ms // 3_600_000 * 3600))
             writer.visit(page, links, outcome(event), event.fetched_at_ms)
         ledger.apply(writer.entry(start=place))
-        place = writer.next_place
+        place = writer.next_position
     return ledger
 
 
@@ -121,7 +121,7 @@ def test_a_greedy_crawl_reads_the_page_that_has_the_most_waiting_cash(site: Site
         targets = None if links is None else [int(ids[link]) for link in links]
         writer.visit(page_id(event.url), targets, outcome(event), event.fetched_at_ms or 0)
         ledger.apply(writer.entry(start=place))
-        place = writer.next_place
+        place = writer.next_position
 
 
 def test_a_long_crawl_comes_to_the_exact_ranks_that_are_written_beside_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The experiments of paper 004 measure what they say, on made-up webs and on an edge list that somebody has."""
+"""Experiments of paper 004: their measures, on synthetic webs and on edge lists."""
 
 from __future__ import annotations
 
@@ -191,14 +191,14 @@ def test_correlations_and_shares_are_of_every_seed_alone() -> None:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
     out = tmp_path_factory.mktemp("communities")
     return command("experiment", *NAMES, "--out", out, "--pages", 1000, "--runs", 1, "--processes", 1, "--quiet"), out
 
 
-def test_the_command_tells_tables_curves_and_verdicts(told: tuple[Said, Path]) -> None:
-    said, out = told
-    assert (said.code, said.err) == (0, ""), said
+def test_the_command_reports_tables_curves_and_results(reported: tuple[Said, Path]) -> None:
+    done, out = reported
+    assert (done.code, done.err) == (0, ""), done
     report = (out / "report.md").read_text(encoding="utf-8")
     assert "Webs of 1,000 pages; seed 1. Errors" in report
     for name in NAMES:
@@ -213,14 +213,16 @@ def test_the_command_tells_tables_curves_and_verdicts(told: tuple[Said, Path]) -
     assert lines[0].startswith("seed,web,domain,kind,n,strategy,round,read,frontier,l1,linf,l2,kendall")
 
 
-def test_the_same_seed_makes_the_same_bytes_and_another_one_others(told: tuple[Said, Path], tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(
+    reported: tuple[Said, Path], tmp_path: Path
+) -> None:
     for seed, alike in ((1, True), (2, False)):
         command(
             *("experiment", "table1", "--out", tmp_path, "--pages", 1000, "--runs", 1),
             *("--seed", seed, "--processes", 1, "--quiet"),
         )
         csv = (tmp_path / "data" / "community-sites.csv").read_bytes()
-        assert (csv == (told[1] / "data" / "community-sites.csv").read_bytes()) is alike
+        assert (csv == (reported[1] / "data" / "community-sites.csv").read_bytes()) is alike
 
 
 def test_experiments_of_another_size_say_so_themselves() -> None:
@@ -251,10 +253,10 @@ def edges(tmp_path: Path) -> Path:
 def test_an_edge_list_has_its_largest_hosts_and_what_lies_around_its_hubs(edges: Path, tmp_path: Path) -> None:
     found = survey_edge_list(str(edges))
     assert (found.pages, set(found.domains)) == (600, {*SITES, *TOPICS})
-    said = command(
+    done = command(
         "experiment", *NAMES, "--edges", edges, "--out", tmp_path / "out", "--processes", 1, "--quiet", "--runs", 1
     )
-    assert (said.code, said.err) == (0, ""), said
+    assert (done.code, done.err) == (0, ""), done
     report = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
     assert "The web of edges.tsv, 600 pages; seed 1." in report and str(tmp_path) not in report
     assert "| site 5 | 40 |" in report and "Webs that are otherwise" not in report
@@ -288,8 +290,8 @@ def test_an_edge_list_without_hosts_has_topics_only(tmp_path: Path) -> None:
 def test_an_edge_list_is_refused_where_it_means_nothing(
     more: tuple[str, ...], why: str, edges: Path, tmp_path: Path
 ) -> None:
-    said = command("experiment", *more, "--edges", edges, "--out", tmp_path / "out")
-    assert (said.code, len(said.err.splitlines())) == (2, 1) and why in said.err
+    done = command("experiment", *more, "--edges", edges, "--out", tmp_path / "out")
+    assert (done.code, len(done.err.splitlines())) == (2, 1) and why in done.err
     assert not (tmp_path / "out").exists()
 
 
@@ -311,6 +313,6 @@ def test_an_edge_list_that_is_none_is_refused_in_one_line(content: bytes | None,
     path = tmp_path / "edges.tsv"
     if content is not None:
         path.write_bytes(content)
-    said = command("experiment", "table2", "--edges", path, "--out", tmp_path / "out")
-    assert (said.code, len(said.err.splitlines())) == (2, 1), said
-    assert str(path) in said.err and why in said.err
+    done = command("experiment", "table2", "--edges", path, "--out", tmp_path / "out")
+    assert (done.code, len(done.err.splitlines())) == (2, 1), done
+    assert str(path) in done.err and why in done.err

@@ -1,4 +1,4 @@
-"""Experiments measure what they say, go on where they were stopped, and give the same figures for the same seed."""
+"""Experiments: their measures, continued runs, and the same figures for the same seed."""
 
 from __future__ import annotations
 
@@ -189,9 +189,9 @@ def discovered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
 
 
 def test_the_command_writes_report_plots_and_data(discovered: tuple[Said, Path]) -> None:
-    said, out = discovered
-    assert said.code == 0, said
-    assert "measuring" in said.err and "Greedy reads important pages sooner" in said.out
+    done, out = discovered
+    assert done.code == 0, done
+    assert "measuring" in done.err and "Greedy reads important pages sooner" in done.out
     report = (out / "report.md").read_text(encoding="utf-8")
     assert "Webs of 1,000 pages; seed 1." in report and "](plots/discovery-hosts.svg)" in report
     for name in ("discovery-hosts.png", "discovery-hosts.svg", "discovery-power-law.png"):
@@ -202,11 +202,11 @@ def test_the_command_writes_report_plots_and_data(discovered: tuple[Said, Path])
 
 
 def test_the_same_command_makes_the_same_bytes_and_measures_nothing(discovered: tuple[Said, Path]) -> None:
-    said, out = discovered
+    done, out = discovered
     names = ("report.md", "data/discovery.csv", "plots/discovery-hosts.png", "plots/discovery-hosts.svg")
     before = [(out / name).read_bytes() for name in names]
     again = command("experiment", "discovery", "--out", out, "--pages", 1000, "--runs", 1, "--quiet")
-    assert again.out == said.out and not again.err
+    assert again.out == done.out and not again.err
     assert [(out / name).read_bytes() for name in names] == before
 
 
@@ -219,13 +219,13 @@ def test_the_same_command_makes_the_same_bytes_and_measures_nothing(discovered: 
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_line(more: tuple[str, ...], why: str, tmp_path: Path) -> None:
-    said = command("experiment", *more, "--out", tmp_path / "out")
-    assert (said.code, len(said.err.splitlines())) == (2, 1) and why in said.err
+    done = command("experiment", *more, "--out", tmp_path / "out")
+    assert (done.code, len(done.err.splitlines())) == (2, 1) and why in done.err
     assert not (tmp_path / "out").exists()
 
 
 def test_an_out_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine", encoding="utf-8")
-    said = command("experiment", "fig2", "--out", tmp_path / "out")
-    assert (said.code, len(said.err.splitlines())) == (2, 1) and str(tmp_path / "out") in said.err
+    done = command("experiment", "fig2", "--out", tmp_path / "out")
+    assert (done.code, len(done.err.splitlines())) == (2, 1) and str(tmp_path / "out") in done.err
     assert (tmp_path / "out").read_text(encoding="utf-8") == "mine"

@@ -351,24 +351,24 @@ def test_a_frontier_smaller_than_a_round_is_read_whole() -> None:
     assert steps[-1].estimate.values.tolist() == [1.0]
 
 
-def test_pages_that_fail_are_asked_for_once() -> None:
+def test_failed_pages_are_requested_once() -> None:
     graph = power_law_web(400, 9)
     whole = RecordedWeb.of_graph(graph).fetch(np.arange(400, dtype=np.uint64))
     dead = np.arange(100, 400, 3, dtype=np.uint64)
     alive = np.setdiff1d(np.arange(400, dtype=np.uint64), dead)
-    fetcher, asked = RecordedWeb(RecordedWeb.of_graph(graph).fetch(alive)), []
+    fetcher, requested = RecordedWeb(RecordedWeb.of_graph(graph).fetch(alive)), []
 
     class Noting:
         def fetch(self, pages: np.ndarray) -> FetchedPages:
-            asked.extend(pages.tolist())
+            requested.extend(pages.tolist())
             return fetcher.fetch(pages)
 
     assert len(whole.pages) == 400
     expansion = Expansion()
     expansion.add(fetcher.fetch(np.arange(100, dtype=np.uint64)), np.ones(100, np.bool_))
     steps = list(find_global_ranks(expansion, Noting(), lambda frontier, ranks, number: linkers(frontier), 99, 30))
-    assert len(asked) == len(set(asked)) and not len(steps[-1].frontier.pages)
-    assert sum(step.failed for step in steps) == len(set(asked) & set(dead.tolist())) > 0
+    assert len(requested) == len(set(requested)) and not len(steps[-1].frontier.pages)
+    assert sum(step.failed for step in steps) == len(set(requested) & set(dead.tolist())) > 0
     assert not set(steps[-1].frontier.ids.tolist()) & set(dead.tolist())
 
 

@@ -286,7 +286,7 @@ def test_processes_find_the_oracles_ranks(graphs, tmp_path, kind, dangling, chao
     hold_it_against_the_oracle(WEBS["at random"], rank, wanted, settings)
 
 
-def test_a_worker_that_is_killed_is_told_of_and_the_next_run_goes_on(graphs, tmp_path, monkeypatch) -> None:
+def test_a_killed_worker_is_reported_and_the_next_run_continues(graphs, tmp_path, monkeypatch) -> None:
     graph, wanted = graphs("at random", 100), RankRequest("a", "importance")
     started: list[WorkerProcesses] = []
     make = WorkerProcesses.__init__

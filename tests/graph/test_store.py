@@ -1,4 +1,4 @@
-"""A graph on disk holds what the same graph in memory holds, however it was built; what is damaged is refused."""
+"""A graph on disk equals the same graph in memory, however it was built; damaged graphs are refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_block_comes_back(links, first_source):
 
 @given(st.binary(max_size=80), st.integers(0, 40))
 @settings(deadline=None)
-def test_what_is_no_block_is_told_and_never_read_past_its_end(data, links):
+def test_a_damaged_block_is_detected_and_never_read_past_its_end(data, links):
     found = decode(np.frombuffer(data, np.uint8), links, DecodeBuffers.of(links, 40))
     if found is not None:
         assert len(found.targets) == links == found.starts[-1]
@@ -216,8 +216,8 @@ builder.finish()
             os.sched_yield()
         if kill_at is not None:
             process.send_signal(signal.SIGKILL)
-        said = process.communicate(timeout=120)
-        assert process.returncode == (0 if kill_at is None else -signal.SIGKILL), said
+        output = process.communicate(timeout=120)
+        assert process.returncode == (0 if kill_at is None else -signal.SIGKILL), output
     assert bytes_of(tmp_path / "g") == bytes_of(tmp_path / "whole")
 
 
@@ -285,8 +285,8 @@ FILES += [f"slice-0000{n}.{kind}" for n in range(3) for kind in ("links", "block
 def test_damage_is_refused_wherever_it_is(tmp_path: Path, sound: Path, name: str) -> None:
     random = np.random.default_rng(len(name))
     whole = (sound / name).read_bytes()
-    places = {0, len(whole) // 2, len(whole) - 1, *random.integers(0, len(whole), 20).tolist()}
-    damaged = [whole[:-1], whole + b"\0", b"", *(_flipped(whole, place) for place in sorted(places))]
+    positions = {0, len(whole) // 2, len(whole) - 1, *random.integers(0, len(whole), 20).tolist()}
+    damaged = [whole[:-1], whole + b"\0", b"", *(_flipped(whole, position) for position in sorted(positions))]
     for number, data in enumerate(damaged):
         path = tmp_path / str(number)
         shutil.copytree(sound, path)
@@ -301,8 +301,8 @@ def test_damage_is_refused_wherever_it_is(tmp_path: Path, sound: Path, name: str
         read_everything(tmp_path / "missing")
 
 
-def _flipped(data: bytes, place: int) -> bytes:
-    return data[:place] + bytes([data[place] ^ 0x20]) + data[place + 1 :]
+def _flipped(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 0x20]) + data[position + 1 :]
 
 
 def _same_json(one: bytes, other: bytes) -> bool:

@@ -156,7 +156,7 @@ def test_the_turn_clock_begins_at_a_reading_it_can_have(theta: Any) -> None:
         Ledger(theta_start=theta)
 
 
-# What is right
+# Right values
 
 
 def test_the_defaults_are_those_of_the_design() -> None:

@@ -68,7 +68,7 @@ class Visitor:
         self._apply(writer)
 
     def _apply(self, writer: ItemWriter) -> None:
-        start, self._next = self._next, writer.next_place
+        start, self._next = self._next, writer.next_position
         self.ledger.apply(writer.entry("crawl", start))
 
 
@@ -153,7 +153,7 @@ def test_cash_up_to_the_limit_is_counted_to_the_unit_and_one_unit_more_is_refuse
     crawl.visit(3, [1, 2])
     crawl.visit(2, [1])
     ledger.audit()
-    # Page 1 paid 2^61, page 3 its 2^60 and nearly all of that, page 2 what it had and a half of that, and more.
+    # Page 1 paid 2^61, page 3 its 2^60 and nearly all of the former, page 2 its own cash, a half of it, and more.
     assert 1.0 < ledger.turns < 2.0
     last = benefactor.gift(12344, virtual=1)
     ledger.apply(last)
@@ -183,7 +183,7 @@ def test_the_clock_is_right_when_the_mint_is_at_its_limit() -> None:
     ledger, crawl = first_of_two()
     crawl.announce(1, 2, 3, 4)
     ledger.apply(Benefactor(minted=MOST_CASH).gift(MOST_CASH))
-    crawl.announce(5, 6, 7, 8)  # what is minted everywhere now lies above 2^62
+    crawl.announce(5, 6, 7, 8)  # the cash minted everywhere is now above 2^62
     crawl.visit(1, [2])
     assert ledger.turns == pytest.approx(1.0, abs=1e-6)
 
@@ -214,7 +214,7 @@ def test_a_clock_that_would_overflow_breaks_the_ledger_for_good() -> None:
 
 
 def shares_of(amount: int, weights: list[int]) -> list[int]:
-    """What links of these weights carry of an amount (docs/reference/ledger.md, step 6)."""
+    """The parts of an amount that links of these weights carry (docs/reference/ledger.md, step 6)."""
     each, rest = divmod(amount, sum(weights))
     return [each * weight + rest * weight // sum(weights) for weight in weights]
 

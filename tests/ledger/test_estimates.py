@@ -1,4 +1,4 @@
-"""What a ledger says of its pages: order, sums, newcomers, trends, windows in days, and where cash waits."""
+"""Estimates of pages: order, sums, newcomers, trends, windows in days, and waiting cash."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from opicflow.pipelines.ledger import (
     TickEntry,
     Variable,
 )
-from opicflow.pipelines.ledger.entries import Ints
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.schemas.arrays import Ints
 from support.crawls import Crawl, Floats, exact_ranks
 from support.shards import Faults, Shards
 
@@ -93,11 +93,11 @@ def test_importance_sums_to_1_and_score_to_the_number_of_pages(history: History)
     assert everything.importance.sum() == pytest.approx(1, abs=1e-12)
     assert everything.score.sum() == pytest.approx(300, abs=1e-9)
     assert everything.rate.sum() == pytest.approx(ledger.rate_sum(), rel=1e-12)
-    # The same for pages one by one, in any order, as often as they are asked for.
-    asked = np.concatenate((crawl.ids[::-1], crawl.ids[:10]))
-    some = ledger.estimate(asked)
+    # The same for single pages, in any order and any number of times.
+    requested = np.concatenate((crawl.ids[::-1], crawl.ids[:10]))
+    some = ledger.estimate(requested)
     assert np.array_equal(some.importance, ledger.estimate(crawl.ids).importance[np.r_[299:-1:-1, 0:10]])
-    assert np.array_equal(some.pages, asked)
+    assert np.array_equal(some.pages, requested)
 
 
 @each_policy
@@ -185,7 +185,7 @@ def test_a_page_that_gains_links_day_by_day_has_a_trend_of_about_that_size() -> 
         if hour == 3 * 24:
             steady = ledger.estimate(crawl.ids[:1]).trend_per_day[0]
     estimates = ledger.estimate(crawl.ids)
-    # The trend is how far importance is from what it was in the last days, smoothed, a day.
+    # The trend is the daily change of importance against its smoothed value of the last days.
     assert estimates.trend_per_day == pytest.approx((estimates.importance - smoothed) / 2, rel=1e-3, abs=1e-7)
 
     per_day = (exact_ranks(growing_page(17))[0] - exact_ranks(growing_page(14))[0]) / 3
@@ -193,7 +193,7 @@ def test_a_page_that_gains_links_day_by_day_has_a_trend_of_about_that_size() -> 
     assert abs(steady) < 0.1 * per_day
     assert 0.6 * per_day < estimates.trend_per_day[0] < 1.4 * per_day
     assert estimates.trend_per_day.argmax() == 0
-    # What one page gains the others lose.
+    # The gain of one page is the loss of the others.
     assert abs(estimates.trend_per_day.sum()) < 0.1 * per_day
 
 
@@ -327,7 +327,7 @@ def test_without_ticks_a_window_of_days_is_the_one_in_turns() -> None:
 # URLs
 
 
-def test_a_page_has_the_url_that_the_log_told_first() -> None:
+def test_a_page_has_the_first_url_in_the_log() -> None:
     ledger = Ledger()
     writer = ItemWriter()
     writer.visit(1, [4], url=b"http://one/").sighting(2, url=b"http://two/").announcement(
@@ -342,7 +342,7 @@ def test_a_page_has_the_url_that_the_log_told_first() -> None:
         None,
         None,
     ]
-    later = ItemWriter(writer.next_place).sighting(4, url=b"http://" + b"x" * 65_000)
-    ledger.apply(later.entry(start=writer.next_place))
+    later = ItemWriter(writer.next_position).sighting(4, url=b"http://" + b"x" * 65_000)
+    ledger.apply(later.entry(start=writer.next_position))
     assert ledger.url(4) == b"http://" + b"x" * 65_000
     assert Ledger.restore(chunk.data for chunk in ledger.snapshot()).url(4) == ledger.url(4)

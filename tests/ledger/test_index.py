@@ -21,7 +21,7 @@ TOP = (1 << 64) - 1
 
 
 def with_hash(high: int, low: int) -> int:
-    """The page id whose hash has these halves: `high` says where its search begins, `low` is its tag."""
+    """The page id whose hash has these halves: its search begins at `high`, its tag is `low`."""
     return ((high << 32) | low) * INVERSE % (1 << 64)
 
 
@@ -45,13 +45,13 @@ def bits(page: int) -> int:
 
 
 class Pages:
-    """An index, the rows it is checked against, and what it should hold."""
+    """An index, the rows it is checked against, and its expected content."""
 
     def __init__(self, capacity: int, rows: int = 128) -> None:
         self.index = np.zeros(capacity, np.uint64)
         self.old = np.zeros(0, np.uint64)
         self.hot = np.zeros((rows, 2), np.int64)
-        self.hot[:, 0] = -3  # what is in a row that nothing points to does not matter
+        self.hot[:, 0] = -3  # the content of rows without an entry does not matter
         self.slots: dict[int, int] = {}
         self._next = 0
 
@@ -122,7 +122,7 @@ def test_pages_that_come_and_go_are_found_while_they_are_there(toggled: list[int
 @pytest.mark.parametrize("out", range(8))
 def test_a_gap_is_closed_over_the_end_of_the_array(capacity: int, out: int) -> None:
     pages = Pages(capacity)
-    crowd = [with_hash(0xFFFFFFFF, low) for low in range(6)]  # all want the last place, most go to the first ones
+    crowd = [with_hash(0xFFFFFFFF, low) for low in range(6)]  # all hash to the last position
     settled = [with_hash(0, 5), with_hash(0, 6)]
     for page in (*crowd[:3], *settled, *crowd[3:]):
         pages.add(page)
@@ -180,16 +180,16 @@ def test_an_index_made_anew_from_the_rows_holds_the_live_ones(added: list[int]) 
 def test_a_ledger_finds_its_pages_at_every_step_of_growth_and_after_drops() -> None:
     ledger = Ledger()
     known: set[int] = set()
-    place, policies = LogPosition(0, 0), 0
+    position, policies = LogPosition(0, 0), 0
     random = np.random.default_rng(3)
     growing = 0
     for batch in range(150):
-        writer = ItemWriter(place)
+        writer = ItemWriter(position)
         pages = [int(page) for page in random.integers(0, TOP, 40, dtype=np.uint64, endpoint=True)]
         for page in pages:
             writer.sighting(page)
-        ledger.apply(writer.entry(start=place))
-        place = writer.next_place
+        ledger.apply(writer.entry(start=position))
+        position = writer.next_position
         known.update(pages)
         if batch % 25 == 24:
             gone = sorted(known)[::7]

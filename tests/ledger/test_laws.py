@@ -317,13 +317,13 @@ def test_an_entry_that_leaves_a_hole_or_counts_otherwise_is_refused_and_changes_
             refused(ledger, replace(entry, visits_total=wrong), "visits sent to this shard")
         if not isinstance(entry, TickEntry):
             later = LogPosition(entry.end.offset, entry.end.within + 1)
-            refused(ledger, replace(beyond(entry), start=entry.end, end=later), "send what lies between")
+            refused(ledger, replace(beyond(entry), start=entry.end, end=later), "send the entries between them")
         ledger.apply(entry)
     assert fingerprint(ledger) == fingerprint(apply_all(Ledger(config), entries_of(steps)))
 
 
 def beyond(entry: CrawlEntry | PolicyEntry) -> CrawlEntry | PolicyEntry:
-    """The entry without its rows, so that it fits at any place."""
+    """The entry without its rows, so that it fits at any position."""
     return replace(entry, items=ItemWriter().items()) if isinstance(entry, CrawlEntry) else entry
 
 
@@ -373,13 +373,13 @@ def test_a_large_ledger_restored_in_mid_growth_stays_the_same(shards: int) -> No
 
 
 def again(steps: Log) -> list[Row | Rules | Tick]:
-    """The same log once more, as what comes after it."""
-    last = max((step.place.offset for step in steps if isinstance(step, Row)), default=0) + 1
+    """The same log once more, shifted behind its end."""
+    last = max((step.position.offset for step in steps if isinstance(step, Row)), default=0) + 1
     later = max((step.second for step in steps if isinstance(step, Tick)), default=0)
     moved: list[Row | Rules | Tick] = []
     for step in steps:
         if isinstance(step, Row):
-            moved.append(step._replace(place=LogPosition(step.place.offset + last, step.place.within)))
+            moved.append(step._replace(position=LogPosition(step.position.offset + last, step.position.within)))
         elif isinstance(step, Tick):
             moved.append(Tick(step.second + later))
         else:
@@ -449,7 +449,7 @@ def connected_webs(draw: st.DrawFn, weights: st.SearchStrategy[int], most_links:
 
 
 def announced(web: dict[int, list[Link]], damping: float) -> tuple[Ledger, ItemWriter]:
-    """A ledger under All that was told of every page before any link was followed."""
+    """A ledger under All, with every page announced before any link is followed."""
     writer = ItemWriter()
     for page in web:
         writer.announcement(page)
@@ -489,12 +489,12 @@ def test_the_error_stays_below_one_over_all_history(damping: float) -> None:
     """Theorem 2.1, and Lemma 2.3 behind it, after every visit.
 
     The paper's units: all cash is 1, X = H / |H|. In ours, all cash is M = n·U (U units for each of n pages), H[j]
-    counts the opening balance, and the theorem says |L'H - H|[j] < M for every page j, for L'H - H = C - C_0.
+    counts the opening balance, and by the theorem |L'H - H|[j] < M for every page j, for L'H - H = C - C_0.
 
     With damping d < 1 the virtual page is one more node: every page i pays it the share 1 - d, it pays 1/n to every
     page, and it begins with nothing. What it holds is `balance().virtual`, its C. Its H is all it has paid out as
     dividends, collected or not: what came in less what it holds, (1 - d)·G - C with G = Σ H[i], the ledger's clock.
-    |H| is then G + H[virtual]. d is what the ledger makes of it: a whole number of 2^-20.
+    |H| is then G + H[virtual]. d is rounded as in the ledger: a whole number of 2^-20.
 
     Cash is whole units, so a payment may be short by two, which go to the virtual page; so the lemma holds to within
     four units a visit, and the theorem strictly: the bounds are at least a whole U away from M.
@@ -634,14 +634,14 @@ class Shards:
                 self.take(b, message)
 
     def disturb(self, ledger: Ledger, queue: deque[TransfersEntry], past: list[TransfersEntry]) -> None:
-        """What came before comes again, whole or in other pieces; what comes later, or is not what was sent, too."""
+        """Earlier messages come again, whole or in other pieces; later and altered ones come too early."""
         if past and self.chance.random() < 0.2:
             before = fingerprint(ledger)
             for repeated in self.chance.choice(past).split(self.chance.randint(1, 4)):
                 assert ledger.apply(repeated) == Applied()
             assert fingerprint(ledger) == before
         if len(queue) > 1 and queue[1].start > queue[0].start and self.chance.random() < 0.1:
-            refused(ledger, queue[1], "send what lies between")
+            refused(ledger, queue[1], "send the entries between them")
         if self.chance.random() < 0.1:
             changed = {"sent_total": queue[0].sent_total + 1}
             if len(queue[0].pages) > 1 and self.chance.random() < 0.5:
@@ -663,7 +663,7 @@ class Shards:
             pieces = message.split(self.chance.randint(1, 4))
             assert sum(len(piece.pages) for piece in pieces) == len(message.pages)
             if len(pieces) > 1 and self.chance.random() < 0.3:
-                pieces = [pieces[0], message]  # the writer started again: only what is missing may count
+                pieces = [pieces[0], message]  # the writer started again: only the missing part may count
             self.queues[shard, to] += pieces
 
 
@@ -689,7 +689,7 @@ def test_shards_that_exchange_what_they_seal_are_what_the_rules_say(shards: int,
 
 
 def test_a_remainder_of_the_turn_clock_is_carried_whole_when_less_is_minted_than_it_was_taken_of() -> None:
-    """A shard takes those that have not spoken for as large as itself; then it hears that they are empty."""
+    """Silent shards count as large as this one; then their gossip arrives: they are empty."""
     web = [1, 2, 3]
     rows = [Row(LogPosition(i, 0), Kind.VISIT, web[i % 3], [Link(web[i % 2])], Outcome.FETCHED) for i in range(40)]
     for seed in range(10):

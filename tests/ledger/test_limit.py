@@ -1,7 +1,7 @@
 """The limit of a ledger's importance is exact PageRank: in any order, over any number of shards, in a real crawl.
 
 Errors are mean relative ones in per cent, over all pages and over the most important tenth. Beside each bound
-stands what was measured.
+is the measured value.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from opicflow.pipelines.ledger import (
     PolicyEntry,
     Variable,
 )
-from opicflow.pipelines.ledger.entries import Ints
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.schemas.arrays import Ints
 from support.crawls import Crawl, Errors, Floats, assert_within, exact_ranks, order_named, unchanged_answers
 from support.shards import Faults, Shards
 
@@ -107,7 +107,7 @@ def test_with_all_history_twice_the_turns_halve_the_error(order: str) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    """A web with something special, how a ledger is to be set up for it, and what exact ranks come of it."""
+    """A web with something special, the configuration of a ledger for it, and its exact ranks."""
 
     web: Graph
     exact: Floats
@@ -172,7 +172,7 @@ def classes_that_draw_more() -> Case:
         (dangling_and_gone_pages, Interpolation(), 1.5, 1.2),  # 0.89/0.70
         (redirects_and_aliases, All(), 1.2, 0.8),  # 0.70/0.48
         (redirects_and_aliases, Interpolation(), 4.5, 3.7),  # 2.80/2.27
-        # What was paid while pages were unread, in other classes, wears off under All as 1 / turns.
+        # Cash paid while pages were unread, in other classes, wears off under All as 1 / turns.
         (classes_that_draw_more, All(), 7.0, 1.8),  # 4.40/1.12
         (classes_that_draw_more, Interpolation(), 3.0, 1.2),  # 1.96/0.69
     ],
@@ -356,8 +356,8 @@ def real_crawl(
 ) -> tuple[Errors, Errors, Ledger]:
     """A crawl with shares of such pages and answers: errors after 20 and 30 crawls, and the ledger."""
     web = power_law_web(3000, seed)
-    place = np.random.default_rng(seed).permutation(web.pages)
-    unread, barred = place < never_read * web.pages, place >= (1 - blocked) * web.pages
+    position = np.random.default_rng(seed).permutation(web.pages)
+    unread, barred = position < never_read * web.pages, position >= (1 - blocked) * web.pages
     answers = unchanged_answers(web.pages, unchanged, seed)
 
     def outcomes(numbers: Ints) -> npt.NDArray[np.uint8]:
@@ -415,7 +415,7 @@ def test_the_cash_of_pages_that_fail_for_ever_does_not_stay_with_them() -> None:
     exact = exact_ranks(crawl.graph.without_links(failing))
     estimates = ledger.estimate(crawl.ids)
     assert set(estimates.last_outcome[failing]) == {Outcome.FAILED}
-    # They hold about as much of all cash on pages (measured: 12 %) as they earn of it (9 %).
+    # They hold about as large a part of all cash on pages (measured: 12 %) as they earn (9 %).
     assert estimates.cash[failing].sum() < 1.6 * exact[failing].sum() * estimates.cash.sum()
     assert_within(crawl.errors(exact), 2.2, 2.6)  # measured 1.36/1.73
 

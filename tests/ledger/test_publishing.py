@@ -1,4 +1,4 @@
-"""What a ledger publishes: visited pages at once, movers in sweeps; and what became of every row of an entry."""
+"""Publications of a ledger: visited pages at once, movers in sweeps; and the fate of every row of an entry."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_page_that_is_born_again_was_never_published() -> None:
     assert page in ledger.publish_movers(1000, 0.1).pages.tolist()
 
 
-def test_urls_come_in_the_order_asked_for() -> None:
+def test_urls_come_in_the_requested_order() -> None:
     ledger = crawled(8)
     names = urls(8)
     starts, text = ledger.urls(np.array([page_id(names[3]), 77, page_id(names[0])], np.uint64))
@@ -130,7 +130,7 @@ def test_estimates_in_parts_are_the_same_with_one_sum() -> None:
     assert np.concatenate(parts).tolist() == whole.importance.tolist()
 
 
-def test_fates_tell_what_became_of_each_row() -> None:
+def test_every_row_has_a_fate() -> None:
     ledger = Ledger()
     ledger.apply(PolicyEntry("policies", LogPosition(0, 0), LogPosition(1, 0), forget=(9,)))
     log = ItemWriter().visit(1, [2], time_ms=2000).visit(1, [2], time_ms=2000).visit(1, [2], time_ms=1000)

@@ -10,6 +10,7 @@ import pytest
 from opicflow.pipelines.ledger import CrawlEntry, Fate, ItemWriter, Ledger, LedgerConfig, LogPosition, SnapshotRefused
 from opicflow.pipelines.ledger.layout import RECENT
 from opicflow.pipelines.ledger.snapshot import write as write_snapshot
+from opicflow.pipelines.ledger.state import Mark, encode_state, new_state
 
 
 def visits(times: list[tuple[int, int]], first: int = 0, source: str = "log") -> CrawlEntry:
@@ -102,19 +103,9 @@ def test_memory_for_visits_has_a_bound() -> None:
 def test_a_snapshot_with_visits_that_cannot_be_is_refused(damage: str) -> None:
     ledger = Ledger(LedgerConfig(remembered_visits=10))
     ledger.apply(visits([(1, n + 1) for n in range(17)]))
-    state = {
-        "config": ledger.config.to_json(),
-        "shard": 0,
-        "shards": 1,
-        "cut": 0,
-        "marks": [["log", 17, 0, 17, 0]],
-        "peers": [],
-        "times": vars(ledger._times),
-        "credits": vars(ledger._credits),
-        "publications": ledger.policies.to_json(),
-        "published_budget": {},
-        "url_generation": 0,
-    }
+    state = new_state(0, 1)
+    state.marks["log"] = Mark(LogPosition(17, 0), 17)
+    values = encode_state(state, ledger.config, 0, 1)
     ledger._room.turn_recent()
     book = ledger._room.book
     if damage == "count":
@@ -123,6 +114,6 @@ def test_a_snapshot_with_visits_that_cannot_be_is_refused(damage: str) -> None:
         book.recent[1, np.flatnonzero(book.recent[1])[0]] = 0
     elif damage == "order":
         book.counts[RECENT] += 10**6
-    chunks = write_snapshot(state, ledger.config, ledger._room.table, book)
+    chunks = write_snapshot(values, ledger.config, ledger._room.table, book)
     with pytest.raises(SnapshotRefused, match="visits"):
         Ledger.restore(chunk.data for chunk in chunks)

@@ -1,4 +1,4 @@
-"""Laws of the ledger's second stream: what it observes, how it plans and orders, what is published, who is let go."""
+"""Laws of refreshing: observations, plans, orders, published schedules and removed pages."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger import layout as at
-from opicflow.pipelines.ledger.ledger import Planned
-from opicflow.pipelines.ledger.planning import DECIDED_BY, KNOWN_FROM, WHY
+from opicflow.pipelines.ledger.plan import WHY
+from opicflow.pipelines.ledger.planner import Planned
+from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.pipelines.refresh.rates import change_rates
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.pages import page_id, page_ids, shard_of
@@ -103,12 +104,12 @@ class Crawl:
         return self.applied[-1]
 
     def publish(self, *policies: Policy) -> Applied:
-        place = self.ledger.mark("policies")
-        entry = PolicyEntry("policies", place, LogPosition(place.offset + 1, 0), policies=policies)
+        position = self.ledger.mark("policies")
+        entry = PolicyEntry("policies", position, LogPosition(position.offset + 1, 0), policies=policies)
         return self.ledger.apply(entry)
 
     def row(self, page: int) -> Any:
-        slot = int(self.ledger._slots_of(np.array([self.id(page)], np.uint64))[0])
+        slot = int(self.ledger._reader.slots_of(np.array([self.id(page)], np.uint64))[0])
         assert slot >= 0
         return self.ledger._room.table.refresh[slot]
 
@@ -185,12 +186,12 @@ class Watched:
     failures: int = 0
     is_gone: bool = False
     mistrust: int = 0
-    is_told: bool = False
+    is_announced: bool = False
     times: set[int] = field(default_factory=set)
 
     def announce(self, modified_ms: int) -> None:
         if self.checked and modified_ms // 1000 > self.checked and self.mistrust <= 1:
-            self.is_told = True
+            self.is_announced = True
 
     def visit(self, outcome: Outcome, time_ms: int, digest: int, modified_ms: int) -> None:
         if time_ms and self.times and (time_ms in self.times or time_ms < max(self.times)):
@@ -202,7 +203,7 @@ class Watched:
         if outcome in (Outcome.FAILED, Outcome.BLOCKED, Outcome.GONE):
             self._fail(outcome == Outcome.GONE, second, is_later)
             return
-        self.failures, self.is_gone, was_told, self.is_told = 0, False, self.is_told, False
+        self.failures, self.is_gone, was_announced, self.is_announced = 0, False, self.is_announced, False
         if not is_later:
             return
         last, self.checked = self.checked, second
@@ -213,16 +214,16 @@ class Watched:
                 self._observe(second - last, False)
                 if self.dates:
                     self.dates.append((second - last, False))
-                if was_told:
+                if was_announced:
                     self._lie()
         else:
-            self._fetched(second, last, was_told, folded(digest), min(modified_ms // 1000, 0xFFFFFFFF))
+            self._fetched(second, last, was_announced, folded(digest), min(modified_ms // 1000, 0xFFFFFFFF))
 
     def _fail(self, is_gone: bool, second: int, is_later: bool) -> None:
         goes_on = is_gone == self.is_gone
         self.failures = min(self.failures + 1, 255) if goes_on else 1
         if is_gone:
-            self.is_told = False
+            self.is_announced = False
             if is_later and (not self.is_gone or not self.checked):
                 self.checked, self.digest, self.modified = second, 0, 0
         self.is_gone = is_gone
@@ -233,7 +234,7 @@ class Watched:
     def _lie(self) -> None:
         self.mistrust = min(self.mistrust + 2, 8)
 
-    def _fetched(self, second: int, last: int, was_told: bool, digest: int, date: int) -> None:
+    def _fetched(self, second: int, last: int, was_announced: bool, digest: int, date: int) -> None:
         by_digest = None if not (last and digest and self.digest) else digest != self.digest
         is_lie = date != 0 and (date > second + 300 or abs(date - second) <= 2)
         if date and not is_lie and self.modified and by_digest is not None:
@@ -241,7 +242,7 @@ class Watched:
             is_lie = moved != by_digest or (by_digest and date <= last)
             if not is_lie and self.mistrust:
                 self.mistrust -= 1
-        if is_lie or (was_told and by_digest is False):
+        if is_lie or (was_announced and by_digest is False):
             self._lie()
         is_believed = bool(date) and not is_lie and self.mistrust <= 1
         changed = by_digest
@@ -261,7 +262,7 @@ class Watched:
         self.digest, self.modified = digest, date
 
     def row(self) -> tuple[int, ...]:
-        notes = self.mistrust | 32 * self.is_gone | 128 * self.is_told
+        notes = self.mistrust | 32 * self.is_gone | 128 * self.is_announced
         words = word_of(self.intervals), word_of(self.dates)
         return (*words, self.digest, self.checked, self.modified, self.failures, notes)
 
@@ -281,7 +282,7 @@ outcomes = st.sampled_from([*[Outcome.FETCHED] * 8, *list(Outcome)[1:], Outcome.
 
 @st.composite
 def lives(draw: st.DrawFn) -> list[tuple[Any, ...]]:
-    """What happens to a page: rows of announcements (None, …) and visits."""
+    """Random events of a page: rows of announcements (None, …) and visits."""
     second, changed, content = T0, T0 - 3 * DAY, 1
     rows: list[tuple[Any, ...]] = []
     usual = draw(dates)
@@ -289,7 +290,7 @@ def lives(draw: st.DrawFn) -> list[tuple[Any, ...]]:
         second += draw(gaps)
         if draw(st.integers(0, 2)) == 0:
             content, changed = content % 5 + 1, second - draw(st.sampled_from([10, 600, 1800]))
-        told = {
+        announced = {
             "none": 0,
             "true": changed,
             "now": second - 1,
@@ -313,7 +314,7 @@ def lives(draw: st.DrawFn) -> list[tuple[Any, ...]]:
         elif draw(st.integers(0, 30)) == 0:
             time_ms = draw(st.sampled_from([1, 999, 1000, 1000 << 32, 1 << 62]))
         digest = draw(st.just(content) | st.just(content) | st.just(content) | digests)
-        rows.append((draw(outcomes), time_ms, digest, 1000 * told))
+        rows.append((draw(outcomes), time_ms, digest, 1000 * announced))
     return rows
 
 
@@ -335,11 +336,11 @@ def test_a_page_is_watched_as_plain_python_does(life: list[tuple[Any, ...]], est
         assert row_of(crawl.row(1)) == watched.row()
 
 
-def watched_daily(*visits: tuple[int, int], told: Callable[[int], int] = lambda day: 0) -> Crawl:
-    """A page visited on days with a digest; its server tells a date in days, or nothing (0)."""
+def watched_daily(*visits: tuple[int, int], announced: Callable[[int], int] = lambda day: 0) -> Crawl:
+    """A page visited on days with a digest; its server sends a date in days, or none (0)."""
     crawl = Crawl()
     for day, digest in visits:
-        modified = round(1000 * (T0 + DAY * told(day))) if told(day) else 0
+        modified = round(1000 * (T0 + DAY * announced(day))) if announced(day) else 0
         crawl.visit(1, T0 + DAY * day, digest=digest, modified_ms=modified)
     return crawl
 
@@ -354,12 +355,12 @@ def test_only_eight_intervals_are_remembered() -> None:
     assert row_of(crawl.row(1))[0] == word_of([(DAY, True)] * 8)
 
 
-@pytest.mark.parametrize("told", [lambda day: day + 5, lambda day: day, lambda day: 0.25, lambda day: day - 0.5])
-def test_a_server_that_lies_always_is_not_believed_for_long(told: Callable[[int], Any]) -> None:
-    moving = told(3) == 2.5
-    crawl = watched_daily(*((day, 7 if moving else day) for day in range(1, 12)), told=told)
+@pytest.mark.parametrize("announced", [lambda day: day + 5, lambda day: day, lambda day: 0.25, lambda day: day - 0.5])
+def test_a_server_with_false_dates_is_not_believed_for_long(announced: Callable[[int], Any]) -> None:
+    moving = announced(3) == 2.5
+    crawl = watched_daily(*((day, 7 if moving else day) for day in range(1, 12)), announced=announced)
     row = crawl.row(1)
-    assert row["notes"] & at.LIES >= 6
+    assert row["notes"] & at.MISTRUST >= 6
     crawl.tick(T0 + 12 * DAY)
     planned = crawl.plan()
     assert KNOWN_FROM[of_page(crawl, planned, 1, "known_from")] == "INTERVALS"
@@ -368,12 +369,12 @@ def test_a_server_that_lies_always_is_not_believed_for_long(told: Callable[[int]
 def test_a_server_that_lied_is_believed_again_when_it_was_right_long_enough() -> None:
     lied = 4
 
-    def told(day: int) -> float:
+    def announced(day: int) -> float:
         return day + 5 if day <= lied else day - 0.5
 
     known = []
     for last in range(6, 20):
-        crawl = watched_daily(*((day, day) for day in range(1, last)), told=told)  # type: ignore[arg-type]
+        crawl = watched_daily(*((day, day) for day in range(1, last)), announced=announced)  # type: ignore[arg-type]
         crawl.tick(T0 + 30 * DAY)
         known.append(KNOWN_FROM[of_page(crawl, crawl.plan(), 1, "known_from")])
     assert known[0] == "INTERVALS"
@@ -383,22 +384,22 @@ def test_a_server_that_lied_is_believed_again_when_it_was_right_long_enough() ->
 
 def test_a_sitemap_that_announces_changes_that_were_none_is_no_longer_asked() -> None:
     crawl = Crawl().visit(1, T0, digest=5)
-    told = []
+    announced = []
     for day in range(1, 6):
         crawl.apply(crawl.writer().announcement(crawl.id(1), modified_ms=1000 * (T0 + DAY * day - 100)))
-        told.append(bool(crawl.row(1)["notes"] & at.TOLD))
+        announced.append(bool(crawl.row(1)["notes"] & at.CHANGE_ANNOUNCED))
         crawl.visit(1, T0 + DAY * day, digest=5)
-        assert not crawl.row(1)["notes"] & at.TOLD
-    assert told == [True, False, False, False, False]
+        assert not crawl.row(1)["notes"] & at.CHANGE_ANNOUNCED
+    assert announced == [True, False, False, False, False]
 
 
-def test_a_sitemap_that_is_right_is_asked_every_time() -> None:
+def test_a_right_sitemap_is_followed_every_time() -> None:
     crawl = Crawl().visit(1, T0, digest=5)
     for day in range(1, 6):
         crawl.apply(crawl.writer().announcement(crawl.id(1), modified_ms=1000 * (T0 + DAY * day - 100)))
-        assert crawl.row(1)["notes"] & at.TOLD
+        assert crawl.row(1)["notes"] & at.CHANGE_ANNOUNCED
         crawl.visit(1, T0 + DAY * day, digest=5 + day)
-    assert not crawl.row(1)["notes"] & at.LIES
+    assert not crawl.row(1)["notes"] & at.MISTRUST
 
 
 def test_failures_stop_counting_at_255() -> None:
@@ -429,14 +430,14 @@ def test_a_late_visit_answers_no_order_and_ends_no_row_of_failures() -> None:
 
 
 def rates_now(ledger: Ledger, estimator: str) -> dict[int, float]:
-    ids, slots = ledger._live()
+    ids, slots = ledger._reader.live()
     rows = ledger._room.table.refresh[slots]
-    rates = change_rates(rows["intervals"], rows["dated"], (rows["notes"] & at.LIES) <= 1, estimator).rates
+    rates = change_rates(rows["intervals"], rows["dated"], (rows["notes"] & at.MISTRUST) <= 1, estimator).rates
     return dict(zip(ids.tolist(), rates.tolist(), strict=True))
 
 
 class Shares:
-    """What every page's share is by the formula: its weight at the last plan, its change rate now."""
+    """Every page's share by the formula: its weight at the last plan, its change rate now."""
 
     def __init__(self, crawl: Crawl) -> None:
         self.crawl = crawl
@@ -507,7 +508,7 @@ def test_shares_follow_every_visit_as_the_formula_says(estimator: str, alpha: fl
 
 
 def test_a_share_follows_when_dates_lose_or_win_back_belief() -> None:
-    """The rate before such a visit is what it was by the dates, not what intervals say."""
+    """The rate before such a visit follows from dates, not from intervals."""
     crawl = Crawl(with_refresh(bandwidth_per_day=5.0)).see(range(3))
     for day in range(1, 6):
         crawl.visit(1, T0 + DAY * day, digest=day, modified_ms=1000 * (T0 + DAY * day - 600))
@@ -516,9 +517,9 @@ def test_a_share_follows_when_dates_lose_or_win_back_belief() -> None:
     shares.planned(crawl.plan())
     shares.check()
     for day in range(6, 20):
-        lies = day % 7 < 2
+        is_false = day % 7 < 2
         second = T0 + DAY * day
-        crawl.visit(1, second, digest=day, modified_ms=1000 * (second + DAY if lies else second - 600))
+        crawl.visit(1, second, digest=day, modified_ms=1000 * (second + DAY if is_false else second - 600))
         shares.check()
 
 
@@ -608,7 +609,7 @@ def test_a_preview_changes_nothing_and_is_the_same_again(strategy: str) -> None:
 
 
 def everything(crawl: Crawl) -> Crawl:
-    """Policies in force, some with an end, credits, orders on their way, pages let go and forgotten."""
+    """Policies in force, some with an end, credits, orders on their way, dropped and forgotten pages."""
     crawl.publish(
         Policy(url=url_of(3), refresh_interval_seconds=14 * DAY, expires_at_ms=1000 * (T0 + 15 * DAY)),
         Policy(url=url_of(4), fetch_now=True),
@@ -624,20 +625,20 @@ def everything(crawl: Crawl) -> Crawl:
 
 
 def goes_on(crawl: Crawl) -> list[Any]:
-    """What a crawl goes on to say."""
-    said: list[Any] = []
+    """The outputs of a crawl as it continues."""
+    outputs: list[Any] = []
     for day in range(11, 18):
         applied = crawl.tick(T0 + DAY * day)
-        said.append([(why, pages.tolist()) for why, pages in applied.removed])
+        outputs.append([(why, pages.tolist()) for why, pages in applied.removed])
         planned = crawl.plan()
         columns = [planned.orders.rows, planned.orders.priority, planned.orders.not_before, planned.shared.intervals]
-        said.append([column.tolist() for column in (*columns, planned.publish, planned.survey.decided_by)])
+        outputs.append([column.tolist() for column in (*columns, planned.publish, planned.survey.decided_by)])
         for page in sorted(ordered(planned))[::2]:
             log = crawl.writer().visit(page, [crawl.id(day)], time_ms=1000 * (T0 + DAY * day + 500), digest=day)
             crawl.apply(log)
         crawl.see(range(day, day + 30, 5))
-        said.append(digest_of(crawl.ledger))
-    return said
+        outputs.append(digest_of(crawl.ledger))
+    return outputs
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -670,11 +671,11 @@ def with_state(chunks: list[bytes], alter: Callable[[Any], None]) -> list[bytes]
     return [seal(0, 0, again + xxhash.xxh64_hexdigest(again).encode() + b"\n"), *chunks[1:]]
 
 
-def places_in(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
+def paths_in(value: Any, *path: Any) -> Iterator[tuple[Any, ...]]:
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, one in inner:
-        yield from places_in(one, *path, key)
+        yield from paths_in(one, *path, key)
 
 
 WRONG: list[Any] = [
@@ -701,10 +702,10 @@ def test_a_damaged_state_is_refused_or_a_ledger_that_goes_on() -> None:
     chunks = everything(grown()).bytes()
     manifest = json.loads(chunks[0][HEADER.size + 8 :][:-17])
     parts = ("credits", "publications", "published_budget", "url_generation")
-    places = [path for part in parts for path in places_in(manifest["state"][part], part)]
-    assert len(places) > 50
+    positions = [path for part in parts for path in paths_in(manifest["state"][part], part)]
+    assert len(positions) > 50
     refused = accepted = 0
-    for path in places:
+    for path in positions:
         for value in [*WRONG, ...]:
 
             def alter(state: Any, path: tuple[Any, ...] = path, value: Any = value) -> None:
@@ -722,7 +723,7 @@ def test_a_damaged_state_is_refused_or_a_ledger_that_goes_on() -> None:
                 refused += 1
             else:
                 accepted += 1
-                if accepted % 10 == 0:  # what is taken makes sense
+                if accepted % 10 == 0:  # accepted states make sense
                     ledger.apply(TickEntry(T0 + 20 * DAY))
                     ledger.plan(100, 0.1)
                     again = Ledger.restore(chunk.data for chunk in ledger.snapshot())
@@ -760,7 +761,7 @@ class Crawler:
         times = dict(zip(planned.survey.pages[rows].tolist(), planned.orders.not_before.tolist(), strict=True))
         for page, why in ordered(planned).items():
             assert now - self.outstanding.get(page, -(1 << 40)) >= timeout, "ordered twice"
-            assert planned.survey.known[planned.survey.pages == np.uint64(page)].all()
+            assert planned.survey.has_url[planned.survey.pages == np.uint64(page)].all()
             self.outstanding[page] = now
             self.orders.append((number, page, why))
             if self.random.random() < self.answers:
@@ -775,7 +776,7 @@ class Crawler:
 
     @property
     def ids(self) -> np.ndarray:
-        return self.crawl.ledger._live()[0]
+        return self.crawl.ledger._reader.live()[0]
 
 
 def ids_of(crawl: Crawl, pages: Iterable[int]) -> set[int]:
@@ -886,8 +887,8 @@ def test_back_off_doubles_and_is_kept_whatever_else_is_due(strategy: str) -> Non
         is_ordered = crawl.id(1) in ordered(planned)
         assert is_ordered == (due <= last + 1 + DAY)
         if is_ordered:
-            place = planned.survey.pages[planned.orders.rows].tolist().index(crawl.id(1))
-            assert planned.orders.not_before[place] == max(due, last + 1)
+            position = planned.survey.pages[planned.orders.rows].tolist().index(crawl.id(1))
+            assert planned.orders.not_before[position] == max(due, last + 1)
     for failure, wait in enumerate(waits):
         assert 0.75 <= wait / (6 * 3600 * 2**failure) <= 1.2501
 
@@ -922,7 +923,7 @@ def test_a_page_that_was_not_seen_for_long_does_not_go_at_once() -> None:
     assert crawl.tick(T0 + 507 * DAY).removed
 
 
-def test_a_page_that_came_back_is_not_let_go() -> None:
+def test_a_page_that_came_back_is_not_removed() -> None:
     crawl = Crawl().read(range(3), T0)
     for day in (1, 100, 200):
         crawl.visit(1, T0 + DAY * day, Outcome.GONE)
@@ -934,8 +935,8 @@ def test_a_page_that_came_back_is_not_let_go() -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_requested_pages_come_first_once_and_again_after_a_time_out_only(strategy: str) -> None:
     crawl = grown(with_refresh(strategy=strategy, bandwidth_per_day=1e-3))
-    asked = [0, 1, 7, 8, 49]
-    crawl.publish(*(Policy(url=url_of(page), fetch_now=True) for page in asked))
+    requested = [0, 1, 7, 8, 49]
+    crawl.publish(*(Policy(url=url_of(page), fetch_now=True) for page in requested))
     crawl.publish(Policy(url=url_of(49), refresh_forbidden=True))
     days = defaultdict(list)
     for day in range(10, 18):
@@ -951,7 +952,7 @@ def test_requested_pages_come_first_once_and_again_after_a_time_out_only(strateg
     assert all(of_one == [10, 12, 14, 16] for of_one in days.values())
 
 
-def test_what_people_asked_for_is_paid_back() -> None:
+def test_requested_pages_count_against_later_plans() -> None:
     crawl = Crawl(with_refresh(bandwidth_per_day=4.0, strategy="uniform")).read(range(50), T0 - 900 * DAY)
     crawl.tick(T0)
     crawl.publish(Policy(host="host1.example", fetch_now=True))
@@ -978,12 +979,12 @@ def test_forbidden_pages_are_never_ordered(strategy: str) -> None:
         assert of_page(crawl, planned, 1, "decided_by") == "FORBIDDEN"
         assert of_page(crawl, planned, 1, "due") == -1
     never = ids_of(crawl, [p for p in range(60) if p % 4 == 1 or p == 3 or (p % 4 == 2 and str(p).startswith("1"))])
-    asked = {page for _, page, _ in crawler.orders}
-    assert not asked & (never | {99})
-    assert len(asked) > 30
+    requested = {page for _, page, _ in crawler.orders}
+    assert not requested & (never | {99})
+    assert len(requested) > 30
 
 
-def test_told_pages_are_due_now() -> None:
+def test_announced_pages_are_due_now() -> None:
     crawl = Crawl(with_refresh(bandwidth_per_day=20.0)).read(range(30), T0)
     crawl.apply(crawl.writer().announcement(crawl.id(5), modified_ms=1000 * (T0 + 100)))
     crawl.tick(T0 + 3600)
@@ -1021,7 +1022,7 @@ def test_spare_bandwidth_of_discovery_goes_to_refreshing() -> None:
     crawl.see(range(50, 53)).read(range(50), T0 - 10 * DAY)
     log = crawl.writer()
     for page in range(1000, 1100):
-        log.sighting(page)  # nobody knows where it is
+        log.sighting(page)  # without a URL
     crawl.apply(log)
     crawl.publish(Policy(url=url_of(51), refresh_forbidden=True))
     crawl.tick(T0)
@@ -1045,10 +1046,10 @@ def test_pins_are_honoured_exactly(strategy: str) -> None:
         crawl.tick(T0 + DAY * day)
         planned = crawl.plan()
         times = planned.orders.not_before.tolist()
-        for place, page in enumerate(planned.survey.pages[planned.orders.rows].tolist()):
-            crawl.visit(pages[page], times[place])
+        for position, page in enumerate(planned.survey.pages[planned.orders.rows].tolist()):
+            crawl.visit(pages[page], times[position])
             if pages[page] in fetched:
-                fetched[pages[page]].append(times[place])
+                fetched[pages[page]].append(times[position])
         assert of_page(crawl, planned, 1, "intervals") == pytest.approx(every[1])
     for page, pin in every.items():
         assert set(np.diff(fetched[page]).tolist()) == {pin}
@@ -1097,7 +1098,7 @@ def waiting_of(crawl: Crawl) -> dict[int, int]:
 
 
 def unread_of(crawl: Crawl) -> set[int]:
-    ids, slots = crawl.ledger._live()
+    ids, slots = crawl.ledger._reader.live()
     return set(ids[(crawl.ledger._room.table.pages["class_"][slots] & 1) == 0].tolist())
 
 
@@ -1151,7 +1152,7 @@ def test_a_link_farm_does_not_grow_the_table_nor_the_urls_for_ever() -> None:
     assert crawl.ledger._room.table.hot.shape[0] < 1000
     assert crawl.ledger.evicted > 7000
     crawl.ledger.audit()
-    live = crawl.ledger._live()[0]
+    live = crawl.ledger._reader.live()[0]
     starts, text = crawl.ledger.urls(live)
     for page, begin, end in zip(live.tolist(), starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         assert begin == end or page_id(text[begin:end].tobytes()) == page
@@ -1192,7 +1193,7 @@ BAD = [
     Policy(url=url_of(2), changes_per_day=math.nan),
     Policy(url=url_of(2), refresh_interval_seconds=600.0),  # more than there is
     Policy(url=url_of(6), fetch_now=True),  # was forgotten
-    Policy(url="https://host1.example/page/1x", changes_per_day=1.0),  # within what was forgotten
+    Policy(url="https://host1.example/page/1x", changes_per_day=1.0),  # under a forgotten prefix
     Policy(category=7, changes_per_day=1.0),
     Policy(class_weights=(1,)),
     Policy(),
@@ -1277,8 +1278,8 @@ def test_of_what_was_forgotten_nothing_is_left_and_nothing_comes_back(kind: str)
     crawl.plan()
     applied = crawl.publish(FORGETS[kind])
     forgotten = {"page": [5], "host": [1, 5, 9, 53, 57], "prefix": [5, 53, 57]}[kind]
-    told = {page for why, pages in applied.removed for page in pages.tolist() if why == RemovalReason.FORGOTTEN}
-    assert ids_of(crawl, forgotten) <= told
+    removed = {page for why, pages in applied.removed for page in pages.tolist() if why == RemovalReason.FORGOTTEN}
+    assert ids_of(crawl, forgotten) <= removed
     new = {"page": 5, "host": 10_001, "prefix": 5_333}[kind]
     for day in (11, 12, 13):
         for page in (*forgotten, new):
@@ -1345,8 +1346,8 @@ def test_such_a_page_goes_at_the_same_row_however_the_log_is_cut(cuts: list[int]
 def test_forgetting_by_page_id_leaves_no_policy_with_the_url() -> None:
     crawl = Crawl().read(range(8), T0)
     crawl.publish(Policy(url=url_of(5), changes_per_day=3.0), Policy(url=url_of(6), changes_per_day=3.0))
-    place = crawl.ledger.mark("policies")
-    crawl.ledger.apply(PolicyEntry("policies", place, LogPosition(place.offset + 1, 0), forget=(crawl.id(5),)))
+    position = crawl.ledger.mark("policies")
+    crawl.ledger.apply(PolicyEntry("policies", position, LogPosition(position.offset + 1, 0), forget=(crawl.id(5),)))
     everything_kept = b"".join(crawl.bytes())
     assert url_of(5).encode() not in everything_kept
     assert everything_kept.count(url_of(6).encode()) == 2
@@ -1380,7 +1381,7 @@ def rows_of(random: np.random.Generator, rows: int, first: LogPosition) -> ItemW
 def test_a_log_cut_into_entries_anywhere_gives_the_same_bytes(seed: int) -> None:
     random = np.random.default_rng(seed)
     batches = [rows_of(np.random.default_rng([seed, batch]), 60, LogPosition(60 * batch, 0)) for batch in range(5)]
-    said = []
+    outputs = []
     for cuts in ("none", "all", "some", "again"):
         ledger = Ledger(with_refresh(bandwidth_per_day=30.0, max_pages=85, max_unread_per_host=20))
         for number, log in enumerate(batches):
@@ -1401,9 +1402,9 @@ def test_a_log_cut_into_entries_anywhere_gives_the_same_bytes(seed: int) -> None
                 Policy(url=url_of(4 * number + 3), forget=True),
             )
             ledger.apply(PolicyEntry("policies", LogPosition(number, 0), LogPosition(number + 1, 0), policies=policies))
-            said.append((number, ordered(planned), digest_of(ledger)))
+            outputs.append((number, ordered(planned), digest_of(ledger)))
         ledger.audit()
-    assert said[:5] == said[5:10] == said[10:15] == said[15:]
+    assert outputs[:5] == outputs[5:10] == outputs[10:15] == outputs[15:]
 
 
 # -- 9. shards ---------------------------------------------------------------------------------------------------------
@@ -1436,7 +1437,7 @@ def test_shards_divide_the_bandwidth_as_their_shares_are(shards: int) -> None:
         for crawl in crawls:
             crawl.plan()
         assert sum(crawl.ledger.budget().per_day for crawl in crawls) == pytest.approx(100.0, rel=0.1)
-    tick(T0 + DAY * 5)  # all have heard all
+    tick(T0 + DAY * 5)  # all gossip has arrived
     shares = np.array([crawl.ledger.shares for crawl in crawls])
     budgets = np.array([crawl.ledger.budget().per_day for crawl in crawls])
     assert budgets.sum() == pytest.approx(100.0, rel=1e-12)
@@ -1497,7 +1498,7 @@ def test_a_visit_of_another_century_does_not_move_the_clock() -> None:
     assert crawl.ledger.planned_second <= T0 + 12 * DAY
 
 
-def test_a_schedule_longer_than_can_be_told_is_not_told_again_and_again() -> None:
+def test_a_schedule_too_long_to_be_stored_is_published_once() -> None:
     config = with_refresh(
         bandwidth_per_day=1e-3, discovery_share=0.0, strategy="uniform", longest_interval_days=36525.0
     )
@@ -1508,7 +1509,7 @@ def test_a_schedule_longer_than_can_be_told_is_not_told_again_and_again() -> Non
     assert len(crawl.plan().publish) == 0
 
 
-def test_only_schedules_that_moved_are_told_the_most_moved_first() -> None:
+def test_only_schedules_that_moved_are_published_the_most_moved_first() -> None:
     crawl = Crawl(with_refresh(bandwidth_per_day=20.0, discovery_share=0.0)).read(range(50), T0)
     crawl.tick(T0 + DAY)
     first = crawl.plan()

@@ -66,7 +66,7 @@ def rows(first: int = 8) -> ItemWriter:
 
 
 def crawl_entry() -> CrawlEntry:
-    """What the ledger of these tests takes next."""
+    """The next entry of these tests' ledger."""
     return rows().entry(start=MARK, visits_total=12)
 
 
@@ -77,7 +77,7 @@ def policy_entry() -> PolicyEntry:
 
 
 def transfers_entry(**changes: Any) -> TransfersEntry:
-    """What the ledger of these tests takes next from shard 0. Total and digest fit the changes, if they can."""
+    """The next transfers from shard 0. Total and digest fit the changes where they can."""
     pages = np.array([here(1), here(2), here(9)], np.uint64)
     entry = TransfersEntry(
         source_shard=0,
@@ -99,7 +99,7 @@ def with_audit(entry: TransfersEntry) -> TransfersEntry:
         digest = transfer_digest(entry.pages, entry.amounts, entry.virtual, entry.cut)
         total = sum(int(amount) for amount in entry.amounts) + entry.virtual
     except (ArithmeticError, AttributeError, TypeError, ValueError, np.ma.MaskError, DeprecationWarning):
-        return entry  # nobody could count it
+        return entry  # its rows cannot be counted
     return dataclasses.replace(entry, sent_total=SENT[0] + total, sent_digest=(SENT[1] + digest) % (1 << 64))
 
 
@@ -109,7 +109,7 @@ SENT = (
     (1 << 24) + (1 << 20) + 17,
     transfer_digest(FIRST_PAGES, FIRST_AMOUNTS, 17, 0),
 )
-"""What shard 0 had sent before."""
+"""The totals that shard 0 had sent before."""
 
 
 def ledger_of_these_tests(config: LedgerConfig = CONFIG) -> Ledger:
@@ -154,9 +154,9 @@ def arrays(entry: CrawlEntry, **columns: Any) -> CrawlEntry:
     return dataclasses.replace(entry, items=dataclasses.replace(entry.items, **columns))
 
 
-def with_value(entry: CrawlEntry, column: str, place: Any, value: Any) -> CrawlEntry:
+def with_value(entry: CrawlEntry, column: str, position: Any, value: Any) -> CrawlEntry:
     changed = getattr(entry.items, column).copy()
-    changed[place] = value
+    changed[position] = value
     return arrays(entry, **{column: changed})
 
 
@@ -164,7 +164,7 @@ def cases(values: dict[str, Any]) -> Any:
     return [pytest.param(value, id=name) for name, value in values.items()]
 
 
-# What is right is taken, before and after
+# Right entries are applied, before and after
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_no_source_may_pass_for_a_shard(ledger: Ledger, entry: Any) -> None:
     assert_refused(ledger, dataclasses.replace(entry, source="shard/0", start=LogPosition(1, 0)), "shard/0")
 
 
-NO_PLACES: dict[str, Any] = {
+NO_POSITIONS: dict[str, Any] = {
     "None": None,
     "a number": 8,
     "a tuple": (8, 0),
@@ -250,10 +250,10 @@ NO_PLACES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("end", ["start", "end"])
-@pytest.mark.parametrize("place", cases(NO_PLACES))
+@pytest.mark.parametrize("position", cases(NO_POSITIONS))
 @pytest.mark.parametrize("entry", cases({"crawl": crawl_entry(), "policy": policy_entry()}))
-def test_a_place_that_is_none_is_refused(ledger: Ledger, entry: Any, end: str, place: Any) -> None:
-    assert_refused(ledger, dataclasses.replace(entry, **{end: place}), entry.source)
+def test_an_impossible_position_is_refused(ledger: Ledger, entry: Any, end: str, position: Any) -> None:
+    assert_refused(ledger, dataclasses.replace(entry, **{end: position}), entry.source)
 
 
 @pytest.mark.parametrize("entry", cases({"crawl": crawl_entry(), "policy": policy_entry()}))
@@ -265,7 +265,7 @@ def test_a_range_that_ends_before_it_begins_is_refused(ledger: Ledger, entry: An
 @pytest.mark.parametrize("beyond", [LogPosition(9, 0), LogPosition(8, 1), LogPosition(1 << 62, 0)])
 def test_a_hole_is_refused_and_says_what_to_send(ledger: Ledger, entry: Any, beyond: LogPosition) -> None:
     entry = dataclasses.replace(entry, start=beyond, end=LogPosition((1 << 62) + 1, 0))
-    assert_refused(ledger, entry, entry.source, "send what lies between first")
+    assert_refused(ledger, entry, entry.source, "send the entries between them first")
 
 
 # Crawl entries
@@ -471,7 +471,7 @@ def test_it_does_not_matter_how_a_column_lies_in_memory(ledger: Ledger, chunks, 
     entry = crawl_entry()
     plain = getattr(entry.items, column)
     doubled = np.repeat(plain, 2)
-    doubled[1::2] += 1  # what lies between is not to be read
+    doubled[1::2] += 1  # the values between must not be read
     read_only = plain.copy()
     read_only.flags.writeable = False
     unaligned = np.frombuffer(b"x" + plain.tobytes(), np.uint8)[1:].view(plain.dtype)
@@ -479,7 +479,7 @@ def test_it_does_not_matter_how_a_column_lies_in_memory(ledger: Ledger, chunks, 
     compiled = len(batches.apply_items.signatures)
     for other in (doubled[::2], plain[::-1].copy()[::-1], read_only, unaligned):
         assert snapshot_of(after(Ledger.restore(chunks), arrays(entry, **{column: other}))) == expected
-    assert len(batches.apply_items.signatures) == compiled  # not compiled anew for each way to lie, half a minute each
+    assert len(batches.apply_items.signatures) == compiled  # no layout compiles again
 
 
 def after(ledger: Ledger, entry: Any) -> Ledger:
@@ -574,7 +574,7 @@ NO_TRANSFERS: dict[str, dict[str, Any]] = {
     "amounts that are enormous together": {"amounts": cash(1 << 62, 1 << 62, 0)},
     "amounts that wrap around": {"amounts": cash(1 << 62, 1 << 62, 1 << 62)},
     "enormous with the virtual part": {"amounts": cash(1 << 61, 0, 0), "virtual": (1 << 61) + 1},
-    "more than 64 bits with what came before": {"amounts": cash(0, 0, 0), "virtual": 1 << 62},
+    "more than 64 bits with the cash before": {"amounts": cash(0, 0, 0), "virtual": 1 << 62},
     "a negative virtual part": {"virtual": -1},
     "an enormous virtual part": {"virtual": ENORMOUS},
     "a virtual part beyond 64 bits": {"virtual": 1 << 70},
@@ -588,7 +588,7 @@ NO_TRANSFERS: dict[str, dict[str, Any]] = {
     "a hole between cuts": {"cut": 2},
     "a hole within a cut": {"first": 1},
     "a negative cut": {"cut": -1},
-    "a negative place": {"first": -1},
+    "a negative position": {"first": -1},
     **{
         f"{name} is {value!r}": {name: value}
         for name in ("cut", "first", "virtual")
@@ -686,7 +686,7 @@ def test_the_most_cash_that_is_taken_can_wait_for_another_shard() -> None:
     ledger.apply(dataclasses.replace(entry, sent_total=most, sent_digest=digest))
     writer = ItemWriter().sighting(here(1)).sighting(here(2)).visit(here(50), [5])
     ledger.apply(writer.entry())
-    assert ledger.balance().sent > most  # nothing was sealed: all of it waits
+    assert ledger.balance().sent > most  # nothing was sealed: all cash waits
     assert_restored(ledger)
 
 
@@ -814,8 +814,8 @@ def test_a_damaged_entry_is_refused_or_the_books_balance(which: int, entry: Any)
     again = Ledger.restore(snapshot_of(ledger))
     assert snapshot_of(again) == snapshot_of(ledger)
     # It can go on from there.
-    place = ledger.mark("another")
-    ledger.apply(rows(place.offset).entry("another"))
+    position = ledger.mark("another")
+    ledger.apply(rows(position.offset).entry("another"))
     assert ledger.audit().drift == 0
 
 

@@ -1,4 +1,4 @@
-"""A snapshot is the whole ledger, to the byte, or it is refused: nothing between the two ever comes out of it."""
+"""A snapshot restores the whole ledger, to the byte, or it is refused: nothing between the two."""
 
 from __future__ import annotations
 
@@ -153,16 +153,16 @@ def data(chunks: Iterable[Chunk]) -> list[bytes]:
 
 
 def later(ledger: Ledger, config_name: str) -> list[Any]:
-    """What a ledger goes on to say."""
+    """The outputs of a ledger as its log continues."""
     _, shards, _ = CONFIGS[config_name]
     shard = shards // 2
-    said: list[Any] = [ledger.apply(crawl(shard, shards, 332, 150)).births, ledger.apply(TickEntry(20 * DAY)).late]
-    said.append(data(ledger.snapshot()))
+    outputs: list[Any] = [ledger.apply(crawl(shard, shards, 332, 150)).births, ledger.apply(TickEntry(20 * DAY)).late]
+    outputs.append(data(ledger.snapshot()))
     forget = tuple(page_of(shard, shards, number) for number in range(30, 60))
     ledger.apply(PolicyEntry("rules", LogPosition(1, 0), LogPosition(2, 0), drop=forget, forget=forget[::2]))
-    said += [repr(ledger.apply(crawl(shard, shards, 482, 50)).sealed), ledger.balance(), data(ledger.snapshot())]
-    said.append(repr(ledger.estimate_all()))
-    return said
+    outputs += [repr(ledger.apply(crawl(shard, shards, 482, 50)).sealed), ledger.balance(), data(ledger.snapshot())]
+    outputs.append(repr(ledger.estimate_all()))
+    return outputs
 
 
 @contextmanager
@@ -206,7 +206,7 @@ def one_line(problem: Exception, *words: str) -> str:
     return message
 
 
-# What is whole
+# Whole snapshots
 
 
 @pytest.mark.parametrize("config_name", CONFIGS)
@@ -233,8 +233,8 @@ def test_a_snapshot_changes_nothing(config_name: str) -> None:
 
 def test_the_ledgers_of_these_tests_have_everything_in_them() -> None:
     counts = grown("interpolation-3-links")._room.book.counts
-    for place in (at.FREE, at.OUTBOX, at.LINK_END, at.LINK_STALE, at.URL_END, at.UNCOLLECTED, at.VISITS_SINCE_CUT):
-        assert counts[place] > 0, place
+    for position in (at.FREE, at.OUTBOX, at.LINK_END, at.LINK_STALE, at.URL_END, at.UNCOLLECTED, at.VISITS_SINCE_CUT):
+        assert counts[position] > 0, position
     ledger = grown("interpolation-1-links")
     assert len(ledger._times.days) > 1
     assert len(ledger._room.book.forgotten) == 3
@@ -279,22 +279,11 @@ def sightings(first: int, last: int) -> CrawlEntry:
     numbers = np.arange(first, last)
     pages = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     urls = np.frombuffer("".join(URL.format(n) for n in numbers).encode(), np.uint8).copy()
-    zeros = np.zeros(rows, np.uint8)
-    items = CrawlItems(
+    items = CrawlItems.filled(
+        rows,
         kind=np.full(rows, Kind.SIGHTING, np.uint8),
         page=pages,
-        time_ms=np.zeros(rows, np.int64),
-        outcome=zeros,
-        digest=np.zeros(rows, np.uint64),
-        modified_ms=np.zeros(rows, np.int64),
-        category=np.full(rows, NO_CATEGORY, np.uint8),
         offset=numbers.astype(np.int64),
-        within=np.zeros(rows, np.int64),
-        links_known=zeros,
-        link_starts=np.zeros(rows + 1, np.int64),
-        link_pages=np.zeros(0, np.uint64),
-        link_weights=np.zeros(0, np.uint16),
-        link_categories=np.zeros(0, np.uint8),
         url_starts=np.arange(0, (rows + 1) * URL_BYTES, URL_BYTES, dtype=np.int64),
         url_bytes=urls,
     )
@@ -351,14 +340,14 @@ def test_full_chunks_of_urls_stay_as_they_are_while_the_ledger_goes_on(large) ->
 @pytest.mark.parametrize("kind", ["column", "urls"])
 def test_full_chunks_in_another_order_or_of_another_ledger_are_refused(large, kind: str) -> None:
     _, chunks = large
-    places = [i for i, chunk in enumerate(chunks) if chunk.name.startswith(kind) and len(chunk.data) == MOST_BYTES]
-    assert len(places) >= 2
+    positions = [i for i, chunk in enumerate(chunks) if chunk.name.startswith(kind) and len(chunk.data) == MOST_BYTES]
+    assert len(positions) >= 2
     swapped = data(chunks)
-    swapped[places[0]], swapped[places[1]] = swapped[places[1]], swapped[places[0]]
-    refused(swapped, f"{kind} chunk {chunks[places[0]].name.split('-')[-1]} of the snapshot is wanted")
+    swapped[positions[0]], swapped[positions[1]] = swapped[positions[1]], swapped[positions[0]]
+    refused(swapped, f"{kind} chunk {chunks[positions[0]].name.split('-')[-1]} of the snapshot is expected")
     foreign = data(chunks)
-    foreign[places[1]] = seal(*HEADER.unpack_from(foreign[places[1]])[2:4], payload(foreign[places[1]])[::-1])
-    refused(foreign, f"{kind} chunk {chunks[places[1]].name.split('-')[-1]} of the snapshot is wanted")
+    foreign[positions[1]] = seal(*HEADER.unpack_from(foreign[positions[1]])[2:4], payload(foreign[positions[1]])[::-1])
+    refused(foreign, f"{kind} chunk {chunks[positions[1]].name.split('-')[-1]} of the snapshot is expected")
 
 
 def test_after_a_forget_urls_have_new_names_and_none_is_the_forgotten_one(large) -> None:
@@ -400,7 +389,7 @@ def test_of_a_forgotten_page_only_its_id_stays_and_only_where_others_name_it(con
         for name, column in forgery.columns.items()
         if column.dtype in (np.int64, np.uint64) and (column.view(np.uint64) == np.uint64(page)).any()
     }
-    # It is on the list of what is never learnt again, and pages that link to it may remember that they do.
+    # It is on the list of forgotten pages, and pages may remember their links to it.
     assert "forgotten" in holding
     assert holding <= {"forgotten", "links"}
     assert b"example.org/20" not in forgery.urls
@@ -411,7 +400,7 @@ def test_of_a_forgotten_page_only_its_id_stays_and_only_where_others_name_it(con
     assert not forgery.columns["pages"]["flags"][freed].any()
 
 
-# What is not whole
+# Damaged snapshots
 
 
 def test_every_truncated_list_of_chunks_is_refused_pieces() -> None:
@@ -429,53 +418,53 @@ def test_the_message_says_which_chunk() -> None:
         ("manifest-0", "manifest chunk 0 of the snapshot"),
         (names[-1], f"urls chunk {names[-1].split('-')[-1]} of the snapshot"),
     ]:
-        place = names.index(name)
+        position = names.index(name)
         damaged = data(chunks)
-        damaged[place] = damaged[place][:-1]
+        damaged[position] = damaged[position][:-1]
         refused_pieces(damaged, words, "truncated or altered")
 
 
 @given(st.data())
 def test_a_chunk_cut_at_any_byte_is_refused_pieces(draw: st.DataObject) -> None:
     chunks = data(pieces())
-    place = draw.draw(st.integers(0, len(chunks) - 1))
-    chunks[place] = chunks[place][: draw.draw(st.integers(0, len(chunks[place]) - 1))]
+    position = draw.draw(st.integers(0, len(chunks) - 1))
+    chunks[position] = chunks[position][: draw.draw(st.integers(0, len(chunks[position]) - 1))]
     refused_pieces(chunks, "chunk")
 
 
 @given(st.data())
 def test_a_chunk_with_any_byte_altered_is_refused_pieces(draw: st.DataObject) -> None:
     chunks = data(pieces())
-    place = draw.draw(st.integers(0, len(chunks) - 1))
-    altered = bytearray(chunks[place])
+    position = draw.draw(st.integers(0, len(chunks) - 1))
+    altered = bytearray(chunks[position])
     altered[draw.draw(st.integers(0, len(altered) - 1))] ^= draw.draw(st.integers(1, 255))
-    chunks[place] = bytes(altered)
+    chunks[position] = bytes(altered)
     refused_pieces(chunks, "chunk")
 
 
 def test_every_byte_of_a_header_counts() -> None:
-    for place in (0, len(pieces()) // 2, len(pieces()) - 1):
+    for position in (0, len(pieces()) // 2, len(pieces()) - 1):
         for byte in range(24):
             chunks = data(pieces())
-            altered = bytearray(chunks[place])
+            altered = bytearray(chunks[position])
             altered[byte] ^= 1
-            refused_pieces([*chunks[:place], bytes(altered), *chunks[place + 1 :]], "chunk")
+            refused_pieces([*chunks[:position], bytes(altered), *chunks[position + 1 :]], "chunk")
 
 
 @given(st.data())
 def test_any_two_chunks_swapped_are_refused_pieces(draw: st.DataObject) -> None:
     chunks = data(pieces())
-    places = st.integers(0, len(chunks) - 1)
-    one, other = draw.draw(st.lists(places, min_size=2, max_size=2, unique=True))
+    positions = st.integers(0, len(chunks) - 1)
+    one, other = draw.draw(st.lists(positions, min_size=2, max_size=2, unique=True))
     chunks[one], chunks[other] = chunks[other], chunks[one]
     refused_pieces(chunks, "chunk")
 
 
 def test_any_chunk_left_out_doubled_or_added_is_refused_pieces() -> None:
     chunks = data(pieces())
-    for place, chunk in enumerate(chunks):
-        refused_pieces([*chunks[:place], *chunks[place + 1 :]])
-        refused_pieces([*chunks[:place], chunk, *chunks[place:]])
+    for position, chunk in enumerate(chunks):
+        refused_pieces([*chunks[:position], *chunks[position + 1 :]])
+        refused_pieces([*chunks[:position], chunk, *chunks[position:]])
         refused_pieces([*chunks, chunk], "goes on after its last chunk")
 
 
@@ -483,12 +472,12 @@ def test_any_chunk_left_out_doubled_or_added_is_refused_pieces() -> None:
 def test_a_chunk_of_another_snapshot_of_the_same_ledger_is_refused_pieces(more: int) -> None:
     ours, theirs = pieces(), {chunk.name: chunk.data for chunk in pieces(more)}
     mixed = 0
-    for place, (name, chunk) in enumerate(ours):
+    for position, (name, chunk) in enumerate(ours):
         other = theirs.get(name, chunk)
         if other != chunk:
             mixed += 1
-            refused_pieces([*data(ours[:place]), other, *data(ours[place + 1 :])])
-            theirs_but_one = [chunk if name == ours[place].name else c for name, c in pieces(more)]
+            refused_pieces([*data(ours[:position]), other, *data(ours[position + 1 :])])
+            theirs_but_one = [chunk if name == ours[position].name else c for name, c in pieces(more)]
             refused_pieces([c if isinstance(c, bytes) else c[1] for c in theirs_but_one])
     assert mixed > 10
 
@@ -546,21 +535,21 @@ def test_chunks_may_come_from_anything_that_yields_them() -> None:
 
 @pytest.mark.parametrize("version", [0, 2, 65_535])
 def test_another_version_is_refused_by_its_number(version: int) -> None:
-    for place in (0, 5, len(pieces()) - 1):
+    for position in (0, 5, len(pieces()) - 1):
         chunks = data(pieces())
-        _, _, kind, number, _ = HEADER.unpack_from(chunks[place])
-        chunks[place] = seal(kind, number, payload(chunks[place]), version)
-        refused_pieces(chunks, f"has version {version}", "this code knows 1")
+        _, _, kind, number, _ = HEADER.unpack_from(chunks[position])
+        chunks[position] = seal(kind, number, payload(chunks[position]), version)
+        refused_pieces(chunks, f"has version {version}", "this code reads 1")
 
 
-# What fits its checksums and still makes no ledger. Kernels check no bounds: a count beyond its column is no jest.
+# Snapshots with right checksums that make no ledger. Kernels check no bounds: no count may exceed its column.
 
 
 HEADER = struct.Struct("<4sHHII")
 
 
 def seal(kind: int, number: int, payload: bytes, version: int = 1) -> bytes:
-    """A chunk, as the format says: it is written down here once more."""
+    """A chunk, by a second implementation of the format."""
     header = HEADER.pack(b"OPLS", version, kind, number, len(payload))
     return header + struct.pack("<Q", xxhash.xxh64_intdigest(header + payload)) + payload
 
@@ -607,7 +596,7 @@ class Forgery:
         body = [column.tobytes() for column in self.columns.values() if column.nbytes]
         columns = [seal(1, i, column) for i, column in enumerate(body)]
         urls = [seal(2, 0, self.urls)] if self.urls else []
-        if self.follows:  # shapes and checksums are made to fit; else what was altered stays so
+        if self.follows:  # shapes and checksums are made to fit
             words = {name: words for name, (words, _) in self.manifest["columns"].items()}
             self.manifest["columns"] = {
                 name: [words.get(name, c.dtype.str), list(c.shape)] for name, c in self.columns.items()
@@ -628,16 +617,16 @@ def test_a_forgery_that_alters_nothing_is_the_snapshot_itself(config_name: str) 
     assert forgery(config_name).chunks() == data(kept(config_name))
 
 
-def put(column: str, place: Any, value: Any) -> Callable[[Forgery], None]:
+def put(column: str, position: Any, value: Any) -> Callable[[Forgery], None]:
     def alter(forged: Forgery) -> None:
-        forged.columns[column][place] = value
+        forged.columns[column][position] = value
 
     return alter
 
 
-def add(column: str, place: Any, value: Any) -> Callable[[Forgery], None]:
+def add(column: str, position: Any, value: Any) -> Callable[[Forgery], None]:
     def alter(forged: Forgery) -> None:
-        forged.columns[column][place] += value
+        forged.columns[column][position] += value
 
     return alter
 
@@ -650,7 +639,7 @@ def row(field: str, value: Any, slot: int = 0) -> Callable[[Forgery], None]:
 
 
 def say(*path: Any, value: Any) -> Callable[[Forgery], None]:
-    """Alter the manifest at a path; `...` takes away what is there."""
+    """Alter the manifest at a path; `...` removes the value."""
 
     def alter(forged: Forgery) -> None:
         forged.follows = path[:1] == ("state",)
@@ -947,13 +936,13 @@ def test_any_number_altered_is_refused_or_makes_a_ledger_that_balances(config_na
     column = forged.columns[name].reshape(-1)
     if column.dtype.names:
         column = column[draw.draw(st.sampled_from(column.dtype.names))]
-    place = draw.draw(st.integers(0, len(column) - 1), label="place")
+    position = draw.draw(st.integers(0, len(column) - 1), label="position")
     bits = np.dtype(f"u{column.dtype.itemsize}")
     most = (1 << (8 * bits.itemsize)) - 1
     numbers = st.sampled_from([0, 1, 2, most, most >> 1, (most >> 1) + 1, most >> 24]) | st.integers(0, most)
-    raw = column[place : place + 1].copy()
+    raw = column[position : position + 1].copy()
     raw.view(bits)[0] = draw.draw(numbers, label="value")
-    column[place] = raw[0]
+    column[position] = raw[0]
     try:
         ledger = Ledger.restore(forged.chunks())
     except SnapshotRefused as problem:

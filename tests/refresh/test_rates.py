@@ -185,21 +185,21 @@ def test_information_is_how_sharply_the_likelihood_bends(intervals: list[Interva
 
 
 @given(some_intervals, st.integers(0, 7))
-def test_a_change_more_never_lowers_the_rate(intervals: list[Interval], place: int) -> None:
-    place %= len(intervals)
-    code, _ = intervals[place]
+def test_a_change_more_never_lowers_the_rate(intervals: list[Interval], index: int) -> None:
+    index %= len(intervals)
+    code, _ = intervals[index]
     without, with_ = list(intervals), list(intervals)
-    without[place], with_[place] = (code, False), (code, True)
+    without[index], with_[index] = (code, False), (code, True)
     for estimate in (existence_rate, dated_rate):
         assert estimate(word_of(with_))[0] >= estimate(word_of(without))[0] * (1 - 1e-7)
 
 
 @given(some_intervals, st.integers(0, 7), st.integers(1, MOST_CODE))
-def test_a_longer_time_without_change_never_raises_the_rate(intervals: list[Interval], place: int, code: int) -> None:
-    place %= len(intervals)
+def test_a_longer_time_without_change_never_raises_the_rate(intervals: list[Interval], index: int, code: int) -> None:
+    index %= len(intervals)
     shorter, longer = list(intervals), list(intervals)
-    least, most = sorted([code, intervals[place][0]])
-    shorter[place], longer[place] = (least, False), (most, False)
+    least, most = sorted([code, intervals[index][0]])
+    shorter[index], longer[index] = (least, False), (most, False)
     for estimate in (existence_rate, dated_rate):
         assert estimate(word_of(longer))[0] <= estimate(word_of(shorter))[0] * (1 + 1e-7)
 
@@ -303,7 +303,7 @@ def test_errors_say_how_far_estimates_lie_from_the_rate(rate: float) -> None:
         assert (surprise < 3).mean() > 0.98
 
 
-def test_dates_tell_more_than_existence_and_the_thesis_counts_too_many_changes() -> None:
+def test_dates_are_better_than_existence_and_the_thesis_counts_too_many_changes() -> None:
     intervals, dated = simulated(10.0, 8, seed=4)
     believed = np.ones(len(dated), np.bool_)
     off = {name: np.log(change_rates(intervals, dated, believed, name).rates / 10.0) for name in ESTIMATORS}

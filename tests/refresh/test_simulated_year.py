@@ -121,18 +121,18 @@ def test_change_rates_come_close_to_the_true_ones(seed: int, strategy: str) -> N
     """A byte an interval, eight of them: half of all pages are known to a factor of 1.8 or better."""
     crawled, the_web = year(seed, strategy), web(seed)
     known = crawled.ledger.preview().survey
-    place = {page: number for number, page in enumerate(the_web.ids.tolist())}
-    numbers = np.array([place[page] for page in known.pages.tolist()])
+    row = {page: number for number, page in enumerate(the_web.ids.tolist())}
+    numbers = np.array([row[page] for page in known.pages.tolist()])
     reads = np.bincount(crawled.numbers[came(crawled)], minlength=PAGES)[numbers]
     off = np.log(known.changes_per_day / the_web.rates[numbers])
     often = reads >= 9
     # Where a page changed in each of eight intervals, nothing but a date tells how often: those come out too low.
-    told = often & (the_web.servers[numbers] == costs.DATED)
+    dated_only = often & (the_web.servers[numbers] == costs.DATED)
     seen = often & (the_web.rates[numbers] * DAYS < 2 * reads)
-    for pages in (often, told, seen):
+    for pages in (often, dated_only, seen):
         assert pages.sum() > 40
         assert np.median(np.abs(off[pages])) < 0.59
-    for pages in (told, seen):
+    for pages in (dated_only, seen):
         assert abs(np.median(off[pages])) < 0.35
 
 
@@ -185,7 +185,7 @@ def test_the_intervals_of_a_page_are_alike(seed: int) -> None:
     assert np.quantile(spreads, 0.9) < 0.25
 
 
-def test_gone_pages_are_asked_for_rarely(seed: int) -> None:
+def test_gone_pages_are_requested_rarely(seed: int) -> None:
     """Links to them bring them back after they were dropped; still they get no more than the others do."""
     crawled, the_web = year(seed, "uniform"), web(seed)
     gone = np.flatnonzero(the_web.gone_second == 0)

@@ -40,10 +40,10 @@ def a_log(events: int = 400, pages: int = 60, seed: int = 1) -> CrawlEntry:
     for event in range(events):
         page = chance.randrange(pages)
         time_ms = (MAY * 1000) + event * 600_000 - (event % 50 == 7) * 9 * HOUR_MS
-        log.next_place = LogPosition(2 * event, 0)
+        log.next_position = LogPosition(2 * event, 0)
         if event % 20 == 3:
             log.visit(ids[(page + 1) % pages], [ids[page]], Outcome.REDIRECTED, time_ms)
-            log.next_place = LogPosition(2 * event, 1)
+            log.next_position = LogPosition(2 * event, 1)
         log.visit(ids[page], [ids[chance.randrange(pages)] for _ in range(3)], time_ms=time_ms, url=urls[page])
         if event % 40 == 11:
             log.visit(ids[page], [], time_ms=time_ms)
@@ -179,7 +179,7 @@ def test_visits_without_a_time_make_no_ticks() -> None:
 def test_the_row_that_answers_is_the_last_visit_of_its_event() -> None:
     log = ItemWriter()
     for place, kind in [((0, 0), "v"), ((0, 1), "v"), ((0, 2), "s"), ((1, 0), "v"), ((2, 0), "a"), ((3, 0), "v")]:
-        log.next_place = LogPosition(*place)
+        log.next_position = LogPosition(*place)
         {"v": log.visit, "s": log.sighting, "a": log.announcement}[kind](1)
     assert answers(log.items()).tolist() == [False, True, False, True, False, True]
 
@@ -188,7 +188,7 @@ def test_duplicates_are_counted_by_event_and_not_by_hop() -> None:
     log = ItemWriter()
     for event in range(2):
         for hop, page in enumerate((1, 2, 3)):
-            log.next_place = LogPosition(event, hop)
+            log.next_position = LogPosition(event, hop)
             log.visit(page, [page + 1], time_ms=MAY * 1000)
     _, outputs = kept(batches(log.entry(), []))
     assert told(outputs)["duplicates"] == 1

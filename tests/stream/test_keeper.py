@@ -86,7 +86,7 @@ def entries() -> list[bytes]:
             encode_entry(PolicyEntry("p", LogPosition(number, 0), LogPosition(number + 1, 0), policies=policies))
         )
         result += [POISON] * (number == 4) + [ask_fingerprint()] * (number == 5)
-        start = writer.next_place
+        start = writer.next_position
     return result
 
 

@@ -156,7 +156,7 @@ MUTATIONS: dict[str, Mutation] = {
         "        yield from self._send(Applied(sealed=tuple(self.ledger._seal_cut())))",
     ),
     "cuts are counted anew after a restart": lambda patch: rewrite(
-        patch, Ledger, "_take", 'self._cut = state["cut"]', "self._cut = 0"
+        patch, Ledger, "_adopt", "self._cut = state.cut", "self._cut = 0"
     ),
     "a tick has the time of whoever sent it": lambda patch: rewrite(
         patch,

@@ -11,20 +11,21 @@ import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
-from opicflow.pipelines.ledger.entries import CrawlEntry, Ids, Ints, Outcome
+from opicflow.pipelines.ledger.entries import CrawlEntry, Outcome
 from opicflow.pipelines.ledger.ledger import Ledger
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.failures import UnchangedVisits
 from opicflow.pipelines.web.visit_orders import CycleOrder, GreedyOrder, RandomOrder, VisitOrder
 from opicflow.pipelines.web.webs import page_ids
+from opicflow.schemas.arrays import Ids, Ints
 
 Floats = npt.NDArray[np.float64]
 Outcomes = Callable[[Ints], npt.NDArray[np.uint8]]
-"""How visits of these pages end, in their order."""
+"""The outcomes of visits to these pages, in order."""
 
 
 class Books(Protocol):
-    """What a crawl writes to and reads from: a `Ledger`, or `shards.Shards`."""
+    """The ledger of a crawl: a `Ledger`, or `shards.Shards`."""
 
     def apply(self, entry: CrawlEntry) -> object: ...
 
@@ -84,7 +85,7 @@ def order_named(name: str, pages: int, seed: int, batch: int) -> VisitOrder:
 class Crawl:
     """Visits of a web in some order, all of its pages announced at first.
 
-    `outcomes` tells how each visit ends; without it the page is always fetched. `visited` are the pages that
+    `outcomes` returns the outcome of each visit; without it the page is always fetched. `visited` are the pages that
     the order chooses among, all without it. `categories` go with the announcements. A greedy order looks at
     the waiting cash `batches_per_crawl` times for as many visits as there are such pages.
     """

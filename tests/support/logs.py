@@ -96,7 +96,7 @@ class WebLog:
         writer = ItemWriter(self._next)
         write(writer)
         self.ledger.apply(writer.entry(start=self._next))
-        self._next = writer.next_place
+        self._next = writer.next_position
 
 
 def json_line(event: CrawlEvent, **more: Any) -> bytes:

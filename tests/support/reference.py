@@ -2,7 +2,7 @@
 
 Dicts, lists, Python's whole numbers and floats; one object a page; nothing cached. Where the rules say single
 precision, numpy rounds. It takes the same entries, but expects each row once: marks, audits and refusals are
-tested on the fast ledger itself. Sweeps leave no trace here, for they move no cash: a `Sealed` says everything of
+tested on the fast ledger itself. Sweeps leave no trace here, for they move no cash: a `Sealed` holds everything of
 a message but the sum of rates.
 """
 
@@ -64,13 +64,13 @@ class Now(NamedTuple):
 
 
 class Kept:
-    """What a page keeps of what it earned. Cash comes in pages' worth, `gap` is a = θ - θ_i, all times in turns."""
+    """The history of a page. Cash is in pages' worth, `gap` is a = θ - θ_i, all times are in turns."""
 
     def begin(self, rate: float, birth: float) -> None:
         """The default history: a pseudo-measure over the turn before the birth."""
 
     def spend(self, earned: int, amount: int, gap: float, now: Now) -> None:
-        """The page spends `amount` units, `earned` of them without its opening balance."""
+        """The page spends `amount` units, `earned` without its opening balance."""
 
     def rate(self, earned: int, amount: int, gap: float, spent: bool, now: Now) -> float:
         """The rate now, with that much unread cash; `spent` if the page has spent before."""
@@ -79,7 +79,7 @@ class Kept:
 
 @dataclass
 class KeptTotal(Kept):
-    """All: the sum of what was earned. Absorbing: of all amounts, opening balances included."""
+    """All: the sum of earned cash. Absorbing: of all amounts, opening balances included."""
 
     with_openings: bool
     total: int = 0
@@ -118,7 +118,7 @@ class KeptSpan(Kept):
 
 @dataclass
 class KeptWindow(Kept):
-    """The paper's interpolation: what was earned in the last window, as far as one number can tell."""
+    """The paper's interpolation: an estimate in one number of the cash earned in the last window."""
 
     held: float = 0.0
     window: float = 0.0
@@ -137,7 +137,7 @@ class KeptWindow(Kept):
 
 
 class Measure(NamedTuple):
-    """What a page earned at one spending, in single precision, and the turn clock then."""
+    """The cash that a page earned at one spending, in single precision, and the turn clock then."""
 
     cash: float
     theta: float
@@ -245,7 +245,7 @@ class Page:
 
 
 class Sealed(NamedTuple):
-    """What a cut sends to another shard."""
+    """The message of a cut to another shard."""
 
     to: int
     cut: int
@@ -260,10 +260,10 @@ class Sealed(NamedTuple):
 
 @dataclass
 class Peer:
-    """Another shard: what was sent to it, and what it last said of itself."""
+    """Another shard: totals of the cash sent to it, and its latest gossip."""
 
     sent_total: int = 0
-    heard: bool = False
+    has_gossip: bool = False
     advance: int = 0
     minted: int = 0
     weighted_pages: int = 0
@@ -300,7 +300,7 @@ class ReferenceLedger:
         self.tick_second = -1
         self.days: list[tuple[int, int]] = []
 
-    # -- what it shows ---------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     @property
     def pages(self) -> list[Page]:
@@ -319,7 +319,7 @@ class ReferenceLedger:
         return page.cash + self.uncollected(page)
 
     def waiting(self, page: Page) -> int:
-        """What the page received since its last visit."""
+        """The cash that the page received since its last visit."""
         return self.cash(page) + page.aside
 
     def rate(self, page: Page) -> float:
@@ -329,8 +329,8 @@ class ReferenceLedger:
 
     @property
     def minted_everywhere(self) -> int:
-        """What all shards minted, as known here; a shard that has not spoken yet counts like this one."""
-        return self.minted + sum(p.minted if p.heard else self.minted for p in self.peers.values())
+        """The cash minted by all shards; a shard without gossip counts like this one."""
+        return self.minted + sum(p.minted if p.has_gossip else self.minted for p in self.peers.values())
 
     @property
     def weighted_pages(self) -> int:
@@ -392,7 +392,7 @@ class ReferenceLedger:
             self.virtual += self._dividend(entry.virtual)
             peer = self.peers[entry.source_shard]
             self.theta += entry.gossip.advance - peer.advance
-            peer.heard = True
+            peer.has_gossip = True
             peer.advance, peer.minted = entry.gossip.advance, entry.gossip.minted
             peer.weighted_pages = entry.gossip.weighted_pages
 
@@ -406,7 +406,7 @@ class ReferenceLedger:
         for page_id in (*entry.drop, *entry.forget):
             page = self.page(page_id)
             if page is not None:
-                self._let_go(page)
+                self._remove(page)
         self.forgotten.update(entry.forget)
 
     def _tick(self, second: int) -> list[Sealed]:
@@ -418,10 +418,10 @@ class ReferenceLedger:
             often = page.gone_in_a_row >= self.config.refresh.gone_visits
             gone = page.latest_ms // 1000 - page.gone_since
             if often and page.gone_since and gone >= self.config.refresh.seconds_to_be_gone:
-                self._let_go(page)
+                self._remove(page)
         return self._cut()
 
-    def _let_go(self, page: Page) -> None:
+    def _remove(self, page: Page) -> None:
         slot = self.slots.index(page)
         self.virtual += self.cash(page)
         self.slots[slot] = None
@@ -603,7 +603,7 @@ class ReferenceLedger:
             self.virtual -= self._send(link, bonus)
 
     def _send(self, link: Link, amount: int) -> int:
-        """Cash goes along a link. Returns what was taken: nothing where the page is not to be known here."""
+        """Pay along a link. Returns the amount paid: nothing where the page must not be learnt."""
         if link.page not in self.ids:
             self.outbox[link.page] = self.outbox.get(link.page, 0) + amount
             self.sent += amount
@@ -638,7 +638,7 @@ class ReferenceLedger:
     # -- cuts ------------------------------------------------------------------------------------------------------
 
     def _dividend(self, amount: int) -> int:
-        """Pay every page by the weight of its class. Returns what is left."""
+        """Pay every page by the weight of its class. Returns the rest."""
         weighted = self.weighted_pages
         if amount <= 0 or weighted == 0:
             return amount
@@ -649,7 +649,7 @@ class ReferenceLedger:
     def _cut(self) -> list[Sealed]:
         self.visits_since_cut = 0
         own = self.weighted_pages
-        weighted = {s: peer.weighted_pages if peer.heard else own for s, peer in self.peers.items()}
+        weighted = {s: peer.weighted_pages if peer.has_gossip else own for s, peer in self.peers.items()}
         everywhere = own + sum(weighted.values())
         q, r = divmod(max(self.virtual, 0), everywhere) if everywhere else (0, 0)
         sealed = []
@@ -680,7 +680,7 @@ def divide(amount: int, weight: int, total: int) -> int:
 
 
 def merged(links: list[Link], page: int) -> list[Link]:
-    """A visit's links: none to the page itself or of weight 0, duplicates added up in the place of the first.
+    """A visit's links: none to the page itself or of weight 0, duplicates added up at the first.
 
     Their category is the first one given.
     """

@@ -16,20 +16,21 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 import pytest
 
+from opicflow.pipelines.ledger.balance import Balance
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.entries import (
+    ITEM_COLUMNS,
     START,
     CrawlEntry,
     CrawlItems,
-    Ids,
-    Ints,
     Kind,
     LogPosition,
     TickEntry,
     TransfersEntry,
 )
 from opicflow.pipelines.ledger.errors import EntryRefused
-from opicflow.pipelines.ledger.ledger import Applied, Balance, Ledger
+from opicflow.pipelines.ledger.ledger import Applied, Ledger
+from opicflow.schemas.arrays import Ids, Ints
 from opicflow.schemas.pages import shard_of
 
 
@@ -52,7 +53,7 @@ NO_FAULTS = Faults(0, 0, 0, 0)
 
 @dataclass
 class Happened:
-    """How often what went wrong in a run, so that a test can see that it did."""
+    """How often each fault happened in a run, so that a test can check that it did."""
 
     waited: int = 0
     split: int = 0
@@ -63,7 +64,7 @@ class Happened:
 
 @dataclass
 class Feed:
-    """What a shard is sent of the crawl: entries touch, whatever is sent to the others."""
+    """The crawl entries for one shard: they touch, whatever is sent to the others."""
 
     end: LogPosition = START
     visits: int = 0
@@ -90,7 +91,7 @@ class Shards:
         self._feeds = [Feed() for _ in self.ledgers]
         self._queues = {(a, b): Queue() for a in range(shards) for b in range(shards) if a != b}
 
-    # -- what goes in ----------------------------------------------------------------------------------------------
+    # -- input ----------------------------------------------------------------------------------------------
 
     def apply(self, entry: CrawlEntry) -> None:
         """Route a crawl entry, and let some of what waits happen."""
@@ -119,14 +120,14 @@ class Shards:
             while queue.waiting:
                 self._receive(pair)
 
-    # -- what can be seen ------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------
 
     def waiting_cash(self, pages: Ids) -> Ints:
-        """What each page received since its last visit."""
+        """The cash that each page received since its last visit."""
         return self._gather(pages, lambda ledger, ids: ledger.waiting_cash(ids), np.int64)
 
     def importance(self, pages: Ids) -> np.ndarray:
-        """As each page's shard tells it, with what the others last said of their sums."""
+        """Importance as each page's shard computes it, with the latest gossip of the others."""
         return self._gather(pages, lambda ledger, ids: ledger.estimate(ids).importance, np.float64)
 
     def shares(self, pages: Ids) -> np.ndarray:
@@ -162,7 +163,7 @@ class Shards:
         return self._random.randrange(1000) < of_1000
 
     def _go_on(self) -> None:
-        """Shards, then pairs of shards, in any order: each takes what waits for it, some of it, or nothing."""
+        """Shards, then pairs of shards, in any order: each takes all, some or none of its waiting entries."""
         for shard in self._random.sample(range(len(self.ledgers)), len(self.ledgers)):
             while self._feeds[shard].waiting and not self._chance(self._faults.wait):
                 self._feed(shard)
@@ -174,7 +175,7 @@ class Shards:
             self.happened.waited += bool(waiting)
 
     def _feed(self, shard: int) -> None:
-        """The next entry of a shard's log. It may come again; the next may begin with all of it once more."""
+        """The next entry of a shard's log. It may come again, alone or as the beginning of the next one."""
         feed, ledger = self._feeds[shard], self.ledgers[shard]
         entry = feed.waiting.popleft()
         for other, sealed in ledger.apply(entry).sealed:
@@ -199,13 +200,13 @@ class Shards:
             later = self._random.choice(list(queue.waiting)[1:])[0]
             if later.start > ledger.mark(source):
                 before = ledger.balance(), ledger.mark(source), ledger.turns
-                with pytest.raises(EntryRefused, match="send what lies between first"):
+                with pytest.raises(EntryRefused, match="send the entries between them first"):
                     ledger.apply(later)
                 assert (ledger.balance(), ledger.mark(source), ledger.turns) == before
                 self.happened.early += 1
         message, sealed = queue.waiting.popleft()
         if message.first > 0 and self._chance(5 * self._faults.again):
-            # The writer began again and sends all of the cut. What is left of its pieces then counts for nothing.
+            # The writer began again and sends the whole cut. Later pieces of it then change nothing.
             message = sealed
             self.happened.overlapped += 1
         assert ledger.apply(message).sealed == (), "a transfer never causes a transfer"
@@ -218,10 +219,8 @@ class Shards:
 def joined(first: CrawlEntry, second: CrawlEntry) -> CrawlEntry:
     """Two entries that touch, as one."""
     columns = {}
-    for column in fields(CrawlItems):
+    for column in ITEM_COLUMNS:
         one, two = getattr(first.items, column.name), getattr(second.items, column.name)
-        columns[column.name] = np.concatenate(
-            (one, two[1:] + one[-1]) if column.name.endswith("_starts") else (one, two)
-        )
+        columns[column.name] = np.concatenate((one, two[1:] + one[-1]) if column.is_starts else (one, two))
     items = CrawlItems(**columns)
     return CrawlEntry(first.source, first.start, second.end, items, second.visits_total)

@@ -113,8 +113,8 @@ class World:
         for number in range(events):
             writer = chance.choice(writers)
             _write_event(writer, chance, web, links, visited, FIRST_MS + 1000 * number)
-            writer.next_place = LogPosition(writer.next_place.offset + 1 + (chance.random() < 0.1), 0)
-        rows = {f"kafka/topic/{p}": Rows(w.items(), w.next_place.offset) for p, w in enumerate(writers)}
+            writer.next_position = LogPosition(writer.next_position.offset + 1 + (chance.random() < 0.1), 0)
+        rows = {f"kafka/topic/{p}": Rows(w.items(), w.next_position.offset) for p, w in enumerate(writers)}
         return cls(config, rows, tuple(_policy(chance, web) for _ in range(chance.randint(0, 5))))
 
     @cached_property
@@ -151,7 +151,7 @@ def _write_event(
     visited: list[tuple[int, int]],
     time_ms: int,
 ) -> None:
-    offset, fate = writer.next_place.offset, chance.random()
+    offset, fate = writer.next_position.offset, chance.random()
     if fate < 0.1:
         page = chance.choice(web)
         writer.announcement(page, url=_url(page))
@@ -170,13 +170,13 @@ def _write_event(
     if 0.5 < fate < 0.6 and found:  # a redirect, most often to another shard
         target = found[0]
         writer.visit(page, [target], Outcome.REDIRECTED, time_ms, url=_url(page))
-        writer.next_place = LogPosition(offset, 2)
+        writer.next_position = LogPosition(offset, 2)
         page, known = target, links.get(target)
     writer.visit(page, known, outcome, time_ms, url=_url(page), digest=chance.randint(0, 3))
     for within, target in enumerate(known or (), 4):
-        writer.next_place = LogPosition(offset, within)
+        writer.next_position = LogPosition(offset, within)
         writer.sighting(target, url=_url(target))
-    writer.next_place = LogPosition(offset, 0)
+    writer.next_position = LogPosition(offset, 0)
     if chance.random() < 0.1:
         links[page] = chance.sample(web, min(2, len(web)))
 
@@ -670,7 +670,7 @@ class Simulation:
             if output.name == REJECTS:
                 packed = unpack(output.data)
                 reason, detail = packed.values["reason"], packed.values["detail"]
-                may_be_refused = self.faults.hole and "send what lies between first" in detail
+                may_be_refused = self.faults.hole and "send the entries between them first" in detail
                 assert reason == "corrupt" or may_be_refused, f"{reason}: {detail}"
 
     def _check_counts(self, keepers: list[LogKeeper]) -> None:

@@ -1,6 +1,6 @@
 """Random logs and configurations for property tests: small webs on which everything happens.
 
-A log is a list of steps: rows of one crawl source, rules and ticks. `entries_of` makes entries of it, cut up anywhere,
+A log is a list of steps: rows of one crawl source, rules and ticks. `entries_of` cuts it into entries anywhere,
 for any shard.
 """
 
@@ -38,9 +38,9 @@ NOT_PAYING = (Outcome.GONE, Outcome.FAILED, Outcome.BLOCKED)
 
 
 class Row(NamedTuple):
-    """A visit, sighting or announcement, and its place in the source of all crawl rows."""
+    """A visit, sighting or announcement, and its position in the source of all crawl rows."""
 
-    place: LogPosition
+    position: LogPosition
     kind: Kind
     page: int
     links: list[Link] | None = None
@@ -51,7 +51,7 @@ class Row(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """A policy entry, without its place."""
+    """A policy entry, without its position."""
 
     damping: float | None = None
     class_weights: tuple[int, ...] | None = None
@@ -153,7 +153,7 @@ def logs(
     some_pages = st.lists(page, max_size=2).map(tuple)
     kinds = st.sampled_from(["visit"] * 14 + ["sighting", "announcement", "rules", "tick"])
     steps: list[Step] = []
-    place, second, late = START, draw(st.integers(0, 1 << 31)), 0
+    position, second, late = START, draw(st.integers(0, 1 << 31)), 0
     length = draw(st.integers(1, most_steps))  # drawn by itself: lists are short as a rule
     for kind in draw(st.lists(kinds, min_size=length, max_size=length)):
         if kind == "tick":
@@ -171,7 +171,7 @@ def logs(
             )
         else:
             of = draw(page)
-            row = Row(place, Kind.SIGHTING, of, category=draw(category), url=draw(st.booleans()) * url_of(of))
+            row = Row(position, Kind.SIGHTING, of, category=draw(category), url=draw(st.booleans()) * url_of(of))
             if kind == "announcement":
                 row = row._replace(kind=Kind.ANNOUNCEMENT)
             elif kind == "visit":
@@ -186,7 +186,9 @@ def logs(
                 )
             steps.append(row)
             same_event = draw(st.booleans())
-            place = LogPosition(place.offset, place.within + 1) if same_event else LogPosition(place.offset + 1, 0)
+            position = (
+                LogPosition(position.offset, position.within + 1) if same_event else LogPosition(position.offset + 1, 0)
+            )
     return steps
 
 
@@ -204,10 +206,10 @@ def one_by_one(row: int) -> bool:
 
 
 def written(rows: Iterable[Row]) -> ItemWriter:
-    """Rows as columns, each at its place."""
+    """Rows as columns, each at its position."""
     writer = ItemWriter()
     for row in rows:
-        writer.next_place = row.place
+        writer.next_position = row.position
         if row.kind == Kind.VISIT:
             writer.visit(row.page, row.links, row.outcome, row.time_ms, row.category, row.url)
         elif row.kind == Kind.SIGHTING:
@@ -222,7 +224,7 @@ def entries_of(
 ) -> Entries:
     """A log as entries that touch: row i begins a new one if `begins(i)`, or if rules or a tick come before it.
 
-    `here` says which pages are of this shard; rules and ticks are for all.
+    `here` selects the pages of this shard; rules and ticks are for all.
     """
     entries: Entries = []
     rows: list[Row] = []
@@ -239,9 +241,9 @@ def entries_of(
     for step in steps:
         if isinstance(step, Row):
             if rows and begins(count):
-                close(step.place)
+                close(step.position)
             count += 1
-            end = LogPosition(step.place.offset, step.place.within + 1)
+            end = LogPosition(step.position.offset, step.position.within + 1)
             if here(step.page):
                 rows.append(step)
             continue

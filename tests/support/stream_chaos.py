@@ -29,11 +29,11 @@ from opicflow.connectors.kafka.records import records
 from opicflow.connectors.kafka.source import read_range
 from opicflow.connectors.kafka.topics import make, specs
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
-from opicflow.pipelines.ledger.entries import Ids
 from opicflow.pipelines.replay.inputs import Topic
 from opicflow.pipelines.replay.runner import Request, replayed
 from opicflow.pipelines.stream.prove import Proof, prove
 from opicflow.pipelines.transforms.stream_keeper import ask_fingerprint
+from opicflow.schemas.arrays import Ids
 from opicflow.schemas.crawl_events import CrawlEvent, Reject
 from opicflow.schemas.pages import page_id, shard_of
 from support.in_process import Said, command

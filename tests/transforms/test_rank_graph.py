@@ -55,12 +55,12 @@ class Web(NamedTuple):
     graph: Graph
 
     def exact(self, wanted: RankRequest, damping: float = 0.85) -> Floats:
-        """What the oracle says."""
+        """Return the ranks of the oracle."""
         graph = self.graph if wanted.kind == "importance" else self.graph.transposed()
         return pagerank(graph, damping, wanted.paid, tolerance=1e-15, max_iterations=1000).values
 
     def task(self, wanted: RankRequest) -> RankTask:
-        """A rank as workers are told of it."""
+        """Return the task of workers for a rank."""
         assert wanted.kind != "hubs"
         return RankTask(str(self.stored.path), digest_of_graph(self.stored), wanted.kind, 0.85)
 
@@ -77,7 +77,7 @@ def built(path: Path, pages: int, links: list[tuple[int, int, int]], slice_pages
 
 
 def links_of_a_web(seed: int = 1) -> list[tuple[int, int, int]]:
-    """A third of the pages dangle, some link to themselves; there is a hub, and a slice that nobody links to."""
+    """A third of the pages dangle, some link to themselves; there is a hub, and a slice without links to it."""
     rng = np.random.default_rng(seed)
     alone = range(2 * SLICE_PAGES, 3 * SLICE_PAGES)
     links = [(0, page, 1024) for page in range(1, PAGES, 2)]
@@ -131,7 +131,7 @@ def stopped_after(iterations: int) -> Callable[[int, float], None]:
 def parts_after(
     web: Web, wanted: RankRequest, iterations: int, arrive: Callable[[list[RankPart]], list[RankPart]] = list
 ) -> list[RankPart]:
-    """The parts that come out, without Beam. `arrive` tells how pieces come that were sent in order."""
+    """Return the computed parts, without Beam. `arrive` reorders the pieces that were sent in order."""
     graph, task = web.stored, web.task(wanted)
     parts = [first_part(graph, task, slice_) for slice_ in range(graph.slices)]
     for _ in range(iterations):
@@ -144,7 +144,7 @@ def parts_after(
     return parts
 
 
-# -- what comes out
+# -- results
 
 
 @pytest.mark.parametrize(
@@ -295,16 +295,16 @@ def test_ranks_that_differ_share_a_folder(web: Web, tmp_path: Path) -> None:
     assert found == [bytes_of(ranked(web, *case, tmp_path / str(n), 2)) for n, case in enumerate(cases)]
 
 
-# -- what goes wrong
+# -- failures
 
 
 def refused(*arguments: Any, **more: Any) -> str:
-    """What a refusal says, in one line."""
+    """Return the message of a refusal, which is one line."""
     with pytest.raises(GraphRefused) as problem:
         ranked(*arguments, **more)
-    said = str(problem.value)
-    assert len(said.splitlines()) == 1
-    return said
+    words = str(problem.value)
+    assert len(words.splitlines()) == 1
+    return words
 
 
 def test_what_cannot_be_is_refused(web: Web, tmp_path: Path) -> None:
@@ -335,8 +335,8 @@ def test_a_graph_that_a_worker_does_not_see_is_refused_in_one_line(web: Web, tmp
             path.rename(away)
             rank_parts._OPENED.task = None  # as a worker that starts now
 
-    said = refused(mine, IMPORTANCE, settings, tmp_path / "work", 2, after_job=leave)
-    assert said.startswith(f"{path}: no graph")
+    words = refused(mine, IMPORTANCE, settings, tmp_path / "work", 2, after_job=leave)
+    assert words.startswith(f"{path}: no graph")
     away.rename(path)
     again = ranked(mine, IMPORTANCE, settings, tmp_path / "work", 2)
     assert bytes_of(again) == bytes_of(ranked(web, IMPORTANCE, settings, tmp_path / "straight", 4))
@@ -348,8 +348,8 @@ def test_a_worker_that_sees_another_graph_says_so(web: Web, whole_web: Web) -> N
     (read,) = ReadParts(task, "").process((3, ""))
     assert "another graph" in unpack_part(read[1]).refused
     right = pack_part(parts_after(web, IMPORTANCE, 0)[3])
-    for told in (read[1], right):
-        sent = dict(SpreadParts(task, slices).process((3, told)))
+    for sums_json in (read[1], right):
+        sent = dict(SpreadParts(task, slices).process((3, sums_json)))
         assert sorted(sent) == list(range(slices))
         assert all("another graph" in unpack_part(data).refused for data in sent.values())
         ((slice_, out),) = ComputeParts(web.task(IMPORTANCE)).process((5, [right, sent[5]]))
@@ -361,7 +361,7 @@ def test_what_was_damaged_between_two_jobs_is_refused(web: Web, tmp_path: Path) 
     more = replace(settings, max_iterations=4)
     ranked(web, wanted, settings, tmp_path, 2)
     (folder,) = tmp_path.iterdir()
-    part, told, paid = folder / "000002/00003.part", folder / "000002/00005.json", folder / "paid.npy"
+    part, sums_json, paid = folder / "000002/00003.part", folder / "000002/00005.json", folder / "paid.npy"
     whole = part.read_bytes()
     part.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     for how in (settings, more):
@@ -373,13 +373,13 @@ def test_what_was_damaged_between_two_jobs_is_refused(web: Web, tmp_path: Path) 
     paid.write_bytes(stored[:500])
     assert f"{paid}: missing or damaged" in refused(web, wanted, more, tmp_path, 2)
     paid.write_bytes(stored)
-    told.write_bytes(b"{")  # then the job did not end
+    sums_json.write_bytes(b"{")  # then the job did not end
     assert ranked(web, wanted, settings, tmp_path, 2).iterations == 2
     assert ranked(web, wanted, more, tmp_path, 2).iterations == 4
 
 
 @pytest.mark.parametrize(
-    ("problem", "said"),
+    ("problem", "words"),
     [
         (
             OSError(28, "No space left on device"),
@@ -389,8 +389,8 @@ def test_what_was_damaged_between_two_jobs_is_refused(web: Web, tmp_path: Path) 
     ],
     ids=["disk", "memory"],
 )
-def test_a_job_that_fails_is_told_in_one_line_and_done_again(
-    problem: Exception, said: str, web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_failed_job_is_reported_in_one_line_and_repeated(
+    problem: Exception, words: str, web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(max_iterations=4, tolerance=1e-15)
 
@@ -402,20 +402,20 @@ def test_a_job_that_fails_is_told_in_one_line_and_done_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(rank_parts, "save_part", fails)
-        assert said in refused(web, IMPORTANCE, settings, tmp_path / "work", 2)
+        assert words in refused(web, IMPORTANCE, settings, tmp_path / "work", 2)
     begun: list[int] = []
     again = ranked(web, IMPORTANCE, settings, tmp_path / "work", 2, after_job=lambda done, residual: begun.append(done))
     assert begun == [4]
     assert bytes_of(again) == bytes_of(ranked(web, IMPORTANCE, settings, tmp_path / "straight", 4))
 
 
-def test_workers_that_write_where_nobody_looks_are_noticed(
+def test_workers_that_write_to_another_folder_are_noticed(
     web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.setattr(rank_parts, "save_part", lambda folder, data: save_part(tmp_path / "elsewhere", data))
-    said = refused(web, IMPORTANCE, Settings(max_iterations=1), tmp_path / "work")
-    assert "00000.json: the job ended without this file" in said
+    words = refused(web, IMPORTANCE, Settings(max_iterations=1), tmp_path / "work")
+    assert "00000.json: the job ended without this file" in words
 
 
 def test_a_part_written_again_is_the_same(web: Web, tmp_path: Path) -> None:

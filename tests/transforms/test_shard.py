@@ -27,17 +27,17 @@ def sources(draw: st.DrawFn) -> Rows:
     """Events of some rows each, at rising offsets."""
     writer = ItemWriter()
     for number in range(draw(st.integers(0, 12))):
-        offset = writer.next_place.offset
+        offset = writer.next_position.offset
         for within in range(draw(st.integers(0, 4))):
-            writer.next_place = LogPosition(offset, 2 * within)
+            writer.next_position = LogPosition(offset, 2 * within)
             page = draw(st.sampled_from(PAGES))
             if draw(st.booleans()):
                 links = draw(st.none() | st.lists(st.sampled_from(PAGES), max_size=4))
                 writer.visit(page, links, time_ms=1000 * (number + 1), url=b"http://%016x.example/" % page)
             else:
                 writer.sighting(page)
-        writer.next_place = LogPosition(offset + draw(st.integers(1, 3)), 0)
-    return Rows(writer.items(), writer.next_place.offset)
+        writer.next_position = LogPosition(offset + draw(st.integers(1, 3)), 0)
+    return Rows(writer.items(), writer.next_position.offset)
 
 
 def cuts_of(end: int) -> st.SearchStrategy[list[int]]:
@@ -128,7 +128,7 @@ def test_entries_to_a_log_touch_and_hold_every_row_of_its_shard_once(
 def test_an_entry_that_would_be_too_long_is_split_within_an_event() -> None:
     writer = ItemWriter()
     for within in range(10):
-        writer.next_place = LogPosition(7, within)
+        writer.next_position = LogPosition(7, within)
         writer.visit(within + 1, [1, 2, 3], time_ms=1, url=b"http://a.example/" * 4)
     source = Rows(writer.items(), 8)
     sent, _ = route(source, [8], 1, most_entry_bytes=500)

@@ -25,7 +25,7 @@ def visit_all(contents: Contents, day: float) -> Observations:
     return contents.visit(np.arange(pages), np.full(pages, START_MS + round(day * DAY_MS)))
 
 
-def test_rates_are_log_normal_around_the_median_over_the_decades_asked_for() -> None:
+def test_rates_are_log_normal_around_the_median_over_the_given_decades() -> None:
     logs = np.log10(Contents(100_000, 3, 0.2, decades=3.0).rates)
     assert np.median(logs) == pytest.approx(np.log10(0.2), abs=0.02)
     assert (np.abs(logs - np.log10(0.2)) < 1.5).mean() == pytest.approx(0.95, abs=0.003)
@@ -59,10 +59,10 @@ def test_the_last_change_lies_an_exponential_time_back_as_far_as_the_last_visit(
 
 def test_what_was_seen_says_nothing_of_what_comes() -> None:
     """Memorylessness: visits in between change neither the probability nor the time of changes."""
-    often, seldom = steady(100_000, 1, 0.2), steady(100_000, 2, 0.2)
-    visit_all(often, 0), visit_all(seldom, 0)
+    often, rarely = steady(100_000, 1, 0.2), steady(100_000, 2, 0.2)
+    visit_all(often, 0), visit_all(rarely, 0)
     changed = np.logical_or.reduce([visit_all(often, day).changed for day in (1, 1.5, 4)])
-    at_end = visit_all(seldom, 4).changed
+    at_end = visit_all(rarely, 4).changed
     assert changed.mean() == pytest.approx(at_end.mean(), abs=0.006)
     one, other = visit_all(often, 6).changed, visit_all(often, 8).changed
     assert np.corrcoef(one, other)[0, 1] == pytest.approx(0, abs=0.015)
@@ -73,7 +73,7 @@ def test_a_digest_is_that_of_a_version() -> None:
     seen = [visit_all(contents, day) for day in range(10)]
     for before, after in pairwise(seen):
         assert ((before.digest == after.digest) == ~after.changed).all()
-    versions = np.concatenate([look.digest[look.changed] for look in seen])
+    versions = np.concatenate([found.digest[found.changed] for found in seen])
     assert len(np.unique(versions)) == len(versions)
 
 

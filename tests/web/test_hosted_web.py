@@ -1,4 +1,4 @@
-"""Webs of hosts hold what they state, and webs come out of edge lists as they are written there."""
+"""Webs of hosts follow their rules, and webs of edge lists have the links of the list."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def arguments(draw: st.DrawFn) -> dict[str, float]:
 
 @settings(deadline=None, max_examples=300)
 @given(arguments())
-def test_links_are_distinct_and_each_page_has_one_unless_asked_not_to(arguments: dict[str, float]) -> None:
+def test_links_are_distinct_and_each_page_has_one_unless_dangling(arguments: dict[str, float]) -> None:
     web = hosted_web(**arguments)
     graph = web.graph
     assert graph.pages == len(web.host) == len(web.number) == arguments["pages"]
@@ -104,13 +104,13 @@ def test_sizes_of_hosts_follow_the_power_law(large: HostedWeb) -> None:
 
 
 @pytest.mark.parametrize("internal", [0.5, 0.8, 0.95])
-def test_the_share_of_internal_links_is_that_asked_for_where_hosts_are_large(internal: float) -> None:
+def test_the_share_of_internal_links_is_the_given_one_where_hosts_are_large(internal: float) -> None:
     web = hosted_web(20_000, 3, hosts=40, internal=internal)
     assert stays(web).mean() == pytest.approx(internal, abs=0.01)
     assert web.graph.links / 20_000 == pytest.approx(10, abs=0.01)
 
 
-def test_all_or_none_of_the_links_are_internal_if_asked_for() -> None:
+def test_all_or_none_of_the_links_can_be_internal() -> None:
     assert not stays(hosted_web(2_000, 3, hosts=40, internal=0.0)).any()
     assert stays(hosted_web(2_000, 3, hosts=4, internal=1.0)).all()
     alone = hosted_web(100, 3, hosts=100, internal=1.0)  # a page a host: nowhere to stay
@@ -155,7 +155,7 @@ def test_out_degrees_are_one_and_a_poisson_number_more(large: HostedWeb) -> None
 
 
 @pytest.mark.parametrize("topical", [0.0, 0.5, 0.9])
-def test_the_share_of_external_links_within_a_topic_is_that_asked_for_and_what_chance_adds(topical: float) -> None:
+def test_the_share_of_external_links_within_a_topic_is_the_given_one_plus_chance(topical: float) -> None:
     web = hosted_web(PAGES, 3, hosts=6_000, topics=10, topical=topical)
     of_topics = np.bincount(web.topic) / PAGES
     by_chance = (of_topics**2).sum()
@@ -163,7 +163,7 @@ def test_the_share_of_external_links_within_a_topic_is_that_asked_for_and_what_c
     assert stays(web).mean() == pytest.approx(stays(hosted_web(PAGES, 3, hosts=6_000)).mean(), abs=0.01)
 
 
-def test_all_external_links_stay_in_their_topic_if_asked_for_and_there_is_somewhere_to_go() -> None:
+def test_all_external_links_can_stay_in_their_topic_while_it_has_pages() -> None:
     web = hosted_web(PAGES, 3, hosts=6_000, topics=5, topical=1.0)
     assert same_topic(web).mean() > 0.999  # the first to link may not know any page of theirs
     alone = hosted_web(1_000, 3, hosts=20, topics=20, topical=1.0, internal=0.5)  # a topic a host
@@ -259,8 +259,8 @@ def test_an_edge_list_says_what_it_says_to_a_replay(edges: list[tuple[int, int]]
     lines = [f"https://x.example/{source} https://x.example/{target}" for source, target in edges]
     replayed = read_edges([Block(0, "\n".join(lines).encode())], "edges")
     visits: Iterable[CrawlEvent] = [item for _, item in replayed if isinstance(item, CrawlEvent)]
-    told = {(event.url, link.url) for event in visits for link in event.links or ()}
-    assert {(a, b) for a, b, _ in links_of(web_of_edges(lines))} == {(a, b) for a, b in told if a != b}
+    links_of_log = {(event.url, link.url) for event in visits for link in event.links or ()}
+    assert {(a, b) for a, b, _ in links_of(web_of_edges(lines))} == {(a, b) for a, b in links_of_log if a != b}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Orders visit as they say, webs change as they say, and crawls of them are what ledgers make of their visits."""
+"""Visit orders, webs that change, failures, and crawls that apply visits to ledgers."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def crawled(web: Graph, order: VisitOrder, visits: int, ledger: Ledger | None = 
 def test_exact_greedy_makes_the_visits_that_asking_before_each_one_makes(dangling: float) -> None:
     web = power_law_web(300, 1, mean_links=5, dangling=dangling)
     visits = 4 * web.pages  # the round has taken cash from pages never read by then
-    asked = crawled(web, GreedyOrder(1), visits)
+    one_by_one = crawled(web, GreedyOrder(1), visits)
     foreseen = crawled(web, ExactGreedyOrder(web), visits)
-    assert foreseen.tolist() == asked.tolist()
-    assert not np.array_equal(crawled(web, GreedyOrder(30), visits), asked)  # so that the test can fail
+    assert foreseen.tolist() == one_by_one.tolist()
+    assert not np.array_equal(crawled(web, GreedyOrder(30), visits), one_by_one)  # so that the test can fail
 
 
 @SMALL
@@ -71,7 +71,7 @@ def test_exact_greedy_takes_the_richest_each_time(pages: int, seed: int, batch: 
     assert ExactGreedyOrder(web, damping, batch).next(lambda: cash).tolist() == expected
 
 
-def test_exact_greedy_goes_on_in_the_web_that_it_is_told_of() -> None:
+def test_exact_greedy_continues_in_a_changed_web() -> None:
     one, other = Graph.from_links(3, [0], [1]), Graph.from_links(3, [0], [2])
     order = ExactGreedyOrder(one, batch=2)
     cash = np.array([100 << 20, 50 << 20, 50 << 20])
@@ -163,7 +163,7 @@ def test_changes_are_the_same_for_the_same_seed() -> None:
 # Trouble
 
 
-def test_shares_of_trouble_are_those_asked_for() -> None:
+def test_shares_of_failures_are_the_given_ones() -> None:
     trouble = VisitFailures(1000, 1, blocked=0.05, failing=0.2)
     outcomes = trouble.outcomes(np.tile(np.arange(1000), 50))
     blocked = outcomes.reshape(50, 1000) == Outcome.BLOCKED
@@ -178,7 +178,7 @@ def test_shares_of_trouble_are_those_asked_for() -> None:
 # Crawls
 
 
-def test_ledgers_that_share_a_crawl_hear_what_each_would_alone() -> None:
+def test_ledgers_that_share_a_crawl_receive_the_same_as_each_alone() -> None:
     web, ids = power_law_web(400, 2), page_ids(400, 1)
     policies = (Interpolation(), Variable(4))
     together = [Ledger(LedgerConfig(history=one)) for one in policies]

@@ -28,7 +28,7 @@ def fingerprint(graph: Graph) -> str:
 
 
 @pytest.mark.parametrize(("mean_links", "exponent"), [(3, 2.1), (10, 2.1), (30, 2.1), (8, 2.5)])
-def test_in_degrees_follow_the_power_law_asked_for(mean_links, exponent) -> None:
+def test_in_degrees_follow_the_given_power_law(mean_links, exponent) -> None:
     degrees = power_law_web(50_000, seed=7, mean_links=mean_links, exponent=exponent).in_degrees
     # Far below the number of pages, where the law ends, pages of at least n links fall as n^(1 - exponent).
     points = np.unique(np.geomspace(3 * mean_links, 1000, 20).astype(int))
@@ -47,7 +47,7 @@ def test_pages_of_each_in_degree_are_as_many_as_the_law_says_to_one_page() -> No
 
 
 @pytest.mark.parametrize(("mean_links", "spread"), [(1.5, 0.35), (4, 0.15), (10, 0.08), (30, 0.02)])
-def test_the_mean_number_of_links_is_that_asked_for(mean_links, spread) -> None:
+def test_the_mean_number_of_links_is_the_given_one(mean_links, spread) -> None:
     means = [power_law_web(20_000, seed, mean_links).links / 20_000 for seed in range(20)]
     assert np.mean(means) == pytest.approx(mean_links, rel=0.03)
     assert max(abs(mean / mean_links - 1) for mean in means) < spread
@@ -72,7 +72,7 @@ def web_arguments(draw) -> dict[str, float]:
 
 @settings(deadline=None, max_examples=300)
 @given(web_arguments())
-def test_no_page_links_to_itself_or_twice_and_each_links_unless_asked_not_to(arguments) -> None:
+def test_no_page_links_to_itself_or_twice_and_each_links_unless_dangling(arguments) -> None:
     web = power_law_web(**arguments)
     assert web.pages == arguments["pages"]
     assert (sources(web) != web.targets).all()
@@ -277,7 +277,7 @@ def test_greedy_leaves_the_waiting_cash_as_it_was() -> None:
 
 
 @pytest.mark.parametrize(("pages", "batch"), [(1, 1), (255, 1), (512, 2), (100_000, 390)])
-def test_greedy_takes_a_256th_of_the_pages_at_a_time_unless_told_otherwise(pages, batch) -> None:
+def test_greedy_takes_a_256th_of_the_pages_at_a_time_by_default(pages, batch) -> None:
     assert len(GreedyOrder().next(lambda: np.arange(pages))) == batch
 
 

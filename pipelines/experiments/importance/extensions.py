@@ -11,7 +11,6 @@ from opicflow.pipelines.experiments.measures import DAMPING, Floats, correlation
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import All, History, Interpolation, Ledger, LedgerConfig, Outcome, Variable
-from opicflow.pipelines.ledger.entries import Bytes, Ints
 from opicflow.pipelines.web.changes import induced_web
 from opicflow.pipelines.web.crawl import DiscoveringCrawl, WebCrawl
 from opicflow.pipelines.web.failures import UnchangedVisits, VisitFailures, share_of
@@ -25,6 +24,7 @@ from opicflow.pipelines.web.visit_orders import (
     XylemeOrder,
 )
 from opicflow.pipelines.web.webs import hosted_web, page_ids, power_law_web
+from opicflow.schemas.arrays import Bytes, Ints
 
 HISTORIES: dict[str, History] = {"default": Interpolation(), "variable, 8": Variable(8), "all": All()}
 

@@ -1,10 +1,12 @@
-"""Whole batches in log order: the loops over visits, transfers and pages that a ledger runs.
+"""Loops over the rows of a batch, in log order.
 
-A kernel stops where it needs something from outside, and says why; the caller sees to it and calls again from there.
-Nothing of the item at which it stopped has been done.
+A kernel stops before a row for which it needs room or a cut, and returns the row and the reason. The caller provides it
+and calls again from that row.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -50,14 +52,13 @@ from opicflow.pipelines.ledger.layout import (
     VISITS,
     VISITS_SINCE_CUT,
     VISITS_SINCE_SWEEP,
-    Array,
     Book,
     Bool,
-    Columns,
     Int,
     Scratch,
     Table,
 )
+from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 DONE = 0
@@ -72,7 +73,7 @@ _LATE, _DUPLICATE, _REFUSED = 1, 2, 3
 
 @inlined_kernel
 def has_room(table: Table, book: Book, births: Int, outgoing: Int, links: Int, url_bytes: Int) -> Bool:
-    """Whether everything that an item may add fits."""
+    """Whether there is room for everything that a row may add."""
     counts = book.counts
     return (
         counts[SLOTS] - counts[FREE] + births <= table.hot.shape[0]
@@ -86,12 +87,11 @@ def has_room(table: Table, book: Book, births: Int, outgoing: Int, links: Int, u
 
 @lean_kernel
 def apply_items(
-    table: Table, book: Book, scratch: Scratch, items: Columns, first: Int, least_visits: Int
+    table: Table, book: Book, scratch: Scratch, items: Any, first: Int, least_visits: Int
 ) -> tuple[Int, Int]:
     """Apply the rows of a crawl entry from `first` on. Returns the row it stopped before, and why.
 
-    A cut is not worth it before `least_visits`, but never waits longer than a twentieth of a visit a page: circulation
-    would slow down.
+    A cut has at least `least_visits` visits, or a twentieth of a visit a page: more would slow down circulation.
     """
     counts = book.counts
     alone = book.modes[ALONE] != 0
@@ -131,8 +131,8 @@ def apply_items(
 
 
 @inlined_kernel
-def look_ahead(table: Table, items: Columns, i: Int) -> None:
-    """Ask for the memory that the rows after row i will touch, while row i is worked on."""
+def look_ahead(table: Table, items: Any, i: Int) -> None:
+    """Prefetch the memory of the rows after row i."""
     rows = items.kind.shape[0]
     capacity = table.id_index.shape[0]
     if i + 2 < rows:
@@ -151,15 +151,15 @@ def look_ahead(table: Table, items: Columns, i: Int) -> None:
 
 @inlined_kernel
 def most_recalled(table: Table, book: Book) -> Int:
-    """How many remembered links the round may pay along with the next visit, and the visit itself."""
+    """How many remembered links the next visit and the round after it may pay at most."""
     if book.modes[REMEMBER] == 0:
         return 0
     return 2 * book.modes[LONGEST]
 
 
 @inlined_kernel
-def sight(table: Table, book: Book, items: Columns, i: Int) -> None:
-    """A sighting or an announcement: a page is born, or its URL or category becomes known."""
+def sight(table: Table, book: Book, items: Any, i: Int) -> None:
+    """Apply a sighting or an announcement: a page is born, or its URL or category becomes known."""
     page, category = items.page[i], items.category[i]
     announced = items.kind[i] == _ANNOUNCEMENT
     if announced:
@@ -182,8 +182,8 @@ def sight(table: Table, book: Book, items: Columns, i: Int) -> None:
 
 
 @inlined_kernel
-def visit(table: Table, book: Book, scratch: Scratch, items: Columns, i: Int) -> Bool:
-    """One visit (design.md §3). False if it does not count: a duplicate, or a page never to be learnt again."""
+def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Bool:
+    """Apply a visit (docs/reference/ledger.md). False if it does not count: a duplicate, or a forgotten page."""
     counts = book.counts
     page, outcome, category, time_ms = items.page[i], items.outcome[i], items.category[i], items.time_ms[i]
     slot = find(table.id_index, table.id_index_old, table.hot, page)
@@ -261,7 +261,7 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Columns, i: Int) ->
 
 @lean_kernel
 def apply_transfers(table: Table, book: Book, pages: Array, amounts: Array, first: Int) -> tuple[Int, Int]:
-    """Credit cash that came from another shard, from row `first` on. Returns the row it stopped before, and why."""
+    """Credit cash from another shard, from row `first` on. Returns the row it stopped before, and why."""
     for i in range(first, pages.shape[0]):
         if not has_room(table, book, 1, 0, 0, 0):
             return i, NEEDS_ROOM

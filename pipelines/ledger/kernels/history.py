@@ -1,7 +1,7 @@
-"""The history policies (design.md §3): what a page keeps of its measures, and the rate read from them.
+"""The history policies (docs/reference/ledger.md): the measures that a page keeps, and the rate read from them.
 
 A *measure* is what a page earned at one spending and the turn clock at that moment. A rate is in pages' worth of cash
-a turn: the average page's is near 1. `keep` is called when a page spends, `rate` may be asked at any moment.
+a turn: the average page's is near 1. `keep` is called when a page spends, `rate_and_span` may be called at any moment.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from opicflow.pipelines.ledger.layout import (
     THETA,
     THETA_START,
     WINDOW,
-    Array,
     Book,
     Float,
     Int,
     Table,
 )
+from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 _PER_TURN = 1.0 / float(1 << 40)
@@ -44,7 +44,7 @@ def turns(later: Int, earlier: Int) -> Float:
 
 @inlined_kernel
 def early_window(book: Book) -> Float:
-    """The window, shorter while the ledger is young: no history is better than that of its first turns."""
+    """The window, shorter while the ledger is young: the history of its first turns is worse than none."""
     return min(book.rules[WINDOW], max(0.5 * turns(book.clocks[THETA], book.clocks[THETA_START]), 4.0))
 
 
@@ -59,7 +59,7 @@ def interpolate(rate: Float, span: Float, cash: Float, gap: Float, window: Float
 
 @inlined_kernel
 def interpolate_paper(held: Float, cash: Float, gap: Float, window: Float) -> Float:
-    """The paper's interpolation (figure 1): what came in over the last window."""
+    """The paper's interpolation (figure 1): the cash received over the last window."""
     if gap < window:
         return held * (window - gap) / window + cash
     return cash * window / gap if gap > 0.0 else 0.0
@@ -94,7 +94,7 @@ def keep(table: Table, book: Book, slot: Int, earned: Int, amount: Int, theta: I
 
 @lean_kernel
 def keep_measure(table: Table, book: Book, slot: Int, cash: Float, theta: Int) -> None:
-    """Append a measure; let go of those outside the window; where there is no room, merge two neighbours."""
+    """Append a measure. Measures outside the window are removed; where there is no room, two neighbours are merged."""
     kept = table.measure_cash[slot]
     when = table.measure_theta[slot]
     count = np.int64(table.pages[slot].measures)

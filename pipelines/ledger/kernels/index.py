@@ -13,18 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.ledger.layout import (
-    Array,
-    Bool,
-    Int,
-    Table,
-)
+from opicflow.pipelines.ledger.layout import Bool, Int, Table
+from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
-_AHEAD = 16  # rows between asking for memory and needing it
+_AHEAD = 16  # rows between a prefetch and the use
 
 FULLEST = 0.8
 """The load at which the index grows."""
@@ -32,7 +28,7 @@ FULLEST = 0.8
 
 @inlined_kernel
 def home(page: Int, capacity: Int) -> Int:
-    """Where in an index of `capacity` the search for a page begins."""
+    """The position at which the search for a page begins."""
     return np.int64((((np.uint64(page) * _MULTIPLIER) >> _HALF) * np.uint64(capacity)) >> _HALF)
 
 
@@ -62,7 +58,7 @@ def search(index: Array, hot: Array, page: Int) -> Int:
 
 @inlined_kernel
 def guess(index: Array, hot: Array, page: Int) -> Int:
-    """The slot that a page probably has, without a look at the rows: enough to ask for its row early."""
+    """The slot that a page probably has, from its tag alone: enough to prefetch its row."""
     return probe(index, hot, page, False)
 
 
@@ -87,7 +83,7 @@ def insert(index: Array, page: Int, slot: Int) -> None:
 
 @lean_kernel
 def remove(index: Array, hot: Array, page: Int) -> None:
-    """Take a page out, closing the gap. Its row and those of its neighbours must still be there."""
+    """Remove a page and close the gap. Its row and those of its neighbours must still be there."""
     capacity = index.shape[0]
     gap = home(page, capacity)
     while hot[np.int64(index[gap] & _LOW) - 1, 0] != page:
@@ -117,7 +113,7 @@ def move(index: Array, index_old: Array, hot: Array, first: Int, last: Int) -> N
 
 @lean_kernel
 def fill(index: Array, hot: Array, pages: Any, slots: Int) -> Int:
-    """Enter every live page of the first `slots` slots into an empty index. Returns how many came twice."""
+    """Insert every live page of the first `slots` slots into an empty index. Returns how many are there twice."""
     twice = np.int64(0)
     for slot in range(slots):
         if slot + _AHEAD < slots:
@@ -131,7 +127,7 @@ def fill(index: Array, hot: Array, pages: Any, slots: Int) -> Int:
 
 @inlined_kernel
 def look_up_early(table: Table, pages: Array, i: Int) -> None:
-    """Ask for the memory that looking up the pages after row i will touch: index entries first, then rows."""
+    """Prefetch the memory for the pages after row i: index entries first, then rows."""
     rows = pages.shape[0]
     if i + 2 * _AHEAD < rows:
         prefetch(table.id_index, home(pages[i + 2 * _AHEAD], table.id_index.shape[0]))

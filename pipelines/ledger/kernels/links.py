@@ -1,4 +1,4 @@
-"""Links of a visit, gathered; links of a page, remembered, recalled and let go (docs/decisions/remembered-links.md)."""
+"""The links of a visit, and the remembered links of pages (docs/decisions/remembered-links.md)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from opicflow.pipelines.ledger.layout import (
     LONGEST,
     REMEMBER,
     SLOTS,
-    Array,
     Book,
     Bool,
     Int,
     Scratch,
     Table,
 )
+from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 MOST_LINK_WEIGHT = 65535
@@ -35,7 +35,7 @@ def gather_links(
     first: Int,
     last: Int,
 ) -> Int:
-    """Put a visit's links into `scratch`: without those to the page itself or of weight 0, duplicates added up."""
+    """Copy a visit's links to `scratch`: without links to the page itself or of weight 0; duplicates are added up."""
     book.counts[GENERATION] += 1
     generation = book.counts[GENERATION]
     keys, marks, where = scratch.keys, scratch.marks, scratch.where
@@ -80,7 +80,7 @@ def remembered_words(table: Table, slot: Int) -> Int:
 
 @lean_kernel
 def remember_links(table: Table, book: Book, scratch: Scratch, slot: Int, links: Int) -> None:
-    """Keep the links in `scratch` as the page's last known ones; in place where they fit."""
+    """Remember the links in `scratch`; they overwrite the page's earlier ones where they fit."""
     counts = book.counts
     book.modes[LONGEST] = max(book.modes[LONGEST], links)
     weighted = False
@@ -108,7 +108,7 @@ def remember_links(table: Table, book: Book, scratch: Scratch, slot: Int, links:
 
 @lean_kernel
 def forget_links(table: Table, book: Book, slot: Int) -> None:
-    """Let a page's remembered links go."""
+    """Forget a page's links."""
     if book.modes[REMEMBER] != 0:
         book.counts[LINK_STALE] += remembered_words(table, slot)
         table.link_count[slot] = 0
@@ -116,7 +116,7 @@ def forget_links(table: Table, book: Book, slot: Int) -> None:
 
 @lean_kernel
 def recall_links(table: Table, book: Book, scratch: Scratch, slot: Int) -> Int:
-    """Put a page's remembered links into `scratch`."""
+    """Copy a page's remembered links to `scratch`."""
     count = np.int64(table.link_count[slot])
     start = table.link_start[slot]
     weighted = count < 0
@@ -135,7 +135,7 @@ def recall_links(table: Table, book: Book, scratch: Scratch, slot: Int) -> Int:
 
 @lean_kernel
 def measure_links(table: Table, slots: Array, starts: Array) -> None:
-    """Where the remembered links of each slot will start when they are put in a row; of -1 there are none."""
+    """Compute where the remembered links of each slot start in one column; slot -1 has none."""
     starts[0] = 0
     for i in range(slots.shape[0]):
         count = np.int64(table.link_count[slots[i]]) if slots[i] >= 0 else np.int64(0)
@@ -144,7 +144,7 @@ def measure_links(table: Table, slots: Array, starts: Array) -> None:
 
 @lean_kernel
 def gather_remembered(table: Table, book: Book, slots: Array, starts: Array, pages: Array, weights: Array) -> None:
-    """Put the remembered links of these slots in a row, as `measure_links` has measured."""
+    """Copy the remembered links of these slots to one column, as `measure_links` has measured."""
     for i in range(slots.shape[0]):
         count = starts[i + 1] - starts[i]
         if count == 0:

@@ -1,10 +1,10 @@
-"""What visits tell of change: the row of a page's refresh column moves with every visit, and the sum of shares with it.
+"""Changes of pages, as visits observe them: every visit updates the page's refresh row and the sum of shares.
 
-An observation needs two visits that answered and a way to compare them: the digests of what came, "not modified", or
-dates of change that can be believed. Late visits and duplicates are none, nor do they answer an order. What came before
-a redirect, or before a page was gone, is not compared with what comes after it. A date is a lie if it lies in the
-future, is the moment of the fetch (servers that make pages up say so always), stays while the content changes, or moves
-while it does not. A lie counts two, and every date that is right takes one away.
+An observation needs two visits that answered and a way to compare them: the digests of their content, "not modified",
+or dates of change that are believed. Late visits and duplicates are no observations, nor do they answer an order.
+Content from before a redirect, or from before a page was gone, is not compared with later content. A date is false if
+it is in the future, equals the moment of the fetch (servers that generate pages send that), stays while the content
+changes, or moves while it does not. A false date adds two to the page's mistrust, a right one takes one away.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.ledger.layout import (
+    CHANGE_ANNOUNCED,
     DEFAULT_RATE,
     ESTIMATOR,
     GONE_VISITS,
-    LIES,
     LONG_GONE,
+    MISTRUST,
     RATE_SET,
     SHARE_POWER,
     SHARES,
     SLOTS,
-    TOLD,
-    Array,
     Book,
     Bool,
     Float,
@@ -31,25 +30,26 @@ from opicflow.pipelines.ledger.layout import (
 )
 from opicflow.pipelines.refresh.rates import pushed, rate_of
 from opicflow.pipelines.refresh.strategies import quantised_share
+from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 _FETCHED, _REDIRECTED, _ALIASED, _GONE, _UNCHANGED = 1, 2, 3, 4, 5
-_SLACK_SECONDS = 300  # how far the clocks of crawler and server may be apart
+_SLACK_SECONDS = 300  # the clocks of crawler and server may differ by so much
 _NOW_SECONDS = 2
 _LIE, _MOST_LIES = 2, 8
 _LAST_SECOND = 0xFFFFFFFF
 BELIEVED = 1
-"""Dates that lied are believed while no more than this is held against them."""
+"""Dates are believed up to this mistrust."""
 WAS_GONE = np.uint8(32)
-"""Among a page's notes: the last visit found it gone, and its failures count how often in a row."""
+"""A note of a page: the last visit found it gone, and its failures count how many visits in a row did."""
 MOST_SHARE = 65536.0
-"""No page's share goes above this, so that their sum stays within 64 bits."""
+"""The limit of a page's share: the sum of all fits into 64 bits."""
 
 
 @inlined_kernel
 def believes(notes: Int) -> Bool:
     """Whether a page's dates of change are believed."""
-    return (notes & LIES) <= BELIEVED
+    return (notes & MISTRUST) <= BELIEVED
 
 
 @inlined_kernel
@@ -62,7 +62,7 @@ def rate_now(table: Table, book: Book, slot: Int) -> Float:
 
 @inlined_kernel
 def be_born_unseen(table: Table, slot: Int) -> None:
-    """Nothing is known of a page's changes at its birth."""
+    """Reset the refresh row of a page at its birth."""
     row = table.refresh[slot]
     row.intervals = np.uint64(0)
     row.dated = np.uint64(0)
@@ -78,7 +78,7 @@ def be_born_unseen(table: Table, slot: Int) -> None:
 
 @inlined_kernel
 def set_share(table: Table, book: Book, slot: Int, share: Float) -> None:
-    """A page's part of the sum that bandwidth is shared by becomes another one, and the sum follows."""
+    """Set a page's part of the sum by which bandwidth is shared, and update the sum."""
     row = table.refresh[slot]
     book.counts[SHARES] -= quantised_share(np.float64(row.share))
     row.share = np.float32(min(share, MOST_SHARE))
@@ -87,15 +87,15 @@ def set_share(table: Table, book: Book, slot: Int, share: Float) -> None:
 
 @inlined_kernel
 def announce_change(table: Table, slot: Int, modified_ms: Int) -> None:
-    """Somebody says when a page has changed last: if that was after it was fetched, it is due."""
+    """A date of change was announced: if it is after the fetch, the page is due."""
     row = table.refresh[slot]
     if row.checked != 0 and modified_ms // 1000 > row.checked and believes(row.notes):
-        row.notes |= TOLD
+        row.notes |= CHANGE_ANNOUNCED
 
 
 @inlined_kernel
 def forget_content(table: Table, slot: Int, second: Int) -> None:
-    """From this second on there is something else: nothing that comes later is compared with what was there."""
+    """The page has other content from this second on: later visits are not compared with earlier ones."""
     row = table.refresh[slot]
     row.checked = second
     row.digest = 0
@@ -106,7 +106,7 @@ def forget_content(table: Table, slot: Int, second: Int) -> None:
 def observe(
     table: Table, book: Book, slot: Int, outcome: Int, time_ms: Int, digest: Int, modified_ms: Int, late: Bool
 ) -> None:
-    """A visit as far as change is concerned."""
+    """Update the refresh row of a page for a visit."""
     if late:
         return
     row = table.refresh[slot]
@@ -114,21 +114,21 @@ def observe(
     second = time_ms // 1000
     is_later = row.checked < second <= _LAST_SECOND
     was_gone = (row.notes & WAS_GONE) != 0
-    was_told = (row.notes & TOLD) != 0
+    was_announced = (row.notes & CHANGE_ANNOUNCED) != 0
     if not (outcome == _UNCHANGED or (_FETCHED <= outcome <= _ALIASED)):
-        goes_on = (outcome == _GONE) == was_gone  # gone, or failing, as before
-        row.failures = min(np.int64(row.failures) + 1, 255) if goes_on else 1
+        is_same = (outcome == _GONE) == was_gone  # gone, or failing, like the visit before
+        row.failures = min(np.int64(row.failures) + 1, 255) if is_same else 1
         if outcome != _GONE:
             row.notes &= ~WAS_GONE
             return
-        row.notes = (row.notes | WAS_GONE) & ~TOLD
+        row.notes = (row.notes | WAS_GONE) & ~CHANGE_ANNOUNCED
         if row.failures >= book.modes[GONE_VISITS]:
             book.counts[LONG_GONE] += 1
         if is_later and (not was_gone or row.checked == 0):
-            forget_content(table, slot, second)  # from now on it is gone
+            forget_content(table, slot, second)  # gone from now on
         return
     row.failures = 0
-    row.notes &= ~(WAS_GONE | TOLD)
+    row.notes &= ~(WAS_GONE | CHANGE_ANNOUNCED)
     if not is_later:
         return
     length = second - np.int64(row.checked)
@@ -142,7 +142,7 @@ def observe(
     folded = (digest ^ (digest >> 32)) & 0xFFFFFFFF
     dated = min(max(modified_ms // 1000, 0), _LAST_SECOND) if outcome != _UNCHANGED else np.int64(0)
 
-    compared = True  # whether it is known if the page has changed
+    compared = True  # whether this visit can be compared with the one before
     changed = False
     if outcome != _UNCHANGED:
         compared = seen_before and folded != 0 and row.digest != 0
@@ -150,10 +150,10 @@ def observe(
     lied = dated != 0 and (dated > second + _SLACK_SECONDS or abs(second - dated) <= _NOW_SECONDS)
     if dated != 0 and not lied and row.modified != 0 and compared:
         lied = changed != (dated != row.modified) or (changed and dated <= second - length)
-        if not lied and (row.notes & LIES) != 0:
+        if not lied and (row.notes & MISTRUST) != 0:
             row.notes -= 1
-    if lied or (was_told and compared and not changed):
-        row.notes = (row.notes & ~LIES) | min((row.notes & LIES) + _LIE, _MOST_LIES)
+    if lied or (was_announced and compared and not changed):
+        row.notes = (row.notes & ~MISTRUST) | min((row.notes & MISTRUST) + _LIE, _MOST_LIES)
     is_believed = dated != 0 and not lied and believes(row.notes)
     if not compared and seen_before and is_believed and row.modified != 0 and (folded == 0 or row.digest == 0):
         compared = True
@@ -161,7 +161,7 @@ def observe(
 
     if compared and seen_before:
         row.intervals = pushed(row.intervals, np.float64(length), changed)
-    if is_believed and not compared:  # what it was is not known, but when it changed
+    if is_believed and not compared:  # the content before is not known, but the date of its change is
         changed = row.dated == 0 or dated > second - length
         compared = True
     if is_believed and (changed or row.dated == 0):
@@ -169,7 +169,7 @@ def observe(
     elif compared and not changed and row.dated != 0:
         row.dated = pushed(row.dated, np.float64(length), False)
     elif outcome != _UNCHANGED and not is_believed:
-        row.dated = np.uint64(0)  # a change without a date: what was known of dates is no longer all
+        row.dated = np.uint64(0)  # a change without a date: the dated intervals are no longer complete
     if is_counted:
         power = book.rules[SHARE_POWER]
         set_share(table, book, slot, np.float64(row.share) * (rate_now(table, book, slot) / before) ** power)
@@ -180,7 +180,7 @@ def observe(
 
 @lean_kernel
 def set_all_shares(table: Table, book: Book, slots: Array, shares: Array, rate_set: Array) -> None:
-    """These are the shares of all pages from now on, and these the pages whose change rate people have set."""
+    """Set the shares of all pages, and whether a policy sets their change rate."""
     for i in range(slots.shape[0]):
         set_share(table, book, slots[i], shares[i])
         row = table.refresh[slots[i]]
@@ -189,7 +189,7 @@ def set_all_shares(table: Table, book: Book, slots: Array, shares: Array, rate_s
 
 @lean_kernel
 def sum_shares(table: Table, book: Book) -> Int:
-    """The sum of all shares, counted afresh."""
+    """The sum of all shares, counted from the rows."""
     total = np.int64(0)
     for slot in range(book.counts[SLOTS]):
         if table.pages[slot].flags != 0:

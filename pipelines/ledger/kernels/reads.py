@@ -1,19 +1,21 @@
-"""Reading a ledger: rates, estimates and totals over its columns. Nothing here changes a page but its anchor."""
+"""Rates, estimates and totals over the columns of a ledger; anchors and published scores are written, too."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from opicflow.pipelines.ledger.estimates import EstimateColumns
 from opicflow.pipelines.ledger.kernels.history import rate_and_span
 from opicflow.pipelines.ledger.kernels.spending import cash_of
-from opicflow.pipelines.ledger.layout import P_ABSORBING, POLICY, SLOTS, SPENT, THETA, Array, Book, Float, Int, Table
+from opicflow.pipelines.ledger.layout import P_ABSORBING, POLICY, SLOTS, SPENT, THETA, Book, Float, Int, Table
+from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
 @inlined_kernel
 def unread_cash(table: Table, book: Book, slot: Int) -> Int:
-    """What a page has not spent, dividends included: as its policy wants it, without or with the opening balance."""
+    """The cash that a page has not spent, dividends included; the opening balance only where its policy counts it."""
     row = table.pages[slot]
     unread = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
     if (row.flags & SPENT) == 0 and book.modes[POLICY] != P_ABSORBING:
@@ -23,7 +25,7 @@ def unread_cash(table: Table, book: Book, slot: Int) -> Int:
 
 @lean_kernel
 def read_estimates(
-    table: Table, book: Book, slots: Array, per_rate: Float, pages: Int, trend_days: Float, out: EstimateColumns
+    table: Table, book: Book, slots: Array, per_rate: Float, pages: Int, trend_days: Float, out: Any
 ) -> None:
     """Fill the columns of `Estimates` for the pages at `slots`; rows of slot NOWHERE stay as they are, zero."""
     theta = book.clocks[THETA]
@@ -118,7 +120,7 @@ def read_movements(table: Table, rates: Array, per_rate: Float, least: Float, ou
 
 @lean_kernel
 def mark_published(table: Table, slots: Array, scores: Array) -> None:
-    """From now on these are the scores that the world knows."""
+    """Keep these scores as the published ones."""
     for i in range(slots.shape[0]):
         if slots[i] >= 0:
             table.pages[slots[i]].published = np.float32(scores[i])

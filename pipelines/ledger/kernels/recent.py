@@ -1,15 +1,16 @@
-"""Visits of late: what tells a visit that came twice from one that is merely late.
+"""Recent visits, so that a duplicate is not counted as a late visit.
 
-The time of a page's latest visit is in its row. Of all of late, a hash of page and time is kept in a table with two
-sides: one takes new visits until it is full; then it becomes the older side, and the oldest visits are forgotten. So at
-least the last `remembered_visits` visits are known, whatever their times, in memory that does not grow with the crawl.
+The time of a page's latest visit is in its row. Of all recent visits a hash of page and time is kept in a table with
+two sides: one takes new visits until it is full; then it becomes the older side, and the oldest visits are forgotten.
+So at least the last `remembered_visits` visits are found, whatever their times, in memory of a fixed size.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.layout import MOST_RECENT, RECENT, RECENT_SIDE, Array, Book, Bool, Int
+from opicflow.pipelines.ledger.layout import MOST_RECENT, RECENT, RECENT_SIDE, Book, Bool, Int
+from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
@@ -30,8 +31,8 @@ def has_room_for_a_visit(book: Book) -> Bool:
 
 
 @inlined_kernel
-def _place(side: Array, key: Int) -> Int:
-    """Where a key is, or would be."""
+def _position(side: Array, key: Int) -> Int:
+    """The position of a key, or the free one where it would be stored."""
     mask = side.shape[0] - 1
     at = np.int64(np.uint64(key) >> np.uint64(20)) & mask
     while side[at] != 0 and side[at] != key:
@@ -43,18 +44,18 @@ def _place(side: Array, key: Int) -> Int:
 def is_recent(book: Book, key: Int) -> Bool:
     """Whether the visit was kept and is not forgotten yet."""
     return book.modes[MOST_RECENT] != 0 and (
-        book.recent[0, _place(book.recent[0], key)] == key or book.recent[1, _place(book.recent[1], key)] == key
+        book.recent[0, _position(book.recent[0], key)] == key or book.recent[1, _position(book.recent[1], key)] == key
     )
 
 
 @inlined_kernel
 def keep_visit(book: Book, key: Int) -> None:
-    """Keep a visit. When the side is full the older one is forgotten, and takes what comes next."""
+    """Keep a visit. When the side is full, the older side is cleared and takes the next visits."""
     most = book.modes[MOST_RECENT]
     if most == 0:
         return
     side = book.counts[RECENT_SIDE]
-    at = _place(book.recent[side], key)
+    at = _position(book.recent[side], key)
     if book.recent[side, at] == key:
         return
     book.recent[side, at] = key
@@ -70,4 +71,4 @@ def keep_visit(book: Book, key: Int) -> None:
 def fill_side(side: Array, keys: Array) -> None:
     """Put keys into an empty side."""
     for i in range(keys.shape[0]):
-        side[_place(side, keys[i])] = keys[i]
+        side[_position(side, keys[i])] = keys[i]

@@ -56,7 +56,6 @@ from opicflow.pipelines.ledger.layout import (
     VIRTUAL,
     VIRTUAL_INCOME,
     WEIGHTED_PAGES,
-    Array,
     Book,
     Bool,
     Float,
@@ -64,11 +63,12 @@ from opicflow.pipelines.ledger.layout import (
     Scratch,
     Table,
 )
+from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 NOWHERE = -1
 ELSEWHERE = -2
-"""Slots of links whose page is not in this ledger: not known here (or never to be learnt), in another shard."""
+"""Slots of links whose page is not in this ledger: not known here (or barred), in another shard."""
 
 _MOST = np.int64(0x7FFFFFFFFFFFFFFF)
 _Q20 = 20
@@ -110,7 +110,7 @@ def advance_clock(book: Book, amount: Int) -> None:
         fraction = (fraction << bits) | digit
         left -= bits
     rest += counts[THETA_CARRY]
-    if rest >= minted:  # often by little; by much where less turned out to be minted than was thought
+    if rest >= minted:  # often by little; by much after gossip lowered the estimate of all minted cash
         fraction += rest // minted
         rest %= minted
     counts[THETA_CARRY] = rest
@@ -127,7 +127,7 @@ def cash_of(raw: Int) -> Int:
 
 @lean_kernel
 def newcomer_rate(book: Book) -> Float:
-    """What a page without a known parent is expected to earn in a turn: its part of the virtual page's income."""
+    """The expected earnings per turn of a page without a known parent: its part of the virtual page's income."""
     if book.counts[CLOCK] == 0:
         return 1.0 - book.rules[DAMPING]
     return np.float64(book.counts[VIRTUAL_INCOME]) / np.float64(book.counts[CLOCK])
@@ -135,7 +135,7 @@ def newcomer_rate(book: Book) -> Float:
 
 @lean_kernel
 def is_forgotten(book: Book, page: Int) -> Bool:
-    """Whether a page is never to be learnt again."""
+    """Whether a page was forgotten and must not be learnt again yet."""
     forgotten = book.forgotten
     low, high = 0, forgotten.shape[0]
     while low < high:
@@ -206,7 +206,7 @@ def announce(table: Table, slot: Int) -> None:
 
 @inlined_kernel
 def credit(table: Table, book: Book, slot: Int, amount: Int) -> None:
-    """A transfer arrives. The first one before a page spends joins its opening balance."""
+    """Credit a transfer. The first one before a page spends is part of its opening balance."""
     raw = table.hot[slot, 1]
     if raw >= 0:
         table.hot[slot, 1] = raw + amount
@@ -218,7 +218,7 @@ def credit(table: Table, book: Book, slot: Int, amount: Int) -> None:
 
 @inlined_kernel
 def collect(table: Table, book: Book, slot: Int) -> None:
-    """A page takes the dividends that have fallen to it."""
+    """Add a page's uncollected dividends to its cash."""
     row = table.pages[slot]
     total = book.dividends[row.class_]
     due = total - row.seen
@@ -231,7 +231,7 @@ def collect(table: Table, book: Book, slot: Int) -> None:
 
 @inlined_kernel
 def change_class(table: Table, book: Book, slot: Int, class_: Int) -> None:
-    """A page that has just collected moves to another class and follows that one's dividends from now on."""
+    """Move a page that has just collected to another class, and to the dividends of that class."""
     row = table.pages[slot]
     old = np.int64(row.class_)
     if old == class_:
@@ -245,7 +245,7 @@ def change_class(table: Table, book: Book, slot: Int, class_: Int) -> None:
 
 @inlined_kernel
 def spend(table: Table, book: Book, slot: Int) -> Int:
-    """A page that has just collected gives all its cash away: clock and history move. Returns the amount."""
+    """Take all cash of a page that has just collected; the clock and its history advance. Returns the amount."""
     counts = book.counts
     row = table.pages[slot]
     amount = cash_of(table.hot[slot, 1])
@@ -293,7 +293,7 @@ def is_local(book: Book, page: Int) -> Bool:
 
 @inlined_kernel
 def refund_due(book: Book, aside: Int) -> Int:
-    """What the virtual account gives back to a page whose links have become known, of `aside` that the round took.
+    """The refund to a page whose links have become known, out of the cash `aside` that the round took.
 
     The links' part of it: the small edge was rightly paid. The account may be overdrawn for this, by so much that it
     has its own back within a few turns.
@@ -399,7 +399,7 @@ def send(book: Book, page: Int, amount: Int) -> None:
 def pass_cursor(table: Table, book: Book, scratch: Scratch) -> None:
     """The round moves on by one slot. A page that cannot spend by itself, and has not since the last pass, spends now.
 
-    What it takes stays on record as the page's waiting cash, by which crawls choose.
+    The cash it takes still counts as the page's waiting cash, by which crawls choose.
     """
     counts = book.counts
     slot = counts[CURSOR] if counts[CURSOR] < counts[SLOTS] else 0
@@ -439,7 +439,7 @@ def declare_dividend(book: Book, amount: Int) -> Int:
 
 @lean_kernel
 def drop_pages(table: Table, book: Book, pages: Array) -> None:
-    """Let pages go for good; those that are not here are passed over. There is one index, and room for free slots."""
+    """Remove pages; unknown ones are skipped. The index is not growing, and there is room for free slots."""
     for i in range(pages.shape[0]):
         slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
         if slot >= 0:
@@ -450,7 +450,7 @@ def drop_pages(table: Table, book: Book, pages: Array) -> None:
 
 @lean_kernel
 def drop_page(table: Table, book: Book, slot: Int) -> None:
-    """A page goes for good. Its cash goes to the virtual page; what was minted with it stays.
+    """Remove a page. Its cash goes to the virtual page; the cash minted at its birth stays.
 
     The caller has taken it out of the index.
     """

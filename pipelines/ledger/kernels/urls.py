@@ -1,17 +1,18 @@
-"""The URL arena: the URL of each page once, length first (2 bytes, little endian), in the order in which they came."""
+"""The URL arena: the URL of each page once, length first (2 bytes, little endian), in the order of arrival."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.layout import SLOTS, URL_END, Array, Book, Int, Table
+from opicflow.pipelines.ledger.layout import SLOTS, URL_END, Book, Int, Table
+from opicflow.schemas.arrays import Array
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
 @inlined_kernel
 def keep_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, last: Int) -> None:
-    """Append a page's URL to the arena, the first time it is known."""
+    """Append a page's URL to the arena, unless it is known."""
     if last <= first or table.url_start[slot] != 0:
         return
     at = book.counts[URL_END]
@@ -41,7 +42,7 @@ def compact_urls(table: Table, book: Book, fresh: Array) -> Int:
 
 @lean_kernel
 def measure_urls(table: Table, book: Book, slots: Array, starts: Array) -> None:
-    """Where the URL of each slot will start when they are put in a row; those that are not known are empty."""
+    """Compute where the URL of each slot starts in one column; unknown ones are empty."""
     starts[0] = 0
     for i in range(slots.shape[0]):
         start = table.url_start[slots[i]] - 1 if slots[i] >= 0 else np.int64(-1)
@@ -53,7 +54,7 @@ def measure_urls(table: Table, book: Book, slots: Array, starts: Array) -> None:
 
 @lean_kernel
 def gather_urls(table: Table, book: Book, slots: Array, starts: Array, out: Array) -> None:
-    """Put the URLs of these slots in a row, as `measure_urls` has measured."""
+    """Copy the URLs of these slots to one column, as `measure_urls` has measured."""
     for i in range(slots.shape[0]):
         for at in range(starts[i + 1] - starts[i]):
             out[starts[i] + at] = book.urls[table.url_start[slots[i]] + 1 + at]

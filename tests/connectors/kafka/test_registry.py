@@ -196,7 +196,7 @@ def test_a_registry_that_stumbles_is_asked_again(fake: FakeRegistry) -> None:
 
 def test_a_registry_that_goes_on_stumbling_is_given_up(fake: FakeRegistry) -> None:
     fake.instead = lambda method, path: _json({"error_code": 50001, "message": "no\nstore"}, 500)
-    with pytest.raises(KafkaRefused, match=r"^schema registry http://\S+: it answers 500 \(no store\): see to it$"):
+    with pytest.raises(KafkaRefused, match=r"^schema registry http://\S+: it returns 500 \(no store\): check its log$"):
         client(fake).schema(1)
     assert len(fake.asked) == 4
 
@@ -204,11 +204,11 @@ def test_a_registry_that_goes_on_stumbling_is_given_up(fake: FakeRegistry) -> No
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        ((200, "text/html", b"<html>welcome</html>"), "not a schema registry, it answers 200 without JSON"),
+        ((200, "text/html", b"<html>welcome</html>"), "not a schema registry, it returns 200 without JSON"),
         ((404, "text/html", b"<html>nothing here</html>"), "not a schema registry"),
-        ((404, "application/json", b'{"status": 404}'), "it answers 404"),
-        ((401, "application/json", b'{"error_code": 401}'), "it does not let us in"),
-        ((403, "text/html", b""), "it does not let us in"),
+        ((404, "application/json", b'{"status": 404}'), "it returns 404"),
+        ((401, "application/json", b'{"error_code": 401}'), "it refuses the login"),
+        ((403, "text/html", b""), "it refuses the login"),
         ((422, "application/json", b'{"error_code": 42201, "message": "Invalid schema"}'), "Invalid schema"),
     ],
 )
@@ -234,7 +234,7 @@ def test_a_registry_that_does_not_answer_in_time_is_refused() -> None:
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         registry = SchemaRegistry(RegistryAccess(f"http://127.0.0.1:{silent.getsockname()[1]}"), timeout_seconds=0.05)
-        with pytest.raises(KafkaRefused, match="see whether it runs"):
+        with pytest.raises(KafkaRefused, match="check that it runs"):
             registry.schema(1)
 
 

@@ -243,7 +243,7 @@ def test_what_cannot_be_made_is_refused(
     kafka: LocalKafka, topic_prefix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     connection = Connection(kafka.brokers)
-    with pytest.raises(KafkaRefused, match="--replication 2: more than the 1 of the cluster"):
+    with pytest.raises(KafkaRefused, match="--replication 2: the cluster has only 1 brokers"):
         make(connection, specs(topic_prefix), replication=2)
     with pytest.raises(KafkaRefused, match="not a valid topic name"):
         make(connection, specs("no good "))

@@ -1,7 +1,6 @@
-"""What a ledger checks before it touches anything: an entry passes whole, or is refused and changes nothing.
+"""Checks of entries. An entry passes as a whole, or is refused and changes nothing.
 
-Kernels believe what they get and look at no bounds. So types are checked as strictly as values: an entry comes from a
-log that may be damaged, or from code that is wrong.
+Kernels check no bounds. So types are checked as strictly as values: a log may be damaged, and code may be wrong.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from opicflow.pipelines.ledger.config import (
 )
 from opicflow.pipelines.ledger.entries import (
     ENTRY_VERSION,
+    ITEM_COLUMNS,
     NO_CATEGORY,
     CrawlEntry,
     CrawlItems,
     EndEntry,
     Gossip,
-    Ints,
     Kind,
     LogEntry,
     LogPosition,
@@ -39,32 +38,20 @@ from opicflow.pipelines.ledger.entries import (
     sum_transfers,
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused
+from opicflow.schemas.arrays import Ints
 from opicflow.schemas.records import Policy
 
 MOST_LINKS = 1 << 20
 LONGEST_URL = 65535
 SHARD_SOURCE = "shard/"
-"""Other shards have their marks under this name and their number."""
+"""The mark of another shard has this name, followed by its number."""
 
 _MOST = (1 << 63) - 1
 _MOST_SECONDS = 1 << 40
-_ROW_COLUMNS: dict[str, type] = {
-    "kind": np.uint8,
-    "page": np.uint64,
-    "time_ms": np.int64,
-    "outcome": np.uint8,
-    "digest": np.uint64,
-    "modified_ms": np.int64,
-    "category": np.uint8,
-    "offset": np.int64,
-    "within": np.int64,
-    "links_known": np.uint8,
-}
-_LINK_COLUMNS: dict[str, type] = {"link_pages": np.uint64, "link_weights": np.uint16, "link_categories": np.uint8}
 
 
 def check_kind(entry: LogEntry) -> None:
-    """Refuse what is no entry, or one of another version of the rules."""
+    """Refuse anything but an entry of this version of the rules."""
     if type(entry) in (EndEntry, OpenEntry):
         raise EntryRefused(
             "the log goes on with another number of shards, which this code cannot follow: update opicflow, or rebuild"
@@ -73,7 +60,7 @@ def check_kind(entry: LogEntry) -> None:
         raise EntryRefused(f"{shown(entry)} is no entry of a shard log")
     if not is_whole(entry.version, ENTRY_VERSION, ENTRY_VERSION):
         raise EntryRefused(
-            f"the entry has version {shown(entry.version)}, this code knows version {ENTRY_VERSION}: update opicflow"
+            f"the entry has version {shown(entry.version)}, this code reads version {ENTRY_VERSION}: update opicflow"
         )
 
 
@@ -82,9 +69,9 @@ def check_source(entry: CrawlEntry | PolicyEntry) -> None:
     source = entry.source
     if type(source) is not str or not source or not source.isprintable() or source.startswith(SHARD_SOURCE):
         raise EntryRefused(f"the source is {shown(source)}: give a name on one line that does not begin with shard/")
-    for place in (entry.start, entry.end):
-        if not (type(place) is LogPosition and is_whole(place.offset, 0, _MOST) and is_whole(place.within, 0, _MOST)):
-            raise EntryRefused(f"{source}: {shown(place)} is no place: give two whole numbers, from 0")
+    for one in (entry.start, entry.end):
+        if not (type(one) is LogPosition and is_whole(one.offset, 0, _MOST) and is_whole(one.within, 0, _MOST)):
+            raise EntryRefused(f"{source}: {shown(one)} is no position: give two whole numbers, from 0")
 
 
 def check_range(source: str, start: LogPosition, end: LogPosition, mark: LogPosition) -> bool:
@@ -94,7 +81,7 @@ def check_range(source: str, start: LogPosition, end: LogPosition, mark: LogPosi
     if start > mark:
         raise EntryRefused(
             f"{source}: the entry begins at {_words(start)} but the ledger has it up to {_words(mark)} only: "
-            "send what lies between first"
+            "send the entries between them first"
         )
     return end > mark
 
@@ -110,7 +97,7 @@ def check_crawl(entry: CrawlEntry, categories: int, first_id: int, last_id: int)
         problem = (
             _column_problem(items)
             or _value_problem(items, categories, first_id, last_id)
-            or _place_problem(items, entry.start, entry.end)
+            or _position_problem(items, entry.start, entry.end)
         )
     if problem:
         raise EntryRefused(f"{entry.source}, {_words(entry.start)} to {_words(entry.end)}: {problem}")
@@ -135,13 +122,13 @@ def check_policy(entry: PolicyEntry, categories: int) -> None:
 
 
 def check_tick(entry: TickEntry) -> None:
-    """Refuse what is no second of a clock."""
+    """Refuse a tick whose second is not a whole number of a sensible size."""
     if not is_whole(entry.second, 0, _MOST_SECONDS - 1):
-        raise EntryRefused(f"a tick says second {shown(entry.second)}: give whole seconds since 1970")
+        raise EntryRefused(f"a tick has the second {shown(entry.second)}: give whole seconds since 1970")
 
 
 def check_transfers(entry: TransfersEntry, shard: int, shards: int, first_id: int, last_id: int) -> Sums:
-    """Refuse cash that is negative, enormous, unsorted, or not for this shard. Returns what it comes to."""
+    """Refuse cash that is negative, enormous, unsorted, or not for this shard. Returns its sums."""
     if not is_whole(entry.source_shard, 0, shards - 1) or entry.source_shard == shard:
         raise EntryRefused(f"transfers of shard {shown(entry.source_shard)}: this is shard {shard} of {shards}")
     problem = _transfers_problem(entry)
@@ -187,7 +174,7 @@ def _sums_problem(entry: TransfersEntry, sums: Sums, first_id: int, last_id: int
 
 
 def is_gossip(gossip: Gossip) -> bool:
-    """Whether another shard can have said this."""
+    """Whether another shard can have sent this."""
     return (
         type(gossip) is Gossip
         and is_whole(gossip.advance, 0, (1 << 64) - 1)
@@ -199,25 +186,25 @@ def is_gossip(gossip: Gossip) -> bool:
 
 
 def _column_problem(items: CrawlItems) -> str:
-    for names in (_ROW_COLUMNS, _LINK_COLUMNS):
-        first = next(iter(names))
-        for name, dtype in names.items():
-            column = getattr(items, name)
-            if not _is_column(column, dtype) or len(column) != len(getattr(items, first)):
-                return f"{name} is no column of {np.dtype(dtype)} as long as {first}"
-    if not _is_column(items.url_bytes, np.uint8):
-        return "url_bytes is no column of uint8"
-    rows = len(items)
-    for name, total in (("link_starts", len(items.link_pages)), ("url_starts", len(items.url_bytes))):
-        starts = getattr(items, name)
-        if not (
-            _is_column(starts, np.int64)
-            and len(starts) == rows + 1
-            and starts[0] == 0
-            and starts[-1] == total
-            and np.all(starts[1:] >= starts[:-1])
-        ):
-            return f"{name} does not cut up its column into {rows} rows"
+    firsts: dict[str, str] = {}  # of the columns with one length, by their starts
+    for column in ITEM_COLUMNS:
+        if not column.is_starts:
+            first = firsts.setdefault(column.starts, column.name)
+            values = getattr(items, column.name)
+            if not _is_column(values, column.dtype) or len(values) != len(getattr(items, first)):
+                length = "" if column.name == first else f" as long as {first}"
+                return f"{column.name} is no column of {np.dtype(column.dtype)}{length}"
+    for column in ITEM_COLUMNS:
+        if column.is_starts:
+            starts = getattr(items, column.name)
+            if not (
+                _is_column(starts, np.int64)
+                and len(starts) == len(items) + 1
+                and starts[0] == 0
+                and starts[-1] == len(getattr(items, firsts[column.name]))
+                and np.all(starts[1:] >= starts[:-1])
+            ):
+                return f"{column.name} does not cut up its column into {len(items)} rows"
     return ""
 
 
@@ -240,21 +227,21 @@ def _value_problem(items: CrawlItems, categories: int, first_id: int, last_id: i
         if np.any((category >= categories) & (category != NO_CATEGORY)):
             return f"a category is not below {categories}"
     if min(items.time_ms.min(), items.modified_ms.min()) < 0:
-        return "a time lies before 1970"
+        return "a time is before 1970"
     if _outside(items.page, first_id, last_id):
         return "a page is not of this shard"
     return ""
 
 
-def _place_problem(items: CrawlItems, start: LogPosition, end: LogPosition) -> str:
+def _position_problem(items: CrawlItems, start: LogPosition, end: LogPosition) -> str:
     if len(items) == 0:
         return ""
     offset, within = items.offset, items.within
     later = (offset[1:] > offset[:-1]) | ((offset[1:] == offset[:-1]) & (within[1:] > within[:-1]))
     if not later.all() or within.min() < 0:
-        return "places must increase"
+        return "positions must increase"
     first, last = LogPosition(int(offset[0]), int(within[0])), LogPosition(int(offset[-1]), int(within[-1]))
-    return "a row lies outside the entry's range" if first < start or last >= end else ""
+    return "a row is outside the entry's range" if first < start or last >= end else ""
 
 
 def _is_column(column: npt.NDArray[Any], dtype: type) -> bool:
@@ -265,5 +252,5 @@ def _outside(pages: npt.NDArray[np.uint64], first_id: int, last_id: int) -> bool
     return bool(pages.min() < first_id or pages.max() > last_id)
 
 
-def _words(place: LogPosition) -> str:
-    return f"{place.offset}+{place.within}"
+def _words(position: LogPosition) -> str:
+    return f"{position.offset}+{position.within}"

@@ -1,8 +1,8 @@
-"""Whether what a snapshot holds makes a ledger: kernels check no bounds, so a count beyond its column is no jest.
+"""Checks of the content of a snapshot: whether a ledger of its configuration can be in this state.
 
-Checksums tell whether chunks are as they were written. This tells whether what was written was ever a ledger: of this
-configuration, with every number where it can be. What it finds is said in a few words and refused by the caller; that
-the books balance is for `Ledger.audit` to see.
+Checksums prove that chunks are as they were written. Kernels check no bounds, so every number is checked here before
+they run. Each function returns the first problem in a few words, or nothing; the caller refuses the snapshot. Whether
+the books balance is checked by `balance.audit`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger import layout as at
-from opicflow.pipelines.ledger.checks import MOST_LINKS, is_gossip
 from opicflow.pipelines.ledger.config import (
     MOST_CASH,
     UNITS_PER_PAGE,
@@ -23,13 +22,14 @@ from opicflow.pipelines.ledger.config import (
     check_link_bonus,
     is_whole,
 )
-from opicflow.pipelines.ledger.entries import Gossip, Outcome
-from opicflow.pipelines.ledger.kernels.observations import MOST_SHARE, WAS_GONE
-from opicflow.pipelines.ledger.kernels.spending import cash_of, is_forgotten, is_local
-from opicflow.pipelines.ledger.layout import Array, Book, Int, Table
+from opicflow.pipelines.ledger.entry_checks import MOST_LINKS, is_gossip
+from opicflow.pipelines.ledger.kernels.page_checks import PAGE_PROBLEMS, find_page_problem
+from opicflow.pipelines.ledger.layout import Book, Table
+from opicflow.pipelines.ledger.policies_in_force import BUDGET_FIELDS
 from opicflow.pipelines.ledger.room import columns_used, measures_kept, new_book
+from opicflow.pipelines.ledger.state import decode_gossip
 from opicflow.pipelines.refresh.policies import Policies, check
-from opicflow.schemas.kernel import lean_kernel
+from opicflow.schemas.arrays import Array
 from opicflow.schemas.policy_json import policy_from_json
 
 _MOST = (1 << 63) - 1
@@ -37,7 +37,6 @@ _WRAP = 1 << 64
 _NEGATIVE_COUNTS = (at.VIRTUAL, at.VIRTUAL_INCOME)
 _TALLIES = (*range(at.VISITS_SINCE_CUT, at.OUTBOX), *range(at.TRANSFERS, at.COUNTS))
 _CHANGING_MODES = (at.DAMPING_Q20, at.LONGEST, at.BONUS, at.LIKE_US)
-_MOST_OUTCOME = int(max(Outcome))
 _STATE = {
     "config",
     "shard",
@@ -52,14 +51,10 @@ _STATE = {
     "url_generation",
 }
 _TIMES = {"tick_second", "sweep_second", "sweep_rate_sum", "days", "first_tick_second", "planned_second"}
-BUDGET_WORDS = ("fetches_per_second", "discovery_share", "refresh_policy")
-"""What policies say of the budget."""
-_NOTES = int(at.LIES | at.RATE_SET | at.TOLD | WAS_GONE)
-_FLAGS = int(at.LIVE | at.SPENT | at.CIRCULATED | at.LINKS_KNOWN)
 
 
 def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shards: int) -> str:
-    """What is wrong with the state that is not columns, in a few words; empty if nothing is."""
+    """The first problem of the state that is not columns; empty if there is none."""
     if set(state) != _STATE:
         return "its state has other parts"
     if not (is_whole(state["cut"], 0, _MOST) and is_whole(state["url_generation"], 0, _MOST)):
@@ -89,7 +84,7 @@ def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shard
 
 
 def column_problem(config: LedgerConfig, table: Table, book: Book, ids: tuple[int, int], unheard: int) -> str:
-    """What is wrong with the columns, in a few words; empty if nothing is. Their types and shapes are right."""
+    """The first problem of the columns, whose types and shapes are right; empty if there is none."""
     return (
         _length_problem(config, table, book)
         or _book_problem(config, book, ids, unheard)
@@ -99,15 +94,15 @@ def column_problem(config: LedgerConfig, table: Table, book: Book, ids: tuple[in
 
 
 def recent_problem(config: LedgerConfig, book: Book, latest: Array, before: Array) -> str:
-    """What is wrong with the visits of late; empty if nothing is."""
+    """The first problem of the recent visits; empty if there is none."""
     most = config.remembered_visits
     for keys in (latest, before):
         if (keys == 0).any() or (keys[1:] <= keys[:-1]).any():
-            return "its visits of late are out of order"
+            return "its recent visits are out of order"
     if len(book.counts) != at.COUNTS or book.counts[at.RECENT_SIDE] != 0:
         return "its accounts are not those of this version"
     if book.counts[at.RECENT] != len(latest) or len(latest) >= max(most, 1):
-        return "its visits of late are not as many as their count"
+        return "its recent visits are not as many as their count"
     return "" if len(before) in (0, most) else "its visits before the latest are too few or too many"
 
 
@@ -126,7 +121,7 @@ def _is_peer(peer: list[Any]) -> bool:
         is_whole(peer[0], 0, _MOST)
         and is_whole(peer[1], 0, _MOST)
         and is_whole(peer[2], 0, _WRAP - 1)
-        and (gossip is None or (type(gossip) is list and len(gossip) == 6 and is_gossip(Gossip(*gossip))))
+        and (gossip is None or (type(gossip) is list and len(gossip) == 6 and is_gossip(decode_gossip(gossip))))
     )
 
 
@@ -134,7 +129,7 @@ def _times_problem(times: Any) -> str:
     if type(times) is not dict or set(times) - {"sweep_received"} != _TIMES:  # which older snapshots do not have
         return "its times have other parts"
     if not is_whole(times.get("sweep_received", 0), 0, MOST_CASH):
-        return "what it had received is no cash"
+        return "the cash received is out of bounds"
     if not all(is_whole(times[name], -1, _MOST) for name in _TIMES if name.endswith("_second")):
         return "a time is no second"
     rate_sum, days = times["sweep_rate_sum"], times["days"]
@@ -162,7 +157,7 @@ def _policies_problem(values: Any, categories: int) -> str:
 
 
 def _budget_problem(values: Any, categories: int) -> str:
-    if type(values) is not dict or not set(values) <= set(BUDGET_WORDS):
+    if type(values) is not dict or not set(values) <= set(BUDGET_FIELDS):
         return "its budget has other parts"
     if values:
         check(policy_from_json(values), categories)
@@ -181,7 +176,7 @@ def _book_problem(config: LedgerConfig, book: Book, ids: tuple[int, int], unhear
     positive = np.ones(at.COUNTS, bool)
     positive[list(_NEGATIVE_COUNTS)] = False
     limit = int(counts[at.MINTED]) + int(counts[at.RECEIVED])
-    if (counts[positive] < 0).any() or any(abs(int(counts[place])) > limit for place in _NEGATIVE_COUNTS[:1]):
+    if (counts[positive] < 0).any() or any(abs(int(counts[one])) > limit for one in _NEGATIVE_COUNTS[:1]):
         return "a count is out of bounds"
     if (modes[same] != fresh.modes[same]).any() or modes[at.LIKE_US] != unheard:
         return "its modes are not those of its configuration"
@@ -206,7 +201,7 @@ def _book_problem(config: LedgerConfig, book: Book, ids: tuple[int, int], unhear
         return "its weighted pages are not those of its classes"
     everywhere = int(counts[at.MINTED_EVERYWHERE])
     if not int(counts[at.MINTED]) <= everywhere or counts[at.THETA_CARRY] > MOST_CASH or counts[at.MINTED] > MOST_CASH:
-        return "what was minted is out of bounds"
+        return "its minted cash is out of bounds"
     if int(counts[at.BIRTHS]) * UNITS_PER_PAGE != counts[at.MINTED] or counts[at.BROKEN]:
         return "its births or state are impossible"
     if len(book.forgotten_until) != len(book.forgotten) or (book.forgotten_until < 0).any():
@@ -231,7 +226,7 @@ def _length_problem(config: LedgerConfig, table: Table, book: Book) -> str:
         at.LINK_END: len(book.links),
         at.URL_END: len(book.urls),
     }
-    if any(counts[place] != length for place, length in lengths.items()) or counts[at.LINK_STALE]:
+    if any(counts[one] != length for one, length in lengths.items()) or counts[at.LINK_STALE]:
         return "a column is not as long as its count"
     if counts[at.PAGES] != counts[at.SLOTS] - counts[at.FREE] or counts[at.CURSOR] > counts[at.SLOTS]:
         return "its counts of slots do not fit"
@@ -246,90 +241,18 @@ def _page_problem(config: LedgerConfig, table: Table, book: Book) -> str:
         return "a free slot is none"
     if len(np.unique(free)) != len(free):
         return "a slot is free twice"
-    problem = _find_page_problem(table, book, measures_kept(config)[0])
+    problem = find_page_problem(table, book, measures_kept(config)[0])
     if problem >= 0:
-        return _PAGE_PROBLEMS[problem]
+        return PAGE_PROBLEMS[problem]
     if any(not np.isfinite(column).all() or (column < 0).any() for column in (table.spans, table.held)):
         return "a rate is no number"
     return "" if np.isfinite(table.measure_cash).all() else "a measure is no number"
 
 
-_PAGE_PROBLEMS = (
-    "its free slots are not those without a page",
-    "a page is where a slot should be free",
-    "a page has unknown flags",
-    "a page is of another shard",
-    "a page is there that was forgotten",
-    "its cash is out of bounds",
-    "a page has no class",
-    "a page has no outcome",
-    "a page has more measures than are kept",
-    "a page has seen dividends that never were",
-    "a page was visited before 1970",
-    "a page has an opening balance out of bounds",
-    "a page has an anchor out of bounds",
-    "a page has spent before its first transfer",
-    "a page was published with a score out of bounds",
-    "a page has a share out of bounds",
-    "a page has unknown notes",
-)
-
-
-@lean_kernel
-def _find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
-    """The number of the first problem of any page, or -1: one pass, where a dozen of numpy's would take ten times."""
-    live = np.int64(0)
-    total = 0.0
-    # What the virtual account is overdrawn by is with the pages, too.
-    limit = book.counts[at.MINTED] + book.counts[at.RECEIVED] + max(-book.counts[at.VIRTUAL], 0)
-    for slot in range(table.pages.shape[0]):
-        row = table.pages[slot]
-        cash = cash_of(table.hot[slot, 1])
-        total += np.float64(cash)
-        if row.flags == 0:
-            if table.hot[slot, 0] != 0 or table.hot[slot, 1] != 0:
-                return 1
-            continue
-        live += 1
-        if (row.flags & at.LIVE) == 0 or row.flags > _FLAGS:
-            return 2
-        if not is_local(book, table.hot[slot, 0]):
-            return 3
-        if is_forgotten(book, table.hot[slot, 0]):
-            return 4
-        if cash > limit or total > 1.000001 * np.float64(limit):
-            return 5
-        if row.class_ >= book.dividends.shape[0]:
-            return 6
-        if row.outcome > _MOST_OUTCOME:
-            return 7
-        if row.measures > most_measures:
-            return 8
-        due = book.dividends[row.class_] - row.seen  # both may have run over: only the difference counts
-        if not 0 <= due <= limit:
-            return 9
-        if row.last_visit_ms < 0:
-            return 10
-        if (row.flags & at.SPENT) == 0 and not 0 <= row.opening <= limit:
-            return 11
-        if np.isinf(row.anchor):
-            return 12
-        if (row.flags & at.SPENT) != 0 and table.hot[slot, 1] < 0:
-            return 13
-        if not 0.0 <= row.published < np.inf:
-            return 14
-        refresh = table.refresh[slot]
-        if not 0.0 <= refresh.share <= MOST_SHARE:
-            return 15
-        if refresh.notes & ~_NOTES:
-            return 16
-    return -1 if live == table.pages.shape[0] - table.free.shape[0] else 0
-
-
 def _arena_problem(config: LedgerConfig, table: Table, book: Book) -> str:
     url_start = table.url_start[table.url_start != 0]
     if len(url_start) and (url_start.min() < 1 or url_start.max() > len(book.urls) - 1):
-        return "a URL lies outside of the arena"
+        return "a URL starts outside of the arena"
     lengths = book.urls[url_start - 1].astype(np.int64) + (book.urls[url_start].astype(np.int64) << 8)
     if (url_start + 1 + lengths > len(book.urls)).any():
         return "a URL ends outside of the arena"
@@ -345,7 +268,7 @@ def _arena_problem(config: LedgerConfig, table: Table, book: Book) -> str:
     if (counts > book.modes[at.LONGEST]).any():
         return "a page has more links than any"
     if not np.array_equal(starts, np.where(words > 0, _sums_before(words), 0)) or words.sum() != len(book.links):
-        return "remembered links lie elsewhere"
+        return "remembered links are out of order"
     return ""
 
 

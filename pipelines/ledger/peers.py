@@ -1,0 +1,64 @@
+"""The other shards of a web, as far as their gossip describes them.
+
+A shard that has sent no gossip yet counts as if it were like this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from opicflow.pipelines.ledger.entries import Gossip
+from opicflow.pipelines.ledger.state import Peer
+
+_WRAP = 1 << 64
+
+
+class Peers:
+    """Sums over all shards: this one's own part is an argument, the parts of the others come from their gossip."""
+
+    def __init__(self, shard: int, shards: int, by_shard: dict[int, Peer]) -> None:
+        self.shard = shard
+        self.shards = shards
+        self.by_shard = by_shard
+
+    def receive_gossip(self, other: int, gossip: Gossip) -> int:
+        """Keep a shard's gossip. Returns how far its part of the turn clock advanced since its previous gossip."""
+        peer = self.by_shard[other]
+        before = peer.gossip.advance if peer.gossip else 0
+        peer.gossip = gossip
+        return (gossip.advance - before) % _WRAP
+
+    @property
+    def silent(self) -> int:
+        """How many of the other shards have sent no gossip yet."""
+        return sum(peer.gossip is None for peer in self.by_shard.values())
+
+    def pages(self, own: int) -> int:
+        """Pages of all shards; of silent ones none is counted."""
+        return own + sum(gossip.pages for gossip in self._gossips())
+
+    def minted(self, own: int) -> int:
+        """Cash minted by all shards."""
+        return sum(gossip.minted for gossip in self._gossips()) + own * (1 + self.silent)
+
+    def weighted_pages(self, own: int) -> dict[int, int]:
+        """The weighted pages of each of the other shards."""
+        return {other: peer.gossip.weighted_pages if peer.gossip else own for other, peer in self.by_shard.items()}
+
+    def rate_sum(self, own: float) -> float:
+        """The rates of all pages of all shards; a shard that has not swept yet counts like this one, too."""
+        sums = (peer.gossip.rate_sum if peer.gossip else 0.0 for peer in self.by_shard.values())
+        return own + sum(rate_sum if rate_sum > 0 else own for rate_sum in sums)
+
+    def part_of_bandwidth(self, shares: int, pages: int) -> float:
+        """The part that this shard has: by shares where every shard has some, else by pages."""
+        if not self.by_shard:
+            return 1.0
+        gossips = [peer.gossip for peer in self.by_shard.values()]
+        others = [gossip.shares if gossip else 0 for gossip in gossips]
+        if shares and all(others):
+            return shares / (shares + sum(others))
+        return pages / max(pages + sum(gossip.pages if gossip else pages for gossip in gossips), 1)
+
+    def _gossips(self) -> Iterator[Gossip]:
+        return (peer.gossip for peer in self.by_shard.values() if peer.gossip)

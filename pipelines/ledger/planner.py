@@ -1,0 +1,186 @@
+"""Plans the fetches of a ledger's pages, and writes what plans leave behind: shares, intervals, who was ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from opicflow.pipelines.ledger import layout as at
+from opicflow.pipelines.ledger.config import LedgerConfig, RefreshConfig
+from opicflow.pipelines.ledger.estimates import richest
+from opicflow.pipelines.ledger.kernels import observations
+from opicflow.pipelines.ledger.peers import Peers
+from opicflow.pipelines.ledger.plan import Orders, Sharing, choose_orders, share_bandwidth
+from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
+from opicflow.pipelines.ledger.reader import Reader
+from opicflow.pipelines.ledger.removal import FOR_EVER
+from opicflow.pipelines.ledger.room import Room
+from opicflow.pipelines.ledger.state import Credits, Times
+from opicflow.pipelines.ledger.survey import BY_POLICY, Budget, Survey, survey
+from opicflow.pipelines.refresh.orders import packed_intervals, unpacked_intervals
+from opicflow.pipelines.refresh.policies import Policies, check, default_host_cap
+from opicflow.schemas.arrays import Ints
+from opicflow.schemas.policy_json import PolicyRefused
+from opicflow.schemas.records import Policy
+
+_SECONDS_PER_DAY = 86400
+_MOST_U32 = (1 << 32) - 1
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan: the survey it was made from, how the bandwidth is shared, the orders, and the schedules to publish."""
+
+    survey: Survey
+    shared: Sharing
+    orders: Orders
+    publish: Ints
+    """Rows of the survey whose schedule is to be published."""
+
+
+class Planner:
+    """Plans cycles. Only `plan` changes the ledger; `preview` does not."""
+
+    def __init__(
+        self,
+        config: LedgerConfig,
+        room: Room,
+        reader: Reader,
+        peers: Peers,
+        policies: PoliciesInForce,
+        times: Times,
+        credits: Credits,
+    ) -> None:
+        self._config = config
+        self._room = room
+        self._reader = reader
+        self._peers = peers
+        self._policies = policies
+        self._times = times
+        self._credits = credits
+
+    # -- bandwidth -------------------------------------------------------------------------------------------------
+
+    def budget(self) -> Budget:
+        """The fetches that this shard may plan now. Without a bandwidth: as many as its crawl has made a day."""
+        refresh, stated = self._config.refresh, self._policies.budget
+        per_day = self._bandwidth()
+        counts = self._room.book.counts
+        if per_day is None:
+            days = (self._times.tick_second - self._times.first_tick_second) / _SECONDS_PER_DAY
+            per_day = int(counts[at.VISITS]) / max(days, 1.0)
+        else:
+            per_day *= self._peers.part_of_bandwidth(int(counts[at.SHARES]), int(counts[at.PAGES]))
+        host_most = default_host_cap(self._policies.stated) or refresh.host_fetches_per_day
+        return Budget(
+            strategy=stated.get("refresh_policy", refresh.strategy),
+            per_day=per_day,
+            discovery_share=stated.get("discovery_share", refresh.discovery_share),
+            host_most=np.inf if host_most is None else host_most,
+            shard=self._peers.shard,
+            shards=self._peers.shards,
+        )
+
+    def refresh_per_day(self) -> float | None:
+        """The fetches a day that pins may take; None where no bandwidth is given."""
+        if self._bandwidth() is None:
+            return None
+        budget = self.budget()
+        return budget.per_day * (1 - budget.discovery_share)
+
+    def _bandwidth(self) -> float | None:
+        """Fetches a day of all shards together, if configured or stated by a policy."""
+        per_second = self._policies.budget.get("fetches_per_second")
+        return self._config.refresh.bandwidth_per_day if per_second is None else per_second * _SECONDS_PER_DAY
+
+    # -- plans -----------------------------------------------------------------------------------------------------
+
+    def preview(self, refresh: RefreshConfig | None, budget: Budget | None, coming: Iterable[Policy]) -> Planned:
+        """The plan for the cycle that begins now, with other options, budget or policies where they are given."""
+        stated = self._policies.stated
+        for policy in coming:
+            with suppress(PolicyRefused):
+                check(policy, self._config.categories)
+                stated = stated.add(policy, FOR_EVER)
+        config = refresh or self._config.refresh
+        budget = budget or self.budget()
+        surveyed = self._survey(config, budget, stated)
+        shared = share_bandwidth(surveyed, config, budget)
+        days = config.cycle_hours / 24
+        most = int(shared.refresh_per_day * days), int(shared.discovery_per_day * days)
+        cycle = int(config.cycle_hours * 3600)
+        orders = choose_orders(surveyed, shared, config, stated, budget, *most, cycle)
+        return Planned(surveyed, shared, orders, np.flatnonzero(surveyed.has_url))
+
+    def plan(self, most_moved: int, least_move: float) -> Planned:
+        """The plan for the cycle that begins now. Its shares, its orders and published intervals are kept."""
+        config, times, stated = self._config.refresh, self._times, self._policies.stated
+        surveyed = self._survey(config, self.budget(), stated)
+        self._set_shares(surveyed)
+        budget = self.budget()
+        shared = share_bandwidth(surveyed, config, budget)
+        cycle = int(config.cycle_hours * 3600)
+        passed = cycle if times.planned_second < 0 else min(max(surveyed.second - times.planned_second, 0), cycle)
+        refresh = self._credits.refresh + shared.refresh_per_day * passed / _SECONDS_PER_DAY
+        discovery = self._credits.discovery + shared.discovery_per_day * passed / _SECONDS_PER_DAY
+        most = max(int(refresh), 0), int(discovery)
+        orders = choose_orders(surveyed, shared, config, stated, budget, *most, passed)
+        overdrawn = min(refresh - orders.refreshed, 0.0)  # by requested pages
+        self._credits.refresh, self._credits.discovery = overdrawn or refresh % 1.0, discovery % 1.0
+        publish = self._to_publish(surveyed, shared, most_moved, least_move)
+        rows = self._room.table.refresh
+        rows["ordered"][surveyed.slots[orders.rows]] = min(max(surveyed.second, 1), _MOST_U32)
+        rows["interval"][surveyed.slots[publish]] = packed_intervals(shared.intervals[publish])
+        times.planned_second = surveyed.second
+        return Planned(surveyed, shared, orders, publish)
+
+    def _survey(self, config: RefreshConfig, budget: Budget, stated: Policies) -> Survey:
+        room, reader, tick_second = self._room, self._reader, self._times.tick_second
+        rates, own = reader.rates()
+        rate_sum = self._peers.rate_sum(own)
+        ids, slots = reader.live()
+        latest = int(room.table.pages["last_visit_ms"][slots].max()) // 1000 if len(slots) else 0
+        if tick_second >= 0:  # a visit far in the future was timed by a wrong clock
+            latest = min(latest, tick_second + _SECONDS_PER_DAY)
+        return survey(
+            room.table,
+            room.book,
+            config,
+            stated,
+            budget,
+            (ids, slots),
+            rates,
+            1.0 / rate_sum if rate_sum > 0 else 0.0,
+            reader.pages_everywhere(),
+            reader.waiting(),
+            max(tick_second, latest, 0),
+        )
+
+    def _set_shares(self, surveyed: Survey) -> None:
+        """Recompute the share of every page: importance and policies have changed since the last plan."""
+        rows = surveyed.sharing
+        alpha = self._config.refresh.alpha
+        shares = np.zeros(len(surveyed))
+        wanted = surveyed.wanted
+        shares[rows] = (wanted.weights * wanted.changes_per_day**alpha) ** (1 / (alpha + 1))
+        if wanted.pinned is not None:
+            shares[rows[wanted.pinned > 0]] = 0.0
+        rate_set = np.zeros(len(surveyed), np.bool_)
+        rate_set[rows] = surveyed.known_from[rows] == BY_POLICY
+        observations.set_all_shares(self._room.table, self._room.book, surveyed.slots, shares, rate_set)
+
+    def _to_publish(self, surveyed: Survey, shared: Sharing, most_moved: int, least_move: float) -> Ints:
+        """Rows visited since the last plan, and at most `most_moved` whose interval moved by more than `least_move`."""
+        published = unpacked_intervals(self._room.table.refresh["interval"][surveyed.slots])
+        intervals = unpacked_intervals(packed_intervals(shared.intervals))  # rounded as published ones are
+        with np.errstate(divide="ignore", invalid="ignore"):
+            moved = np.abs(np.log(intervals / published))
+        moved = np.where(np.isnan(moved), 0.0, moved)  # both are infinite
+        visited = surveyed.has_url & (surveyed.fetched >= max(self._times.planned_second, 1))
+        movers = np.flatnonzero(surveyed.has_url & ~visited & (moved > np.log1p(least_move)))
+        best = movers[richest(surveyed.pages[movers], moved[movers], most_moved)]
+        publish: Ints = np.sort(np.concatenate((np.flatnonzero(visited), best)))
+        return publish

@@ -1,0 +1,177 @@
+"""Reads a ledger's pages: estimates, rankings, URLs, remembered links. Nothing here changes the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.pipelines.ledger import layout as at
+from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
+from opicflow.pipelines.ledger.entries import Outcome
+from opicflow.pipelines.ledger.estimates import Estimates, richest
+from opicflow.pipelines.ledger.kernels import index, links, reads, urls
+from opicflow.pipelines.ledger.peers import Peers
+from opicflow.pipelines.ledger.room import Room
+from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
+
+
+class Reader:
+    """Reads the columns of a ledger, and the gossip of other shards where importance needs their sums."""
+
+    def __init__(self, room: Room, peers: Peers, trend_days: float) -> None:
+        self._room = room
+        self._peers = peers
+        self._trend_days = trend_days
+
+    # -- rows ------------------------------------------------------------------------------------------------------
+
+    def slots_of(self, pages: Ids) -> Ints:
+        """The slot of each page; below 0 where a page is not known."""
+        slots = np.zeros(len(pages), np.int64)
+        index.find_all(self._room.table, np.ascontiguousarray(pages, np.uint64).view(np.int64), slots)
+        return slots
+
+    def live(self) -> tuple[Ids, Ints]:
+        """Ids and slots of all pages, in slot order."""
+        table = self._room.table
+        slots = np.flatnonzero(table.pages["flags"][: int(self._room.book.counts[at.SLOTS])])
+        return table.hot[slots, 0].view(np.uint64), slots
+
+    def rates(self) -> tuple[Floats, float]:
+        """The rate of every slot, 0 for free ones, and their sum."""
+        room = self._room
+        rates = np.zeros(int(room.book.counts[at.SLOTS]), np.float64)
+        return rates, float(reads.read_all_rates(room.table, room.book, rates))
+
+    def waiting(self) -> Ints:
+        """The waiting cash of every slot, -1 for free ones."""
+        room = self._room
+        waiting = np.zeros(int(room.book.counts[at.SLOTS]), np.int64)
+        reads.read_waiting(room.table, room.book, waiting)
+        return waiting
+
+    # -- importance ------------------------------------------------------------------------------------------------
+
+    def rate_sum(self) -> float:
+        """The sum of the rates of all pages of this shard, now. O(1) where history is a plain total."""
+        book = self._room.book
+        counts = book.counts
+        if book.modes[at.POLICY] in (at.P_ALL, at.P_ABSORBING):
+            idle = (
+                int(counts[at.MINTED] - counts[at.VIRTUAL] - counts[at.ABSORBED])
+                - int(counts[at.SENT])
+                + int(counts[at.RECEIVED])
+            )
+            if book.modes[at.POLICY] == at.P_ALL:
+                idle -= int(counts[at.OPENINGS])
+            return (int(counts[at.EARNED]) + idle) / UNITS_PER_PAGE
+        return self.rates()[1]
+
+    def estimate(self, pages: Ids | Iterable[int], rate_sum: float | None = None) -> Estimates:
+        """Estimates of these pages. `rate_sum` is this shard's, counted from the columns unless it is given."""
+        ids = np.asarray(pages if isinstance(pages, np.ndarray) else list(pages), np.uint64)
+        slots = self.slots_of(ids)
+        own = self.rate_sum() if rate_sum is None else rate_sum
+        return self.estimate_slots(ids, slots, self._peers.rate_sum(own))
+
+    def estimate_all(self) -> Estimates:
+        """Estimates of all pages, in slot order."""
+        ids, slots = self.live()
+        return self.estimate_slots(ids, slots, self._peers.rate_sum(self.rate_sum()))
+
+    def top(self, k: int) -> Estimates:
+        """Estimates of the `k` most important pages, most important first; equal ones by page id."""
+        rates, own = self.rates()
+        ids, slots = self.live()
+        rows = richest(ids, rates[slots], k)
+        return self.estimate_slots(ids[rows], slots[rows], self._peers.rate_sum(own))
+
+    def ranked(self) -> Ids:
+        """All pages, the most important first; equal ones by page id."""
+        rates = self.rates()[0]
+        ids, slots = self.live()
+        order = np.lexsort((ids, -rates[slots]))
+        return ids[order]
+
+    def estimate_slots(self, pages: Ids, slots: Ints, rate_sum: float) -> Estimates:
+        """Estimates of pages at these slots. `rate_sum` is the sum of the rates of all shards."""
+        room = self._room
+        estimates = Estimates.zeros(pages, slots >= 0)
+        reads.read_estimates(
+            room.table,
+            room.book,
+            slots,
+            1.0 / rate_sum if rate_sum > 0 else 0.0,
+            self.pages_everywhere(),
+            self._trend_days,
+            estimates.kernel_columns(),
+        )
+        return estimates
+
+    def pages_everywhere(self) -> int:
+        """Pages of all shards."""
+        return self._peers.pages(int(self._room.book.counts[at.PAGES]))
+
+    # -- single columns --------------------------------------------------------------------------------------------
+
+    def waiting_cash(self, pages: Ids | None) -> Ints:
+        """The waiting cash of these pages, -1 for unknown ones; without pages that of all, in slot order."""
+        waiting = self.waiting()
+        if pages is None:
+            return waiting[waiting >= 0]
+        slots = self.slots_of(pages)
+        return np.where(slots >= 0, waiting[slots] if len(waiting) else -1, -1)
+
+    def idle_cash(self) -> dict[Outcome, int]:
+        """Cash that waits on pages, by their last outcome."""
+        room = self._room
+        slots = int(room.book.counts[at.SLOTS])
+        rows = room.table.pages[:slots]
+        raw = room.table.hot[:slots, 1]
+        cash = np.where(raw >= 0, raw, ~raw) + room.book.dividends[rows["class_"]] - rows["seen"]
+        live = rows["flags"] != 0
+        return {outcome: int(cash[live & (rows["outcome"] == outcome)].sum()) for outcome in Outcome}
+
+    def url(self, page: int) -> bytes | None:
+        """The URL of a page; None where it is not known."""
+        slot = int(self.slots_of(np.array([page], np.uint64))[0])
+        start = int(self._room.table.url_start[slot]) - 1 if slot >= 0 else -1
+        if start < 0:
+            return None
+        arena = self._room.book.urls
+        length = int(arena[start]) + (int(arena[start + 1]) << 8)
+        return bytes(arena[start + 2 : start + 2 + length])
+
+    def urls(self, pages: Ids) -> tuple[Ints, Bytes]:
+        """Where the URL of each page starts, and the URLs, one after the other; empty where one is not known."""
+        room, slots = self._room, self.slots_of(pages)
+        starts = np.zeros(len(pages) + 1, np.int64)
+        urls.measure_urls(room.table, room.book, slots, starts)
+        out = np.empty(int(starts[-1]), np.uint8)
+        urls.gather_urls(room.table, room.book, slots, starts, out)
+        return starts, out
+
+    def categories(self, pages: Ids) -> Bytes:
+        """The category of each page; 0 where there is one category only, or the page is not known."""
+        slots = self.slots_of(pages)
+        classes: Bytes = self._room.table.pages["class_"][np.maximum(slots, 0)]
+        return np.where(slots >= 0, classes >> 1, 0).astype(np.uint8)
+
+    def remembered(self, pages: Ids) -> tuple[Ints, Ids, npt.NDArray[np.uint16]]:
+        """Where the remembered links of each page start, and their targets and weights."""
+        room, slots = self._room, self.slots_of(pages)
+        starts = np.zeros(len(pages) + 1, np.int64)
+        if not room.book.modes[at.REMEMBER]:
+            return starts, np.empty(0, np.uint64), np.empty(0, np.uint16)
+        links.measure_links(room.table, slots, starts)
+        targets, weights = np.empty(int(starts[-1]), np.int64), np.empty(int(starts[-1]), np.uint16)
+        links.gather_remembered(room.table, room.book, slots, starts, targets, weights)
+        return starts, targets.view(np.uint64), weights
+
+    def measures_per_page(self) -> float:
+        """The mean number of measures that the history keeps of a page; 1 where it keeps sums or rates."""
+        _, slots = self.live()
+        measures = self._room.table.pages["measures"][slots]
+        return float(measures.mean()) if len(slots) and self._room.book.modes[at.MEASURES] > 0 else 1.0

@@ -1,0 +1,155 @@
+"""Everything a ledger holds beside its columns, and the plain values in which a snapshot stores it.
+
+Stored names and orders are written out here. They stay the same whatever the fields are called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from opicflow.pipelines.ledger.config import LedgerConfig
+from opicflow.pipelines.ledger.entries import START, Gossip, LogPosition
+from opicflow.pipelines.refresh.policies import Policies
+
+
+@dataclass
+class Mark:
+    """How far a source has been applied, and the totals there: visits, or cash and its digest."""
+
+    position: LogPosition = START
+    total: int = 0
+    digest: int = 0
+
+
+@dataclass
+class Peer:
+    """Another shard: totals of the cash sent to it, and its latest gossip. `gossip` is None until the first arrives."""
+
+    sent_total: int = 0
+    sent_digest: int = 0
+    gossip: Gossip | None = None
+
+
+@dataclass
+class Times:
+    """Seconds of past events, -1 for those that have not happened; `days` pairs seconds with turn clocks."""
+
+    tick_second: int = -1
+    sweep_second: int = -1
+    sweep_rate_sum: float = 0.0
+    days: list[tuple[int, int]] = field(default_factory=list)
+    first_tick_second: int = -1
+    planned_second: int = -1
+    sweep_received: int = 0
+
+
+@dataclass
+class Credits:
+    """Fractions of a fetch that earlier plans could not order; the next plan has them on top of its bandwidth."""
+
+    refresh: float = 0.0
+    discovery: float = 0.0
+
+
+@dataclass(frozen=True)
+class LedgerState:
+    """The state that is not columns. `budget` holds the parts of the bandwidth that policies have set."""
+
+    cut: int
+    marks: dict[str, Mark]
+    peers: dict[int, Peer]
+    times: Times
+    credits: Credits
+    policies: Policies
+    budget: dict[str, Any]
+    url_generation: int
+
+
+def new_state(shard: int, shards: int) -> LedgerState:
+    """The state of a ledger that has applied nothing."""
+    peers = {other: Peer() for other in range(shards) if other != shard}
+    return LedgerState(0, {}, peers, Times(), Credits(), Policies(), {}, 0)
+
+
+def encode_state(state: LedgerState, config: LedgerConfig, shard: int, shards: int) -> dict[str, Any]:
+    """The state as plain values, for the manifest of a snapshot."""
+    return {
+        "config": config.to_json(),
+        "shard": shard,
+        "shards": shards,
+        "cut": state.cut,
+        "marks": [[source, *mark.position, mark.total, mark.digest] for source, mark in sorted(state.marks.items())],
+        "peers": [
+            [other, peer.sent_total, peer.sent_digest, _encode_gossip(peer.gossip)]
+            for other, peer in sorted(state.peers.items())
+        ],
+        "times": _encode_times(state.times),
+        "credits": {"refresh": state.credits.refresh, "discovery": state.credits.discovery},
+        "publications": state.policies.to_json(),
+        "published_budget": state.budget,
+        "url_generation": state.url_generation,
+    }
+
+
+def decode_state(values: dict[str, Any]) -> LedgerState:
+    """The state that `encode_state` was given. `snapshot_checks.state_problem` has found nothing wrong with it."""
+    return LedgerState(
+        cut=values["cut"],
+        marks={
+            source: Mark(LogPosition(offset, within), total, digest)
+            for source, offset, within, total, digest in values["marks"]
+        },
+        peers={
+            other: Peer(total, digest, gossip and decode_gossip(gossip))
+            for other, total, digest, gossip in values["peers"]
+        },
+        times=_decode_times(values["times"]),
+        credits=Credits(refresh=values["credits"]["refresh"], discovery=values["credits"]["discovery"]),
+        policies=Policies.from_json(values["publications"]),
+        budget=dict(values["published_budget"]),
+        url_generation=values["url_generation"],
+    )
+
+
+def decode_gossip(values: list[Any]) -> Gossip:
+    """The gossip that a snapshot stores as a list."""
+    advance, minted, pages, weighted_pages, rate_sum, shares = values
+    return Gossip(
+        advance=advance,
+        minted=minted,
+        pages=pages,
+        weighted_pages=weighted_pages,
+        rate_sum=rate_sum,
+        shares=shares,
+    )
+
+
+def _encode_gossip(gossip: Gossip | None) -> list[Any] | None:
+    if gossip is None:
+        return None
+    return [gossip.advance, gossip.minted, gossip.pages, gossip.weighted_pages, gossip.rate_sum, gossip.shares]
+
+
+def _encode_times(times: Times) -> dict[str, Any]:
+    return {
+        "tick_second": times.tick_second,
+        "sweep_second": times.sweep_second,
+        "sweep_rate_sum": times.sweep_rate_sum,
+        "days": times.days,
+        "first_tick_second": times.first_tick_second,
+        "planned_second": times.planned_second,
+        "sweep_received": times.sweep_received,
+    }
+
+
+def _decode_times(values: dict[str, Any]) -> Times:
+    return Times(
+        tick_second=values["tick_second"],
+        sweep_second=values["sweep_second"],
+        sweep_rate_sum=values["sweep_rate_sum"],
+        days=[(second, theta) for second, theta in values["days"]],
+        first_tick_second=values["first_tick_second"],
+        planned_second=values["planned_second"],
+        sweep_received=values.get("sweep_received", 0),  # older snapshots do not have it
+    )

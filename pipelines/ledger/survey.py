@@ -1,0 +1,221 @@
+"""All pages of a ledger at one second, a row each: what a plan and its orders are made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opicflow.pipelines.ledger import layout as at
+from opicflow.pipelines.ledger.config import RefreshConfig
+from opicflow.pipelines.ledger.kernels import urls
+from opicflow.pipelines.ledger.kernels.observations import BELIEVED, WAS_GONE
+from opicflow.pipelines.ledger.layout import Book, Table
+from opicflow.pipelines.refresh.orders import back_off_seconds
+from opicflow.pipelines.refresh.policies import Directives, Policies, directives, host_caps
+from opicflow.pipelines.refresh.rates import change_rates
+from opicflow.pipelines.refresh.strategies import Demand
+from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
+from opicflow.schemas.pages import page_id
+
+DECIDED_BY = ("OTHER", "BUDGET", "PINNED", "FORBIDDEN", "DISCOVERY", "BACK_OFF", "GONE", "LIMIT", "REQUESTED")
+KNOWN_FROM = ("OTHER", "DEFAULT", "INTERVALS", "LAST_MODIFIED", "POLICY")
+"""The words of the published schemas, by the numbers that columns hold."""
+
+BY_BUDGET, BY_PIN, FORBIDDEN, DISCOVERY, BACK_OFF, GONE = range(1, 7)
+"""Numbers of words in `DECIDED_BY`."""
+BY_POLICY = KNOWN_FROM.index("POLICY")
+DAY = 86400.0
+_REQUESTED = DECIDED_BY.index("REQUESTED")
+_MOST_WEIGHT = 1e12
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The fetches that this shard may plan: as configured, and as policies have changed it."""
+
+    strategy: str
+    per_day: float
+    discovery_share: float
+    host_most: float
+    """Fetches a day of a host without a limit of its own; inf = no limit."""
+    shard: int = 0
+    shards: int = 1
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Every page at a second, a row each in slot order."""
+
+    second: int
+    pages: Ids
+    slots: Ints
+    category: Bytes
+    """0 = none, or not known."""
+    importance: Floats
+    waiting: Ints
+    weights: Floats
+    """Score times the importance factor of policies."""
+    changes_per_day: Floats
+    changes_error: Floats
+    known_from: Bytes
+    decided_by: Bytes
+    fetched: Ints
+    """The second of the last visit, however it ended; 0 = never, or not known."""
+    ordered: Ints
+    requested: npt.NDArray[np.bool_]
+    """Whether a policy requests it and it was not fetched since."""
+    announced_change: npt.NDArray[np.bool_]
+    """Whether a change was announced since it was fetched."""
+    retry_seconds: Floats
+    """How long to wait before a retry of a page that does not answer; 0 for others."""
+    wanted: Demand
+    """The pages that share the bandwidth for refreshing, at `sharing`."""
+    sharing: Ints
+    has_url: npt.NDArray[np.bool_]
+    hosts: Ids
+    """A hash of the host of every page, 0 = not known; empty where no host has a limit."""
+    suspended: str
+    """A message about pins that do not fit into the bandwidth; empty if all do."""
+
+    def __len__(self) -> int:
+        return len(self.pages)
+
+    def reasons(self) -> Bytes:
+        """What decides when each page is fetched next, as numbers of words in `DECIDED_BY`."""
+        return np.where(self.requested, _REQUESTED, self.decided_by).astype(np.uint8)
+
+
+def survey(
+    table: Table,
+    book: Book,
+    config: RefreshConfig,
+    policies: Policies,
+    budget: Budget,
+    live: tuple[Ids, Ints],
+    rates: Floats,
+    per_rate: float,
+    pages_everywhere: int,
+    waiting: Ints,
+    second: int,
+) -> Survey:
+    """Survey the pages `live` (ids and slots). Importance is a page's rate times `per_rate`."""
+    pages, slots = live
+
+    def of_page(field: str) -> Any:
+        return table.pages[field][slots]
+
+    def of_refresh(field: str) -> Any:
+        return table.refresh[field][slots]
+
+    categories = (of_page("class_") >> 1).astype(np.uint8)
+    stated = directives(policies, book.urls, table.url_start[slots], pages, categories)
+    notes, failures, fetched = of_refresh("notes"), of_refresh("failures"), of_page("last_visit_ms") // 1000
+    believed = (notes & at.MISTRUST) <= BELIEVED
+    found = change_rates(of_refresh("intervals"), of_refresh("dated"), believed, config.estimator)
+    is_set = ~np.isnan(stated.changes_per_day)
+    importance = rates[slots] * per_rate
+    weights = importance * pages_everywhere * stated.factor
+
+    is_read = (of_page("class_") & 1) == 1
+    is_gone = (notes & WAS_GONE) != 0
+    decided_by = np.full(len(pages), BY_BUDGET, np.uint8)
+    pins, suspended = _affordable(np.where(is_read & ~is_gone, stated.interval_seconds, 0.0), stated, budget)
+    decided_by[pins > 0] = BY_PIN
+    decided_by[~is_read] = DISCOVERY
+    decided_by[failures > 0] = BACK_OFF
+    decided_by[is_gone] = GONE
+    decided_by[(stated.forbidden != 0) | (stated.factor == 0)] = FORBIDDEN
+
+    retry = np.zeros(len(pages))
+    for by, first, longest in (
+        (BACK_OFF, config.retry_hours * 3600, config.longest_retry_days * DAY),
+        (GONE, config.gone_days * DAY, np.inf),
+    ):
+        rows = np.flatnonzero(decided_by == by)
+        retry[rows] = back_off_seconds(pages[rows], failures[rows].astype(np.int64), first, longest)
+
+    changes = np.where(is_set, stated.changes_per_day, found.rates)
+    sharing = np.flatnonzero((decided_by == BY_BUDGET) | (decided_by == BY_PIN))
+    shortest = np.where(stated.shortest_seconds > 0, stated.shortest_seconds, config.shortest_interval_seconds)[sharing]
+    shortest = np.maximum(shortest, config.cycle_hours * 3600)  # a page is ordered once a cycle at most
+    longest_ = np.where(stated.longest_seconds > 0, stated.longest_seconds, config.longest_interval_days * DAY)[sharing]
+    pins = pins[sharing]
+    caps = host_caps(policies)
+    hosts, host_numbers, host_most = np.zeros(0, np.uint64), None, None
+    if caps or np.isfinite(budget.host_most):
+        hosts = np.zeros(len(pages), np.uint64)
+        urls.hash_hosts(table, book, slots, hosts)
+        names, host_numbers = np.unique(hosts[sharing], return_inverse=True)
+        host_numbers = host_numbers.astype(np.int64)
+        host_most = caps_of(names, caps, budget) / budget.shards
+    wanted = Demand(
+        weights=np.minimum(weights[sharing], _MOST_WEIGHT),
+        changes_per_day=changes[sharing],
+        pinned=np.where(pins > 0, DAY / np.where(pins > 0, pins, 1.0), 0.0) if pins.any() else None,
+        least=DAY / np.maximum(longest_, shortest),
+        most=DAY / shortest,
+        host=host_numbers,
+        host_most=host_most,
+    )
+    return Survey(
+        second=second,
+        pages=pages,
+        slots=slots,
+        category=categories,
+        importance=importance,
+        waiting=waiting[slots],
+        weights=weights,
+        changes_per_day=changes,
+        changes_error=np.where(is_set, 0.0, found.errors),
+        known_from=np.where(is_set, BY_POLICY, found.known_from).astype(np.uint8),
+        decided_by=decided_by,
+        fetched=fetched,
+        ordered=of_refresh("ordered").astype(np.int64),
+        requested=(stated.requested_second >= 0)
+        & (fetched < np.maximum(stated.requested_second, 1))
+        & (decided_by != FORBIDDEN),
+        announced_change=(notes & at.CHANGE_ANNOUNCED) != 0,
+        retry_seconds=retry,
+        wanted=wanted,
+        sharing=sharing,
+        has_url=table.url_start[slots] != 0,
+        hosts=hosts,
+        suspended=suspended,
+    )
+
+
+def _affordable(intervals: Floats, stated: Directives, budget: Budget) -> tuple[Floats, str]:
+    """The pins that fit into the bandwidth for refreshing, earlier policies first; and a message about the others."""
+    pinned = np.flatnonzero(intervals > 0)
+    numbers, of = np.unique(stated.number[pinned], return_inverse=True)
+    takes = np.bincount(of, DAY / intervals[pinned], len(numbers))
+    most = budget.per_day * (1 - budget.discovery_share)
+    taken, too_many = 0.0, []
+    for row, takes_per_day in enumerate(takes.tolist()):
+        if taken + takes_per_day <= most * (1 + 1e-9):
+            taken += takes_per_day
+        else:
+            too_many.append(row)
+    if not too_many:
+        return intervals, ""
+    intervals = intervals.copy()
+    intervals[pinned[np.isin(of, too_many)]] = 0.0
+    listed = ", ".join(f"{int(numbers[row])} ({takes[row]:.6g} a day)" for row in too_many[:5])
+    return intervals, f"pins beyond the {most:.6g} fetches a day for refreshing are not honoured: policies {listed}"
+
+
+def caps_of(names: Ids, caps: dict[bytes, float], budget: Budget) -> Floats:
+    """How many fetches a day each host may get, from all shards together; without a limit where it is not known.
+
+    `names` are hashes of hosts, sorted, each once.
+    """
+    most = np.where(names == 0, np.inf, budget.host_most)
+    if len(caps) and len(names):
+        hashes = np.array([page_id(host) for host in caps], np.uint64)
+        rows = np.minimum(np.searchsorted(names, hashes), len(names) - 1)
+        here = names[rows] == hashes
+        most[rows[here]] = np.array(list(caps.values()))[here]
+    return most

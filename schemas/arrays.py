@@ -1,0 +1,75 @@
+"""Names for types of arrays, and declarations of columns that belong together.
+
+A dataclass of columns declares each column once, in the metadata of its field. Slices, checks, encodings and the
+arguments of kernels are derived from `columns_of`.
+
+>>> import numpy as np
+>>> from dataclasses import dataclass, field
+>>> @dataclass(frozen=True)
+... class Visits:
+...     page: Ids = field(metadata=per_row(np.uint64))
+...     link_starts: Ints = field(metadata=starts())
+...     links: Ids = field(metadata=ragged("link_starts", np.uint64))
+>>> [(column.name, column.starts) for column in columns_of(Visits)]
+[('page', ''), ('link_starts', ''), ('links', 'link_starts')]
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+
+_KEY = "column"
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    """One column: a value for each row, or ragged: row i has the values from `starts[i]` up to `starts[i + 1]`."""
+
+    name: str
+    dtype: type[np.generic]
+    default: int = 0
+    starts: str = ""
+    """The column that says where the values of each row start; empty where there is one value for each row."""
+    is_starts: bool = False
+    """Whether it holds the starts of ragged columns: one value more than there are rows, the first is 0."""
+    is_rising: bool = False
+    """Whether its values never decrease: encodings may store differences."""
+
+
+def per_row(dtype: type[np.generic], default: int = 0, is_rising: bool = False) -> Mapping[str, ColumnSpec]:
+    """Metadata of a column with one value for each row. `default` fills it where no values are given."""
+    return {_KEY: ColumnSpec("", dtype, default, is_rising=is_rising)}
+
+
+def starts() -> Mapping[str, ColumnSpec]:
+    """Metadata of a column that holds the starts of ragged columns."""
+    return {_KEY: ColumnSpec("", np.int64, is_starts=True, is_rising=True)}
+
+
+def ragged(starts: str, dtype: type[np.generic], default: int = 0) -> Mapping[str, ColumnSpec]:
+    """Metadata of a column whose rows are cut up by the column `starts`."""
+    return {_KEY: ColumnSpec("", dtype, default, starts)}
+
+
+def columns_of(declared: Any) -> tuple[ColumnSpec, ...]:
+    """The columns that a dataclass declares, in the order of its fields."""
+    return tuple(replace(one.metadata[_KEY], name=one.name) for one in fields(declared) if _KEY in one.metadata)
+
+
+def tuple_of(name: str, columns: Iterable[str], module: str) -> Any:
+    """A named tuple of columns, for kernels: they compute with tuples of arrays. `module` is where it is assigned."""
+    names = list(columns)
+    return namedtuple(name, names, module=module)

@@ -1,0 +1,120 @@
+"""Snapshots and encoded entries keep their bytes, whatever fields are called in the code."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from ledger.test_snapshot import CONFIGS, crawl, kept, page_of, transfers
+from opicflow.pipelines.ledger import (
+    ControlEntry,
+    EndEntry,
+    Ledger,
+    LedgerConfig,
+    LogEntry,
+    LogPosition,
+    OpenEntry,
+    PolicyEntry,
+    RefreshConfig,
+    TickEntry,
+)
+from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.schemas.records import Policy
+
+SNAPSHOTS = {
+    "all-1-links": "a81b4b99961b011011c11708fb867821",
+    "fixed-1-links": "b781b1b44b03e8513f3f7130db58ac1d",
+    "improved-fixed-1-links": "11e42d87de42c14774a1445107353ea8",
+    "variable-1-links": "321de054289a381d7af46eaad1203763",
+    "paper-interpolation-1-links": "ac6ecde89fc73f59d7c54a9619958cd3",
+    "interpolation-1-links": "9c8b1b4a52ee3d2fb9514231d7749ce5",
+    "absorbing-1-links": "ca72612ab07707ba00db58412625a036",
+    "all-4-plain": "331fa0eab5d7cad652a469b51377df05",
+    "fixed-4-plain": "3244440f10e36b0ef4e6a3d8188651d0",
+    "improved-fixed-4-plain": "9aaa729f80b9e829740b793203c631e5",
+    "variable-4-plain": "a0f09275039ca3635879a76f66597de4",
+    "paper-interpolation-4-plain": "b7d0f5021126e32b6e2c7169246816e1",
+    "interpolation-4-plain": "eccaa7eaa1ff302d8182c172aad792cd",
+    "absorbing-4-plain": "c10e3f85f1cb2b5e32c5407c0b4637c2",
+    "interpolation-3-links": "5765172b0242ccf84366ab0aaff7d2f3",
+    "interpolation-1-plain": "c35bd6c54f14c9c5b0d89265c522d672",
+}
+ENTRIES = {
+    "crawl": "145188e885d07d0f95a4526ba9010653",
+    "transfers": "2985647b47e1f98b536737f559e46fbb",
+    "policy": "12d50f8a8847d4c938654f74f669e22f",
+    "policy of nothing": "9fd92aa976856e48d5ddec4e39e97d4d",
+    "tick": "3b7247c4665a6327b5171007e59f88ec",
+    "control": "2e65f61cf263c63681c3603410b90e19",
+    "end": "4ea207ca53dafde5642be7bfc6ad711f",
+    "open": "49e3d5640a1acfd79702a95d9274a498",
+}
+PLANNED = "8fb71f0de86733550f537c36d9a29524"
+
+
+def digest_of(chunks: Iterable[bytes]) -> str:
+    return hashlib.sha256(b"".join(chunks)).hexdigest()[:32]
+
+
+def entries() -> dict[str, LogEntry]:
+    """An entry of every kind, with a value in every field."""
+    start, end = LogPosition(3, 1), LogPosition(5, 0)
+    policies = (
+        Policy(host="example.org", host_fetches_per_day=9.5),
+        Policy(url="https://example.org/a", refresh_interval_seconds=3600.0, expires_at_ms=10**12),
+        Policy(fetches_per_second=0.5, discovery_share=0.3, refresh_policy="greedy"),
+    )
+    return {
+        "crawl": crawl(1, 3, 40, 60),
+        "transfers": transfers(0, 2, [page_of(1, 3, 4), page_of(1, 3, 9)], [5 << 20, 7], 3 << 24, (11, 12)),
+        "policy": PolicyEntry("rules", start, end, 0.8, (16, 8, 4, 2), (256, 0), (1, 2), (3,), policies),
+        "policy of nothing": PolicyEntry("rules", start, end),
+        "tick": TickEntry(86_400),
+        "control": ControlEntry("crawl", {"ledger": LedgerConfig().to_json()}),
+        "end": EndEntry("crawl", start, end, 4),
+        "open": OpenEntry(1, 0, True, np.arange(100, dtype=np.uint8)),
+    }
+
+
+def planned() -> Ledger:
+    """A ledger that has published, planned, evicted and taken policies up."""
+    refresh = RefreshConfig(bandwidth_per_day=40.0, host_fetches_per_day=20.0)
+    two = {"class_weights": (16, 16, 32, 8), "link_bonus_per_1024": (0, 128)}
+    ledger = Ledger(LedgerConfig(refresh=refresh, max_pages=60, trend_days=3.0, **two))
+    ledger.apply(TickEntry(86_400))
+    entry = crawl(0, 1, 0, 250)
+    ledger.apply(entry)
+    policies = (
+        Policy(host="example.org", host_fetches_per_day=9.5),
+        Policy(url="https://example.org/1", refresh_interval_seconds=36_000.0),
+        Policy(url="https://example.org/2", forget=True),
+        Policy(fetches_per_second=0.001, discovery_share=0.3, refresh_policy="freshness"),
+    )
+    ledger.apply(PolicyEntry("rules", LogPosition(0, 0), LogPosition(1, 0), policies=policies))
+    ledger.apply(TickEntry(2 * 86_400))
+    ledger.publish(entry.items.page[:40])
+    ledger.plan(10, 0.1)
+    return ledger
+
+
+@pytest.mark.parametrize("config_name", CONFIGS)
+def test_snapshots_have_the_bytes_that_they_always_had(config_name: str) -> None:
+    assert digest_of(chunk.data for chunk in kept(config_name)) == SNAPSHOTS[config_name]
+
+
+def test_the_snapshot_of_a_planned_ledger_has_the_bytes_that_it_always_had() -> None:
+    ledger = planned()
+    assert ledger.evicted > 0
+    assert len(list(ledger.policies)) == 2
+    assert digest_of(chunk.data for chunk in ledger.snapshot()) == PLANNED
+
+
+@pytest.mark.parametrize("name", entries())
+def test_encoded_entries_have_the_bytes_that_they_always_had(name: str) -> None:
+    note = {"at": 7}
+    data = encode_entry(entries()[name], note)
+    assert digest_of([data]) == ENTRIES[name]
+    assert encode_entry(*decode_entry(data)) == data

@@ -1,0 +1,60 @@
+"""What a stream stores in its logs and in Flink's state keeps its bytes: running jobs and old logs must stay readable.
+
+Most of it is JSON with the names of fields, so a renamed field changes the bytes.
+"""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import xxhash
+
+from opicflow.pipelines.ledger import LedgerConfig
+from opicflow.pipelines.ledger.encoding import decode_entry
+from opicflow.pipelines.transforms.shard import SourceState
+from opicflow.pipelines.transforms.stream_keeper import LogBatch, LogHead, LogKeeper, Origin, ask_fingerprint
+
+ORIGIN = Origin(LedgerConfig(), 4, quiet_until={"kafka/id/0": 7})
+
+
+def digest(data: bytes) -> str:
+    return xxhash.xxh64_hexdigest(data)
+
+
+def test_an_origin_keeps_its_entry() -> None:
+    entry = ORIGIN.entry()
+    values = json.loads(entry[18:])["values"]["values"]["origin"]
+    names = ["ledger", "shards", "rules", "records_per_visit", "least_move", "audit_seconds", "quiet_until"]
+    assert list(values) == names
+    assert digest(entry) == "dc619c3bcbe22227", "a new setting of ledgers may change it; a renamed one must not"
+    assert Origin.of(decode_entry(entry).entry) == ORIGIN
+
+
+def test_a_head_keeps_its_bytes() -> None:
+    stored = b'{"next":6,"chain":"76024859ff05ae7c55bc9d889481e8ce","last_offset":5,"last_digest":"107876e4e94ea9c1"}'
+    head = LogHead().behind(5, 1000, b"value")
+    assert head.to_bytes() == stored and LogHead.from_bytes(stored) == head
+
+
+def test_a_snapshot_keeps_the_names_and_the_order_of_its_notes() -> None:
+    keeper = LogKeeper(1)
+    for offset, value in enumerate((ORIGIN.entry(), ask_fingerprint())):
+        list(keeper.take(LogBatch.of(offset, [(offset, 1000 * offset, value)])))
+    chunks = list(keeper.chunks())
+    head, notes = json.loads(chunks[0])
+    assert list(head) == ["next", "chain", "last_offset", "last_digest"]
+    assert list(notes) == ["origin", "movers", "visits_at_plan", "audit_second", "sent_to", "received_from"]
+    assert digest(chunks[0]) == "b7eadb305a22c80f", "a new setting of ledgers may change it; a renamed one must not"
+    again = LogKeeper.from_chunks(1, chunks)
+    assert list(again.chunks()) == chunks and again.origin == ORIGIN
+
+
+def test_the_state_of_a_router_keeps_its_bytes() -> None:
+    state = SourceState(9, np.array([1, 2]), np.array([3, 4]), "{}")
+    stored = bytes.fromhex(
+        "4f5046430100ccf26ec0e266b2d77e0000007b226b696e64223a22736f75726365222c2276616c756573223a7b226e657874223a392c2272"
+        "756c6573223a227b7d227d2c22636f6c756d6e73223a5b5b2273656e745f746f222c223c6938222c227c6931222c322c66616c73655d2c5b"
+        "22766973697473222c223c6938222c227c6931222c322c66616c73655d5d7d2001020000000000000304000000000000"
+    )
+    assert state.to_bytes() == stored and SourceState.from_bytes(stored).to_bytes() == stored
