@@ -27,16 +27,16 @@ _Answer = TypeVar("_Answer")
 _ENDED = frozenset({"FINISHED", "CANCELED", "FAILED"})
 
 How = Literal["sum", "max", "min", "avg"]
-"""How the values of the subtasks become one."""
+"""How the values of subtasks are combined."""
 
 
 class FlinkRefused(UserError):
-    """A Flink cluster does not do what was asked. What, where, and what to do, in one line."""
+    """A Flink cluster refused a request. The message has the reason and what to do, in one line."""
 
 
 @dataclass(frozen=True)
 class Overview:
-    """What a cluster has."""
+    """The size of a cluster."""
 
     version: str
     task_managers: int
@@ -55,13 +55,13 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """It will not run again."""
+        """Whether it has ended for good."""
         return self.state in _ENDED
 
 
 @dataclass(frozen=True)
 class Vertex:
-    """A stage of a job. `subtasks` says how many of them are in which state."""
+    """A stage of a job. `subtasks` has the number of subtasks in each state."""
 
     id: str
     name: str
@@ -72,10 +72,10 @@ class Vertex:
 
 @dataclass(frozen=True)
 class JobDetails:
-    """All of a job. `trouble` has the first lines of what went wrong lately, the latest first.
+    """The details of a job. `trouble` has a line for each recent failure, the latest first.
 
-    `restarts` is a metric of Flink's, which may come late or not at all once a TaskManager was lost, and is 0 then;
-    `running_since_ms` is sure: it moves whenever the job is started again, and is 0 before it first runs.
+    `restarts` is a metric of Flink, which may be late, or missing (0) after a TaskManager was lost. `running_since_ms`
+    is reliable: it changes with every restart, and is 0 before the first start.
     """
 
     job: Job
@@ -86,14 +86,14 @@ class JobDetails:
 
     @property
     def runs(self) -> bool:
-        """The job and all its subtasks run."""
+        """Whether the job and all its subtasks run."""
         every = all(vertex.subtasks.get("RUNNING", 0) == vertex.parallelism for vertex in self.vertices)
         return self.job.state == "RUNNING" and bool(self.vertices) and every
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A completed checkpoint. `written_bytes` is what it wrote anew, `full_bytes` all it consists of."""
+    """A completed checkpoint. `written_bytes` is the size of its new files, `full_bytes` of all its files."""
 
     id: int
     path: str
@@ -106,7 +106,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of a job, since it was submitted. `retained` are those that still lie there, latest first."""
+    """The checkpoints of a job since it was submitted. `retained` are those not yet deleted, the latest first."""
 
     completed: int
     failed: int
@@ -117,16 +117,16 @@ class Checkpoints:
 
 
 class FlinkCluster:
-    """A cluster, by the address of its REST interface. Nothing goes through a proxy, and no connection stays open."""
+    """A cluster, by the address of its REST interface. Requests use no proxy, and connections are closed."""
 
     def __init__(self, master: str, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
-        """`master` is HOST:PORT, or a URL. Nothing is asked yet."""
+        """`master` is HOST:PORT, or a URL."""
         self._url = address(master)
         self._shown = urlsplit(self._url)._replace(netloc=urlsplit(self._url).netloc.rpartition("@")[2]).geturl()
         self._timeout_seconds = timeout_seconds
 
     def overview(self) -> Overview:
-        """What the cluster has."""
+        """Return the size of the cluster."""
         found = self._get("/overview")
         with self._reading():
             return Overview(
@@ -139,14 +139,14 @@ class FlinkCluster:
     # -- jobs
 
     def jobs(self, name: str | None = None) -> list[Job]:
-        """All jobs that the cluster knows, those of the past too; or those of a name. The latest first."""
+        """Return the jobs of the cluster, including those that have ended, or those with a name; the latest first."""
         found = self._get("/jobs/overview")
         with self._reading():
             jobs = [_job(one) for one in found["jobs"]]
         return sorted((job for job in jobs if name in (None, job.name)), key=lambda job: (-job.started_ms, job.id))
 
     def find(self, name: str) -> Job:
-        """The job of that name that has not ended; refused if there is none, or more than one."""
+        """Return the job with this name that has not ended; raises `FlinkRefused` unless there is exactly one."""
         found = [job for job in self.jobs(name) if not job.ended]
         if not found:
             others = ", ".join(sorted({job.name for job in self.jobs() if not job.ended})) or "none"
@@ -157,7 +157,7 @@ class FlinkCluster:
         return found[0]
 
     def details(self, job_id: str) -> JobDetails:
-        """All of a job."""
+        """Return the details of a job."""
         found = self._of_job(job_id, "")
         trouble = self._of_job(job_id, "/exceptions")
         restarts = self.job_metrics(job_id, ["numRestarts"])
@@ -171,11 +171,11 @@ class FlinkCluster:
             )
 
     def wait(self, job_id: str, done: Callable[[JobDetails], bool], limit_seconds: float) -> JobDetails | None:
-        """Ask for a job until `done` says so; None if it does not within the limit."""
+        """Request a job until `done` returns True; returns None after the time limit."""
         return _until(lambda: self.details(job_id), done, limit_seconds)
 
     def cancel(self, job_id: str, limit_seconds: float = _STOP_SECONDS) -> Job:
-        """End a job, without a savepoint, and wait until it has ended. Its retained checkpoints stay."""
+        """End a job without a savepoint, and wait for the end. Its retained checkpoints stay."""
         if self._state(job_id).ended:
             return self._state(job_id)
         self._of_job(job_id, "?mode=cancel", "PATCH")
@@ -184,7 +184,7 @@ class FlinkCluster:
     # -- checkpoints and savepoints
 
     def checkpoints(self, job_id: str) -> Checkpoints:
-        """How the checkpoints of a job go."""
+        """Return the checkpoints of a job."""
         found = self._of_job(job_id, "/checkpoints")
         with self._reading():
             counts, last = found["counts"], found["latest"]["completed"]
@@ -205,9 +205,9 @@ class FlinkCluster:
         cancel: bool = False,
         limit_seconds: float = _SAVEPOINT_SECONDS,
     ) -> str:
-        """Write a savepoint, and with `cancel` end the job with it: its path, once it is complete.
+        """Write a savepoint and return its path when it is complete; `cancel` ends the job after it.
 
-        `folder` is a URL for Flink, `file:///...` or one of a store that the cluster knows; None: the cluster's own.
+        `folder` is a URL for Flink, `file:///...` or that of a supported store; None = the default of the cluster.
         """
         body = {"cancel-job": cancel, **({"target-directory": folder} if folder else {})}
         path = self._written(job_id, self._of_job(job_id, "/savepoints", "POST", body), limit_seconds)
@@ -216,20 +216,20 @@ class FlinkCluster:
         return path
 
     def stop(self, job_id: str, folder: str | None = None, limit_seconds: float = _SAVEPOINT_SECONDS) -> str:
-        """End a job with a savepoint that has all it did: its path. Nothing comes out of the job after it.
+        """End a job with a savepoint and return its path. The job emits nothing after the savepoint.
 
-        All sources of the job must be able to stop: Beam's `FlinkStreamingImpulseSource` can. `savepoint` with `cancel`
-        ends every job, but what it does between the two is done again by the one that goes on from there.
+        All sources of the job must support stopping; Beam's `FlinkStreamingImpulseSource` does. `savepoint` with
+        `cancel` ends any job, but a job that continues from there repeats the work between the two.
         """
         body = {"drain": False, **({"targetDirectory": folder} if folder else {})}
         path = self._written(job_id, self._of_job(job_id, "/stop", "POST", body), limit_seconds)
         self._ended(job_id, _STOP_SECONDS)
         return path
 
-    def _written(self, job_id: str, asked: Any, limit_seconds: float) -> str:
-        """The path of a savepoint that was asked for, once it is complete."""
+    def _written(self, job_id: str, accepted: Any, limit_seconds: float) -> str:
+        """Wait until a requested savepoint is complete; returns its path."""
         with self._reading():
-            request = str(asked["request-id"])
+            request = str(accepted["request-id"])
         answer = _until(
             lambda: self._of_job(job_id, f"/savepoints/{request}"),
             lambda one: _of(one, "status", "id") == "COMPLETED",
@@ -238,24 +238,26 @@ class FlinkCluster:
         if answer is None:
             raise self._refused(
                 f"the savepoint of job {job_id} is not complete after {limit_seconds:g} s: "
-                "see whether its checkpoints complete, and try again"
+                "check that its checkpoints complete, and try again"
             )
         path = _of(answer, "operation", "location")
         if not path:
             cause = _first_cause(_of(answer, "operation", "failure-cause"))
-            raise self._refused(f"no savepoint of job {job_id}: {cause}: see the folder, and that all of the job runs")
+            raise self._refused(
+                f"no savepoint of job {job_id}: {cause}: check the folder, and that all of the job runs"
+            )
         return str(path)
 
     # -- metrics
 
     def job_metrics(self, job_id: str, names: Iterable[str]) -> dict[str, float]:
-        """Metrics of a job as a whole, as `numRestarts`; those that it has, and that are numbers."""
+        """Return metrics of a job as a whole, such as `numRestarts`, if they exist and are numbers."""
         found = self._of_job(job_id, f"/metrics?get={_listed(names)}")
         with self._reading():
             return dict(_numbers((one["id"], one.get("value")) for one in found))
 
     def metrics(self, job_id: str, vertex_id: str, patterns: Iterable[str], how: How = "sum") -> dict[str, float]:
-        """Metrics of a vertex, all subtasks together, whose whole names one of the patterns matches."""
+        """Return the metrics of a vertex whose full names match a pattern, combined over its subtasks."""
         path = f"/vertices/{vertex_id}/subtasks/metrics"
         wanted = [re.compile(pattern) for pattern in patterns]
         offered = self._of_job(job_id, path)
@@ -270,10 +272,10 @@ class FlinkCluster:
         return values
 
     def beam_metrics(self, job_id: str, namespace: str = "opicflow", how: How = "sum") -> dict[str, float]:
-        """Counters and gauges that the steps of a pipeline keep in a namespace, by their names.
+        """Return counters and gauges of a pipeline in a namespace, by name, combined over steps and subtasks.
 
-        Each step counts for itself, since it was started the last time; steps and subtasks are taken together. Of a
-        gauge each subtask has the value that was set last. Distributions are not told by Flink as numbers.
+        Each step counts from its last start. For a gauge, each subtask has the value that it set last. Flink does not
+        report distributions as numbers.
         """
         found = self._of_job(job_id, "")
         with self._reading():
@@ -297,7 +299,7 @@ class FlinkCluster:
         job = _until(lambda: self._state(job_id), lambda one: one.ended, limit_seconds)
         if job is None:
             raise self._refused(
-                f"job {job_id} was told to end and has not after {limit_seconds:g} s: see its page, and cancel it there"
+                f"job {job_id} has not ended {limit_seconds:g} s after the request: cancel it on its page"
             )
         return job
 
@@ -307,42 +309,40 @@ class FlinkCluster:
         return self._get(f"/jobs/{job_id}{path}", method, body)
 
     def _get(self, path: str, method: str = "GET", body: Mapping[str, Any] | None = None) -> Any:
-        """What the cluster answers."""
+        """Return the content of a response."""
         try:
             with requests.Session() as session:
-                session.trust_env = False  # neither proxies nor somebody's .netrc
+                session.trust_env = False  # no proxies, no .netrc
                 answer = session.request(
                     method, self._url + path, json=body, timeout=self._timeout_seconds, allow_redirects=False
                 )
         except requests.Timeout:
-            raise self._refused(f"no answer in {self._timeout_seconds:g} s: see whether its JobManager runs") from None
+            raise self._refused(f"no answer in {self._timeout_seconds:g} s: check that its JobManager runs") from None
         except requests.ConnectionError:
-            raise self._refused(
-                "it cannot be reached: see whether its JobManager runs, and check --flink-master"
-            ) from None
+            raise self._refused("it cannot be reached: check that its JobManager runs, and --flink-master") from None
         except (requests.RequestException, OSError, ValueError) as problem:
-            raise self._refused(f"it cannot be asked ({type(problem).__name__}): check --flink-master") from None
+            raise self._refused(f"the request failed ({type(problem).__name__}): check --flink-master") from None
         try:
             content = answer.json()
         except ValueError:
             raise self._refused(
-                f"not Flink's REST interface, it answers {answer.status_code} without JSON: check --flink-master"
+                f"not Flink's REST interface, it returns {answer.status_code} without JSON: check --flink-master"
             ) from None
         if answer.ok and answer.status_code < 300:
             return content
-        said = content.get("errors") if isinstance(content, dict) else None
-        words = _first_cause("\n".join(map(str, said))) if isinstance(said, list) else "it gives no reason"
-        raise self._refused(f"it answers {answer.status_code} ({words}): see what runs there")
+        errors = content.get("errors") if isinstance(content, dict) else None
+        reason = _first_cause("\n".join(map(str, errors))) if isinstance(errors, list) else "it gives no reason"
+        raise self._refused(f"it returns {answer.status_code} ({reason}): check what runs there")
 
     def _reading(self) -> _Reading:
         return _Reading(self)
 
-    def _refused(self, what: str) -> FlinkRefused:
-        return FlinkRefused(f"Flink at {self._shown}: {what}")
+    def _refused(self, reason: str) -> FlinkRefused:
+        return FlinkRefused(f"Flink at {self._shown}: {reason}")
 
 
 class _Reading:
-    """Around what takes an answer apart: one that is not as Flink's is refused."""
+    """Refuses a response whose structure is not that of Flink."""
 
     def __init__(self, cluster: FlinkCluster) -> None:
         self._cluster = cluster
@@ -353,12 +353,12 @@ class _Reading:
     def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, _: object) -> None:
         if isinstance(problem, (LookupError, TypeError, ValueError, AttributeError)):
             raise self._cluster._refused(
-                f"its answer is not one of Flink 1.19 ({type(problem).__name__} {problem}): check --flink-master"
+                f"its response is not that of Flink 1.19 ({type(problem).__name__} {problem}): check --flink-master"
             ) from None
 
 
 def address(master: str) -> str:
-    """The URL of a REST interface, of HOST:PORT or a URL."""
+    """Return the URL of a REST interface for HOST:PORT or a URL."""
     url = (master if "://" in master else f"http://{master}").rstrip("/")
     try:
         parts = urlsplit(url)
@@ -392,15 +392,17 @@ def _checkpoint(found: Mapping[str, Any]) -> Checkpoint:
 
 
 def _troubles(found: Mapping[str, Any]) -> Iterator[str]:
-    """What went wrong, each in one line: first why the job failed, then what it was restarted for."""
+    """Yield a line for each failure: first the one that ended the job, then those that restarted it."""
     entries = (found.get("exceptionHistory") or {}).get("entries") or []
-    said = [found.get("root-exception"), *(entry.get("stacktrace") for entry in entries)]
-    yield from dict.fromkeys(_first_cause(one) for one in said if one)
+    traces = [found.get("root-exception"), *(entry.get("stacktrace") for entry in entries)]
+    yield from dict.fromkeys(_first_cause(one) for one in traces if one)
 
 
-def _first_cause(said: Any) -> str:
-    """What a Java stack trace comes down to: its innermost cause, in one line without a terminal's control codes."""
-    text = said if isinstance(said, str) else str(_of(said, "stack-trace") or _of(said, "class") or "no reason given")
+def _first_cause(trace: Any) -> str:
+    """Return the innermost cause of a Java stack trace, as one line without control characters."""
+    text = (
+        trace if isinstance(trace, str) else str(_of(trace, "stack-trace") or _of(trace, "class") or "no reason given")
+    )
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     line = (causes or lines or ["no reason given"])[-1 if causes else 0]
@@ -409,7 +411,7 @@ def _first_cause(said: Any) -> str:
 
 
 def _of(found: Any, *names: str) -> Any:
-    """What lies in an answer under some names; None if it is made differently."""
+    """Return the value under nested names; None if there is none."""
     for name in names:
         found = found.get(name) if isinstance(found, dict) else None
     return found
@@ -428,7 +430,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _in_parts(names: list[str]) -> Iterator[list[str]]:
-    """The names in lists that fit into a URL. A comma would end a name: Flink writes it as something else."""
+    """Yield lists of names that fit into a URL. Names contain no comma: Flink replaces it."""
     part: list[str] = []
     for name in names:
         if part and sum(map(len, part)) + len(name) > _MOST_NAMES:
@@ -442,12 +444,12 @@ def _in_parts(names: list[str]) -> Iterator[list[str]]:
 _TOGETHER: dict[How, Callable[[list[float]], float]] = {"sum": math.fsum, "max": max, "min": min, "avg": fmean}
 
 
-def _until(ask: Callable[[], _Answer], done: Callable[[_Answer], bool], limit_seconds: float) -> _Answer | None:
-    """What is answered when it is done; None if it is not within the limit."""
+def _until(request: Callable[[], _Answer], done: Callable[[_Answer], bool], limit_seconds: float) -> _Answer | None:
+    """Repeat a request until its response is `done`; returns None after the time limit."""
     deadline = time.monotonic() + limit_seconds
     pause = Event()
     while True:
-        answer = ask()
+        answer = request()
         if done(answer):
             return answer
         if time.monotonic() >= deadline:

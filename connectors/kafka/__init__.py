@@ -1,4 +1,4 @@
-"""Kafka: crawl events and policies from topics, results to topics, and results for whoever reads them.
+"""Kafka: crawl events and policies from topics, results to topics, and records of results for readers.
 
 from opicflow.connectors.kafka import Connection, records
 

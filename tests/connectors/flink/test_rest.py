@@ -73,7 +73,7 @@ def test_a_cluster_that_is_not_there_is_refused_in_one_line() -> None:
 def test_a_cluster_that_does_not_answer_is_left_after_the_limit() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         cluster = FlinkCluster(f"127.0.0.1:{deaf.getsockname()[1]}", timeout_seconds=0.1)
-        with pytest.raises(FlinkRefused, match=r"no answer in 0\.1 s: see whether its JobManager runs"):
+        with pytest.raises(FlinkRefused, match=r"no answer in 0\.1 s: check that its JobManager runs"):
             cluster.overview()
 
 
@@ -93,14 +93,14 @@ def test_a_password_in_the_address_is_not_shown(flink: FakeFlink) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (b"<html>hello</html>", "answers 200 without JSON"),
-        ((503, {"errors": ["Service temporarily unavailable due to an ongoing leader election."]}), "answers 503"),
+        (b"<html>hello</html>", "returns 200 without JSON"),
+        ((503, {"errors": ["Service temporarily unavailable due to an ongoing leader election."]}), "returns 503"),
         ((500, {"errors": [STACK]}), "IOException: Failed to create savepoint directory"),
         ((500, {"errors": "odd"}), "gives no reason"),
-        ((302, {}), "answers 302"),
-        ({}, "not one of Flink 1.19"),
-        ([1], "not one of Flink 1.19"),
-        ({"flink-version": "1.19", "taskmanagers": "many"}, "not one of Flink 1.19"),
+        ((302, {}), "returns 302"),
+        ({}, "not that of Flink 1.19"),
+        ([1], "not that of Flink 1.19"),
+        ({"flink-version": "1.19", "taskmanagers": "many"}, "not that of Flink 1.19"),
     ],
 )
 def test_what_is_not_an_answer_of_flink_is_refused_in_one_line(
