@@ -318,7 +318,7 @@ def test_on_a_terminal_the_first_twenty_pages_are_shown(cluster: Cluster, monkey
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["visits"], "invalid choice: 'visits'"),
+        (["visits"], "unknown value 'visits'"),
         (["rejects", "--top", "3"], "--top goes with importance and refresh-schedule"),
         (["audit", "--url", "https://a.example/"], "--url goes with importance and refresh-schedule"),
         (["importance", "--url", "mailto:a"], "mailto:a"),
@@ -327,7 +327,7 @@ def test_on_a_terminal_the_first_twenty_pages_are_shown(cluster: Cluster, monkey
         (["importance", "--top", "0"], "'0' is no positive whole number"),
         (["importance", "--top", "3", "--follow", "--format", "jsonl"], "give --format table, or omit one of them"),
         (["importance", "--since", "yesterday"], "--since yesterday: no time"),
-        (["importance", "--new"], "--new shows what is published from now on: give --follow too"),
+        (["importance", "--new"], "--new shows records published from now on: give --follow too"),
         (["importance", "--new", "--follow", "--since", "2026-05-01"], "--new and --since are two beginnings"),
     ],
 )

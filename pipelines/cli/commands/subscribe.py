@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opicflow.pipelines.cli.options import add_kafka_options, connection_of, moment, natural
+from opicflow.pipelines.cli.options import add_kafka_options, connection_of, moment, whole
 from opicflow.pipelines.cli.states import canonical_url
 from opicflow.pipelines.cli.text import date_or_never, printable
 
@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("stream", choices=list(_TABLES), metavar="TOPIC", help=f"one of {', '.join(_TABLES)}")
     parser.add_argument("--url", metavar="URL", help="records of this page only")
     parser.add_argument("--min-score", type=float, metavar="S", help="only pages from this score (1 = average)")
-    parser.add_argument("--top", type=natural, metavar="N", help="the first N pages by their newest records")
+    parser.add_argument("--top", type=whole, metavar="N", help="the first N pages by their newest records")
     parser.add_argument("--since", metavar="TIME", help="records published from this time on")
     parser.add_argument("--new", action="store_true", help="only records published from now on; with --follow")
     parser.add_argument("--follow", action="store_true", help="continue with records as they arrive")
