@@ -16,7 +16,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
@@ -35,10 +34,7 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.web.crawl import WebCrawl, visits
 from opicflow.pipelines.web.visit_orders import CycleOrder, GreedyOrder, RandomOrder, VisitOrder
 from opicflow.pipelines.web.webs import page_ids, power_law_web
-from opicflow.schemas.arrays import Ids, Ints
-
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
+from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
 
 SEED = 1
 PAGES = 100_000
@@ -138,7 +134,7 @@ def _ranks(web: Graph) -> Floats:
     return ranks.values
 
 
-def readable(pages: int, never_read: float) -> Mask:
+def readable(pages: int, never_read: float) -> Bools:
     """Which pages a crawler can read."""
     closed = np.random.default_rng(SEED).permutation(pages)[: round(never_read * pages)]
     mask = np.ones(pages, np.bool_)

@@ -23,9 +23,8 @@ from opicflow.pipelines.refresh.rates import (
     MOST_SECONDS,
     change_rates,
 )
+from opicflow.schemas.arrays import Bools, Floats
 
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 Schedule = Callable[[np.random.Generator, int, int], Floats]
 
@@ -116,7 +115,7 @@ class Seen:
     """The results of visits, a row for each page: lengths in days, changes, and the age of the last change."""
 
     lengths: Floats
-    changed: Mask
+    changed: Bools
     ago: Floats
 
     @property
@@ -129,7 +128,7 @@ class Seen:
         return words_of(self.lengths, self.changed), words_of(self.dated, self.changed)
 
 
-def words_of(lengths: Floats, changed: Mask) -> Words:
+def words_of(lengths: Floats, changed: Bools) -> Words:
     """A word for every row."""
     codes = np.clip(1 + np.rint(np.log(np.maximum(lengths * DAY, 1e-9) / LEAST_SECONDS) / STEP), 1, MOST_CODE)
     all_bytes = codes.astype(np.uint64) | np.where(changed, np.uint64(0x80), np.uint64(0))

@@ -28,7 +28,8 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.refresh.calendar import DAY_S, Calendar, due_by_scan, due_times
 from opicflow.pipelines.refresh.rates import LEAST_RATE, LEAST_SECONDS, MOST_CODE, MOST_RATE, MOST_SECONDS, change_rates
-from opicflow.pipelines.refresh.strategies import STRATEGIES, Demand, Floats, Ints, solve
+from opicflow.pipelines.refresh.strategies import STRATEGIES, Demand, solve
+from opicflow.schemas.arrays import Bools, Floats, Ints
 from opicflow.schemas.pages import page_id
 
 SEED = 1
@@ -37,8 +38,6 @@ DAYS = 30  # between two fetches of a page, in the mean
 PAGES_PER_HOST = 50
 STEPS = 60  # of bisection for a multiplier, to 1e-16
 RATE_STEPS = 40  # of bisection for a rate, to 1e-11
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

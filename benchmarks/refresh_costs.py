@@ -38,14 +38,9 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.refresh.strategies import STRATEGIES, Costs, Demand, costs, solve
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import power_law_web
+from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.records import Policy
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Ids = npt.NDArray[np.uint64]
-Bytes = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
 
 SEED = 1
 ALPHA = 0.95

@@ -28,6 +28,7 @@ Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]
+Hashes = npt.NDArray[np.uint64]
 Ids = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 

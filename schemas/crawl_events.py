@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from opicflow.schemas.errors import UserError
+
 MOST_LINKS = 100_000
 MOST_REDIRECTS = 64
 MOST_EVENT_BYTES = 32 << 20
@@ -41,7 +43,7 @@ class Reason(str, Enum):
     """By a ledger: an entry that would leave a hole or break the books, or a policy that is impossible."""
 
 
-class EventRefused(ValueError):
+class EventRefused(UserError, ValueError):
     """An event makes no sense. The reason is a word of `Reason`, the message one line for people."""
 
     def __init__(self, reason: Reason, message: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from opicflow.schemas.arrays import Bytes, Ids, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
@@ -26,10 +27,6 @@ from opicflow.schemas.crawl_events import (
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.pages import page_id, page_ids
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Ids = npt.NDArray[np.uint64]
 
 UNKNOWN_STATUS = 0
 FAILED, BLOCKED, GONE = -1, -2, -3

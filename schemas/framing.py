@@ -19,13 +19,14 @@ from fastavro.schema import parse_schema
 
 from opicflow.schemas import registry
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
+from opicflow.schemas.errors import UserError
 from opicflow.schemas.registry import Schema
 
 MOST_MESSAGE_BYTES = 2 * MOST_EVENT_BYTES
 """No message is longer: there must be room for a reject that holds the longest event."""
 
 
-class FramingRefused(ValueError):
+class FramingRefused(UserError, ValueError):
     """A message is not what it should be. The text is one line for people."""
 
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from opicflow.schemas.arrays import Ints
 
 
 @dataclass(frozen=True)
@@ -21,11 +20,11 @@ class MessageBatch:
 
     start: int
     end: int
-    offsets: Int64s
-    times_ms: Int64s
+    offsets: Ints
+    times_ms: Ints
     text: bytes
-    begins: Int64s
-    ends: Int64s
+    begins: Ints
+    ends: Ints
 
     @classmethod
     def of(cls, start: int, messages: Iterable[tuple[int, int, bytes | None]], end: int | None = None) -> MessageBatch:
@@ -52,7 +51,7 @@ class MessageBatch:
         return None if begin < 0 else self.text[begin : int(self.ends[row])]
 
 
-def value_spans(sizes: Int64s) -> tuple[Int64s, Int64s]:
+def value_spans(sizes: Ints) -> tuple[Ints, Ints]:
     """Return the begins and ends of values joined by newlines; size -1 = no value."""
     ends = np.cumsum(np.maximum(sizes, 0) + 1) - 1
     is_missing = sizes < 0

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import fastavro.schema
 
+from opicflow.schemas.errors import UserError
+
 Schema = dict[str, Any]
 """An Avro schema, as its JSON reads."""
 
@@ -34,7 +36,7 @@ _PROMOTED = {
 """What may be read as something else (Avro specification, "Schema Resolution"): written, read."""
 
 
-class SchemaUnknown(LookupError):
+class SchemaUnknown(UserError, LookupError):
     """There is no published schema of that name or version."""
 
 

@@ -10,8 +10,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from opicflow.schemas.arrays import Bytes
+from opicflow.schemas.errors import UserError
 from opicflow.schemas.hashing import byte_at, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
 from opicflow.schemas.urls import PAGE, CanonicalUrls, NotAPage, canonical
@@ -21,13 +22,12 @@ MOST_PATTERN_BYTES = 512
 MOST_STARS = 8
 NO_PATTERN = 255
 
-Bytes = npt.NDArray[np.uint8]
 
 _ONES, _HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _ORIGIN = re.compile(r"https?://[^/*]*/")
 
 
-class PatternRefused(ValueError):
+class PatternRefused(UserError, ValueError):
     """A pattern makes no sense. One line."""
 
 

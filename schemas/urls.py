@@ -15,9 +15,10 @@ from typing import Any
 
 import ada_url
 import numpy as np
-import numpy.typing as npt
 from publicsuffixlist import PublicSuffixList
 
+from opicflow.schemas.arrays import Bytes, Ids, Ints
+from opicflow.schemas.errors import UserError
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import page_id
@@ -26,16 +27,13 @@ LONGEST_URL = 8192
 TRACKING_PARAMETERS = ("utm_*", "gclid", "dclid", "fbclid", "msclkid", "yclid", "mc_cid", "mc_eid", "igshid", "_ga")
 SESSION_PARAMETERS = ("jsessionid", "phpsessid", "sessionid", "session_id", "sid", "aspsessionid*", "cfid", "cftoken")
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Ids = npt.NDArray[np.uint64]
 
 _SESSION_IN_PATH = re.compile(r";jsessionid=[^/?]*", re.IGNORECASE)
 _WITH_AUTHORITY = re.compile(rb"https?://", re.IGNORECASE)
 _MOST_REMEMBERED = 1 << 18
 
 
-class NotAPage(ValueError):
+class NotAPage(UserError, ValueError):
     """A URL that no page can have. The message is one line."""
 
     def __init__(self, message: str, is_no_url: bool = False) -> None:

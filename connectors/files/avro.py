@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import fastavro
 import numpy as np
-import numpy.typing as npt
 import orjson
 import zstandard
 from fastavro.schema import parse_schema, to_parsing_canonical_form
@@ -25,6 +24,7 @@ from fastavro.schema import parse_schema, to_parsing_canonical_form
 from opicflow.connectors.files.decoded import Decoded, RejectWriter
 from opicflow.connectors.files.opening import Block, Damage
 from opicflow.connectors.files.scan import Scan, new_scan
+from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
@@ -34,6 +34,7 @@ from opicflow.schemas.crawl_events import (
     EventRefused,
     Reason,
 )
+from opicflow.schemas.errors import UserError
 from opicflow.schemas.event_columns import (
     FIRST_HOP,
     HEAVIEST_WEIGHT,
@@ -52,8 +53,6 @@ from opicflow.schemas.records import from_avro
 from opicflow.schemas.registry import breaks, schema
 
 Data = bytes | memoryview
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 
 _SYNC_BYTES = 16
 _MOST_NUMBER_BYTES = 10
@@ -71,7 +70,7 @@ _HEADER = {
 }
 
 
-class WrongSchema(ValueError):
+class WrongSchema(UserError, ValueError):
     """The file does not hold crawl events, or in a way that cannot be read. One line."""
 
 

@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.columns import Texts
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.registry import Schema
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 Values = Sequence[Any]
 
 _MOST_LONG_BYTES = 10

@@ -15,6 +15,7 @@ import orjson
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
 from opicflow.connectors.files.scan import Scan, new_scan
+from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
@@ -45,9 +46,6 @@ from opicflow.schemas.json_events import (
 )
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
 from opicflow.schemas.pages import page_id
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 
 
 def decode_jsonl(block: bytes, source: str, first_offset: int) -> Decoded:

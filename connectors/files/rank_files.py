@@ -27,12 +27,9 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from opicflow.connectors.files.opening import STDIN, Damage, InputRefused, decompressed, open_bytes
+from opicflow.schemas.arrays import Floats, Ids, Ints
 from opicflow.schemas.hashing import hash_bytes
 from opicflow.schemas.kernel import kernel
-
-Floats = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
 
 _BLOCK_BYTES = 1 << 20
 _MOST_LINE_BYTES = 32 << 20

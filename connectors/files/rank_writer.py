@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.whole_file import whole_file
-
-Floats = npt.NDArray[np.float64]
+from opicflow.schemas.arrays import Floats
 
 _ENDINGS = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 

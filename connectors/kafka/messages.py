@@ -22,6 +22,7 @@ from opicflow.connectors.files.jsonl import scan_json, take_json
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.registry import SchemaRegistry
 from opicflow.schemas import registry
+from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
@@ -46,9 +47,6 @@ from opicflow.schemas.framing import (
 from opicflow.schemas.messages import MessageBatch, value_spans
 from opicflow.schemas.records import from_avro
 from opicflow.schemas.registry import Schema, breaks, schema
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 
 _BODY_STARTS = {FrameKind.SINGLE_OBJECT: 10, FrameKind.CONFLUENT: 5}
 _NUMBER_STARTS = {FrameKind.SINGLE_OBJECT: 2, FrameKind.CONFLUENT: 1}

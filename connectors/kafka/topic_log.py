@@ -18,7 +18,6 @@ from threading import Event
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from kafka import TopicPartition
 from kafka.errors import RetriableError
 
@@ -35,10 +34,9 @@ from opicflow.connectors.kafka.partitions import (
     no_answer,
     poll,
 )
+from opicflow.schemas.arrays import Ints
 from opicflow.schemas.framing import WriterOf
 from opicflow.schemas.pages import page_id
-
-Ints = npt.NDArray[np.int64]
 
 BATCH_BYTES = 2 << 20
 BATCH_RECORDS = 8_192

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
-
-Floats = npt.NDArray[np.float64]
+from opicflow.schemas.arrays import Floats
 
 DAMPING = 0.85
 _PAIRS = 200_000

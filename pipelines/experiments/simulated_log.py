@@ -29,7 +29,7 @@ from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.ledger import Ledger, Outcome
 from opicflow.pipelines.web.contents import Contents
 from opicflow.pipelines.web.crawl import DiscoveredPages, announcements, links_of, visits
-from opicflow.pipelines.web.failures import Mask, VisitFailures, share_of
+from opicflow.pipelines.web.failures import VisitFailures, share_of
 from opicflow.pipelines.web.visit_orders import (
     AsFoundOrder,
     CycleOrder,
@@ -40,7 +40,7 @@ from opicflow.pipelines.web.visit_orders import (
     set_page_count,
 )
 from opicflow.pipelines.web.webs import hosted_web, poisson_web, power_law_web
-from opicflow.schemas.arrays import Ids, Ints
+from opicflow.schemas.arrays import Bools, Ids, Ints
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.registry import schema
@@ -183,7 +183,7 @@ class SimulatedCrawl:
         random = np.random.Generator(np.random.PCG64(chances[2]))
         self._never_read = share_of(pages, scenario.never_read, random)
         self._polite = share_of(int(site.server.max()) + 1, scenario.not_modified, random)[site.server]
-        self.unreadable: Mask = self._failures.blocked | self._never_read
+        self.unreadable: Bools = self._failures.blocked | self._never_read
         self._found = DiscoveredPages(pages, self._first_pages(random))
         self._choice = self.found[~self._never_read[self.found]]
         if len(self._choice) == 0:
@@ -364,7 +364,7 @@ def _avro_long(number: int) -> bytes:
     return out.getvalue()
 
 
-def write_exact_ranks(path: Path, site: Site, unreadable: Mask) -> None:
+def write_exact_ranks(path: Path, site: Site, unreadable: Bools) -> None:
     """The exact importance of all pages, the most important first. Pages that nobody can read have no links."""
     ranks = pagerank(site.graph.without_links(unreadable)).values
     with whole_file(path) as file:

@@ -28,17 +28,8 @@ import xxhash
 
 from opicflow.pipelines.graph.csr import MOST_LINK_WEIGHT, ORDINARY_LINK_WEIGHT
 from opicflow.pipelines.graph.slices import MOST_PAGES, encode, key_of
-from opicflow.pipelines.graph.store import (
-    MANIFEST,
-    NO_CATEGORY,
-    Bytes,
-    GraphRefused,
-    Ids,
-    Int64s,
-    StoredGraph,
-    ranges_of,
-    write_manifest,
-)
+from opicflow.pipelines.graph.store import MANIFEST, NO_CATEGORY, GraphRefused, StoredGraph, ranges_of, write_manifest
+from opicflow.schemas.arrays import Bytes, Ids, Ints
 from opicflow.schemas.kernel import kernel, lean_kernel
 
 FEWEST_MEMORY_BYTES = 1 << 20
@@ -94,7 +85,7 @@ class GraphBuilder:
         self.path, self.plan = path, plan
         self._work = path / "work"
         self._links: list[npt.NDArray[np.uint64]] = []
-        self._pages: list[tuple[Ids, Bytes, Int64s, Bytes]] = []
+        self._pages: list[tuple[Ids, Bytes, Ints, Bytes]] = []
         self._waiting = 0
         if (path / MANIFEST).exists():
             shutil.rmtree(self._work, ignore_errors=True)  # of a build that was killed at its end
@@ -116,7 +107,7 @@ class GraphBuilder:
         return int(self._state["steps"]) > 0 or bool(self._state["read"])
 
     def add_visits(
-        self, pages: Ids, link_starts: Int64s, link_pages: Ids, link_weights: npt.NDArray[np.uint16], together: bool
+        self, pages: Ids, link_starts: Ints, link_pages: Ids, link_weights: npt.NDArray[np.uint16], together: bool
     ) -> None:
         """Add visits with known links, in the order of the log: of each page the last visit counts.
 
@@ -139,7 +130,7 @@ class GraphBuilder:
         self._links.append(rows)
         self._wait(rows.nbytes)
 
-    def add_pages(self, pages: Ids, categories: Bytes, url_starts: Int64s, url_bytes: Bytes) -> None:
+    def add_pages(self, pages: Ids, categories: Bytes, url_starts: Ints, url_bytes: Bytes) -> None:
         """Add pages, with their categories (255 = unknown) and URLs (empty = unknown)."""
         self._pages.append((pages, categories, np.diff(url_starts), url_bytes))
         self._wait(9 * len(pages) + len(url_bytes))
@@ -208,7 +199,7 @@ class GraphBuilder:
         for bucket in np.flatnonzero(np.diff(starts)).tolist():
             self._append(f"{name}-{bucket}", rows[starts[bucket] : starts[bucket + 1]])
 
-    def _by_bucket(self, ids: Ids) -> tuple[Int64s, Int64s]:
+    def _by_bucket(self, ids: Ids) -> tuple[Ints, Ints]:
         shift = 65 - self.plan.buckets.bit_length()
         buckets = (ids >> np.uint64(shift)).astype(np.uint16)
         order = np.argsort(buckets, kind="stable")

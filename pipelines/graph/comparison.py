@@ -14,12 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from opicflow.schemas.arrays import Floats, Ids
 from opicflow.schemas.kernel import kernel
 from opicflow.schemas.ranking import highest
-
-Floats = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
 
 
 class Ranking(NamedTuple):

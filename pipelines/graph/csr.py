@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from opicflow.schemas.arrays import Ints
 from opicflow.schemas.kernel import kernel
 
 ORDINARY_LINK_WEIGHT = 1024
 MOST_LINK_WEIGHT = 65_535
 
-Int64s = npt.NDArray[np.int64]
 PageNumbers = npt.NDArray[np.signedinteger[Any]]
 """int32 as long as every page number fits, which halves memory and traffic; int64 beyond."""
 
@@ -32,9 +32,9 @@ class Graph:
     arrays: do not change them afterwards.
     """
 
-    starts: Int64s
+    starts: Ints
     targets: PageNumbers
-    weights: Int64s
+    weights: Ints
 
     def __post_init__(self) -> None:
         starts, targets, weights = self.starts, self.targets, self.weights
@@ -82,17 +82,17 @@ class Graph:
         return len(self.targets)
 
     @property
-    def out_degrees(self) -> Int64s:
+    def out_degrees(self) -> Ints:
         """The number of links of each page; a page without links is dangling."""
         return np.diff(self.starts)
 
     @property
-    def in_degrees(self) -> Int64s:
+    def in_degrees(self) -> Ints:
         """The number of links to each page."""
         return np.bincount(self.targets, minlength=self.pages).astype(np.int64, copy=False)
 
     @property
-    def out_weights(self) -> Int64s:
+    def out_weights(self) -> Ints:
         """The summed weights of each page's links: W_i."""
         sums = _starts(self.weights)
         return sums[self.starts[1:]] - sums[self.starts[:-1]]
@@ -111,7 +111,7 @@ class Graph:
 
 
 @kernel
-def group(keys: PageNumbers, values: PageNumbers, weights: Int64s, pages: int) -> tuple[Int64s, PageNumbers, Int64s]:
+def group(keys: PageNumbers, values: PageNumbers, weights: Ints, pages: int) -> tuple[Ints, PageNumbers, Ints]:
     """Sort (value, weight) by key, with a stable counting sort: return each group's start, and both columns."""
     starts = np.zeros(pages + 1, np.int64)
     for key in keys:
@@ -128,7 +128,7 @@ def group(keys: PageNumbers, values: PageNumbers, weights: Int64s, pages: int) -
     return starts, grouped, loads
 
 
-def _without_duplicates(starts: Int64s, targets: PageNumbers, weights: Int64s) -> tuple[Int64s, PageNumbers, Int64s]:
+def _without_duplicates(starts: Ints, targets: PageNumbers, weights: Ints) -> tuple[Ints, PageNumbers, Ints]:
     """Merge equal links of a sorted graph: their weights are added up, and capped."""
     sources = _rows(starts)
     first = np.ones(len(targets), np.bool_)
@@ -141,14 +141,14 @@ def _without_duplicates(starts: Int64s, targets: PageNumbers, weights: Int64s) -
     return _starts(counts), targets[firsts], loads
 
 
-def _starts(counts: npt.NDArray[np.signedinteger[Any]]) -> Int64s:
+def _starts(counts: npt.NDArray[np.signedinteger[Any]]) -> Ints:
     """Return the start of each run of these lengths, and the end of the last one."""
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts
 
 
-def _rows(starts: Int64s) -> PageNumbers:
+def _rows(starts: Ints) -> PageNumbers:
     """Return the row of every entry."""
     pages = len(starts) - 1
     return np.repeat(np.arange(pages, dtype=_number_type(pages)), np.diff(starts))
@@ -172,7 +172,7 @@ def _page_numbers(name: str, given: npt.ArrayLike, pages: int) -> PageNumbers:
     return array.astype(_number_type(pages), copy=False)
 
 
-def _weights(given: npt.ArrayLike) -> Int64s:
+def _weights(given: npt.ArrayLike) -> Ints:
     array = _integers("weights", given)
     if len(array) and not (array.min() >= 0 and array.max() <= MOST_LINK_WEIGHT):
         raise ValueError(f"weights must be from 0 to {MOST_LINK_WEIGHT}")

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from opicflow.pipelines.graph import scans
-from opicflow.pipelines.graph.store import GraphRefused, Int64s, StoredGraph
+from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
+from opicflow.schemas.arrays import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
 RankKind = Literal["importance", "interest", "hubs"]
 """`hubs` are hubs and authorities: two ranks, found together."""
 
@@ -44,7 +43,7 @@ def add_sums(parts: Iterable[Sums]) -> Sums:
     return Sums(*(sum(column) for column in zip(*parts, strict=True)))
 
 
-def measure(new: Floats, old: Floats, scale_new: float, scale_old: float, weights: Int64s) -> Sums:
+def measure(new: Floats, old: Floats, scale_new: float, scale_old: float, weights: Ints) -> Sums:
     """Measure `scale_new * new` against `scale_old * old`; pages whose `weights` are 0 are dangling."""
     out = np.zeros(3)
     for first, end in pieces(len(new)):
@@ -57,7 +56,7 @@ def pieces(pages: int) -> Iterator[tuple[int, int]]:
     return ((first, min(first + _PAGES_AT_ONCE, pages)) for first in range(0, pages, _PAGES_AT_ONCE))
 
 
-def paying_weights(graph: StoredGraph, kind: RankKind) -> Int64s:
+def paying_weights(graph: StoredGraph, kind: RankKind) -> Ints:
     """Return for each page the summed weights of the links that it pays along: 0 for a page that pays nothing."""
     return graph.out_weights if kind == "importance" else graph.in_weights
 

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from opicflow.schemas.arrays import Floats
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import kernel
 from opicflow.schemas.pages import page_ids
-
-Floats = npt.NDArray[np.float64]
 
 
 def weights_of_hosts(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], weights: dict[bytes, float]) -> Floats:

@@ -27,10 +27,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.graph.csr import Graph, Int64s, PageNumbers
+from opicflow.pipelines.graph.csr import Graph, PageNumbers
+from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.kernel import kernel
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +128,7 @@ def pagerank(
 
 @kernel
 def _receive(
-    starts: Int64s, sources: PageNumbers, weights: npt.NDArray[np.uint16], shares: Floats, received: Floats
+    starts: Ints, sources: PageNumbers, weights: npt.NDArray[np.uint16], shares: Floats, received: Floats
 ) -> None:
     """Compute what each page receives, from the inverse graph and each source's payment per unit of weight."""
     for page in range(received.shape[0]):
@@ -141,7 +140,7 @@ def _receive(
 
 @kernel
 def _sweep(
-    starts: Int64s,
+    starts: Ints,
     sources: PageNumbers,
     weights: npt.NDArray[np.uint16],
     share: Floats,

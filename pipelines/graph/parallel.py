@@ -30,7 +30,6 @@ import numpy as np
 from opicflow.pipelines.graph import scans
 from opicflow.pipelines.graph.equations import (
     NOTHING,
-    Floats,
     RankKind,
     Sums,
     add_sums,
@@ -42,6 +41,7 @@ from opicflow.pipelines.graph.equations import (
 )
 from opicflow.pipelines.graph.solver import Rank, RankRequest, Settings, Vectors, read_states, write_states
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
+from opicflow.schemas.arrays import Floats
 
 _STORED_NAMES = ("side", "sweeps", "checks", "residual", "done", "total", "held")
 """The fields of `RankProgress` that an interrupted computation continues with."""

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT
+from opicflow.schemas.arrays import Bytes
 from opicflow.schemas.kernel import kernel, lean_kernel
 
-Bytes = npt.NDArray[np.uint8]
 Keys = npt.NDArray[np.uint64]
 Weights = npt.NDArray[np.uint16]
 

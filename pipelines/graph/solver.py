@@ -38,7 +38,6 @@ import numpy.typing as npt
 from opicflow.pipelines.graph import scans
 from opicflow.pipelines.graph.equations import (
     NOTHING,
-    Floats,
     RankKind,
     Sums,
     digest_of,
@@ -49,6 +48,7 @@ from opicflow.pipelines.graph.equations import (
     pieces,
 )
 from opicflow.pipelines.graph.store import GraphRefused, LinkBlock, StoredGraph
+from opicflow.schemas.arrays import Floats
 
 HUBS, AUTHORITIES = "hubs", "authorities"
 _STATE = "ranks.json"

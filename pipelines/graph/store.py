@@ -25,11 +25,8 @@ import numpy.typing as npt
 import xxhash
 
 from opicflow.pipelines.graph.slices import BlockLinks, DecodeBuffers, decode
+from opicflow.schemas.arrays import Bytes, Ids, Ints
 from opicflow.schemas.errors import UserError
-
-Ids = npt.NDArray[np.uint64]
-Int64s = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 FORMAT, VERSION = "opicflow graph", 1
 MANIFEST = "graph.json"
@@ -83,7 +80,7 @@ class StoredGraph:
         self._buffers: dict[int, DecodeBuffers] = {}
         self._held: dict[tuple[int, int], BlockLinks] = {}
         self._checked: set[tuple[int, int]] = set()
-        self._blocks: dict[int, Int64s] = {}
+        self._blocks: dict[int, Ints] = {}
         self._bytes_left = 0
 
     def hold(self, most_bytes: int) -> None:
@@ -97,12 +94,12 @@ class StoredGraph:
         return self._column("pages.ids")
 
     @cached_property
-    def out_weights(self) -> Int64s:
+    def out_weights(self) -> Ints:
         """The summed weights of each page's links; 0 for a dangling page."""
         return self._column("pages.out")
 
     @cached_property
-    def in_weights(self) -> Int64s:
+    def in_weights(self) -> Ints:
         """The summed weights of the links to each page."""
         return self._column("pages.in")
 
@@ -112,7 +109,7 @@ class StoredGraph:
         return self._column("pages.categories")
 
     @cached_property
-    def url_ends(self) -> Int64s:
+    def url_ends(self) -> Ints:
         """The end of each page's URL in `url_bytes`."""
         return self._column("pages.ends")
 
@@ -169,7 +166,7 @@ class StoredGraph:
         """The size of the links on disk, with their index."""
         return sum(size for name, (size, _) in self._files.items() if name.startswith("slice-"))
 
-    def _decoded(self, slice_: int, number: int, mapped: Bytes, index: Int64s) -> BlockLinks:
+    def _decoded(self, slice_: int, number: int, mapped: Bytes, index: Ints) -> BlockLinks:
         at, size, count, digest = (int(word) for word in index[number])
         block = mapped[at : at + size]
         if (slice_, number) not in self._checked and xxhash.xxh64_intdigest(block.data) != digest & (2**64 - 1):
@@ -191,7 +188,7 @@ class StoredGraph:
             self._held[slice_, number] = links
         return links
 
-    def _index(self, slice_: int) -> Int64s:
+    def _index(self, slice_: int) -> Ints:
         found = self._blocks.get(slice_)
         if found is None:
             found = np.asarray(self._mapped(_blocks_of(slice_), np.dtype("<i8")))
@@ -242,7 +239,7 @@ class StoredGraph:
         return GraphRefused(f"{self.path / name}: missing or damaged: build the graph again")
 
 
-def ranges_of(pages: int, slice_pages: int, block_sources: int) -> Int64s:
+def ranges_of(pages: int, slice_pages: int, block_sources: int) -> Ints:
     """Return the starts of the ranges of sources, `block_sources` each or up to a slice's end, and the last end."""
     first = np.arange(0, pages, slice_pages, dtype=np.int64)
     steps = np.arange(0, slice_pages, block_sources, dtype=np.int64)

@@ -11,10 +11,8 @@ about twice this share at most.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from opicflow.schemas.arrays import Floats, Ints
 
 DAY_S = 86_400
 

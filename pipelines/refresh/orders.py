@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from opicflow.schemas.arrays import Floats, Ids, Ints
 from opicflow.schemas.kernel import lean_kernel
-
-Ids = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 NEVER = 65535
 """The packed interval of a page that is never fetched again."""

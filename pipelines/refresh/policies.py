@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.refresh.strategies import STRATEGIES
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import page_id
@@ -37,11 +38,6 @@ MOST_IN_FORCE = 100_000
 MOST_FACTOR = 1e6
 LONGEST_INTERVAL_SECONDS = 100 * 365.25 * 86400
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Ids = npt.NDArray[np.uint64]
-Floats = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
 
 _ABOUT_PAGES = (
     "changes_per_day",
@@ -433,7 +429,7 @@ def prefixes_of(policies: Iterable[Policy]) -> Prefixes:
     return _sorted_prefixes({text for policy in policies for text in _prefixes(policy)})[0]
 
 
-def matches(prefixes: Prefixes, urls: Bytes, url_start: Ints) -> Mask:
+def matches(prefixes: Prefixes, urls: Bytes, url_start: Ints) -> Bools:
     """Return which of the URLs at `url_start - 1` of an arena begin with any of the prefixes; unknown ones do not."""
     mask = np.zeros(len(url_start), np.bool_)
     if len(prefixes.hosts):
@@ -445,7 +441,7 @@ def matches(prefixes: Prefixes, urls: Bytes, url_start: Ints) -> Mask:
     return mask
 
 
-def matches_ragged(prefixes: Prefixes, url_bytes: Bytes, url_starts: Ints) -> Mask:
+def matches_ragged(prefixes: Prefixes, url_bytes: Bytes, url_starts: Ints) -> Bools:
     """Return which of the URLs `url_bytes[url_starts[i]:url_starts[i + 1]]` begin with any of the prefixes."""
     mask = np.zeros(len(url_starts) - 1, np.bool_)
     if len(prefixes.hosts):

@@ -24,9 +24,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
-
-Array = npt.NDArray[Any]
 
 # Words and numbers in kernels, for which Python has no types.
 Word = Any

@@ -26,12 +26,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Numbers in kernels, for which Python has no types.
 Float = Any

@@ -19,12 +19,9 @@ from opicflow.pipelines.ledger import CrawlItems, Kind, Ledger, Outcome
 from opicflow.pipelines.replay.inputs import known_format
 from opicflow.pipelines.transforms.decode import Portion, close_readers, parts_of, route_rows
 from opicflow.pipelines.transforms.route import Rules, Seen
+from opicflow.schemas.arrays import Bools, Bytes, Ids, Ints
 from opicflow.schemas.columns import spans
 
-Ids = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Mask = npt.NDArray[np.bool_]
 Tell = Callable[[int, float], None]
 
 _UNREAD = (Outcome.GONE, Outcome.FAILED, Outcome.BLOCKED)
@@ -126,7 +123,7 @@ class _Reader:
     visits: int = 0
     pages: list[Ids] = field(default_factory=list)
     numbers: list[Ints] = field(default_factory=list)
-    gone: list[Mask] = field(default_factory=list)
+    gone: list[Bools] = field(default_factory=list)
     counts: list[Ints] = field(default_factory=list)
     link_pages: list[Ids] = field(default_factory=list)
     link_weights: list[Ints] = field(default_factory=list)

@@ -18,7 +18,7 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.rank_files import read_ranks
 from opicflow.connectors.files.rank_writer import RankRows
 from opicflow.connectors.flink.worker import worker_command
-from opicflow.pipelines.graph.equations import Floats, RankKind
+from opicflow.pipelines.graph.equations import RankKind
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.graph.parallel import solve_with_workers
 from opicflow.pipelines.graph.solver import (
@@ -33,6 +33,7 @@ from opicflow.pipelines.graph.solver import (
 )
 from opicflow.pipelines.graph.store import MANIFEST, StoredGraph
 from opicflow.pipelines.transforms.rank_graph import rank_with_beam
+from opicflow.schemas.arrays import Floats
 
 _HOLDER_BYTES = 64 << 20
 _ROWS_AT_ONCE = 1 << 16

@@ -26,6 +26,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
+from opicflow.schemas.errors import UserError
 from opicflow.schemas.records import Audit, PairTotal
 
 MOST_SHARDS = 1 << 16
@@ -41,7 +42,7 @@ _Value = tuple[int, int]
 """A total and its digest."""
 
 
-class AuditRefused(ValueError):
+class AuditRefused(UserError, ValueError):
     """A record that no shard can have written."""
 
 

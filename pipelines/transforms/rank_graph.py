@@ -27,7 +27,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.runner import create_runner
 
 from opicflow.connectors.files.whole_file import whole_file
-from opicflow.pipelines.graph.equations import Floats, add_sums, distribution
+from opicflow.pipelines.graph.equations import add_sums, distribution
 from opicflow.pipelines.graph.solver import Rank, RankRequest, Settings
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
 from opicflow.pipelines.transforms.rank_parts import (
@@ -42,6 +42,7 @@ from opicflow.pipelines.transforms.rank_parts import (
     sums_file,
     unpack_part,
 )
+from opicflow.schemas.arrays import Floats
 
 _IN_PROCESS = (None, "DirectRunner")
 """These names mean Beam's in-process FnApi runner; by default Beam would download Prism."""

@@ -32,8 +32,9 @@ import xxhash
 
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.graph import scans
-from opicflow.pipelines.graph.equations import NOTHING, Floats, RankKind, Sums, add_sums, measure, paying_weights
-from opicflow.pipelines.graph.store import GraphRefused, Int64s, StoredGraph
+from opicflow.pipelines.graph.equations import NOTHING, RankKind, Sums, add_sums, measure, paying_weights
+from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
+from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.columns import ColumnsRefused, pack, unpack
 
 _KIND = "part of a rank"
@@ -134,7 +135,7 @@ def pieces_of(part: RankPart) -> list[RankPart]:
 
 
 def _from_sources(
-    graph: StoredGraph, slice_: int, parts: list[list[RankPart]], factor: float, weights: Int64s, values: Floats
+    graph: StoredGraph, slice_: int, parts: list[list[RankPart]], factor: float, weights: Ints, values: Floats
 ) -> None:
     """Add to `values` the payments of pages that link to the slice: `factor` times their own values, by weight."""
     at = -1
@@ -149,7 +150,7 @@ def _from_sources(
 
 
 def _from_targets(
-    graph: StoredGraph, slice_: int, parts: list[list[RankPart]], factor: float, weights: Int64s, values: Floats
+    graph: StoredGraph, slice_: int, parts: list[list[RankPart]], factor: float, weights: Ints, values: Floats
 ) -> None:
     """Add to `values` the payments of pages that the slice links to."""
     here = graph.bounds(slice_)[0]
@@ -161,7 +162,7 @@ def _from_targets(
             scans.collect(*block.links, own, values[block.first - here : block.end - here])
 
 
-def _joined(pieces: list[RankPart], weights: Int64s) -> Floats:
+def _joined(pieces: list[RankPart], weights: Ints) -> Floats:
     """Return the value of each page of a slice from its pieces, 0 for omitted pages."""
     values = np.concatenate([piece.values for piece in pieces])
     pay = weights != 0

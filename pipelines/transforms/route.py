@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Outcome
+from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.event_columns import BLOCKED, GONE, UNKNOWN_MEDIA, UNKNOWN_STATUS, CrawlEvents
 from opicflow.schemas.hashing import byte_at, hash_bytes
@@ -32,9 +33,6 @@ from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.url_patterns import NO_PATTERN, check_patterns, first_patterns
 from opicflow.schemas.urls import PAGE, CanonicalUrls, NotAPage, UrlRules, canonical, registrable_domain
-
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
 
 MOST_KIND_WEIGHT = 63.0
 _SEEN_SLOTS = 1 << 20

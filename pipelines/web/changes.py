@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT, Graph, Int64s, PageNumbers
-
-Mask = npt.NDArray[np.bool_]
+from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT, Graph, PageNumbers
+from opicflow.schemas.arrays import Bools, Ints
 
 
-def change_in_degrees(graph: Graph, doubled: Int64s, halved: Int64s, random: np.random.Generator) -> Graph:
+def change_in_degrees(graph: Graph, doubled: Ints, halved: Ints, random: np.random.Generator) -> Graph:
     """Return the web with the in-degrees of some pages halved or doubled (paper 002, figure 4).
 
     A page of `halved` loses half of the links to it, at random (the larger half of an odd number is kept). A page of
@@ -45,7 +43,7 @@ def replace_links(graph: Graph, share: float, random: np.random.Generator) -> Gr
     return _linked(graph.pages, sources, targets)
 
 
-def induced_web(graph: Graph, there: Mask) -> Graph:
+def induced_web(graph: Graph, there: Bools) -> Graph:
     """Return the web with only the links among the masked pages: all others do not exist yet, or no longer."""
     sources = _sources(graph)
     kept = there[sources] & there[graph.targets]
@@ -62,7 +60,7 @@ def _sources(graph: Graph) -> PageNumbers:
     return np.repeat(np.arange(graph.pages, dtype=graph.targets.dtype), graph.out_degrees)
 
 
-def _mask(pages: int, numbers: Int64s) -> Mask:
+def _mask(pages: int, numbers: Ints) -> Bools:
     mask = np.zeros(pages, np.bool_)
     mask[numbers] = True
     return mask

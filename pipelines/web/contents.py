@@ -11,15 +11,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.web.webs import GOLDEN, mix
+from opicflow.schemas.arrays import Bools, Floats, Hashes, Ints
 from opicflow.schemas.kernel import kernel
-
-Bools = npt.NDArray[np.bool_]
-Int64s = npt.NDArray[np.int64]
-UInt64s = npt.NDArray[np.uint64]
-Floats = npt.NDArray[np.float64]
 
 _MS_PER_DAY = 86_400_000.0
 _DEVIATIONS = 1.959964
@@ -31,9 +26,9 @@ class Observations(NamedTuple):
 
     changed: Bools
     """The page was never visited before, or has changed since its last visit."""
-    digest: UInt64s
+    digest: Hashes
     """A digest that every change replaces by a new one."""
-    last_modified_ms: Int64s
+    last_modified_ms: Ints
     """The time of the last change; never before 1970."""
 
 
@@ -62,7 +57,7 @@ class Contents:
         self._modified_ms = np.zeros(pages, np.int64)
         self._now_ms = 0
 
-    def visit(self, numbers: Int64s, times_ms: Int64s) -> Observations:
+    def visit(self, numbers: Ints, times_ms: Ints) -> Observations:
         """Visit pages, in this order. Times are milliseconds since 1970, and never decrease."""
         rows = len(numbers)
         if rows == 0:
@@ -99,12 +94,12 @@ def _log_normal(key: Any, pages: int, deviation: float) -> Floats:
 
 @kernel
 def _visit(
-    numbers: Int64s,
-    times_ms: Int64s,
+    numbers: Ints,
+    times_ms: Ints,
     rates: Floats,
     change_key: Any,
     digest_key: Any,
-    state: tuple[Int64s, Int64s, Int64s, Int64s],
+    state: tuple[Ints, Ints, Ints, Ints],
     found: Observations,
 ) -> None:
     """Visit pages one after the other: a batch may hold a page twice."""

@@ -6,9 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.ledger.entries import Outcome
-from opicflow.schemas.arrays import Ints
-
-Mask = npt.NDArray[np.bool_]
+from opicflow.schemas.arrays import Bools, Ints
 
 
 class VisitFailures:
@@ -23,7 +21,7 @@ class VisitFailures:
             if not 0.0 <= share <= 1.0:
                 raise ValueError(f"{name} must be a share from 0 to 1, not {share}")
         self._random = np.random.Generator(np.random.PCG64(seed))
-        self.blocked: Mask = share_of(pages, blocked, self._random)
+        self.blocked: Bools = share_of(pages, blocked, self._random)
         self._failing = failing
 
     def outcomes(self, numbers: Ints) -> npt.NDArray[np.uint8]:
@@ -42,7 +40,7 @@ class UnchangedVisits:
         self._visited = np.zeros(pages, np.bool_)
         self._share, self._random = share, random
 
-    def among(self, numbers: Ints) -> Mask:
+    def among(self, numbers: Ints) -> Bools:
         """Return which of these visits, in this order, are answered "not modified"."""
         again = np.ones(len(numbers), np.bool_)
         again[np.unique(numbers, return_index=True)[1]] = False
@@ -51,7 +49,7 @@ class UnchangedVisits:
         return again & (self._random.random(len(numbers)) < self._share)
 
 
-def share_of(pages: int, share: float, random: np.random.Generator) -> Mask:
+def share_of(pages: int, share: float, random: np.random.Generator) -> Bools:
     """Return a random share of the pages, exact to one page."""
     mask = np.zeros(pages, np.bool_)
     mask[random.permutation(pages)[: round(share * pages)]] = True

@@ -11,17 +11,17 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.pipelines.graph.csr import Graph, Int64s, PageNumbers
+from opicflow.pipelines.graph.csr import Graph, PageNumbers
 from opicflow.pipelines.ledger.kernels.spending import damped
+from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.kernel import kernel
 
-Floats = npt.NDArray[np.float64]
 Waiting = Callable[[], npt.NDArray[Any]]
 """Returns the current waiting cash of every page, by page number. Only orders that need it call it."""
 
 
 class VisitOrder(Protocol):
-    def next(self, waiting: Waiting) -> Int64s:
+    def next(self, waiting: Waiting) -> Ints:
         """Return the pages to visit next, in this order."""
 
 
@@ -34,7 +34,7 @@ class CycleOrder:
         self._steps = np.arange(batch, dtype=np.int64)
         self._at = 0
 
-    def next(self, waiting: Waiting) -> Int64s:
+    def next(self, waiting: Waiting) -> Ints:
         rows = (self._steps + self._at) % len(self._pages)
         self._at = (self._at + len(rows)) % len(self._pages)
         return self._pages[rows]
@@ -48,7 +48,7 @@ class AsFoundOrder:
         self.pages, self._batch = pages, batch
         self._at = 0
 
-    def next(self, waiting: Waiting) -> Int64s:
+    def next(self, waiting: Waiting) -> Ints:
         first = self._at % self.pages
         rows = np.arange(first, min(first + self._batch, self.pages), dtype=np.int64)
         self._at = first + len(rows)
@@ -58,12 +58,12 @@ class AsFoundOrder:
 class LoggedOrder:
     """The pages of a log, in its order. Then batches are empty."""
 
-    def __init__(self, numbers: Int64s, batch: int) -> None:
+    def __init__(self, numbers: Ints, batch: int) -> None:
         _check(1, batch)
         self._numbers, self._batch = numbers, batch
         self._at = 0
 
-    def next(self, waiting: Waiting) -> Int64s:
+    def next(self, waiting: Waiting) -> Ints:
         numbers = self._numbers[self._at : self._at + self._batch]
         self._at += len(numbers)
         return numbers
@@ -77,7 +77,7 @@ class RandomOrder:
         self._random = np.random.Generator(np.random.PCG64(seed))
         self.pages, self._batch = pages, batch
 
-    def next(self, waiting: Waiting) -> Int64s:
+    def next(self, waiting: Waiting) -> Ints:
         return self._random.integers(0, self.pages, self._batch, dtype=np.int64)
 
 
@@ -93,7 +93,7 @@ class GreedyOrder:
             _check(1, batch)
         self._batch = batch
 
-    def next(self, waiting: Waiting) -> Int64s:
+    def next(self, waiting: Waiting) -> Ints:
         cash = waiting()
         return _highest(cash, self._batch or max(1, len(cash) // 256))
 
@@ -118,7 +118,7 @@ class ExactGreedyOrder:
         """Use this graph from now on."""
         self._graph, self._out_weights = graph, graph.out_weights
 
-    def next(self, waiting: Waiting) -> Int64s:
+    def next(self, waiting: Waiting) -> Ints:
         graph, cash = self._graph, np.array(waiting(), np.int64)
         if len(cash) != graph.pages:
             raise ValueError(f"waiting cash of {len(cash)} pages, where the web has {graph.pages}")
@@ -144,7 +144,7 @@ class XylemeOrder:
         self._was_read = np.zeros(pages, np.bool_)
         self._claims = np.zeros(pages)
 
-    def next(self, waiting: Waiting) -> Int64s:
+    def next(self, waiting: Waiting) -> Ints:
         cash = waiting()
         was_read = self._was_read[: len(cash)]
         unread, read = np.flatnonzero(~was_read & (cash > 0)), np.flatnonzero(was_read)
@@ -165,7 +165,7 @@ def set_page_count(order: VisitOrder, pages: int) -> None:
         order.pages = pages
 
 
-def _highest(values: npt.NDArray[Any], count: int) -> Int64s:
+def _highest(values: npt.NDArray[Any], count: int) -> Ints:
     """Return the rows of the `count` highest values, the highest first; equal values by row."""
     count = min(count, len(values))
     if count == 0:
@@ -180,7 +180,7 @@ def _highest(values: npt.NDArray[Any], count: int) -> Int64s:
 
 @kernel
 def _spend_richest(
-    starts: Int64s, targets: PageNumbers, weights: Int64s, out_weights: Int64s, damping: int, cash: Int64s, out: Int64s
+    starts: Ints, targets: PageNumbers, weights: Ints, out_weights: Ints, damping: int, cash: Ints, out: Ints
 ) -> None:
     """Fill `out` with the richest page, one after the other; each pays its links as in a ledger."""
     pages = cash.shape[0]
@@ -208,13 +208,13 @@ def _spend_richest(
 
 
 @kernel
-def _richer(cash: Int64s, one: int, other: int) -> int:
+def _richer(cash: Ints, one: int, other: int) -> int:
     """Return the page with more cash, the first if equal. -1 is no page, and loses."""
     return other if other >= 0 and cash[other] > cash[one] else one
 
 
 @kernel
-def _update(richest: Int64s, cash: Int64s, leaves: int, page: int) -> None:
+def _update(richest: Ints, cash: Ints, leaves: int, page: int) -> None:
     """Update the nodes above a page whose cash has changed."""
     node = (leaves + page) // 2
     while node >= 1:

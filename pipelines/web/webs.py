@@ -11,12 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import MOST_LINK_WEIGHT, ORDINARY_LINK_WEIGHT, Graph
+from opicflow.schemas.arrays import Floats, Hashes, Ints
 from opicflow.schemas.kernel import kernel
 
 Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-UInt64s = npt.NDArray[np.uint64]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 """The increment of splitmix64's state; `mix` turns the state into the random number."""
@@ -214,7 +212,7 @@ def web_of_edges(lines: Iterable[str], most_edges: int = _MOST_EDGES) -> NamedWe
     return NamedWeb(Graph.from_links(len(numbers), *columns), tuple(numbers))
 
 
-def page_ids(pages: int, seed: int) -> UInt64s:
+def page_ids(pages: int, seed: int) -> Hashes:
     """Page ids for pages 0 … n-1: distinct for sure, and spread over all 64 bits like the hashes of URLs.
 
     The ids of a smaller web are the first of a larger one of the same seed, so a web can grow.
@@ -223,7 +221,7 @@ def page_ids(pages: int, seed: int) -> UInt64s:
     return _mixed(key, pages)
 
 
-def _power_law(pages: int, most: int, mean: float, exponent: float, offset: float) -> Int64s:
+def _power_law(pages: int, most: int, mean: float, exponent: float, offset: float) -> Ints:
     """Return in-degrees from 0 to `most`, ascending: the quantiles (i + offset) / pages of `power_law_web`'s law."""
     degrees = np.arange(most + 1, dtype=np.float64)
     law = np.zeros(most + 1)
@@ -251,7 +249,7 @@ def _poisson_law(most: int, mean: float) -> Floats:
     return law
 
 
-def _points(law: Floats, count: int, offset: float) -> Int64s:
+def _points(law: Floats, count: int, offset: float) -> Ints:
     """Return `count` numbers, ascending: the quantiles (i + offset) / count of a law over 0, 1, 2, … in any unit."""
     cumulated = np.cumsum(law)
     up_to = np.ceil(cumulated * (count / cumulated[-1]) - offset).clip(0, count).astype(np.int64)
@@ -289,7 +287,7 @@ def _without_links(pages: int) -> Graph:
     return Graph(np.zeros(pages + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64))
 
 
-def _linked(degrees: Int64s, linking: int, random: np.random.Generator) -> Graph:
+def _linked(degrees: Ints, linking: int, random: np.random.Generator) -> Graph:
     """Return a web of these in-degrees, which ascend and are below `linking`, with random pages and sources."""
     pages = len(degrees)
     # The sum may be below the law's mean. In-degrees ascend, so the first ones, all 0, make up for it.
@@ -344,7 +342,7 @@ def mix(state: Any) -> Any:
 
 
 @kernel
-def _mixed(key: Any, count: int) -> UInt64s:
+def _mixed(key: Any, count: int) -> Hashes:
     """Return the first random numbers of splitmix64 after a state."""
     numbers = np.empty(count, np.uint64)
     for i in range(count):
@@ -354,7 +352,7 @@ def _mixed(key: Any, count: int) -> UInt64s:
 
 
 @kernel
-def _choose_sources(starts: Int64s, linkers: Int32s, sure: Int64s, firsts: Int32s, state: Any) -> Int32s:
+def _choose_sources(starts: Ints, linkers: Int32s, sure: Ints, firsts: Int32s, state: Any) -> Int32s:
     """Return a source for every link, grouped by target: `firsts` at the ascending rows `sure`, elsewhere uniform ones.
 
     The sources of a target are distinct and not the target itself. There must be enough of them, and `firsts` must keep
@@ -388,11 +386,11 @@ def _choose_sources(starts: Int64s, linkers: Int32s, sure: Int64s, firsts: Int32
 
 @kernel
 def _choose_targets(
-    starts: Int64s,
+    starts: Ints,
     linkers: Int32s,
     known: Int32s,
     host: Int32s,
-    host_starts: Int64s,
+    host_starts: Ints,
     topic: Int32s,
     internal: float,
     topical: float,

@@ -29,8 +29,8 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import page_ids, power_law_web
-from opicflow.schemas.arrays import Ints
-from support.crawls import Crawl, Floats, exact_ranks
+from opicflow.schemas.arrays import Floats, Ints
+from support.crawls import Crawl, exact_ranks
 from support.shards import Faults, Shards
 
 POLICIES: list[History] = [

@@ -29,8 +29,8 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import page_ids, power_law_web
-from opicflow.schemas.arrays import Ints
-from support.crawls import Crawl, Errors, Floats, assert_within, exact_ranks, order_named, unchanged_answers
+from opicflow.schemas.arrays import Floats, Ints
+from support.crawls import Crawl, Errors, assert_within, exact_ranks, order_named, unchanged_answers
 from support.shards import Faults, Shards
 
 DAY = 86400

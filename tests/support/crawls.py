@@ -17,9 +17,8 @@ from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.failures import UnchangedVisits
 from opicflow.pipelines.web.visit_orders import CycleOrder, GreedyOrder, RandomOrder, VisitOrder
 from opicflow.pipelines.web.webs import page_ids
-from opicflow.schemas.arrays import Ids, Ints
+from opicflow.schemas.arrays import Floats, Ids, Ints
 
-Floats = npt.NDArray[np.float64]
 Outcomes = Callable[[Ints], npt.NDArray[np.uint8]]
 """The outcomes of visits to these pages, in order."""
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -38,9 +37,8 @@ from opicflow.pipelines.transforms.rank_parts import (
     sent_part,
     unpack_part,
 )
+from opicflow.schemas.arrays import Floats
 from support.paths import TOP
-
-Floats = npt.NDArray[np.float64]
 
 PAGES, SLICE_PAGES = 400, 60
 IN_PROCESS = PipelineOptions([])

@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 import kafka
 import numpy as np
-import numpy.typing as npt
 from kafka import KafkaProducer, TopicPartition
 from kafka.producer.future import FutureRecordMetadata
 from kafka.producer.producer_batch import ProducerBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecordsBuilder
 
+from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.columns import Texts
 from opicflow.schemas.kernel import kernel
 
@@ -37,9 +37,6 @@ MIN_RECORDS = 3
 
 _MAX_FRAME_BYTES = 40
 """The size of a record without its key and value: lengths, offset, timestamp, attributes, no headers."""
-
-Bytes = npt.NDArray[np.uint8]
-Int64s = npt.NDArray[np.int64]
 
 
 class Chunk(NamedTuple):
@@ -54,11 +51,11 @@ class RecordColumns(NamedTuple):
     """Keys and values as concatenated bytes, with the start and the length of each: length -1 = none."""
 
     keys: Bytes
-    key_starts: Int64s
-    key_lengths: Int64s
+    key_starts: Ints
+    key_lengths: Ints
     values: Bytes
-    value_starts: Int64s
-    value_lengths: Int64s
+    value_starts: Ints
+    value_lengths: Ints
 
     @classmethod
     def of(cls, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> RecordColumns:
@@ -66,7 +63,7 @@ class RecordColumns(NamedTuple):
         return cls(*_join(keys), *_join(values))
 
     @property
-    def sizes(self) -> Int64s:
+    def sizes(self) -> Ints:
         """The size of each record as kafka-python counts it, where a missing key or value counts -1."""
         return self.key_lengths + self.value_lengths
 
@@ -110,7 +107,7 @@ class BatchAppender:
         return future
 
     def append(
-        self, topic: str, partition: int, records: RecordColumns, rows: Int64s, timestamp_ms: int
+        self, topic: str, partition: int, records: RecordColumns, rows: Ints, timestamp_ms: int
     ) -> Iterator[Chunk]:
         """Append the records at `rows`, in this order, to the batches of a partition; yields a chunk for each batch."""
         topic_partition, accumulator = TopicPartition(topic, partition), self._accumulator
@@ -157,7 +154,7 @@ class BatchAppender:
         self._woken_at = now
         self._producer._sender.wakeup()
 
-    def _fill(self, batch: Any, records: RecordColumns, rows: Int64s, timestamp_ms: int) -> int:
+    def _fill(self, batch: Any, records: RecordColumns, rows: Ints, timestamp_ms: int) -> int:
         """Append as many records as fit, at least one if the batch is empty; returns how many."""
         memory = batch.records
         if memory._closed:
@@ -213,7 +210,7 @@ def compressed_size(key: bytes | None, value: bytes | None, max_bytes: int) -> i
     return len(batch.build())
 
 
-def _join(values: Sequence[bytes | None]) -> tuple[Bytes, Int64s, Int64s]:
+def _join(values: Sequence[bytes | None]) -> tuple[Bytes, Ints, Ints]:
     if isinstance(values, Texts):
         return values.text, values.starts, values.lengths
     lengths = np.fromiter((-1 if value is None else len(value) for value in values), np.int64, len(values))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.files import check_output
@@ -37,6 +36,7 @@ from opicflow.pipelines.graph.community import (
     ranks_of,
 )
 from opicflow.pipelines.graph.comparison import kendall_tau, l1, linf
+from opicflow.schemas.arrays import Floats, Ids
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.ranking import highest
 from opicflow.schemas.urls import UrlRules, canonical
@@ -57,8 +57,6 @@ EXAMPLES = """examples:
 hosts.txt names the local domain: a host or the URL of a page a line.
 """
 
-Ids = npt.NDArray[np.uint64]
-Floats = npt.NDArray[np.float64]
 
 _TRIED = ("influence", "flow", "linkers", "random")
 _TOLERANCE = 1e-9

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.experiments.communities.domains import USUAL, Domain, SurveyedWeb, survey_web
-from opicflow.pipelines.experiments.measures import DAMPING, Floats
+from opicflow.pipelines.experiments.measures import DAMPING
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.community import (
     Expansion,
@@ -25,6 +25,7 @@ from opicflow.pipelines.graph.comparison import kendall_tau, l1, linf
 from opicflow.pipelines.ledger import Ledger, LedgerConfig
 from opicflow.pipelines.web.crawl import visits
 from opicflow.pipelines.web.webs import page_ids
+from opicflow.schemas.arrays import Floats
 
 SC, SC_TABLE, PF, OUTLINKS, RANDOM = "SC-Select", "SC-Select, table", "PF-Select", "OutlinkCount", "Random"
 IMPORTANCE = "ledger's importance"

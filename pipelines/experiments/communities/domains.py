@@ -12,14 +12,13 @@ import numpy.typing as npt
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.experiments.edge_lists import web_of_file
-from opicflow.pipelines.experiments.measures import Floats, exact_importance
+from opicflow.pipelines.experiments.measures import exact_importance
 from opicflow.pipelines.graph.community import RecordedWeb
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.web.crawl import DiscoveredPages, links_of
 from opicflow.pipelines.web.webs import HostedWeb, hosted_web
+from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.urls import NotAPage, canonical
-
-Int64s = npt.NDArray[np.int64]
 
 
 class WebKind(NamedTuple):
@@ -61,7 +60,7 @@ class Domain:
     """The pages of a domain, ascending. Reading takes `rounds` rounds, and `times` as many pages as the domain has."""
 
     kind: str
-    pages: Int64s
+    pages: Ints
     rounds: int
     times: int
 
@@ -183,11 +182,11 @@ def _host_of(name: str) -> str:
         return ""
 
 
-def _site(host: npt.NDArray[np.int32] | Int64s, number: int) -> Domain:
+def _site(host: npt.NDArray[np.int32] | Ints, number: int) -> Domain:
     return Domain(SITE, np.flatnonzero(host == number), 50, 2)
 
 
-def _topics(graph: Graph, seeds: Int64s) -> dict[str, Domain]:
+def _topics(graph: Graph, seeds: Ints) -> dict[str, Domain]:
     """Return the pages within two links of all seeds, and within three links of disjoint groups of some seeds."""
     most = graph.pages // LARGEST_SHARE
     dealt = (seeds[number :: len(TOPICS) - 1][:_SEEDS_OF_A_SUBTOPIC] for number in range(len(TOPICS) - 1))
@@ -199,7 +198,7 @@ def _survey(graph: Graph, domains: dict[str, Domain], topic: npt.NDArray[np.int3
     return SurveyedWeb(graph, exact_importance(graph), RecordedWeb.of_graph(graph), domains, topic)
 
 
-def around(graph: Graph, seeds: Int64s, links: int, most: int) -> Int64s:
+def around(graph: Graph, seeds: Ints, links: int, most: int) -> Ints:
     """The pages within so many links of the seeds, ascending; of more than `most` the nearest ones, found first."""
     found = DiscoveredPages(graph.pages, np.empty(0, np.int64))
     new = found.add(seeds)

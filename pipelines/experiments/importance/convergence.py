@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from opicflow.pipelines.experiments.measures import DAMPING, Floats, errors, exact_importance, imbalance
+from opicflow.pipelines.experiments.measures import DAMPING, errors, exact_importance, imbalance
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
@@ -22,6 +22,7 @@ from opicflow.pipelines.web.visit_orders import (
     XylemeOrder,
 )
 from opicflow.pipelines.web.webs import page_ids, poisson_web, power_law_web
+from opicflow.schemas.arrays import Floats
 
 CRAWLS = 10
 ORDERS = ("random", "cycle", "greedy", "greedy-batches", "xyleme")

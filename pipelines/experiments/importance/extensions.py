@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from opicflow.pipelines.experiments.importance.windows import changed
-from opicflow.pipelines.experiments.measures import DAMPING, Floats, correlation, errors, exact_importance
+from opicflow.pipelines.experiments.measures import DAMPING, correlation, errors, exact_importance
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import All, History, Interpolation, Ledger, LedgerConfig, Outcome, Variable
@@ -24,7 +24,7 @@ from opicflow.pipelines.web.visit_orders import (
     XylemeOrder,
 )
 from opicflow.pipelines.web.webs import hosted_web, page_ids, power_law_web
-from opicflow.schemas.arrays import Bytes, Ints
+from opicflow.schemas.arrays import Bytes, Floats, Ints
 
 HISTORIES: dict[str, History] = {"default": Interpolation(), "variable, 8": Variable(8), "all": All()}
 

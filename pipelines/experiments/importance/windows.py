@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from opicflow.pipelines.experiments.importance.convergence import order_named
-from opicflow.pipelines.experiments.measures import DAMPING, Floats, errors, exact_importance
+from opicflow.pipelines.experiments.measures import DAMPING, errors, exact_importance
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import (
@@ -26,6 +26,7 @@ from opicflow.pipelines.web.changes import change_in_degrees
 from opicflow.pipelines.web.crawl import WebCrawl
 from opicflow.pipelines.web.visit_orders import ExactGreedyOrder
 from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.schemas.arrays import Floats
 
 CRAWLS = 10
 MEASURED_FROM = 6

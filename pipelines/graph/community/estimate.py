@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opicflow.pipelines.graph.community.expansion import Expansion, Fetcher, Floats, Frontier, Ids
+from opicflow.pipelines.graph.community.expansion import Expansion, Fetcher, Frontier
 from opicflow.pipelines.graph.community.selection import Select
 from opicflow.pipelines.graph.comparison import Ranking
 from opicflow.pipelines.graph.oracle import PageRanks, pagerank
+from opicflow.schemas.arrays import Floats, Ids
 from opicflow.schemas.ranking import highest
 
 DAMPING = 0.85

@@ -11,15 +11,11 @@ from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.graph.comparison import Ranking
-from opicflow.pipelines.graph.csr import Graph, Int64s, PageNumbers, group
+from opicflow.pipelines.graph.csr import Graph, PageNumbers, group
+from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
 from opicflow.schemas.columns import spans
-
-Floats = npt.NDArray[np.float64]
-Ids = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
 
 _ON_THE_FRONTIER, _FAILED = -1, -2
 
@@ -28,9 +24,9 @@ class FetchedPages(NamedTuple):
     """Pages that were read, each once, with their links; and pages that could not be read."""
 
     pages: Ids
-    link_starts: Int64s
+    link_starts: Ints
     link_pages: Ids
-    link_weights: Int64s
+    link_weights: Ints
     failed: Ids = np.empty(0, np.uint64)
 
 
@@ -75,14 +71,14 @@ class Frontier:
 
     ids: Ids
     links: Graph
-    is_local: Mask
+    is_local: Bools
     pages: Ids
-    starts: Int64s
+    starts: Ints
     targets: PageNumbers
-    weights: Int64s
+    weights: Ints
 
     @cached_property
-    def linkers(self) -> tuple[Int64s, PageNumbers, Int64s]:
+    def linkers(self) -> tuple[Ints, PageNumbers, Ints]:
         """The links to the frontier by target: where each page's links start, the linking pages of F, and weights."""
         sources = np.repeat(np.arange(len(self.ids), dtype=self.targets.dtype), np.diff(self.starts))
         return group(self.targets, sources, self.weights, len(self.pages))
@@ -99,20 +95,20 @@ class Expansion:
 
     def __init__(self) -> None:
         self._known: Ids = np.empty(0, np.uint64)
-        self._numbers: Int64s = np.empty(0, np.int64)
-        self._row_in_f: Int64s = np.empty(0, np.int64)
+        self._numbers: Ints = np.empty(0, np.int64)
+        self._row_in_f: Ints = np.empty(0, np.int64)
         self._ids: Ids = np.empty(0, np.uint64)
-        self._is_local: Mask = np.empty(0, np.bool_)
-        self._starts: Int64s = np.zeros(1, np.int64)
-        self._targets: Int64s = np.empty(0, np.int64)
-        self._weights: Int64s = np.empty(0, np.int64)
+        self._is_local: Bools = np.empty(0, np.bool_)
+        self._starts: Ints = np.zeros(1, np.int64)
+        self._targets: Ints = np.empty(0, np.int64)
+        self._weights: Ints = np.empty(0, np.int64)
 
     @property
     def pages(self) -> int:
         """How many pages were read."""
         return len(self._ids)
 
-    def add(self, fetched: FetchedPages, is_local: Mask) -> None:
+    def add(self, fetched: FetchedPages, is_local: Bools) -> None:
         """Add fetched pages; `is_local` marks those of the local domain.
 
         A failed page may be read later. Raises ValueError for pages that were read before, or are given twice.
@@ -164,13 +160,13 @@ class Expansion:
         impact: Floats = ranks * to_local / np.maximum(to_all, 1)
         return impact
 
-    def _starts_of(self, kept: Mask) -> Int64s:
+    def _starts_of(self, kept: Bools) -> Ints:
         """Return the start of each page's links, if only these links are kept."""
         before = np.zeros(len(kept) + 1, np.int64)
         np.cumsum(kept, out=before[1:])
         return before[self._starts]
 
-    def _number(self, ids: Ids) -> Int64s:
+    def _number(self, ids: Ids) -> Ints:
         """Return the numbers of pages; new pages get the next numbers, by ascending id."""
         unique, inverse = np.unique(ids, return_inverse=True)
         rows = np.searchsorted(self._known, unique)

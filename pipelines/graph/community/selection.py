@@ -26,7 +26,8 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.graph.community.expansion import Floats, Frontier
+from opicflow.pipelines.graph.community.expansion import Frontier
+from opicflow.schemas.arrays import Floats
 from opicflow.schemas.kernel import kernel
 
 Select = Callable[[Frontier, Floats, int], Floats]

@@ -1,0 +1,60 @@
+"""Errors that a user can cause have one base class, and the command line catches no others by name."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import opicflow.connectors
+import opicflow.pipelines
+import opicflow.schemas
+from opicflow.pipelines import cli
+from opicflow.schemas.errors import UserError
+
+INTERNAL = {
+    "LedgerError": "a base class",
+    "EntryRefused": "the ledger counts the entry as a reject",
+    "SnapshotRefused": "its readers raise StateRefused or read an older snapshot",
+    "LedgerBroken": "a bug or a damaged ledger: the traceback is wanted",
+    "EntryUnknown": "an entry of a newer version: the keeper raises LogRefused",
+    "OutOfOrder": "a runner lost a batch: the traceback is wanted",
+}
+"""Public exceptions that no user can correct, and why."""
+
+
+def exceptions() -> Iterator[type[BaseException]]:
+    """Every public exception that the project defines."""
+    for package in (opicflow.schemas, opicflow.connectors, opicflow.pipelines):
+        for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+            module = importlib.import_module(found.name)
+            for value in vars(module).values():
+                if isinstance(value, type) and issubclass(value, BaseException) and value.__module__ == found.name:
+                    yield value
+
+
+def test_every_error_that_a_user_can_cause_is_a_user_error() -> None:
+    found = {each.__name__: each for each in exceptions() if not each.__name__.startswith("_")}
+    assert len(found) > 20
+    assert {name for name, each in found.items() if not issubclass(each, UserError)} == set(INTERNAL)
+
+
+def test_user_errors_have_names_of_their_own() -> None:
+    names = [each.__name__ for each in exceptions() if issubclass(each, UserError)]
+    assert len(names) == len(set(names))
+
+
+def test_the_command_line_catches_user_errors_and_python_errors_only() -> None:
+    allowed = {each.__name__ for each in exceptions() if issubclass(each, UserError)}
+    allowed |= {name for name, value in vars(builtins).items() if isinstance(value, type)}
+    caught = set()
+    for path in Path(next(iter(cli.__path__))).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ExceptHandler) and node.type is not None:
+                kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+                caught |= {ast.unparse(kind) for kind in kinds}
+    assert "UserError" in caught
+    assert caught <= allowed
