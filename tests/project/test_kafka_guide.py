@@ -1,6 +1,6 @@
-"""docs/guides/kafka.md: its outputs are real, its snippets run, it names every option; README.md shows some of it.
+"""docs/guides/kafka.md: its outputs are real, its snippets run, it names every option.
 
-.venv/bin/python tests/project/test_kafka_guide.py HOST:PORT     writes the outputs anew; the broker must be a fresh one
+.venv/bin/python tests/project/test_kafka_guide.py HOST:PORT     writes the outputs again; the broker must be new
 """
 
 from __future__ import annotations
@@ -74,31 +74,11 @@ def test_the_guide_names_every_option(command: list[str]) -> None:
     assert missing == []
 
 
-def by_command(block: str) -> dict[str, str]:
-    """The output of each command."""
-    parts = re.split(r"^(\$ .*\n)", block, flags=re.M)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def test_the_readme_shows_what_the_guide_shows() -> None:
-    readme = (TOP / "README.md").read_text(encoding="utf-8")
-    (shown,) = CONSOLE.findall(readme)
-    real = by_command(CONSOLE.findall(GUIDE)[0])
-    assert by_command(shown).items() <= real.items()
-    (snippet,) = SNIPPET.findall(readme[readme.index("## Kafka") :])
-    assert snippet in GUIDE
-
-
 def main(brokers: str, folder: Path) -> None:
     made = outputs(folder, brokers)
     blocks = iter(made)
     text = CONSOLE.sub(lambda _: f"```console\n{next(blocks)}```", GUIDE)
     (TOP / "docs" / "guides" / "kafka.md").write_text(text, encoding="utf-8")
-    readme = (TOP / "README.md").read_text(encoding="utf-8")
-    real = by_command(made[0])
-    (shown,) = CONSOLE.findall(readme)
-    block = "".join(line + real[line] for line in by_command(shown))
-    (TOP / "README.md").write_text(readme.replace(shown, block), encoding="utf-8")
 
 
 if __name__ == "__main__":

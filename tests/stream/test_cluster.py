@@ -119,10 +119,12 @@ def test_an_upgrade_goes_on_where_the_stream_stopped(stream: LocalStream) -> Non
     assert status.code == 0 and "RUNNING, 0 restarts" in status.out, status
 
 
-def test_the_commands_in_readme_run_as_written(flink_kafka: LocalCluster, tmp_path: Path, topic_prefix: str) -> None:
+def test_the_commands_in_the_guide_run_as_written(flink_kafka: LocalCluster, tmp_path: Path, topic_prefix: str) -> None:
     """With topics of their own, and the addresses of this cluster."""
     (block,) = re.findall(
-        r"```sh\n(opicflow stream .*?)```", (TOP / "README.md").read_text(encoding="utf-8"), re.DOTALL
+        r"```sh\n(opicflow stream .*?)```",
+        (TOP / "docs" / "guides" / "operations.md").read_text(encoding="utf-8"),
+        re.DOTALL,
     )
     stream = LocalStream(flink_kafka, tmp_path, topic_prefix, 8)
     log = TOP / "examples" / "crawl.jsonl.gz"

@@ -1,0 +1,40 @@
+"""The documents can be found, and what they point to exists."""
+
+from __future__ import annotations
+
+import re
+
+from support.paths import TOP
+
+DOCS = TOP / "docs"
+ARCHITECTURE = (DOCS / "architecture.md").read_text(encoding="utf-8")
+LINK = r"\[[^]]*\]\(([^)#]+)(?:#[^)]*)?\)"
+
+
+def test_every_page_is_in_the_list_of_documents() -> None:
+    lists = [DOCS / "README.md", DOCS / "decisions" / "README.md"]
+    linked = {(page.parent / link).resolve() for page in lists for link in re.findall(LINK, page.read_text("utf-8"))}
+    assert [page for page in DOCS.rglob("*.md") if page not in linked | set(lists)] == []
+
+
+def test_names_that_the_architecture_gives_are_in_the_files_it_gives() -> None:
+    named = [(path, name) for path, name in re.findall(LINK + r" \(`(\w+)`\)", ARCHITECTURE)]
+    named += [(path, name) for name, path in re.findall(r"`(\w+)` in " + LINK, ARCHITECTURE)]
+    assert len(named) >= 5
+    missing = [
+        (path, name)
+        for path, name in named
+        if not re.search(rf"^(def|class) {name}\b", (DOCS / path).read_text("utf-8"), flags=re.MULTILINE)
+    ]
+    assert missing == []
+
+
+def test_the_architecture_lists_every_room() -> None:
+    rooms = {folder.parent for folder in (TOP / "pipelines").glob("*/__init__.py")}
+    listed = {(DOCS / link).resolve() for link in re.findall(LINK, ARCHITECTURE)}
+    assert rooms <= listed
+
+
+def test_every_page_has_a_title_and_then_text() -> None:
+    pages = [*DOCS.rglob("*.md"), TOP / "README.md", TOP / "CONTRIBUTING.md"]
+    assert [page for page in pages if not re.match(r"# \S[^\n]*\n\n\S", page.read_text("utf-8"))] == []
