@@ -20,6 +20,7 @@ from support.logs import WebLog, id_of, importance_of
 from support.services import LocalCluster
 from support.stream_chaos import PATIENCE_SECONDS, TOP, Chaos, LocalStream, resident_mib
 
+GUIDE = TOP / "docs" / "guides" / "operations.md"
 KINDS = ["worker", "tasks", "broker", "old_checkpoint", "delivered_twice"]
 SLOW_KINDS = ["zombie", "cluster"]
 """Those that wait for time limits of the cluster, or for all of it to start."""
