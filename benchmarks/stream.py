@@ -36,13 +36,13 @@ from opicflow.connectors.kafka.source import PartitionReader, PollPartitions, Po
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, Origin
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB
 from opicflow.pipelines.stream.origin import begin_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.transforms.metrics import count
-from opicflow.pipelines.transforms.replay_keeper import Output
+from opicflow.pipelines.transforms.outputs import Output
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
-from opicflow.pipelines.transforms.stream_keeper import LogBatch, LogHead, LogKeeper, Origin
 
 SHARDS = 16
 _WAIT_SECONDS = 600.0
@@ -386,13 +386,11 @@ def pace(brokers: str, prefix: str, log: str, per_second: str) -> dict[str, int]
 class _NoLedger(LogKeeper):
     """Decodes the entries of a log, counts their visits, and drops them."""
 
-    visits = 0
-
     def take(self, batch: LogBatch) -> Iterator[Output]:
         for begin, end in zip(batch.begins.tolist(), batch.ends.tolist(), strict=True):
             entry: Any = decode_entry(batch.text[begin:end].tobytes()).entry
             if hasattr(entry, "items"):
-                self.visits += int((entry.items.kind == 0).sum())
+                self.counts["visits"] += int((entry.items.kind == 0).sum())
         self.head = LogHead(next=batch.end, chain="there is none")
         return iter(())
 
@@ -414,17 +412,6 @@ class Idle:
     def head(self, stored: bytes | None) -> LogHead:
         """Where it stands."""
         return LogHead.from_bytes(stored) if stored else LogHead()
-
-    def check(self, shard: int, head: Any) -> None:
-        """There is nothing to be wrong."""
-
-    def recovered(self, keeper: Any) -> None:
-        """There is nothing to recover."""
-
-    def tell(self, keeper: Any, was_told: bool) -> None:
-        """Count the visits."""
-        count("visits", keeper.visits)
-        keeper.visits = 0
 
 
 class KeyPerPage(beam.PTransform[Any, Any]):

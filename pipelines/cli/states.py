@@ -19,8 +19,8 @@ def read_ledger(path: Path) -> tuple[Ledger, Rules]:
     Nothing is written or locked: the folder may be read-only, and a replay may be running in it.
     """
     from opicflow.pipelines.ledger import LedgerConfig
+    from opicflow.pipelines.replay.keeper import KeeperConfig
     from opicflow.pipelines.replay.state import StateFolder, StateRefused
-    from opicflow.pipelines.transforms.replay_keeper import KeeperConfig
     from opicflow.pipelines.transforms.route import Rules
 
     folder = StateFolder(path)

@@ -26,9 +26,9 @@ from opicflow.pipelines.cli.options import (
 if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Job
     from opicflow.connectors.kafka.connection import Connection
+    from opicflow.pipelines.stream.keeper import Origin
     from opicflow.pipelines.stream.submit import FlinkJob
     from opicflow.pipelines.transforms.route import Rules
-    from opicflow.pipelines.transforms.stream_keeper import Origin
 
 _CYCLE_HOURS = 1.0
 
@@ -145,7 +145,7 @@ def shards_of(options: argparse.Namespace, connection: Connection) -> int:
 def default_origin(shards: int) -> Origin:
     """Return the settings of ledgers without any option."""
     from opicflow.pipelines.ledger import LedgerConfig
-    from opicflow.pipelines.transforms.stream_keeper import Origin
+    from opicflow.pipelines.stream.keeper import Origin
 
     ledger = LedgerConfig()
     return Origin(replace(ledger, refresh=replace(ledger.refresh, cycle_hours=_CYCLE_HOURS)), shards)
@@ -153,8 +153,8 @@ def default_origin(shards: int) -> Origin:
 
 def requested_origin(options: argparse.Namespace, kept: Rules) -> Origin | None:
     """Return the settings of ledgers that the options ask for; None if they ask for none."""
+    from opicflow.pipelines.stream.keeper import Origin
     from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
-    from opicflow.pipelines.transforms.stream_keeper import Origin
 
     rules, given, focus = rules_of(options), ledger_options_of(options), focus_of(options)
     if rules is None and given == LedgerOptions() and focus is None:

@@ -23,6 +23,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from opicflow.connectors.files.log_reader import split
 from opicflow.connectors.files.whole_file import write_atomically
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange
+from opicflow.pipelines.replay.keeper import KeeperConfig, KeepReplay, ReplayHead, ReplayKeeper
 from opicflow.pipelines.transforms.decode import (
     REJECTS,
     Decode,
@@ -33,8 +34,7 @@ from opicflow.pipelines.transforms.decode import (
     close_readers,
     name_of,
 )
-from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger, KeepReplay
-from opicflow.pipelines.transforms.replay_keeper import Head, Keeper, KeeperConfig
+from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger
 from opicflow.pipelines.transforms.route import Rules
 
 _FINAL = ("importance-", "schedule-", "orders-")
@@ -47,7 +47,13 @@ class Replay(beam.PTransform):
     """Portions of crawl logs in; rejects, publications, reports and the final importance out, as named parts."""
 
     def __init__(
-        self, config: KeeperConfig, rules: Rules, files: dict[str, str], run: str, resume: Head | None, durable: bool
+        self,
+        config: KeeperConfig,
+        rules: Rules,
+        files: dict[str, str],
+        run: str,
+        resume: ReplayHead | None,
+        durable: bool,
     ) -> None:
         """`files` tells the name of every source; `resume` is where the ledger in this process stands."""
         super().__init__()
@@ -66,7 +72,7 @@ class Replay(beam.PTransform):
             | "Route" >> beam.ParDo(Route(self._rules, self._files)).with_outputs(REJECTS, main="batches")
         )
         routed.batches.element_type = typehints.KV[int, bytes]  # or they would be pickled
-        keep = KeepLedger(KeepReplay(self._config, self._resume or Head()), self._run, self._durable)
+        keep = KeepLedger(KeepReplay(self._config, self._resume or ReplayHead()), self._run, self._durable)
         kept = routed.batches | "KeepLedger" >> beam.ParDo(keep)
         # Not flattened: each is saved in the stage that makes it, and never all of it in memory.
         return {"rejects": routed[REJECTS], "kept": kept}
@@ -99,11 +105,11 @@ class Plan:
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
-def run(plan: Plan, keeper: Keeper | None, after: Callable[[dict[str, Any], Keeper | None], None]) -> None:
+def run(plan: Plan, keeper: ReplayKeeper | None, after: Callable[[dict[str, Any], ReplayKeeper | None], None]) -> None:
     """Replay from where `keeper` stands. `after` is told the report of every segment, and its keeper if it is here."""
     head = keeper.head if keeper else None
     if keeper:
-        TABLES.put(plan.run, 0, keeper)
+        KEEPERS.put(plan.run, 0, keeper)
     try:
         if plan.runner != IN_PROCESS:
             _run_whole(plan, after)
@@ -114,8 +120,8 @@ def run(plan: Plan, keeper: Keeper | None, after: Callable[[dict[str, Any], Keep
             portion = Portion(number, tuple(left), plan.segment_bytes, closes=True)
             _run_pipeline(plan, [portion], head, FnApiRunner())
             report = json.loads((plan.work / f"report-{number:06}.json").read_bytes())
-            kept = TABLES.look(plan.run, 0)
-            assert isinstance(kept, Keeper)
+            kept = KEEPERS.peek(plan.run, 0)
+            assert isinstance(kept, ReplayKeeper)
             keeper = kept
             head = keeper.head
             after(report, keeper)
@@ -124,10 +130,10 @@ def run(plan: Plan, keeper: Keeper | None, after: Callable[[dict[str, Any], Keep
             left = _left(left, read_tos(report))
     finally:
         close_readers()
-        TABLES.forget(plan.run)
+        KEEPERS.remove_run(plan.run)
 
 
-def _run_whole(plan: Plan, after: Callable[[dict[str, Any], Keeper | None], None]) -> None:
+def _run_whole(plan: Plan, after: Callable[[dict[str, Any], ReplayKeeper | None], None]) -> None:
     """The whole input as one segment, on a runner that is not this process."""
     ranges: list[InputRange] = []
     for input_range in plan.input_ranges:
@@ -140,7 +146,7 @@ def _run_whole(plan: Plan, after: Callable[[dict[str, Any], Keeper | None], None
         after(json.loads((plan.work / f"report-{portion.number:06}.json").read_bytes()), None)
 
 
-def _run_pipeline(plan: Plan, portions: list[Portion], head: Head | None, runner: Any) -> None:
+def _run_pipeline(plan: Plan, portions: list[Portion], head: ReplayHead | None, runner: Any) -> None:
     files = {input_range.source: name_of(input_range) for input_range in plan.input_ranges}
     durable = plan.runner != IN_PROCESS
     pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(plan.beam_options)))

@@ -13,7 +13,7 @@ import numpy as np
 from opicflow.pipelines.ledger import Outcome
 from opicflow.pipelines.replay.report import Host, Report, Sample, TopPage
 from opicflow.pipelines.results.files import Pages, pages_of
-from opicflow.pipelines.transforms.replay_keeper import FLOWING
+from opicflow.pipelines.transforms.publish import FLOWING
 
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.runner import Result

@@ -26,6 +26,7 @@ from opicflow.connectors.files.whole_file import whole_file
 from opicflow.connectors.kafka.topic_log import TopicRange
 from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig, RemovalReason
 from opicflow.pipelines.replay.inputs import Input, LogFiles, NothingRead, Topic
+from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
 from opicflow.pipelines.replay.pipeline import IN_PROCESS, SEGMENT_BYTES, Plan, read_tos, remove_parts, run
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused
 from opicflow.pipelines.results.files import (
@@ -39,7 +40,6 @@ from opicflow.pipelines.results.parts import Parts
 from opicflow.pipelines.results.schedules import plan_notes
 from opicflow.pipelines.results.topics import Destination, Sent, send_results
 from opicflow.pipelines.transforms.decode import InputRange, name_of, reject_line
-from opicflow.pipelines.transforms.replay_keeper import Keeper, KeeperConfig, policies_chain, policy_time_ms
 from opicflow.pipelines.transforms.route import COUNTS, Rules
 from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 from opicflow.schemas.crawl_events import Reason, Reject
@@ -145,7 +145,7 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
         least_bytes = min(_LEAST_CHECKPOINT_BYTES, request.segment_bytes)
         saved_at, snapshot_bytes = _tallied(state)["bytes_read"], 0
 
-        def after(report: dict[str, Any], keeper: Keeper | None) -> None:
+        def after(report: dict[str, Any], keeper: ReplayKeeper | None) -> None:
             nonlocal saved_at, snapshot_bytes
             assert state is not None
             if report["tally"] or not state.run["reports"]:
@@ -197,7 +197,7 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
                     path.unlink()
 
 
-def _check_policies(request: Request, config: KeeperConfig, keeper: Keeper | None) -> None:
+def _check_policies(request: Request, config: KeeperConfig, keeper: ReplayKeeper | None) -> None:
     """Refuse policies that are not those a state has had, and more."""
     had = keeper.policies_had if keeper else 0
     if keeper and config.policies and policies_chain(config.policies[:had]) != keeper.head.policies_chain:

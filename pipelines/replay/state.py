@@ -25,7 +25,7 @@ import xxhash
 from opicflow.connectors.files.opening import STDIN, Block, decompressed, is_compressed, open_bytes
 from opicflow.connectors.files.whole_file import sync_folder, whole_file
 from opicflow.pipelines.ledger import Ledger, LedgerError
-from opicflow.pipelines.transforms.replay_keeper import Keeper, KeeperConfig
+from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper
 from opicflow.schemas.errors import UserError
 
 STATE_VERSION = 1
@@ -125,7 +125,7 @@ class StateFolder:
             f"{self.path}: its state.json was damaged: restore the folder, or begin anew in another one"
         )
 
-    def keeper(self, state: State, config: KeeperConfig) -> Keeper:
+    def keeper(self, state: State, config: KeeperConfig) -> ReplayKeeper:
         """The keeper of the last checkpoint."""
         folder = self.path / state.snapshot
         try:
@@ -136,9 +136,9 @@ class StateFolder:
             raise StateRefused(
                 f"{folder}: the ledger cannot be restored ({reason}): restore the folder, or begin anew in another one"
             ) from None
-        return Keeper.from_notes(config, ledger, state.notes.encode())
+        return ReplayKeeper.from_notes(config, ledger, state.notes.encode())
 
-    def write(self, state: State, keeper: Keeper) -> int:
+    def write(self, state: State, keeper: ReplayKeeper) -> int:
         """Write a checkpoint. Returns the bytes of the snapshot. Until it is whole, the one before counts."""
         state.checkpoints += 1
         state.snapshot = f"snapshot-{state.checkpoints:06}"

@@ -28,15 +28,21 @@ from opicflow.pipelines.results.files import (
     schedule_columns,
 )
 from opicflow.pipelines.results.parts import Parts
-from opicflow.pipelines.transforms import stream_keeper
 from opicflow.pipelines.transforms.metrics import count
-from opicflow.pipelines.transforms.replay_keeper import Output
+from opicflow.pipelines.transforms.outputs import (
+    AUDIT,
+    IMPORTANCE,
+    ORDERS,
+    REJECTS,
+    SCHEDULE,
+    TOMBSTONES,
+    TRANSFERS,
+    Output,
+)
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.registry import schema
-
-IMPORTANCE, SCHEDULE, ORDERS, REJECTS, AUDIT = "importance", "refresh-schedule", "crawl-orders", "rejects", "audit"
 
 _PATIENCE_SECONDS = 120.0
 """So long a cluster that was there when the work began may be away when it is done."""
@@ -117,19 +123,19 @@ class SendOutputs(SendingDoFn):
 
     def _send(self, sender: _Sender, publisher: Publisher, name: str, data: bytes) -> None:
         kind, _, shard = name.partition("/")
-        if kind == stream_keeper.TRANSFERS:
+        if kind == TRANSFERS:
             if not publisher.send(self._ledger_topic, None, data, int(shard)):
                 raise KafkaRefused(f"{self._ledger_topic}: takes no {len(data)} bytes: raise its max.message.bytes")
         elif kind in _COLUMNS_OF:
             sender.send_pages(kind, [data], _COLUMNS_OF[kind])
-        elif kind == stream_keeper.TOMBSTONES:
+        elif kind == TOMBSTONES:
             sender.bury(IMPORTANCE, [data])
             sender.bury(SCHEDULE, [data])
-        elif kind == stream_keeper.AUDIT:
+        elif kind == AUDIT:
             values = orjson.loads(data)
             key = f"{values['shard']}".encode()
             sender.send_values(AUDIT, page_ids([key]), [key], [sender.framer(AUDIT).encode(values)])
-        elif kind == stream_keeper.REJECTS:
+        elif kind == REJECTS:
             _, values, columns = unpack(data)
             key = f"{self._ledger_topic}/{values['shard']}:{values['offset']}".encode()
             reject = {

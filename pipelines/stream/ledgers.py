@@ -10,9 +10,10 @@ import apache_beam as beam
 import numpy as np
 
 from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic, read_range
-from opicflow.pipelines.transforms.keep_ledger import AnyBatch, AnyHead, AnyKeeper, Keeping, KeepLedger
-from opicflow.pipelines.transforms.replay_keeper import Output
-from opicflow.pipelines.transforms.stream_keeper import LogBatch, LogHead, LogKeeper
+from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper
+from opicflow.pipelines.transforms.keep_ledger import Journal, Keeper, Keeping, KeepLedger
+from opicflow.pipelines.transforms.metrics import count, stands_at
+from opicflow.pipelines.transforms.outputs import Output
 from opicflow.schemas.messages import MessageBatch
 
 LEAST_LOG_MB = 16.0
@@ -42,30 +43,26 @@ class JournalInLog:
         self._read = read
         self._least_bytes = int(least_mb * (1 << 20))
 
-    def add(self, keeper: AnyKeeper, batch: AnyBatch) -> None:
+    def add(self, keeper: LogKeeper, batch: LogBatch) -> None:
         """Count the bytes and times of a batch, which is in the log already."""
-        assert isinstance(keeper, LogKeeper) and isinstance(batch, LogBatch)
         keeper.journal_bytes += len(batch.text)
         if len(batch.times_ms):
             if keeper.journal_from_ms is None:
                 keeper.journal_from_ms = int(batch.times_ms[0])
             keeper.journal_to_ms = int(batch.times_ms[-1])
 
-    def is_long(self, keeper: AnyKeeper) -> bool:
+    def is_long(self, keeper: LogKeeper) -> bool:
         """Whether the log since the last snapshot is twice as long as that, or some hours old."""
-        assert isinstance(keeper, LogKeeper)
         outgrown = keeper.journal_bytes > max(2 * keeper.snapshot_bytes, self._least_bytes)
         begun_ms = keeper.journal_from_ms
         return outgrown or (begun_ms is not None and keeper.journal_to_ms - begun_ms > OLDEST_SNAPSHOT_MS)
 
-    def clear(self, keeper: AnyKeeper) -> None:
+    def clear(self, keeper: LogKeeper) -> None:
         """Count from zero. The log itself stays: others read it too."""
-        assert isinstance(keeper, LogKeeper)
         keeper.journal_bytes, keeper.journal_from_ms = 0, None
 
-    def since(self, keeper: AnyKeeper, head: AnyHead) -> Iterator[AnyBatch]:
+    def since(self, keeper: LogKeeper, head: LogHead) -> Iterator[LogBatch]:
         """Yield the log from the head of the keeper up to another head."""
-        assert isinstance(keeper, LogKeeper) and isinstance(head, LogHead)
         for batch in self._read(keeper.head.next, head.next):
             self.add(keeper, batch)
             yield batch
@@ -74,9 +71,20 @@ class JournalInLog:
 class KeepLogLedger(KeepLedger):
     """`KeepLedger` that reads its log itself, from the offset in its state: polls in, outputs out."""
 
-    def __init__(self, topic: WatchedTopic, keeping: Keeping, run: str, least_log_mb: float = LEAST_LOG_MB) -> None:
-        """The partitions of `topic` are the logs. A snapshot is written for `least_log_mb` of log at the earliest."""
+    def __init__(
+        self,
+        topic: WatchedTopic,
+        keeping: Keeping,
+        run: str,
+        least_log_mb: float = LEAST_LOG_MB,
+        check: Callable[[int, LogHead], None] | None = None,
+    ) -> None:
+        """The partitions of `topic` are the logs. A snapshot is written for `least_log_mb` of log at the earliest.
+
+        `check` refuses a head whose log was replaced, before a ledger is rebuilt from that log.
+        """
         super().__init__(keeping, run, durable=True)
+        self._check = check
         self._least_log_mb = least_log_mb
         self._topic = topic
         self._reader = PartitionReader(topic)
@@ -100,8 +108,32 @@ class KeepLogLedger(KeepLedger):
 
         journal = JournalInLog(read, self._least_log_mb)
         for batch in self._reader.read(element, start):
-            yield from self.keep(shard, log_batch(batch), head_state, snapshot, journal)
+            keeper = yield from self.keep(shard, log_batch(batch), head_state, snapshot, journal)
+            record_metrics(keeper)
+
+    def recover(self, shard: int, head: LogHead, snapshot: Any, journal: Journal | None) -> LogKeeper:
+        """Rebuild the keeper with this head, and count it."""
+        if self._check is not None:
+            self._check(shard, head)
+        keeper = super().recover(shard, head, snapshot, journal)
+        assert isinstance(keeper, LogKeeper)
+        count("ledgers_recovered")
+        keeper.counts.clear()  # they were counted when the log was first applied
+        keeper.has_audited = False
+        return keeper
 
     def teardown(self) -> None:
         """Close the connections to the cluster."""
         self._reader.close()
+
+
+def record_metrics(keeper: Keeper) -> None:
+    """Record what a ledger did since the last call, and its gauges after an audit."""
+    assert isinstance(keeper, LogKeeper)
+    for name, number in keeper.counts.items():
+        count(name, number)
+    keeper.counts.clear()
+    if keeper.has_audited:
+        keeper.has_audited = False
+        for name, value in keeper.gauges().items():
+            stands_at(f"{name}_shard_{keeper.shard}", value)

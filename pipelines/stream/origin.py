@@ -10,7 +10,7 @@ from opicflow.connectors.kafka.partitions import PartitionRange, partitions_of_t
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.topics import Finding, TopicSpec, findings, names, read_cluster, specs
 from opicflow.pipelines.ledger.encoding import decode_entry
-from opicflow.pipelines.transforms.stream_keeper import LogRefused, Origin
+from opicflow.pipelines.stream.keeper import LogRefused, Origin
 from opicflow.schemas.columns import ColumnsRefused
 
 

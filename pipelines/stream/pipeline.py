@@ -19,11 +19,11 @@ from opicflow.connectors.kafka.source import POLL_HINT, PollPartitions, PollTime
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.results.topics import Destination, SendOutputs
 from opicflow.pipelines.stream.clock import WriteTicks, poll_clock
+from opicflow.pipelines.stream.keeper import KeepStream, LogHead, LogRefused, Origin, digest_of_value
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB, KeepLogLedger
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
-from opicflow.pipelines.transforms.keep_ledger import Keeping, KeepStream
-from opicflow.pipelines.transforms.replay_keeper import Output
-from opicflow.pipelines.transforms.stream_keeper import LogHead, LogRefused, Origin, digest_of_value
+from opicflow.pipelines.transforms.keep_ledger import Keeping
+from opicflow.pipelines.transforms.outputs import Output
 
 _MOST_EVENTS = 4000
 """A router's batch. It becomes a few entries, and the cost is per entry, not per visit."""
@@ -92,8 +92,8 @@ class Stream(beam.PTransform[Any, Any]):
         sent_ticks = ticks | "SendTicks" >> send
 
         log_polls = timer | "PollLogs" >> PollPartitions(self._logs)
-        keeping = config.keeping or KeepStream(LogCheck(config.connection, config.ledger_topic))
-        keep = KeepLogLedger(self._logs, keeping, config.run, config.least_log_mb)
+        check = LogCheck(config.connection, config.ledger_topic)
+        keep = KeepLogLedger(self._logs, config.keeping or KeepStream(), config.run, config.least_log_mb, check)
         outputs = log_polls | "KeepLedger" >> par_do(keep).with_output_types(Output)
         to = Destination(config.connection, config.prefix)
         _ = outputs | "SendOutputs" >> par_do(SendOutputs(to, config.ledger_topic))

@@ -16,8 +16,9 @@ from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.records import batches
 from opicflow.connectors.kafka.source import read_range
 from opicflow.connectors.kafka.topics import names
+from opicflow.pipelines.stream.keeper import LogKeeper, ask_fingerprint
 from opicflow.pipelines.stream.ledgers import log_batch
-from opicflow.pipelines.transforms.stream_keeper import FINGERPRINT, LogKeeper, ask_fingerprint
+from opicflow.pipelines.transforms.outputs import FINGERPRINT
 from opicflow.schemas.records import Audit
 
 _AUDIT = "audit"

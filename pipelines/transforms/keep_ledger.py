@@ -1,16 +1,15 @@
-"""KeepLedger: the stage that holds a shard's ledger in keyed state, around the `Keeper`.
+"""KeepLedger: the stage that keeps the ledger of a shard in keyed state.
 
-A bounded replay keeps its table in memory only and hands it from one pipeline to the next by its head; a table that is
-gone is an error. With `durable` the state is whole: a snapshot, and a journal of the batches since. A stream's journal
-is its log (docs/decisions/log-as-journal.md). In all cases the table itself lies in a cache of the process, and counts
-only where it stands at the head, which has the hash of all that was applied.
+A `Keeper` is a ledger with its head: how far its log was applied, and a hash of that log. Keepers stay in a cache of
+the process, because a ledger is far too large to be read from state for each batch. A cached keeper is used only if
+its head equals the head in state (docs/decisions/process-caches.md). Otherwise it is rebuilt from a snapshot and a
+journal of the batches since. A replay in one process has no journal: if its ledger is lost, it is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import chain as one_after_the_other
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain as concatenated
 from threading import Lock
 from typing import Any, Protocol
 
@@ -18,132 +17,146 @@ import apache_beam as beam
 from apache_beam.coders import BytesCoder
 from apache_beam.transforms.userstate import BagStateSpec, ReadModifyWriteStateSpec
 
-from opicflow.pipelines.ledger import Ledger
-from opicflow.pipelines.transforms.metrics import count, stands_at
-from opicflow.pipelines.transforms.replay_keeper import Head, Keeper, KeeperConfig, Output
-from opicflow.pipelines.transforms.stream_keeper import LogBatch, LogHead, LogKeeper
+from opicflow.pipelines.transforms.metrics import count
 from opicflow.schemas.errors import UserError
-
-AnyKeeper = Keeper | LogKeeper
-AnyHead = Head | LogHead
-AnyBatch = bytes | LogBatch
 
 _LEAST_JOURNAL_BYTES = 4 << 20
 
 
-class LostTable(UserError):
-    """A table that was kept in memory only is gone. Run again."""
+class LostLedger(UserError):
+    """A ledger that was kept in memory only is lost."""
 
 
-class Tables:
-    """The keepers of this process, each under its run and shard, and usable only at the head it stands at."""
+class Head(Protocol):
+    """How far a log was applied. Two keepers of a log with equal heads are equal."""
+
+    @property
+    def chain(self) -> str:
+        """A hash of all that was applied; empty before the first batch."""
+
+    def to_bytes(self) -> bytes:
+        """Return the head as it is stored."""
+
+
+class Keeper(Protocol):
+    """A ledger and its head."""
+
+    snapshot_bytes: int
+    """The size of the last snapshot in state."""
+    journal_bytes: int
+    """The size of the batches since that snapshot."""
+
+    @property
+    def head(self) -> Any:
+        """The `Head` behind the last batch."""
+
+    def take(self, batch: Any) -> Iterator[Any]:
+        """Apply a batch. Yields outputs."""
+
+    def chunks(self) -> Iterable[bytes]:
+        """Return a snapshot of everything, in chunks."""
+
+
+class Keeping(Protocol):
+    """Makes keepers of one kind."""
+
+    def fresh(self, shard: int) -> Keeper:
+        """Return a keeper before its first batch."""
+
+    def restored(self, shard: int, chunks: Iterable[bytes]) -> Keeper:
+        """Return the keeper that wrote these chunks."""
+
+    def head(self, stored: bytes | None) -> Head:
+        """Return the stored head, or the first one for None."""
+
+
+class Journal(Protocol):
+    """The batches since the last snapshot of a keeper."""
+
+    def add(self, keeper: Any, batch: Any) -> None:
+        """Add a batch before the keeper applies it."""
+
+    def is_long(self, keeper: Any) -> bool:
+        """Whether it is time for a new snapshot."""
+
+    def clear(self, keeper: Any) -> None:
+        """Remove all batches, as there is a new snapshot."""
+
+    def since(self, keeper: Any, head: Any) -> Iterable[Any]:
+        """Return the batches between the snapshot of a keeper and a head."""
+
+
+class KeeperCache:
+    """The keepers of this process, by run and shard."""
 
     def __init__(self) -> None:
-        """There are none."""
-        self._keepers: dict[tuple[str, int], AnyKeeper] = {}
+        self._keepers: dict[tuple[str, int], Keeper] = {}
         self._lock = Lock()
 
-    def put(self, run: str, shard: int, keeper: AnyKeeper) -> None:
-        """Keep it until it is taken or let go."""
+    def put(self, run: str, shard: int, keeper: Keeper) -> None:
+        """Add a keeper, or replace the one of this run and shard."""
         with self._lock:
             self._keepers[run, shard] = keeper
 
-    def take(self, run: str, shard: int, head: AnyHead) -> AnyKeeper | None:
-        """The keeper, if it stands at this head. It is out of the cache then: an error leaves no dirty one behind."""
+    def take(self, run: str, shard: int, head: Head) -> Keeper | None:
+        """Remove a keeper and return it if it has this head. An error then leaves no half-applied keeper behind."""
         with self._lock:
             keeper = self._keepers.pop((run, shard), None)
         return keeper if keeper is not None and keeper.head == head else None
 
-    def look(self, run: str, shard: int) -> AnyKeeper | None:
-        """The keeper, wherever it stands; it stays."""
+    def peek(self, run: str, shard: int) -> Keeper | None:
+        """Return a keeper whatever its head is, and keep it in the cache."""
         return self._keepers.get((run, shard))
 
-    def forget(self, run: str) -> None:
-        """Forget everything of a run."""
+    def remove_run(self, run: str) -> None:
+        """Remove all keepers of a run."""
         with self._lock:
             for key in [key for key in self._keepers if key[0] == run]:
                 del self._keepers[key]
 
 
-TABLES = Tables()
-
-
-class Keeping(Protocol):
-    """What kind of keeper there is, and how it is made."""
-
-    def fresh(self, shard: int) -> AnyKeeper:
-        """A keeper that was given nothing yet."""
-
-    def restored(self, shard: int, chunks: Iterable[bytes]) -> AnyKeeper:
-        """The keeper that wrote these chunks."""
-
-    def head(self, stored: bytes | None) -> AnyHead:
-        """A head as it is stored; of None, where it begins."""
-
-    def check(self, shard: int, head: AnyHead) -> None:
-        """Refuse to make a keeper anew whose log is not the one that it was made from."""
-
-    def recovered(self, keeper: AnyKeeper) -> None:
-        """Count a keeper that was made anew."""
-
-    def tell(self, keeper: AnyKeeper, was_told: bool) -> None:
-        """Count what happened. `was_told`: the keeper has just told how it stands."""
-
-
-class Journal(Protocol):
-    """The batches since a keeper's last snapshot, wherever they are kept."""
-
-    def add(self, keeper: AnyKeeper, batch: AnyBatch) -> None:
-        """The keeper will now be given a batch."""
-
-    def is_long(self, keeper: AnyKeeper) -> bool:
-        """Whether it is time for a new snapshot."""
-
-    def clear(self, keeper: AnyKeeper) -> None:
-        """There is a new snapshot."""
-
-    def since(self, keeper: AnyKeeper, head: AnyHead) -> Iterable[AnyBatch]:
-        """The batches that a keeper, as its snapshot was, was given since, up to a head."""
+KEEPERS = KeeperCache()
 
 
 class JournalInState:
-    """Batches in a bag. A new snapshot comes when they outgrow half of the old one."""
+    """A journal in a bag of Beam's state."""
 
     def __init__(self, bag: Any) -> None:
-        """Beam's state of a key."""
         self._bag = bag
 
-    def add(self, keeper: AnyKeeper, batch: AnyBatch) -> None:
-        """Put it into the bag."""
-        assert isinstance(batch, bytes)
+    def add(self, keeper: Keeper, batch: bytes) -> None:
+        """Add a batch before the keeper applies it."""
         self._bag.add(batch)
         keeper.journal_bytes += len(batch)
 
-    def is_long(self, keeper: AnyKeeper) -> bool:
-        """What is written is then three times the batches at most, and what is read half a snapshot more."""
+    def is_long(self, keeper: Keeper) -> bool:
+        """Whether the journal is larger than half of the snapshot.
+
+        So at most three times the bytes of the batches are written, and half a snapshot more is read.
+        """
         return keeper.journal_bytes > max(keeper.snapshot_bytes // 2, _LEAST_JOURNAL_BYTES)
 
-    def clear(self, keeper: AnyKeeper) -> None:
-        """Empty the bag."""
+    def clear(self, keeper: Keeper) -> None:
+        """Remove all batches, as there is a new snapshot."""
         self._bag.clear()
         keeper.journal_bytes = 0
 
-    def since(self, keeper: AnyKeeper, head: AnyHead) -> Iterable[AnyBatch]:
-        """All that is in the bag."""
+    def since(self, keeper: Keeper, head: Head) -> Iterable[bytes]:
+        """Yield all batches: state has none behind the head."""
         for batch in self._bag.read():
             keeper.journal_bytes += len(batch)
             yield batch
 
 
 class KeepLedger(beam.DoFn):
-    """Batches in, keyed by shard; outputs out."""
+    """Applies batches, keyed by shard, to ledgers. Yields the outputs of the keepers."""
 
     HEAD = ReadModifyWriteStateSpec("head", BytesCoder())
     SNAPSHOT = BagStateSpec("snapshot", BytesCoder())
     JOURNAL = BagStateSpec("journal", BytesCoder())
 
     def __init__(self, keeping: Keeping, run: str, durable: bool = False) -> None:
-        """`run` tells the tables of this run from others'."""
+        """Keep ledgers in the cache under `run`; `durable` also writes snapshots and a journal to state."""
         self._keeping = keeping
         self._run = run
         self._durable = durable
@@ -151,79 +164,71 @@ class KeepLedger(beam.DoFn):
     def process(
         self,
         element: tuple[int, bytes],
-        head_state: Any = beam.DoFn.StateParam(HEAD),  # noqa: B008  (how Beam is told)
-        snapshot: Any = beam.DoFn.StateParam(SNAPSHOT),  # noqa: B008  (how Beam is told)
-        journal: Any = beam.DoFn.StateParam(JOURNAL),  # noqa: B008  (how Beam is told)
-    ) -> Iterator[Output]:
+        head_state: Any = beam.DoFn.StateParam(HEAD),  # noqa: B008  (Beam's way to declare state)
+        snapshot: Any = beam.DoFn.StateParam(SNAPSHOT),  # noqa: B008  (Beam's way to declare state)
+        journal: Any = beam.DoFn.StateParam(JOURNAL),  # noqa: B008  (Beam's way to declare state)
+    ) -> Iterator[Any]:
         """Apply one batch."""
         shard, data = element
         yield from self.keep(shard, data, head_state, snapshot, JournalInState(journal) if self._durable else None)
 
     def keep(
-        self, shard: int, batch: AnyBatch, head_state: Any, snapshot: Any, journal: Journal | None
-    ) -> Iterator[Output]:
-        """Apply one batch to a shard's ledger."""
+        self, shard: int, batch: Any, head_state: Any, snapshot: Any, journal: Journal | None
+    ) -> Generator[Any, None, Keeper]:
+        """Apply one batch to the ledger of a shard. Yields its outputs and returns its keeper."""
         stored = head_state.read()
         head = self._keeping.head(stored)
-        keeper = TABLES.take(self._run, shard, head)
+        keeper = KEEPERS.take(self._run, shard, head)
         if keeper is None:
-            keeper = self._rebuilt(shard, stored, head, snapshot, journal)
+            if stored is None and head.chain == "":
+                keeper = self._keeping.fresh(shard)
+            else:
+                keeper = self.recover(shard, head, snapshot, journal)
         if journal is not None:
             journal.add(keeper, batch)
-        was_told = False
-        for output in keeper.take(batch):  # type: ignore[arg-type]
-            was_told |= output.name == "audit"
-            yield output
+        yield from keeper.take(batch)
         head_state.write(keeper.head.to_bytes())
         if journal is not None and journal.is_long(keeper):
-            self._write_down(keeper, snapshot)
+            _write_snapshot(keeper, snapshot)
             journal.clear(keeper)
-        self._keeping.tell(keeper, was_told)
-        TABLES.put(self._run, shard, keeper)
-
-    def _rebuilt(
-        self, shard: int, stored: bytes | None, head: AnyHead, snapshot: Any, journal: Journal | None
-    ) -> AnyKeeper:
-        """The keeper at this head, made from state alone."""
-        if stored is None and head.chain == "":
-            return self._keeping.fresh(shard)
-        if journal is None:
-            raise LostTable(
-                "the ledger of this replay was kept in memory only and is gone (a worker was started anew): run again"
-            )
-        self._keeping.check(shard, head)
-        keeper = rebuild(self._keeping, shard, snapshot.read(), lambda keeper: journal.since(keeper, head))
-        if keeper.head != head:
-            raise LostTable(
-                f"shard {shard}: its snapshot, and what it was given since, do not lead to the head: the state was "
-                "damaged; start from the log, or from an older savepoint"
-            )
-        self._keeping.recovered(keeper)
+        KEEPERS.put(self._run, shard, keeper)
         return keeper
 
-    def _write_down(self, keeper: AnyKeeper, snapshot: Any) -> None:
-        snapshot.clear()
-        count("snapshots")
-        keeper.snapshot_bytes = 0
-        for chunk in keeper.chunks():
-            snapshot.add(chunk)
-            keeper.snapshot_bytes += len(chunk)
+    def recover(self, shard: int, head: Any, snapshot: Any, journal: Journal | None) -> Keeper:
+        """Rebuild the keeper with this head from state. Raises `LostLedger` if state does not lead to the head."""
+        if journal is None:
+            raise LostLedger(
+                "the ledger of this replay was kept in memory only and is lost (a worker was restarted): run again"
+            )
+        keeper = rebuild(self._keeping, shard, snapshot.read(), lambda keeper: journal.since(keeper, head))
+        if keeper.head != head:
+            raise LostLedger(
+                f"shard {shard}: its snapshot and the batches since then do not lead to the head: the state was "
+                "damaged; start from the log, or from an older savepoint"
+            )
+        return keeper
+
+
+def _write_snapshot(keeper: Keeper, snapshot: Any) -> None:
+    snapshot.clear()
+    count("snapshots")
+    keeper.snapshot_bytes = 0
+    for chunk in keeper.chunks():
+        snapshot.add(chunk)
+        keeper.snapshot_bytes += len(chunk)
 
 
 def rebuild(
-    keeping: Keeping,
-    shard: int,
-    snapshot: Iterable[bytes],
-    since: Callable[[AnyKeeper], Iterable[AnyBatch]],
-) -> AnyKeeper:
-    """The keeper that wrote a snapshot, with the batches since applied; what they put out is dropped."""
+    keeping: Keeping, shard: int, snapshot: Iterable[bytes], batches_since: Callable[[Keeper], Iterable[Any]]
+) -> Keeper:
+    """Restore a keeper from its snapshot and apply the batches since then. Their outputs have left already."""
     sizes: list[int] = []
     chunks = _measured(snapshot, sizes)
     first = next(chunks, None)
-    keeper = keeping.fresh(shard) if first is None else keeping.restored(shard, one_after_the_other((first,), chunks))
+    keeper = keeping.fresh(shard) if first is None else keeping.restored(shard, concatenated((first,), chunks))
     keeper.snapshot_bytes = sum(sizes)
-    for batch in since(keeper):
-        for _ in keeper.take(batch):  # type: ignore[arg-type]
+    for batch in batches_since(keeper):
+        for _ in keeper.take(batch):
             pass
     return keeper
 
@@ -232,76 +237,3 @@ def _measured(chunks: Iterable[bytes], sizes: list[int]) -> Iterator[bytes]:
     for chunk in chunks:
         sizes.append(len(chunk))
         yield chunk
-
-
-@dataclass(frozen=True)
-class KeepReplay:
-    """The keeper of a replay. `resume` is where the one in the cache stands."""
-
-    config: KeeperConfig
-    resume: Head = field(default_factory=Head)
-
-    def fresh(self, shard: int) -> Keeper:
-        """A keeper that was given nothing yet."""
-        return Keeper(self.config, Ledger(self.config.ledger), Head())
-
-    def restored(self, shard: int, chunks: Iterable[bytes]) -> Keeper:
-        """The keeper that wrote these chunks."""
-        parts = iter(chunks)
-        notes = next(parts)
-        return Keeper.from_notes(self.config, Ledger.restore(parts), notes)
-
-    def head(self, stored: bytes | None) -> Head:
-        """A head as it is stored; of None, where it begins."""
-        return Head.from_bytes(stored) if stored else self.resume
-
-    def check(self, shard: int, head: AnyHead) -> None:
-        """Its log is its input, and read once."""
-
-    def recovered(self, keeper: AnyKeeper) -> None:
-        """Nobody asks."""
-
-    def tell(self, keeper: AnyKeeper, was_told: bool) -> None:
-        """It tells all in its reports."""
-
-
-class KeepStream:
-    """The keepers of a stream. It counts what they do."""
-
-    def __init__(self, check: Callable[[int, LogHead], None] | None = None) -> None:
-        """`check` refuses a head whose log is no longer the one that it is the head of."""
-        self._check = check
-
-    def fresh(self, shard: int) -> LogKeeper:
-        """A keeper that was given nothing yet."""
-        return LogKeeper(shard)
-
-    def restored(self, shard: int, chunks: Iterable[bytes]) -> LogKeeper:
-        """The keeper that wrote these chunks."""
-        return LogKeeper.from_chunks(shard, chunks)
-
-    def head(self, stored: bytes | None) -> LogHead:
-        """A head as it is stored; of None, where it begins."""
-        return LogHead.from_bytes(stored) if stored else LogHead()
-
-    def check(self, shard: int, head: AnyHead) -> None:
-        """Refuse to make a keeper anew whose log is not the one that it was made from."""
-        assert isinstance(head, LogHead)
-        if self._check is not None:
-            self._check(shard, head)
-
-    def recovered(self, keeper: AnyKeeper) -> None:
-        """Count it. What it was given since its snapshot was counted when it was applied first."""
-        assert isinstance(keeper, LogKeeper)
-        count("ledgers_recovered")
-        keeper.counts.clear()
-
-    def tell(self, keeper: AnyKeeper, was_told: bool) -> None:
-        """Count what happened since the last time."""
-        assert isinstance(keeper, LogKeeper)
-        for name, number in keeper.counts.items():
-            count(name, number)
-        keeper.counts.clear()
-        if was_told:
-            for name, value in keeper.gauges().items():
-                stands_at(f"{name}_shard_{keeper.shard}", value)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from opicflow.pipelines.ledger import Applied, Estimates, Ledger, Planned, Settled
+from opicflow.pipelines.ledger import Applied, Balance, Estimates, Ledger, Outcome, Planned, Settled
 from opicflow.schemas.arrays import Array, Ids, Ints
 from opicflow.schemas.columns import pack, unpack
 
@@ -18,6 +18,8 @@ ROWS_PER_PART = 1 << 16
 _DAY = 86400.0
 _SECONDS_PER_HOUR = 3600
 _LEFT_OUT = ("known",)
+FLOWING = (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED)
+"""Last outcomes of pages whose cash moves on at their next visit."""
 
 
 def pack_estimates(ledger: Ledger, estimates: Estimates) -> bytes:
@@ -123,6 +125,24 @@ def cycle_is_over(ledger: Ledger, second: int) -> bool:
     """Whether it is time for another plan."""
     planned = ledger.planned_second
     return planned < 0 or second - planned >= ledger.config.refresh.cycle_hours * _SECONDS_PER_HOUR
+
+
+def audit_values(ledger: Ledger, balance: Balance) -> dict[str, Any]:
+    """Return the accounts of a ledger as the values of an `Audit` record."""
+    return {
+        "shard": ledger.shard,
+        "shards": ledger.shards,
+        "second": max(ledger.tick_second, 0),
+        "clock": ledger.turns,
+        "pages": ledger.pages,
+        "visits": ledger.visits,
+        **asdict(balance),
+    }
+
+
+def idle_cash(cash_by_outcome: Mapping[Outcome, int]) -> int:
+    """Return the cash of pages that do not pass it on at their next visit."""
+    return sum(cash for outcome, cash in cash_by_outcome.items() if outcome not in FLOWING)
 
 
 def _pack_rows(ledger: Ledger, kind: str, columns: dict[str, Array], second: int) -> bytes:

@@ -27,9 +27,9 @@ from opicflow.pipelines.cli import main
 from opicflow.pipelines.ledger import Ledger
 from opicflow.pipelines.replay import runner as replay_runner
 from opicflow.pipelines.replay.inputs import NothingRead, known_format
+from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.state import StateFolder
 from opicflow.pipelines.transforms.decode import Portion, parts_of, reject_line, route_part
-from opicflow.pipelines.transforms.replay_keeper import Head, Keeper, KeeperConfig
 from opicflow.pipelines.transforms.route import Rules, Seen
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
@@ -531,7 +531,7 @@ def read_through(path: Path) -> None:
         if format_ is None:
             return
         input_range = FileRange("log", str(path), format_)
-        keeper = Keeper(KeeperConfig(), Ledger(KeeperConfig().ledger), Head())
+        keeper = ReplayKeeper(KeeperConfig(), Ledger(KeeperConfig().ledger), ReplayHead())
         seen, counts, rejects = Seen(), Counter[str](), 0
         outputs = []
         for part in parts_of(Portion(0, (input_range,), 1 << 62, closes=True), Rules()):

@@ -12,17 +12,17 @@ import pytest
 
 from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, Ledger, LedgerConfig, LogPosition, Outcome
 from opicflow.pipelines.ledger.encoding import encode_entry
-from opicflow.pipelines.transforms.publish import pack_estimates
-from opicflow.pipelines.transforms.replay_keeper import (
+from opicflow.pipelines.replay.keeper import (
     MOST_HELD,
-    Head,
-    Keeper,
     KeeperConfig,
     OutOfOrder,
-    Output,
+    ReplayHead,
+    ReplayKeeper,
     answers,
     hours,
 )
+from opicflow.pipelines.transforms.outputs import Output
+from opicflow.pipelines.transforms.publish import pack_estimates
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.pages import page_id
 
@@ -73,9 +73,9 @@ def events_at(entry: CrawlEntry) -> list[int]:
     return [0, *(np.flatnonzero(np.diff(entry.items.offset)) + 1).tolist()]
 
 
-def kept(data: list[bytes], config: KeeperConfig | None = None) -> tuple[Keeper, list[Output]]:
+def kept(data: list[bytes], config: KeeperConfig | None = None) -> tuple[ReplayKeeper, list[Output]]:
     config = config or KeeperConfig()
-    keeper = Keeper(config, Ledger(config.ledger), Head())
+    keeper = ReplayKeeper(config, Ledger(config.ledger), ReplayHead())
     return keeper, [output for batch in data for output in keeper.take(batch)]
 
 
@@ -135,7 +135,7 @@ def test_batches_in_any_order_and_more_than_once_are_applied_in_theirs(seed: int
 
 def test_a_batch_that_never_comes_is_found_out() -> None:
     config = KeeperConfig()
-    keeper = Keeper(config, Ledger(config.ledger), Head())
+    keeper = ReplayKeeper(config, Ledger(config.ledger), ReplayHead())
     note = {"portion": 0, "last": False, "ended": False, "files": [], "rejects": {}, "counts": {}}
     for part in range(1, MOST_HELD + 1):
         assert list(keeper.take(encode_entry(ItemWriter().entry(), {**note, "part": part}))) == []
@@ -149,7 +149,7 @@ def test_a_keeper_goes_on_from_its_notes_and_the_snapshot() -> None:
     whole, outputs = kept(data, CONFIG)
     first, before = kept([data[0], data[1], data[5], data[4]], CONFIG)
     ledger = Ledger.restore(chunk.data for chunk in first.ledger.snapshot())
-    second = Keeper.from_notes(CONFIG, ledger, first.notes())
+    second = ReplayKeeper.from_notes(CONFIG, ledger, first.notes())
     assert sorted(second.held) == sorted(first.held) != []
     after = [output for batch in data[2:] for output in second.take(batch)]
     assert [c.data for c in second.ledger.snapshot()] == [c.data for c in whole.ledger.snapshot()]

@@ -26,14 +26,14 @@ from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, Variable
+from opicflow.pipelines.replay.keeper import KeeperConfig, KeepReplay
 from opicflow.pipelines.replay.pipeline import Replay
 from opicflow.pipelines.replay.runner import NothingRead
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.results.files import pages_of
 from opicflow.pipelines.transforms import keep_ledger
 from opicflow.pipelines.transforms.decode import Decode, Portion, Route
-from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger, KeepReplay
-from opicflow.pipelines.transforms.replay_keeper import KeeperConfig
+from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger
 from opicflow.pipelines.transforms.route import LinkWeights, Rules
 from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
@@ -473,7 +473,7 @@ class ForgetfulRun(str):
     """The name of a run whose tables are gone whenever somebody looks."""
 
     def __hash__(self) -> int:
-        TABLES._keepers.clear()
+        KEEPERS._keepers.clear()
         return super().__hash__()
 
     def __eq__(self, other: object) -> bool:

@@ -26,22 +26,10 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import transfer_digest
-from opicflow.pipelines.transforms import stream_keeper
-from opicflow.pipelines.transforms.replay_keeper import Output
+from opicflow.pipelines.stream import keeper as stream_keeper
+from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused, Origin, ask_fingerprint
+from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, Output
 from opicflow.pipelines.transforms.route import Rules
-from opicflow.pipelines.transforms.stream_keeper import (
-    AUDIT,
-    IMPORTANCE,
-    ORDERS,
-    REJECTS,
-    SCHEDULE,
-    LogBatch,
-    LogHead,
-    LogKeeper,
-    LogRefused,
-    Origin,
-    ask_fingerprint,
-)
 from opicflow.schemas.columns import pack, unpack
 from opicflow.schemas.records import Policy
 from opicflow.schemas.urls import UrlRules

@@ -14,8 +14,8 @@ from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.source import NO_END, WatchedTopic
 from opicflow.pipelines.ledger import LedgerConfig
+from opicflow.pipelines.stream.keeper import Origin
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
-from opicflow.pipelines.transforms.stream_keeper import Origin
 
 STATES = {
     "Stream/RouteEvents": {"source"},

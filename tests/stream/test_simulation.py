@@ -16,12 +16,12 @@ import pytest
 
 from opicflow.pipelines.ledger import LedgerBroken
 from opicflow.pipelines.ledger.ledger import Ledger
+from opicflow.pipelines.stream import keeper as stream_keeper
 from opicflow.pipelines.stream import ledgers
+from opicflow.pipelines.stream.keeper import LogKeeper
 from opicflow.pipelines.stream.ledgers import JournalInLog
-from opicflow.pipelines.transforms import stream_keeper
-from opicflow.pipelines.transforms.keep_ledger import LostTable, Tables
+from opicflow.pipelines.transforms.keep_ledger import KeeperCache, LostLedger
 from opicflow.pipelines.transforms.shard import Sharder
-from opicflow.pipelines.transforms.stream_keeper import LogKeeper
 from support.simulation import NO_FAULTS, Faults, Router, Send, Simulation, Stage
 
 SCHEDULES = 60
@@ -73,7 +73,7 @@ def test_simulation_of_thousands_of_schedules(seed: int) -> None:
 
 # -- mutations -----------------------------------------------------------------------------------------------------
 
-FINDS = (AssertionError, LostTable, LedgerBroken)
+FINDS = (AssertionError, LostLedger, LedgerBroken)
 Mutation = Callable[[pytest.MonkeyPatch], type[Simulation]]
 
 
@@ -184,7 +184,7 @@ MUTATIONS: dict[str, Mutation] = {
         "self._read(keeper.head.next, head.next + 5)",
     ),
     "the cache is not held against the head": lambda patch: rewrite(
-        patch, Tables, "take", "keeper.head == head", "True"
+        patch, KeeperCache, "take", "keeper.head == head", "True"
     ),
     "a keeper forgets what it has to tell of pairs": lambda patch: rewrite(
         patch, LogKeeper, "from_chunks", "_Notes(**notes)", "_Notes(notes['origin'])"

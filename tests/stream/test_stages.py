@@ -24,6 +24,7 @@ from opicflow.pipelines.ledger import CrawlEntry, LedgerConfig, PolicyEntry, Tic
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream import ledgers
 from opicflow.pipelines.stream.clock import WriteTicks
+from opicflow.pipelines.stream.keeper import KeepStream, Origin, ask_fingerprint
 from opicflow.pipelines.stream.ledgers import KeepLogLedger
 from opicflow.pipelines.stream.routers import (
     ControlUnknown,
@@ -33,9 +34,8 @@ from opicflow.pipelines.stream.routers import (
     control_record,
 )
 from opicflow.pipelines.stream.submit import newest_checkpoint
-from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepStream, LostTable
+from opicflow.pipelines.transforms.keep_ledger import KEEPERS, LostLedger
 from opicflow.pipelines.transforms.route import Categories, LinkWeights, Rules
-from opicflow.pipelines.transforms.stream_keeper import Origin, ask_fingerprint
 from opicflow.schemas.messages import MessageBatch
 from opicflow.schemas.pages import page_id, shard_of
 from opicflow.schemas.urls import UrlRules
@@ -247,7 +247,7 @@ class Logged:
             return [output.name for output in stage.process((0, 0.0), self.head, self.snapshot)]
         finally:
             if run != "stages":
-                TABLES.forget(run)
+                KEEPERS.remove_run(run)
 
     def _again(self, input_range: PartitionRange) -> Iterator[MessageBatch]:
         self.read_again.append((input_range.start, input_range.end))
@@ -257,7 +257,7 @@ class Logged:
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Logged]:
     yield Logged(monkeypatch, [Origin(LedgerConfig(), 1).entry(), *[ask_fingerprint()] * 9])
-    TABLES.forget("stages")
+    KEEPERS.remove_run("stages")
 
 
 def test_a_ledger_reads_its_log_from_where_its_state_says(logged: Logged) -> None:
@@ -298,7 +298,7 @@ def test_a_log_that_does_not_lead_to_the_head_is_refused(logged: Logged) -> None
     logged.apply(0, 3)
     for log in logged.log[:2], [logged.log[0], b"something else", *logged.log[2:]]:
         logged.log = log
-        with pytest.raises(LostTable, match=r"^shard 0: its snapshot, and what it was given since, do not lead to"):
+        with pytest.raises(LostLedger, match=r"^shard 0: its snapshot and the batches since then do not lead to"):
             logged.apply(3, 4, "another process")
 
 
@@ -345,7 +345,7 @@ def test_the_guide_names_every_option(command: str) -> None:
 
 def test_the_guide_names_every_metric() -> None:
     folder = TOP / "pipelines"
-    modules = ("stream/routers.py", "transforms/keep_ledger.py", "transforms/stream_keeper.py")
+    modules = ("stream/routers.py", "transforms/keep_ledger.py", "stream/keeper.py", "stream/ledgers.py")
     sources = [folder / name for name in modules]
     text = "\n".join(source.read_text(encoding="utf-8") for source in sources)
     counted = set(re.findall(r'count\("(\w+)"', text)) | set(re.findall(r'self\.counts\["(\w+)"\]', text))

@@ -12,8 +12,8 @@ import xxhash
 
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_entry
+from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, Origin, ask_fingerprint
 from opicflow.pipelines.transforms.shard import SourceState
-from opicflow.pipelines.transforms.stream_keeper import LogBatch, LogHead, LogKeeper, Origin, ask_fingerprint
 
 ORIGIN = Origin(LedgerConfig(), 4, quiet_until={"kafka/id/0": 7})
 

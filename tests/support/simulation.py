@@ -34,21 +34,11 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.stream.keeper import KeepStream, LogBatch, LogKeeper, Origin, ask_fingerprint
 from opicflow.pipelines.stream.ledgers import JournalInLog
-from opicflow.pipelines.transforms.keep_ledger import TABLES, KeepLedger, KeepStream, rebuild
-from opicflow.pipelines.transforms.replay_keeper import Output
+from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger, rebuild
+from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, Output
 from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard
-from opicflow.pipelines.transforms.stream_keeper import (
-    AUDIT,
-    IMPORTANCE,
-    ORDERS,
-    REJECTS,
-    SCHEDULE,
-    LogBatch,
-    LogKeeper,
-    Origin,
-    ask_fingerprint,
-)
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.pages import shard_of
 from opicflow.schemas.records import Policy
@@ -391,7 +381,7 @@ class Simulation:
             self.check()
         finally:
             for run in self._runs:
-                TABLES.forget(run)
+                KEEPERS.remove_run(run)
         return self
 
     def step(self) -> None:
@@ -532,7 +522,7 @@ class Simulation:
                 break
         outputs.close()  # type: ignore[attr-defined]
         if not half and chance.random() < 0.1:
-            keeper = TABLES.look(stage.run, stage.number)
+            keeper = KEEPERS.peek(stage.run, stage.number)
             if isinstance(keeper, LogKeeper):
                 self._old_chunks[stage.number] = keeper.chunks()
         return sends
@@ -574,7 +564,7 @@ class Simulation:
             self.happened["older"] += 1
         self._restore()
         if chance.random() < 0.5:  # or the processes live on, and their caches
-            TABLES.forget(self.run)
+            KEEPERS.remove_run(self.run)
 
     def _restore(self) -> None:
         checkpoint = self.checkpoints[-1]
@@ -591,7 +581,7 @@ class Simulation:
         """Stop with a checkpoint, go on from it in new processes with other batches."""
         self.checkpoints.append(self._checkpoint())
         self._restore()
-        TABLES.forget(self.run)
+        KEEPERS.remove_run(self.run)
         self.most_entry_bytes = self.chance.choice([1, 200, 1000, 4 << 20])
 
     def _let_zombie_work(self) -> None:
@@ -614,10 +604,10 @@ class Simulation:
         """The cache is lost, or a process comes back with a ledger that it had long ago."""
         chance = self.chance
         if chance.random() < 0.3 or not self._old_chunks:
-            TABLES.forget(self.run)
+            KEEPERS.remove_run(self.run)
             return
         shard = chance.choice(list(self._old_chunks))
-        TABLES.put(self.run, shard, LogKeeper.from_chunks(shard, self._old_chunks[shard]))
+        KEEPERS.put(self.run, shard, LogKeeper.from_chunks(shard, self._old_chunks[shard]))
         self.happened["stale"] += 1
 
     # -- the laws --------------------------------------------------------------------------------------------------
@@ -646,7 +636,7 @@ class Simulation:
         assert isinstance(keeper, LogKeeper)
         assert keeper.head.next == log.end, "the log was read to its end"
         assert keeper.head == head, "state leads to the head"
-        cached = TABLES.look(shard.run, shard.number)
+        cached = KEEPERS.peek(shard.run, shard.number)
         if isinstance(cached, LogKeeper) and cached.head == keeper.head:
             same(cached, keeper)
         return keeper

@@ -31,8 +31,8 @@ from opicflow.connectors.kafka.topics import make, specs
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.replay.inputs import Topic
 from opicflow.pipelines.replay.runner import Request, replayed
+from opicflow.pipelines.stream.keeper import ask_fingerprint
 from opicflow.pipelines.stream.prove import Proof, prove
-from opicflow.pipelines.transforms.stream_keeper import ask_fingerprint
 from opicflow.schemas.arrays import Ids
 from opicflow.schemas.crawl_events import CrawlEvent, Reject
 from opicflow.schemas.pages import page_id, shard_of

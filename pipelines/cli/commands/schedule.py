@@ -46,10 +46,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the plan, and write it to a file if one is named."""
+    from opicflow.pipelines.replay.keeper import plan_in_words
     from opicflow.pipelines.results.files import order_columns, pages_of
     from opicflow.pipelines.results.schedules import compared, export, plan_notes, planned
     from opicflow.pipelines.transforms.publish import pack_orders
-    from opicflow.pipelines.transforms.replay_keeper import plan_in_words
 
     if options.export is not None:
         check_output(options.export, "frontier.csv")

@@ -25,8 +25,8 @@ from opicflow.pipelines.cli.stream_options import (
 if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Checkpoint, Job
     from opicflow.connectors.kafka.connection import Connection
+    from opicflow.pipelines.stream.keeper import Origin
     from opicflow.pipelines.stream.submit import FlinkJob
-    from opicflow.pipelines.transforms.stream_keeper import Origin
 
 EXAMPLES = """examples:
   opicflow stream --brokers localhost:9092 --flink-master localhost:8081 --job-server localhost:8099 \\

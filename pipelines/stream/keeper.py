@@ -36,15 +36,27 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.encoding import EntryUnknown, decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ENTRY_VERSION
+from opicflow.pipelines.transforms.outputs import (
+    AUDIT,
+    FINGERPRINT,
+    IMPORTANCE,
+    ORDERS,
+    REJECTS,
+    SCHEDULE,
+    TOMBSTONES,
+    TRANSFERS,
+    Output,
+)
 from opicflow.pipelines.transforms.publish import (
+    audit_values,
     cycle_is_over,
+    idle_cash,
     pack_tombstones,
     publish_movers,
     publish_plan,
     publish_visited,
     rows_in,
 )
-from opicflow.pipelines.transforms.replay_keeper import FLOWING, Output, books
 from opicflow.pipelines.transforms.route import Rules
 from opicflow.schemas.arrays import Bytes, Ids, Ints
 from opicflow.schemas.columns import ColumnsRefused, pack
@@ -52,8 +64,6 @@ from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.policy_json import policy_to_json
 
-IMPORTANCE, SCHEDULE, ORDERS, TOMBSTONES = "importance", "refresh-schedule", "crawl-orders", "tombstones"
-AUDIT, REJECTS, TRANSFERS, FINGERPRINT = "audit", "rejects", "transfers", "fingerprint"
 MOST_TRANSFERS = 100_000
 """So many go in one message at most: 16 bytes each."""
 _MOST_REJECTED_BYTES = 64 << 10
@@ -188,7 +198,9 @@ class LogKeeper:
         self.ledger: Ledger | None = None
         self.origin: Origin | None = None
         self.counts: Counter[str] = Counter()
-        """What happened since somebody last looked, and set it to zero: not a part of the state."""
+        """Events since the metrics were last recorded; not a part of the state."""
+        self.has_audited = False
+        """Whether the ledger was audited since the metrics were last recorded; not a part of the state."""
         self.snapshot_bytes = self.journal_bytes = self.journal_to_ms = 0
         self.journal_from_ms: int | None = None
         self._notes = _Notes()
@@ -369,8 +381,9 @@ class LogKeeper:
         """The books, after checking them, and what was sent and received since they were last told."""
         ledger, notes = self.ledger, self._notes
         assert ledger is not None
+        self.has_audited = True
         record = {
-            **books(ledger, ledger.audit()),
+            **audit_values(ledger, ledger.audit()),
             "sent_to": _told(notes.sent_to),
             "received_from": _told(notes.received_from),
             "fingerprint": fingerprint,
@@ -382,7 +395,7 @@ class LogKeeper:
         """What the ledger stands at, in whole numbers."""
         if self.ledger is None:
             return {}
-        idle = sum(cash for outcome, cash in self.ledger.idle_cash().items() if outcome not in FLOWING)
+        idle = idle_cash(self.ledger.idle_cash())
         return {
             "pages": self.ledger.pages,
             "idle_cash_per_million": int(1e6 * idle / max(self.ledger.minted, 1)),
@@ -400,6 +413,22 @@ class LogKeeper:
         }
         kept = np.frombuffer(value[:_MOST_REJECTED_BYTES], np.uint8)
         return Output(REJECTS, pack(REJECTS, values, {"bytes": kept}))
+
+
+class KeepStream:
+    """Makes the keepers of a stream."""
+
+    def fresh(self, shard: int) -> LogKeeper:
+        """Return a keeper before its first record."""
+        return LogKeeper(shard)
+
+    def restored(self, shard: int, chunks: Iterable[bytes]) -> LogKeeper:
+        """Return the keeper that wrote these chunks."""
+        return LogKeeper.from_chunks(shard, chunks)
+
+    def head(self, stored: bytes | None) -> LogHead:
+        """Return the stored head, or the first one for None."""
+        return LogHead.from_bytes(stored) if stored else LogHead()
 
 
 _PAIR = ("shard", "cut", "total", "digest")

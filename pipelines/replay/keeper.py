@@ -19,7 +19,6 @@ import numpy as np
 
 from opicflow.pipelines.ledger import (
     Applied,
-    Balance,
     CrawlEntry,
     CrawlItems,
     Fate,
@@ -27,7 +26,6 @@ from opicflow.pipelines.ledger import (
     Ledger,
     LedgerConfig,
     LogPosition,
-    Outcome,
     Planned,
     PolicyEntry,
     RefreshConfig,
@@ -35,10 +33,13 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.plan import cost_of
+from opicflow.pipelines.transforms.outputs import Output
 from opicflow.pipelines.transforms.publish import (
     ROWS_PER_PART,
+    audit_values,
     cycle_is_over,
     everything,
+    idle_cash,
     pack_orders,
     pack_schedules,
     pack_tombstones,
@@ -58,8 +59,6 @@ _SAMPLED_PAGES = 50
 _VISITS_PER_PUBLICATION = 500
 _MANY = 1 << 62
 _POLICIES = "policies"
-FLOWING = (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED)
-"""Last outcomes of pages whose cash moves on at their next visit."""
 MOST_HELD = 1024
 """Batches that may wait for one that comes before them. More means that it was lost."""
 
@@ -95,7 +94,7 @@ class KeeperConfig:
 
 
 @dataclass(frozen=True)
-class Head:
+class ReplayHead:
     """How far a ledger is: the batch that comes next, and a hash of the chain of all batches it was given.
 
     Two keepers of one configuration with the same chain hash are the same. `unpublished`: pages that were visited and
@@ -117,17 +116,10 @@ class Head:
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Head:
+    def from_bytes(cls, data: bytes) -> ReplayHead:
         """The head that `to_bytes` wrote."""
         values = json.loads(data)
         return cls(**{**values, "unpublished": tuple(values["unpublished"])})
-
-
-class Output(NamedTuple):
-    """Something to be written: a name that says what and where in the order, and its bytes."""
-
-    name: str
-    data: bytes
 
 
 class Slice(NamedTuple):
@@ -138,10 +130,10 @@ class Slice(NamedTuple):
     last: int
 
 
-class Keeper:
+class ReplayKeeper:
     """A ledger, its head, and what has happened since the last report."""
 
-    def __init__(self, config: KeeperConfig, ledger: Ledger, head: Head) -> None:
+    def __init__(self, config: KeeperConfig, ledger: Ledger, head: ReplayHead) -> None:
         """Go on with a ledger that stands at this head."""
         self.config = config
         self.ledger = ledger
@@ -170,10 +162,10 @@ class Keeper:
         return [self.notes(), *(chunk.data for chunk in self.ledger.snapshot())]
 
     @classmethod
-    def from_notes(cls, config: KeeperConfig, ledger: Ledger, notes: bytes) -> Keeper:
+    def from_notes(cls, config: KeeperConfig, ledger: Ledger, notes: bytes) -> ReplayKeeper:
         """The keeper whose notes these are."""
         head, tally, rejects, samples, refused, held = json.loads(notes)
-        keeper = cls(config, ledger, Head.from_bytes(json.dumps(head).encode()))
+        keeper = cls(config, ledger, ReplayHead.from_bytes(json.dumps(head).encode()))
         keeper._tally, keeper._rejects, keeper._samples, keeper._refused = tally, rejects, samples, refused
         for data in map(base64.b64decode, held):
             note = decode_entry(data).note
@@ -285,7 +277,7 @@ class Keeper:
                 "visits": ledger.visits,
                 "pages": ledger.pages,
                 "pages_read": ledger.pages_read,
-                "idle_share": sum(cash for outcome, cash in idle.items() if outcome not in FLOWING) / minted,
+                "idle_share": idle_cash(idle) / minted,
                 "top": [[page, float(f"{i:.6g}")] for page, i in zip(top.pages.tolist(), top.importance, strict=True)],
             }
         )
@@ -376,26 +368,13 @@ class Keeper:
             "transfers": ledger.transfers,
             "turns": ledger.turns,
             "drift": audit.drift if audit else 0,
-            "audit": audit and books(ledger, audit),
+            "audit": audit and audit_values(ledger, audit),
             "refused_policies": self._refused,
             "plan": planned and plan_in_words(self.ledger, planned),
             "idle": {outcome.name: cash / minted for outcome, cash in ledger.idle_cash().items()},
         }
         self._tally, self._rejects, self._samples, self._refused = {}, {}, [], []
         return json.dumps(report, separators=(",", ":")).encode()
-
-
-def books(ledger: Ledger, balance: Balance) -> dict[str, Any]:
-    """The books of a ledger: the values of an `Audit` record."""
-    return {
-        "shard": ledger.shard,
-        "shards": ledger.shards,
-        "second": max(ledger.tick_second, 0),
-        "clock": ledger.turns,
-        "pages": ledger.pages,
-        "visits": ledger.visits,
-        **asdict(balance),
-    }
 
 
 def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | None = None) -> dict[str, Any]:
@@ -469,3 +448,25 @@ def _row_after_visits(items: CrawlItems, first: int, last: int, visits: int) -> 
 
 def _place_of(items: CrawlItems, row: int) -> LogPosition:
     return LogPosition(int(items.offset[row]), int(items.within[row]))
+
+
+@dataclass(frozen=True)
+class KeepReplay:
+    """Makes the keeper of a replay. `resume` is the head of the keeper in the cache."""
+
+    config: KeeperConfig
+    resume: ReplayHead = field(default_factory=ReplayHead)
+
+    def fresh(self, shard: int) -> ReplayKeeper:
+        """Return a keeper before its first batch."""
+        return ReplayKeeper(self.config, Ledger(self.config.ledger), ReplayHead())
+
+    def restored(self, shard: int, chunks: Iterable[bytes]) -> ReplayKeeper:
+        """Return the keeper that wrote these chunks."""
+        remaining = iter(chunks)
+        notes = next(remaining)
+        return ReplayKeeper.from_notes(self.config, Ledger.restore(remaining), notes)
+
+    def head(self, stored: bytes | None) -> ReplayHead:
+        """Return the stored head, or the first one for None."""
+        return ReplayHead.from_bytes(stored) if stored else self.resume
