@@ -86,7 +86,7 @@ def against_fastavro(log: Path, work: Path, sizes: Sizes) -> Iterator[Figure]:
     """The replay of JSON lines and of Avro beside fastavro's plain reader, in turns."""
     import fastavro
 
-    from opicflow.schemas.registry import schema
+    from opicflow.schemas.published_schemas import schema
 
     published, strings = work / "log.avro", work / "strings.avro"
     rows = [json.loads(line) for line in log.read_bytes().splitlines()]

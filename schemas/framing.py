@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, cast
 import fastavro
 from fastavro.schema import parse_schema
 
-from opicflow.schemas import registry
+from opicflow.schemas import published_schemas
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
 from opicflow.schemas.errors import UserError
-from opicflow.schemas.registry import Schema
+from opicflow.schemas.published_schemas import Schema
 
 MOST_MESSAGE_BYTES = 2 * MOST_EVENT_BYTES
 """No message is longer: there must be room for a reject that holds the longest event."""
@@ -63,8 +63,8 @@ def frame_kind(message: bytes) -> FrameKind | None:
 
 def published_writer(frame: Frame) -> Schema | None:
     """The writer's schema where it is one of the published ones: enough for single-object encoding."""
-    found = registry.with_fingerprint(frame.number) if frame.kind is FrameKind.SINGLE_OBJECT else None
-    return registry.schema(*found) if found else None
+    found = published_schemas.with_fingerprint(frame.number) if frame.kind is FrameKind.SINGLE_OBJECT else None
+    return published_schemas.schema(*found) if found else None
 
 
 def encode_single_object(name: str, values: dict[str, Any]) -> bytes:
@@ -72,7 +72,7 @@ def encode_single_object(name: str, values: dict[str, Any]) -> bytes:
 
     Values that are no such record are a bug of the caller: fastavro's own errors, whatever they are.
     """
-    return _encode(name, values, FrameKind.SINGLE_OBJECT, registry.fingerprint(name).to_bytes(8, "little"))
+    return _encode(name, values, FrameKind.SINGLE_OBJECT, published_schemas.fingerprint(name).to_bytes(8, "little"))
 
 
 def encode_confluent(name: str, values: dict[str, Any], schema_id: int) -> bytes:
@@ -89,7 +89,7 @@ class Decoder:
 
     def __init__(self, name: str, writer_of: WriterOf = published_writer) -> None:
         self._name = name
-        self._schema = registry.schema(name)
+        self._schema = published_schemas.schema(name)
         self._reader = _parsed(self._schema)
         self._writer_of = writer_of
         self._writers: dict[Frame, Any] = {}
@@ -138,7 +138,7 @@ class Decoder:
                 "or update opicflow"
             )
         try:
-            in_the_way = registry.breaks(schema, self._schema)
+            in_the_way = published_schemas.breaks(schema, self._schema)
             writer = _parsed(schema)
         except Exception as problem:
             raise FramingRefused(f"{frame} is no Avro schema ({_one_line(problem)}): correct the registry") from None
@@ -161,7 +161,7 @@ def _encode(name: str, values: dict[str, Any], kind: FrameKind, number: bytes) -
 
 @cache
 def _to_write(name: str) -> Any:
-    return parse_schema(registry.schema(name))
+    return parse_schema(published_schemas.schema(name))
 
 
 def _parsed(schema: Any) -> Any:

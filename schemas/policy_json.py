@@ -15,7 +15,7 @@ from functools import cache
 from types import NoneType
 from typing import Any, NamedTuple, get_args, get_type_hints
 
-from opicflow.schemas import registry
+from opicflow.schemas import published_schemas
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.json_events import time_ms_of
 from opicflow.schemas.records import Policy, to_avro
@@ -65,7 +65,7 @@ def policy_to_json(policy: Policy) -> dict[str, Any]:
 
 def rules_needed(policy: Policy) -> int:
     """The version of the rules that a reader must know, lest it take the policy for something else."""
-    had = {field["name"] for field in registry.schema("Policy", 1)["fields"]}
+    had = {field["name"] for field in published_schemas.schema("Policy", 1)["fields"]}
     return 1 if had.issuperset(policy_to_json(policy)) else 2
 
 

@@ -1,6 +1,9 @@
-"""Crawl logs in files: which ones are meant, what is in them, and what they say as crawl events.
+"""Crawl logs and ranks in files.
 
-`opening` finds files and reads their bytes, compressed or not, past damage. `formats` tells what they hold. `jsonl`
-reads JSON lines, `avro` Avro, `archives` WARC, WAT and edge lists; `reading` all of them, as a row of batches.
-`decoded` and `scan` are what the readers of columns give and fill. `writing` writes files that are whole or not there.
+- Opening: `opening` finds files and decompresses them, also after damage; `formats` detects what they hold.
+- Crawl logs: `log_reader` reads files of every format in batches. `jsonl`, `avro`, `warc` (also WAT) and `edges` read
+  one format each; `warc_records` splits WARC files, `html_links` finds the links of a page.
+- Decoded events: `decoded` is the result of every reader; `scan` the columns that kernels fill.
+- Ranks: `rank_reader` and `rank_writer`.
+- Output: `avro_rows` encodes columns as Avro records; `whole_file` writes files completely or not at all.
 """

@@ -49,8 +49,8 @@ from opicflow.schemas.event_columns import (
 )
 from opicflow.schemas.hashing import byte_at, hash_bytes, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+from opicflow.schemas.published_schemas import breaks, schema
 from opicflow.schemas.records import from_avro
-from opicflow.schemas.registry import breaks, schema
 
 Data = bytes | memoryview
 

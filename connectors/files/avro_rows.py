@@ -14,7 +14,7 @@ import numpy as np
 from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.columns import Texts
 from opicflow.schemas.kernel import lean_kernel
-from opicflow.schemas.registry import Schema
+from opicflow.schemas.published_schemas import Schema
 
 Values = Sequence[Any]
 

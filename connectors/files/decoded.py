@@ -1,4 +1,4 @@
-"""What every reader gives: events as columns, and what it could not take."""
+"""The result of every reader: events as columns, and rejects."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from opicflow.schemas.crawl_events import Reason, Reject
+from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Reason, Reject
 from opicflow.schemas.event_columns import CrawlEvents
 
 MOST_REJECTED_BYTES = 64 << 10
-"""Of a reject that is longer, this much is kept: a broken file must not come back as rejects of its own size."""
+"""Longer rejects are truncated: the rejects of a broken file must not be as large as the file."""
+
+
+Item = tuple[int, CrawlEvent | Reject]
+"""An offset in the source, and the event or the reject there."""
 
 
 class Decoded(NamedTuple):
-    """The events of a part of a file, in order, and its rejects.
+    """The events of a batch, in order, and its rejects.
 
-    `original` gives the bytes of the record at an offset, where a reader still has them. `where` tells what people know
-    the record at an offset by, where that is another source and offset: a partition among others, read as one log.
+    `original` returns the bytes of the record at an offset, if the reader still has them. `where` returns the source
+    and offset under which people find a record, if they differ: partitions that are read as one log.
     """
 
     events: CrawlEvents
@@ -34,7 +38,18 @@ class RejectWriter:
     rejects: list[Reject] = field(default_factory=list)
 
     def add(self, reason: Reason, detail: str, offset: int, original: bytes) -> None:
-        """Add one. The detail is for people, on one line."""
+        """Add a reject. `detail` is one line for people."""
         if len(original) > MOST_REJECTED_BYTES:
             detail = f"{detail} (the first {MOST_REJECTED_BYTES} of {len(original)} bytes are kept)"
         self.rejects.append(Reject(reason, detail, self.source, offset, original[:MOST_REJECTED_BYTES]))
+
+
+def reject_of(
+    refused: EventRefused, source: str, offset: int, original: bytes, size_bytes: int | None = None
+) -> Reject:
+    """Return the reject for a refused record of `size_bytes` bytes, of which `original` are at hand."""
+    size_bytes = len(original) if size_bytes is None else size_bytes
+    detail = " ".join(str(refused).split())
+    if size_bytes > MOST_REJECTED_BYTES:
+        detail = f"{detail} (the first {MOST_REJECTED_BYTES} of {size_bytes} bytes are kept)"
+    return Reject(refused.reason, detail, source, offset, original[:MOST_REJECTED_BYTES])

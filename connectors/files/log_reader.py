@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import orjson
 
-from opicflow.connectors.files.archives import read_edges, read_warc, read_wat
 from opicflow.connectors.files.avro import (
     AvroBlock,
     Container,
@@ -27,10 +26,12 @@ from opicflow.connectors.files.avro import (
     read_header,
     read_record,
 )
-from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
+from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, Item, RejectWriter
+from opicflow.connectors.files.edges import read_edges
 from opicflow.connectors.files.formats import Format, sniff
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.connectors.files.opening import Block, Damage, InputRefused, decompressed, is_compressed
+from opicflow.connectors.files.warc import read_warc, read_wat
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason, Reject
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.json_events import event_of
@@ -57,10 +58,6 @@ class FileRange:
     end: int | None = None
     in_a_line: bool = False
     may_grow: bool = False
-
-
-Item = tuple[int, CrawlEvent | Reject]
-"""A place in the source, and what is there."""
 
 
 class Batch(NamedTuple):

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import zstandard
@@ -57,6 +57,9 @@ class Damage(NamedTuple):
     compressed_offset: int
     detail: str
     unsure_from: int
+
+
+Blocks = Iterable[Block | Damage]
 
 
 def expand(names: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, Reje
 from opicflow.connectors.files.jsonl import scan_json, take_json
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.registry import SchemaRegistry
-from opicflow.schemas import registry
+from opicflow.schemas import published_schemas
 from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
@@ -45,8 +45,8 @@ from opicflow.schemas.framing import (
     published_writer,
 )
 from opicflow.schemas.messages import MessageBatch, value_spans
+from opicflow.schemas.published_schemas import Schema, breaks, schema
 from opicflow.schemas.records import from_avro
-from opicflow.schemas.registry import Schema, breaks, schema
 
 _BODY_STARTS = {FrameKind.SINGLE_OBJECT: 10, FrameKind.CONFLUENT: 5}
 _NUMBER_STARTS = {FrameKind.SINGLE_OBJECT: 2, FrameKind.CONFLUENT: 1}
@@ -240,7 +240,7 @@ class Framer:
         if not self._prefix:
             access = self._connection.registry_access()
             if access is None:
-                self._prefix = _SINGLE_OBJECT_MARK + registry.fingerprint(self._name).to_bytes(8, "little")
+                self._prefix = _SINGLE_OBJECT_MARK + published_schemas.fingerprint(self._name).to_bytes(8, "little")
             else:
                 schema_id = SchemaRegistry(access).publish(self._name, f"{self._topic}-value")
                 self._prefix = _CONFLUENT_MARK + schema_id.to_bytes(4, "big")

@@ -11,8 +11,8 @@ from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
 from opicflow.connectors.kafka.properties import KafkaRefused, RegistryAccess
-from opicflow.schemas import registry as published
-from opicflow.schemas.registry import Schema
+from opicflow.schemas import published_schemas as published
+from opicflow.schemas.published_schemas import Schema
 
 _TRIES = 4
 _FIRST_PAUSE_SECONDS = 0.2

@@ -43,7 +43,7 @@ from opicflow.pipelines.web.webs import hosted_web, poisson_web, power_law_web
 from opicflow.schemas.arrays import Bools, Ids, Ints
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link
 from opicflow.schemas.pages import page_ids
-from opicflow.schemas.registry import schema
+from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.urls import NotAPage, canonical
 
 STRATEGIES = ("random", "cycle", "greedy", "xyleme", "breadth-first")

@@ -22,7 +22,7 @@ from opicflow.pipelines.ledger.plan import WHY
 from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.columns import Packed, Texts, unpack
-from opicflow.schemas.registry import schema
+from opicflow.schemas.published_schemas import schema
 
 _OUTCOMES = [outcome.name for outcome in Outcome]
 _SYNC_MARKER = b"opicflow-results"

@@ -15,7 +15,7 @@ import xxhash
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.connectors.files.rank_files import read_ranks
+from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.connectors.files.rank_writer import RankRows
 from opicflow.connectors.flink.worker import worker_command
 from opicflow.pipelines.graph.equations import RankKind

@@ -42,7 +42,7 @@ from opicflow.pipelines.transforms.outputs import (
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.pages import page_ids
-from opicflow.schemas.registry import schema
+from opicflow.schemas.published_schemas import schema
 
 _PATIENCE_SECONDS = 120.0
 """So long a cluster that was there when the work began may be away when it is done."""

@@ -23,9 +23,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.connectors.files import rank_files
+from opicflow.connectors.files import rank_reader
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.connectors.files.rank_files import Ranks, read_ranks
+from opicflow.connectors.files.rank_reader import Ranks, read_ranks
 from opicflow.connectors.kafka.records import Arrived
 from opicflow.pipelines.cli.commands.subscribe import json_line
 from opicflow.pipelines.graph.comparison import (
@@ -250,8 +250,8 @@ def as_dict(of: Ranks) -> dict[int, float]:
 def test_every_format_gives_the_same_however_it_is_cut(
     name: str, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_files, "_BLOCK_BYTES", at_once)
-    monkeypatch.setattr(rank_files, "_ROWS_AT_ONCE", at_once)
+    monkeypatch.setattr(rank_reader, "_BLOCK_BYTES", at_once)
+    monkeypatch.setattr(rank_reader, "_ROWS_AT_ONCE", at_once)
     found = read_ranks(str(write(tmp_path / name, FORMATS[name])), "importance")
     assert as_dict(found) == {page_id(url): value for url, value in A_FEW}
     assert found.pages.tolist() == sorted(found.pages.tolist())
@@ -266,7 +266,7 @@ def test_every_format_gives_the_same_however_it_is_cut(
 def test_a_page_without_a_page_id_is_the_page_of_its_url(urls: list[str]) -> None:
     rows = [{"url": url, "importance": 1} for url in urls]
     rows[::2] = [{"url": "https://other.example/", "page": f"{page_id(row['url']):016X}"} | row for row in rows[::2]]
-    batch = rank_files._batch_of_rows(rows, "importance")
+    batch = rank_reader._batch_of_rows(rows, "importance")
     assert batch.pages.tolist() == [page_id(url) for url in urls]
 
 
@@ -497,7 +497,7 @@ def test_what_is_wrong_with_the_options_is_said_in_one_line(tmp_path: Path) -> N
 
 
 def test_a_line_without_an_end_is_not_read_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_files, "_MOST_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(rank_reader, "_MOST_LINE_BYTES", 1 << 20)
     for begin in (b"url,importance\n", b"{"):
         path = write(tmp_path / "long", begin + b"a" * (4 << 20))
         assert "longer than 1,048,576 bytes" in command("compare", path, path).err

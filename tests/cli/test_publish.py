@@ -36,8 +36,8 @@ from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Li
 from opicflow.schemas.framing import Decoder, encode_single_object
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.policy_json import PolicyRefused
+from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import Policy, from_avro, to_avro
-from opicflow.schemas.registry import schema
 from opicflow.schemas.urls import UrlRules
 from support.fake_kafka import LIMIT, FakeConnection
 from support.logs import FIRST_MS, avro, edges, jsonl, url, warc

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from opicflow.connectors.files.rank_files import read_ranks
+from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.pipelines.cli.graph_options import size_of
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.hosts import weights_of_hosts

@@ -21,8 +21,8 @@ from opicflow.pipelines.transforms.route import Categories, Rules
 from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.policy_json import policies_of, policy_to_json
+from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import CrawlOrder, Policy, RefreshSchedule, from_avro
-from opicflow.schemas.registry import schema
 from support.logs import FIRST_MS, adds_up, json_line, records_of, run, state_files, url
 
 COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]

@@ -28,7 +28,7 @@ from opicflow.schemas import crawl_events as limits
 from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.json_events import FIELD_NAMES, LINK_FIELD_NAMES, event_of
-from opicflow.schemas.registry import schema
+from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.urls import (
     LONGEST_URL,
     NO_RULES,

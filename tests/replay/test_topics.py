@@ -37,8 +37,8 @@ from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.pages import page_id
+from opicflow.schemas.published_schemas import fingerprint, schema
 from opicflow.schemas.records import Audit, CrawlOrder, Policy, RefreshSchedule, to_avro
-from opicflow.schemas.registry import fingerprint, schema
 from support.in_process import command, done, made
 from support.logs import FIRST_MS, WebLog, adds_up, json_line, jsonl, records_of, run, url, without_times
 from support.paths import TOP

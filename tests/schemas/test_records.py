@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.schemas import registry
+from opicflow.schemas import published_schemas
 from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason, Reject
 from opicflow.schemas.framing import (
     MOST_MESSAGE_BYTES,
@@ -34,6 +34,7 @@ from opicflow.schemas.framing import (
     frame_kind,
     published_writer,
 )
+from opicflow.schemas.published_schemas import SchemaUnknown, breaks
 from opicflow.schemas.records import (
     RECORDS,
     Audit,
@@ -47,11 +48,10 @@ from opicflow.schemas.records import (
     from_avro,
     to_avro,
 )
-from opicflow.schemas.registry import SchemaUnknown, breaks
 from support.paths import TOP
 
 GOLDEN = TOP / "tests" / "golden"
-FILES = Path(registry.__file__).parent / "published"
+FILES = Path(published_schemas.__file__).parent / "published"
 
 PUBLISHED = {
     ("Audit", 1): (0x6B2209FFC0F71BE5, "7c7c4ed00bfc5e04bdefe5d5beb83b076da2e3a7774bcd4cc73c7c6d3b91ebba"),
@@ -177,7 +177,7 @@ EXAMPLES: dict[str, Record] = {
     ),
 }
 
-VERSIONS = [(name, version) for name in registry.names() for version in registry.versions(name)]
+VERSIONS = [(name, version) for name in published_schemas.names() for version in published_schemas.versions(name)]
 
 
 def golden_file(name: str, version: int) -> Path:
@@ -186,29 +186,29 @@ def golden_file(name: str, version: int) -> Path:
 
 def pins(name: str, version: int) -> tuple[int, str]:
     file = (FILES / f"{name}-{version}.avsc").read_bytes()
-    return registry.fingerprint(name, version), hashlib.sha256(file).hexdigest()
+    return published_schemas.fingerprint(name, version), hashlib.sha256(file).hexdigest()
 
 
 def write_golden() -> None:
     """The helper that is run by hand: see the top of this file."""
     GOLDEN.mkdir(exist_ok=True)
-    for name in registry.names():
-        version = registry.versions(name)[-1]
+    for name in published_schemas.names():
+        version = published_schemas.versions(name)[-1]
         number, digest = pins(name, version)
         print(f'    ("{name}", {version}): (0x{number:016X}, "{digest}"),')
         if not golden_file(name, version).exists():
             golden_file(name, version).write_bytes(encode_single_object(name, to_avro(EXAMPLES[name])))
 
 
-def with_field(schema: registry.Schema, **field: Any) -> registry.Schema:
+def with_field(schema: published_schemas.Schema, **field: Any) -> published_schemas.Schema:
     return schema | {"fields": [*schema["fields"], field]}
 
 
-def without_field(schema: registry.Schema, name: str) -> registry.Schema:
+def without_field(schema: published_schemas.Schema, name: str) -> published_schemas.Schema:
     return schema | {"fields": [field for field in schema["fields"] if field["name"] != name]}
 
 
-def with_type(schema: registry.Schema, name: str, type_: Any) -> registry.Schema:
+def with_type(schema: published_schemas.Schema, name: str, type_: Any) -> published_schemas.Schema:
     return schema | {
         "fields": [field | {"type": type_} if field["name"] == name else field for field in schema["fields"]]
     }
@@ -216,8 +216,8 @@ def with_type(schema: registry.Schema, name: str, type_: Any) -> registry.Schema
 
 def added_since(name: str, version: int) -> list[dict[str, Any]]:
     """The fields that a version did not have yet."""
-    had = {field["name"] for field in registry.schema(name, version)["fields"]}
-    return [field for field in registry.schema(name)["fields"] if field["name"] not in had]
+    had = {field["name"] for field in published_schemas.schema(name, version)["fields"]}
+    return [field for field in published_schemas.schema(name)["fields"] if field["name"] not in had]
 
 
 def documented(schema: Any, place: str) -> Iterator[tuple[str, Any]]:
@@ -251,38 +251,42 @@ def test_no_published_file_was_changed_and_every_one_is_pinned() -> None:
 def test_a_fingerprint_is_the_rabin_checksum_of_the_parsing_canonical_form() -> None:
     assert rabin(b'"null"') == 0x63DD24E7CC258F8A, "the specification's example"
     for name, version in VERSIONS:
-        canonical = fastavro.schema.to_parsing_canonical_form(registry.schema(name, version))
-        assert registry.fingerprint(name, version) == rabin(canonical.encode())
+        canonical = fastavro.schema.to_parsing_canonical_form(published_schemas.schema(name, version))
+        assert published_schemas.fingerprint(name, version) == rabin(canonical.encode())
 
 
 def test_every_published_version_is_found_by_its_fingerprint() -> None:
-    assert {registry.with_fingerprint(registry.fingerprint(*one)) for one in VERSIONS} == set(VERSIONS)
-    assert registry.with_fingerprint(0) is None
+    assert {published_schemas.with_fingerprint(published_schemas.fingerprint(*one)) for one in VERSIONS} == set(
+        VERSIONS
+    )
+    assert published_schemas.with_fingerprint(0) is None
 
 
 @pytest.mark.parametrize(("name", "version"), VERSIONS)
 def test_every_record_enum_and_field_is_documented_and_in_the_namespace(name: str, version: int) -> None:
-    schema = registry.schema(name, version)
+    schema = published_schemas.schema(name, version)
     assert (schema["name"], schema["namespace"]) == (name, "opicflow")
     for place, element in documented(schema, name):
         assert element.get("doc", "").endswith("."), place
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", published_schemas.names())
 def test_what_has_a_default_may_be_left_out(name: str) -> None:
-    optional = {field["name"]: field["default"] for field in registry.schema(name)["fields"] if "default" in field}
+    optional = {
+        field["name"]: field["default"] for field in published_schemas.schema(name)["fields"] if "default" in field
+    }
     given = {at: value for at, value in to_avro(EXAMPLES[name]).items() if at not in optional}
     assert Decoder(name).decode(encode_single_object(name, given)) == given | optional
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", published_schemas.names())
 def test_every_version_can_be_read_as_every_other(name: str) -> None:
-    schemas = [registry.schema(name, version) for version in registry.versions(name)]
+    schemas = [published_schemas.schema(name, version) for version in published_schemas.versions(name)]
     assert [line for writer in schemas for reader in schemas for line in breaks(writer, reader)] == []
 
 
 def test_a_reader_of_version_1_takes_a_newer_reason_for_another() -> None:
-    old, new = registry.schema("RefreshSchedule", 1), registry.schema("RefreshSchedule", 2)
+    old, new = published_schemas.schema("RefreshSchedule", 1), published_schemas.schema("RefreshSchedule", 2)
     written = BytesIO()
     fastavro.schemaless_writer(written, new, to_avro(EXAMPLES["RefreshSchedule"]) | {"decided_by": "BACK_OFF"})
     for reader, decided_by in ((old, "OTHER"), (new, "BACK_OFF")):
@@ -291,19 +295,22 @@ def test_a_reader_of_version_1_takes_a_newer_reason_for_another() -> None:
 
 
 def test_the_latest_version_is_what_is_meant_where_none_is_named() -> None:
-    for name in registry.names():
-        latest = registry.versions(name)[-1]
-        assert registry.schema(name) == registry.schema(name, latest)
-        assert registry.fingerprint(name) == registry.fingerprint(name, latest)
+    for name in published_schemas.names():
+        latest = published_schemas.versions(name)[-1]
+        assert published_schemas.schema(name) == published_schemas.schema(name, latest)
+        assert published_schemas.fingerprint(name) == published_schemas.fingerprint(name, latest)
 
 
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda: registry.versions("Imprtance"), "there is no published schema 'Imprtance': name one of Audit, Crawl"),
-        (lambda: registry.schema("Page"), "there is no published schema 'Page'"),
-        (lambda: registry.schema("Audit", 99), "there is no version 99 of Audit: name one of 1"),
-        (lambda: registry.fingerprint("Audit", 0), "there is no version 0 of Audit"),
+        (
+            lambda: published_schemas.versions("Imprtance"),
+            "there is no published schema 'Imprtance': name one of Audit, Crawl",
+        ),
+        (lambda: published_schemas.schema("Page"), "there is no published schema 'Page'"),
+        (lambda: published_schemas.schema("Audit", 99), "there is no version 99 of Audit: name one of 1"),
+        (lambda: published_schemas.fingerprint("Audit", 0), "there is no version 0 of Audit"),
     ],
 )
 def test_a_schema_that_is_not_published_is_an_error_of_one_line(ask: Any, says: str) -> None:
@@ -314,7 +321,10 @@ def test_a_schema_that_is_not_published_is_an_error_of_one_line(ask: Any, says: 
 
 
 def test_the_fields_of_a_crawl_event_stay_in_the_order_that_binary_decoders_rely_on() -> None:
-    event, link = registry.schema("CrawlEvent", 1), registry.schema("CrawlEvent", 1)["fields"][-1]["type"][1]["items"]
+    event, link = (
+        published_schemas.schema("CrawlEvent", 1),
+        published_schemas.schema("CrawlEvent", 1)["fields"][-1]["type"][1]["items"],
+    )
     assert [field["name"] for field in event["fields"]] == [
         *("kind", "url", "fetched_at", "status", "failure", "redirects", "canonical", "content_type"),
         *("digest", "last_modified", "links"),
@@ -324,7 +334,7 @@ def test_the_fields_of_a_crawl_event_stay_in_the_order_that_binary_decoders_rely
 
 def test_adding_a_field_with_a_default_breaks_no_reader_in_either_direction() -> None:
     for name, example in EXAMPLES.items():
-        old = registry.schema(name)
+        old = published_schemas.schema(name)
         new = with_field(old, name="added", type=["null", "string"], default=None)
         assert breaks(old, new) == breaks(new, old) == []
         values = to_avro(example)
@@ -340,8 +350,8 @@ def test_adding_a_field_with_a_default_breaks_no_reader_in_either_direction() ->
         assert Decoder(name, {newer_frame: new}.get).decode(message) == values
 
 
-ORDER = registry.schema("CrawlOrder", 1)
-EVENT = registry.schema("CrawlEvent", 1)
+ORDER = published_schemas.schema("CrawlOrder", 1)
+EVENT = published_schemas.schema("CrawlEvent", 1)
 WHY = next(field["type"] for field in ORDER["fields"] if field["name"] == "why")
 KIND = EVENT["fields"][0]["type"]
 LINKS = EVENT["fields"][-1]["type"]
@@ -384,18 +394,18 @@ def test_a_change_that_breaks_readers_is_named(writer: Any, reader: Any, says: l
 
 def test_a_record_that_holds_itself_is_compared_to_the_end() -> None:
     fields_of_node = [{"name": "next", "type": ["null", "Node"]}, {"name": "size", "type": "long"}]
-    node: registry.Schema = {"type": "record", "name": "Node", "fields": fields_of_node}
+    node: published_schemas.Schema = {"type": "record", "name": "Node", "fields": fields_of_node}
     assert breaks(node, node) == []
     assert breaks(node, with_type(node, "size", "int")) == ["size is long, not int"]
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", published_schemas.names())
 def test_a_record_matches_its_schema_field_by_field(name: str) -> None:
-    assert set(RECORDS) == set(registry.names())
-    matches(RECORDS[name], registry.schema(name))
+    assert set(RECORDS) == set(published_schemas.names())
+    matches(RECORDS[name], published_schemas.schema(name))
 
 
-def matches(record: Any, schema: registry.Schema) -> None:
+def matches(record: Any, schema: published_schemas.Schema) -> None:
     """Assert that a dataclass or named tuple has the fields of a schema, with the same types and places for None."""
     hints = get_type_hints(record, include_extras=True)
     by_name = {("kind" if at == "announce" else at.removesuffix("_ms")): at for at in hints}
@@ -428,10 +438,12 @@ def matches(record: Any, schema: registry.Schema) -> None:
             assert hint is {"int": int, "long": int, "double": float, "boolean": bool, "bytes": bytes}[kind], attribute
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", published_schemas.names())
 def test_the_defaults_of_a_record_are_those_of_its_schema(name: str) -> None:
     assert name == type(EXAMPLES[name]).__name__
-    optional = {field["name"]: field["default"] for field in registry.schema(name)["fields"] if "default" in field}
+    optional = {
+        field["name"]: field["default"] for field in published_schemas.schema(name)["fields"] if "default" in field
+    }
     # A record's field without a default here has none there, or one that only older writers need.
     left_out = {field.name for field in fields(RECORDS[name]) if field.default is not MISSING}
     given = {at: value for at, value in vars(EXAMPLES[name]).items() if at not in left_out}
@@ -450,9 +462,9 @@ def test_golden_messages_of_every_published_version_are_still_read(name: str, ve
     ]
 
 
-@pytest.mark.parametrize("name", registry.names())
+@pytest.mark.parametrize("name", published_schemas.names())
 def test_what_is_written_today_is_the_golden_message_of_the_latest_version(name: str) -> None:
-    golden = golden_file(name, registry.versions(name)[-1]).read_bytes()
+    golden = golden_file(name, published_schemas.versions(name)[-1]).read_bytes()
     assert encode_single_object(name, to_avro(EXAMPLES[name])) == golden
 
 
@@ -489,12 +501,12 @@ def test_records_are_read_from_avro_files_of_other_writers() -> None:
     file = BytesIO()
     for name, example in EXAMPLES.items():
         file.seek(0)
-        fastavro.writer(file, registry.schema(name), [to_avro(example)])
+        fastavro.writer(file, published_schemas.schema(name), [to_avro(example)])
         file.truncate()
         file.seek(0)
-        assert [from_avro(RECORDS[name], values) for values in fastavro.reader(file, registry.schema(name))] == [
-            example
-        ]
+        assert [
+            from_avro(RECORDS[name], values) for values in fastavro.reader(file, published_schemas.schema(name))
+        ] == [example]
 
 
 def values_of(schema: Any, named: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -530,8 +542,8 @@ def field_values(field: dict[str, Any], named: dict[str, Any]) -> st.SearchStrat
     return values_of(field["type"], named)
 
 
-named_values = st.sampled_from(registry.names()).flatmap(
-    lambda name: st.tuples(st.just(name), values_of(registry.schema(name), {}))
+named_values = st.sampled_from(published_schemas.names()).flatmap(
+    lambda name: st.tuples(st.just(name), values_of(published_schemas.schema(name), {}))
 )
 schema_ids = st.integers(0, 2**32 - 1)
 
@@ -549,17 +561,20 @@ def test_what_was_framed_is_read_back(named: tuple[str, dict[str, Any]], schema_
     name, values = named
     single, confluent = encode_single_object(name, values), encode_confluent(name, values, schema_id)
     assert (frame_kind(single), frame_kind(confluent)) == (FrameKind.SINGLE_OBJECT, FrameKind.CONFLUENT)
-    assert single[:10] == b"\xc3\x01" + registry.fingerprint(name).to_bytes(8, "little")
+    assert single[:10] == b"\xc3\x01" + published_schemas.fingerprint(name).to_bytes(8, "little")
     assert confluent[:5] == b"\x00" + schema_id.to_bytes(4, "big")
     assert single[10:] == confluent[5:]
     assert Decoder(name).decode(single) == values
-    assert Decoder(name, {Frame(FrameKind.CONFLUENT, schema_id): registry.schema(name)}.get).decode(confluent) == values
+    assert (
+        Decoder(name, {Frame(FrameKind.CONFLUENT, schema_id): published_schemas.schema(name)}.get).decode(confluent)
+        == values
+    )
 
 
 def any_writer_of(name: str) -> Any:
     """Knows every Confluent id, so that malformed bodies are reached."""
     return lambda frame: (
-        published_writer(frame) or (registry.schema(name) if frame.kind is FrameKind.CONFLUENT else None)
+        published_writer(frame) or (published_schemas.schema(name) if frame.kind is FrameKind.CONFLUENT else None)
     )
 
 
@@ -573,9 +588,11 @@ def refused(decoder: Decoder, message: bytes) -> str | None:
     return None
 
 
-@given(st.sampled_from(registry.names()), st.sampled_from(["", "single", "confluent"]), st.binary(max_size=200))
+@given(
+    st.sampled_from(published_schemas.names()), st.sampled_from(["", "single", "confluent"]), st.binary(max_size=200)
+)
 def test_any_bytes_are_read_or_refused(name: str, frame: str, body: bytes) -> None:
-    fingerprint = registry.fingerprint(name).to_bytes(8, "little")
+    fingerprint = published_schemas.fingerprint(name).to_bytes(8, "little")
     start = {"": b"", "single": b"\xc3\x01" + fingerprint, "confluent": b"\x00\x00\x00\x00\x01"}[frame]
     refused(Decoder(name, any_writer_of(name)), start + body)
 
@@ -639,11 +656,11 @@ def test_a_writers_schema_that_is_none_is_refused(schema: Any) -> None:
 def test_a_schema_registry_is_asked_once_for_each_id_and_its_own_errors_pass() -> None:
     asked = []
 
-    def writer_of(frame: Frame) -> registry.Schema:
+    def writer_of(frame: Frame) -> published_schemas.Schema:
         asked.append(frame.number)
         if frame.number == 3:
             raise ConnectionError("the registry does not answer")
-        return registry.schema("Reject")
+        return published_schemas.schema("Reject")
 
     decoder = Decoder("Reject", writer_of)
     for schema_id in (1, 2, 1, 2):

@@ -9,8 +9,9 @@ import zlib
 
 import zstandard
 
-from opicflow.connectors.files.archives import read_edges, read_warc, read_wat
+from opicflow.connectors.files.edges import read_edges
 from opicflow.connectors.files.opening import Block, Damage, decompressed
+from opicflow.connectors.files.warc import read_warc, read_wat
 from opicflow.schemas.crawl_events import CrawlEvent, Reject
 
 READERS = {"warc": read_warc, "wat": read_wat, "edges": read_edges}

@@ -19,8 +19,8 @@ from opicflow.pipelines.ledger import ItemWriter, Ledger, LedgerConfig, LogPosit
 from opicflow.pipelines.replay.runner import Progress, Request, Result, replayed
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.pages import page_id
+from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import to_avro
-from opicflow.schemas.registry import schema
 from support.archives import record, response
 from support.crawls import order_named
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opicflow.connectors.files.archives import read_edges
+from opicflow.connectors.files.edges import read_edges
 from opicflow.connectors.files.opening import Block
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.web.webs import HostedWeb, NamedWeb, hosted_web, web_of_edges

@@ -10,7 +10,7 @@ from opicflow.pipelines.cli.options import add_json, natural, whole
 from opicflow.pipelines.cli.text import printable
 
 if TYPE_CHECKING:
-    from opicflow.connectors.files.rank_files import Ranks
+    from opicflow.connectors.files.rank_reader import Ranks
     from opicflow.pipelines.graph.comparison import Apart, Comparison, Ranking
 
 EXAMPLES = """examples:
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 def _side(letter: str, file: str, rank: str, normalise: bool) -> _Side:
     import numpy as np
 
-    from opicflow.connectors.files.rank_files import read_ranks
+    from opicflow.connectors.files.rank_reader import read_ranks
 
     ranks = read_ranks(file, rank)
     with np.errstate(over="ignore"):

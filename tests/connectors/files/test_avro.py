@@ -35,8 +35,8 @@ from opicflow.schemas.event_columns import (
     CrawlEvents,
     EventWriter,
 )
+from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import to_avro
-from opicflow.schemas.registry import schema
 from support.event_rows import events, rows_of
 
 SYNC = b"0123456789abcdef"

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opicflow.connectors.files.avro_rows import encode_rows
-from opicflow.schemas import registry
+from opicflow.schemas import published_schemas
 from opicflow.schemas.columns import Texts
 
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=300)
 
 
-def by_fastavro(schema: registry.Schema, values: dict[str, Any], prefix: bytes) -> bytes:
+def by_fastavro(schema: published_schemas.Schema, values: dict[str, Any], prefix: bytes) -> bytes:
     stream = BytesIO()
     stream.write(prefix)
     fastavro.schemaless_writer(stream, parse_schema(schema), values)
@@ -46,7 +46,7 @@ def values_of(type_: Any) -> st.SearchStrategy[Any]:
 @pytest.mark.parametrize("name", ["Importance", "RefreshSchedule", "CrawlOrder", "Reject"])
 @given(data=st.data())
 def test_rows_are_the_bytes_that_fastavro_writes(name: str, data: st.DataObject) -> None:
-    schema = registry.schema(name)
+    schema = published_schemas.schema(name)
     row = st.fixed_dictionaries({field["name"]: values_of(field["type"]) for field in schema["fields"]})
     rows = data.draw(st.lists(row, max_size=8))
     prefix = data.draw(st.binary(max_size=10))
@@ -79,7 +79,7 @@ def test_a_union_may_have_null_last() -> None:
 
 
 def test_what_is_for_fastavro_is_refused() -> None:
-    audit = registry.schema("Audit")
+    audit = published_schemas.schema("Audit")
     columns = {field["name"]: [[] if field["name"].endswith(("_to", "_from")) else 0] for field in audit["fields"]}
     with pytest.raises(ValueError, match="for fastavro"):
         encode_rows(audit, columns)
@@ -87,4 +87,4 @@ def test_what_is_for_fastavro_is_refused() -> None:
 
 def test_columns_that_are_not_the_fields_are_refused() -> None:
     with pytest.raises(ValueError, match="not the fields of Reject"):
-        encode_rows(registry.schema("Reject"), {"reason": []})
+        encode_rows(published_schemas.schema("Reject"), {"reason": []})

@@ -30,8 +30,8 @@ from opicflow.schemas.framing import (
 )
 from opicflow.schemas.json_events import event_of
 from opicflow.schemas.messages import MessageBatch
+from opicflow.schemas.published_schemas import Schema, schema
 from opicflow.schemas.records import from_avro, to_avro
-from opicflow.schemas.registry import Schema, schema
 from support.event_rows import events, rows_of
 from support.logs import json_line
 

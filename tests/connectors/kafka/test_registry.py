@@ -15,7 +15,7 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.messages import Framer, writer_of
 from opicflow.connectors.kafka.properties import RegistryAccess
 from opicflow.connectors.kafka.registry import SchemaRegistry
-from opicflow.schemas import registry as published
+from opicflow.schemas import published_schemas as published
 from opicflow.schemas.framing import Decoder, Frame, FrameKind
 from opicflow.schemas.records import Policy, from_avro, to_avro
 

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from opicflow.connectors.files.archives import read_warc
 from opicflow.connectors.files.formats import Format, sniff
 from opicflow.connectors.files.opening import Block, Damage, InputRefused, decompressed, expand
+from opicflow.connectors.files.warc import read_warc
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, MOST_LINKS, CrawlEvent, Link, Reason, Reject
 from opicflow.schemas.event_columns import FEED, HTML, OTHER_MEDIA, PDF, UNKNOWN_MEDIA, EventWriter
 from support.archives import blocks, deflated, events, gz, metadata, page, read, record, response, zst

@@ -1,0 +1,261 @@
+"""Reads crawl events from WARC files and from Common Crawl's WAT files.
+
+Each reader takes the blocks of `opening.decompressed` and yields (offset, event or reject) in the order of the file.
+Offsets are those of the decompressed file and increase. A reader that starts at one of them yields that item and all
+after it. A broken record is a reject, and reading continues at the next record.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import orjson
+
+from opicflow.connectors.files.decoded import Item
+from opicflow.connectors.files.html_links import (
+    LinkResolver,
+    decode_html,
+    is_nofollow_rule,
+    links_of_html,
+    resolved_links,
+)
+from opicflow.connectors.files.opening import Blocks
+from opicflow.connectors.files.warc_records import MOST_HEAD_BYTES, Fields, read_fields, read_records
+from opicflow.schemas.crawl_events import (
+    EARLIEST_MS,
+    LATEST_MS,
+    MOST_EVENT_BYTES,
+    CrawlEvent,
+    EventRefused,
+    Link,
+    Reason,
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def read_warc(blocks: Blocks, source: str) -> Iterator[Item]:
+    """Yield the visits of a WARC file: its `response`, `revisit` and HTML `resource` records."""
+    return read_records(blocks, source, _is_visit, _visit_of_record)
+
+
+def read_wat(blocks: Blocks, source: str) -> Iterator[Item]:
+    """Yield the visits of a WAT file of Common Crawl: its metadata records of responses."""
+    return read_records(blocks, source, _is_json_metadata, _visit_of_metadata)
+
+
+_HTML = ("text/html", "application/xhtml+xml")
+_STATUS = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)[^\n]*(?:\n|$)")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[^\r\n]{0,256}\r?\n")
+_W3C_DATE = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)[T ]?(\d\d):?(\d\d):?(\d\d)(?:\.(\d{1,9}))?(?:Z|\+00:?00)?")
+
+
+def _is_visit(fields: Fields) -> bool:
+    kind = fields.get("warc-type", "").lower()
+    if fields.get("warc-target-uri", "").lstrip("<").startswith("dns:"):
+        return False
+    content = fields.get("content-type", "application/http").lower()
+    if kind == "resource":
+        return content.startswith(_HTML)
+    return kind == "revisit" or (kind == "response" and content.startswith("application/http"))
+
+
+def _visit_of_record(fields: Fields, body: bytes) -> CrawlEvent:
+    url, fetched_at_ms = _page_and_time(fields)
+    digest = fields.get("warc-payload-digest")
+    kind = fields["warc-type"].lower()
+    if kind == "revisit":
+        return CrawlEvent(url, fetched_at_ms=fetched_at_ms, status=304, digest=digest)
+    status, http = 200, {"content-type": fields.get("content-type", "")}
+    if kind == "response":
+        status, http, body = _split_response(body)
+    content_type = http.get("content-type") or fields.get("warc-identified-payload-type")
+    links: tuple[Link, ...] | None = None
+    canonical = None
+    if 300 <= status < 400:
+        links = _location(url, http)
+    elif status < 300 and (content_type or "text/html").lower().lstrip().startswith(_HTML):
+        payload = _payload(body, http)
+        if payload is not None and (content_type or payload.lstrip()[:1] == b"<"):
+            links, canonical = links_of_html(decode_html(payload, content_type), url, http.get("x-robots-tag", ""))
+    return CrawlEvent(
+        url,
+        fetched_at_ms=fetched_at_ms,
+        status=status,
+        canonical=canonical,
+        content_type=content_type,
+        digest=digest,
+        last_modified_ms=_http_time_ms(http.get("last-modified")),
+        links=links,
+    )
+
+
+def _page_and_time(fields: Fields) -> tuple[str, int | None]:
+    url = fields.get("warc-target-uri", "").removeprefix("<").removesuffix(">").strip()
+    if not url:
+        raise EventRefused(Reason.NOT_AN_EVENT, "the record has no WARC-Target-URI")
+    date = fields.get("warc-date")
+    return url, _w3c_time_ms(date) if date else None
+
+
+def _w3c_time_ms(date: str) -> int:
+    found = _W3C_DATE.fullmatch(date)
+    try:
+        if not found:
+            raise ValueError
+        *parts, fraction = found.groups(default="")
+        seconds = (datetime(*map(int, parts), tzinfo=timezone.utc) - _EPOCH) // timedelta(seconds=1)  # type: ignore
+        return seconds * 1000 + int(fraction.ljust(3, "0")[:3])
+    except ValueError:
+        raise EventRefused(Reason.BAD_TIME, f"the WARC-Date {date[:40]!r} is not a time") from None
+
+
+def _http_time_ms(date: str | None) -> int | None:
+    """Return the time of an HTTP date; None if it is malformed or outside the years of the web."""
+    try:
+        found = parsedate_to_datetime(date or "")
+        found = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+        time_ms = (found - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return time_ms if EARLIEST_MS <= time_ms <= LATEST_MS else None
+
+
+def _split_response(response: bytes) -> tuple[int, Fields, bytes]:
+    found = _STATUS.match(response)
+    if not found:
+        raise EventRefused(Reason.NOT_AN_EVENT, "the response does not begin with an HTTP status line")
+    ends = [response.find(line, found.end() - 1) + len(line) for line in (b"\n\r\n", b"\n\n") if line in response]
+    end = min(ends, default=len(response))
+    return int(found[1]), read_fields(response[: min(end, MOST_HEAD_BYTES)]), response[end:]
+
+
+def _location(url: str, http: Fields) -> tuple[Link, ...] | None:
+    location = http.get("location")
+    return (Link(LinkResolver(url).absolute(location)),) if location else None
+
+
+def _payload(body: bytes, http: Fields) -> bytes | None:
+    """Return the body without its transfer and content encodings; None if an encoding is unknown or does not fit.
+
+    Many archives keep the header fields but store the decoded body: a body that is not encoded stays unchanged.
+    """
+    if "chunked" in http.get("transfer-encoding", "").lower():
+        body = _dechunk(body)
+    for coding in reversed(http.get("content-encoding", "").lower().split(",")):
+        coding = coding.strip()
+        decoded: bytes | None = body
+        if coding in ("gzip", "x-gzip") and body.startswith(b"\x1f\x8b"):
+            decoded = _inflate(body, 31)
+        elif coding == "deflate" and body.lstrip()[:1] != b"<":
+            decoded = _inflate(body, 15) or _inflate(
+                body, -15
+            )  # with zlib's header, as the standard requires, and without
+        elif coding not in ("", "identity", "gzip", "x-gzip", "deflate") and body.lstrip()[:1] != b"<":
+            decoded = None
+        if decoded is None:
+            return None
+        body = decoded
+    return body
+
+
+def _dechunk(body: bytes) -> bytes:
+    chunks = []
+    at = 0
+    while found := _CHUNK.match(body, at):
+        size_bytes = int(found[1], 16)
+        if not size_bytes:
+            break
+        chunks.append(body[found.end() : found.end() + size_bytes])
+        at = found.end() + size_bytes
+        at += 2 if body.startswith(b"\r\n", at) else body.startswith(b"\n", at)
+    return b"".join(chunks) if at or found else body
+
+
+def _inflate(body: bytes, wbits: int) -> bytes | None:
+    try:
+        decoded = zlib.decompressobj(wbits).decompress(body, MOST_EVENT_BYTES + 1)
+    except zlib.error:
+        return None
+    if len(decoded) > MOST_EVENT_BYTES:
+        raise EventRefused(Reason.TOO_LARGE, f"the page is longer than {MOST_EVENT_BYTES} bytes when decompressed")
+    return decoded
+
+
+_LINK_PATHS = ("A@/href", "AREA@/href", "FRAME@/src", "IFRAME@/src")
+
+
+def _is_json_metadata(fields: Fields) -> bool:
+    content = fields.get("content-type", "").lower()
+    return fields.get("warc-type", "").lower() == "metadata" and content.startswith("application/json")
+
+
+def _visit_of_metadata(_fields_of_wat: Fields, body: bytes) -> CrawlEvent | None:
+    try:
+        envelope = _object_at(orjson.loads(body), "Envelope")
+    except orjson.JSONDecodeError as error:
+        raise EventRefused(Reason.NOT_JSON, f"the metadata are not JSON: {error}") from None
+    head = {key.lower(): value for key, value in _object_at(envelope, "WARC-Header-Metadata").items()}
+    head = {key: value for key, value in head.items() if isinstance(value, str)}
+    if not head:
+        raise EventRefused(Reason.NOT_AN_EVENT, "the metadata have no Envelope with WARC-Header-Metadata")
+    if head.get("warc-type") != "response":
+        return None
+    url, fetched_at_ms = _page_and_time(head)
+    response = _object_at(envelope, "Payload-Metadata", "HTTP-Response-Metadata")
+    status = str(_object_at(response, "Response-Message").get("Status", ""))
+    if not re.fullmatch(r"[0-9]{3}", status):
+        raise EventRefused(Reason.NOT_AN_EVENT, "the metadata have no HTTP status")
+    http = {key.lower(): value for key, value in _object_at(response, "Headers").items() if isinstance(value, str)}
+    links: tuple[Link, ...] | None = None
+    canonical = None
+    if status[0] == "3":
+        links = _location(url, http)
+    elif status[0] == "2" and isinstance(response.get("HTML-Metadata"), dict):
+        links, canonical = _links_of_metadata(response["HTML-Metadata"], url, http.get("x-robots-tag", ""))
+    return CrawlEvent(
+        url,
+        fetched_at_ms=fetched_at_ms,
+        status=int(status),
+        canonical=canonical,
+        content_type=http.get("content-type"),
+        digest=head.get("warc-payload-digest"),
+        last_modified_ms=_http_time_ms(http.get("last-modified")),
+        links=links,
+    )
+
+
+def _links_of_metadata(page: dict[str, Any], url: str, robots: str) -> tuple[tuple[Link, ...], str | None]:
+    head = _object_at(page, "Head")
+    nofollow = is_nofollow_rule(robots)
+    for meta in _dicts(head.get("Metas")):
+        if str(meta.get("name", "")).strip().lower() == "robots":
+            nofollow |= is_nofollow_rule(str(meta.get("content", "")))
+    found: list[tuple[str, str | None]] = []
+    for link in _dicts(page.get("Links")):
+        address, rel = link.get("url"), link.get("rel")
+        if link.get("path") in _LINK_PATHS and isinstance(address, str):
+            found.append((address, rel if isinstance(rel, str) else None))
+    base = head.get("Base")
+    canonicals = (
+        link["url"]
+        for link in _dicts(head.get("Link"))
+        if "canonical" in str(link.get("rel")).lower().split() and isinstance(link.get("url"), str)
+    )
+    return resolved_links(found, url, base if isinstance(base, str) else "", next(canonicals, ""), nofollow)
+
+
+def _object_at(value: Any, *path: str) -> dict[str, Any]:
+    """Return the object at this path of a JSON value; an empty one if there is none."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

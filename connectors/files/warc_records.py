@@ -1,0 +1,233 @@
+"""Splits WARC files into records, and continues after damage at the next record.
+
+FastWARC is not used: it stops at the first byte between two records that belongs to neither, trusts a wrong length, and
+returns a truncated record as a whole one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Item, reject_of
+from opicflow.connectors.files.opening import Block, Blocks, Damage
+from opicflow.schemas.crawl_events import (
+    MOST_EVENT_BYTES,
+    CrawlEvent,
+    EventRefused,
+    Reason,
+)
+
+Fields = dict[str, str]
+"""The fields of a head, by their names in lower case."""
+
+MOST_HEAD_BYTES = 64 << 10
+_SHORT_HEAD_BYTES = 4 << 10
+_BEGIN = re.compile(rb"WARC/[01]\.\d{1,2}\r?\n")
+_SURE_BEGIN = re.compile(rb"\n\r?\nWARC/[01]\.\d{1,2}\r?\n[A-Za-z-]+:")
+_MOST_BEGIN_BYTES = 16
+
+
+class Cursor:
+    """A position in the decompressed bytes, `at`, with the bytes loaded after it.
+
+    Bytes are loaded up to the next damage, or up to the end of the file; `pass_damage` continues after damage.
+    """
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = iter(blocks)
+        self._next = next(self._blocks, None)
+        self._bytes = bytearray()
+        self._first = self.at = self._next.offset if self._next else 0
+
+    @property
+    def loaded_to(self) -> int:
+        return self._first + len(self._bytes)
+
+    @property
+    def damage(self) -> Damage | None:
+        """The damage that follows the bytes loaded so far, if any."""
+        return self._next if isinstance(self._next, Damage) else None
+
+    def has(self, size_bytes: int) -> bool:
+        """Load this many bytes from `at` on. False if damage or the end of the file comes before."""
+        while self.loaded_to < self.at + size_bytes:
+            if not isinstance(self._next, Block):
+                return False
+            del self._bytes[: self.at - self._first]
+            self._first = self.at
+            self._bytes += self._next.data
+            self._next = next(self._blocks, None)
+        return True
+
+    def take(self, begin: int, size_bytes: int) -> bytes:
+        return bytes(self._bytes[begin - self._first : begin - self._first + size_bytes])
+
+    def find(self, wanted: bytes, begin: int, end: int) -> int | None:
+        """Find bytes among those loaded."""
+        found = self._bytes.find(wanted, begin - self._first, end - self._first)
+        return self._first + found if found >= 0 else None
+
+    def search(self, wanted: re.Pattern[bytes], begin: int, end: int) -> int | None:
+        """Find a pattern in the bytes loaded."""
+        found = wanted.search(self._bytes, begin - self._first, end - self._first)
+        return self._first + found.start() if found else None
+
+    def skip(self, size_bytes: int) -> bool:
+        """Advance by any number of bytes. False if damage or the end of the file comes before."""
+        to = self.at + size_bytes
+        while self.at < to and self.has(1):
+            self.at = min(to, self.loaded_to)
+        return self.at == to
+
+    def pass_damage(self) -> None:
+        """Continue after the damage."""
+        assert self.damage
+        self._first = self.at = self.damage.offset + 1
+        self._bytes.clear()
+        self._next = next(self._blocks, None)
+
+
+def read_records(
+    blocks: Blocks,
+    source: str,
+    is_wanted: Callable[[Fields], bool],
+    visit_of: Callable[[Fields, bytes], CrawlEvent | None],
+) -> Iterator[Item]:
+    """Yield an event for each record that is wanted, and a reject for each one that is broken or refused.
+
+    `visit_of` returns None for a record that is no visit.
+    """
+    cursor = Cursor(blocks)
+    while True:
+        while cursor.has(1) and cursor.take(cursor.at, 1) in b"\r\n":
+            cursor.at += 1
+        offset = cursor.at
+        if not cursor.has(1):
+            if cursor.damage is None:
+                return
+            yield offset, reject_of(EventRefused(Reason.CORRUPT, cursor.damage.detail), source, offset, b"")
+            cursor.pass_damage()
+            continue
+        head_bytes, fields = _read_head(cursor)
+        if not fields:
+            yield _skip_broken(
+                cursor, source, "these bytes are not part of a record" if not head_bytes else "a head breaks off", 1
+            )
+            continue
+        length = fields.get("content-length", "")
+        if not re.fullmatch(r"[0-9]{1,18}", length):
+            yield _skip_broken(cursor, source, "the record has no Content-Length that is a number", head_bytes)
+            continue
+        size_bytes = head_bytes + int(length)
+        problem = _length_problem(cursor, head_bytes, size_bytes)
+        if problem:
+            yield _skip_broken(cursor, source, problem, head_bytes)
+            continue
+        wanted = is_wanted(fields)
+        if size_bytes - head_bytes > MOST_EVENT_BYTES:
+            original = cursor.take(offset, MOST_REJECTED_BYTES)
+            refused = EventRefused(Reason.TOO_LARGE, f"the record is longer than {MOST_EVENT_BYTES} bytes")
+            if not cursor.skip(size_bytes):
+                wanted = True
+                refused = EventRefused(Reason.CORRUPT, "the record is cut off")
+            if wanted:
+                yield offset, reject_of(refused, source, offset, original, size_bytes)
+            continue
+        if wanted:
+            item = _event_of(visit_of, fields, cursor.take(offset + head_bytes, int(length)))
+            if isinstance(item, EventRefused):
+                yield (
+                    offset,
+                    reject_of(item, source, offset, cursor.take(offset, MOST_REJECTED_BYTES)[:size_bytes], size_bytes),
+                )
+            elif item:
+                yield offset, item
+        cursor.at = offset + size_bytes
+
+
+def _event_of(
+    visit_of: Callable[[Fields, bytes], CrawlEvent | None], fields: Fields, body: bytes
+) -> CrawlEvent | EventRefused | None:
+    try:
+        return visit_of(fields, body)
+    except EventRefused as refused:
+        return refused
+
+
+def _read_head(cursor: Cursor) -> tuple[int, Fields]:
+    """Return the length of the head at the cursor, and its fields; (0, {}) if no head begins here."""
+    cursor.has(MOST_HEAD_BYTES)
+    if cursor.search(_BEGIN, cursor.at, cursor.at + _MOST_BEGIN_BYTES) != cursor.at:
+        return 0, {}
+    end = _end_of_head(cursor, cursor.at + _SHORT_HEAD_BYTES)
+    if end is None:
+        # The search ends at the next record: otherwise many heads without an end would take quadratic time.
+        after = cursor.search(_BEGIN, cursor.at + 1, cursor.at + MOST_HEAD_BYTES)
+        end = _end_of_head(cursor, after or cursor.at + MOST_HEAD_BYTES)
+    if end is None or cursor.search(_BEGIN, cursor.at + 1, end):
+        return 1, {}
+    head = cursor.take(cursor.at, end - cursor.at)
+    return len(head), read_fields(head) or {"": ""}
+
+
+def _end_of_head(cursor: Cursor, to: int) -> int | None:
+    found = [(cursor.find(line, cursor.at, to), len(line)) for line in (b"\n\r\n", b"\n\n")]
+    return min((at + size for at, size in found if at is not None), default=None)
+
+
+def read_fields(head: bytes) -> Fields:
+    """Return the fields below the first line of a head. Of several with one name, the first counts."""
+    fields: Fields = {}
+    name = ""
+    for line in head.decode("utf-8", "replace").split("\n")[1:]:
+        if line[:1] in (" ", "\t") and name:
+            fields[name] = f"{fields[name]} {line.strip()}"
+            continue
+        name, colon, value = line.partition(":")
+        name = name.strip().lower()
+        if colon and name not in fields:
+            fields[name] = value.strip()
+        else:
+            name = ""
+    return fields
+
+
+def _length_problem(cursor: Cursor, head_bytes: int, size_bytes: int) -> str | None:
+    """Return why the record cannot end where its Content-Length says; None if it can."""
+    if size_bytes - head_bytes > MOST_EVENT_BYTES:
+        cursor.has(head_bytes + MOST_EVENT_BYTES)
+        other = cursor.search(_SURE_BEGIN, cursor.at + head_bytes, cursor.at + head_bytes + MOST_EVENT_BYTES)
+        return "the Content-Length of the record reaches beyond the next one" if other else None
+    if not cursor.has(size_bytes):
+        return "the record is cut off"
+    cursor.has(size_bytes + 9)
+    after = cursor.take(cursor.at + size_bytes, 9)
+    more = after.lstrip(b"\r\n")
+    if cursor.damage and len(after) < 9 and not more and cursor.damage.unsure_from < cursor.at + size_bytes:
+        return "the checksum of the record is wrong"
+    if after.startswith(b"\r\n\r\n") or b"WARC/".startswith(more[:5]):
+        return None
+    return "the record does not end where its Content-Length says"
+
+
+def _skip_broken(cursor: Cursor, source: str, detail: str, good_bytes: int) -> Item:
+    """Advance to the next record, at least `good_bytes` further, and return the reject for the bytes in between."""
+    offset = cursor.at
+    cursor.has(MOST_REJECTED_BYTES)
+    original = cursor.take(offset, MOST_REJECTED_BYTES)
+    cursor.at += good_bytes
+    while True:
+        found = cursor.search(_BEGIN, cursor.at, cursor.loaded_to)
+        if found is not None:
+            cursor.at = found
+            break
+        cursor.at = max(cursor.at, cursor.loaded_to - _MOST_BEGIN_BYTES)
+        if not cursor.has(_MOST_BEGIN_BYTES + 1):
+            cursor.at = cursor.loaded_to
+            break
+    size_bytes = cursor.at - offset
+    if cursor.damage and not cursor.has(1):
+        detail = f"{detail}; {cursor.damage.detail}"
+        cursor.pass_damage()
+    return offset, reject_of(EventRefused(Reason.CORRUPT, detail), source, offset, original[:size_bytes], size_bytes)
