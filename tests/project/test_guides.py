@@ -1,6 +1,6 @@
-"""The example log, and what the guides say: tables are those of the code, snippets run, outputs are real.
+"""The example log and the guides: tables match the code, snippets run, outputs are real.
 
-.venv/bin/python tests/project/test_guides.py     writes the outputs in docs/guides/replay.md anew
+PYTHONPATH=tests .venv/bin/python tests/project/test_guides.py     writes the outputs in docs/guides/replay.md again
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_the_log_is_small_and_has_no_time_in_its_head() -> None:
 
 
 def test_the_log_replayed_has_the_documentation_on_top(tmp_path: Path) -> None:
-    command = ["replay", str(LOG), "--settle", "40", "--out", "out"]
+    command = ["replay", str(LOG), "--settle", "40", "--out", "out", "--quiet"]
     ((code, _, errors),) = opicflow(tmp_path, command)
     assert (code, errors) == (0, "")
     first = json.loads((tmp_path / "out" / "importance.jsonl").read_text().splitlines()[0])
@@ -82,7 +82,7 @@ def test_the_log_replayed_has_the_documentation_on_top(tmp_path: Path) -> None:
 
 
 def outputs(folder: Path) -> list[str]:
-    """What the console blocks of the guide have to be."""
+    """The console blocks of the guide as the commands print them."""
     (folder / LOG.name).write_bytes(LOG.read_bytes())
     blocks = [[line for line in block.splitlines() if line.startswith("$ ")] for block in CONSOLE.findall(GUIDE)]
     done = iter(opicflow(folder, *(line.split()[2:] for block in blocks for line in block)))
