@@ -17,7 +17,7 @@ from opicflow.pipelines.graph.community import FetchedPages
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.ledger import CrawlItems, Kind, Ledger, Outcome
 from opicflow.pipelines.replay.inputs import known_format
-from opicflow.pipelines.transforms.decode import Portion, close_readers, parts_of, route_rows
+from opicflow.pipelines.transforms.decode import decode_range, route_rows
 from opicflow.pipelines.transforms.route import Rules, Seen
 from opicflow.schemas.arrays import Bools, Bytes, Ids, Ints
 from opicflow.schemas.columns import spans
@@ -84,13 +84,12 @@ def crawled_in_logs(logs: Sequence[str], rules: Rules, tell: Tell) -> Crawled:
     for file, format_ in files:
         if format_ is None:
             continue
-        for part in parts_of(Portion(0, (FileRange(file, file, format_, 0),), 1 << 62, closes=True), rules):
-            routed = route_rows(part.decoded, part.urls, file, rules, seen)
+        for batch in decode_range(FileRange(file, file, format_), rules):
+            routed = route_rows(batch.decoded, batch.urls, file, rules, seen)
             reader.events += routed.counts.get("events_read", 0)
             reader.rejects += len(routed.rejects)
             reader.add(routed.items, together=format_ is Format.EDGES)
             tell(reader.events, time.perf_counter() - begun)
-    close_readers()
     if not reader.pages:
         raise InputRefused(f"{', '.join(logs)[:200]}: no crawl event in it (opicflow validate shows why)")
     return reader.crawled()

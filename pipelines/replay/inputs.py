@@ -15,7 +15,7 @@ from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import partitions_of_topic, resolve
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange, topic_range
 from opicflow.pipelines.replay.state import Source, State, StateRefused, identify, is_read, remember_end
-from opicflow.pipelines.transforms.decode import InputRange, ReadTo
+from opicflow.pipelines.transforms.decode import InputRange, SourceProgress
 from opicflow.schemas.errors import UserError
 
 
@@ -58,7 +58,7 @@ class Input(ABC):
         """How much of it was read."""
 
     @abstractmethod
-    def remember(self, source: Source, read: ReadTo) -> None:
+    def remember(self, source: Source, read: SourceProgress) -> None:
         """Take down how a source that was read so far can be known again."""
 
     @abstractmethod
@@ -128,9 +128,9 @@ class LogFiles(Input):
         at = {source.name: source.at for source in state.sources}
         return sum(at[input_range.source] for input_range in input_ranges)
 
-    def remember(self, source: Source, read: ReadTo) -> None:
+    def remember(self, source: Source, read: SourceProgress) -> None:
         """A file that was read to its end is known again by its last bytes."""
-        if read.done:
+        if read.is_done:
             remember_end(source)
 
     def notes_at_end(self, input_ranges: Sequence[InputRange], state: State) -> list[str]:
@@ -191,10 +191,10 @@ class Topic(Input):
         at = {source.name: source.at for source in state.sources}
         return sum(at[input_range.source] - input_range.start for input_range in input_ranges)
 
-    def remember(self, source: Source, read: ReadTo) -> None:
+    def remember(self, source: Source, read: SourceProgress) -> None:
         """Each partition is known again by the last record that was read of it."""
-        if read.reached:  # there was something to read
-            source.partitions = [list(one) for one in read.reached]
+        if read.partitions:  # there was something to read
+            source.partitions = [list(one) for one in read.partitions]
 
     def notes_at_end(self, input_ranges: Sequence[InputRange], state: State) -> list[str]:
         """Whether there was anything new."""

@@ -1,9 +1,9 @@
-"""Keeping a ledger: batches of a log in, in whatever order; what is known of its pages out. No Beam in here.
+"""The ledger of a replay: batches of a log in, in any order; parts of results out. No Beam in here.
 
-A batch is an encoded crawl entry with a note: the portion of the input that it belongs to, its number in it, whether it
-is the last one, and counts of what the router saw. A `Keeper` applies batches in the order of (portion, part), holds
-those that come early, cuts them where an hour of event time ends (a tick) and where a sample is due, and tells what
-became of them. So its state after a batch does not depend on how the input was cut.
+A batch is an encoded crawl entry with a note: the segment of the input, the number of the batch in it, whether it is
+the last one, and the counts of the router. A `ReplayKeeper` applies batches in the order of (segment, batch), and holds
+those that come early. It divides a batch where an hour of event time ends (a tick) and where a sample is due. So its
+state after a batch does not depend on how the input was divided.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,22 +87,27 @@ class KeeperConfig:
     policies: tuple[Policy, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The configuration as plain values."""
-        values = {**asdict(replace(self, policies=())), "ledger": self.ledger.to_json()}
-        del values["policies"]  # they are part of the log, as events are
-        return values
+        """Return the configuration as plain values, without policies: they are part of the log, as events are."""
+        return {
+            "ledger": self.ledger.to_json(),
+            "settle_rounds": self.settle_rounds,
+            "samples": self.samples,
+            "publications": self.publications,
+            "records_per_visit": self.records_per_visit,
+            "least_move": self.least_move,
+        }
 
 
 @dataclass(frozen=True)
 class ReplayHead:
-    """How far a ledger is: the batch that comes next, and a hash of the chain of all batches it was given.
+    """How far a log was applied: the next batch, and a hash of the chain of all batches so far.
 
-    Two keepers of one configuration with the same chain hash are the same. `unpublished`: pages that were visited and
-    wait to be published, some hundreds at once. `policies_chain`: a hash of the chain of all policies applied.
+    Two keepers of one configuration with the same chain hash are equal. `unpublished`: visited pages that wait to be
+    published, some hundreds at once. `policies_chain`: a hash of the chain of all policies applied.
     """
 
-    portion: int = 0
-    part: int = 0
+    segment: int = 0
+    batch: int = 0
     chain: str = ""
     events: int = 0
     next_sample_visits: int = 1
@@ -111,15 +116,43 @@ class ReplayHead:
     policies_chain: str = ""
     unpublished: tuple[int, ...] = ()
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the head as plain values, under the names that stored states have."""
+        return {
+            "portion": self.segment,
+            "part": self.batch,
+            "chain": self.chain,
+            "events": self.events,
+            "next_sample_visits": self.next_sample_visits,
+            "visits_at_sweep": self.visits_at_sweep,
+            "visits_at_plan": self.visits_at_plan,
+            "policies_chain": self.policies_chain,
+            "unpublished": self.unpublished,
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> ReplayHead:
+        """Return the head that `to_json` wrote."""
+        return cls(
+            segment=values["portion"],
+            batch=values["part"],
+            chain=values["chain"],
+            events=values["events"],
+            next_sample_visits=values["next_sample_visits"],
+            visits_at_sweep=values["visits_at_sweep"],
+            visits_at_plan=values["visits_at_plan"],
+            policies_chain=values["policies_chain"],
+            unpublished=tuple(values["unpublished"]),
+        )
+
     def to_bytes(self) -> bytes:
-        """The head as bytes."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+        """Return the head as JSON."""
+        return json.dumps(self.to_json(), separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ReplayHead:
-        """The head that `to_bytes` wrote."""
-        values = json.loads(data)
-        return cls(**{**values, "unpublished": tuple(values["unpublished"])})
+        """Return the head that `to_bytes` wrote."""
+        return cls.from_json(json.loads(data))
 
 
 class Slice(NamedTuple):
@@ -154,7 +187,7 @@ class ReplayKeeper:
     def notes(self) -> bytes:
         """Everything of the keeper that is not its ledger, as bytes."""
         held = [base64.b64encode(data).decode("ascii") for data in self.held.values()]
-        notes = [asdict(self.head), self._tally, self._rejects, self._samples, self._refused, held]
+        notes = [self.head.to_json(), self._tally, self._rejects, self._samples, self._refused, held]
         return json.dumps(notes, separators=(",", ":")).encode()
 
     def chunks(self) -> list[bytes]:
@@ -165,7 +198,7 @@ class ReplayKeeper:
     def from_notes(cls, config: KeeperConfig, ledger: Ledger, notes: bytes) -> ReplayKeeper:
         """The keeper whose notes these are."""
         head, tally, rejects, samples, refused, held = json.loads(notes)
-        keeper = cls(config, ledger, ReplayHead.from_bytes(json.dumps(head).encode()))
+        keeper = cls(config, ledger, ReplayHead.from_json(head))
         keeper._tally, keeper._rejects, keeper._samples, keeper._refused = tally, rejects, samples, refused
         for data in map(base64.b64decode, held):
             note = decode_entry(data).note
@@ -180,19 +213,19 @@ class ReplayKeeper:
 
     def _take(self, data: bytes) -> Iterator[Output]:
         entry, note = decode_entry(data)
-        place = (note["portion"], note["part"])
-        if place > (self.head.portion, self.head.part):
+        at = (note["portion"], note["part"])
+        if at > (self.head.segment, self.head.batch):
             if len(self.held) >= MOST_HELD:
                 raise OutOfOrder(
-                    f"{len(self.held)} batches wait for batch {self.head.part} of portion {self.head.portion}"
+                    f"{len(self.held)} batches wait for batch {self.head.batch} of segment {self.head.segment}"
                 )
-            self.held[place] = data
+            self.held[at] = data
             return
-        if place < (self.head.portion, self.head.part):
+        if at < (self.head.segment, self.head.batch):
             return
         assert isinstance(entry, CrawlEntry)
         yield from self._apply(entry, note)
-        waiting = self.held.pop((self.head.portion, self.head.part), None)
+        waiting = self.held.pop((self.head.segment, self.head.batch), None)
         if waiting is not None:
             yield from self._take(waiting)
 
@@ -224,8 +257,8 @@ class ReplayKeeper:
         events = note["counts"].get("events_read", 0)
         self.head = replace(
             self.head,
-            portion=note["portion"] + note["last"],
-            part=0 if note["last"] else note["part"] + 1,
+            segment=note["portion"] + note["last"],
+            batch=0 if note["last"] else note["part"] + 1,
             events=self.head.events + events,
         )
         planned = None

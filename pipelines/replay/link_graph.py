@@ -21,7 +21,7 @@ from opicflow.pipelines.graph.builder import MOST_BUCKETS, BuildPlan, GraphBuild
 from opicflow.pipelines.graph.store import NO_CATEGORY, StoredGraph
 from opicflow.pipelines.ledger import Kind, Ledger, Outcome
 from opicflow.pipelines.replay.inputs import known_format
-from opicflow.pipelines.transforms.decode import Portion, close_readers, parts_of, route_rows
+from opicflow.pipelines.transforms.decode import decode_range, route_rows
 from opicflow.pipelines.transforms.route import MEDIA_CATEGORIES, Categories, Rules, Seen
 from opicflow.schemas.columns import spans
 
@@ -128,20 +128,18 @@ class _LogReader:
         for number in range(self.file, len(self.sources)):
             name, format_ = self.sources[number]
             start = self.at if number == self.file else 0
-            portion = Portion(0, (FileRange(name, name, format_, start),), 1 << 62, closes=True)
-            for part in parts_of(portion, self.rules):
-                routed = route_rows(part.decoded, part.urls, name, self.rules, seen)
+            for batch in decode_range(FileRange(name, name, format_, start), self.rules):
+                routed = route_rows(batch.decoded, batch.urls, name, self.rules, seen)
                 self.events += routed.counts.get("events_read", 0)
                 self.reasons.update(reject.reason.value for reject in routed.rejects)
                 self._add(routed.items, together=format_ is Format.EDGES)
-                self.done += part.size_bytes
-                unsaved += part.size_bytes
+                self.done += batch.size_bytes
+                unsaved += batch.size_bytes
                 if unsaved > _BYTES_BETWEEN_CHECKPOINTS and name != STDIN:  # which cannot be read from there again
                     unsaved = 0
-                    self._checkpoint(number, part.end)
+                    self._checkpoint(number, batch.end)
                 seconds = time.perf_counter() - self.begun
                 self.progress(BuildProgress(self.events, self.done, total, seconds))
-        close_readers()
 
     def show_step(self, step: str, done: int, of: int) -> None:
         """Report a step of the build after the logs."""

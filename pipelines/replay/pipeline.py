@@ -28,9 +28,9 @@ from opicflow.pipelines.transforms.decode import (
     REJECTS,
     Decode,
     InputRange,
-    Portion,
-    ReadTo,
     Route,
+    Segment,
+    SourceProgress,
     close_readers,
     name_of,
 )
@@ -44,7 +44,7 @@ IN_PROCESS = "DirectRunner"
 
 
 class Replay(beam.PTransform):
-    """Portions of crawl logs in; rejects, publications, reports and the final importance out, as named parts."""
+    """Segments of crawl logs in; rejects, publications, reports and the final importance out, as named parts."""
 
     def __init__(
         self,
@@ -64,10 +64,10 @@ class Replay(beam.PTransform):
         self._resume = resume
         self._durable = durable
 
-    def expand(self, portions: Any) -> Any:
+    def expand(self, segments: Any) -> Any:
         """One screen: what happens to a crawl log."""
         routed = (
-            portions
+            segments
             | "Decode" >> beam.ParDo(Decode(self._rules))
             | "Route" >> beam.ParDo(Route(self._rules, self._files)).with_outputs(REJECTS, main="batches")
         )
@@ -116,9 +116,9 @@ def run(plan: Plan, keeper: ReplayKeeper | None, after: Callable[[dict[str, Any]
             return
         left = plan.input_ranges
         while True:
-            number = head.portion if head else 0
-            portion = Portion(number, tuple(left), plan.segment_bytes, closes=True)
-            _run_pipeline(plan, [portion], head, FnApiRunner())
+            number = head.segment if head else 0
+            segment = Segment(number, tuple(left), plan.segment_bytes, ends_input=True)
+            _run_pipeline(plan, [segment], head, FnApiRunner())
             report = json.loads((plan.work / f"report-{number:06}.json").read_bytes())
             kept = KEEPERS.peek(plan.run, 0)
             assert isinstance(kept, ReplayKeeper)
@@ -138,34 +138,34 @@ def _run_whole(plan: Plan, after: Callable[[dict[str, Any], ReplayKeeper | None]
     ranges: list[InputRange] = []
     for input_range in plan.input_ranges:
         ranges += [input_range] if isinstance(input_range, TopicRange) else split(input_range, plan.segment_bytes)
-    portions = [
-        Portion(number, (part,), 1 << 62, closes=number == len(ranges) - 1) for number, part in enumerate(ranges)
-    ] or [Portion(0, (), 1 << 62, closes=True)]
-    _run_pipeline(plan, portions, None, plan.runner)
-    for portion in portions:
-        after(json.loads((plan.work / f"report-{portion.number:06}.json").read_bytes()), None)
+    segments = [
+        Segment(number, (part,), 1 << 62, ends_input=number == len(ranges) - 1) for number, part in enumerate(ranges)
+    ] or [Segment(0, (), 1 << 62, ends_input=True)]
+    _run_pipeline(plan, segments, None, plan.runner)
+    for segment in segments:
+        after(json.loads((plan.work / f"report-{segment.number:06}.json").read_bytes()), None)
 
 
-def _run_pipeline(plan: Plan, portions: list[Portion], head: ReplayHead | None, runner: Any) -> None:
+def _run_pipeline(plan: Plan, segments: list[Segment], head: ReplayHead | None, runner: Any) -> None:
     files = {input_range.source: name_of(input_range) for input_range in plan.input_ranges}
     durable = plan.runner != IN_PROCESS
     pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(plan.beam_options)))
-    created = pipeline | "ListPortions" >> beam.Create(portions, reshuffle=durable)
+    created = pipeline | "ListSegments" >> beam.Create(segments, reshuffle=durable)
     outputs = created | "Replay" >> Replay(plan.config, plan.rules, files, plan.run, head, durable)
     for name, output in outputs.items():
         _ = output | f"Publish {name}" >> beam.ParDo(SavePart(str(plan.work)))
     pipeline.run().wait_until_finish()
 
 
-def read_tos(report: dict[str, Any]) -> list[ReadTo]:
+def read_tos(report: dict[str, Any]) -> list[SourceProgress]:
     """How far the sources were read, as the report of a segment tells."""
     return [
-        ReadTo(source, at, done, tuple(PartitionProgress(*one) for one in reached))
+        SourceProgress(source, at, done, tuple(PartitionProgress(*one) for one in reached))
         for source, at, done, reached in report["files"]
     ]
 
 
-def _left(input_ranges: Sequence[InputRange], read: Sequence[ReadTo]) -> list[InputRange]:
+def _left(input_ranges: Sequence[InputRange], read: Sequence[SourceProgress]) -> list[InputRange]:
     """What is still to be read, as far as the last segment came."""
     read_to = {one.source: one for one in read}
     left: list[InputRange] = []
@@ -173,19 +173,19 @@ def _left(input_ranges: Sequence[InputRange], read: Sequence[ReadTo]) -> list[In
         to = read_to.get(input_range.source)
         if to is None:
             left.append(input_range)
-        elif not to.done:
+        elif not to.is_done:
             left.append(
-                input_range.advanced_to(to.at, to.reached)
+                input_range.advanced_to(to.at, to.partitions)
                 if isinstance(input_range, TopicRange)
                 else replace(input_range, start=to.at)
             )
     return left
 
 
-def remove_parts(work: Path, from_portion: int = 0) -> None:
-    """Remove the parts of the portions from this one on, and everything final: they are about to be made again."""
+def remove_parts(work: Path, from_segment: int = 0) -> None:
+    """Remove the parts of the segments from this one on, and everything final: they are about to be made again."""
     for path in work.glob("*-*"):
         number = path.name.split("-")[1].removesuffix(".json")
-        if path.name.startswith(_FINAL) or (number.isdigit() and int(number) >= from_portion):
+        if path.name.startswith(_FINAL) or (number.isdigit() and int(number) >= from_segment):
             with suppress(FileNotFoundError):
                 path.unlink()

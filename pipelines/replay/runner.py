@@ -138,7 +138,7 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
                 notes.append("Nothing new since these logs were replayed: the results are the same as then.")
         if not resumed:
             state.run = {"logs": list(log.names), "reports": [], "starts": {}, "finished": False}
-        remove_parts(work, keeper.head.portion if keeper and resumed else 0)
+        remove_parts(work, keeper.head.segment if keeper and resumed else 0)
         input_ranges, empty = log.find(state, notes, may_grow=folder is not None)
         (work / _EMPTY_PART).write_bytes(b"".join(reject_line(_of_empty(file), file) for file in empty))
         total = log.total(input_ranges)

@@ -1,6 +1,7 @@
-"""Decode and Route: from portions of crawl logs to batches for the ledgers, and rejects.
+"""`Decode` and `Route`: from segments of crawl logs to entries for the ledger, and rejects.
 
-Batches are decoded on some threads, ahead of the one that is wanted, and leave in their order: the log's.
+An input range becomes decoded batches, a batch becomes rows, and its rows become one entry. Batches are decoded on
+several threads, ahead of their use, and leave in the order of the log.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from opicflow.schemas.urls import Canonicaliser, CanonicalUrls
 REJECTS = "rejects"
 _THREADS = min(4, os.cpu_count() or 1)
 _MOST_AHEAD = 48
-"""Batches that are read and decoded before they are wanted: the ledger of one segment works while the next is read."""
+"""The most batches that are decoded ahead: while the ledger applies one segment, the next is read."""
 
 
 InputRange = FileRange | TopicRange
@@ -42,201 +43,188 @@ AnyBatch = Batch | TopicBatch
 
 
 def name_of(input_range: InputRange) -> str:
-    """What people know a source by."""
+    """Return the name of a source for messages."""
     return input_range.file if isinstance(input_range, FileRange) else input_range.topic
 
 
-class ReadTo(NamedTuple):
-    """How far a source was read, and whether to its end; of a topic also how far each of its partitions was."""
+class SourceProgress(NamedTuple):
+    """How far a source was read, and whether to its end; of a topic also how far each of its partitions was read."""
 
     source: str
     at: int
-    done: bool
-    reached: tuple[PartitionProgress, ...] = ()
+    is_done: bool
+    partitions: tuple[PartitionProgress, ...] = ()
 
 
 @dataclass(frozen=True)
-class Portion:
-    """A part of the input: stretches of files or topics, in order. After `most_bytes` it ends; the next one goes on.
+class Segment:
+    """A part of the input, between two checkpoints: ranges of files or topics, in order.
 
-    `closes` tells that the input ends with it, if it is not cut short.
+    It ends after `most_bytes`, and the next segment continues there. `ends_input`: the input ends with this segment,
+    unless the segment ends earlier.
     """
 
     number: int
     input_ranges: tuple[InputRange, ...]
     most_bytes: int
-    closes: bool
+    ends_input: bool
 
 
-class Part(NamedTuple):
-    """A batch of a portion, decoded. The last one has no events; `files` then says how far every source was read."""
+class DecodedBatch(NamedTuple):
+    """A batch of events, decoded, with the URLs in canonical form.
 
-    portion: int
-    number: int
+    A segment ends with a batch without events, which has the progress of all sources that the segment read.
+    """
+
     source: str
     start: int
     end: int
     size_bytes: int
     decoded: Decoded
     urls: CanonicalUrls | None
-    last: bool = False
-    ended: bool = False
-    files: tuple[ReadTo, ...] = ()
+    partitions: tuple[PartitionProgress, ...] = ()
+    segment: int = 0
+    number: int = 0
+    is_last: bool = False
+    ends_input: bool = False
+    progress: tuple[SourceProgress, ...] = ()
 
 
-def parts_of(portion: Portion, rules: Rules) -> Iterator[Part]:
-    """Decode a portion. Sources are named in the last part with how far they were read, and whether to their end."""
-    read_to: dict[str, ReadTo] = {}
-    number, left, source, end = 0, portion.most_bytes, "", 0
-    ahead = _resumed(portion, rules) if portion.input_ranges else None
+def decode_range(input_range: InputRange, rules: Rules) -> Iterator[DecodedBatch]:
+    """Decode a whole range, outside a replay."""
+    yield from decode_segment(Segment(0, (input_range,), 1 << 62, ends_input=True), rules)
+
+
+def decode_segment(segment: Segment, rules: Rules) -> Iterator[DecodedBatch]:
+    """Decode a segment: its batches in the order of the log, then the empty last one."""
+    progress: dict[str, SourceProgress] = {}
+    number, bytes_left, source, end = 0, segment.most_bytes, "", 0
+    reader = _reader_of(segment, rules) if segment.input_ranges else None
     try:
-        while ahead is not None and left > 0:
-            step = ahead.next()
-            if step is None:
+        while reader is not None and bytes_left > 0:
+            item = reader.next()
+            if item is None:
                 break
-            source, end = step.source, step.end
-            read_to[source] = ReadTo(source, end, step.decoded is None, step.reached)
-            if step.decoded is not None:
-                yield Part(portion.number, number, source, step.start, end, step.size_bytes, step.decoded, step.urls)
-                number += 1
-                left -= step.size_bytes
+            if isinstance(item, SourceProgress):
+                source, end = item.source, item.at
+                progress[source] = item
+                continue
+            source, end = item.source, item.end
+            progress[source] = SourceProgress(source, end, False, item.partitions)
+            yield item._replace(segment=segment.number, number=number)
+            number += 1
+            bytes_left -= item.size_bytes
     except BaseException:
-        if ahead is not None:
-            ahead.close()
+        if reader is not None:
+            reader.close()
         raise
-    unread = [s for s in portion.input_ranges if s.source not in read_to or not read_to[s.source].done]
-    if ahead is not None:
-        if unread:
-            _paused[source, end, rules] = ahead
+    is_done = all(one.source in progress and progress[one.source].is_done for one in segment.input_ranges)
+    if reader is not None:
+        if is_done:
+            reader.close()
         else:
-            ahead.close()
-    yield Part(
-        portion.number,
-        number,
+            _paused[source, end, rules] = reader
+    yield DecodedBatch(
         source,
         end,
         end,
         0,
         Decoded(EventWriter().events(), []),
         None,
-        last=True,
-        ended=portion.closes and not unread,
-        files=tuple(read_to.values()),
+        segment=segment.number,
+        number=number,
+        is_last=True,
+        ends_input=segment.ends_input and is_done,
+        progress=tuple(progress.values()),
     )
 
 
-class _Step(NamedTuple):
-    """A batch, decoded; or the end of a source, without."""
-
-    source: str
-    start: int
-    end: int
-    size_bytes: int
-    reached: tuple[PartitionProgress, ...]
-    decoded: Decoded | None
-    urls: CanonicalUrls | None
-
-
-class _Waiting(NamedTuple):
-    """A batch that is being decoded; or the end of a source, without."""
-
-    source: str
-    start: int
-    end: int
-    size_bytes: int
-    reached: tuple[PartitionProgress, ...]
-    decoded: Future[tuple[Decoded, CanonicalUrls]] | None
-
-
-class _Ahead:
-    """Reads and decodes on threads of its own, some batches ahead of the one that is wanted."""
+class _ReadAhead:
+    """Reads and decodes on its own threads, some batches ahead of the consumer."""
 
     def __init__(self, input_ranges: tuple[InputRange, ...], rules: Rules) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, "decode")
-        self._waiting: Queue[_Waiting | BaseException | None] = Queue(_MOST_AHEAD)
+        self._queue: Queue[Future[DecodedBatch] | SourceProgress | BaseException | None] = Queue(_MOST_AHEAD)
         self._canonicaliser = Canonicaliser(rules.urls)
         self._closed = False
         Thread(target=self._read, args=(input_ranges,), name="read", daemon=True).start()
 
-    def next(self) -> _Step | None:
-        """What comes next; None after the last file."""
-        item = self._waiting.get()
+    def next(self) -> DecodedBatch | SourceProgress | None:
+        """Return the next batch, or the progress at the end of a source; None after the last source."""
+        item = self._queue.get()
         if isinstance(item, BaseException):
             raise item
-        if item is None:
-            return None
-        return _Step(*item[:5], *(item.decoded.result() if item.decoded else (None, None)))
+        return item.result() if isinstance(item, Future) else item
 
     def close(self) -> None:
-        """Stop reading. What was read ahead is lost."""
+        """Stop reading, and drop all batches."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         with suppress(Empty):
             while True:
-                self._waiting.get_nowait()
+                self._queue.get_nowait()
 
     def _read(self, input_ranges: tuple[InputRange, ...]) -> None:
         try:
             for input_range in input_ranges:
-                end, reached = input_range.start, tuple[PartitionProgress, ...]()
+                end, partitions = input_range.start, tuple[PartitionProgress, ...]()
                 batches: Iterator[AnyBatch] = (
                     read(input_range) if isinstance(input_range, FileRange) else read_topic(input_range)
                 )
                 for batch in batches:
-                    end, size_bytes = batch.end, batch.end - batch.start
+                    end = batch.end
                     if isinstance(batch, TopicBatch):
-                        size_bytes, reached = batch.size_bytes, batch.reached
-                    decoded = self._pool.submit(_decode, batch, self._canonicaliser)
-                    self._waiting.put(_Waiting(input_range.source, batch.start, end, size_bytes, reached, decoded))
+                        partitions = batch.reached
+                    self._queue.put(self._pool.submit(_decode, input_range.source, batch, self._canonicaliser))
                     if self._closed:
                         return
-                self._waiting.put(_Waiting(input_range.source, end, end, 0, reached, None))
-            self._waiting.put(None)
-        except BaseException as problem:  # told where it is read
+                self._queue.put(SourceProgress(input_range.source, end, True, partitions))
+            self._queue.put(None)
+        except BaseException as problem:  # the consumer raises it
             if not self._closed:
-                self._waiting.put(problem)
+                self._queue.put(problem)
 
 
-_paused: dict[tuple[str, int, Rules], _Ahead] = {}
-"""Readers that a portion has left at a place: in this process the next portion goes on there."""
+_paused: dict[tuple[str, int, Rules], _ReadAhead] = {}
+"""Readers at the end of a segment, by position: the next segment continues with the batches they have read ahead.
+
+docs/decisions/process-caches.md says why this is a cache of the process.
+"""
 
 
-def _resumed(portion: Portion, rules: Rules) -> _Ahead:
-    """A reader at the beginning of a portion."""
-    first = portion.input_ranges[0]
-    ahead = _paused.pop((first.source, first.start, rules), None)
+def _reader_of(segment: Segment, rules: Rules) -> _ReadAhead:
+    """Return a reader at the start of a segment."""
+    first = segment.input_ranges[0]
+    reader = _paused.pop((first.source, first.start, rules), None)
     close_readers()
-    return ahead or _Ahead(portion.input_ranges, rules)
+    return reader or _ReadAhead(segment.input_ranges, rules)
 
 
 def close_readers() -> None:
-    """Stop all reading ahead."""
+    """Close all paused readers."""
     while _paused:
         _paused.popitem()[1].close()
 
 
-def _decode(batch: AnyBatch, canonicaliser: Canonicaliser) -> tuple[Decoded, CanonicalUrls]:
+def _decode(source: str, batch: AnyBatch, canonicaliser: Canonicaliser) -> DecodedBatch:
+    size_bytes, partitions = batch.end - batch.start, tuple[PartitionProgress, ...]()
+    if isinstance(batch, TopicBatch):
+        size_bytes, partitions = batch.size_bytes, batch.reached
     decoded = batch.decode()
-    return decoded, urls_of(decoded, canonicaliser)
+    return DecodedBatch(
+        source, batch.start, batch.end, size_bytes, decoded, urls_of(decoded, canonicaliser), partitions
+    )
 
 
 def urls_of(decoded: Decoded, canonicaliser: Canonicaliser) -> CanonicalUrls:
-    """The URLs of decoded events, canonical: those of links against the URL of their page."""
+    """Return the URLs of decoded events in canonical form; links are resolved against the URL of their page."""
     events = decoded.events
     own = np.repeat(events.url_starts[:-1], np.diff(events.url_starts))
     return canonicaliser.canonicalise(events.text, events.begins, events.ends, own)
 
 
-class RoutedPart(NamedTuple):
-    """The batch that a part makes for the ledger, its rejects in the order of the log, and what was counted."""
-
-    batch: bytes
-    rejects: list[Reject]
-    counts: dict[str, int]
-
-
 class RoutedRows(NamedTuple):
-    """The rows of decoded events, their rejects in the order of the log, and what was counted."""
+    """The rows of decoded events, their rejects in the order of the log, and counts."""
 
     items: CrawlItems
     rejects: list[Reject]
@@ -244,7 +232,7 @@ class RoutedRows(NamedTuple):
 
 
 def route_rows(decoded: Decoded, urls: CanonicalUrls | None, source: str, rules: Rules, seen: Seen) -> RoutedRows:
-    """Route decoded events. `urls` are theirs; None = there are no events."""
+    """Route decoded events. `urls` are their URLs; None if there are no events."""
     events, rejects = decoded.events, list(decoded.rejects)
     urls = urls or Canonicaliser().canonicalise(events.text, events.begins, events.ends, events.begins)
     routed = route(events, urls, rules, seen)
@@ -267,25 +255,23 @@ def route_rows(decoded: Decoded, urls: CanonicalUrls | None, source: str, rules:
     return RoutedRows(routed.items, rejects, counts)
 
 
-def route_part(part: Part, rules: Rules, seen: Seen) -> RoutedPart:
-    """Route a part."""
-    items, rejects, counts = route_rows(part.decoded, part.urls, part.source, rules, seen)
-    counts["bytes_read"] = part.size_bytes
+def encode_batch(batch: DecodedBatch, routed: RoutedRows) -> bytes:
+    """Encode the rows of a batch as an entry of the log, with the note that a `ReplayKeeper` reads."""
     note = {
-        "portion": part.portion,
-        "part": part.number,
-        "last": part.last,
-        "ended": part.ended,
-        "files": part.files,
-        "counts": counts,
-        "rejects": Counter(reject.reason.value for reject in rejects),
+        "portion": batch.segment,
+        "part": batch.number,
+        "last": batch.is_last,
+        "ended": batch.ends_input,
+        "files": batch.progress,
+        "counts": {**routed.counts, "bytes_read": batch.size_bytes},
+        "rejects": Counter(reject.reason.value for reject in routed.rejects),
     }
-    entry = CrawlEntry(part.source or "nothing", LogPosition(part.start, 0), LogPosition(part.end, 0), items)
-    return RoutedPart(encode_entry(entry, note), rejects, counts)
+    start, end = LogPosition(batch.start, 0), LogPosition(batch.end, 0)
+    return encode_entry(CrawlEntry(batch.source or "nothing", start, end, routed.items), note)
 
 
 def reject_line(reject: Reject, file: str) -> bytes:
-    """A reject as a line of JSON. Its bytes are text where they are UTF-8, else base64."""
+    """Return a reject as a line of JSON. Its bytes are text if they are UTF-8, else base64."""
     record: dict[str, Any] = {
         "reason": reject.reason.value,
         "detail": reject.detail,
@@ -300,35 +286,36 @@ def reject_line(reject: Reject, file: str) -> bytes:
 
 
 class Decode(beam.DoFn):
-    """Portions in, their parts out."""
+    """Reads and decodes segments. Yields their batches."""
 
     def __init__(self, rules: Rules) -> None:
-        """URLs are made canonical by these rules."""
         self._rules = rules
 
-    def process(self, element: Portion) -> Iterator[Part]:
-        """Decode one portion."""
-        yield from parts_of(element, self._rules)
+    def process(self, element: Segment) -> Iterator[DecodedBatch]:
+        """Decode one segment."""
+        yield from decode_segment(element, self._rules)
 
 
 class Route(beam.DoFn):
-    """Parts in; batches out, keyed by shard, and rejects under a tag."""
+    """Routes decoded batches. Yields encoded entries, keyed by shard, and rejects under a tag."""
 
     def __init__(self, rules: Rules, files: dict[str, str]) -> None:
-        """Links weigh what these rules say; `files` tells the name of every source."""
+        """Weigh links by these rules; `files` are the names of the sources for rejects."""
         self._rules = rules
         self._files = files
-        self._seen: Seen | None = None  # made where it is used: this object travels
+        self._seen: Seen | None = None  # made by the worker: this object is pickled
 
     def start_bundle(self) -> None:
-        """A bundle that is done again must send its sightings again."""
+        """Begin with no URLs seen: a bundle that is repeated must send its sightings again."""
         self._seen = Seen()
 
-    def process(self, element: Part) -> Iterator[Any]:
-        """Route one part."""
+    def process(self, element: DecodedBatch) -> Iterator[Any]:
+        """Route one batch."""
         assert self._seen is not None
-        batch, rejects, _ = route_part(element, self._rules, self._seen)
-        yield 0, batch
-        if rejects:
-            lines = b"".join(reject_line(reject, self._files.get(reject.source, reject.source)) for reject in rejects)
-            yield beam.pvalue.TaggedOutput(REJECTS, (f"rejects-{element.portion:06}-{element.number:06}", lines))
+        routed = route_rows(element.decoded, element.urls, element.source, self._rules, self._seen)
+        yield 0, encode_batch(element, routed)
+        if routed.rejects:
+            lines = b"".join(
+                reject_line(reject, self._files.get(reject.source, reject.source)) for reject in routed.rejects
+            )
+            yield beam.pvalue.TaggedOutput(REJECTS, (f"rejects-{element.segment:06}-{element.number:06}", lines))

@@ -29,7 +29,7 @@ from opicflow.pipelines.replay import runner as replay_runner
 from opicflow.pipelines.replay.inputs import NothingRead, known_format
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.state import StateFolder
-from opicflow.pipelines.transforms.decode import Portion, parts_of, reject_line, route_part
+from opicflow.pipelines.transforms.decode import decode_range, encode_batch, reject_line, route_rows
 from opicflow.pipelines.transforms.route import Rules, Seen
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
@@ -534,14 +534,14 @@ def read_through(path: Path) -> None:
         keeper = ReplayKeeper(KeeperConfig(), Ledger(KeeperConfig().ledger), ReplayHead())
         seen, counts, rejects = Seen(), Counter[str](), 0
         outputs = []
-        for part in parts_of(Portion(0, (input_range,), 1 << 62, closes=True), Rules()):
-            routed = route_part(part, Rules(), seen)
+        for batch in decode_range(input_range, Rules()):
+            routed = route_rows(batch.decoded, batch.urls, batch.source, Rules(), seen)
             counts.update(routed.counts)
             rejects += len(routed.rejects)
             for reject in routed.rejects:
                 json.loads(reject_line(reject, str(path)))
                 assert "\n" not in reject.detail, reject
-            outputs += keeper.take(routed.batch)
+            outputs += keeper.take(encode_batch(batch, routed))
     except InputRefused as refusal:
         assert "\n" not in str(refusal)
         return

@@ -50,8 +50,8 @@ def a_log(events: int = 400, pages: int = 60, seed: int = 1) -> CrawlEntry:
     return log.entry("log/x")
 
 
-def batches(entry: CrawlEntry, cuts: list[int], portions: int = 1) -> list[bytes]:
-    """The entry cut before these rows, as batches of one or more portions."""
+def batches(entry: CrawlEntry, cuts: list[int], segments: int = 1) -> list[bytes]:
+    """The entry cut before these rows, as batches of one or more segments."""
     bounds = [0, *cuts, len(entry.items)]
     encoded = []
     for number, (first, last) in enumerate(pairwise(bounds)):
@@ -60,9 +60,9 @@ def batches(entry: CrawlEntry, cuts: list[int], portions: int = 1) -> list[bytes
         following = entry.items.rows(last, len(entry.items))
         end = LogPosition(int(following.offset[0]), int(following.within[0])) if len(following) else entry.end
         ended = last == len(entry.items)
-        portion, part = divmod(number, max(1, len(bounds) // portions))
-        is_last = ended or (number + 1) % max(1, len(bounds) // portions) == 0
-        note = {"portion": portion, "part": part, "last": is_last, "ended": ended, "files": [], "rejects": {}}
+        segment, part = divmod(number, max(1, len(bounds) // segments))
+        is_last = ended or (number + 1) % max(1, len(bounds) // segments) == 0
+        note = {"portion": segment, "part": part, "last": is_last, "ended": ended, "files": [], "rejects": {}}
         note["counts"] = {"events_read": len(np.unique(items.offset))}
         encoded.append(encode_entry(CrawlEntry(entry.source, start, end, items), note))
     return encoded
@@ -111,7 +111,7 @@ def test_however_the_log_is_cut_the_same_is_told_published_and_kept(seed: int) -
     whole, outputs = kept(batches(entry, []), CONFIG)
     chance = random.Random(seed)
     cuts = sorted(chance.sample(events_at(entry)[1:], 13))
-    other, others = kept(batches(entry, cuts, portions=3), CONFIG)
+    other, others = kept(batches(entry, cuts, segments=3), CONFIG)
     assert [c.data for c in other.ledger.snapshot()] == [c.data for c in whole.ledger.snapshot()]
     assert told(others) == told(outputs)
     assert len(told(outputs)["samples"]) >= 3
@@ -122,7 +122,7 @@ def test_however_the_log_is_cut_the_same_is_told_published_and_kept(seed: int) -
 @pytest.mark.parametrize("seed", range(3))
 def test_batches_in_any_order_and_more_than_once_are_applied_in_theirs(seed: int) -> None:
     entry = a_log()
-    data = batches(entry, events_at(entry)[20::20], portions=2)
+    data = batches(entry, events_at(entry)[20::20], segments=2)
     in_order, outputs = kept(data, CONFIG)
     shuffled = [*data, *data[:5]]
     random.Random(seed).shuffle(shuffled)
@@ -133,19 +133,48 @@ def test_batches_in_any_order_and_more_than_once_are_applied_in_theirs(seed: int
     assert keeper.head.events == in_order.head.events
 
 
+def test_a_head_is_stored_under_the_names_of_the_first_version() -> None:
+    stored = (
+        b'{"portion":3,"part":7,"chain":"ab","events":41,"next_sample_visits":200,"visits_at_sweep":10,'
+        b'"visits_at_plan":20,"policies_chain":"cd","unpublished":[9223372036854775809,5]}'
+    )
+    head = ReplayHead(3, 7, "ab", 41, 200, 10, 20, "cd", ((1 << 63) + 1, 5))
+    assert head.to_bytes() == stored
+    assert ReplayHead.from_bytes(stored) == head
+
+
+def test_notes_of_the_first_version_are_read_and_written_again() -> None:
+    stored = (
+        b'[{"portion":2,"part":0,"chain":"16fcd78949e4dee5f9c42ce753c442e6","events":52000,"next_sample_visits":1,'
+        b'"visits_at_sweep":0,"visits_at_plan":0,"policies_chain":"","unpublished":[]},{},{},[],[],[]]'
+    )
+    config = KeeperConfig()
+    keeper = ReplayKeeper.from_notes(config, Ledger(config.ledger), stored)
+    assert (keeper.head.segment, keeper.head.events) == (2, 52000)
+    assert keeper.notes() == stored
+    assert list(config.to_json()) == [
+        "ledger",
+        "settle_rounds",
+        "samples",
+        "publications",
+        "records_per_visit",
+        "least_move",
+    ]
+
+
 def test_a_batch_that_never_comes_is_found_out() -> None:
     config = KeeperConfig()
     keeper = ReplayKeeper(config, Ledger(config.ledger), ReplayHead())
     note = {"portion": 0, "last": False, "ended": False, "files": [], "rejects": {}, "counts": {}}
     for part in range(1, MOST_HELD + 1):
         assert list(keeper.take(encode_entry(ItemWriter().entry(), {**note, "part": part}))) == []
-    with pytest.raises(OutOfOrder, match="wait for batch 0 of portion 0"):
+    with pytest.raises(OutOfOrder, match="wait for batch 0 of segment 0"):
         list(keeper.take(encode_entry(ItemWriter().entry(), {**note, "part": MOST_HELD + 1})))
 
 
 def test_a_keeper_goes_on_from_its_notes_and_the_snapshot() -> None:
     entry = a_log()
-    data = batches(entry, events_at(entry)[30::30], portions=2)
+    data = batches(entry, events_at(entry)[30::30], segments=2)
     whole, outputs = kept(data, CONFIG)
     first, before = kept([data[0], data[1], data[5], data[4]], CONFIG)
     ledger = Ledger.restore(chunk.data for chunk in first.ledger.snapshot())

@@ -32,7 +32,7 @@ from opicflow.pipelines.replay.runner import NothingRead
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.results.files import pages_of
 from opicflow.pipelines.transforms import keep_ledger
-from opicflow.pipelines.transforms.decode import Decode, Portion, Route
+from opicflow.pipelines.transforms.decode import Decode, Route, Segment
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger
 from opicflow.pipelines.transforms.route import LinkWeights, Rules
 from opicflow.pipelines.transforms.settings import LedgerOptions
@@ -487,41 +487,41 @@ class KeepForgetfully(beam.PTransform):
         super().__init__()
         self._config, self._durable, self._shuffle = config, durable, shuffle
 
-    def expand(self, portions: Any) -> Any:
+    def expand(self, segments: Any) -> Any:
         keyed = tuple[int, bytes]
-        routed = portions | beam.ParDo(Decode(Rules())) | beam.ParDo(Route(Rules(), {})).with_output_types(keyed)
+        routed = segments | beam.ParDo(Decode(Rules())) | beam.ParDo(Route(Rules(), {})).with_output_types(keyed)
         if self._shuffle is not None:
             routed = routed | beam.GroupByKey() | beam.ParDo(Shuffle(self._shuffle)).with_output_types(keyed)
         keep = ForgetfulKeepLedger(KeepReplay(self._config), "a run", self._durable)
         return {"kept": routed | "KeepLedger" >> beam.ParDo(keep)}
 
 
-def kept(work: Path, portions: list[Portion], transform: beam.PTransform) -> bytes:
+def kept(work: Path, segments: list[Segment], transform: beam.PTransform) -> bytes:
     work.mkdir()
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
-        outputs = pipeline | beam.Create(portions, reshuffle=False) | transform
+        outputs = pipeline | beam.Create(segments, reshuffle=False) | transform
         _ = outputs["kept"] | beam.ParDo(Save(str(work)))
     return (work / "importance-000000").read_bytes()
 
 
 @pytest.fixture
-def portions(lines: list[bytes], tmp_path: Path) -> list[Portion]:
+def segments(lines: list[bytes], tmp_path: Path) -> list[Segment]:
     good = [line for line in lines if line != b"nonsense\n"]
     files = [write(tmp_path / f"{n}.jsonl", b"".join(good[n * 500 : (n + 1) * 500])) for n in range(6)]
     input_ranges = [FileRange(f"log/{n}", str(file), Format.JSONL) for n, file in enumerate(files)]
-    return [Portion(n, (input_range,), 1 << 40, closes=n == 5) for n, input_range in enumerate(input_ranges)]
+    return [Segment(n, (input_range,), 1 << 40, ends_input=n == 5) for n, input_range in enumerate(input_ranges)]
 
 
 @pytest.mark.parametrize("shuffle", [None, 1, 2])
 @pytest.mark.parametrize("journal_bytes", [1 << 10, 4 << 20])
 def test_a_durable_ledger_survives_workers_that_forget_everything(
-    shuffle: int | None, journal_bytes: int, portions: list[Portion], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shuffle: int | None, journal_bytes: int, segments: list[Segment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keep_ledger, "_LEAST_JOURNAL_BYTES", journal_bytes)
     config = KeeperConfig(publications=True)
-    files = {p.input_ranges[0].source: p.input_ranges[0].file for p in portions}
-    expected = kept(tmp_path / "a", portions, Replay(config, Rules(), files, "other run", None, durable=False))
-    found = kept(tmp_path / "b", portions, KeepForgetfully(config, True, shuffle))
+    files = {p.input_ranges[0].source: p.input_ranges[0].file for p in segments}
+    expected = kept(tmp_path / "a", segments, Replay(config, Rules(), files, "other run", None, durable=False))
+    found = kept(tmp_path / "b", segments, KeepForgetfully(config, True, shuffle))
     assert found == expected
     assert len(pages_of(found).urls) == 500
     published = [path.name for path in sorted((tmp_path / "a").glob("publications-*"))]
@@ -530,7 +530,7 @@ def test_a_durable_ledger_survives_workers_that_forget_everything(
 
 @pytest.mark.parametrize("forgotten", ["add", "clear"])
 def test_a_journal_that_is_not_kept_is_found_out(
-    forgotten: str, portions: list[Portion], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    forgotten: str, segments: list[Segment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keep_ledger, "_LEAST_JOURNAL_BYTES", 1 << 10)
 
@@ -539,12 +539,12 @@ def test_a_journal_that_is_not_kept_is_found_out(
 
     monkeypatch.setattr(keep_ledger.JournalInState, forgotten, count_only)
     with pytest.raises(Exception, match="do not lead to the head"):
-        kept(tmp_path / "a", portions, KeepForgetfully(KeeperConfig(), True, None))
+        kept(tmp_path / "a", segments, KeepForgetfully(KeeperConfig(), True, None))
 
 
-def test_a_ledger_in_memory_only_that_is_lost_says_run_again(portions: list[Portion], tmp_path: Path) -> None:
+def test_a_ledger_in_memory_only_that_is_lost_says_run_again(segments: list[Segment], tmp_path: Path) -> None:
     with pytest.raises(Exception, match="run again"):
-        kept(tmp_path / "a", portions, KeepForgetfully(KeeperConfig(), False, None))
+        kept(tmp_path / "a", segments, KeepForgetfully(KeeperConfig(), False, None))
 
 
 def test_a_snapshot_holds_what_the_configuration_said(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.files.opening import expand
     from opicflow.pipelines.replay.inputs import known_format
     from opicflow.pipelines.replay.runner import most_first, notes_for
-    from opicflow.pipelines.transforms.decode import Portion, parts_of, route_part
+    from opicflow.pipelines.transforms.decode import decode_range, route_rows
     from opicflow.pipelines.transforms.route import Rules, Seen
     from opicflow.schemas.crawl_events import Reason
 
@@ -49,14 +49,13 @@ def run(options: argparse.Namespace) -> int:
             counts["events_read"] += 1
             shown.append({"reason": Reason.EMPTY_FILE.value, "where": file, "detail": "the file is empty", "bytes": ""})
             continue
-        portion = Portion(0, (FileRange("log", file, format_),), 1 << 62, closes=True)
-        for part in parts_of(portion, rules):
-            events = part.decoded.events
+        for batch in decode_range(FileRange("log", file, format_), rules):
+            events = batch.decoded.events
             visits = events.announce == 0
             counts["visits_without_digest"] += int(((events.digest == 0) & visits).sum())
-            _, rejects, routed = route_part(part, rules, seen)
-            counts.update(routed)
-            for reject in rejects:
+            routed = route_rows(batch.decoded, batch.urls, batch.source, rules, seen)
+            counts.update(routed.counts)
+            for reject in routed.rejects:
                 reasons[reject.reason.value] += 1
                 if len(shown) < options.most:
                     shown.append(
@@ -68,7 +67,6 @@ def run(options: argparse.Namespace) -> int:
                         }
                     )
     rejected = sum(reasons.values())
-    del counts["bytes_read"]
     summary: dict[str, Any] = {
         "events_read": counts.pop("events_read", 0),
         "visits": counts.pop("visits", 0),
