@@ -9,7 +9,7 @@ FOLDERS = find_packages(include=[pattern for root in ROOTS for pattern in (root,
 
 setup(
     name="opicflow",
-    version="0.1.0.dev0",
+    version="0.2.0.dev0",
     description="How important each page of a crawl is, computed while the crawl runs (Adaptive OPIC)",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

@@ -1,7 +1,7 @@
-"""What `make demo` shows: the example log replayed on the command line, and its top pages beside their exact PageRank.
+"""`make demo`: replay the example log on the command line, and print its top pages beside their exact PageRank.
 
-The exact ranks are computed from the same log by other means: the links of every page's last answer, all in memory,
-iterated until nothing moves. The ledger sees one event after the other and asks for no graph.
+The exact ranks come from the same log by an independent way: the links of every page's last answer, all in memory,
+iterated until nothing changes. The ledger receives one event after the other and needs no graph.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHOWN = 10
 
 
 def main() -> int:
-    """Replay, compare, and say where the report is."""
+    """Replay, compare, and name the report."""
     os.chdir(TOP)
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
@@ -44,13 +44,13 @@ def main() -> int:
     print("A crawl log of five days, replayed; links are remembered for pages that answer 'not modified':", flush=True)
     code = run(LOG, "--remember-links", "--out", OUT, "--state", OUT / "state", "--report", OUT / "report.html")
     if code == 0:
-        print("\nThe same log settled: the ranks of the graph that it leaves behind.", flush=True)
+        print("\nThe same log settled: the ranks of the graph that it contains.", flush=True)
         with redirect_stdout(StringIO()):
             code = run(LOG, "--settle", "40", "--out", OUT / "settled")
     if code:
         return code
     crawled, settled, exact = importance(OUT), importance(OUT / "settled"), exact_ranks(LOG)
-    print("\nBoth beside the exact PageRank of that graph, computed by other means:\n")
+    print("\nBoth beside the exact PageRank of that graph, computed independently:\n")
     print("  importance     settled   PageRank      off  settled  page")
     for url in sorted(exact, key=lambda url: -exact[url])[:SHOWN]:
         off, off_settled = crawled[url] / exact[url] - 1, settled[url] / exact[url] - 1
@@ -59,7 +59,7 @@ def main() -> int:
         all_pages, top_tenth = mean_errors(ranks, exact)
         print(f"\n  mean error {name:18} all pages {all_pages:6.2%}, the top tenth {top_tenth:6.2%}", end="")
     print("\n\nOne page:   .venv/bin/opicflow show https://docs.tern.example/ --state build/demo/state")
-    print("Your log:   .venv/bin/opicflow replay LOG (docs/guides/replay.md says the rest)")
+    print("Your log:   .venv/bin/opicflow replay LOG (the guide is docs/guides/replay.md)")
     print("The report: build/demo/report.html, for a browser")
     return 0
 

@@ -112,7 +112,7 @@ def add_quiet(parser: argparse._ActionsContainer) -> None:
 
 def add_kafka_options(parser: argparse.ArgumentParser, brokers: bool = True) -> None:
     """Add how to reach Kafka; without `--brokers` for commands that name a cluster by its address."""
-    group = parser.add_argument_group("how to reach Kafka (docs/kafka.md)")
+    group = parser.add_argument_group("how to reach Kafka (docs/guides/kafka.md)")
     if brokers:
         group.add_argument("--brokers", metavar="HOST:PORT", help="of the cluster; several with commas between")
     group.add_argument("--properties", metavar="FILE", help="settings such as security.protocol, and all secrets")
@@ -224,7 +224,7 @@ def ledger_options_of(options: argparse.Namespace) -> LedgerOptions:
 
 def add_refresh_options(parser: argparse.ArgumentParser, strategy: str) -> None:
     """Add the refresh strategy, under this name, and its limits."""
-    group = parser.add_argument_group("when pages are fetched again (docs/refresh.md)")
+    group = parser.add_argument_group("when pages are fetched again (docs/guides/refresh.md)")
     group.add_argument("--bandwidth", type=float, metavar="N", help="fetches a day (as many as the crawl made)")
     group.add_argument(
         strategy,
@@ -263,7 +263,7 @@ def refresh_fields_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def add_focus_options(parser: argparse.ArgumentParser) -> Any:
     """Add the categories of pages, and which pages receive more cash. Returns the group."""
-    group = parser.add_argument_group("what to focus on (docs/refresh.md)")
+    group = parser.add_argument_group("what to focus on (docs/guides/refresh.md)")
     group.add_argument("--by-media", action="store_true", default=None, help="categories html, xml, feed, pdf, other")
     group.add_argument("--category", action="append", default=[], metavar="PATTERN", help="one of URLs such as *.pdf")
     group.add_argument("--bonus", action="append", default=[], metavar="NAME=S", help="of links to a category's pages")

@@ -46,7 +46,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_flink_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("where it runs (docs/operations.md)")
+    group = parser.add_argument_group("where it runs (docs/guides/operations.md)")
     group.add_argument("--runner", default="FlinkRunner", metavar="NAME", help="%(default)s")
     group.add_argument("--flink-master", metavar="HOST:PORT", help="Flink's REST (localhost:8081)")
     group.add_argument(

@@ -57,7 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     events.add_argument("--rate", type=positive, metavar="N", help="events a second at most")
     events.add_argument("--partition", type=natural, metavar="P", help="all to this one, in the order of the logs")
     add_quiet(events)
-    policy = add_command(whats, "policy", "set when pages are fetched, and more (docs/refresh.md)")
+    policy = add_command(whats, "policy", "set when pages are fetched, and more (docs/guides/refresh.md)")
     policy.add_argument("file", nargs="?", type=Path, metavar="FILE", help="Policy records as JSON lines")
     pages = policy.add_argument_group("which pages").add_mutually_exclusive_group()
     pages.add_argument("--url", metavar="URL", help="a page; it need not be canonical")

@@ -67,7 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--work", type=Path, metavar="DIR", help="the folder of vectors, from which a killed run continues (GRAPH)"
     )
-    beam = parser.add_argument_group("as Beam jobs, for graphs beyond one machine (docs/ranks.md)")
+    beam = parser.add_argument_group("as Beam jobs, for graphs beyond one machine (docs/guides/ranks.md)")
     beam.add_argument(
         "--runner", metavar="NAME", help="a Beam runner, such as FlinkRunner; DirectRunner = this process"
     )

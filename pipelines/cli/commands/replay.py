@@ -50,7 +50,7 @@ EXAMPLES = """examples:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     add_logs(parser, "*")
-    topics = parser.add_argument_group("Kafka instead of files (docs/kafka.md)")
+    topics = parser.add_argument_group("Kafka instead of files (docs/guides/kafka.md)")
     topics.add_argument(
         "--from", dest="from_", metavar="ADDRESS", help="read kafka://HOST:PORT/crawl-events, up to now"
     )

@@ -1,0 +1,56 @@
+"""The layout of the code: where modules are, and that a name means one thing."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from support.paths import TOP
+
+ROOTS = ["pipelines", "connectors", "schemas"]
+MODULES = sorted(file for root in ROOTS for file in (TOP / root).rglob("*.py") if file.name != "__init__.py")
+
+
+def owner(file: Path) -> str:
+    """The folders of a module whose name may occur once in each of them, as the folder makes the difference plain."""
+    return file.parent.relative_to(TOP).as_posix()
+
+
+TWINS = {
+    "audit": {"pipelines/cli/commands", "pipelines/stream"},
+    "keeper": {"pipelines/replay", "pipelines/stream"},
+    "pipeline": {"pipelines/replay", "pipelines/stream"},
+}
+"""Modules with one name in several folders."""
+
+
+def test_nothing_lies_loose_in_pipelines() -> None:
+    assert [file.name for file in (TOP / "pipelines").glob("*.py")] == ["__init__.py"]
+
+
+def test_a_module_name_occurs_once_or_its_folder_makes_the_difference_plain() -> None:
+    found: dict[str, set[str]] = defaultdict(set)
+    for file in MODULES:
+        found[file.stem].add(owner(file))
+    twins = {name: folders for name, folders in found.items() if len(folders - {"pipelines/cli/commands"}) > 1}
+    assert {name: folders for name, folders in twins.items() if folders != TWINS.get(name)} == {}
+
+
+def test_a_class_name_occurs_once() -> None:
+    found: dict[str, list[str]] = defaultdict(list)
+    for file in MODULES:
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(owner(file) + "/" + file.name)
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
+@pytest.mark.parametrize("folder", sorted(path for path in (TOP / "tests").rglob("*") if path.is_dir()), ids=str)
+def test_folders_of_tests_mirror_the_code(folder: Path) -> None:
+    name = folder.relative_to(TOP / "tests").as_posix()
+    if name.split("/")[0] in ("support", "golden", "project") or "__pycache__" in name:
+        return
+    assert any((TOP / path).is_dir() for path in (name, f"pipelines/{name}"))
