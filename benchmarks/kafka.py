@@ -189,7 +189,7 @@ def importance(brokers: str, prefix: str, log: str, out: str) -> dict[str, Any]:
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.replay.runner import Request, replayed
     from opicflow.pipelines.results.parts import Parts
-    from opicflow.pipelines.results.topics import Destination, send_importance
+    from opicflow.pipelines.results.topic_writer import Destination, send_importance
 
     topic, connection = f"{prefix}importance", Connection(brokers)
     with closing(KafkaConsumer(bootstrap_servers=brokers, max_poll_records=4000)) as consumer:

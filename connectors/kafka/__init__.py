@@ -8,6 +8,6 @@ for page in records(Connection("localhost:9092"), "importance"):
 """
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.records import Arrived, records
+from opicflow.connectors.kafka.record_reader import Arrived, records
 
 __all__ = ["Arrived", "Connection", "KafkaRefused", "records"]

@@ -44,7 +44,7 @@ from opicflow.schemas.framing import (
     frame_kind,
     published_writer,
 )
-from opicflow.schemas.messages import MessageBatch, value_spans
+from opicflow.schemas.message_columns import MessageBatch, value_spans
 from opicflow.schemas.published_schemas import Schema, breaks, schema
 from opicflow.schemas.records import from_avro
 

@@ -35,7 +35,7 @@ from opicflow.connectors.kafka.partitions import (
     poll,
     resolve,
 )
-from opicflow.schemas.messages import MessageBatch
+from opicflow.schemas.message_columns import MessageBatch
 
 _metrics: Any = metric.Metrics  # comes without types
 

@@ -90,7 +90,7 @@ class TopicRange:
         return replace(self, partitions=tuple(left), start=at)
 
 
-class Batch(NamedTuple):
+class TopicBatch(NamedTuple):
     """Records of a topic at the positions [start, end) of its log, not yet decoded. Some positions have no record.
 
     `reached` is the progress of every partition at the end of the batch.
@@ -108,7 +108,7 @@ def topic_range(partitions: Sequence[PartitionRange]) -> TopicRange:
     return TopicRange(f"kafka/{partitions[0].topic_id}", tuple(partitions))
 
 
-def read_topic(input_range: TopicRange, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[Batch]:
+def read_topic(input_range: TopicRange, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[TopicBatch]:
     """Yield the batches of a topic, each beginning where the one before ended.
 
     Raises `KafkaRefused` if the cluster returns nothing for `patience_seconds`. Shorter failures of brokers and changes
@@ -121,7 +121,7 @@ def read_topic(input_range: TopicRange, patience_seconds: float = PATIENCE_SECON
         reader.check_topic()
 
 
-def _merge(reader: _Reader, input_range: TopicRange, writers: WriterOf) -> Iterator[Batch]:
+def _merge(reader: _Reader, input_range: TopicRange, writers: WriterOf) -> Iterator[TopicBatch]:
     position = input_range.start
     while left := reader.fill():
         chosen = _choose(left)
@@ -134,12 +134,12 @@ def _merge(reader: _Reader, input_range: TopicRange, writers: WriterOf) -> Itera
         passed[np.argsort(chosen, kind="stable")] = np.concatenate([offsets for _, offsets in taken])
         ends = position + np.cumsum(passed)
         decode = partial(_decode, merged, ends - 1, input_range, writers)
-        yield Batch(position, int(ends[-1]), decode, size_bytes, _progress(reader))
+        yield TopicBatch(position, int(ends[-1]), decode, size_bytes, _progress(reader))
         position = int(ends[-1])
     rest = sum(buffer.take_rest() for buffer in reader.buffers)
     if rest:  # only transaction markers, and records that compaction removed
         decode = partial(_decode, [], np.zeros(0, np.int64), input_range, writers)
-        yield Batch(position, position + rest, decode, 0, _progress(reader))
+        yield TopicBatch(position, position + rest, decode, 0, _progress(reader))
 
 
 def _choose(buffers: Sequence[_Buffer]) -> Ints:

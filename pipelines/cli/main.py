@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stdout
 
 from opicflow.pipelines.cli.configuration import Configuration
-from opicflow.pipelines.cli.errors import one_line, os_problem, user_problem
+from opicflow.pipelines.cli.error_text import one_line, os_problem, user_problem
 from opicflow.pipelines.cli.parser import EXIT_USER, build_parser, command_module, complete_words
 from opicflow.schemas.errors import UserError
 

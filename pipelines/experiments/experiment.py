@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from opicflow.pipelines.experiments.communities.domains import EdgeList
 from opicflow.pipelines.experiments.plots import Plot
-from opicflow.pipelines.experiments.runner import MeasureTask
 from opicflow.pipelines.experiments.tables import Rows
+from opicflow.pipelines.experiments.task_runner import MeasureTask
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ class EntryUnknown(Exception):
     """An entry is sound, but of a kind or version that this code does not know."""
 
 
-class Decoded(NamedTuple):
+class DecodedEntry(NamedTuple):
     """An entry, and the note of plain values that was stored with it."""
 
     entry: LogEntry
@@ -52,7 +52,7 @@ def encode_entry(entry: LogEntry, note: dict[str, Any] | None = None) -> bytes:
     return pack(kind, {**values, "version": entry.version, "note": note or {}}, columns)
 
 
-def decode_entry(data: bytes) -> Decoded:
+def decode_entry(data: bytes) -> DecodedEntry:
     """The entry and note that `encode_entry` was given; `ColumnsRefused` for anything else.
 
     The values are not checked here; the ledger does that. `EntryUnknown` for kinds and versions of newer code.
@@ -71,7 +71,7 @@ def decode_entry(data: bytes) -> Decoded:
         raise ColumnsRefused(f"these columns are no entry: {shown(problem)}") from None
     if values or columns:
         raise ColumnsRefused(f"these columns are no entry: {shown(next(iter([*values, *columns])))}")
-    return Decoded(entry, note)
+    return DecodedEntry(entry, note)
 
 
 def _encoded(entry: LogEntry) -> tuple[str, _Values, _Columns]:

@@ -324,7 +324,7 @@ LogEntry = Entry | ControlEntry | EndEntry | OpenEntry
 """All entries of a log. A ledger refuses control, end and open entries: its keeper handles them."""
 
 
-class Sums(NamedTuple):
+class TransferSums(NamedTuple):
     """Sums over transfers. `digest` includes the virtual part, `cash` does not."""
 
     digest: int
@@ -335,13 +335,13 @@ class Sums(NamedTuple):
     """Whether page ids increase."""
 
 
-def sum_transfers(pages: Ids, amounts: Ints, virtual: int, cut: int) -> Sums:
+def sum_transfers(pages: Ids, amounts: Ints, virtual: int, cut: int) -> TransferSums:
     """Sum transfers in one pass."""
     if pages.ndim != 1 or pages.shape != amounts.shape:
         raise ValueError("pages and amounts must be columns, one as long as the other")
     pages, units = (np.require(one, np.uint64, ["C", "A", "W"]) for one in (pages, amounts.view(np.uint64)))
     digest, high, low, most, is_rising = sum_columns(pages, units, np.uint64(index(virtual)), np.uint64(index(cut)))
-    return Sums(int(digest), (int(high) << 32) + int(low), int(most), bool(is_rising))
+    return TransferSums(int(digest), (int(high) << 32) + int(low), int(most), bool(is_rising))
 
 
 def transfer_digest(pages: Ids, amounts: Ints, virtual: int, cut: int) -> int:
@@ -349,7 +349,7 @@ def transfer_digest(pages: Ids, amounts: Ints, virtual: int, cut: int) -> int:
     return sum_transfers(pages, amounts, virtual, cut).digest
 
 
-class Link(NamedTuple):
+class PageLink(NamedTuple):
     """A link of a visit: the page it leads to, its weight, and the category of that page where it is known."""
 
     page: int
@@ -366,13 +366,13 @@ class ItemWriter:
 
     next_position: LogPosition = START
     _rows: list[dict[str, int]] = field(default_factory=list)
-    _links: list[list[Link]] = field(default_factory=list)
+    _links: list[list[PageLink]] = field(default_factory=list)
     _urls: list[bytes] = field(default_factory=list)
 
     def visit(
         self,
         page: int,
-        links: Sequence[Link | int] | None = None,
+        links: Sequence[PageLink | int] | None = None,
         outcome: Outcome = Outcome.FETCHED,
         time_ms: int = 0,
         category: int = NO_CATEGORY,
@@ -383,7 +383,7 @@ class ItemWriter:
         """A fetch of `page`. `links` None = not known, [] = none; a plain id is an ordinary link."""
         return self._add(
             url,
-            [Link(x) if isinstance(x, int) else x for x in links or ()],
+            [PageLink(x) if isinstance(x, int) else x for x in links or ()],
             kind=Kind.VISIT,
             page=page,
             time_ms=time_ms,
@@ -425,7 +425,7 @@ class ItemWriter:
         """All rows written so far as one entry that begins at `start` and ends at the next position."""
         return CrawlEntry(source, start, self.next_position, self.items(), visits_total)
 
-    def _add(self, url: bytes, links: Sequence[Link] = (), **values: int) -> ItemWriter:
+    def _add(self, url: bytes, links: Sequence[PageLink] = (), **values: int) -> ItemWriter:
         offset, within = self.next_position
         self.next_position = LogPosition(offset + 1, 0)
         defaults = {column.name: column.default for column in ITEM_COLUMNS if not (column.starts or column.is_starts)}

@@ -32,9 +32,9 @@ from opicflow.pipelines.ledger.entries import (
     OpenEntry,
     Outcome,
     PolicyEntry,
-    Sums,
     TickEntry,
     TransfersEntry,
+    TransferSums,
     sum_transfers,
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused
@@ -127,7 +127,7 @@ def check_tick(entry: TickEntry) -> None:
         raise EntryRefused(f"a tick has the second {shown(entry.second)}: give whole seconds since 1970")
 
 
-def check_transfers(entry: TransfersEntry, shard: int, shards: int, first_id: int, last_id: int) -> Sums:
+def check_transfers(entry: TransfersEntry, shard: int, shards: int, first_id: int, last_id: int) -> TransferSums:
     """Refuse cash that is negative, enormous, unsorted, or not for this shard. Returns its sums."""
     if not is_whole(entry.source_shard, 0, shards - 1) or entry.source_shard == shard:
         raise EntryRefused(f"transfers of shard {shown(entry.source_shard)}: this is shard {shard} of {shards}")
@@ -162,7 +162,7 @@ def _transfers_problem(entry: TransfersEntry) -> str:
     return ""
 
 
-def _sums_problem(entry: TransfersEntry, sums: Sums, first_id: int, last_id: int) -> str:
+def _sums_problem(entry: TransfersEntry, sums: TransferSums, first_id: int, last_id: int) -> str:
     pages = entry.pages
     if sums.most > MOST_CASH:
         return "an amount is negative or enormous"

@@ -49,6 +49,7 @@ from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused, Ledger
 from opicflow.pipelines.ledger.estimates import Estimates, richest
 from opicflow.pipelines.ledger.kernels import batches, links, reads, spending
 from opicflow.pipelines.ledger.layout import Book, Table
+from opicflow.pipelines.ledger.ledger_state import LedgerState, Mark, decode_state, encode_state, new_state
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.planner import Planned, Planner
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
@@ -57,7 +58,6 @@ from opicflow.pipelines.ledger.removal import Removal
 from opicflow.pipelines.ledger.room import Room, new_book, new_table, set_rules
 from opicflow.pipelines.ledger.settlement import Settled, settle_links
 from opicflow.pipelines.ledger.snapshot_checks import column_problem, recent_problem, state_problem
-from opicflow.pipelines.ledger.state import LedgerState, Mark, decode_state, encode_state, new_state
 from opicflow.pipelines.ledger.survey import Budget
 from opicflow.pipelines.ledger.window import SECONDS_PER_DAY, turns, window_turns
 from opicflow.pipelines.refresh.policies import Policies

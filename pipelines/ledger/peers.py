@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from opicflow.pipelines.ledger.entries import Gossip
-from opicflow.pipelines.ledger.state import Peer
+from opicflow.pipelines.ledger.ledger_state import Peer
 
 _WRAP = 1 << 64
 

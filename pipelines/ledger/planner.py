@@ -12,13 +12,13 @@ from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.estimates import richest
 from opicflow.pipelines.ledger.kernels import observations
+from opicflow.pipelines.ledger.ledger_state import Credits, Times
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.plan import Orders, Sharing, choose_orders, share_bandwidth
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.removal import FOR_EVER
 from opicflow.pipelines.ledger.room import Room
-from opicflow.pipelines.ledger.state import Credits, Times
 from opicflow.pipelines.ledger.survey import BY_POLICY, Budget, Survey, survey
 from opicflow.pipelines.refresh.orders import packed_intervals, unpacked_intervals
 from opicflow.pipelines.refresh.policies import Policies, check, default_host_cap

@@ -11,7 +11,7 @@ from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.estimates import Estimates, richest
-from opicflow.pipelines.ledger.kernels import index, links, reads, urls
+from opicflow.pipelines.ledger.kernels import index, links, reads, url_arena
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.room import Room
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
@@ -148,9 +148,9 @@ class Reader:
         """Where the URL of each page starts, and the URLs, one after the other; empty where one is not known."""
         room, slots = self._room, self.slots_of(pages)
         starts = np.zeros(len(pages) + 1, np.int64)
-        urls.measure_urls(room.table, room.book, slots, starts)
+        url_arena.measure_urls(room.table, room.book, slots, starts)
         out = np.empty(int(starts[-1]), np.uint8)
-        urls.gather_urls(room.table, room.book, slots, starts, out)
+        url_arena.gather_urls(room.table, room.book, slots, starts, out)
         return starts, out
 
     def categories(self, pages: Ids) -> Bytes:

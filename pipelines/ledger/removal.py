@@ -7,7 +7,7 @@ import numpy as np
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.entries import CrawlItems, RemovalReason
-from opicflow.pipelines.ledger.kernels import observations, spending, urls
+from opicflow.pipelines.ledger.kernels import observations, spending, url_arena
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.room import Room
 from opicflow.pipelines.refresh.orders import rank_within
@@ -136,7 +136,7 @@ class Removal:
             goes = np.zeros(len(ids), np.bool_)
             if config.max_unread_per_host is not None:
                 hosts = np.zeros(len(slots), np.uint64)
-                urls.hash_hosts(room.table, room.book, slots, hosts)
+                url_arena.hash_hosts(room.table, room.book, slots, hosts)
                 names, numbers = np.unique(hosts, return_inverse=True)
                 goes = (rank_within(numbers, len(names)) >= config.max_unread_per_host) & (hosts != 0)
             left = np.flatnonzero(~goes)

@@ -20,7 +20,7 @@ from opicflow.pipelines.ledger.config import (
     PaperInterpolation,
     Variable,
 )
-from opicflow.pipelines.ledger.kernels import index, links, recent, urls
+from opicflow.pipelines.ledger.kernels import index, links, recent, url_arena
 from opicflow.pipelines.ledger.layout import Book, Scratch, Table
 from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
 from opicflow.schemas.arrays import Array
@@ -269,7 +269,7 @@ class Room:
     def compact_urls(self) -> None:
         """Rewrite the arena of URLs in the order of the slots, without those of removed pages."""
         fresh = np.zeros(int(self.book.counts[at.URL_END]), np.uint8)
-        end = int(urls.compact_urls(self.table, self.book, fresh))
+        end = int(url_arena.compact_urls(self.table, self.book, fresh))
         self.book = self.book._replace(urls=fresh[:end].copy())
         self.book.counts[at.URL_END] = end
         self.book.counts[at.URL_STALE] = 0

@@ -25,9 +25,9 @@ from opicflow.pipelines.ledger.config import (
 from opicflow.pipelines.ledger.entry_checks import MOST_LINKS, is_gossip
 from opicflow.pipelines.ledger.kernels.page_checks import PAGE_PROBLEMS, find_page_problem
 from opicflow.pipelines.ledger.layout import Book, Table
+from opicflow.pipelines.ledger.ledger_state import decode_gossip
 from opicflow.pipelines.ledger.policies_in_force import BUDGET_FIELDS
 from opicflow.pipelines.ledger.room import columns_used, measures_kept, new_book
-from opicflow.pipelines.ledger.state import decode_gossip
 from opicflow.pipelines.refresh.policies import Policies, check
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.policy_json import policy_from_json

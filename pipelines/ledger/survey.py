@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import RefreshConfig
-from opicflow.pipelines.ledger.kernels import urls
+from opicflow.pipelines.ledger.kernels import url_arena
 from opicflow.pipelines.ledger.kernels.observations import BELIEVED, WAS_GONE
 from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.refresh.orders import back_off_seconds
@@ -147,7 +147,7 @@ def survey(
     hosts, host_numbers, host_most = np.zeros(0, np.uint64), None, None
     if caps or np.isfinite(budget.host_most):
         hosts = np.zeros(len(pages), np.uint64)
-        urls.hash_hosts(table, book, slots, hosts)
+        url_arena.hash_hosts(table, book, slots, hosts)
         names, host_numbers = np.unique(hosts[sharing], return_inverse=True)
         host_numbers = host_numbers.astype(np.int64)
         host_most = caps_of(names, caps, budget) / budget.shards

@@ -69,7 +69,7 @@ def publish_logs(
             topics.rejects,
             only,
         )
-        limit, clock = RateLimit(per_second), RecordClock(now_ms)
+        limit, clock = SendRate(per_second), RecordClock(now_ms)
         done = 0
         try:
             for file, format_ in formats.items():
@@ -156,7 +156,7 @@ class RecordClock:
         return self._last_ms
 
 
-class RateLimit:
+class SendRate:
     """Limits events a second; None = no limit."""
 
     def __init__(self, per_second: float | None) -> None:

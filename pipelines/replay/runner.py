@@ -38,7 +38,7 @@ from opicflow.pipelines.results.files import (
 )
 from opicflow.pipelines.results.parts import Parts
 from opicflow.pipelines.results.schedules import plan_notes
-from opicflow.pipelines.results.topics import Destination, Sent, send_results
+from opicflow.pipelines.results.topic_writer import Destination, Sent, send_results
 from opicflow.pipelines.transforms.decode import InputRange, name_of, reject_line
 from opicflow.pipelines.transforms.route import COUNTS, Rules
 from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions

@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.connectors.files.rank_writer import RankRows
-from opicflow.connectors.flink.worker import worker_command
+from opicflow.connectors.flink.worker_environment import worker_command
 from opicflow.pipelines.graph.equations import RankKind
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.graph.parallel import solve_with_workers

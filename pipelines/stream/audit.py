@@ -105,7 +105,7 @@ class OtherLedgers(NamedTuple):
     second: int
 
 
-class State(str, Enum):
+class AuditState(str, Enum):
     """The state of a verdict."""
 
     BALANCED = "balanced"
@@ -152,13 +152,13 @@ class Verdict:
         return self.minted - self.held
 
     @property
-    def state(self) -> State:
+    def state(self) -> AuditState:
         """FAULTS if there is any; BALANCED only if all shards and pairs were compared."""
         if self.faults:
-            return State.FAULTS
+            return AuditState.FAULTS
         if not self.shards or self.reported < self.shards or self.uncompared_count or self.unreported:
-            return State.NOT_YET
-        return State.BALANCED
+            return AuditState.NOT_YET
+        return AuditState.BALANCED
 
 
 class Auditor:

@@ -14,7 +14,7 @@ from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper
 from opicflow.pipelines.transforms.keep_ledger import Journal, Keeper, Keeping, KeepLedger
 from opicflow.pipelines.transforms.metrics import count, stands_at
 from opicflow.pipelines.transforms.outputs import Output
-from opicflow.schemas.messages import MessageBatch
+from opicflow.schemas.message_columns import MessageBatch
 
 LEAST_LOG_MB = 16.0
 """MiB. A ledger applies this much log again in about half a second."""

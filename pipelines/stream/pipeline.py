@@ -17,7 +17,7 @@ from opicflow.connectors.kafka.partitions import record_at
 from opicflow.connectors.kafka.sink import PublishMessages
 from opicflow.connectors.kafka.source import POLL_HINT, PollPartitions, PollTimer, RateLimit, WatchedTopic
 from opicflow.connectors.kafka.topics import names
-from opicflow.pipelines.results.topics import Destination, SendOutputs
+from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
 from opicflow.pipelines.stream.clock import WriteTicks, poll_clock
 from opicflow.pipelines.stream.keeper import KeepStream, LogHead, LogRefused, Origin, digest_of_value
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB, KeepLogLedger

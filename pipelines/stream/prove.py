@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher
-from opicflow.connectors.kafka.records import batches
+from opicflow.connectors.kafka.record_reader import batches
 from opicflow.connectors.kafka.source import read_range
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.stream.keeper import LogKeeper, ask_fingerprint

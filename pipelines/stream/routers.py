@@ -19,7 +19,7 @@ from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import Framer, decode_messages, writer_of
-from opicflow.connectors.kafka.records import record_of
+from opicflow.connectors.kafka.record_reader import record_of
 from opicflow.connectors.kafka.sink import Message
 from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic
 from opicflow.pipelines.transforms.decode import route_rows, urls_of
@@ -29,7 +29,7 @@ from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.framing import Decoder, FramingRefused
-from opicflow.schemas.messages import MessageBatch
+from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.records import Policy, to_avro
 from opicflow.schemas.urls import Canonicaliser

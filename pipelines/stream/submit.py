@@ -19,7 +19,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused, Job, JobDetails
-from opicflow.connectors.flink.worker import worker_command
+from opicflow.connectors.flink.worker_environment import worker_command
 
 JOB_NAME = "opicflow"
 FLINK_RUNNER = "FlinkRunner"

@@ -23,8 +23,7 @@ import orjson
 
 from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.log_reader import Batch, FileRange, read
-from opicflow.connectors.kafka.topic_log import Batch as TopicBatch
-from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange, read_topic
+from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicBatch, TopicRange, read_topic
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.route import Rules, Seen, route

@@ -16,7 +16,7 @@ import pytest
 
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.publisher import Publisher
-from opicflow.connectors.kafka.records import Arrived
+from opicflow.connectors.kafka.record_reader import Arrived
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.records import Audit, PairTotal, to_avro
@@ -73,7 +73,7 @@ def topic(monkeypatch: pytest.MonkeyPatch, asked: list[dict[str, Any]]) -> list[
         asked.append(how)
         yield from found
 
-    monkeypatch.setattr(import_module("opicflow.connectors.kafka.records"), "batches", batches)
+    monkeypatch.setattr(import_module("opicflow.connectors.kafka.record_reader"), "batches", batches)
     return found
 
 

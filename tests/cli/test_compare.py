@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from opicflow.connectors.files import rank_reader
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.rank_reader import Ranks, read_ranks
-from opicflow.connectors.kafka.records import Arrived
+from opicflow.connectors.kafka.record_reader import Arrived
 from opicflow.pipelines.cli.commands.subscribe import json_line
 from opicflow.pipelines.graph.comparison import (
     Comparison,

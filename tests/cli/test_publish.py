@@ -25,7 +25,7 @@ from opicflow.connectors.kafka.messages import encode_event
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.pipelines.cli import main
 from opicflow.pipelines.cli.commands import publish
-from opicflow.pipelines.cli.policies import in_words
+from opicflow.pipelines.cli.policy_files import in_words
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.replay import log_publisher
 from opicflow.pipelines.stream import origin
@@ -269,14 +269,14 @@ def test_a_rate_is_kept_by_waiting_for_what_is_ahead_of_it() -> None:
         def wait(self, seconds: float) -> None:
             waits.append(seconds)
 
-    pace = log_publisher.RateLimit(0.5)
+    pace = log_publisher.SendRate(0.5)
     pace._never = Never()  # type: ignore[assignment]
     for events in (0, 500, 1000):
         pace.wait(events)
     assert len(waits) == 2
     assert 900 < waits[0] <= 1000
     assert 1900 < waits[1] <= 2000
-    log_publisher.RateLimit(None).wait(10**9)
+    log_publisher.SendRate(None).wait(10**9)
 
 
 # -- policies ----------------------------------------------------------------------------------------------------------

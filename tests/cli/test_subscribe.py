@@ -16,7 +16,7 @@ import pytest
 from opicflow.connectors.kafka import topics
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher, partition_of
-from opicflow.connectors.kafka.records import Arrived
+from opicflow.connectors.kafka.record_reader import Arrived
 from opicflow.pipelines.cli.commands import subscribe
 from opicflow.pipelines.cli.main import parse
 from opicflow.schemas.crawl_events import Reason, Reject
@@ -69,7 +69,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         for batch in found.batches:
             yield batch() if callable(batch) else batch
 
-    monkeypatch.setattr(import_module("opicflow.connectors.kafka.records"), "batches", batches)
+    monkeypatch.setattr(import_module("opicflow.connectors.kafka.record_reader"), "batches", batches)
     monkeypatch.setattr(topics, "partition_count", lambda connection, topic: 8)
     return found
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from opicflow.pipelines.experiments import runner
+from opicflow.pipelines.experiments import task_runner
 from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
 from opicflow.pipelines.experiments.importance.windows import by_importance, changed
 from opicflow.pipelines.experiments.measures import correlation, errors, exact_importance, imbalance
 from opicflow.pipelines.experiments.plots import Curve, Plot
-from opicflow.pipelines.experiments.runner import MEASURES, MeasureTask, run
 from opicflow.pipelines.experiments.tables import Row, distinct, markdown, mean, short, spread, to_csv
+from opicflow.pipelines.experiments.task_runner import MEASURES, MeasureTask, run
 from opicflow.pipelines.web.webs import power_law_web
 from support.in_process import Said, command
 from support.paths import TOP
@@ -146,7 +146,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path, monkeypatch: py
         measured.append(seed)
         return [{"seed": seed}]
 
-    monkeypatch.setitem(runner.MEASURES, "off_line", count)
+    monkeypatch.setitem(task_runner.MEASURES, "off_line", count)
     done: list[MeasureTask] = []
     (tmp_path / tasks(3)[1].file_name).write_bytes(b"half a pa")  # as if the disk had been full
     again = run(tasks(4), tmp_path, 1, done.append)

@@ -26,9 +26,9 @@ from opicflow.pipelines.ledger import (
     Ledger,
     LedgerBroken,
     LedgerConfig,
-    Link,
     LogPosition,
     Outcome,
+    PageLink,
     PaperInterpolation,
     TickEntry,
     TransfersEntry,
@@ -58,7 +58,7 @@ class Visitor:
         self.ledger = ledger
         self._next = ledger.mark("crawl")
 
-    def visit(self, page: int, links: list[Link | int] | None, outcome: Outcome = Outcome.FETCHED) -> None:
+    def visit(self, page: int, links: list[PageLink | int] | None, outcome: Outcome = Outcome.FETCHED) -> None:
         self._apply(ItemWriter(self._next).visit(page, links, outcome))
 
     def announce(self, *pages: int) -> None:
@@ -149,7 +149,7 @@ def test_cash_up_to_the_limit_is_counted_to_the_unit_and_one_unit_more_is_refuse
     ]
     assert ledger.audit().received == MOST_CASH - 12345
 
-    crawl.visit(1, [2, Link(3, 65535)])
+    crawl.visit(1, [2, PageLink(3, 65535)])
     crawl.visit(3, [1, 2])
     crawl.visit(2, [1])
     ledger.audit()
@@ -172,7 +172,7 @@ def test_every_policy_bears_enormous_cash(history: History) -> None:
     ledger, crawl = first_of_two(LedgerConfig(history=history, link_bonus_per_1024=(1024,)))
     crawl.announce(1, 2, 3)
     ledger.apply(Benefactor(minted=MOST_CASH).gift(2**61, 2**61 - 2**40, 0, virtual=2**40))
-    for page, links in [(1, [Link(2, 65535, 0), Link(3, 1, 0)]), (2, []), (3, [Link(1, 7, 0)])]:
+    for page, links in [(1, [PageLink(2, 65535, 0), PageLink(3, 1, 0)]), (2, []), (3, [PageLink(1, 7, 0)])]:
         crawl.visit(page, links)
         ledger.audit()
     estimates = ledger.estimate([1, 2, 3])
@@ -225,7 +225,7 @@ def test_links_of_any_weight_carry_their_share_to_the_unit(weights: list[int]) -
     crawl = Visitor(ledger)
     pages = range(2, 2 + len(weights))
     crawl.announce(1, *pages)
-    crawl.visit(1, [Link(page, weight) for page, weight in zip(pages, weights, strict=True)])
+    crawl.visit(1, [PageLink(page, weight) for page, weight in zip(pages, weights, strict=True)])
     shares = shares_of(UNITS_PER_PAGE, weights)
     assert cash(ledger, *pages) == [UNITS_PER_PAGE + share for share in shares]
     assert ledger.audit().virtual == UNITS_PER_PAGE - sum(shares) < len(weights)
@@ -235,7 +235,7 @@ def test_links_of_weight_0_only_leave_a_page_dangling() -> None:
     ledger = Ledger(LedgerConfig(damping=1.0))
     crawl = Visitor(ledger)
     crawl.announce(1)
-    crawl.visit(1, [Link(2, 0), Link(3, 0), 1])
+    crawl.visit(1, [PageLink(2, 0), PageLink(3, 0), 1])
     assert not ledger.estimate([2, 3]).known.any()
     assert ledger.transfers == 0
     assert ledger.audit().uncollected == UNITS_PER_PAGE
@@ -245,7 +245,7 @@ def test_duplicate_links_add_up_to_their_cap_in_the_place_of_the_first() -> None
     ledger = Ledger(LedgerConfig(damping=1.0, remember_links=True))
     crawl = Visitor(ledger)
     crawl.announce(1, 2, 3)
-    links = [Link(2, 40_000), Link(3, 30_000), *[Link(2, 1000)] * 100, Link(3, 5), Link(2, 65535)]
+    links = [PageLink(2, 40_000), PageLink(3, 30_000), *[PageLink(2, 1000)] * 100, PageLink(3, 5), PageLink(2, 65535)]
     for outcome in (Outcome.FETCHED, Outcome.UNCHANGED):
         had = cash(ledger, 1, 2, 3)
         crawl.visit(1, links if outcome == Outcome.FETCHED else None, outcome)

@@ -31,9 +31,9 @@ from opicflow.pipelines.ledger import (
     Kind,
     Ledger,
     LedgerConfig,
-    Link,
     LogPosition,
     Outcome,
+    PageLink,
     PolicyEntry,
     TickEntry,
     TransfersEntry,
@@ -138,7 +138,7 @@ def test_a_busy_small_web_is_what_the_rules_say(policy: str) -> None:
     def check(config: LedgerConfig, web: list[int], seed: int) -> None:
         chance = random.Random(seed)
         steps = [
-            Row(LogPosition(i, 0), Kind.VISIT, chance.choice(web), [Link(p) for p in web], Outcome.FETCHED)
+            Row(LogPosition(i, 0), Kind.VISIT, chance.choice(web), [PageLink(p) for p in web], Outcome.FETCHED)
             for i in range(160)
         ]
         check_against_the_reference((config, steps), set(range(0, 160, 7)))
@@ -149,7 +149,7 @@ def test_a_busy_small_web_is_what_the_rules_say(policy: str) -> None:
 def test_of_measures_equally_close_the_oldest_are_merged() -> None:
     """Two pages that pay each other all cash there is: a turn a visit, to the unit, so all spans are equal."""
     steps = [
-        Row(LogPosition(i, 0), Kind.VISIT, 1 + i % 2, [Link(2 - i % 2)], Outcome.FETCHED, category=0)
+        Row(LogPosition(i, 0), Kind.VISIT, 1 + i % 2, [PageLink(2 - i % 2)], Outcome.FETCHED, category=0)
         for i in range(120)
     ]
     config = LedgerConfig(Fixed(window_turns=60.0), damping=1.0, newcomer_history=False)
@@ -160,8 +160,8 @@ def test_pages_born_by_a_refund_are_what_the_rules_say() -> None:
     """The round has spent for a page that is then read for the first time, and brings pages into the ledger."""
     steps = [
         Row(LogPosition(0, 0), Kind.SIGHTING, 1),
-        *(Row(LogPosition(i, 0), Kind.VISIT, 3, [Link(4)], Outcome.FETCHED) for i in range(1, 12)),
-        Row(LogPosition(12, 0), Kind.VISIT, 1, [Link(2), Link(5, 7)], Outcome.FETCHED),
+        *(Row(LogPosition(i, 0), Kind.VISIT, 3, [PageLink(4)], Outcome.FETCHED) for i in range(1, 12)),
+        Row(LogPosition(12, 0), Kind.VISIT, 1, [PageLink(2), PageLink(5, 7)], Outcome.FETCHED),
     ]
     check_against_the_reference((LedgerConfig(), steps), set(range(13)))
 
@@ -199,7 +199,7 @@ def large_log(seed: int, pages: int, rows: int) -> list[Row | Rules]:
         if kind == Kind.VISIT:
             known = chance.random() < 0.8
             links = [
-                Link(chance.choice(web), chance.choice([1024, 1024, 7, 40_000]))
+                PageLink(chance.choice(web), chance.choice([1024, 1024, 7, 40_000]))
                 for _ in range(chance.randrange(30) if known else 0)
             ]
             outcome = chance.choice([Outcome.FETCHED, Outcome.FETCHED, Outcome.UNCHANGED, Outcome.FAILED])
@@ -437,18 +437,18 @@ def test_a_forgotten_url_is_in_no_chunk_of_the_next_snapshot_and_a_dropped_page_
 
 
 @st.composite
-def connected_webs(draw: st.DrawFn, weights: st.SearchStrategy[int], most_links: int = 4) -> dict[int, list[Link]]:
+def connected_webs(draw: st.DrawFn, weights: st.SearchStrategy[int], most_links: int = 4) -> dict[int, list[PageLink]]:
     """A strongly connected web of 2 to 7 pages: one ring through all, and more links."""
     web = draw(webs(most=7, least=2))
-    ring = {page: [Link(to, draw(weights))] for page, to in pairwise([*web, web[0]])}
+    ring = {page: [PageLink(to, draw(weights))] for page, to in pairwise([*web, web[0]])}
     for page, links in ring.items():
         others = [p for p in web if p not in (page, links[0].page)]
         more = draw(st.lists(st.sampled_from(others), max_size=most_links - 1, unique=True)) if others else []
-        links += [Link(to, draw(weights)) for to in more]
+        links += [PageLink(to, draw(weights)) for to in more]
     return ring
 
 
-def announced(web: dict[int, list[Link]], damping: float) -> tuple[Ledger, ItemWriter]:
+def announced(web: dict[int, list[PageLink]], damping: float) -> tuple[Ledger, ItemWriter]:
     """A ledger under All, with every page announced before any link is followed."""
     writer = ItemWriter()
     for page in web:
@@ -458,7 +458,7 @@ def announced(web: dict[int, list[Link]], damping: float) -> tuple[Ledger, ItemW
     return ledger, writer
 
 
-def visit(ledger: Ledger, web: dict[int, list[Link]], page: int) -> None:
+def visit(ledger: Ledger, web: dict[int, list[PageLink]], page: int) -> None:
     start = ledger.mark("crawl")
     ledger.apply(ItemWriter(start).visit(page, web[page]).entry(start=start))
 
@@ -471,7 +471,7 @@ def histories(ledger: Ledger) -> tuple[dict[int, int], dict[int, int]]:
     return {page: h - c for (page, c), h in zip(cash.items(), everything, strict=True)}, cash
 
 
-def flows(web: dict[int, list[Link]], history: dict[int, int], damping: float) -> dict[int, float]:
+def flows(web: dict[int, list[PageLink]], history: dict[int, int], damping: float) -> dict[int, float]:
     """L'H, without the virtual page: what the links have brought to each page."""
     arrived = dict.fromkeys(web, 0.0)
     for page, links in web.items():
@@ -502,7 +502,7 @@ def test_the_error_stays_below_one_over_all_history(damping: float) -> None:
 
     @settings(max_examples=100)
     @given(connected_webs(any_weight), st.lists(st.integers(0, 6), max_size=40), st.randoms(use_true_random=False))
-    def check(web: dict[int, list[Link]], more: list[int], chance: random.Random) -> None:
+    def check(web: dict[int, list[PageLink]], more: list[int], chance: random.Random) -> None:
         d = round(damping * 2**20) / 2**20
         pages = list(web)
         n, everything = len(web), UNITS_PER_PAGE * len(web)
@@ -533,7 +533,7 @@ def test_the_error_stays_below_one_over_all_history(damping: float) -> None:
     st.randoms(use_true_random=False),
 )
 def test_lemma_2_3_holds_to_the_unit_where_cash_is_halved_at_most(
-    web: dict[int, list[Link]], more: list[int], chance: random.Random
+    web: dict[int, list[PageLink]], more: list[int], chance: random.Random
 ) -> None:
     """H[j] + C[j] = C_0[j] + Σ H[i] / out[i] in whole units: 2^24 can be halved twenty times."""
     pages = list(web)
@@ -549,7 +549,7 @@ def test_lemma_2_3_holds_to_the_unit_where_cash_is_halved_at_most(
 
 
 ALICE, BOB, GEORGES = 1, 2, 3
-SLIDES_WEB = {ALICE: [Link(BOB), Link(GEORGES)], BOB: [Link(ALICE)], GEORGES: [Link(BOB)]}
+SLIDES_WEB = {ALICE: [PageLink(BOB), PageLink(GEORGES)], BOB: [PageLink(ALICE)], GEORGES: [PageLink(BOB)]}
 
 
 def test_the_slides_web_has_the_printed_cash_and_history() -> None:
@@ -691,7 +691,7 @@ def test_shards_that_exchange_what_they_seal_are_what_the_rules_say(shards: int,
 def test_a_remainder_of_the_turn_clock_is_carried_whole_when_less_is_minted_than_it_was_taken_of() -> None:
     """Silent shards count as large as this one; then their gossip arrives: they are empty."""
     web = [1, 2, 3]
-    rows = [Row(LogPosition(i, 0), Kind.VISIT, web[i % 3], [Link(web[i % 2])], Outcome.FETCHED) for i in range(40)]
+    rows = [Row(LogPosition(i, 0), Kind.VISIT, web[i % 3], [PageLink(web[i % 2])], Outcome.FETCHED) for i in range(40)]
     for seed in range(10):
         check_shards(16, (LedgerConfig(), [*rows[:20], Tick(60), *rows[20:]]), seed)
 

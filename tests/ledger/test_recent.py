@@ -9,8 +9,8 @@ import pytest
 
 from opicflow.pipelines.ledger import CrawlEntry, Fate, ItemWriter, Ledger, LedgerConfig, LogPosition, SnapshotRefused
 from opicflow.pipelines.ledger.layout import RECENT
+from opicflow.pipelines.ledger.ledger_state import Mark, encode_state, new_state
 from opicflow.pipelines.ledger.snapshot import write as write_snapshot
-from opicflow.pipelines.ledger.state import Mark, encode_state, new_state
 
 
 def visits(times: list[tuple[int, int]], first: int = 0, source: str = "log") -> CrawlEntry:

@@ -25,9 +25,9 @@ from opicflow.pipelines.ledger import (
     ItemWriter,
     Ledger,
     LedgerConfig,
-    Link,
     LogPosition,
     Outcome,
+    PageLink,
     PolicyEntry,
     RefreshConfig,
     RemovalReason,
@@ -89,7 +89,7 @@ class Crawl:
 
     def visit(self, page: int, second: int, outcome: Outcome = Outcome.FETCHED, digest: int = 1, **more: Any) -> Crawl:
         links = more.pop("links", ())
-        link_ids = [link if isinstance(link, Link) else self.id(link) for link in links]
+        link_ids = [link if isinstance(link, PageLink) else self.id(link) for link in links]
         url = self.name(page).encode()
         self.apply(self.writer().visit(self.id(page), link_ids, outcome, 1000 * second, url=url, digest=digest, **more))
         return self

@@ -25,9 +25,9 @@ from opicflow.pipelines.ledger import (
     Ledger,
     LedgerBroken,
     LedgerConfig,
-    Link,
     LogPosition,
     Outcome,
+    PageLink,
     PolicyEntry,
     TickEntry,
     TransfersEntry,
@@ -54,7 +54,9 @@ def rows(first: int = 8) -> ItemWriter:
     """Rows of every kind from offset `first` on."""
     return (
         ItemWriter(LogPosition(first, 0))
-        .visit(here(1), [here(2), Link(here(3), 7, 1), 5, Link(6, 0), here(1)], time_ms=1000, url=b"http://one/")
+        .visit(
+            here(1), [here(2), PageLink(here(3), 7, 1), 5, PageLink(6, 0), here(1)], time_ms=1000, url=b"http://one/"
+        )
         .visit(here(2), [], time_ms=2000)
         .sighting(here(4), category=1, url=b"http://four/")
         .announcement(here(5))

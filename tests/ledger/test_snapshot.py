@@ -30,9 +30,9 @@ from opicflow.pipelines.ledger import (
     Ledger,
     LedgerBroken,
     LedgerConfig,
-    Link,
     LogPosition,
     Outcome,
+    PageLink,
     PolicyEntry,
     SnapshotRefused,
     TickEntry,
@@ -90,7 +90,7 @@ def crawl(shard: int, shards: int, first: int, rows: int) -> CrawlEntry:
         else:
             outcome = Outcome(int(random.choice([1, 1, 1, 1, 2, 3, 4, 5, 5, 6, 7])))
             links = [
-                Link(
+                PageLink(
                     page_of(int(random.integers(0, shards)), shards, int(random.integers(0, 120))),
                     int(random.choice([1024, 1024, 1, 0, 65_535])),
                     int(random.choice([0, 1, NO_CATEGORY])),

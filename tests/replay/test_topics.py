@@ -28,11 +28,11 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 from opicflow.connectors.kafka import partitions, topic_log
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher
-from opicflow.connectors.kafka.records import Arrived, records
+from opicflow.connectors.kafka.record_reader import Arrived, records
 from opicflow.pipelines.replay.inputs import NothingRead, Topic
 from opicflow.pipelines.replay.runner import Progress, Request, Result, replayed
 from opicflow.pipelines.replay.state import StateRefused
-from opicflow.pipelines.results.topics import Destination
+from opicflow.pipelines.results.topic_writer import Destination
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.framing import encode_single_object
@@ -658,7 +658,7 @@ def test_who_reads_a_stream_of_which_the_beginning_is_deleted_gets_all_that_is_l
             admin.delete_records({TopicPartition(topic, 0): 6})
         return found
 
-    monkeypatch.setattr(import_module("opicflow.connectors.kafka.records"), "resolve", resolved)
+    monkeypatch.setattr(import_module("opicflow.connectors.kafka.record_reader"), "resolve", resolved)
     assert [one.record.second for one in records(connection, "audit", prefix=topic_prefix)] == [6, 7, 8, 9]
 
 

@@ -19,9 +19,9 @@ from opicflow.pipelines.ledger import (
     Gossip,
     ItemWriter,
     Ledger,
-    Link,
     LogPosition,
     OpenEntry,
+    PageLink,
     PolicyEntry,
     TickEntry,
     TransfersEntry,
@@ -79,7 +79,7 @@ def test_any_damage_is_refused(step: int) -> None:
 def crawl_entry() -> CrawlEntry:
     log = ItemWriter(LogPosition(10**12, 0))
     log.announcement(2**64 - 1, url=b"https://example.org/")
-    log.visit(1, [Link(2, 5, 0), 3], time_ms=10**13).visit(2, []).visit(3).sighting(9, url=b"http://a.example/b")
+    log.visit(1, [PageLink(2, 5, 0), 3], time_ms=10**13).visit(2, []).visit(3).sighting(9, url=b"http://a.example/b")
     return log.entry("log/x", LogPosition(10**12, 0), visits_total=3)
 
 

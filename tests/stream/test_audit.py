@@ -16,11 +16,11 @@ from opicflow.pipelines.ledger import UNITS_PER_PAGE, Applied, Ledger, Transfers
 from opicflow.pipelines.stream.audit import (
     Auditor,
     AuditRefused,
+    AuditState,
     Fault,
     Lag,
     Law,
     OtherLedgers,
-    State,
     UnreportedCut,
     Verdict,
     drift,
@@ -183,7 +183,7 @@ def test_what_has_come_to_rest_is_balanced_to_the_unit(crawl: Crawl, chance: ran
     crawl.drain()
     for order in (crawl.records, disorder(crawl.records, chance)):
         found = verdict(order)
-        assert found.state is State.BALANCED
+        assert found.state is AuditState.BALANCED
         assert (found.shards, found.reported) == (len(crawl.books), len(crawl.books))
         assert (found.second, found.newest_second) == (crawl.second, crawl.second)
         assert found.minted == found.held == crawl.total("minted")
@@ -203,12 +203,12 @@ def test_what_is_under_way_is_told_to_the_unit(crawl: Crawl) -> None:
     for me in range(len(crawl.books)):
         crawl.tell(me)
     found = verdict(crawl.records)
-    assert (found.state, found.in_transit, found.in_outboxes) == (State.BALANCED, outboxes, outboxes)
+    assert (found.state, found.in_transit, found.in_outboxes) == (AuditState.BALANCED, outboxes, outboxes)
     crawl.second += 1
     for me in range(len(crawl.books)):
         crawl.tick(me)
     found = verdict(crawl.records)
-    assert (found.state, found.in_transit, found.in_outboxes) == (State.BALANCED, outboxes, 0)
+    assert (found.state, found.in_transit, found.in_outboxes) == (AuditState.BALANCED, outboxes, 0)
     assert found.lag is not None and found.lag.cuts == 1
 
 
@@ -263,10 +263,10 @@ def test_the_ledgers_themselves_are_in_order_while_queues_wait_split_and_repeat(
             furthest = max(furthest, found.lag.cuts if found.lag else 0)
     shards.drain(NOON + 50)
     found = [tell(me) for me in range(3)][-1]
-    assert found.state is State.BALANCED
+    assert found.state is AuditState.BALANCED
     assert (found.minted, found.pages, found.visits) == (300 * UNITS_PER_PAGE, 300, 40 * 30)
     assert (found.in_transit, found.in_outboxes, found.in_part, found.lag) == (0, 0, 0, None)
-    assert states == {State.NOT_YET, State.BALANCED} and furthest > 1
+    assert states == {AuditState.NOT_YET, AuditState.BALANCED} and furthest > 1
 
 
 # -- what is wrong
@@ -289,7 +289,7 @@ def test_a_unit_that_is_missing_in_any_account_is_found(
     wrong = replace(records[place], **{account: getattr(records[place], account) + units})
     missing = units if account in ("minted", "received") else -units
     found = verdict([*records[:place], wrong, *records[place + 1 :]])
-    assert found.state is State.FAULTS
+    assert found.state is AuditState.FAULTS
     assert (Law.BALANCE, wrong.shard, None, None, missing, None) in map(names, found.faults)
     assert {(fault.shard, fault.other) for fault in found.faults} == {(wrong.shard, None)}
 
@@ -316,7 +316,7 @@ def test_a_total_or_digest_of_a_pair_that_is_wrong_at_one_cut_is_found_and_named
     more = units if side == "received_from" else -units
     for order in (records, disorder(records, chance)):
         found = verdict(order)
-        assert found.state is State.FAULTS
+        assert found.state is AuditState.FAULTS
         assert (Law.PAIR, *pair, right.cut, more, None) in map(names, found.faults)
         assert {fault.other for fault in found.faults} <= {pair[1], None}
         assert {fault.shard for fault in found.faults} <= set(pair)
@@ -378,7 +378,7 @@ def test_a_cut_that_was_received_and_never_sent_is_told_at_once_and_found_when_i
     assert (found.faults, found.ahead) == ((), 1)
     waiting = replace(next(r for r in crawl.records[::-1] if r.shard == sender), second=crawl.second + 1, sent_to=())
     found = verdict([*crawl.records, waiting])
-    assert (found.state, found.unreported) == (State.NOT_YET, (UnreportedCut(sender, receiver, cut),))
+    assert (found.state, found.unreported) == (AuditState.NOT_YET, (UnreportedCut(sender, receiver, cut),))
     crawl.second += 1
     crawl.tick(sender)
     found = verdict(crawl.records)
@@ -439,12 +439,12 @@ def test_a_fault_stays_one_and_the_first_of_its_kind_is_kept() -> None:
 
 def test_nothing_heard_is_nothing_judged() -> None:
     assert Auditor().verdict() == Verdict()
-    assert Verdict().state is State.NOT_YET
+    assert Verdict().state is AuditState.NOT_YET
 
 
 def test_shards_that_have_not_spoken_are_named() -> None:
     found = verdict([books(1, 4), books(3, 4, NOON + 9)])
-    assert (found.state, found.silent, found.uncompared) == (State.NOT_YET, (0, 2), ((1, 3), (3, 1)))
+    assert (found.state, found.silent, found.uncompared) == (AuditState.NOT_YET, (0, 2), ((1, 3), (3, 1)))
     assert (found.second, found.newest_second) == (NOON, NOON + 9)
 
 
@@ -452,13 +452,13 @@ def test_pairs_without_a_common_cut_are_named_and_the_lag_of_the_others_is_told(
     sent = tuple(to(1, cut, 5) for cut in range(4))
     records = [books(0, sent=5, sent_to=sent), books(1, received=5, received_from=(to(0, 0, 5), to(0, 1, 5)))]
     found = verdict(records)
-    assert (found.state, found.uncompared, found.uncompared_count) == (State.NOT_YET, ((1, 0),), 1)
+    assert (found.state, found.uncompared, found.uncompared_count) == (AuditState.NOT_YET, ((1, 0),), 1)
     assert found.lag == Lag(0, 1, 2)
     back = [
         books(1, second=NOON + 1, received=5, sent_to=(to(0, 0, 0),)),
         books(0, sent=5, received_from=(to(1, 0, 0),)),
     ]
-    assert verdict([*records, *back]).state is State.BALANCED
+    assert verdict([*records, *back]).state is AuditState.BALANCED
 
 
 def test_a_pair_that_is_far_behind_takes_no_more_memory_and_its_faults_are_still_found() -> None:
@@ -488,7 +488,7 @@ def test_two_sides_that_never_meet_take_no_more_memory() -> None:
         auditor.take(books(1, second=NOON + cut, received_from=(to(0, cut + 1, 0),)))
     (pair,) = auditor._sets[2]._pairs.values()
     assert len(pair.reports) <= 64
-    assert auditor.verdict().state is State.NOT_YET
+    assert auditor.verdict().state is AuditState.NOT_YET
 
 
 # -- other sets of ledgers, and what is no record

@@ -15,7 +15,7 @@ from kafka.errors import KafkaError
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import PartitionRange
-from opicflow.connectors.kafka.topic_log import Batch, PartitionProgress, TopicRange, read_topic, topic_range
+from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicBatch, TopicRange, read_topic, topic_range
 
 HOUR_MS = 3_600_000
 
@@ -189,7 +189,7 @@ class Step(NamedTuple):
         return [offset for _, _, offset in self.records]
 
 
-def step_of(batch: Batch) -> Step:
+def step_of(batch: TopicBatch) -> Step:
     decoded = batch.decode()
     assert decoded.where is not None
     records = tuple((place, *decoded.where(place)) for place in decoded.events.offset.tolist())

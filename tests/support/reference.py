@@ -27,8 +27,8 @@ from opicflow.pipelines.ledger import (
     Interpolation,
     Kind,
     LedgerConfig,
-    Link,
     Outcome,
+    PageLink,
     PaperInterpolation,
     PolicyEntry,
     TickEntry,
@@ -229,7 +229,7 @@ class Page:
     spent: bool = False
     circulated: bool = True
     aside: int = 0
-    links: list[Link] | None = None
+    links: list[PageLink] | None = None
     """Its last known links; None while they are not known."""
     visits: int = 0
     latest_ms: int = 0
@@ -527,7 +527,7 @@ class ReferenceLedger:
         page.visits += 1
         page.latest_ms = max(page.latest_ms, row.time_ms)
         page.outcome = row.outcome
-        pays: list[Link] | None = None
+        pays: list[PageLink] | None = None
         fresh = False
         if row.outcome == Outcome.GONE:
             page.links = None
@@ -574,7 +574,7 @@ class ReferenceLedger:
         page.joins_opening = False
         return amount
 
-    def _pay(self, page: Page, amount: int, links: list[Link], refund: int, fresh: bool) -> None:
+    def _pay(self, page: Page, amount: int, links: list[PageLink], refund: int, fresh: bool) -> None:
         """Pay along links, and the virtual page the rest. Only `fresh` links give birth and carry a bonus."""
         out = self._damped(amount) + refund
         total = sum(link.weight for link in links)
@@ -595,14 +595,14 @@ class ReferenceLedger:
             for link in links:
                 self._bonus(link, out, total)
 
-    def _bonus(self, link: Link, out: int, total: int) -> None:
+    def _bonus(self, link: PageLink, out: int, total: int) -> None:
         """A link to a page of a focus class carries a bonus, while the virtual account lasts."""
         if link.category != NO_CATEGORY:
             carried = out * self.link_bonus[link.category] >> 10
             bonus = min(divide(carried, link.weight, total), max(self.virtual, 0))
             self.virtual -= self._send(link, bonus)
 
-    def _send(self, link: Link, amount: int) -> int:
+    def _send(self, link: PageLink, amount: int) -> int:
         """Pay along a link. Returns the amount paid: nothing where the page must not be learnt."""
         if link.page not in self.ids:
             self.outbox[link.page] = self.outbox.get(link.page, 0) + amount
@@ -679,21 +679,21 @@ def divide(amount: int, weight: int, total: int) -> int:
     return s * weight + r * weight // total
 
 
-def merged(links: list[Link], page: int) -> list[Link]:
+def merged(links: list[PageLink], page: int) -> list[PageLink]:
     """A visit's links: none to the page itself or of weight 0, duplicates added up at the first.
 
     Their category is the first one given.
     """
-    found: dict[int, Link] = {}
+    found: dict[int, PageLink] = {}
     for link in links:
         if link.page != page and link.weight > 0:
-            first = found.get(link.page, Link(link.page, 0, NO_CATEGORY))
+            first = found.get(link.page, PageLink(link.page, 0, NO_CATEGORY))
             category = link.category if first.category == NO_CATEGORY else first.category
-            found[link.page] = Link(link.page, min(first.weight + link.weight, MOST_LINK_WEIGHT), category)
+            found[link.page] = PageLink(link.page, min(first.weight + link.weight, MOST_LINK_WEIGHT), category)
     return list(found.values())
 
 
-def as_remembered(links: list[Link]) -> list[Link]:
+def as_remembered(links: list[PageLink]) -> list[PageLink]:
     """Links as a memory keeps them: without categories."""
     return [link._replace(category=NO_CATEGORY) for link in links]
 
@@ -706,7 +706,7 @@ class CrawlRow(NamedTuple):
     time_ms: int
     outcome: Outcome
     category: int
-    links: list[Link] | None
+    links: list[PageLink] | None
     url: bytes
 
 
@@ -715,7 +715,7 @@ def rows_of(entry: CrawlEntry) -> Iterator[CrawlRow]:
     items = entry.items
     link_starts, url_starts = items.link_starts.tolist(), items.url_starts.tolist()
     columns = (items.link_pages.tolist(), items.link_weights.tolist(), items.link_categories.tolist())
-    links = [Link(*link) for link in zip(*columns, strict=True)]
+    links = [PageLink(*link) for link in zip(*columns, strict=True)]
     for i in range(len(items)):
         yield CrawlRow(
             kind=Kind(int(items.kind[i])),

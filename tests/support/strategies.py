@@ -24,9 +24,9 @@ from opicflow.pipelines.ledger import (
     ItemWriter,
     Kind,
     LedgerConfig,
-    Link,
     LogPosition,
     Outcome,
+    PageLink,
     PaperInterpolation,
     PolicyEntry,
     TickEntry,
@@ -43,7 +43,7 @@ class Row(NamedTuple):
     position: LogPosition
     kind: Kind
     page: int
-    links: list[Link] | None = None
+    links: list[PageLink] | None = None
     outcome: Outcome = Outcome.NONE
     time_ms: int = 0
     category: int = NO_CATEGORY
@@ -124,11 +124,11 @@ def webs(draw: st.DrawFn, most: int = 12, least: int = 1) -> list[int]:
     return draw(st.lists(ids | ids | edges, min_size=least, max_size=most, unique=True))
 
 
-def links_between(web: list[int], categories: int) -> st.SearchStrategy[list[Link]]:
+def links_between(web: list[int], categories: int) -> st.SearchStrategy[list[PageLink]]:
     """Links of a page: of any weight, twice, to itself."""
     weight = st.sampled_from([1024, 1024, 1024, 0, 1, 3000, 65535])
     category = st.sampled_from([NO_CATEGORY, NO_CATEGORY, *range(categories)])
-    return st.lists(st.builds(Link, st.sampled_from(web), weight, category), max_size=5)
+    return st.lists(st.builds(PageLink, st.sampled_from(web), weight, category), max_size=5)
 
 
 def url_of(page: int) -> bytes:

@@ -25,7 +25,7 @@ from opicflow.connectors.flink.rest import Checkpoint, FlinkRefused, Job
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher, partition_of
-from opicflow.connectors.kafka.records import records
+from opicflow.connectors.kafka.record_reader import records
 from opicflow.connectors.kafka.source import read_range
 from opicflow.connectors.kafka.topics import make, specs
 from opicflow.pipelines.ledger import UNITS_PER_PAGE

@@ -3,7 +3,9 @@
 `network` connects, `fetches` unpacks what a consumer receives, `batches` packs what a producer sends.
 """
 
-from opicflow.connectors.kafka.client.batches import (
+from opicflow.connectors.kafka.client.fetches import Record, unpack_in_columns
+from opicflow.connectors.kafka.client.network import NetworkClient, causes, is_permanent
+from opicflow.connectors.kafka.client.producer_batches import (
     MIN_RECORDS,
     BatchAppender,
     RecordColumns,
@@ -11,8 +13,6 @@ from opicflow.connectors.kafka.client.batches import (
     is_sending,
     stop_sending,
 )
-from opicflow.connectors.kafka.client.fetches import Record, unpack_in_columns
-from opicflow.connectors.kafka.client.network import NetworkClient, causes, is_permanent
 
 __all__ = [
     "MIN_RECORDS",

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, moment
 from opicflow.pipelines.cli.text import counted, printable
-from opicflow.pipelines.stream.audit import Auditor, AuditRefused, Fault, Law, State, Verdict
+from opicflow.pipelines.stream.audit import Auditor, AuditRefused, AuditState, Fault, Law, Verdict
 from opicflow.schemas.dates import iso_time
 
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection
-    from opicflow.connectors.kafka.records import Arrived
+    from opicflow.connectors.kafka.record_reader import Arrived
     from opicflow.pipelines.stream.prove import Proof
 
 EXAMPLES = """examples:
@@ -28,7 +28,7 @@ exit codes: 0 balanced, 2 something is wrong, 3 it cannot be judged yet
 PRINTS_AS_IT_GOES = True
 
 _STREAM = "audit"
-_EXIT = {State.BALANCED: 0, State.FAULTS: 2, State.NOT_YET: 3}
+_EXIT = {AuditState.BALANCED: 0, AuditState.FAULTS: 2, AuditState.NOT_YET: 3}
 
 _STOP = "stop the stream, and rebuild the ledgers from the crawl events (opicflow rebuild)"
 _TO_DO = {
@@ -59,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print whether all minted cash is accounted for, each fault, or why there is no verdict yet."""
     from opicflow.connectors.kafka.connection import KafkaRefused
-    from opicflow.connectors.kafka.records import batches
+    from opicflow.connectors.kafka.record_reader import batches
 
     connection = connection_of(options)
     if options.prove:
@@ -111,7 +111,7 @@ def _prove(options: argparse.Namespace, connection: Connection) -> int:
     if other and not options.json:
         named = ", ".join(map(str, other[:10]))
         print(f"opicflow: shards {named} differ from their logs: {_STOP}", file=sys.stderr)
-    return _EXIT[State.FAULTS] if other else 0
+    return _EXIT[AuditState.FAULTS] if other else 0
 
 
 def _take(auditor: Auditor, batch: Iterable[Arrived]) -> int:
@@ -145,7 +145,7 @@ class _Watch:
     def update(self, verdict: Verdict, left_out: int, is_quiet: bool) -> None:
         """Show the verdict if it changed; an open verdict only when no more records arrive."""
         what = (verdict.state, verdict.shards, verdict.faults, *_reasons(verdict))
-        if what == self._shown or (verdict.state is State.NOT_YET and not is_quiet):
+        if what == self._shown or (verdict.state is AuditState.NOT_YET and not is_quiet):
             return
         seen = self._shown[2] if self._shown and self._shown[1] == verdict.shards else ()
         self._shown = what
@@ -166,9 +166,9 @@ class _Watch:
 def _print_lines(verdict: Verdict, faults: Iterable[Fault]) -> None:
     for fault in faults:
         print(_line(fault))
-    if verdict.state is State.NOT_YET:
+    if verdict.state is AuditState.NOT_YET:
         print(f"cannot be judged yet: {'; '.join(_reasons(verdict)) or 'no shard has reported'}")
-    elif verdict.state is State.BALANCED:
+    elif verdict.state is AuditState.BALANCED:
         print(_balanced(verdict))
     for other in verdict.others:
         print(f"note: there are records of {counted(other.shards, 'shard')} too, up to {_at(other.second)}: left out")
@@ -191,7 +191,7 @@ def _balanced(verdict: Verdict) -> str:
 
 def _reasons(verdict: Verdict) -> list[str]:
     """Why there is no verdict yet."""
-    if verdict.state is not State.NOT_YET or not verdict.shards:
+    if verdict.state is not AuditState.NOT_YET or not verdict.shards:
         return []
     reasons = []
     missing = verdict.shards - verdict.reported

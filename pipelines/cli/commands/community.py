@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.files import check_output
 from opicflow.pipelines.cli.options import add_json, add_quiet, add_rule_options, natural, rules_of, whole
+from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
 from opicflow.pipelines.cli.states import read_ledger

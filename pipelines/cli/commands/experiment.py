@@ -14,8 +14,8 @@ from opicflow.pipelines.cli.options import add_quiet, natural, whole
 
 if TYPE_CHECKING:  # they need matplotlib
     from opicflow.pipelines.experiments.experiment import Experiment
-    from opicflow.pipelines.experiments.report import Scale
-    from opicflow.pipelines.experiments.runner import MeasureTask
+    from opicflow.pipelines.experiments.markdown_report import Scale
+    from opicflow.pipelines.experiments.task_runner import MeasureTask
 
 EXAMPLES = """examples:
   opicflow experiment fig2 --out build/experiments --pages 10000 --runs 1     a quick look
@@ -62,8 +62,8 @@ def run(options: argparse.Namespace) -> int:
         raise InputRefused(
             "plots are drawn by matplotlib, which is missing: pip install 'opicflow[experiments]'"
         ) from None
-    from opicflow.pipelines.experiments.report import summary, write_report
-    from opicflow.pipelines.experiments.runner import run as run_tasks
+    from opicflow.pipelines.experiments.markdown_report import summary, write_report
+    from opicflow.pipelines.experiments.task_runner import run as run_tasks
 
     if options.pages is not None and options.pages < LEAST_PAGES:
         raise InputRefused(f"--pages {options.pages}: too few pages for a meaningful error: give {LEAST_PAGES} or more")
@@ -91,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _scale(options: argparse.Namespace, one: Experiment) -> Scale:
     """How large the webs of an experiment are, and the seeds."""
-    from opicflow.pipelines.experiments.report import Scale
+    from opicflow.pipelines.experiments.markdown_report import Scale
 
     runs = options.runs or one.runs
     return Scale(options.pages or one.pages, range(options.seed, options.seed + runs), options.edges)

@@ -24,7 +24,7 @@ from opicflow.pipelines.cli.options import (
     rules_of,
 )
 from opicflow.pipelines.cli.parser import add_command
-from opicflow.pipelines.cli.policies import SECONDS_PER_DAY, in_words
+from opicflow.pipelines.cli.policy_files import SECONDS_PER_DAY, in_words
 from opicflow.pipelines.cli.progress import ProgressDisplay
 from opicflow.pipelines.cli.states import canonical_url
 from opicflow.pipelines.refresh.policies import check

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.files import check_output
 from opicflow.pipelines.cli.graph_options import add_graph_options, graph_options_of, show_build, size_of
 from opicflow.pipelines.cli.options import add_json, natural, whole
+from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay, announce_compilation
 from opicflow.pipelines.cli.text import printable
 

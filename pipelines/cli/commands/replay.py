@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.files import check_output
 from opicflow.pipelines.cli.options import (
     add_focus_options,
     add_kafka_options,
@@ -27,13 +26,14 @@ from opicflow.pipelines.cli.options import (
     rules_of,
     whole,
 )
+from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.tables import print_pages, print_plan
+from opicflow.pipelines.cli.text_tables import print_pages, print_plan
 
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.inputs import Topic
     from opicflow.pipelines.replay.runner import Request, Result
-    from opicflow.pipelines.results.topics import Destination
+    from opicflow.pipelines.results.topic_writer import Destination
     from opicflow.pipelines.transforms.route import Rules
     from opicflow.schemas.records import Policy
 
@@ -164,7 +164,7 @@ def _topic(options: argparse.Namespace) -> Topic | None:
 def _destination(options: argparse.Namespace) -> Destination | None:
     """Return the topics that receive the results."""
     from opicflow.connectors.kafka.connection import Connection, KafkaRefused, parse_address
-    from opicflow.pipelines.results.topics import Destination
+    from opicflow.pipelines.results.topic_writer import Destination
 
     if options.to is None:
         return None
@@ -200,7 +200,7 @@ def _policies(options: argparse.Namespace, rules: Rules | None) -> tuple[Policy,
 def _policies_of_topic(options: argparse.Namespace) -> Iterator[Policy]:
     """Yield the policies of a topic. One that cannot be read is skipped with a warning: it cannot be withdrawn."""
     from opicflow.connectors.kafka.connection import Connection, KafkaRefused, parse_address
-    from opicflow.connectors.kafka.records import POLICIES, records
+    from opicflow.connectors.kafka.record_reader import POLICIES, records
 
     address = parse_address(options.policies)
     if address.topic not in (None, options.prefix + POLICIES):

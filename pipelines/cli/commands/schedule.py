@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opicflow.pipelines.cli.files import check_output
 from opicflow.pipelines.cli.options import (
     add_json,
     add_refresh_options,
@@ -19,9 +18,10 @@ from opicflow.pipelines.cli.options import (
     refresh_fields_of,
     state_of,
 )
+from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.states import read_ledger
-from opicflow.pipelines.cli.tables import print_plan
 from opicflow.pipelines.cli.text import date_or_never, span
+from opicflow.pipelines.cli.text_tables import print_plan
 
 if TYPE_CHECKING:
     from opicflow.pipelines.results.schedules import Compared

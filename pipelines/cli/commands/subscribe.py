@@ -16,7 +16,7 @@ from opicflow.pipelines.cli.states import canonical_url
 from opicflow.pipelines.cli.text import date_or_never, printable
 
 if TYPE_CHECKING:
-    from opicflow.connectors.kafka.records import Arrived
+    from opicflow.connectors.kafka.record_reader import Arrived
     from opicflow.schemas.records import Importance
 
 EXAMPLES = """examples:
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the records of a stream: those in the topic and, with --follow, those that arrive."""
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.connectors.kafka.publisher import partition_of
-    from opicflow.connectors.kafka.records import batches
+    from opicflow.connectors.kafka.record_reader import batches
     from opicflow.connectors.kafka.topics import partition_count
     from opicflow.schemas.pages import page_id
 

@@ -8,7 +8,7 @@ import json
 
 from opicflow.pipelines.cli.options import add_json, add_state_options, natural, state_of
 from opicflow.pipelines.cli.states import read_ledger
-from opicflow.pipelines.cli.tables import print_pages
+from opicflow.pipelines.cli.text_tables import print_pages
 
 EXAMPLES = """examples:
   opicflow top --state state -n 20

@@ -28,8 +28,8 @@ from opicflow.pipelines.experiments.communities.claims import (
 from opicflow.pipelines.experiments.communities.domains import EDGES, SITES, TOPICS, USUAL, WEBS, EdgeList
 from opicflow.pipelines.experiments.experiment import Experiment, ResultTable
 from opicflow.pipelines.experiments.plots import Curve, Plot
-from opicflow.pipelines.experiments.runner import MeasureTask
 from opicflow.pipelines.experiments.tables import Rows, Value, distinct, markdown, mean, where
+from opicflow.pipelines.experiments.task_runner import MeasureTask
 
 PAGES, RUNS = 300_000, 5
 _FIGURE_1 = ("subtopic 1", "site 3")

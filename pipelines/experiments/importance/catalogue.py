@@ -10,8 +10,8 @@ from opicflow.pipelines.experiments.importance.convergence import OFF_LINE, ORDE
 from opicflow.pipelines.experiments.importance.extensions import DISCOVERERS, HISTORIES, UNREADABLE
 from opicflow.pipelines.experiments.importance.windows import BY_IMPORTANCE, RATES, RATES_OF_CYCLE
 from opicflow.pipelines.experiments.plots import Curve, Plot
-from opicflow.pipelines.experiments.runner import MeasureTask
 from opicflow.pipelines.experiments.tables import Rows, distinct, markdown, mean, short, spread, where
+from opicflow.pipelines.experiments.task_runner import MeasureTask
 
 # -- figures 2 and 3 ---------------------------------------------------------------------------------------------------
 

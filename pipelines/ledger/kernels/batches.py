@@ -28,7 +28,7 @@ from opicflow.pipelines.ledger.kernels.spending import (
     refund_due,
     spend,
 )
-from opicflow.pipelines.ledger.kernels.urls import keep_url
+from opicflow.pipelines.ledger.kernels.url_arena import keep_url
 from opicflow.pipelines.ledger.layout import (
     ALONE,
     ANNOUNCEMENTS,

@@ -29,7 +29,7 @@ from opicflow.schemas.framing import (
     published_writer,
 )
 from opicflow.schemas.json_events import event_of
-from opicflow.schemas.messages import MessageBatch
+from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.published_schemas import Schema, schema
 from opicflow.schemas.records import from_avro, to_avro
 from support.event_rows import events, rows_of

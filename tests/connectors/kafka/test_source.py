@@ -30,7 +30,7 @@ from opicflow.connectors.kafka.source import (
     read_range,
 )
 from opicflow.schemas.framing import published_writer
-from opicflow.schemas.messages import MessageBatch
+from opicflow.schemas.message_columns import MessageBatch
 from support.fake_topic import HOUR_MS, Cluster, Partition, Topics, filled, ranges_of, record, send
 
 

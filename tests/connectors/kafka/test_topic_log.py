@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka import TopicPartition
 
 from opicflow.connectors.kafka import topic_log
-from opicflow.connectors.kafka.topic_log import Batch, TopicRange, digest_of, read_topic, topic_range
+from opicflow.connectors.kafka.topic_log import TopicBatch, TopicRange, digest_of, read_topic, topic_range
 from support.fake_topic import (
     TOPIC,
     Cluster,
@@ -247,7 +247,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     set_sizes(monkeypatch, {"BATCH_RECORDS": 5, "_READY_RECORDS": 4})
 
 
-def partitions_of(batch: Batch) -> set[str]:
+def partitions_of(batch: TopicBatch) -> set[str]:
     return {where for _, where, _ in step_of(batch).records}
 
 

@@ -14,7 +14,7 @@ from kafka.cluster import ClusterMetadata
 from kafka.producer.record_accumulator import RecordAccumulator
 from kafka.record.memory_records import MemoryRecords
 
-from opicflow.connectors.kafka.client.batches import TESTED_VERSIONS, BatchAppender, RecordColumns
+from opicflow.connectors.kafka.client.producer_batches import TESTED_VERSIONS, BatchAppender, RecordColumns
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.topics import TopicSpec, make

@@ -39,7 +39,7 @@ _MAX_FRAME_BYTES = 40
 """The size of a record without its key and value: lengths, offset, timestamp, attributes, no headers."""
 
 
-class Chunk(NamedTuple):
+class RecordChunk(NamedTuple):
     """Records that one future acknowledges."""
 
     future: Any
@@ -108,7 +108,7 @@ class BatchAppender:
 
     def append(
         self, topic: str, partition: int, records: RecordColumns, rows: Ints, timestamp_ms: int
-    ) -> Iterator[Chunk]:
+    ) -> Iterator[RecordChunk]:
         """Append the records at `rows`, in this order, to the batches of a partition; yields a chunk for each batch."""
         topic_partition, accumulator = TopicPartition(topic, partition), self._accumulator
         at, is_full, is_new = 0, False, False
@@ -136,7 +136,7 @@ class BatchAppender:
                 accumulator._appends_in_progress.decrement()
             chunk_rows = rows[at : at + added]
             at += added
-            yield Chunk(future, added, int(records.sizes[chunk_rows].sum()))
+            yield RecordChunk(future, added, int(records.sizes[chunk_rows].sum()))
         if is_new:
             self._wake_sender(topic_partition, is_full)
 

@@ -17,7 +17,7 @@ from opicflow.connectors.files.avro_rows import encode_rows
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.messages import Framer
 from opicflow.connectors.kafka.publisher import Publisher, partitions_of
-from opicflow.connectors.kafka.records import STREAMS
+from opicflow.connectors.kafka.record_reader import STREAMS
 from opicflow.connectors.kafka.sink import SendingDoFn
 from opicflow.pipelines.results.files import (
     Pages,
