@@ -171,10 +171,10 @@ def replay(brokers: str, prefix: str, out: str) -> dict[str, Any]:
     """What `opicflow replay --from … --out OUT` does, timed as replays of files are: after one of ten events."""
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.replay.inputs import Topic
-    from opicflow.pipelines.replay.runner import Request, replayed
+    from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 
     topics = [Topic(Connection(brokers), f"{name}crawl-events") for name in ("few-", prefix)]
-    for request in (Request(topic=topics[0]), Request(topic=topics[1], out=Path(out))):
+    for request in (ReplayRequest(topic=topics[0]), ReplayRequest(topic=topics[1], out=Path(out))):
         begun = time.perf_counter()
         with replayed(request, lambda progress: None) as result:
             summary = result.summary
@@ -187,7 +187,7 @@ def importance(brokers: str, prefix: str, log: str, out: str) -> dict[str, Any]:
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
     from opicflow.connectors.kafka.connection import Connection
-    from opicflow.pipelines.replay.runner import Request, replayed
+    from opicflow.pipelines.replay.runner import ReplayRequest, replayed
     from opicflow.pipelines.results.parts import Parts
     from opicflow.pipelines.results.topic_writer import Destination, send_importance
 
@@ -195,7 +195,7 @@ def importance(brokers: str, prefix: str, log: str, out: str) -> dict[str, Any]:
     with closing(KafkaConsumer(bootstrap_servers=brokers, max_poll_records=4000)) as consumer:
         places = [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for_topic(topic))]
         starts = consumer.end_offsets(places)
-        with replayed(Request(logs=(log,)), lambda progress: None) as result:
+        with replayed(ReplayRequest(logs=(log,)), lambda progress: None) as result:
             parts = result.importance
             assert isinstance(parts, Parts)
             begun = time.perf_counter()

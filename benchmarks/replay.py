@@ -264,14 +264,14 @@ def child(what: str, log: Path, work: Path) -> dict[str, Any]:
 
 def replay_once(log: str, out: str) -> dict[str, Any]:
     """What `opicflow replay LOG --out OUT` does, timed without the start of Python and the loading of kernels."""
-    from opicflow.pipelines.replay.runner import Request, replayed
+    from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 
     few = Path(out).with_name("warm.jsonl")
     if not few.exists():
         write_log(few, 10, 10, 5)
     for file, folder in ((str(few), None), (log, Path(out))):
         begun = time.perf_counter()
-        with replayed(Request(logs=(file,), out=folder), lambda progress: None) as result:
+        with replayed(ReplayRequest(logs=(file,), out=folder), lambda progress: None) as result:
             summary = result.summary
         seconds = time.perf_counter() - begun
     return {

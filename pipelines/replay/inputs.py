@@ -23,11 +23,11 @@ class NothingRead(UserError, ValueError):
     """The input held nothing that could be used. One line."""
 
 
-class Found(NamedTuple):
-    """What is to be read, and the sources that are there and empty."""
+class FoundInput(NamedTuple):
+    """The ranges to read, and the files that are empty."""
 
     input_ranges: list[InputRange]
-    empty: list[str]
+    empty_files: list[str]
 
 
 class Input(ABC):
@@ -42,7 +42,7 @@ class Input(ABC):
         """What a run is known by: a replay of the same goes on where the last one was killed."""
 
     @abstractmethod
-    def find(self, state: State, notes: list[str], may_grow: bool) -> Found:
+    def find(self, state: State, notes: list[str], may_grow: bool) -> FoundInput:
         """What is to be read from where the state stands. New sources are added to the state."""
 
     @abstractmethod
@@ -87,7 +87,7 @@ class LogFiles(Input):
         """As they were asked for."""
         return self._logs
 
-    def find(self, state: State, notes: list[str], may_grow: bool) -> Found:
+    def find(self, state: State, notes: list[str], may_grow: bool) -> FoundInput:
         """The files from where the state stands: a file is known again by how it begins and ends."""
         starts: dict[str, int] = state.run["starts"]
         input_ranges: list[InputRange] = []
@@ -108,7 +108,7 @@ class LogFiles(Input):
             input_ranges.append(FileRange(source.name, file, format_, source.at, may_grow=may_grow and file != STDIN))
         if not input_ranges:
             raise NothingRead(f"{', '.join(self.files)[:200]}: empty: there is nothing to replay")
-        return Found(input_ranges, empty)
+        return FoundInput(input_ranges, empty)
 
     def is_read(self, state: State) -> bool:
         """Whether all files end where they ended when all of them was read."""
@@ -166,7 +166,7 @@ class Topic(Input):
         """Not by its brokers: they may move."""
         return (f"kafka:{self.topic}",)
 
-    def find(self, state: State, notes: list[str], may_grow: bool) -> Found:
+    def find(self, state: State, notes: list[str], may_grow: bool) -> FoundInput:
         """The topic from where the state stands; refused if it is not the one that the state has read."""
         input_range = self._resolved(state)
         source = next((source for source in state.sources if source.name == input_range.source), None)
@@ -176,7 +176,7 @@ class Topic(Input):
             source = Source(input_range.source, self.topic, 0, "")
             state.sources.append(source)
         state.run["starts"].setdefault(source.name, source.at)
-        return Found([input_range], [])
+        return FoundInput([input_range], [])
 
     def is_read(self, state: State) -> bool:
         """Whether the topic ends where the state stands."""

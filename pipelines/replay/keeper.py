@@ -33,7 +33,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.plan import cost_of
-from opicflow.pipelines.transforms.outputs import Output
+from opicflow.pipelines.transforms.parts import AT_POLICIES, AT_ROWS, AT_TICK, MOVED, VISITED, Part, PartKind
 from opicflow.pipelines.transforms.publish import (
     ROWS_PER_PART,
     audit_values,
@@ -60,22 +60,25 @@ _VISITS_PER_PUBLICATION = 500
 _MANY = 1 << 62
 _POLICIES = "policies"
 MOST_HELD = 1024
-"""Batches that may wait for one that comes before them. More means that it was lost."""
+"""The most batches that wait for an earlier one. With more, that one was lost."""
+
+
+Position = tuple[int, ...]
 
 
 class OutOfOrder(Exception):
-    """Too many batches wait for one that does not come."""
+    """Too many batches wait for a missing one."""
 
 
 @dataclass(frozen=True)
 class KeeperConfig:
-    """How a ledger is kept, and what is told of it.
+    """How a ledger is kept, and what it publishes.
 
-    `settle_rounds`: the final importance is that of the remembered graph, settled for so many rounds (0 = as the ledger
-    has it). `samples`: tell how the crawl went. `publications`: publish during the crawl, at most `records_per_visit`
-    in sweeps, of pages whose score moved by more than `least_move` of itself; and plan every cycle. `policies` are what
-    people published, in the order of their times (`policy_time_ms`): each is applied when the crawl comes to its time.
-    The plan at the end already reckons with those that are still to come.
+    `settle_rounds`: the final importance is that of the remembered graph, settled for so many rounds (0 = as in the
+    ledger). `samples`: report how the crawl went. `publications`: publish during the crawl, at most `records_per_visit`
+    in sweeps, of pages whose score moved by more than `least_move` of itself; and plan every cycle. `policies` are in
+    the order of their times (`policy_time_ms`): each is applied when the crawl reaches its time. The plan at the end
+    includes those that are still to come.
     """
 
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
@@ -156,7 +159,7 @@ class ReplayHead:
 
 
 class Slice(NamedTuple):
-    """Rows [first, last) of a batch, after a tick if there is one."""
+    """Rows [first, last) of a batch, after a tick unless its second is None."""
 
     tick_second: int | None
     first: int
@@ -164,10 +167,10 @@ class Slice(NamedTuple):
 
 
 class ReplayKeeper:
-    """A ledger, its head, and what has happened since the last report."""
+    """A ledger, its head, and the counts since the last report."""
 
     def __init__(self, config: KeeperConfig, ledger: Ledger, head: ReplayHead) -> None:
-        """Go on with a ledger that stands at this head."""
+        """Continue a ledger that has this head."""
         self.config = config
         self.ledger = ledger
         self.head = head
@@ -181,22 +184,22 @@ class ReplayKeeper:
 
     @property
     def policies_had(self) -> int:
-        """How many policies were applied so far."""
+        """The number of policies applied so far."""
         return self.ledger.mark(_POLICIES).offset
 
     def notes(self) -> bytes:
-        """Everything of the keeper that is not its ledger, as bytes."""
+        """Return everything but the ledger, as JSON."""
         held = [base64.b64encode(data).decode("ascii") for data in self.held.values()]
         notes = [self.head.to_json(), self._tally, self._rejects, self._samples, self._refused, held]
         return json.dumps(notes, separators=(",", ":")).encode()
 
     def chunks(self) -> list[bytes]:
-        """Everything as chunks of bytes: the notes, then the ledger's snapshot."""
+        """Return everything in chunks: the notes, then the snapshot of the ledger."""
         return [self.notes(), *(chunk.data for chunk in self.ledger.snapshot())]
 
     @classmethod
     def from_notes(cls, config: KeeperConfig, ledger: Ledger, notes: bytes) -> ReplayKeeper:
-        """The keeper whose notes these are."""
+        """Return the keeper that wrote these notes, with its restored ledger."""
         head, tally, rejects, samples, refused, held = json.loads(notes)
         keeper = cls(config, ledger, ReplayHead.from_json(head))
         keeper._tally, keeper._rejects, keeper._samples, keeper._refused = tally, rejects, samples, refused
@@ -205,13 +208,13 @@ class ReplayKeeper:
             keeper.held[note["portion"], note["part"]] = data
         return keeper
 
-    def take(self, data: bytes) -> Iterator[Output]:
-        """Apply a batch, and those that waited for it; what comes too early is held, what was applied is dropped."""
+    def take(self, data: bytes) -> Iterator[Part]:
+        """Apply a batch, and those that waited for it. Holds a batch that is early, drops one that was applied."""
         link = self.head.chain.encode() + data[:FRAME_BYTES]  # which holds the checksum of all of it
         self.head = replace(self.head, chain=hashlib.blake2b(link, digest_size=16).hexdigest())
         yield from self._take(data)
 
-    def _take(self, data: bytes) -> Iterator[Output]:
+    def _take(self, data: bytes) -> Iterator[Part]:
         entry, note = decode_entry(data)
         at = (note["portion"], note["part"])
         if at > (self.head.segment, self.head.batch):
@@ -229,25 +232,26 @@ class ReplayKeeper:
         if waiting is not None:
             yield from self._take(waiting)
 
-    def _apply(self, entry: CrawlEntry, note: dict[str, Any]) -> Iterator[Output]:
-        place = f"{note['portion']:06}-{note['part']:06}"
+    def _apply(self, entry: CrawlEntry, note: dict[str, Any]) -> Iterator[Part]:
+        segment, batch = note["portion"], note["part"]
         if self.ledger.tick_second < 0:
-            yield from self._take_up_policies(0, f"{place}-000000-a")
+            yield from self._apply_policies(0, (segment, batch, 0, AT_TICK))
         for number, (tick_second, rows) in enumerate(self._pieces(entry)):
+            piece = (segment, batch, number)
             if tick_second is not None:
                 swept = self.ledger.sweep_second
                 applied = self.ledger.apply(TickEntry(tick_second))
-                yield from self._tell_let_go(applied, f"{place}-{number:06}-a")
-                yield from self._take_up_policies(1000 * tick_second, f"{place}-{number:06}-b")
+                yield from self._publish_removed(applied, (*piece, AT_TICK))
+                yield from self._apply_policies(1000 * tick_second, (*piece, AT_POLICIES))
                 if self.config.publications and cycle_is_over(self.ledger, tick_second):
-                    yield from self._publish_plan(f"{place}-{number:06}")
+                    yield from self._publish_plan(piece)
                 if self.config.publications and self.ledger.sweep_second != swept:
-                    yield from self._publish_movers(f"publications-{place}-{number:06}-0")
+                    yield from self._publish_movers((*piece, MOVED))
             applied = self.ledger.apply(rows)
-            yield from self._tell_let_go(applied, f"{place}-{number:06}-c")
+            yield from self._publish_removed(applied, (*piece, AT_ROWS))
             self._count(rows.items, applied.fates)
             if self.config.publications:
-                yield from self._publish_visited(rows.items, f"publications-{place}-{number:06}-1")
+                yield from self._publish_visited(rows.items, (*piece, VISITED))
             if self.config.samples and self.ledger.visits >= self.head.next_sample_visits:
                 self._sample()
         for name, count in note["counts"].items():
@@ -268,32 +272,32 @@ class ReplayKeeper:
         if note["last"]:
             if note["ended"] and self.config.samples:
                 self._sample()
-            yield Output(f"report-{note['portion']:06}.json", self._report(note, planned))
+            yield Part(PartKind.REPORT, (segment,), self._report(note, planned))
         if planned is not None:
             yield from self._publish_preview(planned)
 
     def _pieces(self, entry: CrawlEntry) -> Iterator[tuple[int | None, CrawlEntry]]:
-        """The entry in pieces: a tick before each new hour of event time, an end where a sample is due."""
+        """Yield the entry in pieces: a tick before each new hour of event time, an end where a sample is due."""
         start = entry.start
         for tick_second, first, last in hours(entry.items, self.ledger.tick_second):
             at = first
             while True:
                 until = _row_after_visits(entry.items, at, last, self._visits_to_go())
-                end = entry.end if until == len(entry.items) else _place_of(entry.items, until)
+                end = entry.end if until == len(entry.items) else _position_of(entry.items, until)
                 yield tick_second, replace(entry, start=start, end=end, items=entry.items.rows(at, until))
                 start, at, tick_second = end, until, None
                 if at >= last:
                     break
 
     def _visits_to_go(self) -> int:
-        """How many visits may be applied before there is something to tell."""
+        """Return how many visits may be applied before a sample or a publication is due."""
         visits = self.ledger.visits
         to_sample = self.head.next_sample_visits - visits if self.config.samples else _MANY
         to_publish = _VISITS_PER_PUBLICATION - len(self.head.unpublished) if self.config.publications else _MANY
         return max(1, min(to_sample, to_publish))
 
     def _count(self, items: CrawlItems, fates: Any) -> None:
-        """Tell duplicates and late visits: those of the pages that answered, not of the hops on the way there."""
+        """Count duplicates and late visits of the pages that answered, not of the redirects before them."""
         if not fates.any():
             return
         answered = answers(items)[-len(fates) :]
@@ -317,15 +321,15 @@ class ReplayKeeper:
         step = max(_FEWEST_BETWEEN_SAMPLES, ledger.pages // 4, ledger.visits // 100)
         self.head = replace(self.head, next_sample_visits=ledger.visits + step)
 
-    def _publish_movers(self, name: str) -> Iterator[Output]:
+    def _publish_movers(self, position: Position) -> Iterator[Part]:
         visits = self.ledger.visits - self.head.visits_at_sweep
         self.head = replace(self.head, visits_at_sweep=self.ledger.visits)
         movers = publish_movers(self.ledger, int(self.config.records_per_visit * visits), self.config.least_move)
         if movers is not None:
-            yield Output(name, movers)
+            yield Part(PartKind.PUBLICATIONS, position, movers)
 
-    def _publish_visited(self, items: CrawlItems, name: str) -> Iterator[Output]:
-        """Publish visited pages, so many visits at a time: when does not depend on how the log came in batches."""
+    def _publish_visited(self, items: CrawlItems, position: Position) -> Iterator[Part]:
+        """Publish visited pages, so many visits at a time, whatever the batches of the log are."""
         waiting = (*self.head.unpublished, *items.page[items.kind == Kind.VISIT].tolist())
         if len(waiting) < _VISITS_PER_PUBLICATION:
             self.head = replace(self.head, unpublished=waiting)
@@ -333,20 +337,20 @@ class ReplayKeeper:
         self.head = replace(self.head, unpublished=())
         published = publish_visited(self.ledger, np.array(waiting, np.uint64))
         if published is not None:
-            yield Output(name, published)
+            yield Part(PartKind.PUBLICATIONS, position, published)
 
-    def _publish_plan(self, place: str) -> Iterator[Output]:
+    def _publish_plan(self, position: Position) -> Iterator[Part]:
         """Plan the cycle that begins: orders, and the schedules that moved."""
         visits = self.ledger.visits - self.head.visits_at_plan
         self.head = replace(self.head, visits_at_plan=self.ledger.visits)
         planned = publish_plan(self.ledger, int(self.config.records_per_visit * visits), self.config.least_move)
         if planned.schedules is not None:
-            yield Output(f"replanned-{place}", planned.schedules)
+            yield Part(PartKind.REPLANNED, position, planned.schedules)
         if planned.orders is not None:
-            yield Output(f"ordered-{place}", planned.orders)
+            yield Part(PartKind.ORDERED, position, planned.orders)
 
-    def _take_up_policies(self, until_ms: int, place: str) -> Iterator[Output]:
-        """Apply what was published up to a time of the crawl, and was not applied before."""
+    def _apply_policies(self, until_ms: int, position: Position) -> Iterator[Part]:
+        """Apply the policies up to a time of the crawl that were not applied before."""
         policies = self.config.policies
         first = last = self.policies_had
         while last < len(policies) and policy_time_ms(policies[last]) <= until_ms:
@@ -358,35 +362,35 @@ class ReplayKeeper:
         applied = self.ledger.apply(entry)
         self._refused += [[policy_to_json(policy), why] for policy, why in applied.refused]
         self._tally["policies"] = self._tally.get("policies", 0) + last - first - len(applied.refused)
-        yield from self._tell_let_go(applied, place)
+        yield from self._publish_removed(applied, position)
 
-    def _tell_let_go(self, applied: Applied, place: str) -> Iterator[Output]:
-        """Of pages that are no longer there, say so: what was published of them no longer holds."""
+    def _publish_removed(self, applied: Applied, position: Position) -> Iterator[Part]:
+        """Publish tombstones of removed pages: earlier publications about them no longer hold."""
         if not applied.removed:
             return
         for why, pages in applied.removed:
             name = f"pages_{why.name.lower()}"
             self._tally[name] = self._tally.get(name, 0) + len(pages)
-        yield Output(f"tombstones-{place}", pack_tombstones(self.ledger, applied))
+        yield Part(PartKind.TOMBSTONES, position, pack_tombstones(self.ledger, applied))
 
-    def _publish_importance(self) -> Iterator[Output]:
-        """All pages, the most important first."""
+    def _publish_importance(self) -> Iterator[Part]:
+        """Publish all pages, the most important first."""
         config, settled = self.config, None
         if config.settle_rounds and self.ledger.pages:
             settled = self.ledger.settle(config.settle_rounds)
         for number, part in enumerate(everything(self.ledger, settled)):
-            yield Output(f"importance-{number:06}", part)
+            yield Part(PartKind.IMPORTANCE, (number,), part)
 
-    def _publish_preview(self, planned: Planned) -> Iterator[Output]:
-        """When each page is to be fetched again; and who is, in the next cycle."""
+    def _publish_preview(self, planned: Planned) -> Iterator[Part]:
+        """Publish when each page is due, and the orders of the next cycle."""
         for number, first in enumerate(range(0, max(len(planned.publish), 1), ROWS_PER_PART)):
             rows = planned.publish[first : first + ROWS_PER_PART]
-            yield Output(f"schedule-{number:06}", pack_schedules(self.ledger, planned, rows))
-        if not self.config.publications:  # during which they are given out
-            yield Output("orders-000000", pack_orders(self.ledger, planned))
+            yield Part(PartKind.SCHEDULE, (number,), pack_schedules(self.ledger, planned, rows))
+        if not self.config.publications:  # which have the orders of each cycle
+            yield Part(PartKind.ORDERS, (0,), pack_orders(self.ledger, planned))
 
     def _report(self, note: dict[str, Any], planned: Planned | None) -> bytes:
-        """What happened since the last report."""
+        """Return a report of what happened since the last one."""
         ledger = self.ledger
         minted = max(ledger.minted, 1)
         audit = ledger.audit() if note["ended"] else None
@@ -411,9 +415,9 @@ class ReplayKeeper:
 
 
 def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | None = None) -> dict[str, Any]:
-    """A plan in some numbers: what there is to share, what it costs, and who is ordered.
+    """Return a plan in numbers: the bandwidth, the costs, and the orders.
 
-    `refresh`: the options it was made with, if they are not those of the ledger.
+    `refresh`: the options of the plan, if they are not those of the ledger.
     """
     survey, shared = planned.survey, planned.shared
     costs = cost_of(survey, shared, (refresh or ledger.config.refresh).alpha)
@@ -435,7 +439,7 @@ def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | Non
 
 
 def policies_chain(policies: Iterable[Policy], chain: str = "") -> str:
-    """A hash of policies in their order, after those that made `chain`."""
+    """Return the hash of a chain of policies. `chain` is the hash of those before them."""
     for policy in policies:
         link = chain + json.dumps(policy_to_json(policy), sort_keys=True)
         chain = hashlib.blake2b(link.encode(), digest_size=16).hexdigest()
@@ -443,14 +447,14 @@ def policies_chain(policies: Iterable[Policy], chain: str = "") -> str:
 
 
 def policy_time_ms(policy: Policy) -> int:
-    """When a policy of a replay holds from, in the time of the crawl."""
+    """Return the time of the crawl from which a policy holds."""
     if policy.published_at_ms is not None:
         return policy.published_at_ms
     return _MANY if policy.fetch_now else 0
 
 
 def hours(items: CrawlItems, tick_second: int) -> Iterator[Slice]:
-    """The rows between the hours of event time. A tick says the hour that begins; time never goes back."""
+    """Yield the rows of each hour of event time, after the tick at its beginning. Time never goes back."""
     times = np.maximum.accumulate(np.where(items.kind == Kind.VISIT, items.time_ms, 0))
     hour = np.maximum(times // _MS_PER_HOUR, tick_second // _SECONDS_PER_HOUR if tick_second >= 0 else 0)
     begins = np.flatnonzero(np.diff(hour, prepend=max(tick_second // _SECONDS_PER_HOUR, 0)) > 0).tolist()
@@ -461,7 +465,7 @@ def hours(items: CrawlItems, tick_second: int) -> Iterator[Slice]:
 
 
 def answers(items: CrawlItems) -> Any:
-    """Which rows are the visit of the page that answered: the last one of their event."""
+    """Return which rows are the visit of the page that answered: the last visit of its event."""
     visits = items.kind == Kind.VISIT
     goes_on = np.zeros(len(items), bool)
     goes_on[:-1] = visits[1:] & (items.offset[1:] == items.offset[:-1])
@@ -469,7 +473,7 @@ def answers(items: CrawlItems) -> Any:
 
 
 def _row_after_visits(items: CrawlItems, first: int, last: int, visits: int) -> int:
-    """The row before which an event begins and at least so many visits were made; `last` if there are fewer."""
+    """Return the row at which an event begins, after at least so many visits; `last` if there are fewer."""
     made: Ints = np.cumsum(items.kind[first:last] == Kind.VISIT)
     if len(made) == 0 or made[-1] < visits:
         return last
@@ -479,7 +483,7 @@ def _row_after_visits(items: CrawlItems, first: int, last: int, visits: int) -> 
     return row
 
 
-def _place_of(items: CrawlItems, row: int) -> LogPosition:
+def _position_of(items: CrawlItems, row: int) -> LogPosition:
     return LogPosition(int(items.offset[row]), int(items.within[row]))
 
 

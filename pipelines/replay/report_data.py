@@ -16,13 +16,13 @@ from opicflow.pipelines.results.files import Pages, pages_of
 from opicflow.pipelines.transforms.publish import FLOWING
 
 if TYPE_CHECKING:
-    from opicflow.pipelines.replay.runner import Result
+    from opicflow.pipelines.replay.runner import ReplayResult
 
 _BARS = 40
 _TOP_HOSTS = 20
 
 
-def report_of(result: Result, inputs: Sequence[str]) -> Report:
+def report_of(result: ReplayResult, inputs: Sequence[str]) -> Report:
     """Return the report of a replay of these inputs."""
     pages = [pages_of(part) for part in result.importance]
     first = pages[0]

@@ -1,7 +1,7 @@
-"""The work of `opicflow replay`: from the names of logs to files of results, checkpoints on the way.
+"""The work of `opicflow replay`: from the names of logs to files and topics of results, with checkpoints on the way.
 
-Everything that decides about results is in the pipeline; here is what surrounds it: which files, from where on, what
-was counted, what is written, and when a checkpoint is worth its time.
+The pipeline decides about results. This module does the rest: which inputs and where to continue, the state folder,
+checkpoints, the summary, and the files.
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from apache_beam.runners.runner import create_runner
 
-from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.whole_file import whole_file
-from opicflow.connectors.kafka.topic_log import TopicRange
-from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig, RemovalReason
-from opicflow.pipelines.replay.inputs import Input, LogFiles, NothingRead, Topic
+from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
+from opicflow.pipelines.replay.inputs import FoundInput, Input, LogFiles, NothingRead, Topic
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
-from opicflow.pipelines.replay.pipeline import IN_PROCESS, SEGMENT_BYTES, Plan, read_tos, remove_parts, run
+from opicflow.pipelines.replay.segments import IN_PROCESS, SEGMENT_BYTES, SegmentDone, SegmentRunner, progress_of
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused
+from opicflow.pipelines.replay.summary import counts_of, notes_for, policy_notes, summary_of
 from opicflow.pipelines.results.files import (
     write_importance,
     write_orders,
@@ -36,23 +35,25 @@ from opicflow.pipelines.results.files import (
     write_schedules,
     write_tombstones,
 )
-from opicflow.pipelines.results.parts import Parts
+from opicflow.pipelines.results.parts import Parts, remove_final_parts, remove_parts, write_part
 from opicflow.pipelines.results.schedules import plan_notes
 from opicflow.pipelines.results.topic_writer import Destination, Sent, send_results
-from opicflow.pipelines.transforms.decode import InputRange, name_of, reject_line
-from opicflow.pipelines.transforms.route import COUNTS, Rules
+from opicflow.pipelines.transforms.decode import name_of, reject_line
+from opicflow.pipelines.transforms.parts import EMPTY_FILES, Part, PartKind
+from opicflow.pipelines.transforms.route import Rules
 from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.records import Policy
 
 _LEAST_CHECKPOINT_BYTES = 64 << 20
-_REFUSED_SHOWN = 5
-_EMPTY_PART = "rejects-000000-empty"
+_MOST_REJECTS_SHOWN, _MOST_REJECTS_SHOWN_OF_A_BATCH = 20, 5
+_SUMMED = ("tally", "rejects", "samples", "refused_policies")
+"""The fields of reports that are kept for every segment; of the others, the last report counts."""
 
 
 @dataclass(frozen=True)
-class Request:
-    """What somebody wants replayed. `rules` and `focus` None = as the state has them, or the defaults."""
+class ReplayRequest:
+    """What to replay, and how. `rules` and `focus` None: those of the state, or the defaults."""
 
     logs: tuple[str, ...] = ()
     out: Path | None = None
@@ -76,7 +77,7 @@ class Request:
 
 @dataclass
 class Progress:
-    """How far a replay is. `done` and `total` are in `unit`; None = not known."""
+    """How far a replay is. `done` and `total` are in `unit`; None: not known."""
 
     events: int
     pages: int | None
@@ -87,8 +88,8 @@ class Progress:
 
 
 @dataclass
-class Result:
-    """What a replay has to tell."""
+class ReplayResult:
+    """The results of a replay."""
 
     summary: dict[str, Any]
     importance: Sequence[bytes]
@@ -100,13 +101,9 @@ class Result:
     published: list[Sent] = field(default_factory=list)
 
 
-_KEPT = ("tally", "rejects", "samples", "refused_policies")
-_COUNTED = COUNTS[2:]  # all but visits and announcements, which are told for themselves
-
-
 @contextmanager
-def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator[Result]:
-    """Replay, write what was asked for, and give the result. A state is done with this run once the caller is."""
+def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> Iterator[ReplayResult]:
+    """Replay, write the requested results, and yield them. The state counts the run as finished after that."""
     begun = time.perf_counter()
     _check_runner(request)
     log: Input = request.topic or LogFiles(request.logs)
@@ -116,89 +113,174 @@ def replayed(request: Request, progress: Callable[[Progress], None]) -> Iterator
         _make_folder(request.out)
     with ExitStack() as stack:
         folder = None
-        state: State | None = None
         if request.state is not None:
             folder = stack.enter_context(StateFolder.locked(request.state, create=True))
-            state = folder.read()
-        config, rules = _settings(request, state)
-        notes: list[str] = []
-        if state is None:
-            state = State(config.to_json(), [rules.to_json()])
-        elif Rules.from_json(state.rules[-1]) != rules:
-            state.rules.append(rules.to_json())
-            notes.append("From here on other rules hold for addresses and links than before.")
+        stored = folder.read() if folder else None
+        config, rules = _settings(request, stored)
+        state = stored or State(config.to_json(), [rules.to_json()])
         keeper = folder.keeper(state, config) if folder and state.snapshot else None
         _check_policies(request, config, keeper)
         work = stack.enter_context(_work_folder(folder, request.out))
-        resumed = bool(state.run) and state.run["logs"] == list(log.names)
-        if resumed and state.run["finished"]:
-            # It may have been killed right at its end: who runs it again gets the same results, unless there is more.
-            resumed = log.is_read(state)
-            if resumed:
-                notes.append("Nothing new since these logs were replayed: the results are the same as then.")
-        if not resumed:
-            state.run = {"logs": list(log.names), "reports": [], "starts": {}, "finished": False}
-        remove_parts(work, keeper.head.segment if keeper and resumed else 0)
-        input_ranges, empty = log.find(state, notes, may_grow=folder is not None)
-        (work / _EMPTY_PART).write_bytes(b"".join(reject_line(_of_empty(file), file) for file in empty))
-        total = log.total(input_ranges)
-        least_bytes = min(_LEAST_CHECKPOINT_BYTES, request.segment_bytes)
-        saved_at, snapshot_bytes = _tallied(state)["bytes_read"], 0
+        replay = _Replay(request, log, config, rules, folder, state, work, progress, begun)
+        replay.use_rules()
+        found = replay.find_input(keeper)
+        replay.run(found, keeper)
+        yield replay.write_results(found)
+        replay.finish()
 
-        def after(report: dict[str, Any], keeper: ReplayKeeper | None) -> None:
-            nonlocal saved_at, snapshot_bytes
-            assert state is not None
-            if report["tally"] or not state.run["reports"]:
-                state.run["reports"].append({key: report[key] for key in _KEPT})
-            state.run["last"] = {key: value for key, value in report.items() if key not in _KEPT}
-            read = {one.source: one for one in read_tos(report)}
-            for source in state.sources:
-                if source.name in read:
-                    source.at = read[source.name].at
-                    if folder:
-                        log.remember(source, read[source.name])
-            tally = _tallied(state)
-            is_worth_it = tally["bytes_read"] - saved_at >= max(snapshot_bytes, least_bytes) // 2
-            if folder and keeper and (is_worth_it or report["ended"]):
-                saved_at = tally["bytes_read"]
-                with _named(folder.path):
-                    snapshot_bytes = folder.write(state, keeper)
-            seconds = time.perf_counter() - begun
-            done = log.done(input_ranges, state)
-            progress(Progress(tally["events_read"], report["pages"], done, total, log.unit, seconds))
 
-        plan = Plan(
-            input_ranges,
-            config,
-            rules,
-            work,
-            runner=request.runner,
-            beam_options=request.beam_options,
-            segment_bytes=request.segment_bytes,
+@dataclass
+class _Replay:
+    """One replay: its steps, in their order, and where it is."""
+
+    request: ReplayRequest
+    log: Input
+    config: KeeperConfig
+    rules: Rules
+    folder: StateFolder | None
+    state: State
+    work: Path
+    progress: Callable[[Progress], None]
+    begun: float
+    notes: list[str] = field(default_factory=list)
+    checkpoint_at_bytes: int = 0
+    snapshot_bytes: int = 0
+
+    def use_rules(self) -> None:
+        """Note a change of the rules in the state."""
+        if Rules.from_json(self.state.rules[-1]) != self.rules:
+            self.state.rules.append(self.rules.to_json())
+            self.notes.append("From here on other rules hold for addresses and links than before.")
+
+    def find_input(self, keeper: ReplayKeeper | None) -> FoundInput:
+        """Find the input from where the state ends: a run that was interrupted continues, others begin."""
+        state, names = self.state, list(self.log.names)
+        is_resumed = bool(state.run) and state.run["logs"] == names
+        if is_resumed and state.run["finished"]:
+            # It may have been killed right at its end: the same command gives the same results, unless there is more.
+            is_resumed = self.log.is_read(state)
+            if is_resumed:
+                self.notes.append("Nothing new since these logs were replayed: the results are the same as then.")
+        if not is_resumed:
+            state.run = {"logs": names, "reports": [], "starts": {}, "finished": False}
+        remove_parts(self.work, keeper.head.segment if keeper and is_resumed else 0)
+        found = self.log.find(state, self.notes, may_grow=self.folder is not None)
+        rejects = b"".join(reject_line(_reject_of_empty(file), file) for file in found.empty_files)
+        write_part(self.work, Part(PartKind.REJECTS, (0, EMPTY_FILES), rejects))
+        self.checkpoint_at_bytes = counts_of(state)["bytes_read"]
+        return found
+
+    def run(self, found: FoundInput, keeper: ReplayKeeper | None) -> None:
+        """Run all segments, with a checkpoint where it is worth its time."""
+        runner = SegmentRunner(
+            found.input_ranges,
+            self.config,
+            self.rules,
+            self.work,
+            runner=self.request.runner,
+            beam_options=self.request.beam_options,
+            segment_bytes=self.request.segment_bytes,
         )
-        run(plan, keeper, after)
-        notes += log.notes_at_end(input_ranges, state)
-        result = _result(state, work, empty, input_ranges, notes)
-        result.summary["seconds"] = round(time.perf_counter() - begun, 3)
+        total = self.log.total(found.input_ranges)
+        with closing(runner.run(keeper)) as segments:
+            for segment in segments:
+                self._record(segment.report)
+                self._write_checkpoint(segment)
+                counts, done = counts_of(self.state), self.log.done(found.input_ranges, self.state)
+                seconds, pages = time.perf_counter() - self.begun, segment.report["pages"]
+                self.progress(Progress(counts["events_read"], pages, done, total, self.log.unit, seconds))
+
+    def _record(self, report: dict[str, Any]) -> None:
+        """Record the report of a segment, and how far each source was read, in the state."""
+        run = self.state.run
+        if report["tally"] or not run["reports"]:
+            run["reports"].append({name: report[name] for name in _SUMMED})
+        run["last"] = {name: value for name, value in report.items() if name not in _SUMMED}
+        read = {one.source: one for one in progress_of(report)}
+        for source in self.state.sources:
+            if source.name in read:
+                source.at = read[source.name].at
+                if self.folder:
+                    self.log.remember(source, read[source.name])
+
+    def _write_checkpoint(self, segment: SegmentDone) -> None:
+        """Write a checkpoint at the end, and where the input since the last one is half as large as the snapshot."""
+        if self.folder is None or segment.keeper is None:
+            return
+        bytes_read = counts_of(self.state)["bytes_read"]
+        least_bytes = min(_LEAST_CHECKPOINT_BYTES, self.request.segment_bytes)
+        is_due = bytes_read - self.checkpoint_at_bytes >= max(self.snapshot_bytes, least_bytes) // 2
+        if is_due or segment.report["ended"]:
+            self.checkpoint_at_bytes = bytes_read
+            with _path_in_errors(self.folder.path):
+                self.snapshot_bytes = self.folder.write(self.state, segment.keeper)
+
+    def write_results(self, found: FoundInput) -> ReplayResult:
+        """Write files and topics, with the summary last."""
+        request, last = self.request, self.state.run["last"]
+        self.notes += self.log.notes_at_end(found.input_ranges, self.state)
+        result = self._result(found)
+        summary = result.summary
+        summary["seconds"] = round(time.perf_counter() - self.begun, 3)
         if request.out is not None:
-            _write(request, result, work)
+            result.written += _write_files(request, request.out, self.work)
         if request.to is not None:
-            result.published += send_results(request.to, work, state.run["last"]["audit"])
-        result.summary["seconds"] = round(time.perf_counter() - begun, 3)
-        result.summary["events_per_second"] = round(result.summary["events_read"] / result.summary["seconds"])
+            result.published += send_results(request.to, self.work, last["audit"])
+        summary["seconds"] = round(time.perf_counter() - self.begun, 3)
+        summary["events_per_second"] = round(summary["events_read"] / summary["seconds"])
         if request.out is not None:
-            _write_summary(request.out, result)
-        yield result
-        if folder:
-            state.run["finished"] = True
-            folder.write_state(state)
-            for kind in ("importance", "schedule", "orders"):
-                for path in work.glob(f"{kind}-*"):
-                    path.unlink()
+            path = request.out / "summary.json"
+            with _path_in_errors(path), whole_file(path) as file:
+                file.write(json.dumps(summary, indent=2).encode() + b"\n")
+            result.written.append(path)
+        return result
+
+    def _result(self, found: FoundInput) -> ReplayResult:
+        state, last = self.state, self.state.run["last"]
+        summary = summary_of(state, found.empty_files, found.input_ranges)
+        if summary["pages"] == 0:
+            raise _nothing_read(summary, found)
+        lines = (line for part in self._parts(PartKind.REJECTS) for line in _first_lines(part))
+        return ReplayResult(
+            summary=summary,
+            importance=self._parts(PartKind.IMPORTANCE),
+            samples=[sample for report in state.run["reports"] for sample in report["samples"]],
+            idle=last["idle"],
+            reject_lines=list(islice(lines, _MOST_REJECTS_SHOWN)),
+            notes=self.notes
+            + policy_notes(state)
+            + plan_notes(last["plan"])
+            + notes_for(summary, last["idle"], state.config["ledger"]["remember_links"]),
+        )
+
+    def _parts(self, kind: PartKind) -> Parts:
+        return Parts(self.work, kind)
+
+    def finish(self) -> None:
+        """Mark the run as finished, and remove what has been written elsewhere."""
+        if self.folder:
+            self.state.run["finished"] = True
+            self.folder.write_state(self.state)
+            remove_final_parts(self.work)
 
 
-def _check_policies(request: Request, config: KeeperConfig, keeper: ReplayKeeper | None) -> None:
-    """Refuse policies that are not those a state has had, and more."""
+def _first_lines(rejects: bytes) -> list[bytes]:
+    return rejects.splitlines()[:_MOST_REJECTS_SHOWN_OF_A_BATCH]
+
+
+def _nothing_read(summary: dict[str, Any], found: FoundInput) -> NothingRead:
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in summary["rejects_by_reason"].items())
+    if reasons:
+        return NothingRead(
+            f"nothing could be read: all {summary['rejects']:,} records were rejected ({reasons}): opicflow validate "
+            "shows them"
+        )
+    names = ", ".join([*found.empty_files, *map(name_of, found.input_ranges)])[:200]
+    return NothingRead(f"{names}: empty: there is nothing to replay")
+
+
+def _check_policies(request: ReplayRequest, config: KeeperConfig, keeper: ReplayKeeper | None) -> None:
+    """Refuse policies that do not begin with those that the state has applied."""
     had = keeper.policies_had if keeper else 0
     if keeper and config.policies and policies_chain(config.policies[:had]) != keeper.head.policies_chain:
         raise StateRefused(
@@ -207,7 +289,7 @@ def _check_policies(request: Request, config: KeeperConfig, keeper: ReplayKeeper
         )
 
 
-def _check_runner(request: Request) -> None:
+def _check_runner(request: ReplayRequest) -> None:
     if request.runner == IN_PROCESS:
         return
     if request.state is not None:
@@ -218,8 +300,8 @@ def _check_runner(request: Request) -> None:
         raise ConfigRefused(f"--runner {request.runner}: Beam knows no such runner here: check its name") from None
 
 
-def _settings(request: Request, state: State | None) -> tuple[KeeperConfig, Rules]:
-    """How to count, by what was asked for and what the state says; refused where they contradict each other."""
+def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig, Rules]:
+    """Return the settings of the request and the state; refused where they contradict each other."""
     rules = request.rules or (Rules.from_json(state.rules[-1]) if state else Rules())
     if state is None:
         counting = request.counting
@@ -286,117 +368,13 @@ def _work_folder(folder: StateFolder | None, out: Path | None) -> Iterator[Path]
         shutil.rmtree(gone, ignore_errors=True)
 
 
-def _of_empty(file: str) -> Reject:
+def _reject_of_empty(file: str) -> Reject:
     return Reject(Reason.EMPTY_FILE, "the file is empty", file, 0, b"")
 
 
-def _tallied(state: State) -> dict[str, int]:
-    """What was counted in this run."""
-    total: dict[str, int] = {"events_read": 0, "bytes_read": 0}
-    for report in state.run["reports"]:
-        for name, count in report["tally"].items():
-            total[name] = total.get(name, 0) + count
-    return total
-
-
-def _result(state: State, work: Path, empty: list[str], input_ranges: Sequence[InputRange], notes: list[str]) -> Result:
-    tally, last = _tallied(state), state.run["last"]
-    reasons: dict[str, int] = {}
-    for report in state.run["reports"]:
-        for reason, count in report["rejects"].items():
-            reasons[reason] = reasons.get(reason, 0) + count
-    if empty:
-        reasons[Reason.EMPTY_FILE.value] = len(empty)
-    duplicates, forgotten = tally.get("duplicates", 0), tally.get("forgotten", 0)
-    if forgotten:
-        reasons["forgotten"] = forgotten
-    summary: dict[str, Any] = {
-        "events_read": tally["events_read"] + len(empty),
-        "visits": tally.get("visits", 0) - duplicates - forgotten,
-        "announcements": tally.get("announcements", 0),
-        "rejects": sum(reasons.values()),
-        "duplicates": duplicates,
-        "late": tally.get("late", 0),
-        "pages": last["pages"],
-        "pages_read": last["pages_read"],
-        **{name: tally.get(name, 0) for name in _COUNTED},
-        "transfers": last["transfers"],
-        "turns": round(last["turns"], 3),
-        "drift": last["drift"],
-        "rejects_by_reason": most_first(reasons),
-        "files": len(empty) + sum(isinstance(input_range, FileRange) for input_range in input_ranges),
-        "partitions": sum(
-            len(input_range.partitions) for input_range in input_ranges if isinstance(input_range, TopicRange)
-        ),
-        "policies": tally.get("policies", 0),
-        "policies_refused": sum(len(report["refused_policies"]) for report in state.run["reports"]),
-        "pages_let_go": {
-            why.name.lower(): tally[f"pages_{why.name.lower()}"]
-            for why in RemovalReason
-            if f"pages_{why.name.lower()}" in tally
-        },
-        "plan": last["plan"],
-    }
-    total = sum(summary[name] for name in ("visits", "announcements", "rejects", "duplicates"))
-    assert total == summary["events_read"], f"{total} events accounted for, {summary['events_read']} read"
-    importance = Parts(work, "importance")
-    if summary["pages"] == 0:
-        reasons_named = ", ".join(f"{reason} {count:,}" for reason, count in summary["rejects_by_reason"].items())
-        raise NothingRead(
-            f"nothing could be read: all {summary['rejects']:,} records were rejected ({reasons_named}): opicflow "
-            "validate shows them"
-            if reasons_named
-            else f"{', '.join([*empty, *map(name_of, input_ranges)])[:200]}: empty: there is nothing to replay"
-        )
-    return Result(
-        summary=summary,
-        importance=importance,
-        samples=[sample for report in state.run["reports"] for sample in report["samples"]],
-        idle=last["idle"],
-        reject_lines=[line for part in Parts(work, "rejects") for line in part.splitlines()[:5]][:20],
-        notes=notes
-        + _policy_notes(state)
-        + plan_notes(last["plan"])
-        + notes_for(summary, last["idle"], state.config["ledger"]["remember_links"]),
-    )
-
-
-def _policy_notes(state: State) -> list[str]:
-    refused = [one for report in state.run["reports"] for one in report["refused_policies"]]
-    notes = [f"refused: {json.dumps(policy)[:200]}: {why}" for policy, why in refused[:_REFUSED_SHOWN]]
-    return notes + ([f"{len(refused) - _REFUSED_SHOWN} more were refused."] if len(refused) > _REFUSED_SHOWN else [])
-
-
-def most_first(counts: dict[str, int]) -> dict[str, int]:
-    """The counts, the highest first; equal ones by name."""
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def notes_for(summary: dict[str, Any], idle: dict[str, float], remembers: bool = False) -> list[str]:
-    """What would make the results better, in sentences."""
-    notes = []
-    visits = max(summary["visits"], 1)
-    if summary["visits_links_unknown"] > 0.05 * visits:
-        notes.append(
-            f"Links are not known for {summary['visits_links_unknown'] / visits:.0%} of the visits: such pages pass "
-            "nothing on. Send links, [] where a page has none."
-        )
-    if summary["visits_without_time"] > 0.05 * visits:
-        notes.append(
-            f"{summary['visits_without_time'] / visits:.0%} of the visits have no fetched_at: duplicates cannot be "
-            "told, and there are no trends."
-        )
-    if idle.get("UNCHANGED", 0) > 0.05 and not remembers:
-        notes.append(
-            f"{idle['UNCHANGED']:.0%} of the cash sits on pages that answered 'not modified': --remember-links lets "
-            "them pay along the links they had."
-        )
-    return notes
-
-
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """What the system refuses while a file is written says which one: an error for lack of space does not by itself."""
+def _path_in_errors(path: Path) -> Iterator[None]:
+    """Add the path to errors of the system: an error for lack of space has none."""
     try:
         yield
     except OSError as problem:
@@ -404,36 +382,31 @@ def _named(path: Path) -> Iterator[None]:
         raise
 
 
-def _write(request: Request, result: Result, work: Path) -> None:
-    assert request.out is not None
-    importance = request.out / f"importance.{request.format}"
-    with _named(importance):
-        write_importance(importance, request.format, result.importance)
-    rejects = request.out / f"rejects.{request.format}"
-    with _named(rejects):
-        write_rejects(rejects, request.format, Parts(work, "rejects"))
-    schedule = request.out / f"refresh-schedule.{request.format}"
-    with _named(schedule):
-        write_schedules(schedule, request.format, Parts(work, "schedule"))
-    orders = request.out / f"crawl-orders.{request.format}"
-    with _named(orders):
-        write_orders(orders, request.format, chain(Parts(work, "ordered"), Parts(work, "orders")))
-    result.written += [importance, schedule, orders, rejects]
+_Writer = Callable[[Path, str, Iterable[bytes]], int]
+
+
+def _write_files(request: ReplayRequest, out: Path, work: Path) -> list[Path]:
+    """Write all files of results but the summary. Returns their paths."""
+    files: list[tuple[str, _Writer, tuple[PartKind, ...]]] = [
+        ("importance", write_importance, (PartKind.IMPORTANCE,)),
+        ("refresh-schedule", write_schedules, (PartKind.SCHEDULE,)),
+        ("crawl-orders", write_orders, (PartKind.ORDERED, PartKind.ORDERS)),
+        ("rejects", write_rejects, (PartKind.REJECTS,)),
+    ]
     if request.publications:
-        publications = request.out / f"publications.{request.format}"
-        with _named(publications):
-            write_importance(publications, request.format, Parts(work, "publications"))
-        replanned = request.out / f"refresh-publications.{request.format}"
-        with _named(replanned):
-            write_schedules(replanned, request.format, Parts(work, "replanned"))
-        tombstones = request.out / "tombstones.jsonl"
-        with _named(tombstones):
-            write_tombstones(tombstones, Parts(work, "tombstones"))
-        result.written += [publications, replanned, tombstones]
-
-
-def _write_summary(out: Path, result: Result) -> None:
-    path = out / "summary.json"
-    with _named(path), whole_file(path) as file:
-        file.write(json.dumps(result.summary, indent=2).encode() + b"\n")
-    result.written.append(path)
+        files += [
+            ("publications", write_importance, (PartKind.PUBLICATIONS,)),
+            ("refresh-publications", write_schedules, (PartKind.REPLANNED,)),
+        ]
+    written = []
+    for name, write, kinds in files:
+        path = out / f"{name}.{request.format}"
+        with _path_in_errors(path):
+            write(path, request.format, chain.from_iterable(Parts(work, kind) for kind in kinds))
+        written.append(path)
+    if request.publications:
+        path = out / "tombstones.jsonl"
+        with _path_in_errors(path):
+            write_tombstones(path, Parts(work, PartKind.TOMBSTONES))
+        written.append(path)
+    return written

@@ -39,6 +39,7 @@ from opicflow.pipelines.transforms.outputs import (
     TRANSFERS,
     Output,
 )
+from opicflow.pipelines.transforms.parts import PartKind
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.pages import page_ids
@@ -79,15 +80,15 @@ def send_results(to: Destination, work: Path, audit: dict[str, Any]) -> list[Sen
     with Publisher(to.connection, connect_seconds=_PATIENCE_SECONDS) as publisher:
         sender = _Sender(to, publisher)
         for meanwhile, at_the_end, topic, columns_of in (
-            ("publications", "importance", IMPORTANCE, importance_columns),
-            ("replanned", "schedule", SCHEDULE, schedule_columns),
+            (PartKind.PUBLICATIONS, PartKind.IMPORTANCE, IMPORTANCE, importance_columns),
+            (PartKind.REPLANNED, PartKind.SCHEDULE, SCHEDULE, schedule_columns),
         ):
             sender.send_pages(topic, Parts(work, meanwhile), columns_of)
-            sender.bury(topic, Parts(work, "tombstones"))
+            sender.bury(topic, Parts(work, PartKind.TOMBSTONES))
             sender.send_pages(topic, Parts(work, at_the_end), columns_of)
-        for kind in ("ordered", "orders"):
+        for kind in (PartKind.ORDERED, PartKind.ORDERS):
             sender.send_pages(ORDERS, Parts(work, kind), order_columns)
-        for lines in Parts(work, "rejects"):
+        for lines in Parts(work, PartKind.REJECTS):
             columns = reject_columns(lines)
             keys = [f"{source}:{at}".encode() for source, at in zip(columns["source"], columns["offset"], strict=True)]
             sender.send(REJECTS, page_ids(keys), keys, columns)
@@ -119,12 +120,12 @@ class SendOutputs(SendingDoFn):
     def process(self, element: Output) -> None:
         """Send one output."""
         with self.sending() as publisher:
-            self._send(_Sender(self._to, publisher, self._framers), publisher, *element)
+            self._send(_Sender(self._to, publisher, self._framers), publisher, element)
 
-    def _send(self, sender: _Sender, publisher: Publisher, name: str, data: bytes) -> None:
-        kind, _, shard = name.partition("/")
+    def _send(self, sender: _Sender, publisher: Publisher, output: Output) -> None:
+        kind, data = output.kind, output.data
         if kind == TRANSFERS:
-            if not publisher.send(self._ledger_topic, None, data, int(shard)):
+            if not publisher.send(self._ledger_topic, None, data, output.to_shard):
                 raise KafkaRefused(f"{self._ledger_topic}: takes no {len(data)} bytes: raise its max.message.bytes")
         elif kind in _COLUMNS_OF:
             sender.send_pages(kind, [data], _COLUMNS_OF[kind])

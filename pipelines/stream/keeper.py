@@ -334,7 +334,7 @@ class LogKeeper:
             self.counts["transfers"] += len(sealed.pages)
             self._notes.sent_to.append([shard, sealed.cut, sealed.sent_total, f"{sealed.sent_digest:016x}"])
             for message in sealed.split(MOST_TRANSFERS):
-                yield Output(f"{TRANSFERS}/{shard}", encode_entry(message))
+                yield Output(TRANSFERS, encode_entry(message), shard)
         if applied.removed:
             self.counts["let_go"] += sum(len(pages) for _, pages in applied.removed)
             yield Output(TOMBSTONES, pack_tombstones(ledger, applied))

@@ -58,7 +58,7 @@ def prove(
         keeper, fingerprint = LogKeeper(log.partition, log.start), ""
         for batch in read_range(log):
             for output in keeper.take(log_batch(batch)):
-                if output.name == FINGERPRINT:
+                if output.kind == FINGERPRINT:
                     fingerprint = output.data.decode()
         if not fingerprint:
             raise KafkaRefused(

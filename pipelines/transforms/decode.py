@@ -26,6 +26,7 @@ from opicflow.connectors.files.log_reader import Batch, FileRange, read
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicBatch, TopicRange, read_topic
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
 from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.pipelines.transforms.parts import Part, PartKind
 from opicflow.pipelines.transforms.route import Rules, Seen, route
 from opicflow.schemas.crawl_events import Reject
 from opicflow.schemas.event_columns import EventWriter
@@ -317,4 +318,5 @@ class Route(beam.DoFn):
             lines = b"".join(
                 reject_line(reject, self._files.get(reject.source, reject.source)) for reject in routed.rejects
             )
-            yield beam.pvalue.TaggedOutput(REJECTS, (f"rejects-{element.segment:06}-{element.number:06}", lines))
+            part = Part(PartKind.REJECTS, (element.segment, element.number), lines)
+            yield beam.pvalue.TaggedOutput(REJECTS, part)

@@ -1,4 +1,4 @@
-"""The outputs of a ledger: their kinds, and the bytes that leave."""
+"""The outputs of a ledger in a stream: their kinds, and the bytes that leave."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 IMPORTANCE, SCHEDULE, ORDERS, TOMBSTONES = "importance", "refresh-schedule", "crawl-orders", "tombstones"
 AUDIT, REJECTS, TRANSFERS, FINGERPRINT = "audit", "rejects", "transfers", "fingerprint"
+NO_SHARD = -1
 
 
 class Output(NamedTuple):
-    """One output of a keeper: its name, and its bytes."""
+    """One output of a keeper. Transfers are for the log of a shard."""
 
-    name: str
+    kind: str
     data: bytes
+    to_shard: int = NO_SHARD

@@ -30,6 +30,7 @@ from opicflow.pipelines.replay.inputs import NothingRead, known_format
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.state import StateFolder
 from opicflow.pipelines.transforms.decode import decode_range, encode_batch, reject_line, route_rows
+from opicflow.pipelines.transforms.parts import PartKind
 from opicflow.pipelines.transforms.route import Rules, Seen
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
@@ -546,7 +547,7 @@ def read_through(path: Path) -> None:
         assert "\n" not in str(refusal)
         return
     assert counts["events_read"] == counts["visits"] + counts["announcements"] + rejects
-    report = next(json.loads(output.data) for output in outputs if output.name.startswith("report"))
+    report = next(json.loads(output.data) for output in outputs if output.kind == PartKind.REPORT)
     assert report["ended"] and report["drift"] == 0
     assert sum(report["rejects"].values()) == rejects
     assert report["tally"].get("events_read", 0) == counts["events_read"]

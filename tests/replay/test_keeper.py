@@ -21,7 +21,7 @@ from opicflow.pipelines.replay.keeper import (
     answers,
     hours,
 )
-from opicflow.pipelines.transforms.outputs import Output
+from opicflow.pipelines.transforms.parts import MOVED, Part, PartKind
 from opicflow.pipelines.transforms.publish import pack_estimates
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.pages import page_id
@@ -73,17 +73,17 @@ def events_at(entry: CrawlEntry) -> list[int]:
     return [0, *(np.flatnonzero(np.diff(entry.items.offset)) + 1).tolist()]
 
 
-def kept(data: list[bytes], config: KeeperConfig | None = None) -> tuple[ReplayKeeper, list[Output]]:
+def kept(data: list[bytes], config: KeeperConfig | None = None) -> tuple[ReplayKeeper, list[Part]]:
     config = config or KeeperConfig()
     keeper = ReplayKeeper(config, Ledger(config.ledger), ReplayHead())
     return keeper, [output for batch in data for output in keeper.take(batch)]
 
 
-def told(outputs: list[Output]) -> dict[str, Any]:
+def told(outputs: list[Part]) -> dict[str, Any]:
     """Tallies and samples of all reports together."""
     total: dict[str, Any] = {"samples": []}
     for output in outputs:
-        if output.name.startswith("report-"):
+        if output.kind == PartKind.REPORT:
             report = json.loads(output.data)
             total["samples"] += report["samples"]
             for name, count in report["tally"].items():
@@ -91,11 +91,11 @@ def told(outputs: list[Output]) -> dict[str, Any]:
     return total
 
 
-def published(outputs: list[Output], kind: str) -> list[tuple[Any, ...]]:
+def published(outputs: list[Part], kind: str) -> list[tuple[Any, ...]]:
     """Page, importance and moment of all that was published, in order."""
     result = []
     for output in outputs:
-        if output.name.startswith(kind):
+        if output.kind == kind:
             packed = unpack(output.data)
             pages, importance = packed.columns["pages"].tolist(), packed.columns["importance"].tolist()
             result += [(p, i, packed.values["event_time_ms"]) for p, i in zip(pages, importance, strict=True)]
@@ -133,33 +133,9 @@ def test_batches_in_any_order_and_more_than_once_are_applied_in_theirs(seed: int
     assert keeper.head.events == in_order.head.events
 
 
-def test_a_head_is_stored_under_the_names_of_the_first_version() -> None:
-    stored = (
-        b'{"portion":3,"part":7,"chain":"ab","events":41,"next_sample_visits":200,"visits_at_sweep":10,'
-        b'"visits_at_plan":20,"policies_chain":"cd","unpublished":[9223372036854775809,5]}'
-    )
-    head = ReplayHead(3, 7, "ab", 41, 200, 10, 20, "cd", ((1 << 63) + 1, 5))
-    assert head.to_bytes() == stored
-    assert ReplayHead.from_bytes(stored) == head
-
-
-def test_notes_of_the_first_version_are_read_and_written_again() -> None:
-    stored = (
-        b'[{"portion":2,"part":0,"chain":"16fcd78949e4dee5f9c42ce753c442e6","events":52000,"next_sample_visits":1,'
-        b'"visits_at_sweep":0,"visits_at_plan":0,"policies_chain":"","unpublished":[]},{},{},[],[],[]]'
-    )
-    config = KeeperConfig()
-    keeper = ReplayKeeper.from_notes(config, Ledger(config.ledger), stored)
-    assert (keeper.head.segment, keeper.head.events) == (2, 52000)
-    assert keeper.notes() == stored
-    assert list(config.to_json()) == [
-        "ledger",
-        "settle_rounds",
-        "samples",
-        "publications",
-        "records_per_visit",
-        "least_move",
-    ]
+def test_a_configuration_is_stored_under_the_names_of_the_first_version() -> None:
+    names = ["ledger", "settle_rounds", "samples", "publications", "records_per_visit", "least_move"]
+    assert list(KeeperConfig().to_json()) == names
 
 
 def test_a_batch_that_never_comes_is_found_out() -> None:
@@ -227,7 +203,9 @@ def test_in_a_sweep_there_are_at_most_so_many_records_a_visit() -> None:
     entry = a_log(events=1500, pages=1200)
     few, outputs = kept(batches(entry, []), KeeperConfig(publications=True, records_per_visit=0.2))
     assert few.ledger.visits > 1000
-    movers = [unpack(o.data).columns["pages"] for o in outputs if o.name.endswith("-0") and "publications" in o.name]
+    movers = [
+        unpack(o.data).columns["pages"] for o in outputs if o.kind == PartKind.PUBLICATIONS and o.position[-1] == MOVED
+    ]
     assert 0 < sum(map(len, movers)) <= 0.2 * few.ledger.visits
 
 

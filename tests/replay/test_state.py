@@ -26,9 +26,9 @@ from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, Variable
+from opicflow.pipelines.replay.inputs import NothingRead
 from opicflow.pipelines.replay.keeper import KeeperConfig, KeepReplay
-from opicflow.pipelines.replay.pipeline import Replay
-from opicflow.pipelines.replay.runner import NothingRead
+from opicflow.pipelines.replay.pipeline import Replay, SavePart
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.results.files import pages_of
 from opicflow.pipelines.transforms import keep_ledger
@@ -453,15 +453,6 @@ class Shuffle(beam.DoFn):
             yield key, batch
 
 
-class Save(beam.DoFn):
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
-
-    def process(self, element: tuple[str, bytes]) -> None:
-        name, data = element
-        (Path(self._folder) / name).write_bytes(data)
-
-
 class ForgetfulKeepLedger(KeepLedger):
     """Its worker is a new one for every element."""
 
@@ -500,7 +491,7 @@ def kept(work: Path, segments: list[Segment], transform: beam.PTransform) -> byt
     work.mkdir()
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
         outputs = pipeline | beam.Create(segments, reshuffle=False) | transform
-        _ = outputs["kept"] | beam.ParDo(Save(str(work)))
+        _ = outputs["kept"] | beam.ParDo(SavePart(str(work)))
     return (work / "importance-000000").read_bytes()
 
 

@@ -30,7 +30,7 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import Arrived, records
 from opicflow.pipelines.replay.inputs import NothingRead, Topic
-from opicflow.pipelines.replay.runner import Progress, Request, Result, replayed
+from opicflow.pipelines.replay.runner import Progress, ReplayRequest, ReplayResult, replayed
 from opicflow.pipelines.replay.state import StateRefused
 from opicflow.pipelines.results.topic_writer import Destination
 from opicflow.pipelines.web.webs import power_law_web
@@ -112,10 +112,10 @@ def replay(
     prefix: str | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
     **options: Any,
-) -> Result:
+) -> ReplayResult:
     """Replay a topic in this process; with a prefix the results go to topics too."""
     to = None if prefix is None else Destination(topic.connection, prefix)
-    with replayed(Request(topic=topic, out=out, to=to, **options), progress) as result:
+    with replayed(ReplayRequest(topic=topic, out=out, to=to, **options), progress) as result:
         return result
 
 
@@ -332,7 +332,7 @@ from opicflow.connectors.kafka import topic_log
 from opicflow.connectors.kafka import partitions
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.pipelines.replay.inputs import Topic
-from opicflow.pipelines.replay.runner import Request, replayed
+from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 for name, value in {SMALL!r}.items():
     setattr(topic_log if name.startswith("BATCH") else partitions, name, value)
 left = 3
@@ -342,7 +342,7 @@ def progress(progress):
     if not left:
         os.kill(os.getpid(), signal.SIGKILL)
 brokers, topic, state = sys.argv[1:]
-request = Request(topic=Topic(Connection(brokers), topic), state=Path(state), segment_bytes=50_000)
+request = ReplayRequest(topic=Topic(Connection(brokers), topic), state=Path(state), segment_bytes=50_000)
 with replayed(request, progress):
     pass
 """
@@ -551,7 +551,9 @@ def test_any_consumer_and_any_avro_reader_can_read_importance(
         assert record.key.decode() == page["url"]
         found.append((page["url"], page["importance"]))
     assert found == expected
-    with replayed(Request(topic=published.topic, to=Destination(with_registry, topic_prefix)), lambda progress: None):
+    with replayed(
+        ReplayRequest(topic=published.topic, to=Destination(with_registry, topic_prefix)), lambda progress: None
+    ):
         pass
     framed = raw_records(kafka.brokers, f"{topic_prefix}importance")[len(expected) :]
     numbers = {record.value[:5] for record in framed}

@@ -28,7 +28,7 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.pipelines.stream import keeper as stream_keeper
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused, Origin, ask_fingerprint
-from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, Output
+from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, TRANSFERS, Output
 from opicflow.pipelines.transforms.route import Rules
 from opicflow.schemas.columns import pack, unpack
 from opicflow.schemas.records import Policy
@@ -108,12 +108,12 @@ def kept(log: Iterable[bytes] | None = None) -> tuple[LogKeeper, list[Output]]:
 
 
 def rejects_of(outputs: list[Output]) -> list[tuple[dict[str, Any], bytes]]:
-    packed = [unpack(one.data) for one in outputs if one.name == REJECTS]
+    packed = [unpack(one.data) for one in outputs if one.kind == REJECTS]
     return [(one.values, one.columns["bytes"].tobytes()) for one in packed]
 
 
 def audits_of(outputs: list[Output]) -> list[dict[str, Any]]:
-    return [json.loads(one.data) for one in outputs if one.name == AUDIT]
+    return [json.loads(one.data) for one in outputs if one.kind == AUDIT]
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +122,9 @@ def whole() -> tuple[LogKeeper, list[Output]]:
 
 
 def test_the_log_of_these_tests_makes_everything_that_a_log_can(whole: tuple[LogKeeper, list[Output]]) -> None:
-    names = {one.name for one in whole[1]}
-    assert names >= {IMPORTANCE, SCHEDULE, AUDIT, REJECTS, "transfers/1", "transfers/2"}
+    names = {(one.kind, one.to_shard) for one in whole[1]}
+    assert {kind for kind, _ in names} >= {IMPORTANCE, SCHEDULE, AUDIT, REJECTS}
+    assert names >= {(TRANSFERS, 1), (TRANSFERS, 2)}
     assert [values["reason"] for values, _ in rejects_of(whole[1])] == ["refused", "corrupt"]
 
 
@@ -204,7 +205,7 @@ def test_the_state_comes_back() -> None:
 
 # -- what makes no sense -------------------------------------------------------------------------------------------
 
-TRANSFERS = TransfersEntry(1, 0, 0, True, np.zeros(0, np.uint64), np.zeros(0, np.int64), 0, 0, 0, None)
+EMPTY_TRANSFERS = TransfersEntry(1, 0, 0, True, np.zeros(0, np.uint64), np.zeros(0, np.int64), 0, 0, 0, None)
 SENSELESS = [
     b"",
     b"OPFC",
@@ -217,9 +218,9 @@ REFUSED = [
     encode_entry(ItemWriter().visit(ELSEWHERE[0]).entry("kafka/y/0")),  # a page of another shard
     encode_entry(ItemWriter(LogPosition(9, 0)).visit(HERE[0]).entry("kafka/y/0", LogPosition(9, 0))),  # a hole
     encode_entry(ItemWriter().visit(HERE[0]).entry("kafka/y/0", visits_total=7)),
-    encode_entry(replace(TRANSFERS, sent_total=5)),
-    encode_entry(replace(TRANSFERS, source_shard=0)),
-    encode_entry(replace(TRANSFERS, cut="x", source_shard="y")),  # type: ignore[arg-type]
+    encode_entry(replace(EMPTY_TRANSFERS, sent_total=5)),
+    encode_entry(replace(EMPTY_TRANSFERS, source_shard=0)),
+    encode_entry(replace(EMPTY_TRANSFERS, cut="x", source_shard="y")),  # type: ignore[arg-type]
 ]
 UNKNOWN = [
     pack("soup", {"note": {}}, {}),
@@ -338,7 +339,7 @@ def test_nothing_is_published_before_its_sources_are_where_they_must_be() -> Non
         assert keeper.ledger is not None
         loud = keeper.ledger.mark("kafka/x/0").offset >= 18 and keeper.ledger.mark("p").offset >= 2
         assert keeper.is_quiet == (not loud)
-        named = [one for one in outputs if one.name in (IMPORTANCE, SCHEDULE, ORDERS)]
+        named = [one for one in outputs if one.kind in (IMPORTANCE, SCHEDULE, ORDERS)]
         assert loud or not named
         published += len(named)
     assert published
@@ -351,7 +352,7 @@ def test_audits_tell_each_cut_once_and_what_they_tell_is_in_the_messages(
 ) -> None:
     keeper, outputs = whole
     for shard in (1, 2):
-        sent = [decode_entry(one.data).entry for one in outputs if one.name == f"transfers/{shard}"]
+        sent = [decode_entry(one.data).entry for one in outputs if one[::2] == (TRANSFERS, shard)]
         ends = {
             one.cut: (one.sent_total, f"{one.sent_digest:016x}")
             for one in sent
@@ -389,14 +390,14 @@ def test_transfers_above_the_most_are_split_and_make_the_same_ledger(
     monkeypatch: pytest.MonkeyPatch, whole: tuple[LogKeeper, list[Output]]
 ) -> None:
     def received(outputs: list[Output]) -> LogKeeper:
-        sent = [one.data for one in outputs if one.name == "transfers/2"]
+        sent = [one.data for one in outputs if one[::2] == (TRANSFERS, 2)]
         keeper, log = LogKeeper(2), records([ORIGIN.entry(), *sent])
         assert not rejects_of(take(keeper, batch(0, log[-1][0] + 1, log)))
         return keeper
 
     monkeypatch.setattr(stream_keeper, "MOST_TRANSFERS", 3)
     keeper, outputs = kept()
-    sent = [decode_entry(one.data).entry for one in outputs if one.name.startswith("transfers/")]
+    sent = [decode_entry(one.data).entry for one in outputs if one.kind == TRANSFERS]
     sizes = [len(one.pages) for one in sent if isinstance(one, TransfersEntry)]
     assert (
         max(sizes)
@@ -404,7 +405,7 @@ def test_transfers_above_the_most_are_split_and_make_the_same_ledger(
         < max(
             len(decode_entry(one.data).entry.pages)  # type: ignore[union-attr]
             for one in whole[1]
-            if one.name.startswith("transfers/")
+            if one.kind == TRANSFERS
         )
     )
     assert keeper.chunks() == whole[0].chunks()

@@ -244,7 +244,7 @@ class Logged:
         stage = KeepLogLedger(topic, KeepStream(), run, self.least_log_mb)
         stage._reader = Given(self.batch(start, end))  # type: ignore[assignment]
         try:
-            return [output.name for output in stage.process((0, 0.0), self.head, self.snapshot)]
+            return [output.kind for output in stage.process((0, 0.0), self.head, self.snapshot)]
         finally:
             if run != "stages":
                 KEEPERS.remove_run(run)

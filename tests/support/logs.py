@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import ItemWriter, Ledger, LedgerConfig, LogPosition, Outcome, TickEntry
-from opicflow.pipelines.replay.runner import Progress, Request, Result, replayed
+from opicflow.pipelines.replay.runner import Progress, ReplayRequest, ReplayResult, replayed
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.published_schemas import schema
@@ -154,9 +154,9 @@ def edges(events: Iterable[CrawlEvent]) -> bytes:
     return "".join(f"{event.url}\t{link.url}\n" for event in events for link in event.links or ()).encode()
 
 
-def run(logs: Sequence[Path | str], out: Path | None = None, **options: Any) -> Result:
+def run(logs: Sequence[Path | str], out: Path | None = None, **options: Any) -> ReplayResult:
     """Replay in this process."""
-    with replayed(Request(tuple(map(str, logs)), out, **options), _ignore) as result:
+    with replayed(ReplayRequest(tuple(map(str, logs)), out, **options), _ignore) as result:
         return replace(result)
 
 

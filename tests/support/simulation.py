@@ -37,7 +37,7 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.stream.keeper import KeepStream, LogBatch, LogKeeper, Origin, ask_fingerprint
 from opicflow.pipelines.stream.ledgers import JournalInLog
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger, rebuild
-from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, Output
+from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, TRANSFERS, Output
 from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.pages import shard_of
@@ -515,9 +515,8 @@ class Simulation:
         most = chance.randint(0, 10) if half else 1 << 30
         for output in outputs:
             stage.outputs.append(output)
-            kind, _, shard = output.name.partition("/")
-            if kind == "transfers":
-                sends.append((int(shard), output.data))
+            if output.kind == TRANSFERS:
+                sends.append((output.to_shard, output.data))
             if len(sends) >= most:
                 break
         outputs.close()  # type: ignore[attr-defined]
@@ -649,7 +648,7 @@ class Simulation:
             before = len(outputs)
             outputs += keeper.take(LogBatch.of(start, [record]))
             start = record[0] + 1
-            if any(one.name in (IMPORTANCE, SCHEDULE, ORDERS) for one in outputs[before:]):
+            if any(one.kind in (IMPORTANCE, SCHEDULE, ORDERS) for one in outputs[before:]):
                 assert keeper.ledger is not None
                 until = self.origin.quiet_until.items()
                 assert all(keeper.ledger.mark(source).offset >= offset for source, offset in until), "it is quiet"
@@ -657,7 +656,7 @@ class Simulation:
 
     def _check_rejects(self, shard: Shard) -> None:
         for output in shard.outputs:
-            if output.name == REJECTS:
+            if output.kind == REJECTS:
                 packed = unpack(output.data)
                 reason, detail = packed.values["reason"], packed.values["detail"]
                 may_be_refused = self.faults.hole and "send the entries between them first" in detail
@@ -691,7 +690,7 @@ class Simulation:
         received: dict[tuple[int, int, int], tuple[int, str]] = {}
         books = []
         for shard in self.keepers:
-            audits = [json.loads(output.data) for output in shard.outputs if output.name == AUDIT]
+            audits = [json.loads(output.data) for output in shard.outputs if output.kind == AUDIT]
             books.append(audits[-1])
             assert audits[-1]["fingerprint"], "it was asked for last"
             for audit in audits:
@@ -710,7 +709,7 @@ class Simulation:
         """The transfers in the logs are those that their senders' logs call for, byte for byte, in their order."""
         for sender in self.keepers:
             for number, log in enumerate(self.logs):
-                called_for = [one.data for one in sender.outputs if one.name == f"transfers/{number}"]
+                called_for = [one.data for one in sender.outputs if one[::2] == (TRANSFERS, number)]
                 found = [value for _, _, value in log.records if _sender(value) == sender.number]
                 assert list(dict.fromkeys(found)) == called_for or self.faults.hole
 

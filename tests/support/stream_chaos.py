@@ -30,7 +30,7 @@ from opicflow.connectors.kafka.source import read_range
 from opicflow.connectors.kafka.topics import make, specs
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.replay.inputs import Topic
-from opicflow.pipelines.replay.runner import Request, replayed
+from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.stream.keeper import ask_fingerprint
 from opicflow.pipelines.stream.prove import Proof, prove
 from opicflow.schemas.arrays import Ids
@@ -291,7 +291,9 @@ class LocalStream:
 
     def undisturbed(self, out: Path | None = None) -> dict[str, Any]:
         """What one ledger, in this process and without a cluster, counts of the same events: a replay's summary."""
-        with replayed(Request(topic=Topic(self.connection, f"{self.prefix}crawl-events"), out=out), _ignore) as result:
+        with replayed(
+            ReplayRequest(topic=Topic(self.connection, f"{self.prefix}crawl-events"), out=out), _ignore
+        ) as result:
             return dict(result.summary)
 
     # -- when something is wrong -----------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _print_built(facts: dict[str, Any], reasons: dict[str, int], seconds: float) -> None:
-    from opicflow.pipelines.replay.runner import most_first
+    from opicflow.pipelines.replay.summary import most_first
 
     print(
         f"{facts['pages']:,} pages, {facts['links']:,} links in {facts['slices']:,} "

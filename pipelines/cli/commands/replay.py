@@ -32,7 +32,7 @@ from opicflow.pipelines.cli.text_tables import print_pages, print_plan
 
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.inputs import Topic
-    from opicflow.pipelines.replay.runner import Request, Result
+    from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult
     from opicflow.pipelines.results.topic_writer import Destination
     from opicflow.pipelines.transforms.route import Rules
     from opicflow.schemas.records import Policy
@@ -113,11 +113,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _request(options: argparse.Namespace) -> Request:
-    from opicflow.pipelines.replay.runner import Request
+def _request(options: argparse.Namespace) -> ReplayRequest:
+    from opicflow.pipelines.replay.runner import ReplayRequest
 
     rules = rules_of(options)
-    return Request(
+    return ReplayRequest(
         logs=tuple(options.logs),
         topic=_topic(options),
         out=options.out,
@@ -214,7 +214,7 @@ def _policies_of_topic(options: argparse.Namespace) -> Iterator[Policy]:
             yield one.record
 
 
-def _print_result(result: Result, best: Sequence[bytes], most: int) -> None:
+def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> None:
     summary = result.summary
     print(
         f"{summary['events_read']:,} events read = {summary['visits']:,} visits + {summary['announcements']:,} "

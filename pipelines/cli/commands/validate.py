@@ -30,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.files.log_reader import FileRange
     from opicflow.connectors.files.opening import expand
     from opicflow.pipelines.replay.inputs import known_format
-    from opicflow.pipelines.replay.runner import most_first, notes_for
+    from opicflow.pipelines.replay.summary import most_first, notes_for
     from opicflow.pipelines.transforms.decode import decode_range, route_rows
     from opicflow.pipelines.transforms.route import Rules, Seen
     from opicflow.schemas.crawl_events import Reason

@@ -1,0 +1,128 @@
+"""Runs a replay as a row of segments: each is one bounded pipeline.
+
+The in-process runner keeps everything between two stages in memory. So the input is divided into segments, and the
+ledger goes from one to the next through the cache of this process (docs/decisions/segments.md). Other runners get the
+whole input in one pipeline.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+from opicflow.connectors.files.log_reader import split
+from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange
+from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
+from opicflow.pipelines.replay.pipeline import Replay, SavePart
+from opicflow.pipelines.results.parts import read_report
+from opicflow.pipelines.transforms.decode import InputRange, Segment, SourceProgress, close_readers, name_of
+from opicflow.pipelines.transforms.keep_ledger import KEEPERS
+from opicflow.pipelines.transforms.route import Rules
+
+SEGMENT_BYTES = 256 << 20
+IN_PROCESS = "DirectRunner"
+"""The runner with this name is Beam's in-process FnApi runner, and never the Prism that Beam would download."""
+_UNLIMITED_BYTES = 1 << 62
+_SHARD = 0
+
+
+class SegmentDone(NamedTuple):
+    """The report of a segment, and the keeper behind it if it is in this process."""
+
+    report: dict[str, Any]
+    keeper: ReplayKeeper | None
+
+
+@dataclass
+class SegmentRunner:
+    """What to replay, and how."""
+
+    input_ranges: list[InputRange]
+    config: KeeperConfig
+    rules: Rules
+    work: Path
+    runner: str = IN_PROCESS
+    beam_options: Sequence[str] = ()
+    segment_bytes: int = SEGMENT_BYTES
+    run_name: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def run(self, keeper: ReplayKeeper | None) -> Generator[SegmentDone, None, None]:
+        """Replay from the head of `keeper`, or from the start. Yields after each segment."""
+        if self.runner != IN_PROCESS:
+            yield from self._run_at_once()
+            return
+        if keeper:
+            KEEPERS.put(self.run_name, _SHARD, keeper)
+        try:
+            yield from self._run_one_by_one(keeper.head if keeper else ReplayHead())
+        finally:
+            close_readers()
+            KEEPERS.remove_run(self.run_name)
+
+    def _run_one_by_one(self, head: ReplayHead) -> Iterator[SegmentDone]:
+        input_ranges: Sequence[InputRange] = self.input_ranges
+        while True:
+            segment = Segment(head.segment, tuple(input_ranges), self.segment_bytes, ends_input=True)
+            self._run_pipeline([segment], head, FnApiRunner())
+            report = read_report(self.work, segment.number)
+            keeper = KEEPERS.peek(self.run_name, _SHARD)
+            assert isinstance(keeper, ReplayKeeper)
+            head = keeper.head
+            yield SegmentDone(report, keeper)
+            if report["ended"]:
+                return
+            input_ranges = _remaining(input_ranges, progress_of(report))
+
+    def _run_at_once(self) -> Iterator[SegmentDone]:
+        ranges: list[InputRange] = []
+        for input_range in self.input_ranges:
+            ranges += [input_range] if isinstance(input_range, TopicRange) else split(input_range, self.segment_bytes)
+        last = len(ranges) - 1
+        segments = [
+            Segment(number, (one,), _UNLIMITED_BYTES, ends_input=number == last) for number, one in enumerate(ranges)
+        ] or [Segment(0, (), _UNLIMITED_BYTES, ends_input=True)]
+        self._run_pipeline(segments, None, self.runner)
+        for segment in segments:
+            yield SegmentDone(read_report(self.work, segment.number), None)
+
+    def _run_pipeline(self, segments: list[Segment], head: ReplayHead | None, runner: Any) -> None:
+        files = {input_range.source: name_of(input_range) for input_range in self.input_ranges}
+        durable = self.runner != IN_PROCESS
+        pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(self.beam_options)))
+        created = pipeline | "ListSegments" >> beam.Create(segments, reshuffle=durable)
+        outputs = created | "Replay" >> Replay(self.config, self.rules, files, self.run_name, head, durable)
+        for name, output in outputs.items():
+            _ = output | f"Save {name}" >> beam.ParDo(SavePart(str(self.work)))
+        pipeline.run().wait_until_finish()
+
+
+def progress_of(report: dict[str, Any]) -> list[SourceProgress]:
+    """Return how far the sources were read, from the report of a segment."""
+    return [
+        SourceProgress(source, at, is_done, tuple(PartitionProgress(*one) for one in partitions))
+        for source, at, is_done, partitions in report["files"]
+    ]
+
+
+def _remaining(input_ranges: Sequence[InputRange], progress: Sequence[SourceProgress]) -> list[InputRange]:
+    """Return the ranges that are still to be read."""
+    by_source = {one.source: one for one in progress}
+    remaining: list[InputRange] = []
+    for input_range in input_ranges:
+        read = by_source.get(input_range.source)
+        if read is None:
+            remaining.append(input_range)
+        elif not read.is_done:
+            remaining.append(
+                input_range.advanced_to(read.at, read.partitions)
+                if isinstance(input_range, TopicRange)
+                else replace(input_range, start=read.at)
+            )
+    return remaining
