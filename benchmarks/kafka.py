@@ -188,7 +188,7 @@ def importance(brokers: str, prefix: str, log: str, out: str) -> dict[str, Any]:
 
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.replay.runner import ReplayRequest, replayed
-    from opicflow.pipelines.results.parts import Parts
+    from opicflow.pipelines.results.part_files import Parts
     from opicflow.pipelines.results.topic_writer import Destination, send_importance
 
     topic, connection = f"{prefix}importance", Connection(brokers)

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam import typehints
 
 from opicflow.pipelines.replay.keeper import KeeperConfig, KeepReplay, ReplayHead
-from opicflow.pipelines.results.parts import write_part
+from opicflow.pipelines.results.part_files import write_part
 from opicflow.pipelines.transforms.decode import REJECTS, Decode, Route
 from opicflow.pipelines.transforms.keep_ledger import KeepLedger
 from opicflow.pipelines.transforms.parts import Part

@@ -35,7 +35,7 @@ from opicflow.pipelines.results.files import (
     write_schedules,
     write_tombstones,
 )
-from opicflow.pipelines.results.parts import Parts, remove_final_parts, remove_parts, write_part
+from opicflow.pipelines.results.part_files import Parts, remove_final_parts, remove_parts, write_part
 from opicflow.pipelines.results.schedules import plan_notes
 from opicflow.pipelines.results.topic_writer import Destination, Sent, send_results
 from opicflow.pipelines.transforms.decode import name_of, reject_line

@@ -21,7 +21,7 @@ from opicflow.connectors.files.log_reader import split
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.pipeline import Replay, SavePart
-from opicflow.pipelines.results.parts import read_report
+from opicflow.pipelines.results.part_files import read_report
 from opicflow.pipelines.transforms.decode import InputRange, Segment, SourceProgress, close_readers, name_of
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS
 from opicflow.pipelines.transforms.route import Rules

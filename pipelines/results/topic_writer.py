@@ -27,7 +27,7 @@ from opicflow.pipelines.results.files import (
     reject_columns,
     schedule_columns,
 )
-from opicflow.pipelines.results.parts import Parts
+from opicflow.pipelines.results.part_files import Parts
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.outputs import (
     AUDIT,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum
 from typing import NamedTuple
 
 
-class PartKind(StrEnum):
+class PartKind(str, Enum):
     """The kinds of parts. The value begins the file name."""
 
     IMPORTANCE = "importance"

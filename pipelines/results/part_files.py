@@ -25,7 +25,7 @@ def part_name(kind: PartKind, position: tuple[int, ...]) -> str:
         words[-1] = str(position[-1])
     elif kind is PartKind.REJECTS and position[-1] == EMPTY_FILES:
         words[-1] = "empty"
-    return "-".join((kind, *words)) + (".json" if kind is PartKind.REPORT else "")
+    return "-".join((kind.value, *words)) + (".json" if kind is PartKind.REPORT else "")
 
 
 def segment_of(name: str) -> int | None:
@@ -53,7 +53,7 @@ class Parts(Sequence[bytes]):
 
     def __init__(self, work: Path, kind: PartKind) -> None:
         """List the parts that exist now."""
-        self._paths = sorted(work.glob(f"{kind}-*"))
+        self._paths = sorted(work.glob(f"{kind.value}-*"))
 
     def __len__(self) -> int:
         return len(self._paths)
@@ -77,6 +77,6 @@ def remove_parts(work: Path, from_segment: int = 0) -> None:
 def remove_final_parts(work: Path) -> None:
     """Remove what was made at the end of the input."""
     for kind in FINAL:
-        for path in work.glob(f"{kind}-*"):
+        for path in work.glob(f"{kind.value}-*"):
             with suppress(FileNotFoundError):
                 path.unlink()
