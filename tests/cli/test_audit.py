@@ -20,7 +20,7 @@ from opicflow.connectors.kafka.record_reader import Arrived
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.records import Audit, PairTotal, to_avro
-from support.in_process import Said, command, done, made
+from support.commands import CommandResult, command, create_topics, output_of
 from support.services import LocalKafka
 
 BROKERS = ("--brokers", "127.0.0.1:1")
@@ -81,7 +81,7 @@ def put(topic: list[list[Arrived]], *records: Any) -> None:
     topic.append([one if isinstance(one, Arrived) else arrived(one) for one in records])
 
 
-def said(*arguments: object) -> Said:
+def said(*arguments: object) -> CommandResult:
     return command("audit", *arguments, *BROKERS)
 
 
@@ -90,7 +90,7 @@ def said(*arguments: object) -> Said:
 
 def test_books_in_order_are_balanced(topic: list[list[Arrived]]) -> None:
     put(topic, *BOOKS)
-    assert said() == Said(0, BALANCED, "")
+    assert said() == CommandResult(0, BALANCED, "")
 
 
 def test_where_it_begins_is_asked_of_the_topic(topic: list[list[Arrived]], asked: list[dict[str, Any]]) -> None:
@@ -279,7 +279,7 @@ def test_help_shows_examples_and_the_exit_codes() -> None:
 
 def sent(kafka: LocalKafka, prefix: str, *values: Audit | bytes) -> tuple[str, ...]:
     """Records in their topic. Returns how to reach it."""
-    with Publisher(made(kafka.brokers, prefix)) as publisher:
+    with Publisher(create_topics(kafka.brokers, prefix)) as publisher:
         for value in values:
             framed = value if isinstance(value, bytes) else encode_single_object("Audit", to_avro(value))
             publisher.send(f"{prefix}audit", b"0", framed, 0)
@@ -288,8 +288,8 @@ def sent(kafka: LocalKafka, prefix: str, *values: Audit | bytes) -> tuple[str, .
 
 def test_a_topic_of_a_broker_is_judged(kafka: LocalKafka, topic_prefix: str) -> None:
     where = sent(kafka, topic_prefix, *BOOKS, books(0, second=NOON + 1, cut=4), books(1, second=NOON + 1, cut=4))
-    assert done("audit", *where) == BALANCED.replace("12:00:00", "12:00:01")
-    assert json.loads(done("audit", "--json", "--since", "2020-01-01", *where))["verdict"] == "balanced"
+    assert output_of("audit", *where) == BALANCED.replace("12:00:00", "12:00:01")
+    assert json.loads(output_of("audit", "--json", "--since", "2020-01-01", *where))["verdict"] == "balanced"
     sent(kafka, topic_prefix, books(0, second=NOON + 2, cut=5), lost(1, 5, NOON + 2))
     told = command("audit", *where)
     assert told.code == 2
@@ -311,7 +311,7 @@ def test_a_topic_that_is_empty_or_not_there_is_refused(kafka: LocalKafka, topic_
     told = command("audit", *where)
     assert (told.code, told.out) == (2, "")
     assert f"there is no topic {topic_prefix}audit" in told.err
-    assert command("audit", *sent(kafka, topic_prefix)) == Said(
+    assert command("audit", *sent(kafka, topic_prefix)) == CommandResult(
         2,
         "",
         f"opicflow: {topic_prefix}audit is empty: start a stream and wait for a tick, or send a replay's results with "
@@ -331,7 +331,7 @@ def test_the_books_of_a_replay_are_balanced(kafka: LocalKafka, topic_prefix: str
     where = sent(kafka, topic_prefix)
     to = f"kafka://{kafka.brokers}"
     assert command("replay", log, "--quiet", "--to", to, "--prefix", topic_prefix).code == 0
-    told = done("audit", *where)
+    told = output_of("audit", *where)
     assert told.startswith("balanced at 2026-05-01 0")
     assert told.endswith(" UTC: 1 shard, 3 pages, 3 visits, 50,331,648 units minted, 0 in transit\n")
 

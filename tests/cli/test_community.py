@@ -26,7 +26,7 @@ from opicflow.pipelines.replay.crawled_web import Urls, crawled_in_logs
 from opicflow.pipelines.transforms.route import Rules
 from opicflow.pipelines.web.webs import HostedWeb, hosted_web
 from opicflow.schemas.pages import page_id, page_ids
-from support.in_process import Said, command, done
+from support.commands import CommandResult, command, output_of
 from support.paths import TOP
 
 GUIDE = (TOP / "docs" / "guides" / "communities.md").read_text(encoding="utf-8")
@@ -72,7 +72,7 @@ def log(tmp_path: Path) -> Path:
 
 def test_a_plan_orders_the_frontier_by_influence(log: Path, hosts: Path, tmp_path: Path) -> None:
     out = tmp_path / "orders.jsonl"
-    said = done("community", "plan", "--local", hosts, "--from", log, "--pages", 9, "--out", out, "--quiet")
+    said = output_of("community", "plan", "--local", hosts, "--from", log, "--pages", 9, "--out", out, "--quiet")
     assert "read: 2 pages of the local domain, 1 others; 0 failed; frontier: 2 pages" in said
     assert "what is ordered is all of the frontier" in said
     orders = read(out)
@@ -81,7 +81,7 @@ def test_a_plan_orders_the_frontier_by_influence(log: Path, hosts: Path, tmp_pat
     assert all(order["page"] == f"{page_id(order['url']):016x}" for order in orders)
     assert {order["why"] for order in orders} == {"DISCOVERY"} and {order["host"] for order in orders} == {"c.example"}
     told = json.loads(
-        done("community", "plan", "--local", hosts, "--from", log, "--pages", 1, "--out", out, "--json", "--quiet")
+        output_of("community", "plan", "--local", hosts, "--from", log, "--pages", 1, "--out", out, "--json", "--quiet")
     )
     assert told["ordered"] == 1 and told["frontier"] == 2
     assert read(out) == orders[:1]
@@ -91,7 +91,9 @@ def test_a_plan_orders_the_frontier_by_influence(log: Path, hosts: Path, tmp_pat
 
 def test_orders_are_records_of_the_published_schema(log: Path, hosts: Path, tmp_path: Path) -> None:
     for name in ("orders.jsonl", "orders.avro"):
-        done("community", "plan", "--local", hosts, "--from", log, "--pages", 9, "--out", tmp_path / name, "--quiet")
+        output_of(
+            "community", "plan", "--local", hosts, "--from", log, "--pages", 9, "--out", tmp_path / name, "--quiet"
+        )
     with (tmp_path / "orders.avro").open("rb") as file:
         reader = fastavro.reader(file)
         records = list(reader)
@@ -103,10 +105,10 @@ def test_orders_are_records_of_the_published_schema(log: Path, hosts: Path, tmp_
 
 @pytest.mark.parametrize("select", ["flow", "linkers", "random", "importance"])
 def test_pages_are_selected_otherwise(select: str, log: Path, hosts: Path, tmp_path: Path) -> None:
-    done("replay", log, "--state", tmp_path / "state", "--out", tmp_path / "out", "--remember-links", "--quiet")
+    output_of("replay", log, "--state", tmp_path / "state", "--out", tmp_path / "out", "--remember-links", "--quiet")
     out = tmp_path / "orders.jsonl"
     source = ["--state", tmp_path / "state"] if select == "importance" else ["--from", log]
-    done("community", "plan", "--local", hosts, *source, "--pages", 9, "--select", select, "--out", out, "--quiet")
+    output_of("community", "plan", "--local", hosts, *source, "--pages", 9, "--select", select, "--out", out, "--quiet")
     orders = {order["url"]: order["priority"] for order in read(out)}
     assert set(orders) == {C, C + "unread"}
     if select == "linkers":
@@ -145,14 +147,14 @@ def test_the_loop_reads_what_the_library_would_read_and_comes_to_its_ranks(tmp_p
     logs, read_so_far, dead = [write(tmp_path / "0.jsonl", events_of(web, own))], set(own), set(range(0, 1500, 9))
     for round_ in range(1, 4):
         out = tmp_path / "orders.jsonl"
-        done("community", "plan", "--local", hosts, "--from", *logs, "--pages", 40, "--out", out, "--quiet")
+        output_of("community", "plan", "--local", hosts, "--from", *logs, "--pages", 40, "--out", out, "--quiet")
         ordered = [number[order["url"]] for order in read(out)]
         assert len(ordered) == 40 and not read_so_far & set(ordered)
         read_so_far |= set(ordered)
         answers = [event(urls[page], None, 404) for page in ordered if page in dead]
         answers += events_of(web, [page for page in ordered if page not in dead])
         logs.append(write(tmp_path / f"{round_}.jsonl", answers))
-    done("community", "rank", "--local", hosts, "--from", *logs[::-1], "--out", tmp_path / "r.csv", "--quiet")
+    output_of("community", "rank", "--local", hosts, "--from", *logs[::-1], "--out", tmp_path / "r.csv", "--quiet")
     with (tmp_path / "r.csv").open() as file:
         found = {int(row["page"], 16): float(row["importance"]) for row in csv.DictReader(file)}
 
@@ -183,7 +185,7 @@ def test_a_plan_is_the_same_however_the_logs_are_cut_and_how_often_it_is_made(
     cuts = [[log], [write(tmp_path / f"{at}.jsonl", [one]) for at, one in enumerate(SMALL)]]
     for logs in (*cuts, cuts[1][::-1], cuts[0]):
         out = tmp_path / "orders.jsonl"
-        done("community", "plan", "--local", hosts, "--from", *logs, "--pages", 5, "--out", out, "--quiet")
+        output_of("community", "plan", "--local", hosts, "--from", *logs, "--pages", 5, "--out", out, "--quiet")
         outs.append(out.read_bytes())
     assert len(set(outs)) == 1
 
@@ -202,7 +204,7 @@ def test_a_plan_that_is_killed_leaves_the_orders_before_it_and_comes_out_the_sam
     log: Path, hosts: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "orders.jsonl"
-    done("community", "plan", "--local", hosts, "--from", log, "--pages", 5, "--out", out, "--quiet")
+    output_of("community", "plan", "--local", hosts, "--from", log, "--pages", 5, "--out", out, "--quiet")
     before = out.read_bytes()
     opicflow = Path(sys.executable).with_name("opicflow")
     arguments = ["community", "plan", "--local", hosts, "--from", log, "--pages", "5", "--out", out, "--quiet"]
@@ -212,7 +214,7 @@ def test_a_plan_that_is_killed_leaves_the_orders_before_it_and_comes_out_the_sam
         os.kill(plan.pid, signal.SIGKILL)
         plan.wait()
         assert out.read_bytes() == before
-    done(*arguments)
+    output_of(*arguments)
     assert out.read_bytes() == before
 
 
@@ -269,10 +271,10 @@ def test_lines_of_an_edge_list_are_one_visit(tmp_path: Path) -> None:
 
 
 def test_a_state_tells_what_its_log_tells(log: Path, hosts: Path, tmp_path: Path) -> None:
-    done("replay", log, "--state", tmp_path / "state", "--out", tmp_path / "out", "--remember-links", "--quiet")
+    output_of("replay", log, "--state", tmp_path / "state", "--out", tmp_path / "out", "--remember-links", "--quiet")
     for what in (["plan", "--pages", 5], ["rank"], ["impact"]):
         both = [
-            json.loads(done("community", what[0], "--local", hosts, *source, *what[1:], "--json", "--quiet"))
+            json.loads(output_of("community", what[0], "--local", hosts, *source, *what[1:], "--json", "--quiet"))
             for source in (["--from", log], ["--state", tmp_path / "state"])
         ]
         for one in both:
@@ -284,7 +286,7 @@ def test_a_state_tells_what_its_log_tells(log: Path, hosts: Path, tmp_path: Path
 
 
 def test_ranks_are_those_of_what_was_read(log: Path, hosts: Path, tmp_path: Path) -> None:
-    told = json.loads(done("community", "rank", "--local", hosts, "--from", log, "--json", "--quiet"))
+    told = json.loads(output_of("community", "rank", "--local", hosts, "--from", log, "--json", "--quiet"))
     f = pagerank(Graph.from_links(3, [0, 0, 1, 1, 2], [1, 2, 0, 2, 0]), tolerance=1e-12).values
     expected = {A: f[0] / (f[0] + f[1]), A + "1": f[1] / (f[0] + f[1])}
     assert {row["url"]: row["rank"] for row in told["top"]} == {
@@ -292,26 +294,26 @@ def test_ranks_are_those_of_what_was_read(log: Path, hosts: Path, tmp_path: Path
     }
     for name in ("r.csv", "r.jsonl.gz", "r.parquet"):
         out = tmp_path / name
-        assert f"written: {out}, 2 pages" in done(
+        assert f"written: {out}, 2 pages" in output_of(
             "community", "rank", "--local", hosts, "--from", log, "--out", out, "--quiet"
         )
-        assert re.search(r"^  L1 +0$", done("compare", tmp_path / "r.csv", out, "--worst", 0), re.MULTILINE)
+        assert re.search(r"^  L1 +0$", output_of("compare", tmp_path / "r.csv", out, "--worst", 0), re.MULTILINE)
 
 
 def test_the_domain_may_be_named_by_pages(log: Path, tmp_path: Path) -> None:
     local = tmp_path / "pages.txt"
     local.write_text(f"{A}1\nHTTPS://B.example\n")
-    told = json.loads(done("community", "rank", "--local", local, "--from", log, "--json", "--quiet"))
+    told = json.loads(output_of("community", "rank", "--local", local, "--from", log, "--json", "--quiet"))
     assert {row["url"] for row in told["top"]} == {A + "1", B}
 
 
 def test_impact_lists_pages_of_others_that_give_most(log: Path, hosts: Path, tmp_path: Path) -> None:
-    told = json.loads(done("community", "impact", "--local", hosts, "--from", log, "--json", "--quiet"))
+    told = json.loads(output_of("community", "impact", "--local", hosts, "--from", log, "--json", "--quiet"))
     (page,) = told["pages"]
     assert page["url"] == B and page["impact"] == pytest.approx(page["rank"] / 2)  # one of its two links
-    assert "50%  https://b.example/" in done("community", "impact", "--local", hosts, "--from", log, "--quiet")
+    assert "50%  https://b.example/" in output_of("community", "impact", "--local", hosts, "--from", log, "--quiet")
     alone = write(tmp_path / "alone.jsonl", SMALL[:2])
-    said = done("community", "impact", "--local", hosts, "--from", alone, "--quiet")
+    said = output_of("community", "impact", "--local", hosts, "--from", alone, "--quiet")
     assert "no page of others that was read links to the local domain" in said
 
 
@@ -320,29 +322,29 @@ def test_a_crawl_that_one_has_tells_how_much_reading_is_enough(tmp_path: Path) -
     log, hosts = write(tmp_path / "log.jsonl", events_of(web, range(600))), tmp_path / "hosts.txt"
     hosts.write_text("host2.example\n")
     tried = ("community", "try", "--local", hosts, "--from", log, "--pages", 50, "--rounds", 30, "--quiet")
-    told = json.loads(done(*tried, "--json"))
+    told = json.loads(output_of(*tried, "--json"))
     for select in ("influence", "flow", "linkers", "random"):
         rows = [row for row in told["rounds"] if row["select"] == select]
         assert rows[0]["read"] == 0 and rows[0]["l1"] > 0.01
         assert rows[-1]["l1"] < 0.02 * rows[0]["l1"]  # all was read that can be reached
-    assert re.search(r"^influence +0 +0 +0\.\d+", done(*tried), re.MULTILINE)
+    assert re.search(r"^influence +0 +0 +0\.\d+", output_of(*tried), re.MULTILINE)
 
 
 def test_a_domain_that_is_the_whole_web_has_an_empty_frontier(tmp_path: Path) -> None:
     log, hosts = write(tmp_path / "log.jsonl", [event(A, [A + "1"]), event(A + "1", [A])]), tmp_path / "hosts.txt"
     hosts.write_text("a.example\n")
     out = tmp_path / "orders.jsonl"
-    said = done("community", "plan", "--local", hosts, "--from", log, "--pages", 5, "--out", out, "--quiet")
+    said = output_of("community", "plan", "--local", hosts, "--from", log, "--pages", 5, "--out", out, "--quiet")
     assert "0 pages ordered" in said and read(out) == []
-    assert "0.5000000" in done("community", "rank", "--local", hosts, "--from", log, "--quiet")
-    assert "influence" in done("community", "try", "--local", hosts, "--from", log, "--pages", 5, "--quiet")
+    assert "0.5000000" in output_of("community", "rank", "--local", hosts, "--from", log, "--quiet")
+    assert "influence" in output_of("community", "try", "--local", hosts, "--from", log, "--pages", 5, "--quiet")
 
 
 # -- refusals
 
 
 def refused(*arguments: object) -> str:
-    said: Said = command("community", *arguments, "--quiet")
+    said: CommandResult = command("community", *arguments, "--quiet")
     assert said.code == 2 and said.out == "" and said.err.count("\n") == 1, said
     return said.err
 
@@ -356,7 +358,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(log: Path, hosts: Path, tmp_
     assert "give the state of a replay" in refused(*plan, "--from", log, "--select", "importance")
     assert "orders end in .jsonl or .avro" in refused(*plan, "--from", log, "--out", tmp_path / "orders.csv")
     assert "ranks end in .csv" in refused("rank", "--local", hosts, "--from", log, "--out", tmp_path / "ranks.txt")
-    done("replay", log, "--state", tmp_path / "state", "--out", tmp_path / "out", "--quiet")
+    output_of("replay", log, "--state", tmp_path / "state", "--out", tmp_path / "out", "--quiet")
     assert "remembers no links" in refused(*plan, "--state", tmp_path / "state")
     (tmp_path / "empty.jsonl").write_text("")
     assert "empty" in refused(*plan, "--from", tmp_path / "empty.jsonl")

@@ -40,7 +40,7 @@ from opicflow.pipelines.graph.comparison import (
 )
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.ranking import highest
-from support.in_process import command, done
+from support.commands import command, output_of
 from support.logs import records_of
 from support.paths import TOP
 
@@ -292,7 +292,7 @@ def test_the_newest_record_of_a_page_counts_and_one_that_is_gone_is_left_out(tmp
     assert as_dict(found) == {page_id(a): 0.75, page_id(b): 0.125}
     assert (found.rows, found.repeated, found.gone, found.is_stream) == (8, 4, 2, True)
     last = write(tmp_path / "last.csv", as_csv([(a, 0.75), (b, 0.125)]))
-    out = done("compare", stream, last)
+    out = output_of("compare", stream, last)
     assert re.search(r"L1 +0\n", out)
     assert "A: 8 records: the newest of each page counts" in out and "A: 2 pages are left out" in out
     write(tmp_path / "all.jsonl", tombstone(a) + told(a, 1) + tombstone(a))
@@ -303,14 +303,14 @@ def test_a_page_twice_in_a_file_that_is_no_stream_is_told(tmp_path: Path) -> Non
     twice = write(tmp_path / "twice.csv", as_csv([*A_FEW, (A_FEW[4][0], 7.0)]))
     once = write(tmp_path / "once.csv", as_csv(A_FEW))
     assert as_dict(read_ranks(str(twice), "importance"))[page_id(A_FEW[4][0])] == 7.0
-    assert "note: A: 1 rows are of pages that come again: the last of each counts" in done("compare", twice, once)
+    assert "note: A: 1 rows are of pages that come again: the last of each counts" in output_of("compare", twice, once)
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
 def compare_json(*arguments: object) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(done("compare", *arguments, "--json"))
+    found: dict[str, Any] = json.loads(output_of("compare", *arguments, "--json"))
     return found
 
 
@@ -339,10 +339,10 @@ def test_pages_of_one_file_only_are_counted_and_so_is_their_rank(tmp_path: Path)
 def test_what_cannot_be_said_is_a_dash_and_null(tmp_path: Path) -> None:
     a = write(tmp_path / "a.csv", b"url,x\na,1\n")
     b = write(tmp_path / "b.csv", b"url,x\nb,0\n")
-    out = done("compare", a, b, "--rank", "x")
+    out = output_of("compare", a, b, "--rank", "x")
     assert "no page is in both" in out and re.search(r"Kendall's tau +-\n", out)
     assert compare_json(a, b, "--rank", "x")["kendall_tau"] is None
-    assert "1 pages are 0 in B" in done("compare", b, b, "--rank", "x")
+    assert "1 pages are 0 in B" in output_of("compare", b, b, "--rank", "x")
     huge, tiny = write(tmp_path / "c.csv", b"url,x\na,1e200\n"), write(tmp_path / "d.csv", b"url,x\na,1e-200\n")
     found = compare_json(huge, tiny, "--rank", "x")
     assert found["mean_relative_error"] is None and found["largest_ratios"][0]["ratio"] is None
@@ -350,7 +350,7 @@ def test_what_cannot_be_said_is_a_dash_and_null(tmp_path: Path) -> None:
 
 def test_the_table_shows_what_json_says(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a.csv", as_csv(A_FEW)), write(tmp_path / "b.csv", as_csv(A_FEW[::-1][3:]))
-    out, found = done("compare", a, b, "--worst", "2"), compare_json(a, b, "--worst", "2")
+    out, found = output_of("compare", a, b, "--worst", "2"), compare_json(a, b, "--worst", "2")
     assert f"A: {a}: importance of 90 pages, sum {found['a']['sum']:.6g}" in out
     assert f"only in A                                3  with {found['a']['rank_only_here']:.4g}" in out
     lines = [line.split() for line in out.splitlines()]
@@ -363,7 +363,7 @@ def test_the_table_shows_what_json_says(tmp_path: Path) -> None:
 def test_a_page_without_a_url_is_shown_by_its_id_and_nothing_reaches_the_terminal(tmp_path: Path) -> None:
     a = write(tmp_path / "a.csv", b"page,url,x\n00000000000000ff,,5\n,\x1b[31m,1\n")
     b = write(tmp_path / "b.csv", b"url,x\n\x1b[31m,2\n")
-    out = done("compare", a, b, "--rank", "x")
+    out = output_of("compare", a, b, "--rank", "x")
     assert "  00000000000000ff" in out and "\\x1b[31m" in out and "\x1b" not in out
     assert [page["url"] for page in compare_json(a, b, "--rank", "x")["differ_most"]] == [None, "\x1b[31m"]
 
@@ -381,9 +381,9 @@ def test_one_of_the_two_may_come_by_standard_input(tmp_path: Path, monkeypatch: 
 
 def test_a_simulated_crawl_comes_close_to_its_exact_ranks(tmp_path: Path) -> None:
     log, exact = tmp_path / "x.jsonl", tmp_path / "exact.csv"
-    done("simulate", "--out", log, "--ranks", exact, "--pages", "300", "--visits", "3000", "--quiet")
+    output_of("simulate", "--out", log, "--ranks", exact, "--pages", "300", "--visits", "3000", "--quiet")
     for format_ in ("jsonl", "avro", "parquet"):
-        done("replay", log, "--out", tmp_path / format_, "--format", format_, "--quiet", "--publications")
+        output_of("replay", log, "--out", tmp_path / format_, "--format", format_, "--quiet", "--publications")
     found = compare_json(tmp_path / "jsonl", exact)
     values = {row["page"]: row["importance"] for row in records_of(tmp_path / "jsonl/importance.jsonl")}
     with open(exact, encoding="utf-8") as file:
@@ -541,6 +541,6 @@ def test_the_outputs_in_the_guide_are_real(tmp_path: Path, monkeypatch: pytest.M
         for line in block.splitlines():
             if line.startswith("$ "):
                 words, _, quiet = line.partition(" > /dev/null")
-                out = done(*words.split()[2:], *(["--quiet"] if quiet or line.endswith("/dev/null") else []))
+                out = output_of(*words.split()[2:], *(["--quiet"] if quiet or line.endswith("/dev/null") else []))
                 made += f"{line}\n{'' if '/dev/null' in line else out}"
         assert made == block

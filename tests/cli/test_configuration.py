@@ -9,7 +9,7 @@ import pytest
 
 from opicflow.pipelines.cli.configuration import SETTINGS, Configuration, ConfigurationRefused
 from opicflow.pipelines.cli.main import parse
-from support.in_process import command, done
+from support.commands import command, output_of
 
 
 @pytest.fixture(autouse=True)
@@ -104,19 +104,19 @@ def test_a_secret_in_a_variable_is_refused_and_not_shown() -> None:
 
 def test_help_and_version_work_with_a_file_that_cannot_be_used(folder: Path) -> None:
     write(folder / "opicflow.toml", "brokers")
-    assert "opicflow" in done("--version")
-    assert "--brokers" in done("topics", "check", "--help")
+    assert "opicflow" in output_of("--version")
+    assert "--brokers" in output_of("topics", "check", "--help")
 
 
 def test_config_shows_each_value_and_its_source(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder / "opicflow.toml", 'brokers = "kafka:9092"\nprefix = "a-"')
     monkeypatch.setenv("OPICFLOW_PREFIX", "b-")
-    shown = {line.split()[0]: line.split(None, 2)[1:] for line in done("config").splitlines()[2:]}
+    shown = {line.split()[0]: line.split(None, 2)[1:] for line in output_of("config").splitlines()[2:]}
     assert shown["brokers"] == ["kafka:9092", "file opicflow.toml"]
     assert shown["prefix"] == ["b-", "variable OPICFLOW_PREFIX"]
     assert shown["flink-master"] == ["localhost:8081", "default"]
     assert shown["registry"] == ["-", "not set"]
-    as_json = json.loads(done("config", "--json"))
+    as_json = json.loads(output_of("config", "--json"))
     assert as_json["file"] == "opicflow.toml"
     assert as_json["settings"]["brokers"]["value"] == "kafka:9092"
     assert list(as_json["settings"]) == list(shown) == list(SETTINGS)

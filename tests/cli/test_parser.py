@@ -13,7 +13,7 @@ import pytest
 
 from opicflow.pipelines.cli.commands import GROUPS
 from opicflow.pipelines.cli.parser import command_module
-from support.in_process import command, done
+from support.commands import command, output_of
 from support.paths import TOP
 
 COMMANDS = [name for group in GROUPS for name in group.commands]
@@ -29,8 +29,8 @@ def test_every_module_of_the_folder_is_a_command_of_one_group() -> None:
 
 
 def test_help_shows_the_groups_with_an_example_and_every_command_once() -> None:
-    text = done("--help")
-    assert done() == text
+    text = output_of("--help")
+    assert output_of() == text
     for group in GROUPS:
         after = text.partition(f"\n{group.title}:\n")[2]
         assert group.example in after.partition("\n\n")[0]
@@ -40,14 +40,14 @@ def test_help_shows_the_groups_with_an_example_and_every_command_once() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_examples(name: str) -> None:
-    text = done(name, "--help")
+    text = output_of(name, "--help")
     module = command_module(name)
     assert f"usage: opicflow {name}" in text and module.EXAMPLES in text
     assert f"  opicflow {name}" in module.EXAMPLES or f"opicflow --config staging.toml {name}" in module.EXAMPLES
 
 
 def test_the_version_is_that_of_the_distribution() -> None:
-    assert done("--version").startswith("opicflow 0.")
+    assert output_of("--version").startswith("opicflow 0.")
 
 
 def test_help_is_in_colour_on_a_terminal_and_plain_in_a_pipe() -> None:
@@ -69,7 +69,7 @@ def test_help_is_in_colour_on_a_terminal_and_plain_in_a_pipe() -> None:
         shown[colour] = text
     assert b"\x1b[" in shown[True] and b"--unread" in shown[True]
     assert b"\x1b[" not in shown[False]
-    assert "\x1b[" not in done("top", "--help")
+    assert "\x1b[" not in output_of("top", "--help")
 
 
 # -- mistakes
@@ -117,7 +117,7 @@ def test_an_old_name_of_an_option_works_with_a_warning(arguments: list[str], old
     result = command(*arguments, old, "harmonic")
     warning = f"opicflow: {old} is now {new}: the next version knows the new name only\n"
     assert result.err.startswith(warning) and "unknown option" not in result.err
-    assert old not in done(arguments[0], "--help").replace(new, "")
+    assert old not in output_of(arguments[0], "--help").replace(new, "")
 
 
 # -- completion
@@ -191,7 +191,7 @@ print(json.dumps([code, sorted(name for name in ("apache_beam", "grpc") if name 
 
 @pytest.mark.parametrize("line", ["top --top 0", "top --host -n 0", "schedule --top 0"])
 def test_none_may_be_shown(line: str, crawled: Path) -> None:
-    assert "https://" not in done(*line.split(), "--state", crawled / "state")
+    assert "https://" not in output_of(*line.split(), "--state", crawled / "state")
 
 
 @pytest.mark.parametrize("words", [["top"], ["show", "https://a.example/"], ["schedule"]])
@@ -204,5 +204,5 @@ def test_a_state_is_read_while_a_replay_holds_it_and_where_nothing_can_be_writte
     before = {file: file.stat().st_mtime_ns for file in state.rglob("*")}
     with open(state / "lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done(*words, "--state", state)
+        output_of(*words, "--state", state)
     assert {file: file.stat().st_mtime_ns for file in state.rglob("*")} == before

@@ -21,7 +21,7 @@ from opicflow.pipelines.graph.store import StoredGraph
 from opicflow.pipelines.results.graph_ranks import parse_ranks
 from opicflow.schemas.pages import page_id
 from support import in_process
-from support.in_process import Said
+from support.commands import CommandResult
 from support.paths import TOP
 
 GUIDE = (TOP / "docs" / "guides" / "ranks.md").read_text(encoding="utf-8")
@@ -39,7 +39,7 @@ KINDS = {"https://a.example/feed.xml": "application/rss+xml"}
 BEAM = ["--runner", "DirectRunner", "--iterations-per-job", "7"]
 
 
-def command(*arguments: object, code: int = 0) -> Said:
+def command(*arguments: object, code: int = 0) -> CommandResult:
     said = in_process.command(*arguments)
     assert said.code == code, said
     return said

@@ -21,8 +21,8 @@ from opicflow.pipelines.experiments.simulated_log import Scenario, SimulatedCraw
 from opicflow.pipelines.ledger import ItemWriter, Ledger, LogPosition, Outcome, TickEntry
 from opicflow.schemas.crawl_events import CrawlEvent
 from opicflow.schemas.pages import page_id
+from support.commands import command
 from support.crawls import exact_ranks
-from support.in_process import command
 from support.logs import records_of, run
 from support.paths import TOP
 

@@ -23,7 +23,7 @@ from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Audit, CrawlOrder, Importance, RefreshSchedule, to_avro
-from support.in_process import Said, command, made
+from support.commands import CommandResult, command, create_topics
 from support.services import LocalKafka
 
 BROKERS = ("--brokers", "127.0.0.1:1")
@@ -337,7 +337,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(cluster: Cluster, arguments:
     assert not cluster.asked
 
 
-def assert_refused(said: Said, says: str) -> None:
+def assert_refused(said: CommandResult, says: str) -> None:
     assert (said.code, said.out) == (2, "")
     assert says in said.err
     assert said.err.count("\n") == 1
@@ -364,7 +364,7 @@ def test_trouble_on_the_way_is_one_line(cluster: Cluster) -> None:
 @pytest.fixture(scope="module")
 def filled(kafka: LocalKafka) -> tuple[str, ...]:
     """Topics with more importance than a pipe holds. Returns how to reach them."""
-    connection = made(kafka.brokers, "sub-", result_partitions=3)
+    connection = create_topics(kafka.brokers, "sub-", result_partitions=3)
     with Publisher(connection) as publisher:
         for number in range(3000):
             url = f"https://a.example/{number}"

@@ -42,7 +42,7 @@ from opicflow.pipelines.experiments.tables import Row, where
 from opicflow.pipelines.graph.community import RecordedWeb
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
-from support.in_process import Said, command
+from support.commands import CommandResult, command
 
 PAGES = 3_000
 NAMES = ("table1", "table2", "influence", "community")
@@ -191,12 +191,12 @@ def test_correlations_and_shares_are_of_every_seed_alone() -> None:
 
 
 @pytest.fixture(scope="module")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path]:
     out = tmp_path_factory.mktemp("communities")
     return command("experiment", *NAMES, "--out", out, "--pages", 1000, "--runs", 1, "--processes", 1, "--quiet"), out
 
 
-def test_the_command_reports_tables_curves_and_results(reported: tuple[Said, Path]) -> None:
+def test_the_command_reports_tables_curves_and_results(reported: tuple[CommandResult, Path]) -> None:
     done, out = reported
     assert (done.code, done.err) == (0, ""), done
     report = (out / "report.md").read_text(encoding="utf-8")
@@ -214,7 +214,7 @@ def test_the_command_reports_tables_curves_and_results(reported: tuple[Said, Pat
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(
-    reported: tuple[Said, Path], tmp_path: Path
+    reported: tuple[CommandResult, Path], tmp_path: Path
 ) -> None:
     for seed, alike in ((1, True), (2, False)):
         command(

@@ -19,7 +19,7 @@ from opicflow.pipelines.experiments.plots import Curve, Plot
 from opicflow.pipelines.experiments.tables import Row, distinct, markdown, mean, short, spread, to_csv
 from opicflow.pipelines.experiments.task_runner import MEASURES, MeasureTask, run
 from opicflow.pipelines.web.webs import power_law_web
-from support.in_process import Said, command
+from support.commands import CommandResult, command
 from support.paths import TOP
 
 GOLDEN = TOP / "tests" / "golden" / "experiments.json"
@@ -183,12 +183,12 @@ def test_the_command_names_every_experiment() -> None:
 
 
 @pytest.fixture(scope="module")
-def discovered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Said, Path]:
+def discovered(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path]:
     out = tmp_path_factory.mktemp("experiment")
     return command("experiment", "discovery", "--out", out, "--pages", 1000, "--runs", 1, "--processes", 1), out
 
 
-def test_the_command_writes_report_plots_and_data(discovered: tuple[Said, Path]) -> None:
+def test_the_command_writes_report_plots_and_data(discovered: tuple[CommandResult, Path]) -> None:
     done, out = discovered
     assert done.code == 0, done
     assert "measuring" in done.err and "Greedy reads important pages sooner" in done.out
@@ -201,7 +201,7 @@ def test_the_command_writes_report_plots_and_data(discovered: tuple[Said, Path])
     assert len(lines) == 1 + 2 * 4 * 14
 
 
-def test_the_same_command_makes_the_same_bytes_and_measures_nothing(discovered: tuple[Said, Path]) -> None:
+def test_the_same_command_makes_the_same_bytes_and_measures_nothing(discovered: tuple[CommandResult, Path]) -> None:
     done, out = discovered
     names = ("report.md", "data/discovery.csv", "plots/discovery-hosts.png", "plots/discovery-hosts.svg")
     before = [(out / name).read_bytes() for name in names]

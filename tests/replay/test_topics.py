@@ -39,7 +39,7 @@ from opicflow.schemas.framing import encode_single_object
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.published_schemas import fingerprint, schema
 from opicflow.schemas.records import Audit, CrawlOrder, Policy, RefreshSchedule, to_avro
-from support.in_process import command, done, made
+from support.commands import command, create_topics, output_of
 from support.logs import FIRST_MS, WebLog, adds_up, json_line, jsonl, records_of, run, url, without_times
 from support.paths import TOP
 from support.services import OUTSIDE, LocalKafka, raw_records, running
@@ -80,8 +80,8 @@ def published(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Pu
     log = folder / "log.jsonl"
     log.write_bytes(b"".join(lines))
     summary = run([log], folder / "out").summary
-    made(kafka.brokers, "shared-")
-    done("publish", "events", log, *at(kafka, "shared-"), "--quiet")
+    create_topics(kafka.brokers, "shared-")
+    output_of("publish", "events", log, *at(kafka, "shared-"), "--quiet")
     return Published(log, folder / "out", summary, kafka, "shared-")
 
 
@@ -120,7 +120,7 @@ def replay(
 
 
 def subscribed(kafka: LocalKafka, prefix: str, stream: str) -> list[str]:
-    return done("subscribe", stream, *at(kafka, prefix)).splitlines()
+    return output_of("subscribe", stream, *at(kafka, prefix)).splitlines()
 
 
 def lines_of(path: Path) -> list[str]:
@@ -197,7 +197,7 @@ def test_from_topic_to_topics_it_gives_to_the_byte_what_it_gives_from_file_to_fi
 ) -> None:
     kafka, prefix = published.kafka, published.prefix
     place = f"kafka://{kafka.brokers}"
-    said = done("replay", "--from", place, "--to", place, "--prefix", prefix, "--json", "--quiet")
+    said = output_of("replay", "--from", place, "--to", place, "--prefix", prefix, "--json", "--quiet")
     summary = json.loads(said)
     for stream in STREAMS:
         assert subscribed(kafka, prefix, stream) == lines_of(published.out / f"{stream}.jsonl"), stream
@@ -226,7 +226,7 @@ def test_from_topic_to_topics_it_gives_to_the_byte_what_it_gives_from_file_to_fi
 def test_with_three_partitions_and_most_events_in_one_it_gives_the_same_bytes(
     published: Published, topic_prefix: str, tmp_path: Path
 ) -> None:
-    connection = made(published.kafka.brokers, topic_prefix, event_partitions=3, result_partitions=3)
+    connection = create_topics(published.kafka.brokers, topic_prefix, event_partitions=3, result_partitions=3)
     topic = Topic(connection, f"{topic_prefix}crawl-events")
     copied(published, topic, skewed)
     sizes = Counter(record.partition for record in raw_records(published.kafka.brokers, topic.topic))
@@ -244,7 +244,7 @@ def test_with_three_partitions_and_most_events_in_one_it_gives_the_same_bytes(
 def test_events_with_nothing_but_their_send_times_keep_the_books(
     published: Published, topic_prefix: str, tmp_path: Path
 ) -> None:
-    connection = made(published.kafka.brokers, topic_prefix, event_partitions=3)
+    connection = create_topics(published.kafka.brokers, topic_prefix, event_partitions=3)
     topic = Topic(connection, f"{topic_prefix}crawl-events")
     copied(published, topic, skewed, with_times=False)
     summary = replay(topic, tmp_path).summary
@@ -259,7 +259,7 @@ def test_events_with_nothing_but_their_send_times_keep_the_books(
 def test_poison_between_good_events_is_rejected_with_its_place_and_the_rest_goes_on(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
-    topic = Topic(made(kafka.brokers, topic_prefix, event_partitions=2), f"{topic_prefix}crawl-events")
+    topic = Topic(create_topics(kafka.brokers, topic_prefix, event_partitions=2), f"{topic_prefix}crawl-events")
     good = [json_line(event) for event in numbered_events(range(40))]
     unknown = b"\xc3\x01" + bytes(range(8)) + b"body"
     cut = good[0][:30]
@@ -300,7 +300,7 @@ def stop_after(segments: int) -> Callable[[Progress], None]:
 @pytest.fixture(scope="module")
 def scattered(published: Published) -> Topic:
     """The published log in three partitions."""
-    topic = Topic(made(published.kafka.brokers, "scattered-", 3), "scattered-crawl-events")
+    topic = Topic(create_topics(published.kafka.brokers, "scattered-", 3), "scattered-crawl-events")
     copied(published, topic, skewed)
     return topic
 
@@ -363,16 +363,16 @@ def test_a_replay_whose_process_is_killed_ends_with_the_same_bytes(
 def test_a_replay_after_more_was_published_goes_on_and_is_as_one_replay_of_everything(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
-    topic = Topic(made(kafka.brokers, topic_prefix, 3), f"{topic_prefix}crawl-events")
+    topic = Topic(create_topics(kafka.brokers, topic_prefix, 3), f"{topic_prefix}crawl-events")
     days = [tmp_path / "monday.jsonl", tmp_path / "tuesday.jsonl"]
     for day, numbers in zip(days, (range(150), range(150, 330)), strict=True):
         day.write_bytes(jsonl(numbered_events(numbers)))
     state = tmp_path / "state"
     with pytest.raises(NothingRead, match=r"nothing to replay: publish a log"):
         replay(topic, state=state)
-    done("publish", "events", days[0], *at(kafka, topic_prefix), "--quiet")
+    output_of("publish", "events", days[0], *at(kafka, topic_prefix), "--quiet")
     assert replay(topic, state=state).summary["events_read"] == 150
-    done("publish", "events", days[1], *at(kafka, topic_prefix), "--quiet")
+    output_of("publish", "events", days[1], *at(kafka, topic_prefix), "--quiet")
     second = replay(topic, tmp_path / "both", state=state)
     assert second.summary["events_read"] == 180
     assert not [note for note in second.notes if "othing new" in note]
@@ -389,7 +389,7 @@ def test_a_replay_after_more_was_published_goes_on_and_is_as_one_replay_of_every
 def test_a_topic_that_was_made_anew_is_refused(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path, partitions: int
 ) -> None:
-    topic = Topic(made(kafka.brokers, topic_prefix, 2), f"{topic_prefix}crawl-events")
+    topic = Topic(create_topics(kafka.brokers, topic_prefix, 2), f"{topic_prefix}crawl-events")
     produce(kafka, topic.topic, numbered_events(range(20)), 2)
     replay(topic, state=tmp_path)
     with closing(topic.connection.admin()) as admin:
@@ -404,7 +404,7 @@ def test_a_topic_that_was_made_anew_is_refused(
 def test_events_that_were_deleted_before_they_were_read_are_refused(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
-    topic = Topic(made(kafka.brokers, topic_prefix), f"{topic_prefix}crawl-events")
+    topic = Topic(create_topics(kafka.brokers, topic_prefix), f"{topic_prefix}crawl-events")
     produce(kafka, topic.topic, numbered_events(range(20)))
     replay(topic, state=tmp_path)
     with closing(topic.connection.admin()) as admin:
@@ -423,11 +423,11 @@ def test_a_part_of_a_topic_is_replayed_between_two_times(published: Published, t
     since, until_ = iso(since_ms), iso(until_ms)
     place = f"kafka://{published.kafka.brokers}"
     words = ("replay", "--from", place, "--prefix", published.prefix, "--json", "--quiet")
-    assert json.loads(done(*words, "--since", since, "--until", until_))["visits"] == 800
+    assert json.loads(output_of(*words, "--since", since, "--until", until_))["visits"] == 800
     until_then = ("--state", tmp_path / "state", "--until", until_)
-    first = json.loads(done(*words, *until_then))
-    assert json.loads(done(*words, *until_then, "--out", tmp_path / "again"))["visits"] == first["visits"]
-    rest = json.loads(done(*words, "--state", tmp_path / "state", "--out", tmp_path / "out"))
+    first = json.loads(output_of(*words, *until_then))
+    assert json.loads(output_of(*words, *until_then, "--out", tmp_path / "again"))["visits"] == first["visits"]
+    rest = json.loads(output_of(*words, "--state", tmp_path / "state", "--out", tmp_path / "out"))
     assert first["visits"] + rest["visits"] == published.summary["visits"]
     assert same_results(tmp_path / "out", published.out)
 
@@ -477,7 +477,7 @@ def test_a_broker_that_goes_away_and_comes_back_costs_nothing(
     kind: str,
     seconds: float,
 ) -> None:
-    topic = Topic(made(mortal.brokers, topic_prefix, result_partitions=2), f"{topic_prefix}crawl-events")
+    topic = Topic(create_topics(mortal.brokers, topic_prefix, result_partitions=2), f"{topic_prefix}crawl-events")
     copied(published, topic)
     shown: list[Progress] = []
     sends = 0
@@ -509,7 +509,7 @@ def test_a_broker_that_goes_away_and_comes_back_costs_nothing(
 
 
 def test_who_follows_a_stream_goes_on_when_the_broker_comes_back(mortal: LocalKafka, topic_prefix: str) -> None:
-    connection = made(mortal.brokers, topic_prefix)
+    connection = create_topics(mortal.brokers, topic_prefix)
     books = Audit(0, 1, 0, 0.0, *[0] * 9)
     found = []
     following = records(connection, "audit", prefix=topic_prefix, follow=True)
@@ -536,7 +536,7 @@ def test_any_consumer_and_any_avro_reader_can_read_importance(
 ) -> None:
     kafka = published.kafka
     with_registry = Connection(kafka.brokers, registry=kafka.registry)
-    made(kafka.brokers, topic_prefix)
+    create_topics(kafka.brokers, topic_prefix)
     replay(published.topic, tmp_path, topic_prefix)
     expected = [(page["url"], page["importance"]) for page in records_of(tmp_path / "importance.jsonl")]
     file = TOP / "schemas" / "published" / "Importance-1.avsc"
@@ -567,7 +567,7 @@ def test_any_consumer_and_any_avro_reader_can_read_importance(
 def test_a_plain_json_producer_of_ten_lines_is_all_a_crawler_needs(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
-    connection = made(kafka.brokers, topic_prefix, event_partitions=3, result_partitions=2)
+    connection = create_topics(kafka.brokers, topic_prefix, event_partitions=3, result_partitions=2)
     producer = KafkaProducer(**OUTSIDE, bootstrap_servers=kafka.brokers)
     for page, links in [("https://a.example/", ["/b", "/c"]), ("https://a.example/b", ["/"])]:
         event = {"url": page, "fetched_at": "2026-05-01T12:00:00Z", "status": 200, "links": links}
@@ -575,7 +575,7 @@ def test_a_plain_json_producer_of_ten_lines_is_all_a_crawler_needs(
     producer.flush()
     producer.close()
     place = f"kafka://{kafka.brokers}"
-    done("replay", "--from", place, "--to", place, "--prefix", topic_prefix, "--quiet")
+    output_of("replay", "--from", place, "--to", place, "--prefix", topic_prefix, "--quiet")
     scores = {one.record.url: one.record.score for one in records(connection, "importance", prefix=topic_prefix)}
     assert scores.keys() == {"https://a.example/", "https://a.example/b", "https://a.example/c"}
     assert scores["https://a.example/"] == max(scores.values())
@@ -609,7 +609,7 @@ def registered(kafka: LocalKafka, topic: str, writer: Any) -> int:
 def test_records_of_old_and_new_writers_are_read_side_by_side(
     kafka: LocalKafka, topic_prefix: str, stream: str, record: Any
 ) -> None:
-    made(kafka.brokers, topic_prefix)
+    create_topics(kafka.brokers, topic_prefix)
     name, topic = type(record).__name__, topic_prefix + stream
     with producing(kafka) as producer:
         for version in (1, 2, 1):
@@ -624,7 +624,7 @@ def test_records_of_old_and_new_writers_are_read_side_by_side(
 def test_events_of_a_writer_with_fewer_fields_are_read_by_its_schema_in_the_registry(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
-    made(kafka.brokers, topic_prefix)
+    create_topics(kafka.brokers, topic_prefix)
     topic = Topic(Connection(kafka.brokers, registry=kafka.registry), f"{topic_prefix}crawl-events")
     now = schema("CrawlEvent")
     names = ("url", "fetched_at", "status", "links")
@@ -647,7 +647,7 @@ def test_events_of_a_writer_with_fewer_fields_are_read_by_its_schema_in_the_regi
 def test_who_reads_a_stream_of_which_the_beginning_is_deleted_gets_all_that_is_left(
     kafka: LocalKafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection = made(kafka.brokers, topic_prefix)
+    connection = create_topics(kafka.brokers, topic_prefix)
     topic = f"{topic_prefix}audit"
     with Publisher(connection) as publisher:
         for second in range(10):
@@ -670,7 +670,7 @@ def test_who_reads_a_stream_of_which_the_beginning_is_deleted_gets_all_that_is_l
 def test_compaction_keeps_the_newest_record_of_a_page_and_nothing_of_one_that_is_gone(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
-    topic = Topic(made(kafka.brokers, topic_prefix), f"{topic_prefix}crawl-events")
+    topic = Topic(create_topics(kafka.brokers, topic_prefix), f"{topic_prefix}crawl-events")
     settings = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0.001", "delete.retention.ms": "0"}
     names = [f"{topic_prefix}{stream}" for stream in ("importance", "refresh-schedule")]
     with closing(topic.connection.admin()) as admin:
@@ -700,7 +700,7 @@ def test_compaction_keeps_the_newest_record_of_a_page_and_nothing_of_one_that_is
 def test_a_page_that_was_published_and_then_dropped_is_told_to_be_gone_at_the_end(
     kafka: LocalKafka, topic_prefix: str
 ) -> None:
-    topic = Topic(made(kafka.brokers, topic_prefix), f"{topic_prefix}crawl-events")
+    topic = Topic(create_topics(kafka.brokers, topic_prefix), f"{topic_prefix}crawl-events")
     events = numbered_events(range(120))
     lone = CrawlEvent("https://lone.example/", fetched_at_ms=FIRST_MS + 90_000, links=())
     produce(kafka, topic.topic, [*events[:2], lone, *events[2:]])
@@ -715,7 +715,7 @@ def test_a_page_that_was_published_and_then_dropped_is_told_to_be_gone_at_the_en
 
 
 def test_a_reject_that_its_topic_does_not_take_is_told_and_not_lost(kafka: LocalKafka, topic_prefix: str) -> None:
-    topic = Topic(made(kafka.brokers, topic_prefix), f"{topic_prefix}crawl-events")
+    topic = Topic(create_topics(kafka.brokers, topic_prefix), f"{topic_prefix}crawl-events")
     settings = {"max.message.bytes": "2000"}
     with closing(topic.connection.admin()) as admin:
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, f"{topic_prefix}rejects", settings)])
@@ -730,7 +730,7 @@ def test_a_reject_that_its_topic_does_not_take_is_told_and_not_lost(kafka: Local
 
 def test_policies_come_from_their_topic_as_from_a_file(published: Published, topic_prefix: str, tmp_path: Path) -> None:
     kafka = published.kafka
-    made(kafka.brokers, topic_prefix)
+    create_topics(kafka.brokers, topic_prefix)
     said = [
         {"host": "site-3.example", "refresh_forbidden": True, "published_at": FIRST_MS + 3_600_000},
         {"url": url(5), "refresh_interval_seconds": 21_600.0, "published_at": FIRST_MS + 7_200_000},
@@ -738,7 +738,7 @@ def test_policies_come_from_their_topic_as_from_a_file(published: Published, top
     file = tmp_path / "policies.jsonl"
     file.write_text("".join(json.dumps(one) + "\n" for one in said), encoding="utf-8")
     when = iso(FIRST_MS + 3_600_000)
-    done("publish", "policy", "--host", "site-3.example", "--never", "--at", when, *at(kafka, topic_prefix))
+    output_of("publish", "policy", "--host", "site-3.example", "--never", "--at", when, *at(kafka, topic_prefix))
     with producing(kafka) as producer:
         producer.send(f"{topic_prefix}policies", b'{"hots": "site-4.example"}')
         producer.send(f"{topic_prefix}policies", json.dumps(said[1], indent=1).encode())
@@ -751,7 +751,7 @@ def test_policies_come_from_their_topic_as_from_a_file(published: Published, top
         f"{topic_prefix}policies, offset 1: skipped: the message, line 1: 'hots' is no field of a policy: did "
         "you mean host?\n"
     )
-    by_file = done(*words, file, "--out", tmp_path / "file")
+    by_file = output_of(*words, file, "--out", tmp_path / "file")
     assert json.loads(by_file)["policies"] == json.loads(by_topic.out)["policies"] == 2
     assert same_results(tmp_path / "topic", tmp_path / "file")
     assert not same_results(tmp_path / "file", published.out)
@@ -780,14 +780,14 @@ def measured(*arguments: object) -> tuple[dict[str, Any], int]:
 def test_a_load_of_events_comes_through_whole_in_memory_that_does_not_grow(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path, events: int
 ) -> None:
-    made(kafka.brokers, topic_prefix, event_partitions=3)
+    create_topics(kafka.brokers, topic_prefix, event_partitions=3)
     log = tmp_path / "log.jsonl"
     with open(log, "w", encoding="utf-8") as file:
         for number in range(events):
             links = ",".join(f'"{url((number * step + step) % 4999)}"' for step in (7, 31, 101, 499, 997))
             time_ms = FIRST_MS + number * 1000
             file.write(f'{{"url":"{url(number * 13 % 4999)}","fetched_at":{time_ms},"links":[{links}]}}\n')
-    said = json.loads(done("publish", "events", log, *at(kafka, topic_prefix), "--quiet", "--json"))
+    said = json.loads(output_of("publish", "events", log, *at(kafka, topic_prefix), "--quiet", "--json"))
     assert said["summary"]["published"] == events
     words = ("replay", "--from", f"kafka://{kafka.brokers}", "--prefix", topic_prefix, "--json", "--quiet")
     fifth, least_kib = measured(*words, "--until", iso(FIRST_MS + events // 5 * 1000))

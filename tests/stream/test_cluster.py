@@ -14,8 +14,8 @@ import pytest
 from deploy.services.flink import TASK_MANAGERS
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
+from support.commands import command
 from support.crawls import Errors, exact_ranks
-from support.in_process import command
 from support.logs import WebLog, id_of, importance_of
 from support.services import LocalCluster
 from support.stream_chaos import PATIENCE_SECONDS, TOP, Chaos, LocalStream, resident_mib

@@ -36,7 +36,7 @@ from opicflow.pipelines.stream.prove import Proof, prove
 from opicflow.schemas.arrays import Ids
 from opicflow.schemas.crawl_events import CrawlEvent, Reject
 from opicflow.schemas.pages import page_id, shard_of
-from support.in_process import Said, command
+from support.commands import CommandResult, command
 from support.logs import json_line
 from support.paths import TOP
 from support.services import LocalCluster
@@ -161,13 +161,13 @@ class LocalStream:
             *("--workers", "1"),
         ]
 
-    def said(self, *arguments: object) -> Said:
+    def said(self, *arguments: object) -> CommandResult:
         """Run a command as somebody does, and wait until it ends."""
         command = [sys.executable, "-m", "opicflow.pipelines.cli.main", *map(str, arguments)]
         done = subprocess.run(command, cwd=TOP, text=True, capture_output=True, timeout=_COMMAND_SECONDS)
-        return Said(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *more: object) -> Said:
+    def start(self, *more: object) -> CommandResult:
         """Start the stream. When this returns it runs, and has completed a checkpoint."""
         said = self.said("stream", *self.options, *more)
         assert said.code == 0, f"{said}\n{self.tails()}"

@@ -1,27 +1,27 @@
-"""Commands run in this process, as somebody types them, and topics made for them."""
+"""Runs `opicflow` commands in this process, and creates topics for them."""
 
 from __future__ import annotations
 
 import io
 import signal
 from contextlib import redirect_stderr, redirect_stdout
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.topics import make, specs
 from opicflow.pipelines.cli import main
 
 
-class Said(NamedTuple):
-    """What a command printed, and its exit code."""
+class CommandResult(NamedTuple):
+    """The exit code of a command and its output."""
 
     code: int
     out: str
     err: str
 
 
-def command(*arguments: object) -> Said:
-    """Run `opicflow` with these arguments; standard output is no terminal."""
+def command(*arguments: object) -> CommandResult:
+    """Run `opicflow` with these arguments; standard output is not a terminal."""
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
     before = {number: signal.getsignal(number) for number in signals}
     out, err = io.StringIO(), io.StringIO()
@@ -33,18 +33,18 @@ def command(*arguments: object) -> Said:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return Said(code, out.getvalue(), err.getvalue())
+    return CommandResult(code, out.getvalue(), err.getvalue())
 
 
-def done(*arguments: object) -> str:
-    """What a command prints that does what it should, and says nothing on standard error."""
-    said = command(*arguments)
-    assert (said.code, said.err) == (0, ""), said
-    return said.out
+def output_of(*arguments: object) -> str:
+    """Run a command that succeeds and prints nothing on standard error; return its standard output."""
+    result = command(*arguments)
+    assert (result.code, result.err) == (0, ""), result
+    return result.out
 
 
-def made(brokers: str, prefix: str, event_partitions: int = 1, result_partitions: int = 1) -> Any:
-    """All topics with a prefix. Returns the connection."""
+def create_topics(brokers: str, prefix: str, event_partitions: int = 1, result_partitions: int = 1) -> Connection:
+    """Create all topics with a prefix, and return the connection."""
     connection = Connection(brokers)
     make(connection, specs(prefix, None, result_partitions, event_partitions))
     return connection
