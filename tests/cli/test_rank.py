@@ -20,7 +20,7 @@ from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.graph.store import StoredGraph
 from opicflow.pipelines.results.graph_ranks import parse_ranks
 from opicflow.schemas.pages import page_id
-from support import in_process
+from support import commands
 from support.commands import CommandResult
 from support.paths import TOP
 
@@ -40,7 +40,7 @@ BEAM = ["--runner", "DirectRunner", "--iterations-per-job", "7"]
 
 
 def command(*arguments: object, code: int = 0) -> CommandResult:
-    said = in_process.command(*arguments)
+    said = commands.command(*arguments)
     assert said.code == code, said
     return said
 
