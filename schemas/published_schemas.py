@@ -14,8 +14,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-import fastavro.schema
-
 from opicflow.schemas.errors import UserError
 
 Schema = dict[str, Any]
@@ -74,6 +72,8 @@ def schema(name: str, version: int | None = None) -> Schema:
 @cache
 def fingerprint(name: str, version: int | None = None) -> int:
     """The CRC-64-AVRO fingerprint of a published schema's parsing canonical form, as an unsigned number of 64 bits."""
+    import fastavro.schema  # only here: most commands need no fingerprint
+
     canonical = fastavro.schema.to_parsing_canonical_form(schema(name, version))
     return int.from_bytes(bytes.fromhex(fastavro.schema.fingerprint(canonical, "CRC-64-AVRO")), "little")
 
@@ -153,6 +153,8 @@ class _Comparison:
 
 def _with_names(schema: Schema) -> tuple[Any, Mapping[str, Any]]:
     named: dict[str, Any] = {}
+    import fastavro.schema
+
     return fastavro.schema.parse_schema(schema, named), named
 
 

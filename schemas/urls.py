@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import ada_url
 import numpy as np
-from publicsuffixlist import PublicSuffixList
 
 from opicflow.schemas.arrays import Bytes, Ids, Ints
 from opicflow.schemas.errors import UserError
@@ -103,7 +103,7 @@ def registrable_domain(url: bytes) -> bytes:
     domain = name.split(b":")[0]
     if domain.rpartition(b".")[2].isdigit():
         return name  # an address
-    found = _SUFFIXES.privatesuffix(domain.decode())
+    found = _public_suffixes().privatesuffix(domain.decode())
     return found.encode() if found else name
 
 
@@ -113,7 +113,12 @@ def _is_dropped(part: str, names: tuple[str, ...]) -> bool:
     return any(name.startswith(given[:-1]) if given.endswith("*") else name == given for given in lower)
 
 
-_SUFFIXES = PublicSuffixList(accept_unknown=True)
+@cache
+def _public_suffixes() -> Any:
+    """The list of public suffixes. Reading it takes longer than some commands do, and most never need it."""
+    from publicsuffixlist import PublicSuffixList
+
+    return PublicSuffixList(accept_unknown=True)
 
 
 # -- whole batches -----------------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from opicflow.schemas.urls import NotAPage, UrlRules, canonical
 
 if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger
+    from opicflow.pipelines.replay.answers import Answers
+    from opicflow.pipelines.replay.state import State, StateFolder
     from opicflow.pipelines.transforms.route import Rules
 
 
@@ -25,19 +27,42 @@ def read_ledger(path: Path) -> tuple[Ledger, Rules]:
 
     folder = StateFolder(path)
     while True:
-        state = folder.read()
-        if state is None:
-            raise StateRefused(f"{path}: no state of a replay: make one with opicflow replay LOG --state {path}")
-        if not state.snapshot:
-            raise StateRefused(f"{path}: no ledger yet: the first replay into it did not reach a checkpoint")
+        state = _read_state(folder)
         try:
             keeper = folder.keeper(state, KeeperConfig(LedgerConfig.from_json(state.config["ledger"])))
         except StateRefused:
-            newer = folder.read()
-            if newer is None or newer.snapshot == state.snapshot:
+            if _read_state(folder).snapshot == state.snapshot:
                 raise
             continue  # a replay removed this checkpoint after it had written the next one
         return keeper.ledger, Rules.from_json(state.rules[-1])
+
+
+def read_answers(path: Path) -> tuple[Answers, Rules]:
+    """Read the answers and the rules of the last checkpoint; from its ledger where no answers were kept."""
+    from opicflow.pipelines.replay.answers import answers_of
+    from opicflow.pipelines.replay.answers import read_answers as read_kept_answers
+    from opicflow.pipelines.replay.state import StateFolder
+    from opicflow.pipelines.transforms.route import Rules
+
+    state = _read_state(StateFolder(path))
+    answers = read_kept_answers(path, state.snapshot)
+    if answers is not None:
+        return answers, Rules.from_json(state.rules[-1])
+    ledger, rules = read_ledger(path)
+    return answers_of(ledger), rules
+
+
+def _read_state(folder: StateFolder) -> State:
+    from opicflow.pipelines.replay.state import StateRefused
+
+    state = folder.read()
+    if state is None:
+        raise StateRefused(
+            f"{folder.path}: no state of a replay: make one with opicflow replay LOG --state {folder.path}"
+        )
+    if not state.snapshot:
+        raise StateRefused(f"{folder.path}: no ledger yet: the first replay into it did not reach a checkpoint")
+    return state
 
 
 def canonical_url(text: str, rules: UrlRules | None = None, option: str = "") -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opicflow.pipelines.results.record_columns import Pages
 
 
 def print_plan(plan: dict[str, Any]) -> None:
@@ -19,17 +22,22 @@ def print_plan(plan: dict[str, Any]) -> None:
     )
 
 
-def print_pages(parts: Sequence[bytes], most: int) -> None:
-    """Print the first pages of packed estimates as a table."""
-    from opicflow.pipelines.results.files import pages_of
+def first_rows(pages: Iterable[Pages], most: int) -> Iterator[Pages]:
+    """Yield the first rows of parts, and read no more parts than they need."""
+    import numpy as np
 
-    print("  importance      score  visits  page")
-    for part in parts:
-        pages = pages_of(part)
-        c = pages.columns
-        for row, url in enumerate(pages.urls[:most]):
-            mark = "" if c["measured"][row] else "  (history not measured yet)"
-            print(f"  {c['importance'][row]:10.6f} {c['score'][row]:10.2f} {c['visits'][row]:7}  {url}{mark}")
-        most -= len(pages.urls)
+    for part in pages:
         if most <= 0:
             return
+        yield part.rows(np.arange(min(most, len(part.texts))))
+        most -= len(part.texts)
+
+
+def print_pages(parts: Iterable[Pages]) -> None:
+    """Print pages with their importance as a table."""
+    print("  importance      score  visits  page")
+    for pages in parts:
+        c = pages.columns
+        for row, url in enumerate(pages.urls):
+            mark = "" if c["measured"][row] else "  (history not measured yet)"
+            print(f"  {c['importance'][row]:10.6f} {c['score'][row]:10.2f} {c['visits'][row]:7}  {url}{mark}")

@@ -383,9 +383,8 @@ class ReplayKeeper:
 
     def _publish_preview(self, planned: Planned) -> Iterator[Part]:
         """Publish when each page is due, and the orders of the next cycle."""
-        for number, first in enumerate(range(0, max(len(planned.publish), 1), ROWS_PER_PART)):
-            rows = planned.publish[first : first + ROWS_PER_PART]
-            yield Part(PartKind.SCHEDULE, (number,), pack_schedules(self.ledger, planned, rows))
+        for number, part in enumerate(schedule_parts(self.ledger, planned)):
+            yield Part(PartKind.SCHEDULE, (number,), part)
         if not self.config.publications:  # which have the orders of each cycle
             yield Part(PartKind.ORDERS, (0,), pack_orders(self.ledger, planned))
 
@@ -412,6 +411,12 @@ class ReplayKeeper:
         }
         self._tally, self._rejects, self._samples, self._refused = {}, {}, [], []
         return json.dumps(report, separators=(",", ":")).encode()
+
+
+def schedule_parts(ledger: Ledger, planned: Planned) -> Iterator[bytes]:
+    """Yield the schedules that a plan publishes, as packed columns, so many rows at a time."""
+    for first in range(0, max(len(planned.publish), 1), ROWS_PER_PART):
+        yield pack_schedules(ledger, planned, planned.publish[first : first + ROWS_PER_PART])
 
 
 def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | None = None) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from typing import NewType
 
+from opicflow.pipelines.results.record_columns import Host
+
 Html = NewType("Html", str)
 
 
@@ -47,16 +49,6 @@ class TopPage:
     visits: int
     last_outcome: str
     measured: bool
-
-
-@dataclass(frozen=True)
-class Host:
-    """A host with its pages, how many of them were read, and the sum of their importance."""
-
-    host: str
-    pages: int
-    read: int
-    importance: float
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from opicflow.pipelines.ledger import Outcome
-from opicflow.pipelines.replay.report import Host, Report, Sample, TopPage
-from opicflow.pipelines.results.files import Pages, pages_of
+from opicflow.pipelines.replay.report import Report, Sample, TopPage
+from opicflow.pipelines.results.record_columns import pages_of, ranked_hosts
 from opicflow.pipelines.transforms.publish import FLOWING
 
 if TYPE_CHECKING:
@@ -72,23 +71,6 @@ def report_of(result: ReplayResult, inputs: Sequence[str]) -> Report:
         reject_examples=tuple(examples),
         notes=tuple(result.notes),
     )
-
-
-def ranked_hosts(pages: Sequence[Pages]) -> list[Host]:
-    """Return all hosts of these pages, the most important first."""
-    total: Counter[str] = Counter()
-    count: Counter[str] = Counter()
-    read: Counter[str] = Counter()
-    for part in pages:
-        names = [url.split("/", 3)[2] for url in part.urls]
-        count.update(names)
-        for name, importance, visits in zip(
-            names, part.columns["importance"].tolist(), part.columns["visits"].tolist(), strict=True
-        ):
-            total[name] += importance
-            read[name] += visits > 0
-    ranked = sorted(total.items(), key=lambda item: (-item[1], item[0]))
-    return [Host(name, count[name], read[name], importance) for name, importance in ranked]
 
 
 def _histogram(scores: Any) -> tuple[tuple[float, float, int], ...]:

@@ -23,6 +23,7 @@ from apache_beam.runners.runner import create_runner
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
+from opicflow.pipelines.replay.answers import MOST_PAGES, write_answers
 from opicflow.pipelines.replay.inputs import FoundInput, Input, LogFiles, NothingRead, Topic
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
 from opicflow.pipelines.replay.segments import IN_PROCESS, SEGMENT_BYTES, SegmentDone, SegmentRunner, progress_of
@@ -145,6 +146,7 @@ class _Replay:
     notes: list[str] = field(default_factory=list)
     checkpoint_at_bytes: int = 0
     snapshot_bytes: int = 0
+    has_answers: bool = False
 
     def use_rules(self) -> None:
         """Note a change of the rules in the state."""
@@ -186,6 +188,7 @@ class _Replay:
             for segment in segments:
                 self._record(segment.report)
                 self._write_checkpoint(segment)
+                self.has_answers = segment.keeper is not None and self._are_answers(segment.keeper)
                 counts, done = counts_of(self.state), self.log.done(found.input_ranges, self.state)
                 seconds, pages = time.perf_counter() - self.begun, segment.report["pages"]
                 self.progress(Progress(counts["events_read"], pages, done, total, self.log.unit, seconds))
@@ -202,6 +205,12 @@ class _Replay:
                 source.at = read[source.name].at
                 if self.folder:
                     self.log.remember(source, read[source.name])
+
+    def _are_answers(self, keeper: ReplayKeeper) -> bool:
+        """Return whether the final parts are those of the ledger as it is: not settled, no policies still to come."""
+        config = self.config
+        is_as_kept = not config.settle_rounds and not config.publications
+        return is_as_kept and keeper.policies_had == len(config.policies) and keeper.ledger.pages <= MOST_PAGES
 
     def _write_checkpoint(self, segment: SegmentDone) -> None:
         """Write a checkpoint at the end, and where the input since the last one is half as large as the snapshot."""
@@ -257,10 +266,13 @@ class _Replay:
         return Parts(self.work, kind)
 
     def finish(self) -> None:
-        """Mark the run as finished, and remove what has been written elsewhere."""
+        """Mark the run as finished. Final parts have been written elsewhere: they become answers, or are removed."""
         if self.folder:
             self.state.run["finished"] = True
             self.folder.write_state(self.state)
+            if self.has_answers:
+                with _path_in_errors(self.folder.path):
+                    write_answers(self.folder.path, self.state.snapshot, self.work, self.state.run["last"]["plan"])
             remove_final_parts(self.work)
 
 

@@ -3,6 +3,7 @@
     lock               held by the replay that is using the folder
     state.json         everything but the ledger, and the name of its snapshot; renamed into place when both are on disk
     snapshot-000012/   the chunks of the ledger
+    answers-000012/    a copy of the final results of that snapshot, if the run has finished (answers.py)
     work/              parts of the run that is under way, and what was rejected and published in the last one
 
 The crawl log is the journal: what came after the last checkpoint is read from it again.
@@ -25,6 +26,7 @@ import xxhash
 from opicflow.connectors.files.opening import STDIN, Block, decompressed, is_compressed, open_bytes
 from opicflow.connectors.files.whole_file import sync_folder, whole_file
 from opicflow.pipelines.ledger import Ledger, LedgerError
+from opicflow.pipelines.replay.answers import remove_other_answers
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper
 from opicflow.schemas.errors import UserError
 
@@ -160,6 +162,7 @@ class StateFolder:
         for old in self.path.glob("snapshot-*"):
             if old.name != state.snapshot:
                 shutil.rmtree(old, ignore_errors=True)
+        remove_other_answers(self.path, state.snapshot)
         return size
 
     def write_state(self, state: State) -> None:

@@ -19,7 +19,8 @@ from opicflow.connectors.kafka.messages import Framer
 from opicflow.connectors.kafka.publisher import Publisher, partitions_of
 from opicflow.connectors.kafka.record_reader import STREAMS
 from opicflow.connectors.kafka.sink import SendingDoFn
-from opicflow.pipelines.results.files import (
+from opicflow.pipelines.results.part_files import Parts
+from opicflow.pipelines.results.record_columns import (
     Pages,
     importance_columns,
     order_columns,
@@ -27,7 +28,6 @@ from opicflow.pipelines.results.files import (
     reject_columns,
     schedule_columns,
 )
-from opicflow.pipelines.results.part_files import Parts
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.outputs import (
     AUDIT,

@@ -28,7 +28,7 @@ from opicflow.pipelines.cli.options import (
 )
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.text_tables import print_pages, print_plan
+from opicflow.pipelines.cli.text_tables import first_rows, print_pages, print_plan
 
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.inputs import Topic
@@ -215,6 +215,8 @@ def _policies_of_topic(options: argparse.Namespace) -> Iterator[Policy]:
 
 
 def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> None:
+    from opicflow.pipelines.results.record_columns import pages_of
+
     summary = result.summary
     print(
         f"{summary['events_read']:,} events read = {summary['visits']:,} visits + {summary['announcements']:,} "
@@ -229,7 +231,7 @@ def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> Non
     for note in result.notes:
         print(f"note: {note}")
     print()
-    print_pages(best, most)
+    print_pages(first_rows(map(pages_of, best), most))
     print()
     print_plan(summary["plan"])
     print(f"\n{summary['seconds']:.1f} s, {summary['events_per_second']:,} events/s")

@@ -6,9 +6,8 @@ import argparse
 import dataclasses
 import json
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opicflow.pipelines.cli.options import (
     add_json,
@@ -19,9 +18,9 @@ from opicflow.pipelines.cli.options import (
     state_of,
 )
 from opicflow.pipelines.cli.output_files import check_output
-from opicflow.pipelines.cli.states import read_ledger
+from opicflow.pipelines.cli.states import read_answers, read_ledger
 from opicflow.pipelines.cli.text import date_or_never, span
-from opicflow.pipelines.cli.text_tables import print_plan
+from opicflow.pipelines.cli.text_tables import first_rows, print_plan
 
 if TYPE_CHECKING:
     from opicflow.pipelines.results.schedules import Compared
@@ -44,27 +43,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """A plan in words, its orders as packed columns, and all strategies side by side where they were requested."""
+
+    summary: dict[str, Any]
+    orders: bytes
+    compared: Sequence[Compared] = ()
+
+
 def run(options: argparse.Namespace) -> int:
     """Print the plan, and write it to a file if one is named."""
-    from opicflow.pipelines.replay.keeper import plan_in_words
-    from opicflow.pipelines.results.files import order_columns, pages_of
-    from opicflow.pipelines.results.schedules import compared, export, plan_notes, planned
-    from opicflow.pipelines.transforms.publish import pack_orders
+    from opicflow.pipelines.results.record_columns import order_columns, pages_of
+    from opicflow.pipelines.results.schedules import plan_notes
 
     if options.export is not None:
         check_output(options.export, "frontier.csv")
-    ledger, _ = read_ledger(state_of(options))
-    budget = ledger.budget()
-    published = {"strategy": budget.strategy, "discovery_share": budget.discovery_share}
-    refresh = dataclasses.replace(ledger.config.refresh, **{**published, **refresh_fields_of(options)})
-    plan = planned(ledger, refresh, options.bandwidth)
-    summary = plan_in_words(ledger, plan, refresh)
-    rows = list(compared(ledger, refresh, options.bandwidth)) if options.compare else []
-    columns = order_columns(pages_of(pack_orders(ledger, plan)))
-    best = islice(zip(*columns.values(), strict=True), options.top)
-    orders = [dict(zip(columns, values, strict=True)) for values in best]
-    if options.export is not None:
-        export(options.export, ledger, plan)
+    plan = _planned(options) if _changes_plan(options) else _kept(options)
+    summary, rows = plan.summary, plan.compared
+    best = map(order_columns, first_rows([pages_of(plan.orders)], options.top))
+    orders = [dict(zip(c, values, strict=True)) for c in best for values in zip(*c.values(), strict=True)]
     if options.json:
         policies = [row.to_json() for row in rows]
         print(json.dumps({"plan": summary, "orders": orders, **({"policies": policies} if rows else {})}, indent=2))
@@ -82,6 +80,33 @@ def run(options: argparse.Namespace) -> int:
     if options.export is not None:
         print(f"written: {options.export}")
     return 0
+
+
+def _changes_plan(options: argparse.Namespace) -> bool:
+    return bool(refresh_fields_of(options) or options.compare or options.export)
+
+
+def _kept(options: argparse.Namespace) -> _Plan:
+    """Return the plan at the end of the last replay."""
+    answers, _ = read_answers(state_of(options))
+    return _Plan(answers.plan, answers.orders)
+
+
+def _planned(options: argparse.Namespace) -> _Plan:
+    """Plan with the ledger and these options."""
+    from opicflow.pipelines.replay.keeper import plan_in_words
+    from opicflow.pipelines.results.schedules import compared, export, planned
+    from opicflow.pipelines.transforms.publish import pack_orders
+
+    ledger, _ = read_ledger(state_of(options))
+    budget = ledger.budget()
+    stated = {"strategy": budget.strategy, "discovery_share": budget.discovery_share}
+    refresh = dataclasses.replace(ledger.config.refresh, **{**stated, **refresh_fields_of(options)})
+    plan = planned(ledger, refresh, options.bandwidth)
+    rows = list(compared(ledger, refresh, options.bandwidth)) if options.compare else []
+    if options.export is not None:
+        export(options.export, ledger, plan)
+    return _Plan(plan_in_words(ledger, plan, refresh), pack_orders(ledger, plan), rows)
 
 
 def _print_compared(rows: Sequence[Compared]) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_json, add_state_options, state_of
-from opicflow.pipelines.cli.states import canonical_url, read_ledger
+from opicflow.pipelines.cli.states import canonical_url, read_answers
 from opicflow.pipelines.cli.text import span
 from opicflow.schemas.dates import iso_time
+
+if TYPE_CHECKING:
+    from opicflow.pipelines.results.record_columns import Pages
 
 EXAMPLES = """examples:
   opicflow show https://example.org/ --state state
@@ -29,31 +33,31 @@ def run(options: argparse.Namespace) -> int:
     import numpy as np
 
     from opicflow.pipelines.ledger import Outcome
-    from opicflow.pipelines.results.files import importance_lines, pages_of, schedule_columns
-    from opicflow.pipelines.transforms.publish import pack_estimates, pack_schedules
+    from opicflow.pipelines.results.record_columns import importance_lines, pages_of, schedule_columns
     from opicflow.schemas.pages import page_id
 
-    ledger, rules = read_ledger(state_of(options))
+    answers, rules = read_answers(state_of(options))
     url = canonical_url(options.url, rules.urls).encode()
     page = page_id(url)
-    estimates = ledger.estimate([page])
-    if not estimates.known[0]:
+    ranked = _find(map(pages_of, answers.importance), page)
+    scheduled = _find(map(pages_of, answers.schedules), page)
+    if ranked is None or scheduled is None:
         raise InputRefused(f"{url.decode()}: not in the ledger: it was never fetched, linked or announced")
-    e = {field.name: getattr(estimates, field.name)[0].item() for field in dataclasses.fields(estimates)}
-    plan = ledger.preview()
-    row = np.flatnonzero(plan.survey.pages == np.uint64(page))
-    schedule = {
-        name: values[0] for name, values in schedule_columns(pages_of(pack_schedules(ledger, plan, row))).items()
-    }
-    rank = int((ledger.estimate_all().importance > e["importance"]).sum()) + 1
+    e = {name: column[0].item() for name, column in ranked.pages.columns.items()}
+    schedule = {name: values[0] for name, values in schedule_columns(scheduled.pages).items()}
+    rank = 1 + sum(
+        int(np.count_nonzero(pages_of(part).columns["importance"] > e["importance"]))
+        for part in answers.importance[: ranked.part + 1]
+    )
     if options.json:
-        record = json.loads(importance_lines(pages_of(pack_estimates(ledger, estimates))))
+        record = json.loads(importance_lines(ranked.pages))
         names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
         print(json.dumps({**record, "rank": rank, **{name: schedule[name] for name in names}}, indent=2))
         return 0
+    known = ranked.pages.moment["pages"]
     interval = schedule["interval_seconds"]
     rows = [
-        ("importance", f"{e['importance']:.9f}  (rank {rank:,} of {ledger.pages:,} pages)"),
+        ("importance", f"{e['importance']:.9f}  (rank {rank:,} of {known:,} pages)"),
         ("score", f"{e['score']:.3f}  (1 = an average page)"),
         ("trend", f"{e['trend_per_day']:+.3g} a day"),
         ("history", f"{e['rate']:.6g}  ({'measured' if e['measured'] else 'the default: it was not visited twice'})"),
@@ -75,3 +79,19 @@ def run(options: argparse.Namespace) -> int:
     for name, value in rows:
         print(f"  {name:14} {value}")
     return 0
+
+
+class _Found(NamedTuple):
+    part: int
+    pages: Pages
+
+
+def _find(parts: Iterable[Pages], page: int) -> _Found | None:
+    """Return the part that has a page, and the row of the page alone."""
+    import numpy as np
+
+    for number, pages in enumerate(parts):
+        rows = np.flatnonzero(pages.columns["pages"] == np.uint64(page))
+        if len(rows):
+            return _Found(number, pages.rows(rows))
+    return None

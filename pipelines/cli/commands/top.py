@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.options import add_json, add_state_options, natural, state_of
-from opicflow.pipelines.cli.states import read_ledger
-from opicflow.pipelines.cli.text_tables import print_pages
+from opicflow.pipelines.cli.states import read_answers
+from opicflow.pipelines.cli.text_tables import first_rows, print_pages
+
+if TYPE_CHECKING:
+    from opicflow.pipelines.replay.answers import Answers
+    from opicflow.pipelines.results.record_columns import Pages
 
 EXAMPLES = """examples:
   opicflow top --state state -n 20
@@ -28,30 +34,38 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the most important pages, or hosts, of a state."""
+    from opicflow.pipelines.results.record_columns import importance_lines
+
+    answers, _ = read_answers(state_of(options))
+    pages = _pages_of(answers, options.unread)
+    if options.host:
+        _print_hosts(options, pages)
+    elif options.json:
+        lines = (line for part in first_rows(pages, options.top) for line in importance_lines(part).splitlines())
+        print(json.dumps([json.loads(line) for line in lines], indent=2))
+    else:
+        print_pages(first_rows(pages, options.top))
+    return 0
+
+
+def _pages_of(answers: Answers, only_unread: bool) -> Iterator[Pages]:
+    """Yield the pages, the most important first; each part is unpacked on demand."""
     import numpy as np
 
-    from opicflow.pipelines.ledger.estimates import richest
-    from opicflow.pipelines.replay.report_data import ranked_hosts
-    from opicflow.pipelines.results.files import importance_lines, pages_of
-    from opicflow.pipelines.transforms.publish import pack_estimates, rows_of
+    from opicflow.pipelines.results.record_columns import pages_of
 
-    ledger, _ = read_ledger(state_of(options))
-    estimates = ledger.estimate_all()
-    if options.unread:
-        estimates = rows_of(estimates, np.flatnonzero(estimates.visits == 0))
-    if options.host:
-        hosts = ranked_hosts([pages_of(pack_estimates(ledger, estimates))])[: options.top]
-        if options.json:
-            print(json.dumps([dataclasses.asdict(host) for host in hosts], indent=2))
-            return 0
-        print("  importance    pages     read  host")
-        for host in hosts:
-            print(f"  {host.importance:10.6f} {host.pages:8,} {host.read:8,}  {host.host}")
-        return 0
-    best = richest(estimates.pages, estimates.importance, options.top)
-    part = pack_estimates(ledger, rows_of(estimates, best))
+    for part in answers.importance:
+        pages = pages_of(part)
+        yield pages.rows(np.flatnonzero(pages.columns["visits"] == 0)) if only_unread else pages
+
+
+def _print_hosts(options: argparse.Namespace, pages: Iterable[Pages]) -> None:
+    from opicflow.pipelines.results.record_columns import ranked_hosts
+
+    hosts = ranked_hosts(pages)[: options.top]
     if options.json:
-        print(json.dumps([json.loads(line) for line in importance_lines(pages_of(part)).splitlines()], indent=2))
-    else:
-        print_pages([part], options.top)
-    return 0
+        print(json.dumps([dataclasses.asdict(host) for host in hosts], indent=2))
+        return
+    print("  importance    pages     read  host")
+    for host in hosts:
+        print(f"  {host.importance:10.6f} {host.pages:8,} {host.read:8,}  {host.host}")

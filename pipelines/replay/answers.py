@@ -1,0 +1,96 @@
+"""Results of the last finished replay, kept beside its ledger, so that questions about them need not restore it.
+
+    answers-000012/   the final parts of the run that ended with snapshot-000012, their names and the plan in words
+
+They are a copy: where they are missing, of another snapshot or damaged, the ledger has the same answers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from opicflow.connectors.files.whole_file import sync_folder, whole_file
+from opicflow.pipelines.transforms.parts import FINAL
+from opicflow.schemas.columns import unpack
+
+if TYPE_CHECKING:
+    from opicflow.pipelines.ledger import Ledger
+
+MOST_PAGES = 1_000_000
+"""Larger ledgers keep none: the copy would take too much space."""
+_CONTENTS = "contents.json"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The pages of a ledger, their schedules and the next orders, as packed columns; and the plan in words."""
+
+    importance: Sequence[bytes]
+    """All pages, the most important first."""
+    schedules: Sequence[bytes]
+    """All pages whose URL is known."""
+    orders: bytes
+    plan: dict[str, Any]
+
+
+def write_answers(state: Path, snapshot: str, work: Path, plan: dict[str, Any]) -> None:
+    """Move the final parts of a run from its work folder to the answers of its last snapshot."""
+    answers = _folder(state, snapshot)
+    partial = answers.with_name(f"{answers.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    parts = sorted(part.name for kind in FINAL for part in work.glob(f"{kind.value}-*"))
+    for name in parts:
+        os.rename(work / name, partial / name)
+    with whole_file(partial / _CONTENTS) as file:
+        file.write(json.dumps({"parts": parts, "plan": plan}).encode())
+    sync_folder(partial)
+    shutil.rmtree(answers, ignore_errors=True)
+    os.rename(partial, answers)
+
+
+def read_answers(state: Path, snapshot: str) -> Answers | None:
+    """Return the answers of a snapshot; None if it has none, or they are damaged."""
+    folder = _folder(state, snapshot)
+    try:
+        contents = json.loads((folder / _CONTENTS).read_bytes())
+        parts = {name: (folder / name).read_bytes() for name in contents["parts"]}
+        for part in parts.values():
+            unpack(part)  # which compares its checksum
+        importance, schedules, orders = (
+            [part for name, part in parts.items() if name.startswith(f"{kind.value}-")] for kind in FINAL
+        )
+        return Answers(importance, schedules, orders[0], contents["plan"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def remove_other_answers(state: Path, snapshot: str) -> None:
+    """Remove the answers of other snapshots, and those that were not completed."""
+    for folder in state.glob("answers-*"):
+        if folder != _folder(state, snapshot):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def answers_of(ledger: Ledger) -> Answers:
+    """Return the answers of a ledger itself."""
+    from opicflow.pipelines.replay.keeper import plan_in_words, schedule_parts
+    from opicflow.pipelines.transforms.publish import everything, pack_orders
+
+    planned = ledger.preview()
+    return Answers(
+        importance=list(everything(ledger, None)),
+        schedules=list(schedule_parts(ledger, planned)),
+        orders=pack_orders(ledger, planned),
+        plan=plan_in_words(ledger, planned),
+    )
+
+
+def _folder(state: Path, snapshot: str) -> Path:
+    return state / f"answers-{snapshot.rpartition('-')[2]}"
