@@ -22,6 +22,7 @@ from opicflow.pipelines.cli.options import (
     rules_of,
     whole,
 )
+from opicflow.pipelines.cli.text import counted
 
 if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Job
@@ -138,7 +139,9 @@ def shards_of(options: argparse.Namespace, connection: Connection) -> int:
         for finding in found:
             print(finding)
         sys.stdout.flush()
-        raise KafkaRefused(f"{connection.brokers}: {len(found)} findings: correct them, and start again")
+        raise KafkaRefused(
+            f"{connection.brokers}: {counted(len(found), 'finding')}: correct what is listed, and start again"
+        )
     return len(resolve(connection, topic))
 
 

@@ -33,6 +33,11 @@ def summary_of(state: State, empty_files: Sequence[str], input_ranges: Sequence[
     counts, last = counts_of(state), state.run["last"]
     duplicates, forgotten = counts.get("duplicates", 0), counts.get("forgotten", 0)
     reasons = _rejects_by_reason(state, len(empty_files), forgotten)
+    removed = {
+        why.name.lower(): counts[f"pages_{why.name.lower()}"]
+        for why in RemovalReason
+        if f"pages_{why.name.lower()}" in counts
+    }
     summary: dict[str, Any] = {
         "events_read": counts["events_read"] + len(empty_files),
         "visits": counts.get("visits", 0) - duplicates - forgotten,
@@ -51,11 +56,8 @@ def summary_of(state: State, empty_files: Sequence[str], input_ranges: Sequence[
         "partitions": sum(len(one.partitions) for one in input_ranges if isinstance(one, TopicRange)),
         "policies": counts.get("policies", 0),
         "policies_refused": sum(len(report["refused_policies"]) for report in state.run["reports"]),
-        "pages_let_go": {
-            why.name.lower(): counts[f"pages_{why.name.lower()}"]
-            for why in RemovalReason
-            if f"pages_{why.name.lower()}" in counts
-        },
+        "pages_removed": removed,
+        "pages_let_go": removed,  # the old name, for one version
         "plan": last["plan"],
     }
     total = sum(summary[name] for name in ("visits", "announcements", "rejects", "duplicates"))

@@ -12,7 +12,7 @@ import numpy as np
 from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic, read_range
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper
 from opicflow.pipelines.transforms.keep_ledger import Journal, Keeper, Keeping, KeepLedger
-from opicflow.pipelines.transforms.metrics import count, stands_at
+from opicflow.pipelines.transforms.metrics import count, set_gauge
 from opicflow.pipelines.transforms.outputs import Output
 from opicflow.schemas.message_columns import MessageBatch
 
@@ -132,8 +132,9 @@ def record_metrics(keeper: Keeper) -> None:
     assert isinstance(keeper, LogKeeper)
     for name, number in keeper.counts.items():
         count(name, number)
+    count("let_go", keeper.counts["removed"])  # the old name, for one version
     keeper.counts.clear()
     if keeper.has_audited:
         keeper.has_audited = False
         for name, value in keeper.gauges().items():
-            stands_at(f"{name}_shard_{keeper.shard}", value)
+            set_gauge(f"{name}_shard_{keeper.shard}", value)

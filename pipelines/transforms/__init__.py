@@ -1,1 +1,1 @@
-"""Beam transforms around the pure parts. What they do is said by pure functions beside them, which tests call alone."""
+"""Beam transforms. Each calls pure functions of the same module, which tests call without Beam."""

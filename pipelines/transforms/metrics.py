@@ -1,4 +1,4 @@
-"""Counters and gauges of a stream: Beam's, which a runner shows with the stage that they belong to."""
+"""Counters and gauges of Beam, which a runner shows with their stage."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 from apache_beam.metrics import metric
 
 NAMESPACE = "opicflow"
-_metrics: Any = metric.Metrics  # comes without types
+_metrics: Any = metric.Metrics  # Beam does not type it
 
 
 def count(name: str, number: int = 1) -> None:
-    """So many more of them."""
+    """Add to a counter."""
     if number:
         _metrics.counter(NAMESPACE, name).inc(number)
 
 
-def stands_at(name: str, value: int) -> None:
-    """What something stands at now."""
+def set_gauge(name: str, value: int) -> None:
+    """Set a gauge to its present value."""
     _metrics.gauge(NAMESPACE, name).set(value)

@@ -1,4 +1,4 @@
-"""What is published of a ledger, as columns: estimates with their URLs and the moment that they hold for."""
+"""Publications of a ledger, as packed columns: estimates, schedules, orders and tombstones, with their URLs and times."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _DAY = 86400.0
 _SECONDS_PER_HOUR = 3600
 _LEFT_OUT = ("known",)
 FLOWING = (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED)
-"""Last outcomes of pages whose cash moves on at their next visit."""
+"""Last outcomes of pages that pass on their cash at their next visit."""
 
 
 def pack_estimates(ledger: Ledger, estimates: Estimates) -> bytes:
-    """Estimates and all that their records need, as packed columns."""
+    """Pack estimates with the URLs of their pages."""
     starts, urls = ledger.urls(estimates.pages)
     columns: dict[str, Array] = {
         f.name: getattr(estimates, f.name) for f in dataclasses.fields(estimates) if f.name not in _LEFT_OUT
@@ -35,10 +35,10 @@ def pack_estimates(ledger: Ledger, estimates: Estimates) -> bytes:
 
 
 def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
-    """When these pages of a plan are to be fetched again, as packed columns with all that their records need."""
+    """Pack the schedules of these rows of a plan with the URLs of their pages."""
     survey, shared, alpha = planned.survey, planned.shared, ledger.config.refresh.alpha
     weights, changes, fetched = survey.weights[rows], survey.changes_per_day[rows], survey.fetched[rows]
-    # In the mean until the next fetch; now, where none follows.
+    # The mean cost until the next fetch; the present cost where no fetch follows.
     with np.errstate(invalid="ignore"):
         mean = weights * (changes * shared.intervals[rows] / _DAY) ** alpha / (alpha + 1)
     now = weights * (changes * np.maximum(survey.second - fetched, 0) / _DAY) ** alpha
@@ -59,7 +59,7 @@ def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
 
 
 def pack_orders(ledger: Ledger, planned: Planned) -> bytes:
-    """The orders of a plan, as packed columns with all that their records need."""
+    """Pack the orders of a plan with the URLs of their pages."""
     survey, orders = planned.survey, planned.orders
     rows = orders.rows
     columns: dict[str, Array] = {
@@ -77,7 +77,7 @@ def pack_orders(ledger: Ledger, planned: Planned) -> bytes:
 
 
 def pack_tombstones(ledger: Ledger, applied: Applied) -> bytes:
-    """The pages that an entry made the ledger let go, why, and the URLs they had."""
+    """Pack the pages that an entry removed, with reasons and URLs."""
     columns: dict[str, Array] = {
         "pages": np.concatenate([pages for _, pages in applied.removed]),
         "why": np.repeat([int(why) for why, _ in applied.removed], [len(pages) for _, pages in applied.removed]),
@@ -88,32 +88,32 @@ def pack_tombstones(ledger: Ledger, applied: Applied) -> bytes:
 
 
 def publish_visited(ledger: Ledger, visited: Ids) -> bytes | None:
-    """What is published of pages that were visited, in the order of their last visits; None if there is nothing."""
+    """Return the publications of visited pages, in the order of their last visits; None if there are none."""
     latest = len(visited) - 1 - np.unique(visited[::-1], return_index=True)[1]
     published = ledger.publish(visited[np.sort(latest)])
     return pack_estimates(ledger, published) if len(published.pages) else None
 
 
 def publish_movers(ledger: Ledger, most: int, least_move: float) -> bytes | None:
-    """What is published of pages that moved; None if there is nothing."""
+    """Return the publications of pages whose score changed by more than this share; None if there are none."""
     movers = ledger.publish_movers(most, least_move)
     return pack_estimates(ledger, movers) if len(movers.pages) else None
 
 
 def rows_in(packed: bytes) -> int:
-    """How many pages packed estimates are of."""
+    """Return the number of pages in packed estimates."""
     return len(unpack(packed).columns["pages"])
 
 
 class PackedPlan(NamedTuple):
-    """What is published of a plan. None = there is nothing."""
+    """The publications of a plan; None = there are none."""
 
     schedules: bytes | None
     orders: bytes | None
 
 
 def publish_plan(ledger: Ledger, most: int, least_move: float) -> PackedPlan:
-    """Plan the cycle that begins: orders, and the schedules that moved."""
+    """Plan the next cycle. Returns its orders, and the schedules that changed."""
     planned = ledger.plan(most, least_move)
     return PackedPlan(
         pack_schedules(ledger, planned, planned.publish) if len(planned.publish) else None,
@@ -122,7 +122,7 @@ def publish_plan(ledger: Ledger, most: int, least_move: float) -> PackedPlan:
 
 
 def cycle_is_over(ledger: Ledger, second: int) -> bool:
-    """Whether it is time for another plan."""
+    """Whether it is time for the next plan."""
     planned = ledger.planned_second
     return planned < 0 or second - planned >= ledger.config.refresh.cycle_hours * _SECONDS_PER_HOUR
 
@@ -154,7 +154,7 @@ def _pack_rows(ledger: Ledger, kind: str, columns: dict[str, Array], second: int
 
 
 def moment(ledger: Ledger) -> dict[str, Any]:
-    """What all records of one moment have in common."""
+    """Return the values that all records of one time share."""
     return {
         "pages": ledger.pages,
         "clock": ledger.turns,
@@ -165,12 +165,12 @@ def moment(ledger: Ledger) -> dict[str, Any]:
 
 
 def everything(ledger: Ledger, settled: Settled | None, rows_per_part: int = ROWS_PER_PART) -> Iterator[bytes]:
-    """All pages as packed estimates, the most important first, in parts; with the settled ranks if there are some."""
+    """Yield all pages as packed estimates, the most important first; with the settled ranks if given."""
     order, ranks = ledger.ranked(), None
     if settled is not None:
         rows = np.lexsort((settled.pages, -settled.importance))
         order, ranks = settled.pages[rows], settled.importance[rows]
-    known = np.diff(ledger.urls(order)[0]) > 0  # those whose URL is not known yet wait
+    known = np.diff(ledger.urls(order)[0]) > 0  # pages without a URL are published when it is known
     order, ranks = order[known], None if ranks is None else ranks[known]
     rate_sum = ledger.rate_sum()
     for first in range(0, max(len(order), 1), rows_per_part):
@@ -182,5 +182,5 @@ def everything(ledger: Ledger, settled: Settled | None, rows_per_part: int = ROW
 
 
 def rows_of(estimates: Estimates, rows: Any) -> Estimates:
-    """These rows of them."""
+    """Return these rows of the estimates."""
     return Estimates(**{f.name: getattr(estimates, f.name)[rows] for f in dataclasses.fields(estimates)})

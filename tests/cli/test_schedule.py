@@ -210,7 +210,7 @@ def test_what_was_forgotten_is_nowhere(log: Path, tmp_path: Path) -> None:
     assert len(after) > 50 and not any(one in url_.encode() for one in gone for url_ in after)
     tombstones = records_of(tmp_path / "out/tombstones.jsonl")
     assert {line["why"] for line in tombstones} == {"FORGOTTEN"}
-    assert result.summary["pages_let_go"]["forgotten"] == len(tombstones) >= 3
+    assert result.summary["pages_removed"]["forgotten"] == len(tombstones) >= 3
     assert adds_up(result.summary)
 
 
@@ -302,7 +302,7 @@ def test_a_trap_does_not_fill_the_ledger(tmp_path: Path) -> None:
     counting = LedgerOptions(max_pages=1000, max_unread_per_host=300)
     result = run([log], tmp_path / "out", counting=counting, publications=True)
     assert result.summary["pages"] <= 400 + 300 + 8 + 22 and result.summary["drift"] == 0
-    removed = result.summary["pages_let_go"]["limit"]
+    removed = result.summary["pages_removed"]["limit"]
     assert removed > 7000 and len(records_of(tmp_path / "out/tombstones.jsonl")) == removed
 
 

@@ -1,13 +1,13 @@
 """The whole stream in one process, without Flink and Kafka: a seeded simulation.
 
-Partitions of crawl events and policies are routed into the logs of some shards (`Sharder`), whose ledgers
-(`KeepLedger` with its state and its cache) send each other transfers through the same logs. A schedule does what
-happens to a stream: batches of any size come in any order, stages lag, checkpoints are taken, and everything goes back
-to one of the last of them, whose sends stay in the logs; bundles end half-way; an old copy of a stage goes on beside
-the new one and is heard of late; caches are lost, or hold what they should not. Then everything is drained, and `check`
-states the laws.
+`Sharder` routes partitions of crawl events and policies into the logs of some shards. The ledgers of the shards
+(`KeepLedger` with its state and its cache) exchange transfers through the same logs. A schedule causes the events in
+the life of a stream: batches of any size arrive in any order; stages lag; the stream restarts from one of the last
+checkpoints, while the records sent since then stay in the logs; bundles end half-way; an old copy of a stage works
+beside the new one, and its records arrive late; caches are lost or outdated. At the end all input is processed, and
+`check` asserts the laws.
 
-What a bundle of a stage sends is in the logs before anything else happens, as the real stages see to.
+The records that a bundle sends are in the logs before anything else happens, as in the real stages.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from opicflow.schemas.pages import shard_of
 from opicflow.schemas.records import Policy
 
 FIRST_MS = 1_700_000_000_000
-POISON = b"no entry of anybody's"
+POISON = b"not an entry of a log"
 POLICIES = "policies"
 _KEPT_CHECKPOINTS = 3
 _MOST_BATCHES = 8
@@ -52,18 +52,18 @@ _LEAST_LOG_MB = 0.003
 _MOST_WORK = 2000
 
 
-# -- what is crawled -----------------------------------------------------------------------------------------------
+# -- the crawl ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A source as rows: events at offsets 0 to `end`."""
+    """The events of a source at offsets 0 to `end`, as rows."""
 
     items: CrawlItems
     end: int
 
     def between(self, start: int, end: int, seen: set[int] | None = None) -> CrawlItems:
-        """The rows of these events, without sightings of what was seen."""
+        """Return the rows of these events, without sightings of pages in `seen`."""
         first, last = np.searchsorted(self.items.offset, [start, end]).tolist()
         items = self.items.rows(first, last)
         if seen is None:
@@ -79,7 +79,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class World:
-    """A crawl of a small web, in partitions, and what was published about it."""
+    """A crawl of a small web, in partitions, with policies."""
 
     config: LedgerConfig
     partitions: dict[str, Rows]
@@ -87,10 +87,10 @@ class World:
 
     @classmethod
     def of(cls, chance: random.Random, partitions: int, events: int, pages: int) -> World:
-        """Visits of pages again and again, with redirects, late ones and some that come twice."""
+        """Make repeated visits of pages, with redirects, late visits and duplicates."""
         web = [chance.getrandbits(64) for _ in range(pages)]
         links = {page: chance.sample(web, chance.randint(0, min(4, pages))) for page in web}
-        for page in web:  # and a page that is never visited, and linked to from nowhere else
+        for page in web:  # a page that is never visited and has no other link to it
             links[page] += [chance.getrandbits(64)] * (chance.random() < 0.5)
         config = LedgerConfig(
             remember_links=chance.random() < 0.5,
@@ -109,21 +109,21 @@ class World:
 
     @cached_property
     def visits(self) -> Counter[int]:
-        """How many visits the partitions hold, of each page."""
+        """The number of visits of each page, in all partitions."""
         return Counter(page for rows in self.partitions.values() for page in _visits(rows.items)[0])
 
     @cached_property
     def distinct(self) -> int:
-        """How many visits there are that are not another one's duplicate."""
+        """The number of visits without duplicates."""
         return len({pair for rows in self.partitions.values() for pair in zip(*_visits(rows.items), strict=True)})
 
     @cached_property
     def pages(self) -> set[int]:
-        """All pages that are told of."""
+        """All pages in the partitions."""
         return {page for rows in self.partitions.values() for page in rows.items.page.tolist()}
 
     def of_shard(self, pages: Iterable[int], shard: int, shards: int) -> list[int]:
-        """Those that belong to a shard."""
+        """Return the pages that belong to a shard."""
         ids = np.array(list(pages), np.uint64)
         return ids[shard_of(ids, shards) == shard].tolist()
 
@@ -148,7 +148,7 @@ def _write_event(
         return
     page = chance.choice(web)
     if fate < 0.2 and visited:
-        page, time_ms = chance.choice(visited)  # once more, perhaps in another partition
+        page, time_ms = chance.choice(visited)  # a duplicate, perhaps in another partition
     elif fate < 0.3:
         time_ms -= chance.randint(1, 100) * 1000  # late
     visited.append((page, time_ms))
@@ -172,7 +172,7 @@ def _write_event(
 
 
 def _policy(chance: random.Random, web: list[int]) -> Policy:
-    """A policy that moves cash or schedules, and lets no page go: so what is counted depends on no order."""
+    """Return a policy that changes cash or schedules and removes no page: so no count depends on the order."""
     url = _url(chance.choice(web)).decode()
     return chance.choice(
         [
@@ -188,7 +188,7 @@ def _url(page: int) -> bytes:
     return b"https://example.org/%016x" % page
 
 
-# -- state, logs and stages ----------------------------------------------------------------------------------------
+# -- state, logs and stages --------------------------------------------------------------------------------------------
 
 
 class Value:
@@ -222,62 +222,62 @@ class Bag:
 
 @dataclass
 class Log:
-    """A shard's log: what lies in it is never moved, and its times never go back."""
+    """The log of a shard: its records keep their offsets, and times never decrease."""
 
     records: list[tuple[int, int, bytes]] = field(default_factory=list)
     end: int = 0
 
     def append(self, time_ms: int, value: bytes, gap: int = 0) -> None:
-        """A record; `gap` offsets before it are no records."""
+        """Append a record behind `gap` offsets without one."""
         last = self.records[-1][1] if self.records else 0
         self.records.append((self.end + gap, max(last, time_ms), value))
         self.end += gap + 1
 
     def batch(self, start: int, end: int) -> LogBatch:
-        """What lies between two offsets."""
+        """Return the records between two offsets."""
         return LogBatch.of(start, [one for one in self.records if start <= one[0] < end], end)
 
     def read(self, start: int, end: int) -> Iterator[LogBatch]:
-        """What lies between two offsets, in other batches than before."""
+        """Return the records between two offsets, in batches of seven offsets."""
         return (self.batch(at, min(at + 7, end)) for at in range(start, end, 7))
 
 
 @dataclass
 class Router:
-    """The stage that reads and routes a source, and its state."""
+    """The stage that routes a source, and its state."""
 
     source: str
     state: bytes
     everywhere_at: int = -1
 
     @property
-    def read(self) -> int:
-        """How far it has come."""
+    def next_offset(self) -> int:
+        """The offset to read next."""
         return SourceState.from_bytes(self.state).next
 
-    def saved(self) -> Router:
-        """What a checkpoint keeps."""
+    def copy(self) -> Router:
+        """Return a copy for a checkpoint."""
         return replace(self)
 
 
 @dataclass
 class Shard:
-    """The stage that reads a log and keeps its ledger, and its state."""
+    """The stage that keeps the ledger of a log, and its state."""
 
     number: int
     run: str
     head: Value = field(default_factory=Value)
     snapshot: Bag = field(default_factory=Bag)
     outputs: list[Output] = field(default_factory=list)
-    """What it put out, those things taken back that its state does not know of."""
+    """Its outputs up to its state: a restart removes later ones."""
 
     @property
-    def read(self) -> int:
-        """How far it has come."""
+    def next_offset(self) -> int:
+        """The offset to read next."""
         return KeepStream().head(self.head.value).next
 
-    def saved(self, run: str | None = None) -> Shard:
-        """What a checkpoint keeps."""
+    def copy(self, run: str | None = None) -> Shard:
+        """Return a copy for a checkpoint."""
         return Shard(
             self.number,
             run or self.run,
@@ -287,7 +287,7 @@ class Shard:
         )
 
     def apply(self, batches: Iterable[LogBatch], log: Log) -> Iterator[Output]:
-        """Apply batches as the real stage does."""
+        """Apply batches like the real stage."""
         stage = KeepLedger(KeepStream(), self.run)
         for batch in batches:
             yield from stage.keep(self.number, batch, self.head, self.snapshot, JournalInLog(log.read, _LEAST_LOG_MB))
@@ -295,12 +295,12 @@ class Shard:
 
 Stage = Router | Shard
 Send = tuple[int, bytes]
-"""The shard whose log it is for, and an entry."""
+"""An entry, and the shard whose log receives it."""
 
 
 @dataclass
 class Zombie:
-    """An old copy of a stage that does not know that it was replaced, and what it sent that has not arrived."""
+    """An old copy of a stage that still works after it was replaced, and its records that have not arrived yet."""
 
     stage: Stage
     late: list[Send] = field(default_factory=list)
@@ -308,7 +308,7 @@ class Zombie:
 
 @dataclass
 class Checkpoint:
-    """All states at one moment."""
+    """The states of all stages at one time."""
 
     routers: dict[str, Router]
     shards: list[Shard]
@@ -316,7 +316,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Faults:
-    """How often of each thousand steps something happens beside routing, applying and ticking."""
+    """How many steps of a thousand are something else than routing, applying and ticks."""
 
     checkpoint: int = 120
     crash: int = 50
@@ -326,19 +326,19 @@ class Faults:
     new_partition: int = 15
     upgrade: int = 15
     poison: int = 10
-    ask: int = 10
+    fingerprint: int = 10
     hole: int = 0
-    """A bundle fails of whose sends an earlier one is missing in a log, and a later one is there."""
+    """A bundle fails after a record of it has arrived and an earlier one has not."""
 
 
 NO_FAULTS = Faults(*(0,) * 10)
 
 
 class Simulation:
-    """A stream of some shards over a world."""
+    """A stream of some shards that reads a world."""
 
     def __init__(self, seed: int, faults: Faults | None = None, steps: int = 60) -> None:
-        """Everything follows from the seed."""
+        """Derive everything from the seed."""
         self.chance = random.Random(seed)
         chance = self.chance
         self.faults = faults or Faults()
@@ -370,10 +370,10 @@ class Simulation:
                 self._begin(source)
         self.checkpoints = [self._checkpoint()]
 
-    # -- a schedule ------------------------------------------------------------------------------------------------
+    # -- the schedule ----------------------------------------------------------------------------------------------
 
     def play(self) -> Simulation:
-        """Run the schedule, drain everything, and check the laws."""
+        """Run the schedule, process all input, and check the laws."""
         try:
             for _ in range(self.steps):
                 self.step()
@@ -385,7 +385,7 @@ class Simulation:
         return self
 
     def step(self) -> None:
-        """One thing that happens."""
+        """Cause one event."""
         faults, chance = self.faults, self.chance
         self.now_ms += chance.choice([0, 1, 50, 1000, 4000, 4000, 20_000])
         if chance.random() < 0.02:
@@ -409,7 +409,7 @@ class Simulation:
         elif what in ("half", "hole"):
             self._work(fails=what)
         elif what == "zombie":
-            self._let_zombie_work()
+            self._run_zombie()
         elif what == "cache":
             self._disturb_cache()
         elif what == "new_partition":
@@ -419,31 +419,31 @@ class Simulation:
             self._upgrade()
         elif what == "poison":
             chance.choice(self.logs).append(self.now_ms, chance.choice([POISON, b"", POISON * 20]))
-        elif what == "ask":
+        elif what == "fingerprint":
             chance.choice(self.logs).append(self.now_ms, ask_fingerprint())
 
     def drain(self) -> None:
-        """Everything comes to its end; what is sealed last arrives, and all are asked for what they have."""
+        """Process all input and all transfers, and request the fingerprints of all ledgers."""
         while self._unknown:
             self._begin(self._unknown.pop())
         for zombie in self.zombies:
             self._arrive(zombie.late[: self.chance.randint(0, len(zombie.late))])
         self.zombies = []
-        self._work_off()
+        self._work_until_done()
         self.now_ms += 1000
         self._tick()
-        self._work_off()
+        self._work_until_done()
         for log in self.logs:
             log.append(self.now_ms, ask_fingerprint())
-        self._work_off()
+        self._work_until_done()
 
-    def _work_off(self) -> None:
-        """Go on until nothing is left: a transfer never causes a transfer, so that comes."""
+    def _work_until_done(self) -> None:
+        """Work until no input is left. It ends because a transfer never causes a transfer."""
         for _ in range(_MOST_WORK):
             if not self._can_work():
                 return
             self._work()
-        raise AssertionError("it comes to an end")
+        raise AssertionError(f"there is still input after {_MOST_WORK} steps of work")
 
     # -- stages ----------------------------------------------------------------------------------------------------
 
@@ -458,20 +458,20 @@ class Simulation:
         return [*self.routers.values(), *self.keepers]
 
     def _left(self, stage: Stage) -> int:
-        """How much there is to read."""
+        """Return the number of offsets that are not read yet."""
         end = self._end_of(stage.source) if isinstance(stage, Router) else self.logs[stage.number].end
-        return end - stage.read
+        return end - stage.next_offset
 
     def _can_work(self) -> list[Stage]:
         return [stage for stage in self._stages() if self._left(stage)]
 
     def _work(self, fails: str = "") -> None:
-        """A stage reads some batches and takes one of them. `fails`: the bundle ends half-way, and all go back."""
+        """Run a bundle of one stage. With `fails` it ends half-way, and all stages restart."""
         stages = self._can_work()
         if not stages:
             return
         stage = self.chance.choice(stages)
-        sends = self._taken(stage, half=bool(fails))
+        sends = self._run_bundle(stage, half=bool(fails))
         if not fails:
             self._arrive(sends)
             return
@@ -483,11 +483,11 @@ class Simulation:
         self._crash(failed=stage)
 
     def _read(self, shard: Shard) -> list[LogBatch]:
-        """Batches of its log from where it stands, of which some come again, and not always in their order."""
-        chance, log, batches, at = self.chance, self.logs[shard.number], [], shard.read
+        """Return the next batches of the log; some overlap, are repeated or are in another order."""
+        chance, log, batches, at = self.chance, self.logs[shard.number], [], shard.next_offset
         while at < log.end and len(batches) < _MOST_BATCHES:
             start = at
-            if start and chance.random() < 0.1:  # some of it once more
+            if start and chance.random() < 0.1:  # an overlap
                 start -= chance.randint(1, min(start, 5))
             at += self._size(log.end - at)
             batches.append(log.batch(start, at))
@@ -502,13 +502,15 @@ class Simulation:
     def _size(self, left: int) -> int:
         return min(left, self.chance.choice([1, 2, 3, 5, 10, 50]))
 
-    def _taken(self, stage: Stage, half: bool = False) -> list[Send]:
-        """What a stage sends for what it reads; of `half` a bundle, some of it."""
+    def _run_bundle(self, stage: Stage, half: bool = False) -> list[Send]:
+        """Let a stage read a bundle, or half of it. Returns the records that it sends."""
         chance = self.chance
         if isinstance(stage, Router):
             left = self._left(stage)
             return (
-                [(one.shard, one.entry) for one in self._routed(stage, stage.read + self._size(left))] if left else []
+                [(one.shard, one.entry) for one in self._route(stage, stage.next_offset + self._size(left))]
+                if left
+                else []
             )
         sends: list[Send] = []
         outputs = stage.apply(self._read(stage), self.logs[stage.number])
@@ -526,8 +528,8 @@ class Simulation:
                 self._old_chunks[stage.number] = keeper.chunks()
         return sends
 
-    def _routed(self, router: Router, end: int) -> Iterator[ToShard]:
-        """What the router sends for what it reads up to `end`. Its state moves once all is sent."""
+    def _route(self, router: Router, end: int) -> Iterator[ToShard]:
+        """Route up to the offset `end`. The state advances when all entries are sent."""
         state = SourceState.from_bytes(router.state)
         sharder = Sharder(router.source, state, router.everywhere_at, self.most_entry_bytes)
         if router.source == POLICIES:
@@ -546,44 +548,44 @@ class Simulation:
         for log in self.logs:
             log.append(self.now_ms, encode_entry(TickEntry(0)))
 
-    # -- what goes wrong -------------------------------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> Checkpoint:
-        return Checkpoint({s: r.saved() for s, r in self.routers.items()}, [one.saved() for one in self.keepers])
+        return Checkpoint({s: r.copy() for s, r in self.routers.items()}, [one.copy() for one in self.keepers])
 
     def _crash(self, failed: Stage | None = None) -> None:
-        """All go back to the last checkpoint, or to an earlier one. Something of the old may go on."""
+        """Restart all stages from the last checkpoint or an earlier one. Old copies of some stages continue."""
         chance = self.chance
         for stage in self._stages():
             if stage is not failed and chance.random() < 0.15:
                 self._runs.append(f"{self.run}/{len(self._runs)}")
-                self.zombies.append(Zombie(stage.saved(self._runs[-1]) if isinstance(stage, Shard) else stage.saved()))
+                self.zombies.append(Zombie(stage.copy(self._runs[-1]) if isinstance(stage, Shard) else stage.copy()))
         while len(self.checkpoints) > 1 and chance.random() < 0.3:
             self.checkpoints.pop()
             self.happened["older"] += 1
         self._restore()
-        if chance.random() < 0.5:  # or the processes live on, and their caches
+        if chance.random() < 0.5:  # otherwise the processes survive with their caches
             KEEPERS.remove_run(self.run)
 
     def _restore(self) -> None:
         checkpoint = self.checkpoints[-1]
         self._unknown += [source for source in self.routers if source not in checkpoint.routers]
-        self.routers = {s: r.saved() for s, r in checkpoint.routers.items()}
-        self.keepers = [one.saved() for one in checkpoint.shards]
+        self.routers = {s: r.copy() for s, r in checkpoint.routers.items()}
+        self.keepers = [one.copy() for one in checkpoint.shards]
         self._forget_seen()
 
     def _forget_seen(self) -> None:
-        """What was seen ends with the bundle that fails."""
+        """Forget the URLs that a failed bundle has sent."""
         self._seen = set()
 
     def _upgrade(self) -> None:
-        """Stop with a checkpoint, go on from it in new processes with other batches."""
+        """Stop with a checkpoint, and continue from it in new processes with other sizes of entries."""
         self.checkpoints.append(self._checkpoint())
         self._restore()
         KEEPERS.remove_run(self.run)
         self.most_entry_bytes = self.chance.choice([1, 200, 1000, 4 << 20])
 
-    def _let_zombie_work(self) -> None:
+    def _run_zombie(self) -> None:
         if not self.zombies:
             return
         zombie = self.chance.choice(self.zombies)
@@ -594,13 +596,13 @@ class Simulation:
             del zombie.late[:count]
         elif fate < 0.9:
             seen, self._seen = self._seen, set()
-            zombie.late += self._taken(zombie.stage)
+            zombie.late += self._run_bundle(zombie.stage)
             self._seen = seen
         else:
             self.zombies.remove(zombie)
 
     def _disturb_cache(self) -> None:
-        """The cache is lost, or a process comes back with a ledger that it had long ago."""
+        """Empty the cache, or put an outdated ledger into it."""
         chance = self.chance
         if chance.random() < 0.3 or not self._old_chunks:
             KEEPERS.remove_run(self.run)
@@ -612,19 +614,19 @@ class Simulation:
     # -- the laws --------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """All that must be so, whatever happened."""
+        """Assert the laws that hold under any schedule."""
         survivors = [self._survivor(shard) for shard in self.keepers]
-        readers = [self._read_anew(number) for number in range(self.shards)]
+        readers = [self._rebuild(number) for number in range(self.shards)]
         for shard, survivor, (reader, outputs) in zip(self.keepers, survivors, readers, strict=True):
-            same(reader, survivor)
+            assert_equal(reader, survivor)
             self._check_rejects(shard)
-            assert outputs == shard.outputs, "what was put out is what the log says"
+            assert outputs == shard.outputs, "the outputs follow from the log"
         self._check_counts([reader for reader, _ in readers])
         self._check_pairs()
         self._check_transfers()
 
     def _survivor(self, shard: Shard) -> LogKeeper:
-        """The ledger as its state says, which the cached one is equal to."""
+        """Return the ledger that the state leads to; a cached one with the same head equals it."""
         log, head = self.logs[shard.number], KeepStream().head(shard.head.value)
         keeper = rebuild(
             KeepStream(),
@@ -637,11 +639,11 @@ class Simulation:
         assert keeper.head == head, "state leads to the head"
         cached = KEEPERS.peek(shard.run, shard.number)
         if isinstance(cached, LogKeeper) and cached.head == keeper.head:
-            same(cached, keeper)
+            assert_equal(cached, keeper)
         return keeper
 
-    def _read_anew(self, number: int) -> tuple[LogKeeper, list[Output]]:
-        """The final log from its start in one keeper, looked at after each record."""
+    def _rebuild(self, number: int) -> tuple[LogKeeper, list[Output]]:
+        """Rebuild a ledger from the start of its log, record by record. It publishes nothing while it is quiet."""
         keeper, outputs = LogKeeper(number), []
         log, start = self.logs[number], 0
         for record in log.records:
@@ -651,7 +653,9 @@ class Simulation:
             if any(one.kind in (IMPORTANCE, SCHEDULE, ORDERS) for one in outputs[before:]):
                 assert keeper.ledger is not None
                 until = self.origin.quiet_until.items()
-                assert all(keeper.ledger.mark(source).offset >= offset for source, offset in until), "it is quiet"
+                assert all(keeper.ledger.mark(source).offset >= offset for source, offset in until), (
+                    "it published too early"
+                )
         return keeper, outputs
 
     def _check_rejects(self, shard: Shard) -> None:
@@ -663,7 +667,7 @@ class Simulation:
                 assert reason == "corrupt" or may_be_refused, f"{reason}: {detail}"
 
     def _check_counts(self, keepers: list[LogKeeper]) -> None:
-        """Every visit was counted once, every page born once: as the partitions say, whatever came in which order."""
+        """Every visit in the partitions was counted once, and every page born once."""
         world, shards = self.world, self.shards
         duplicates = 0
         for number, keeper in enumerate(keepers):
@@ -671,47 +675,49 @@ class Simulation:
             assert ledger is not None
             pages = world.of_shard(world.pages, number, shards)
             assert sorted(ledger.ranked().tolist()) == sorted(pages), "every page was born"
-            assert all(ledger.url(page) == _url(page) for page in pages), "and its URL was seen"
+            assert all(ledger.url(page) == _url(page) for page in pages), "every URL arrived"
             assert ledger.audit().drift == 0
-            assert ledger.minted == UNITS_PER_PAGE * len(pages), "and once"
+            assert ledger.minted == UNITS_PER_PAGE * len(pages), "every page was born once"
             made = sum(world.visits[page] for page in world.of_shard(world.visits, number, shards))
             duplicates += keeper.counts["duplicates"]
-            assert ledger.visits + keeper.counts["duplicates"] == made, "every visit was counted, and once"
+            assert ledger.visits + keeper.counts["duplicates"] == made, "every visit was counted once"
             for source, rows in world.partitions.items():
                 own = shard_of(rows.items.page, shards) == number
                 mine = rows.items.take(np.flatnonzero(own & (rows.items.kind != Kind.SIGHTING)))
                 if len(mine):
-                    assert ledger.mark(source) > LogPosition(int(mine.offset[-1]), int(mine.within[-1])), "to its end"
+                    assert ledger.mark(source) > LogPosition(int(mine.offset[-1]), int(mine.within[-1])), (
+                        "every source was applied to its end"
+                    )
         assert duplicates == world.visits.total() - world.distinct
 
     def _check_pairs(self) -> None:
-        """What a shard says it has sent up to a cut is what the other says it has received, each cut told once."""
+        """The totals that one shard sent up to a cut are those that the other received; each cut is reported once."""
         sent: dict[tuple[int, int, int], tuple[int, str]] = {}
         received: dict[tuple[int, int, int], tuple[int, str]] = {}
-        books = []
+        balances = []
         for shard in self.keepers:
             audits = [json.loads(output.data) for output in shard.outputs if output.kind == AUDIT]
-            books.append(audits[-1])
-            assert audits[-1]["fingerprint"], "it was asked for last"
+            balances.append(audits[-1])
+            assert audits[-1]["fingerprint"], "it was requested last"
             for audit in audits:
                 for one in audit["sent_to"]:
                     key = shard.number, one["shard"], one["cut"]
-                    assert key not in sent, "told once"
+                    assert key not in sent, "reported once"
                     sent[key] = one["total"], one["digest"]
                 for one in audit["received_from"]:
                     key = one["shard"], shard.number, one["cut"]
-                    assert key not in received, "told once"
+                    assert key not in received, "reported once"
                     received[key] = one["total"], one["digest"]
         assert sent == received
-        assert sum(book["sent"] for book in books) == sum(book["received"] for book in books)
+        assert sum(one["sent"] for one in balances) == sum(one["received"] for one in balances)
 
     def _check_transfers(self) -> None:
-        """The transfers in the logs are those that their senders' logs call for, byte for byte, in their order."""
+        """The transfers in the logs follow from the logs of their senders, byte for byte and in order."""
         for sender in self.keepers:
             for number, log in enumerate(self.logs):
-                called_for = [one.data for one in sender.outputs if one[::2] == (TRANSFERS, number)]
+                expected = [one.data for one in sender.outputs if one[::2] == (TRANSFERS, number)]
                 found = [value for _, _, value in log.records if _sender(value) == sender.number]
-                assert list(dict.fromkeys(found)) == called_for or self.faults.hole
+                assert list(dict.fromkeys(found)) == expected or self.faults.hole
 
 
 def _sender(value: bytes) -> int:
@@ -721,8 +727,8 @@ def _sender(value: bytes) -> int:
     return entry.source_shard if isinstance(entry, TransfersEntry) else -1
 
 
-def same(one: LogKeeper, other: LogKeeper) -> None:
-    """Two keepers are the same to the byte."""
+def assert_equal(one: LogKeeper, other: LogKeeper) -> None:
+    """Assert that two keepers are equal to the byte."""
     assert one.head == other.head
-    assert one.fingerprint() == other.fingerprint(), "the log says what the ledger is"
+    assert one.fingerprint() == other.fingerprint(), "ledgers of the same log are equal"
     assert one.chunks() == other.chunks()

@@ -1,0 +1,129 @@
+"""Faults that happen to a stream while events flow."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from time import monotonic
+from typing import Any
+
+from deploy.services.flink import TASK_MANAGERS
+from opicflow.connectors.kafka.partitions import resolve
+from opicflow.connectors.kafka.publisher import Publisher
+from opicflow.connectors.kafka.source import read_range
+from support.local_stream import LocalStream, Pending
+
+
+class Chaos:
+    """Causes faults. Each kind is a method, which also checks that the fault had its effect."""
+
+    def __init__(self, stream: LocalStream, seed: int) -> None:
+        self.stream, self.services = stream, stream.cluster.services
+        self._random = random.Random(seed)
+        self.recoveries: list[tuple[str, float]] = []
+        """The kind of each fault, and the seconds until importance of new visits was published again."""
+
+    def wait_for_results(self, after: str = "the start") -> None:
+        """Wait until importance of new visits is published."""
+        before = self._published()
+        self.stream.wait_for(
+            f"importance after {after}", lambda: self._published() > before or Pending(f"still {before:,} records")
+        )
+
+    def cause(self, kind: str) -> None:
+        """Cause a fault, and wait until events are counted again."""
+        begun = monotonic()
+        getattr(self, f"_{kind}")()
+        self.wait_for_results(kind)
+        self.recoveries.append((kind, monotonic() - begun))
+
+    def _worker(self) -> None:
+        """Kill a Python worker. The job restarts from its last checkpoint."""
+        with self._job_restarts():
+            os.kill(self._random.choice(self.stream.workers())[0], signal.SIGKILL)
+
+    def _tasks(self) -> None:
+        """Kill a TaskManager. Its workers end with it, and the job continues when there are slots again."""
+        with self._job_restarts():
+            name = self._random.choice(self._task_managers())
+            self.services.kill("flink", name)
+            self.services.revive("flink", name)
+
+    def _broker(self) -> None:
+        """Kill the broker and restart it. The job may restart or not."""
+        self.services.kill("kafka")
+        self.services.restart("kafka")
+
+    def _zombie(self) -> None:
+        """Stop a TaskManager and its worker until the cluster has replaced them, then resume both.
+
+        The worker resumes first: it sends its pending records while another worker does the same work again.
+        """
+        pid, name = self._random.choice(self.stream.workers())
+        with self._job_restarts():
+            self.services.pause("flink", name)
+            os.kill(pid, signal.SIGSTOP)
+        os.kill(pid, signal.SIGCONT)
+        threading.Event().wait(1.0)
+        self.services.resume("flink", name)
+
+    def _cluster(self) -> None:
+        """Kill all of Flink but the job server: the job is lost, and submitted again from the last checkpoint."""
+        for name in ("flink-jobs", *TASK_MANAGERS):
+            self.services.kill("flink", name)
+        self.services.revive("flink")
+        self.stream.start("--from-savepoint", "latest")
+
+    def _old_checkpoint(self) -> None:
+        """Continue from a checkpoint that is older than the last transfers."""
+        stream = self.stream
+        old = stream.wait_for_checkpoint()
+        newer = stream.wait_for_checkpoint(after=old.id)
+        job = stream.job
+        stream.cancel()
+        kept = stream.flink.checkpoints(job.id).retained
+        oldest = kept[-1]
+        assert oldest.id < kept[0].id and newer.id <= kept[0].id
+        stream.start("--from-savepoint", oldest.path)
+
+    def _delivered_twice(self) -> None:
+        """Append copies of up to 200 old entries to each log, in their order."""
+        stream, copies = self.stream, 0
+        with Publisher(stream.connection) as publisher:
+            for log in resolve(stream.connection, stream.ledger_topic):
+                first = self._random.randrange(max(log.end - 200, 1))
+                old = replace(log, start=first, end=min(first + 200, log.end))
+                for batch in read_range(old):
+                    messages = batch.messages
+                    for row in range(len(messages)):
+                        publisher.send(stream.ledger_topic, None, messages.value(row), log.partition)
+                    copies += len(messages)
+        assert copies > 10 * stream.shards
+
+    # -- inside
+
+    def _published(self) -> int:
+        """Return the number of published records of importance."""
+        return sum(one.end for one in resolve(self.stream.connection, f"{self.stream.prefix}importance"))
+
+    def _task_managers(self) -> list[str]:
+        """Return the TaskManagers that have workers of the stream."""
+        return sorted({name for _, name in self.stream.workers()})
+
+    @contextmanager
+    def _job_restarts(self) -> Iterator[None]:
+        """Run the body, and wait until Flink has restarted the job from a checkpoint."""
+        stream, job = self.stream, self.stream.job
+        before = stream.flink.details(job.id).running_since_ms
+        yield
+
+        def restarted() -> Any:
+            found = stream.flink.details(job.id)
+            return (found.runs and found.running_since_ms > before) or Pending(found.job.state)
+
+        stream.wait_for("a restart of the job", restarted)

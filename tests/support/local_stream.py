@@ -1,0 +1,328 @@
+"""A stream with topics of its own on a real cluster, operated by commands."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from deploy.services.processes import birth
+from opicflow.connectors.flink.rest import Checkpoint, FlinkRefused, Job
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.partitions import resolve
+from opicflow.connectors.kafka.publisher import Publisher, partition_of
+from opicflow.connectors.kafka.record_reader import records
+from opicflow.connectors.kafka.topics import make, specs
+from opicflow.pipelines.ledger import UNITS_PER_PAGE
+from opicflow.pipelines.replay.inputs import Topic
+from opicflow.pipelines.replay.runner import ReplayRequest, replayed
+from opicflow.pipelines.stream.keeper import ask_fingerprint
+from opicflow.pipelines.stream.prove import Proof, prove
+from opicflow.schemas.arrays import Ids
+from opicflow.schemas.crawl_events import CrawlEvent, Reject
+from opicflow.schemas.pages import page_id, shard_of
+from support.commands import CommandResult, command
+from support.logs import json_line
+from support.paths import TOP
+from support.services import LocalCluster
+
+PATIENCE_SECONDS = 420.0
+"""Other programs may use the machine too. If a worker is killed before it has opened its data channel, Beam waits three
+minutes for it before Flink restarts the job."""
+_COMMAND_SECONDS = 300.0
+_PARTITIONS = 3
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def wait_for(what: str, done: Callable[[], Any], limit_seconds: float = PATIENCE_SECONDS) -> Any:
+    """Call `done` until it returns something true, and return that. Raises `AssertionError` with the last result."""
+    give_up_at = monotonic() + limit_seconds
+    while True:
+        last = done()
+        if last and not isinstance(last, Pending):
+            return last
+        if monotonic() > give_up_at:
+            raise AssertionError(f"{what}: not in {limit_seconds:.0f} s; last: {last}")
+        threading.Event().wait(0.1)
+
+
+def resident_mib(pid: int) -> int:
+    """Return the resident memory of a process."""
+    (kib,) = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
+    return int(kib) >> 10
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Why a condition does not hold yet."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The counts of all shards, added."""
+
+    pages: int
+    visits: int
+    announcements: int
+    duplicates: int
+    minted: int
+    drift: int
+
+
+class Ledgers:
+    """The ledgers of a stream, rebuilt from their logs in this process and proven equal to the running ones."""
+
+    def __init__(self, proofs: Sequence[Proof]) -> None:
+        self._keepers = [proof.keeper for proof in proofs]
+
+    def sums(self) -> Sums:
+        """Add the counts of all shards, after an audit of each."""
+        ledgers = [keeper.ledger for keeper in self._keepers if keeper.ledger is not None]
+        balances = [ledger.audit() for ledger in ledgers]
+        return Sums(
+            pages=sum(ledger.pages for ledger in ledgers),
+            visits=sum(ledger.visits for ledger in ledgers),
+            announcements=sum(keeper.counts["announcements"] for keeper in self._keepers),
+            duplicates=sum(keeper.counts["duplicates"] for keeper in self._keepers),
+            minted=sum(balance.minted for balance in balances),
+            drift=sum(abs(balance.drift) for balance in balances),
+        )
+
+    def importance(self, pages: Ids) -> Floats:
+        """Return the share of each page in the rates of all shards."""
+        rates = np.zeros(len(pages))
+        owners, total = shard_of(pages, len(self._keepers)), 0.0
+        for shard, keeper in enumerate(self._keepers):
+            if keeper.ledger is not None:
+                rates[owners == shard] = keeper.ledger.estimate(pages[owners == shard]).rate
+                total += keeper.ledger.rate_sum()
+        return rates / total
+
+
+class LocalStream:
+    """A stream with topics of its own on a cluster, operated by commands."""
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        folder: Path,
+        prefix: str,
+        shards: int,
+        state_backend: str = "rocksdb",
+        snapshot_mb: float = 16.0,
+    ) -> None:
+        """Create the topics."""
+        self.state_backend, self.snapshot_mb = state_backend, snapshot_mb
+        self.cluster, self.flink = cluster, cluster.flink
+        self.prefix, self.shards, self.name = prefix, shards, f"{prefix}stream"
+        self.ledger_topic = f"{prefix}page-ledger"
+        self.connection = Connection(cluster.brokers)
+        self.checkpoints, self.worker_logs = folder / "checkpoints", folder / "workers"
+        make(self.connection, specs(prefix, shards, 2, _PARTITIONS))
+
+    # -- commands --------------------------------------------------------------------------------------------------
+
+    @property
+    def where(self) -> list[str]:
+        """The options with which every command finds the topics."""
+        return ["--brokers", self.cluster.brokers, "--prefix", self.prefix]
+
+    @property
+    def options(self) -> list[str]:
+        """The options that start the stream."""
+        return [
+            *self.where,
+            *("--flink-master", self.cluster.flink_rest),
+            *("--job-server", self.cluster.job_server),
+            *("--name", self.name),
+            *("--checkpoints", self.checkpoints.as_uri()),
+            *("--worker-logs", str(self.worker_logs)),
+            *("--checkpoint-seconds", "2"),
+            *("--state-backend", self.state_backend),
+            *("--snapshot-mb", str(self.snapshot_mb)),
+            *("--parallelism", "2"),
+            *("--workers", "1"),
+        ]
+
+    def command(self, *arguments: object) -> CommandResult:
+        """Run a command in a process of its own, and wait until it ends."""
+        words = [sys.executable, "-m", "opicflow.pipelines.cli.main", *map(str, arguments)]
+        done = subprocess.run(words, cwd=TOP, text=True, capture_output=True, timeout=_COMMAND_SECONDS)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *more: object) -> CommandResult:
+        """Start the stream, and wait for its first checkpoint."""
+        result = self.command("stream", *self.options, *more)
+        assert result.code == 0, f"{result}\n{self.diagnostics()}"
+        self.wait_for_checkpoint()
+        return result
+
+    @property
+    def job(self) -> Job:
+        return self.flink.find(self.name)
+
+    def wait_for_checkpoint(self, after: int = 0) -> Checkpoint:
+        """Wait for a checkpoint with a higher number than this, and return it."""
+
+        def last() -> Any:
+            found = self.flink.checkpoints(self.job.id).last
+            return found if found and found.id > after else Pending(f"checkpoint {found and found.id}")
+
+        return self.wait_for(f"a checkpoint after {after}", last)
+
+    def workers(self) -> list[tuple[int, str]]:
+        """Return the process ids of the running workers, each with the name of its TaskManager."""
+        managers = {one.pid: one.name for one in self.cluster.services.status()["flink"].processes}
+        found = []
+        for log in sorted(self.worker_logs.glob("*.log")):
+            pid = int(log.stem.rpartition("-")[2])
+            parent = log.read_text(encoding="utf-8", errors="replace").partition("\n")[0].rpartition(" ")[2]
+            if parent.isdigit() and int(parent) in managers and birth(pid) is not None:
+                found.append((pid, managers[int(parent)]))
+        assert found, "no worker runs"
+        return found
+
+    def cancel(self) -> None:
+        """End the job without a savepoint. Its checkpoints stay."""
+        for job in self.flink.jobs(self.name):
+            self.flink.cancel(job.id)
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    def publish(self, events: Iterable[CrawlEvent], per_second: float | None = None) -> None:
+        """Send events, those of a page in their order; `per_second` limits the rate."""
+        begun = monotonic()
+        with Publisher(self.connection) as publisher:
+            for number, event in enumerate(events):
+                if per_second is not None and number % 10 == 0:
+                    threading.Event().wait(max(begun + number / per_second - monotonic(), 0.0))
+                partition = partition_of(page_id(event.url.encode()), _PARTITIONS)
+                publisher.send(f"{self.prefix}crawl-events", None, json_line(event), partition)
+
+    def send(self, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:
+        """Send these values unchanged."""
+        with Publisher(self.connection) as publisher:
+            for value in values:
+                publisher.send(self.prefix + topic, b"key" if value is None else None, value, partition)
+
+    @property
+    def published(self) -> int:
+        """The number of records in crawl-events. After a crash of the broker some may be duplicates."""
+        return sum(one.end for one in resolve(self.connection, f"{self.prefix}crawl-events"))
+
+    def rejects(self) -> list[Reject]:
+        """Return the rejects, each once: a repeated one has the same key."""
+        return list({one.key: one.record for one in records(self.connection, "rejects", prefix=self.prefix)}.values())
+
+    def rejected_events(self) -> list[Reject]:
+        """Return the rejects of crawl-events."""
+        return [one for one in self.rejects() if one.source.startswith(f"{self.prefix}crawl-events/")]
+
+    def drain(self, limit_seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
+        """Wait until all events are counted and less cash than that of one page is in transit, twice in a row.
+
+        The remainders of dividends circulate without end, at every tick. Returns the summary of a replay of the same
+        events, which has the number of events.
+        """
+        expected = self.replay()
+        before: list[Any] = []
+
+        def at_rest() -> Any:
+            self.request_audits()
+            found = self.audit()
+            state = [found.get(name) for name in ("verdict", "visits", "pages", "minted")]
+            seen, before[:] = list(before), state
+            if state == seen and state[0] == "balanced" and state[1] >= expected["visits"]:
+                return found["under_way"] < UNITS_PER_PAGE or Pending(f"{found['under_way']:,} units in transit")
+            return Pending(f"{state}, before it {seen}, of {expected['visits']:,} visits")
+
+        self.wait_for("all events are counted and all cash has arrived", at_rest, limit_seconds)
+        return expected
+
+    def audit(self) -> dict[str, Any]:
+        """Return the output of `opicflow audit`, which never finds a fault."""
+        result = command("audit", *self.where, "--json")
+        assert result.code in (0, 3) or not result.out, f"{result}\n{self.diagnostics()}"
+        found = json.loads(result.out) if result.out else {"verdict": result.err}
+        assert not found.get("faults"), found
+        return dict(found)
+
+    def request_audits(self) -> None:
+        """Request an audit record from every ledger, at once."""
+        with Publisher(self.connection) as publisher:
+            for shard in range(self.shards):
+                publisher.send(self.ledger_topic, None, ask_fingerprint(), shard)
+
+    def prove(self) -> Ledgers:
+        """Rebuild all ledgers from the start of their logs: the running ones equal them, byte for byte."""
+        proofs = prove(self.connection, self.prefix, self.ledger_topic, limit_seconds=PATIENCE_SECONDS)
+        wrong = [proof.shard for proof in proofs if not proof.is_same]
+        assert len(proofs) == self.shards and not wrong, (
+            f"ledgers that differ from their logs: {wrong}\n{self.diagnostics()}"
+        )
+        return Ledgers(proofs)
+
+    def check(self) -> Ledgers:
+        """Drain: then nothing is lost, nothing is counted twice, and the ledgers equal their logs."""
+        expected = self.drain()
+        ledgers = self.prove()
+        sums, rejects = ledgers.sums(), self.rejected_events()
+        counted = (sums.visits, sums.announcements, sums.duplicates, len(rejects))
+        assert counted == tuple(expected[name] for name in ("visits", "announcements", "duplicates", "rejects"))
+        assert sum(counted) == self.published
+        assert (sums.pages, sums.minted) == (expected["pages"], expected["pages"] * UNITS_PER_PAGE)
+        assert sums.drift == 0
+        return ledgers
+
+    def replay(self, out: Path | None = None) -> dict[str, Any]:
+        """Replay the same events into one ledger, in this process; return the summary."""
+        with replayed(
+            ReplayRequest(topic=Topic(self.connection, f"{self.prefix}crawl-events"), out=out), _ignore
+        ) as result:
+            return dict(result.summary)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def wait_for(self, what: str, done: Callable[[], Any], limit_seconds: float = PATIENCE_SECONDS) -> Any:
+        """Wait as `wait_for` does; the broker and the cluster may be down for a while."""
+
+        def attempt() -> Any:
+            try:
+                return done()
+            except (KafkaRefused, FlinkRefused) as problem:
+                return Pending(str(problem))
+
+        try:
+            return wait_for(what, attempt, limit_seconds)
+        except AssertionError as problem:
+            raise AssertionError(f"{problem}\n{self.diagnostics()}") from None
+
+    def diagnostics(self, lines: int = 25) -> str:
+        """Return the problems that Flink reports and the ends of the workers' logs."""
+        found = []
+        try:
+            jobs = [self.flink.details(job.id) for job in self.flink.jobs(self.name)]
+            found = [f"job {job.job.id} {job.job.state}: {line}" for job in jobs for line in job.trouble]
+        except FlinkRefused as problem:
+            found = [str(problem)]
+        logs = sorted(self.worker_logs.glob("*.log"), key=lambda one: one.stat().st_mtime_ns)[-4:]
+        for log in logs:
+            text = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            end = [line for line in text if not line.startswith("INFO:")][-lines:]
+            found += [f"-- the end of {log.name}", *(line[:300] for line in end)]
+        return "\n".join(found)
+
+
+def _ignore(progress: Any) -> None:
+    pass
