@@ -1,9 +1,9 @@
-"""Keeping the ledger of one shard of a stream: its log in, transfers and results out. No Beam and no Kafka in here.
+"""The keeper of the ledger of one shard of a stream: applies its log, yields transfers and results. No Beam, no Kafka.
 
-A `LogKeeper` is a pure function of its log, in whatever batches that comes, and so is what it puts out: a batch that is
-applied again after a crash sends the very same transfers again. Records that come twice are dropped; a batch that comes
-too early is passed over, as its log will be read again from where the head stands. The first entry of a log says how
-its ledger counts. An entry that makes no sense, or that the ledger refuses, becomes a reject, and the log goes on.
+A `LogKeeper` and its outputs are pure functions of its log, for any division into batches: a batch that is applied
+again after a crash sends the same transfers again, byte for byte. Records before the head are dropped. A batch that
+begins beyond the head is skipped: the log is read again from the head. The first entry of a log contains the settings
+of its ledger. An entry that is corrupt, or that the ledger refuses, becomes a reject, and the next one is applied.
 """
 
 from __future__ import annotations
@@ -65,20 +65,20 @@ from opicflow.schemas.errors import UserError
 from opicflow.schemas.policy_json import policy_to_json
 
 MOST_TRANSFERS = 100_000
-"""So many go in one message at most: 16 bytes each."""
+"""The most transfers of one message: 16 bytes each."""
 _MOST_REJECTED_BYTES = 64 << 10
 
 
 class LogRefused(UserError):
-    """The log cannot be followed: it does not begin as a log must, or says what this code does not know."""
+    """The log cannot be applied: its first entry is wrong, or an entry needs a newer opicflow."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """How the ledgers of a log count and what they publish: the first entry of each partition, and never changed.
+    """The settings of the ledgers of a topic: the first entry of each log, never changed.
 
-    `quiet_until`: nothing is published before the ledger has applied these sources up to these offsets, as while a set
-    of ledgers is made anew beside another one.
+    A ledger publishes nothing until it has applied each source of `quiet_until` up to the offset there: ledgers are
+    rebuilt while older ones still publish.
     """
 
     ledger: LedgerConfig
@@ -90,13 +90,13 @@ class Origin:
     quiet_until: dict[str, int] = field(default_factory=dict)
 
     def entry(self) -> bytes:
-        """The entry that says so."""
+        """Return the entry with these settings, encoded."""
         values = {**vars(self), "ledger": self.ledger.to_json(), "rules": self.rules.to_json()}
         return encode_entry(ControlEntry("stream", {"origin": values}))
 
     @classmethod
     def of(cls, entry: LogEntry) -> Origin:
-        """What an entry says; `LogRefused` if it is none that a log may begin with."""
+        """Return the settings in an entry. Raises `LogRefused` if it has none."""
         try:
             assert isinstance(entry, ControlEntry)
             values = dict(entry.values["origin"])
@@ -104,23 +104,23 @@ class Origin:
             return cls(**{**values, "ledger": ledger, "rules": rules})
         except (AssertionError, KeyError, TypeError, ValueError, ConfigRefused) as problem:
             raise LogRefused(
-                f"the log does not begin with what its ledger counts by ({type(problem).__name__}: {problem}): "
+                f"the log does not begin with the settings of its ledger ({type(problem).__name__}: {problem}): "
                 "start the stream on a new topic, or with a newer opicflow"
             ) from None
 
 
-def ask_fingerprint() -> bytes:
-    """The entry that asks a ledger for its fingerprint, which it puts into its next audit record, at once."""
+def request_fingerprint() -> bytes:
+    """Return the entry that requests the fingerprint of a ledger, which publishes it at once in an audit record."""
     return encode_entry(ControlEntry("audit", {"fingerprint": True}))
 
 
 def digest_of_value(value: bytes) -> str:
-    """What tells a record of a log from any other that could lie at its place."""
+    """Return a hash that differs from that of any other record at the same offset."""
     return xxhash.xxh64_hexdigest(value)
 
 
 class LogBatch(NamedTuple):
-    """Records of a log that cover the offsets [start, end): their offsets, times and values, one after the other."""
+    """The records of a log in the offsets [start, end): offsets, times, and values, which lie in `text`."""
 
     start: int
     end: int
@@ -132,7 +132,7 @@ class LogBatch(NamedTuple):
 
     @classmethod
     def of(cls, start: int, records: Iterable[tuple[int, int, bytes]], end: int | None = None) -> LogBatch:
-        """A batch of (offset, time, value), for tests and small logs. It ends behind the last one."""
+        """Make a batch of records (offset, time, value); by default it ends behind the last one."""
         rows = list(records)
         ends = np.cumsum([0, *(len(value) for _, _, value in rows)])
         last = rows[-1][0] + 1 if rows else start
@@ -149,10 +149,9 @@ class LogBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class LogHead:
-    """How far a log was applied: the offset that comes next, the last record's offset and digest, and the chain hash.
+    """How far a log was applied: the next offset, the offset and digest of the last record, and a hash of the chain.
 
-    The chain hash is of all records, one after the other, in whatever batches they came. Two keepers with the same head
-    are the same.
+    The hash is that of all records from the start, for any division into batches. Keepers with equal heads are equal.
     """
 
     next: int = 0
@@ -161,24 +160,24 @@ class LogHead:
     last_digest: str = ""
 
     def behind(self, offset: int, time_ms: int, value: bytes) -> LogHead:
-        """The head behind the next record."""
+        """Return the head behind the next record."""
         digest = digest_of_value(value)
         link = f"{self.chain} {offset} {time_ms} {digest}".encode()
         return LogHead(offset + 1, hashlib.blake2b(link, digest_size=16).hexdigest(), offset, digest)
 
     def to_bytes(self) -> bytes:
-        """The head as bytes."""
+        """Encode the head."""
         return json.dumps(asdict(self), separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> LogHead:
-        """The head that `to_bytes` wrote."""
+        """Decode a head."""
         return cls(**json.loads(data))
 
 
 @dataclass
 class _Notes:
-    """What is remembered beside the ledger: it is a part of the state, made from the log alone."""
+    """The state of a keeper beside its ledger; it follows from the log."""
 
     origin: dict[str, Any] | None = None
     movers: int = 0
@@ -189,10 +188,10 @@ class _Notes:
 
 
 class LogKeeper:
-    """The ledger of a shard, and where its log stands."""
+    """The ledger of a shard and the head of its log."""
 
     def __init__(self, shard: int, first_offset: int = 0) -> None:
-        """A log that nothing was read of yet."""
+        """Begin before the first record of the log."""
         self.shard = shard
         self.head = LogHead(next=first_offset)
         self.ledger: Ledger | None = None
@@ -208,13 +207,13 @@ class LogKeeper:
     # -- state -----------------------------------------------------------------------------------------------------
 
     def chunks(self) -> list[bytes]:
-        """Everything as chunks of bytes: notes, then the ledger's snapshot."""
+        """Return head and notes, and the snapshot of the ledger, as chunks of bytes."""
         notes = json.dumps([asdict(self.head), asdict(self._notes)], separators=(",", ":")).encode()
         return [notes, *(chunk.data for chunk in self.ledger.snapshot())] if self.ledger else [notes]
 
     @classmethod
     def from_chunks(cls, shard: int, chunks: Iterable[bytes]) -> LogKeeper:
-        """The keeper that `chunks` wrote."""
+        """Restore a keeper from its `chunks`."""
         parts = iter(chunks)
         head, notes = json.loads(next(parts))
         keeper = cls(shard)
@@ -225,7 +224,7 @@ class LogKeeper:
         return keeper
 
     def fingerprint(self) -> str:
-        """A hash of the whole ledger: the same for every ledger that was made from the same log."""
+        """Return a hash of the whole ledger. Ledgers of the same log have the same fingerprint."""
         digest = xxhash.xxh64()
         for chunk in self.ledger.snapshot() if self.ledger else ():
             digest.update(chunk.data)
@@ -234,7 +233,7 @@ class LogKeeper:
     # -- the log ---------------------------------------------------------------------------------------------------
 
     def take(self, batch: LogBatch) -> Iterator[Output]:
-        """Apply what of a batch was not applied yet, if nothing is missing before it."""
+        """Apply the records of a batch from the head on. Skip the batch if it begins beyond the head."""
         if batch.start > self.head.next or batch.end <= self.head.next:
             return
         text = batch.text.data
@@ -256,16 +255,16 @@ class LogKeeper:
             raise LogRefused(f"shard {self.shard}, offset {offset}: {problem}") from None
         if isinstance(entry, EndEntry | OpenEntry):
             raise LogRefused(
-                f"shard {self.shard}, offset {offset}: the log goes on with another number of shards, which this "
-                "opicflow cannot follow: update opicflow, or rebuild"
+                f"shard {self.shard}, offset {offset}: the log continues with another number of shards, which this "
+                "opicflow does not support: update opicflow, or rebuild"
             )
         if isinstance(entry, ControlEntry):
             yield from self._control(entry, offset, value)
             return
         if self.ledger is None:
-            yield self._reject(Reason.REFUSED, "it comes before what the ledger counts by", offset, value)
+            yield self._reject(Reason.REFUSED, "it comes before the settings of the ledger", offset, value)
             return
-        if isinstance(entry, TickEntry):  # its second is the broker's, which nobody's clock can move
+        if isinstance(entry, TickEntry):  # the time of the broker counts: the clock of a sender may be wrong
             entry = replace(entry, second=time_ms // 1000)
         swept = self.ledger.sweep_second
         mark = self.ledger.mark(_source_of(entry))
@@ -295,11 +294,11 @@ class LogKeeper:
                 self.origin, self._notes.origin = origin, dict(entry.values)
                 self.ledger = Ledger(origin.ledger, self.shard, origin.shards)
             elif self.origin != origin:
-                why = "the log has begun, and counts otherwise: what ledgers count by is never changed"
+                why = "the log began with other settings, and the settings of a ledger never change"
                 yield self._reject(Reason.REFUSED, why, offset, value)
             return
         if self.ledger is None:
-            yield self._reject(Reason.REFUSED, "it comes before what the ledger counts by", offset, value)
+            yield self._reject(Reason.REFUSED, "it comes before the settings of the ledger", offset, value)
         elif entry.values == {"fingerprint": True}:
             fingerprint = self.fingerprint()
             yield self._audit(fingerprint)
@@ -309,19 +308,19 @@ class LogKeeper:
 
     def _unknown(self, offset: int) -> LogRefused:
         where = f"shard {self.shard}, offset {offset}"
-        return LogRefused(f"{where}: the log says what this opicflow does not know: update opicflow")
+        return LogRefused(f"{where}: this opicflow does not support the entry: update opicflow")
 
-    # -- what comes of it ------------------------------------------------------------------------------------------
+    # -- outputs ---------------------------------------------------------------------------------------------------
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is published yet."""
+        """Whether the ledger does not publish yet."""
         assert self.origin is not None and self.ledger is not None
         until = self.origin.quiet_until
         return any(self.ledger.mark(source).offset < offset for source, offset in until.items())
 
     def _send(self, applied: Applied) -> Iterator[Output]:
-        """What the entry made the ledger send to others, or tell everybody."""
+        """Yield the transfers and tombstones that follow from an entry."""
         ledger = self.ledger
         assert ledger is not None
         self.counts["visits"] += applied.visits
@@ -336,11 +335,11 @@ class LogKeeper:
             for message in sealed.split(MOST_TRANSFERS):
                 yield Output(TRANSFERS, encode_entry(message), shard)
         if applied.removed:
-            self.counts["let_go"] += sum(len(pages) for _, pages in applied.removed)
+            self.counts["removed"] += sum(len(pages) for _, pages in applied.removed)
             yield Output(TOMBSTONES, pack_tombstones(ledger, applied))
 
     def _note_received(self, entry: TransfersEntry) -> None:
-        """A cut of another shard is here whole."""
+        """Note a cut of another shard that was received completely."""
         noted = [entry.source_shard, entry.cut, entry.sent_total, f"{entry.sent_digest:016x}"]
         self._notes.received_from.append(noted)
 
@@ -360,7 +359,7 @@ class LogKeeper:
         assert ledger is not None and origin is not None
         if not self.is_quiet and ledger.pages:
             if has_swept:
-                # What a sweep does not use is left for the next: scores go on moving when visits have ended.
+                # A sweep leaves its unused records to the next: scores still change after the last visit.
                 most = int(origin.records_per_visit * ledger.visits) - notes.movers
                 movers = publish_movers(ledger, min(most, ledger.pages), origin.least_move)
                 if movers is not None:
@@ -378,21 +377,21 @@ class LogKeeper:
             yield self._audit()
 
     def _audit(self, fingerprint: str = "") -> Output:
-        """The books, after checking them, and what was sent and received since they were last told."""
+        """Audit the ledger. Returns its balance, and the cuts sent and received since the last audit."""
         ledger, notes = self.ledger, self._notes
         assert ledger is not None
         self.has_audited = True
         record = {
             **audit_values(ledger, ledger.audit()),
-            "sent_to": _told(notes.sent_to),
-            "received_from": _told(notes.received_from),
+            "sent_to": _reported(notes.sent_to),
+            "received_from": _reported(notes.received_from),
             "fingerprint": fingerprint,
         }
         notes.sent_to, notes.received_from = [], []
         return Output(AUDIT, json.dumps(record, separators=(",", ":")).encode())
 
     def gauges(self) -> dict[str, int]:
-        """What the ledger stands at, in whole numbers."""
+        """Return the gauges of the ledger."""
         if self.ledger is None:
             return {}
         idle = idle_cash(self.ledger.idle_cash())
@@ -432,21 +431,21 @@ class KeepStream:
 
 
 _PAIR = ("shard", "cut", "total", "digest")
-_CUTS_TOLD, _EVERY = 8, 64
+_NEWEST_CUTS, _EVERY_CUT = 8, 64
 
 
-def _told(pairs: list[list[Any]]) -> list[dict[str, Any]]:
-    """Of each pair the newest cuts, and every 64th: enough for both sides to have told the same one."""
+def _reported(pairs: list[list[Any]]) -> list[dict[str, Any]]:
+    """Return the newest cuts of each pair and every 64th: so both sides report some common cut."""
     newest: dict[int, int] = {}
     for shard, cut, _, _ in pairs:
         newest[shard] = max(cut, newest.get(shard, 0))
     return [
         dict(zip(_PAIR, pair, strict=True))
         for pair in pairs
-        if pair[1] > newest[pair[0]] - _CUTS_TOLD or pair[1] % _EVERY == 0
+        if pair[1] > newest[pair[0]] - _NEWEST_CUTS or pair[1] % _EVERY_CUT == 0
     ]
 
 
 def _source_of(entry: LogEntry) -> str:
-    """Where transfers come from; nothing for the others."""
+    """Return the source of transfers; empty for other entries."""
     return f"shard/{entry.source_shard}" if isinstance(entry, TransfersEntry) else ""

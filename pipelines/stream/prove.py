@@ -16,7 +16,7 @@ from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import batches
 from opicflow.connectors.kafka.source import read_range
 from opicflow.connectors.kafka.topics import names
-from opicflow.pipelines.stream.keeper import LogKeeper, ask_fingerprint
+from opicflow.pipelines.stream.keeper import LogKeeper, request_fingerprint
 from opicflow.pipelines.stream.ledgers import log_batch
 from opicflow.pipelines.transforms.outputs import FINGERPRINT
 from opicflow.schemas.records import Audit
@@ -51,7 +51,7 @@ def prove(
     answers = _Answers(connection, prefix)
     with Publisher(connection) as publisher:
         for log in resolve(connection, topic):
-            publisher.send(topic, None, ask_fingerprint(), log.partition)
+            publisher.send(topic, None, request_fingerprint(), log.partition)
         publisher.flush()
     proofs = []
     for log in resolve(connection, topic):

@@ -1,6 +1,6 @@
 """The routers of a stream: crawl events and policies in, entries for the logs of the shards out.
 
-The entries of a bundle are sent before the bundle ends, so the state of a router is never ahead of what has arrived.
+The entries of a bundle are sent before the bundle ends. So the logs have all entries that the state of a router counts.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class RouteEvents(_Router):
 
 
 class RoutePolicies(_Router):
-    """The router of policies. Every shard is sent all of them."""
+    """The router of policies, which sends every policy to every shard."""
 
     def setup(self) -> None:
         """Connect to the schema registry in the worker."""

@@ -1,6 +1,6 @@
 """`opicflow-worker`: starts one of Beam's Python workers, for runners with environment type PROCESS.
 
-It replaces the boot program of Beam's containers and uses what is installed here: it downloads and installs nothing, so
+It replaces the boot program of Beam's containers and uses the installed packages: it downloads and installs nothing, so
 a pipeline sends no main session and no packages. The worker ends with the process that started it.
 """
 

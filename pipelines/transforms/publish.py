@@ -1,4 +1,4 @@
-"""Publications of a ledger, as packed columns: estimates, schedules, orders and tombstones, with their URLs and times."""
+"""Publications of a ledger as packed columns: estimates, schedules, orders and tombstones, with URLs and times."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""What a router makes of crawl events: the rows of the ledgers' crawl entries. A pure function of events and rules.
+"""Routes crawl events: turns them into the rows of crawl entries. A pure function of events and rules.
 
-A visit becomes one row for every hop it was redirected through, a row for the page that answered, and a sighting for
-every URL that the ledger may not know yet. Everything that depends on judgement is decided here, in one place:
+A visit becomes one row for every redirect, a row for the page that answered, and a sighting for every URL that the
+ledger may not have yet. The interpretation of events is here and nowhere else:
 
-- 2xx and unknown statuses are FETCHED; 304 UNCHANGED; other 3xx REDIRECTED to its first link; 404 and 410 GONE;
-  401, 402, 403, 407, 451 and what a rule forbade BLOCKED; all others FAILED.
-- A page that names another one as canonical is ALIASED: its only link is that one. Its other links say nothing of the
-  canonical page, which may belong to somebody else.
-- "Not modified" with an empty list of links means that there was no body: its links are not known.
-- A page's category is that of the first URL pattern it matches; a visited page that matches none has that of its kind
-  of content, where pages are told apart by it.
-- A link weighs what the event says times the weight of its kind; one that weighs nothing is a sighting all the same.
+- 2xx and unknown statuses are FETCHED; 304 is UNCHANGED; other 3xx are REDIRECTED to the first link; 404 and 410 are
+  GONE; 401, 402, 403, 407, 451 and visits that a rule forbade are BLOCKED; all others are FAILED.
+- A page that names another one as canonical is ALIASED: that is its only link. Its other links are not those of the
+  canonical page, which may belong to another site.
+- "Not modified" with an empty list of links means that there was no body: the links are unknown.
+- The category of a page is the first URL pattern that it matches; a visited page without a match has the category of
+  its media type, if the rules use these.
+- The weight of a link is the weight in the event times the weight of its kind. A link of weight 0 makes a sighting too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ONE = 1024
 
 @dataclass(frozen=True)
 class LinkWeights:
-    """What links of each kind weigh; 1 = an ordinary link. Internal = on the same host, or registrable domain."""
+    """The weight of each kind of link; 1 = an ordinary link. Internal = on the same host, or registrable domain."""
 
     internal: float = 1.0
     external: float = 1.0
@@ -49,7 +49,7 @@ class LinkWeights:
     same_site: str = "host"
 
     def __post_init__(self) -> None:
-        """Refuse weights that make no sense."""
+        """Refuse impossible weights."""
         for name in ("internal", "external", "nofollow"):
             weight = getattr(self, name)
             if not (math.isfinite(weight) and 0 <= weight <= MOST_KIND_WEIGHT):
@@ -60,26 +60,26 @@ class LinkWeights:
             raise ValueError(f"same_site is {self.same_site!r}: give host or domain")
 
     def quantised(self) -> Ints:
-        """Internal, external, nofollow, in 1/1024."""
+        """Return the weights of internal, external and nofollow links in 1/1024."""
         return np.array([round(w * _ONE) for w in (self.internal, self.external, self.nofollow)], np.int64)
 
 
 MEDIA_CATEGORIES = ("unknown", "html", "xml", "feed", "pdf", "other")
-"""The categories by kind of content, each at the number of its kind."""
+"""The categories of media types, at the index of their number."""
 
 
 @dataclass(frozen=True)
 class Categories:
-    """What pages are told apart by: their kind of content, URL patterns (`*` = any run of characters), both or neither.
+    """The categories of pages: by media type, by URL pattern (`*` = any run of characters), by both, or one for all.
 
-    A page belongs to the first pattern it matches. Categories are numbers: kinds of content first, then the patterns.
+    A page belongs to the first pattern that it matches. Categories are numbers: media types first, then the patterns.
     """
 
     by_media: bool = False
     patterns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse patterns that make no sense."""
+        """Refuse impossible patterns."""
         check_patterns(self.patterns)
 
     @property
@@ -89,11 +89,11 @@ class Categories:
 
     @property
     def count(self) -> int:
-        """How many categories there are: one if pages are not told apart."""
+        """The number of categories; 1 without media types and patterns."""
         return len(self.names) if self.by_media or self.patterns else 1
 
     def number(self, name: str) -> int:
-        """The category of this name; `ValueError` if there is none."""
+        """Return the category with this name. Raises `ValueError` if there is none."""
         names = self.names[: self.count]
         if name not in names:
             choices = textwrap.shorten(", ".join(names), 500, placeholder=" …")
@@ -103,30 +103,27 @@ class Categories:
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a log: which addresses are one page, what links weigh, which categories pages belong to.
-
-    They hold from a place in the log on.
-    """
+    """The rules of a log: canonical URLs, weights of links, and categories of pages."""
 
     urls: UrlRules = field(default_factory=UrlRules)
     links: LinkWeights = field(default_factory=LinkWeights)
     categories: Categories = field(default_factory=Categories)
 
     def to_json(self) -> dict[str, Any]:
-        """The rules as plain values."""
+        """Return the rules as JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Rules:
-        """The rules that `to_json` wrote."""
+        """Read rules from JSON values."""
         urls = {**values["urls"], "drop_parameters": tuple(values["urls"]["drop_parameters"])}
-        told_apart = values.get("categories", {"patterns": ()})  # older rules have none
-        categories = {**told_apart, "patterns": tuple(told_apart["patterns"])}
+        given = values.get("categories", {"patterns": ()})  # older rules have none
+        categories = {**given, "patterns": tuple(given["patterns"])}
         return cls(UrlRules(**urls), LinkWeights(**values["links"]), Categories(**categories))
 
 
 class Routed(NamedTuple):
-    """The rows of a batch, the events that are none (their row, why), and counts of what went in."""
+    """The rows of a batch, the rejected events (index, reason, detail), and counts of events and links."""
 
     items: CrawlItems
     rejected: list[tuple[int, Reason, str]]
@@ -134,18 +131,17 @@ class Routed(NamedTuple):
 
 
 class Seen:
-    """Which page ids had their URL sent lately. It may forget; then a sighting goes out twice, and changes nothing.
+    """The page ids whose URL was sent recently. A forgotten one is sent again, which changes nothing.
 
-    It must not outlive what it has seen being sent: one of its own for every bundle.
+    Make a new one for every bundle: the records of a failed bundle may be lost.
     """
 
     def __init__(self) -> None:
-        """Nothing was seen yet."""
         self.ids = np.zeros(_SEEN_SLOTS, np.uint64)
 
 
 def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen) -> Routed:
-    """The rows of these events. `urls` are theirs, canonical."""
+    """Return the rows of these events. `urls` are their URLs in canonical form."""
     starts = events.url_starts
     pages = urls.states[starts[:-1]] == PAGE
     sites = _sites(events, urls, rules.links)
@@ -231,7 +227,7 @@ COUNTS = (
     "redirects",
     "aliases",
 )
-"""What is counted of the events that are routed; visits are counted before duplicates are found."""
+"""The counts of routed events. Visits include duplicates, which only a ledger finds."""
 
 (
     _VISITS,
@@ -249,7 +245,7 @@ COUNTS = (
 
 
 def _outcome_table() -> Bytes:
-    """The outcome of every status from GONE to 999."""
+    """Return the outcome of every status from GONE to 999."""
     table = np.full(1000 - GONE, Outcome.FAILED, np.uint8)
     table[[status - GONE for status in (UNKNOWN_STATUS, *range(200, 300))]] = Outcome.FETCHED
     table[300 - GONE : 400 - GONE] = Outcome.REDIRECTED
@@ -283,8 +279,8 @@ class _In(NamedTuple):
     states: Any
     ids: Any
     sites: Any
-    media: Any  # empty where pages are not told apart by it
-    patterns: Any  # the number of the first that each URL matches; empty if there are none
+    media: Any  # empty without categories by media type
+    patterns: Any  # the index of the first pattern that each URL matches; empty without patterns
 
 
 class _Out(NamedTuple):
@@ -309,7 +305,7 @@ class _Out(NamedTuple):
 
 @lean_kernel
 def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
-    """Write the rows of all events whose URL is a page. Returns how many."""
+    """Write the rows of all events whose URL is a page. Returns the number of rows."""
     at = np.int64(0)
     by_media, by_pattern = given.media.shape[0] > 0, given.patterns.shape[0] > 0
     for i in range(given.offset.shape[0]):
@@ -340,7 +336,7 @@ def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
                 out.counts[_REDIRECTS] += 1
             within += 1
         at = _write(given, out, seen, at, i, _VISIT, url, within)
-        is_content = given.outcome[i] == _FETCHED  # what comes with an error says nothing of the page
+        is_content = given.outcome[i] == _FETCHED  # an error page has a media type of its own
         if by_media and is_content and out.category[at - 1] == NO_CATEGORY and given.media[i] != UNKNOWN_MEDIA:
             out.category[at - 1] = given.media[i]
         outcome = given.outcome[i]
@@ -375,12 +371,12 @@ def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
                 kind = 2 if given.nofollow[link] else 0 if given.sites[link] == given.sites[url] else 1
                 weight = min((given.weights[link] * weights[kind] + 512) >> 10, 65535)
                 if weight > 0:
-                    place = out.link_starts[visit]
-                    out.link_pages[place] = given.ids[link]
-                    out.link_weights[place] = weight
+                    slot = out.link_starts[visit]
+                    out.link_pages[slot] = given.ids[link]
+                    out.link_weights[slot] = weight
                     if by_pattern:
-                        out.link_categories[place] = _category(given, link)
-                    out.link_starts[visit] = place + 1
+                        out.link_categories[slot] = _category(given, link)
+                    out.link_starts[visit] = slot + 1
                     out.links_known[visit - 1] = outcome == _REDIRECTED
         out.links_known[visit - 1] = known or alias
         if given.states[url + 1] == PAGE:
@@ -393,7 +389,7 @@ def fill_rows(given: _In, weights: Any, seen: Any, out: _Out) -> Any:
 
 @inlined_kernel
 def _write(given: _In, out: _Out, seen: Any, at: Any, event: Any, kind: Any, url: Any, within: Any) -> Any:
-    """Write a row, without links yet. Returns the next row."""
+    """Write a row without links. Returns the index of the next row."""
     out.kind[at] = kind
     out.page[at] = given.ids[url]
     out.time_ms[at] = 0
@@ -415,7 +411,7 @@ def _write(given: _In, out: _Out, seen: Any, at: Any, event: Any, kind: Any, url
 
 @inlined_kernel
 def _category(given: _In, url: Any) -> Any:
-    """The category of the pattern that a URL matches."""
+    """Return the category of the pattern that a URL matches."""
     pattern = given.patterns[url]
     return NO_CATEGORY if pattern == NO_PATTERN else _FIRST_PATTERN + np.int64(pattern)
 
@@ -423,18 +419,18 @@ def _category(given: _In, url: Any) -> Any:
 @inlined_kernel
 def _link_to(given: _In, out: _Out, at: Any, target: Any) -> None:
     """Give the row before `at` one ordinary link."""
-    place = out.link_starts[at]
-    out.link_pages[place] = given.ids[target]
-    out.link_weights[place] = _ONE
+    slot = out.link_starts[at]
+    out.link_pages[slot] = given.ids[target]
+    out.link_weights[slot] = _ONE
     if given.patterns.shape[0] > 0:
-        out.link_categories[place] = _category(given, target)
-    out.link_starts[at] = place + 1
+        out.link_categories[slot] = _category(given, target)
+    out.link_starts[at] = slot + 1
     out.links_known[at - 1] = 1
 
 
 @inlined_kernel
 def _sight(given: _In, out: _Out, seen: Any, at: Any, event: Any, url: Any, within: Any) -> Any:
-    """Write a sighting if the URL was not sent lately. Returns the next row."""
+    """Write a sighting unless the URL was sent recently. Returns the index of the next row."""
     page = given.ids[url]
     if seen[page >> np.uint64(44)] == page:
         return at
@@ -443,7 +439,7 @@ def _sight(given: _In, out: _Out, seen: Any, at: Any, event: Any, url: Any, with
 
 @inlined_kernel
 def _is_fresh(seen: Any, page: Any) -> Any:
-    """Whether a page's URL was not sent lately; from now on it was."""
+    """Whether the URL of a page was not sent recently. Marks it as sent."""
     slot = page >> np.uint64(44)
     if seen[slot] == page:
         return False
@@ -453,7 +449,7 @@ def _is_fresh(seen: Any, page: Any) -> Any:
 
 @lean_kernel
 def copy_urls(text: Any, begins: Any, starts: Any, rows: Any, out: Any) -> None:
-    """Gather the URLs of the rows that carry one."""
+    """Copy the URLs of all rows that have one."""
     for row in range(rows):
         shift = begins[row] - starts[row]
         for at in range(starts[row], starts[row + 1]):
@@ -462,10 +458,10 @@ def copy_urls(text: Any, begins: Any, starts: Any, rows: Any, out: Any) -> None:
 
 @lean_kernel
 def hash_hosts(text: Any, begins: Any, states: Any, out: Any) -> None:
-    """A hash of every URL's host and port."""
+    """Hash host and port of every URL."""
     for i in range(begins.shape[0]):
         if states[i] == PAGE:
-            at = begins[i] + 7 + (byte_at(text, begins[i] + 4) == 115)  # past http:// or https://
+            at = begins[i] + 7 + (byte_at(text, begins[i] + 4) == 115)  # behind http:// or https://
             first = at
             while byte_at(text, at) != 47:
                 at += 1
@@ -473,7 +469,7 @@ def hash_hosts(text: Any, begins: Any, states: Any, out: Any) -> None:
 
 
 def _sites(events: CrawlEvents, urls: CanonicalUrls, links: LinkWeights) -> npt.NDArray[np.uint64]:
-    """A number for the site of every URL, where it matters."""
+    """Return a number for the site of every URL; zeros if internal and external links weigh the same."""
     sites = np.zeros(len(urls.ids), np.uint64)
     if links.internal == links.external:
         return sites
@@ -500,5 +496,5 @@ def _why_no_page(given: bytes, rules: UrlRules) -> str:
     except NotAPage as problem:
         return f"url: {problem}"
     except UnicodeError:
-        return "url: it is no UTF-8"
-    return "url: it is no page"
+        return "url: it is not UTF-8"
+    return "url: it is not a page"

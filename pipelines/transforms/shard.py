@@ -1,8 +1,8 @@
-"""The router of a stream: what each shard's log is sent of a source. A pure function of the source and the rules.
+"""Divides the rows of a source among the logs of all shards, as entries. A pure function of the source and the rules.
 
-Entries of a source to a log touch: each begins where the one before it to the same log ended, and what lies between
-went to other shards. So the state of a source is where the last entry to every shard ended, and how many visits that
-was sent. A batch that comes again makes entries that the ledgers have, and drop.
+The entries of a source in a log are contiguous: each begins where the previous one in that log ended; the rows between
+belong to other shards. So the state of a source has, for every shard, the end of its last entry and its visits so far.
+A repeated batch gives entries that the ledgers have already, and drop.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from opicflow.schemas.pages import shard_of
 from opicflow.schemas.records import Policy
 
 MOST_ENTRY_BYTES = 4 << 20
-"""An entry that would be longer is split, at places within an event if need be."""
+"""A longer entry is split, within an event if necessary."""
 MOST_OFFSETS_BEHIND = 20_000
-"""A shard that was sent nothing for so many offsets is sent an empty entry, so that it knows how far the source is."""
+"""After so many offsets without an entry a shard is sent an empty one, which advances its mark of the source."""
 
 _ROW_BYTES = 64
 _LINK_BYTES = 11
@@ -38,9 +38,9 @@ class ToShard(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceState:
-    """How far a source was routed, and what of it each shard was sent: up to which place, and how many visits.
+    """How far a source was routed: the next offset, and for each shard the end of its last entry and its visits.
 
-    `rules` are those that hold where it stands, as JSON; empty = those the stream was started with.
+    `rules` are the rules at that offset, as JSON; empty = those of the start of the stream.
     """
 
     next: int
@@ -50,37 +50,37 @@ class SourceState:
 
     @classmethod
     def at(cls, offset: int, shards: int) -> SourceState:
-        """A source that is read from this offset on: what lies before it is no hole, so first entries begin at 0."""
+        """Begin at an offset. The first entries begin at 0: skipped offsets are not missing."""
         return cls(offset, np.zeros(shards, np.int64), np.zeros(shards, np.int64))
 
     def to_bytes(self) -> bytes:
-        """The state as bytes."""
+        """Encode the state."""
         values = {"next": self.next, "rules": self.rules}
         return pack("source", values, {"sent_to": self.sent_to, "visits": self.visits})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SourceState:
-        """The state that `to_bytes` wrote."""
+        """Decode a state."""
         _, values, columns = unpack(data)
         return cls(values["next"], columns["sent_to"], columns["visits"], values["rules"])
 
 
 @dataclass
 class Sharder:
-    """Makes entries of what a source holds, one stretch after the other. `state` is where it stands."""
+    """Divides the consecutive batches of a source into entries. `state` is the state behind the last batch."""
 
     source: str
     state: SourceState
     everywhere_at: int = -1
-    """An offset at which every shard is sent an entry, so that all know that the source has come there."""
+    """Every shard is sent an entry that ends at this offset, so that its mark reaches it; -1 = none."""
     most_entry_bytes: int = MOST_ENTRY_BYTES
     _sent_to: Ints = field(init=False)
     _visits: Ints = field(init=False)
 
     def crawl(self, items: CrawlItems, end: int) -> Iterator[ToShard]:
-        """The entries of the rows up to (not including) offset `end`, which follow those routed before."""
+        """Yield the entries of the next rows, up to (not including) offset `end`."""
         shards = len(self.state.visits)
-        self._copy()
+        self._begin()
         owners = shard_of(items.page, shards)
         order = np.argsort(owners, kind="stable")
         items = items.take(order)
@@ -92,24 +92,24 @@ class Sharder:
             first, last = firsts[shard], firsts[shard + 1]
             if first < last or late[shard]:
                 yield from self._entries(shard, items.rows(first, last), end)
-        self._move(end)
+        self._commit(end)
 
     def policies(self, policies: Iterable[tuple[int, Policy]], end: int) -> Iterator[ToShard]:
-        """The entries of policies and their offsets: each of them to every shard, and alone.
+        """Yield the entries of policies, given with their offsets: every shard is sent each policy in its own entry.
 
-        So a batch that comes again in other pieces is made of the same entries.
+        So the entries are the same for any division into batches.
         """
-        self._copy()
+        self._begin()
         for offset, policy in policies:
             if offset >= self.everywhere_at:
-                yield from self._come_to(self.everywhere_at)
-            yield from self._come_to(offset + 1, policy)
+                yield from self._advance_all(self.everywhere_at)
+            yield from self._advance_all(offset + 1, policy)
         if end >= self.everywhere_at:
-            yield from self._come_to(self.everywhere_at)
-        self._move(end)
+            yield from self._advance_all(self.everywhere_at)
+        self._commit(end)
 
-    def _come_to(self, offset: int, *policies: Policy) -> Iterator[ToShard]:
-        """An entry for every shard that ends at this offset, unless there is one."""
+    def _advance_all(self, offset: int, *policies: Policy) -> Iterator[ToShard]:
+        """Yield an entry for every shard that ends at this offset, unless they are that far already."""
         start = int(self._sent_to[0])
         if offset > start:
             entry = encode_entry(
@@ -132,15 +132,15 @@ class Sharder:
             start = to
         self._sent_to[shard] = end
 
-    def _copy(self) -> None:
+    def _begin(self) -> None:
         self._sent_to, self._visits = self.state.sent_to.copy(), self.state.visits.copy()
 
-    def _move(self, end: int) -> None:
+    def _commit(self, end: int) -> None:
         self.state = replace(self.state, next=end, sent_to=self._sent_to, visits=self._visits)
 
 
 def _pieces(items: CrawlItems, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Rows in pieces of about so many bytes, and never less than a row."""
+    """Yield the bounds of pieces of about so many bytes, each of at least one row."""
     rows = np.arange(len(items) + 1)
     size = rows * _ROW_BYTES + items.link_starts * _LINK_BYTES + items.url_starts
     first = 0

@@ -31,7 +31,7 @@ ENOUGH = 120
 @pytest.fixture(autouse=True)
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream of a few events has snapshots and split cuts, and audits report every cut."""
-    monkeypatch.setattr(stream_keeper, "_CUTS_TOLD", 1 << 30)
+    monkeypatch.setattr(stream_keeper, "_NEWEST_CUTS", 1 << 30)
     monkeypatch.setattr(ledgers, "OLDEST_SNAPSHOT_MS", 3_600_000)
     monkeypatch.setattr(stream_keeper, "MOST_TRANSFERS", 3)
 

@@ -1,4 +1,4 @@
-"""The stages of the stream by hand, as a runner calls them; and that docs/guides/operations.md names all there is."""
+"""The stages of the stream without a runner. docs/guides/operations.md names all their options and metrics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from opicflow.pipelines.ledger import CrawlEntry, LedgerConfig, PolicyEntry, Tic
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream import ledgers
 from opicflow.pipelines.stream.clock import WriteTicks
-from opicflow.pipelines.stream.keeper import KeepStream, Origin, ask_fingerprint
+from opicflow.pipelines.stream.keeper import KeepStream, Origin, request_fingerprint
 from opicflow.pipelines.stream.ledgers import KeepLogLedger
 from opicflow.pipelines.stream.routers import (
     ControlUnknown,
@@ -44,11 +44,11 @@ from support.simulation import Bag, Value
 
 OPERATIONS = (TOP / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
 SHARDS = 4
-CONFIG = RouterConfig(Connection("nobody:9092"), "page-ledger", "rejects", SHARDS)
+CONFIG = RouterConfig(Connection("unused:9092"), "page-ledger", "rejects", SHARDS)
 
 
 def batch(start: int, values: Iterable[bytes | None], second: int = 0) -> MessageBatch:
-    """Messages from offset `start` on, each `second` seconds times its offset after the epoch."""
+    """Return messages from offset `start` on; the time of each is its offset times `second`."""
     return MessageBatch.of(start, [(start + row, 1000 * second * (start + row), one) for row, one in enumerate(values)])
 
 
@@ -56,7 +56,7 @@ def event(number: int, links: Iterable[str] = ()) -> bytes:
     return json.dumps({"url": f"https://a.example/{number}", "status": 200, "links": list(links)}).encode()
 
 
-class Given:
+class FakeReader:
     """A `PartitionReader` that returns a batch, if the state of the stage is at the start of the batch."""
 
     def __init__(self, found: MessageBatch) -> None:
@@ -72,15 +72,15 @@ def watched(start: int = 0) -> WatchedTopic:
     return WatchedTopic((input_range,))
 
 
-class Routing:
-    """A router and its state; a new object goes on with the state of the one before."""
+class RoutingStage:
+    """A router and its state, which another object may continue with."""
 
     def __init__(self, start: int = 0, kind: type[Any] = RouteEvents) -> None:
         self.router, self.cell = kind(CONFIG, watched(start)), Value()
         self.router.setup()
 
-    def route(self, given: MessageBatch) -> list[Message]:
-        self.router._reader = Given(given)
+    def route(self, messages: MessageBatch) -> list[Message]:
+        self.router._reader = FakeReader(messages)
         return list(self.router.process((0, 0.0), self.cell))
 
 
@@ -98,7 +98,7 @@ def visited(messages: Iterable[Message]) -> list[int]:
 
 
 def test_visits_go_to_the_shards_of_their_pages_and_rejects_to_their_topic() -> None:
-    routed = Routing().route(batch(0, [event(1), b"nonsense", event(2), event(3)]))
+    routed = RoutingStage().route(batch(0, [event(1), b"nonsense", event(2), event(3)]))
     assert visited(routed) == sorted(page_id(f"https://a.example/{number}") for number in (1, 2, 3))
     for shard, entry in crawled(routed):
         assert set(shard_of(entry.items.page, SHARDS).tolist()) <= {shard}
@@ -107,27 +107,27 @@ def test_visits_go_to_the_shards_of_their_pages_and_rejects_to_their_topic() -> 
     assert reject.key == b"topic/0:1" and b"nonsense" in (reject.value or b"")
 
 
-def test_a_router_goes_on_where_its_state_says() -> None:
-    routing = Routing()
+def test_a_router_continues_at_the_offset_in_its_state() -> None:
+    routing = RoutingStage()
     assert routing.route(batch(6, [event(6)])) == []
     assert visited(routing.route(batch(0, [event(0), event(1), event(2)]))) == pages(0, 1, 2)
     assert routing.route(batch(0, [event(0)])) == []
-    again = Routing()
+    again = RoutingStage()
     again.cell = routing.cell
     assert visited(again.route(batch(3, [event(3)]))) == pages(3)
 
 
-def test_a_partition_begins_where_the_stream_was_told() -> None:
-    routing = Routing(start=100)
+def test_a_partition_begins_at_the_offset_of_the_start() -> None:
+    routing = RoutingStage(start=100)
     assert visited(routing.route(batch(100, [event(100), event(101)]))) == pages(100, 101)
     (entry,) = {
-        (entry.start.offset, entry.end.offset) for _, entry in crawled(Routing(100).route(batch(100, [event(0)])))
+        (entry.start.offset, entry.end.offset) for _, entry in crawled(RoutingStage(100).route(batch(100, [event(0)])))
     }
-    assert entry == (0, 101), "what lies before is no hole"
+    assert entry == (0, 101), "earlier offsets are not missing"
 
 
-def test_a_url_is_sent_once_while_its_bundles_succeed_and_again_by_another_worker() -> None:
-    routing = Routing()
+def test_a_url_is_sent_once_until_a_bundle_fails_or_another_worker_continues() -> None:
+    routing = RoutingStage()
     link = "https://b.example/"
 
     def sent(messages: list[Message]) -> int:
@@ -135,7 +135,7 @@ def test_a_url_is_sent_once_while_its_bundles_succeed_and_again_by_another_worke
 
     assert sent(routing.route(batch(0, [event(0, [link]), event(1, [link])]))) == 1
     assert sent(routing.route(batch(2, [event(2, [link])]))) == 0
-    again = Routing()
+    again = RoutingStage()
     again.cell = routing.cell
     assert sent(again.route(batch(3, [event(3, [link])]))) == 1
 
@@ -147,14 +147,14 @@ def pages(*numbers: int) -> list[int]:
 # -- control records
 
 
-def test_rules_hold_from_their_record_on_for_this_partition_and_whoever_goes_on_with_its_state() -> None:
+def test_rules_apply_from_their_record_on_for_this_partition_also_after_a_restart() -> None:
     rules = Rules(UrlRules(fold_www=True))
     url = b'{"url": "https://www.c.example/", "status": 200, "links": []}'
-    routing = Routing()
+    routing = RoutingStage()
     routed = routing.route(batch(0, [url, control_record(rules), url]))
     assert visited(routed) == sorted([page_id("https://www.c.example/"), page_id("https://c.example/")])
     assert [message for message in routed if message.topic == "rejects"] == []
-    again = Routing()
+    again = RoutingStage()
     again.cell = routing.cell
     assert visited(again.route(batch(3, [url]))) == [page_id("https://c.example/")]
 
@@ -169,17 +169,17 @@ def test_rules_hold_from_their_record_on_for_this_partition_and_whoever_goes_on_
         control_record(Rules(categories=Categories(by_media=True))),
     ],
 )
-def test_a_control_record_that_cannot_be_followed_stops_the_router_by_name(record: bytes) -> None:
+def test_an_unsupported_control_record_stops_the_router_with_its_reason(record: bytes) -> None:
     with pytest.raises(ControlUnknown, match=r"^topic, offset 1: a control record that this opicflow does not support"):
-        Routing().route(batch(0, [event(0), record]))
+        RoutingStage().route(batch(0, [event(0), record]))
 
 
 def test_an_event_that_looks_like_a_control_record_is_an_event() -> None:
     looks = b'{"opicflow-contrary": 1, "url": "https://d.example/", "status": 200, "links": []}'
-    assert visited(Routing().route(batch(0, [looks]))) == [page_id("https://d.example/")]
+    assert visited(RoutingStage().route(batch(0, [looks]))) == [page_id("https://d.example/")]
 
 
-def test_rules_of_links_travel_whole() -> None:
+def test_rules_of_links_are_read_back_completely() -> None:
     rules = Rules(UrlRules(drop_parameters=("a*",)), LinkWeights(internal=0.5))
     record = control_record(rules)
     assert Rules.from_json(json.loads(record)["opicflow-control"]["rules"]) == rules
@@ -188,16 +188,16 @@ def test_rules_of_links_travel_whole() -> None:
 # -- policies and ticks
 
 
-def test_policies_go_to_every_shard_in_the_same_entries_however_they_come() -> None:
-    said = [
+def test_policies_go_to_every_shard_in_the_same_entries_for_any_batches() -> None:
+    values = [
         b'{"url": "https://a.example/", "forget": true}',
         b"soup",
         None,
         b'{"drop": true, "url": "https://a.example/1"}',
     ]
-    whole, pieces = Routing(kind=RoutePolicies), Routing(kind=RoutePolicies)
-    at_once = whole.route(batch(0, said))
-    bit_by_bit = [m for at in range(4) for m in pieces.route(batch(at, said[at : at + 1]))]
+    whole, pieces = RoutingStage(kind=RoutePolicies), RoutingStage(kind=RoutePolicies)
+    at_once = whole.route(batch(0, values))
+    bit_by_bit = [m for at in range(4) for m in pieces.route(batch(at, values[at : at + 1]))]
     assert sorted(at_once, key=str) == sorted(bit_by_bit, key=str)
     entries = [(m.partition, decode_entry(m.value or b"").entry) for m in at_once if m.topic == "page-ledger"]
     rejects = [m.key for m in at_once if m.topic == "rejects"]
@@ -221,7 +221,7 @@ def test_the_clock_ticks_once_per_interval_and_does_not_make_up_for_missed_ones(
 
 
 class Logged:
-    """The state of a ledger whose log is a list of values, as if each came a second after the one before."""
+    """A ledger whose log is a list of values, one per second, and its state."""
 
     def __init__(self, patch: pytest.MonkeyPatch, log: list[bytes]) -> None:
         self.log = log
@@ -242,7 +242,7 @@ class Logged:
     def apply(self, start: int, end: int, run: str = "stages") -> list[str]:
         topic = replace(watched(), partitions=(replace(watched().partitions[0], topic="page-ledger"),))
         stage = KeepLogLedger(topic, KeepStream(), run, self.least_log_mb)
-        stage._reader = Given(self.batch(start, end))  # type: ignore[assignment]
+        stage._reader = FakeReader(self.batch(start, end))  # type: ignore[assignment]
         try:
             return [output.kind for output in stage.process((0, 0.0), self.head, self.snapshot)]
         finally:
@@ -256,25 +256,25 @@ class Logged:
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Logged]:
-    yield Logged(monkeypatch, [Origin(LedgerConfig(), 1).entry(), *[ask_fingerprint()] * 9])
+    yield Logged(monkeypatch, [Origin(LedgerConfig(), 1).entry(), *[request_fingerprint()] * 9])
     KEEPERS.remove_run("stages")
 
 
-def test_a_ledger_reads_its_log_from_where_its_state_says(logged: Logged) -> None:
+def test_a_ledger_reads_its_log_from_the_offset_in_its_state(logged: Logged) -> None:
     assert logged.apply(0, 2) == ["audit", "fingerprint"]
     assert logged.apply(0, 3) == [], "it does not go back"
     assert logged.apply(2, 3) == ["audit", "fingerprint"] and not logged.read_again
 
 
-def test_a_ledger_is_made_anew_from_its_log(logged: Logged) -> None:
+def test_a_lost_ledger_is_rebuilt_from_its_log(logged: Logged) -> None:
     logged.apply(0, 3)
-    assert logged.apply(3, 4, "another process") == ["audit", "fingerprint"], "and says nothing twice"
+    assert logged.apply(3, 4, "another process") == ["audit", "fingerprint"], "no output is repeated"
     assert logged.read_again == [(0, 3)] and not logged.snapshot.values
 
 
-def test_a_snapshot_is_written_when_the_log_since_is_twice_as_long_as_the_last_one(logged: Logged) -> None:
+def test_a_snapshot_is_written_when_the_log_since_the_last_one_is_twice_its_size(logged: Logged) -> None:
     logged.least_log_mb = 1000 / (1 << 20)
-    logged.log += [ask_fingerprint()] * 290
+    logged.log += [request_fingerprint()] * 290
     begins = set()
     for end in range(1, 300):
         logged.apply(end - 1, end)
@@ -287,7 +287,7 @@ def test_a_snapshot_is_written_when_the_log_since_is_twice_as_long_as_the_last_o
     assert logged.read_again == [(max(begins), 299)]
 
 
-def test_a_snapshot_is_never_older_than_some_hours_of_the_log(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_is_written_after_some_hours_of_the_log(logged: Logged, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledgers, "OLDEST_SNAPSHOT_MS", 2500)
     for end, at in (3, 0), (6, 6), (7, 6), (8, 6), (9, 6), (10, 10):
         logged.apply(max(end - 3, logged.at()), end)
@@ -318,12 +318,12 @@ def test_the_newest_checkpoint_is_found_while_a_job_deletes_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert newest_checkpoint(tmp_path) is None
-    places = ["job/chk-9", "savepoints/savepoint-1", "job/chk-10", "job/shared", "job/chk-11"]
-    for age, place in enumerate(places):
-        (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / "_metadata").touch()
-        os.utime(tmp_path / place / "_metadata", (1000 - age, 1000 - age))
-    (tmp_path / "job/chk-12").mkdir()  # one that is being written
+    folders = ["job/chk-9", "savepoints/savepoint-1", "job/chk-10", "job/shared", "job/chk-11"]
+    for age, folder in enumerate(folders):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "_metadata").touch()
+        os.utime(tmp_path / folder / "_metadata", (1000 - age, 1000 - age))
+    (tmp_path / "job/chk-12").mkdir()  # not complete yet
     assert newest_checkpoint(tmp_path) == tmp_path / "job/chk-9"
     scan, deleted = os.scandir, {str(tmp_path / "job" / name) for name in ("chk-9", "chk-12")}
 

@@ -1,6 +1,6 @@
-"""What a stream stores in its logs and in Flink's state keeps its bytes: running jobs and old logs must stay readable.
+"""The bytes in logs and in Flink's state do not change: running jobs and old logs must stay readable.
 
-Most of it is JSON with the names of fields, so a renamed field changes the bytes.
+Most formats are JSON with the names of fields, so a renamed field changes the bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import xxhash
 
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_entry
-from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, Origin, ask_fingerprint
+from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, Origin, request_fingerprint
 from opicflow.pipelines.transforms.shard import SourceState
 
 ORIGIN = Origin(LedgerConfig(), 4, quiet_until={"kafka/id/0": 7})
@@ -39,7 +39,7 @@ def test_a_head_keeps_its_bytes() -> None:
 
 def test_a_snapshot_keeps_the_names_and_the_order_of_its_notes() -> None:
     keeper = LogKeeper(1)
-    for offset, value in enumerate((ORIGIN.entry(), ask_fingerprint())):
+    for offset, value in enumerate((ORIGIN.entry(), request_fingerprint())):
         list(keeper.take(LogBatch.of(offset, [(offset, 1000 * offset, value)])))
     chunks = list(keeper.chunks())
     head, notes = json.loads(chunks[0])

@@ -1,4 +1,4 @@
-"""The boot command of Beam's workers: what it learns from the runner, where its output goes, and when it ends."""
+"""The boot command of Beam's workers: its settings from the runner, its logs, and its end."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ WORKER = [sys.executable, "-m", "opicflow.pipelines.stream.worker"]
 
 
 class Runner(beam_provision_api_pb2_grpc.ProvisionServiceServicer):
-    """Says what a job is, to workers that say who they are."""
+    """Provides the settings of a job, and keeps the ids of the workers that request them."""
 
     def __init__(self, **info: Any) -> None:
         self.info = beam_provision_api_pb2.ProvisionInfo(**info)
-        self.known_as: list[Any] = []
+        self.worker_ids: list[Any] = []
 
     def GetProvisionInfo(self, request: Any, context: Any) -> Any:
-        self.known_as.append(dict(context.invocation_metadata())["worker_id"])
+        self.worker_ids.append(dict(context.invocation_metadata())["worker_id"])
         return beam_provision_api_pb2.GetProvisionInfoResponse(info=self.info)
 
 
 @contextmanager
 def listening(runner: Runner) -> Iterator[str]:
-    """The runner at a free port."""
+    """Run the runner at a free port."""
     server = grpc.server(ThreadPoolExecutor(2))
     beam_provision_api_pb2_grpc.add_ProvisionServiceServicer_to_server(runner, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -54,12 +54,12 @@ def endpoint(url: str) -> Any:
     return endpoints_pb2.ApiServiceDescriptor(url=url)
 
 
-def told(*arguments: str) -> dict[str, str]:
-    """What a worker with these arguments finds in its environment."""
+def environment_for(*arguments: str) -> dict[str, str]:
+    """Return the environment of a worker with these arguments."""
     return worker.environment_of(worker._parser().parse_args(arguments))
 
 
-def test_a_worker_learns_from_the_runner_what_beams_own_boot_program_does(tmp_path: Path) -> None:
+def test_a_worker_gets_the_same_settings_as_from_the_boot_program_of_beam(tmp_path: Path) -> None:
     options = json_format.ParseDict({"beam:option:job_name:v1": "ünï", "x": [1, None]}, struct_pb2.Struct())
     runner = Runner(
         pipeline_options=options,
@@ -69,8 +69,8 @@ def test_a_worker_learns_from_the_runner_what_beams_own_boot_program_does(tmp_pa
         runner_capabilities=["beam:a:v1", "beam:b:v1"],
     )
     with listening(runner) as provision:
-        found = told("--id=1-2", f"--provision_endpoint={provision}", f"--semi_persist_dir={tmp_path}")
-    assert runner.known_as == ["1-2"]
+        found = environment_for("--id=1-2", f"--provision_endpoint={provision}", f"--semi_persist_dir={tmp_path}")
+    assert runner.worker_ids == ["1-2"]
     services = {name: found.pop(f"{name}_API_SERVICE_DESCRIPTOR") for name in ("LOGGING", "CONTROL", "STATUS")}
     urls = {name: text_format.Parse(text, endpoint("")).url for name, text in services.items()}
     assert urls == {"LOGGING": "logs:1", "CONTROL": "control:2", "STATUS": "status:3"}
@@ -82,10 +82,10 @@ def test_a_worker_learns_from_the_runner_what_beams_own_boot_program_does(tmp_pa
     }
 
 
-def test_addresses_that_the_runner_does_not_say_come_from_the_arguments() -> None:
+def test_addresses_that_the_runner_does_not_provide_come_from_the_arguments() -> None:
     with listening(Runner()) as provision:
         given = [f"--provision_endpoint={provision}", "--logging_endpoint=logs:4", "--control_endpoint=control:5"]
-        found = told("--id=1-1", *given, "--artifact_endpoint=artifacts:6")
+        found = environment_for("--id=1-1", *given, "--artifact_endpoint=artifacts:6")
     assert found["LOGGING_API_SERVICE_DESCRIPTOR"] == 'url: "logs:4"'
     assert found["CONTROL_API_SERVICE_DESCRIPTOR"] == 'url: "control:5"'
     assert "STATUS_API_SERVICE_DESCRIPTOR" not in found
@@ -98,7 +98,7 @@ def started(folder: Path, provision: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_all_that_a_worker_prints_goes_into_its_log_and_nowhere_else(tmp_path: Path) -> None:
-    # Nobody says where the control service is: the worker fails after it has heard what there is to know.
+    # The runner provides no address of the control service: the worker fails after it has the settings.
     with listening(Runner()) as provision:
         done = started(tmp_path / "logs", provision)
     assert done.returncode != 0
@@ -110,7 +110,7 @@ def test_all_that_a_worker_prints_goes_into_its_log_and_nowhere_else(tmp_path: P
     assert log.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_folder_that_cannot_be_is_told_in_one_line(tmp_path: Path) -> None:
+def test_an_impossible_folder_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = started(tmp_path / "file" / "logs", "127.0.0.1:1")
     assert done.returncode == 2
@@ -144,7 +144,7 @@ def test_a_worker_ends_when_the_process_that_started_it_is_killed(tmp_path: Path
 
 @pytest.fixture
 def outputs() -> Iterator[None]:
-    """Gives this process its own outputs back after the test."""
+    """Restore the outputs of this process after the test."""
     kept = os.dup(1), os.dup(2)
     yield
     for number, copy in enumerate(kept, 1):
@@ -153,9 +153,7 @@ def outputs() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("outputs")
-def test_a_log_that_grows_is_begun_anew_with_the_one_before_kept(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_log_is_rotated_and_the_previous_one_is_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with capfd.disabled():
         log = WorkerLog(tmp_path, most_bytes=100)
         log.take_over()

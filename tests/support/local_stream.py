@@ -25,7 +25,7 @@ from opicflow.connectors.kafka.topics import make, specs
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.replay.inputs import Topic
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
-from opicflow.pipelines.stream.keeper import ask_fingerprint
+from opicflow.pipelines.stream.keeper import request_fingerprint
 from opicflow.pipelines.stream.prove import Proof, prove
 from opicflow.schemas.arrays import Ids
 from opicflow.schemas.crawl_events import CrawlEvent, Reject
@@ -262,7 +262,7 @@ class LocalStream:
         """Request an audit record from every ledger, at once."""
         with Publisher(self.connection) as publisher:
             for shard in range(self.shards):
-                publisher.send(self.ledger_topic, None, ask_fingerprint(), shard)
+                publisher.send(self.ledger_topic, None, request_fingerprint(), shard)
 
     def prove(self) -> Ledgers:
         """Rebuild all ledgers from the start of their logs: the running ones equal them, byte for byte."""

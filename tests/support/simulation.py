@@ -34,7 +34,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
-from opicflow.pipelines.stream.keeper import KeepStream, LogBatch, LogKeeper, Origin, ask_fingerprint
+from opicflow.pipelines.stream.keeper import KeepStream, LogBatch, LogKeeper, Origin, request_fingerprint
 from opicflow.pipelines.stream.ledgers import JournalInLog
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger, rebuild
 from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, TRANSFERS, Output
@@ -420,7 +420,7 @@ class Simulation:
         elif what == "poison":
             chance.choice(self.logs).append(self.now_ms, chance.choice([POISON, b"", POISON * 20]))
         elif what == "fingerprint":
-            chance.choice(self.logs).append(self.now_ms, ask_fingerprint())
+            chance.choice(self.logs).append(self.now_ms, request_fingerprint())
 
     def drain(self) -> None:
         """Process all input and all transfers, and request the fingerprints of all ledgers."""
@@ -434,7 +434,7 @@ class Simulation:
         self._tick()
         self._work_until_done()
         for log in self.logs:
-            log.append(self.now_ms, ask_fingerprint())
+            log.append(self.now_ms, request_fingerprint())
         self._work_until_done()
 
     def _work_until_done(self) -> None:

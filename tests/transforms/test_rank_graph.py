@@ -1,4 +1,4 @@
-"""Ranks as Beam jobs: those of the oracle, the same bytes on any runner, and whatever is killed."""
+"""Ranks as Beam jobs equal those of the oracle; their bytes are the same on any runner and after any kill."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Web(NamedTuple):
 
 
 def built(path: Path, pages: int, links: list[tuple[int, int, int]], slice_pages: int) -> Web:
-    """A web of these links: source, target, weight."""
+    """Return a web of links (source, target, weight)."""
     sources, targets, weights = (np.array(column, np.int64) for column in zip(*sorted(links), strict=True))
     ids = np.arange(1, pages + 1, dtype=np.uint64) << np.uint64(50)
     builder = GraphBuilder(path, BuildPlan(slice_pages=slice_pages, buckets=4))
@@ -87,7 +87,7 @@ def links_of_a_web(seed: int = 1) -> list[tuple[int, int, int]]:
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Web:
-    """Seven slices, the last of them smaller."""
+    """A web in seven slices; the last one is smaller."""
     made = built(tmp_path_factory.mktemp("web") / "graph", PAGES, links_of_a_web(), SLICE_PAGES)
     assert made.stored.slices == 7 and made.stored.manifest["dangling"] > PAGES // 4
     return made
@@ -95,7 +95,7 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Web:
 
 @pytest.fixture(scope="module")
 def whole_web(tmp_path_factory: pytest.TempPathFactory) -> Web:
-    """The same in one slice."""
+    """The same web in one slice."""
     return built(tmp_path_factory.mktemp("web") / "graph", PAGES, links_of_a_web(), PAGES)
 
 
@@ -104,7 +104,7 @@ IMPORTANCE, INTEREST = RankRequest("importance", "importance"), RankRequest("int
 
 
 def ranked(web: Web, wanted: RankRequest, settings: Settings, work: Path, per_job: int = 20, **more: Any) -> Rank:
-    """A rank in this process."""
+    """Compute a rank in this process."""
     return rank_with_beam(web.stored.path, wanted, settings, work, IN_PROCESS, per_job, **more)
 
 
@@ -231,7 +231,7 @@ def test_large_parts_are_sent_in_pieces(web: Web, tmp_path: Path, monkeypatch: p
     assert bytes_of(ranked(web, INTEREST, settings, tmp_path / "pieces")) == bytes_of(expected)
 
 
-def test_however_many_iterations_a_job_has_the_bytes_are_the_same(web: Web, tmp_path: Path) -> None:
+def test_the_bytes_do_not_depend_on_the_iterations_of_a_job(web: Web, tmp_path: Path) -> None:
     settings = Settings(max_iterations=7, tolerance=1e-15)
     found = [ranked(web, IMPORTANCE, settings, tmp_path / str(per_job), per_job) for per_job in (1, 3, 7, 100)]
     assert [rank.iterations for rank in found] == [7] * 4
@@ -241,7 +241,7 @@ def test_however_many_iterations_a_job_has_the_bytes_are_the_same(web: Web, tmp_
     np.testing.assert_allclose(found[0].values, without_beam / without_beam.sum(), rtol=1e-14)
 
 
-def test_a_run_that_was_stopped_goes_on_after_its_last_job(web: Web, tmp_path: Path) -> None:
+def test_a_stopped_run_continues_after_its_last_job(web: Web, tmp_path: Path) -> None:
     wanted, settings = replace(INTEREST, paid=SOME), Settings(max_iterations=9, tolerance=1e-15)
     expected = ranked(web, wanted, settings, tmp_path / "straight", 3)
     with pytest.raises(KeyboardInterrupt):
@@ -283,7 +283,7 @@ def test_a_process_that_was_killed_in_a_job_changes_nothing(web: Web, tmp_path: 
     assert bytes_of(again) == bytes_of(expected)
 
 
-def test_ranks_that_differ_share_a_folder(web: Web, tmp_path: Path) -> None:
+def test_different_ranks_share_a_folder(web: Web, tmp_path: Path) -> None:
     settings = Settings(max_iterations=2, tolerance=1e-15)
     other_damping = replace(settings, damping=0.5)
     paid = replace(IMPORTANCE, paid=SOME)
@@ -305,7 +305,7 @@ def refused(*arguments: Any, **more: Any) -> str:
     return words
 
 
-def test_what_cannot_be_is_refused(web: Web, tmp_path: Path) -> None:
+def test_impossible_requests_are_refused(web: Web, tmp_path: Path) -> None:
     settings = Settings()
     assert "'normalise'" in refused(web, IMPORTANCE, replace(settings, dangling="normalise"), tmp_path)
     assert "Gauss-Seidel" in refused(web, IMPORTANCE, replace(settings, gauss_seidel=True), tmp_path)
@@ -315,8 +315,8 @@ def test_what_cannot_be_is_refused(web: Web, tmp_path: Path) -> None:
     assert "not only 0" in refused(web, replace(IMPORTANCE, start=0 * SOME), settings, tmp_path)
     with pytest.raises(GraphRefused, match="--streaming"):
         rank_with_beam(web.stored.path, IMPORTANCE, settings, tmp_path, PipelineOptions(["--streaming"]))
-    with pytest.raises(GraphRefused, match="Nobody: Beam has no such runner"):
-        rank_with_beam(web.stored.path, IMPORTANCE, settings, tmp_path, PipelineOptions(["--runner=Nobody"]))
+    with pytest.raises(GraphRefused, match="Unknown: Beam has no such runner"):
+        rank_with_beam(web.stored.path, IMPORTANCE, settings, tmp_path, PipelineOptions(["--runner=Unknown"]))
     with pytest.raises(GraphRefused, match="no graph"):
         rank_with_beam(tmp_path / "nowhere", IMPORTANCE, settings, tmp_path, IN_PROCESS)
     assert list(tmp_path.iterdir()) == []
@@ -340,7 +340,7 @@ def test_a_graph_that_a_worker_does_not_see_is_refused_in_one_line(web: Web, tmp
     assert bytes_of(again) == bytes_of(ranked(web, IMPORTANCE, settings, tmp_path / "straight", 4))
 
 
-def test_a_worker_that_sees_another_graph_says_so(web: Web, whole_web: Web) -> None:
+def test_a_worker_with_another_graph_is_refused(web: Web, whole_web: Web) -> None:
     task = replace(web.task(IMPORTANCE), graph=str(whole_web.stored.path))
     slices = web.stored.slices
     (read,) = ReadParts(task, "").process((3, ""))
@@ -354,7 +354,7 @@ def test_a_worker_that_sees_another_graph_says_so(web: Web, whole_web: Web) -> N
         assert slice_ == 5 and "another graph" in unpack_part(out).refused
 
 
-def test_what_was_damaged_between_two_jobs_is_refused(web: Web, tmp_path: Path) -> None:
+def test_damage_between_two_jobs_is_refused(web: Web, tmp_path: Path) -> None:
     wanted, settings = replace(IMPORTANCE, paid=SOME), Settings(max_iterations=2, tolerance=1e-15)
     more = replace(settings, max_iterations=4)
     ranked(web, wanted, settings, tmp_path, 2)

@@ -1,4 +1,4 @@
-"""What a router makes of events: rows, sightings, weights, rejects, counts."""
+"""Routed events: rows, sightings, weights, rejects, counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def routed(*events: CrawlEvent, rules: Rules | None = None, seen: Seen | None = 
 
 
 def rows(items: CrawlItems) -> list[tuple[Any, ...]]:
-    """Kind, URL or id, outcome, links (None = not known) of every row."""
+    """Return kind, URL, outcome and links (None = unknown) of every row."""
     result = []
     for i in range(len(items)):
         url = items.url_bytes[items.url_starts[i] : items.url_starts[i + 1]].tobytes().decode()
@@ -55,7 +55,7 @@ def test_a_visit_is_a_row_with_its_links_and_a_sighting_for_each() -> None:
         (Kind.SIGHTING, OTHER, Outcome.NONE, None),
     ]
     assert result.items.offset.tolist() == [100, 100, 100]
-    assert result.items.within.tolist() == [0, 2, 3]  # place 1 is the canonical page's
+    assert result.items.within.tolist() == [0, 2, 3]  # 1 is the canonical page
     assert set(result.items.category.tolist()) == {NO_CATEGORY}
 
 
@@ -65,7 +65,7 @@ def test_null_links_are_unknown_and_an_empty_list_is_a_page_without_links() -> N
     assert result.counts["visits_links_unknown"] == 1
 
 
-def test_what_was_seen_lately_is_not_sent_again_but_keeps_its_place() -> None:
+def test_a_recently_sent_url_is_not_sent_again_and_positions_stay_the_same() -> None:
     seen = Seen()
     event = CrawlEvent(HOME, links=(Link(ABOUT), Link(OTHER)))
     first = routed(CrawlEvent(OTHER), seen=seen)
@@ -74,7 +74,9 @@ def test_what_was_seen_lately_is_not_sent_again_but_keeps_its_place() -> None:
     assert [(row[0], row[1]) for row in rows(again.items)] == [(Kind.VISIT, HOME), (Kind.SIGHTING, ABOUT)]
     assert again.items.within.tolist() == [0, 2]
     once_more = routed(event, seen=seen)
-    assert [(row[0], row[1]) for row in rows(once_more.items)] == [(Kind.VISIT, HOME)], "it may have been dropped since"
+    assert [(row[0], row[1]) for row in rows(once_more.items)] == [(Kind.VISIT, HOME)], (
+        "the page may have been dropped since"
+    )
 
 
 def test_every_hop_is_a_visit_whose_only_link_is_the_next() -> None:
@@ -91,7 +93,7 @@ def test_every_hop_is_a_visit_whose_only_link_is_the_next() -> None:
     assert result.counts["visits"] == 1
 
 
-def test_a_hop_to_itself_and_one_that_is_no_page_are_passed_over() -> None:
+def test_a_hop_to_itself_and_one_that_is_not_a_page_are_skipped() -> None:
     result = routed(CrawlEvent(HOME, redirects=(ABOUT, "mailto:x@a.example", HOME + "#x"), links=()))
     assert [(row[1], row[3]) for row in rows(result.items)] == [(ABOUT, [link(HOME)]), (HOME, [])]
 
@@ -106,7 +108,7 @@ def test_an_alias_links_to_its_canonical_page_alone() -> None:
     assert result.counts["aliases"] == 1
 
 
-def test_a_page_that_names_itself_as_canonical_is_no_alias() -> None:
+def test_a_page_that_names_itself_as_canonical_is_not_an_alias() -> None:
     result = routed(CrawlEvent(HOME, canonical=HOME + "#top", links=()))
     assert [row[2] for row in rows(result.items)] == [Outcome.FETCHED]
 
@@ -156,18 +158,18 @@ def test_a_redirect_status_pays_its_first_link_only() -> None:
     assert rows(result.items)[0][3] == [link(ABOUT)]
 
 
-def test_not_modified_with_an_empty_list_does_not_know_its_links() -> None:
+def test_not_modified_with_an_empty_list_has_unknown_links() -> None:
     assert rows(routed(CrawlEvent(HOME, status=304, links=())).items)[0][3] is None
 
 
-def test_an_announcement_is_one_row_whatever_else_it_says() -> None:
+def test_an_announcement_is_one_row_whatever_other_fields_it_has() -> None:
     result = routed(CrawlEvent(HOME, announce=True, links=(Link(ABOUT),), redirects=(OTHER,), fetched_at_ms=10**12))
     assert rows(result.items) == [(Kind.ANNOUNCEMENT, HOME, Outcome.NONE, None)]
     assert result.items.time_ms.tolist() == [0]
     assert result.counts["announcements"] == 1
 
 
-def test_links_that_are_no_pages_are_counted_and_not_rejected() -> None:
+def test_links_that_are_not_pages_are_counted_and_not_rejected() -> None:
     result = routed(CrawlEvent(HOME, links=(Link("mailto:x@y.example"), Link("javascript:void(0)"), Link("/about"))))
     assert rows(result.items)[0][3] == [link(ABOUT)]
     assert (result.counts["links"], result.counts["links_not_pages"]) == (1, 2)
@@ -175,7 +177,7 @@ def test_links_that_are_no_pages_are_counted_and_not_rejected() -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://a.example/", "/relative", "", "https://", "https://a.example/" + "x" * 9000])
-def test_a_visit_of_what_is_no_page_is_rejected_alone(url: str) -> None:
+def test_a_visit_of_a_url_that_is_not_a_page_is_rejected_alone(url: str) -> None:
     result = routed(CrawlEvent(HOME, links=()), CrawlEvent(url, links=(Link(ABOUT),)), CrawlEvent(OTHER, links=()))
     assert [row[1] for row in rows(result.items)] == [HOME, OTHER]
     ((row, reason, detail),) = result.rejected
@@ -184,7 +186,7 @@ def test_a_visit_of_what_is_no_page_is_rejected_alone(url: str) -> None:
     assert result.counts["visits"] == 2
 
 
-def test_nofollow_links_weigh_nothing_unless_told_and_are_sighted_all_the_same() -> None:
+def test_nofollow_links_have_no_weight_by_default_and_make_sightings() -> None:
     event = CrawlEvent(HOME, links=(Link(ABOUT, rel="nofollow"), Link(OTHER, rel="UGC noopener")))
     result = routed(event)
     assert rows(result.items)[0][3] == []
@@ -194,7 +196,7 @@ def test_nofollow_links_weigh_nothing_unless_told_and_are_sighted_all_the_same()
     assert rows(heavier.items)[0][3] == [link(ABOUT, 512), link(OTHER, 512)]
 
 
-def test_internal_and_external_links_weigh_what_they_should() -> None:
+def test_internal_and_external_links_have_their_weights() -> None:
     event = CrawlEvent(
         "https://www.a.co.uk/",
         links=(Link("/x"), Link("https://blog.a.co.uk/"), Link("https://b.co.uk/"), Link("https://www.a.co.uk:444/")),
@@ -211,7 +213,7 @@ def test_an_events_weight_and_its_kinds_are_multiplied_and_capped() -> None:
     assert [weight for _, weight in rows(result.items)[0][3]] == [1536, 65535]
 
 
-def test_rules_of_addresses_fold_pages_everywhere() -> None:
+def test_rules_of_urls_merge_pages_in_every_field() -> None:
     rules = Rules(UrlRules(("utm_*",), fold_www=True, fold_https=True))
     event = CrawlEvent(
         "http://www.a.example/?utm_source=x", redirects=(HOME,), links=(Link("http://b.example/?utm_a"),)
@@ -220,12 +222,12 @@ def test_rules_of_addresses_fold_pages_everywhere() -> None:
     assert rows(result.items)[0] == (Kind.VISIT, HOME, Outcome.FETCHED, [link(OTHER)])
 
 
-def test_rules_survive_their_json() -> None:
+def test_rules_are_read_back_from_json() -> None:
     rules = Rules(UrlRules(("a", "b*"), True, False), LinkWeights(1, 2, 3, "domain"))
     assert Rules.from_json(rules.to_json()) == rules
 
 
-def test_rules_survive_the_text_of_their_json_and_older_ones_tell_no_pages_apart() -> None:
+def test_rules_are_read_back_from_text_and_older_ones_have_no_categories() -> None:
     rules = Rules(categories=Categories(True, ("*.pdf", "https://a.example/*")))
     assert Rules.from_json(json.loads(json.dumps(rules.to_json()))) == rules
     assert hash(Rules.from_json(json.loads(json.dumps(rules.to_json())))) == hash(rules)
@@ -242,14 +244,14 @@ BY_PATTERN, BY_MEDIA, BY_BOTH = Categories(False, PATTERNS), Categories(True), C
 
 
 def categorised(categories: Categories, *events: CrawlEvent) -> tuple[list[tuple[Kind, str, int]], list[int]]:
-    """Kind, URL and category of every row, and the category of every link."""
+    """Return kind, URL and category of every row, and the category of every link."""
     items = routed(*events, rules=Rules(categories=categories)).items
     assert items.category.dtype == items.link_categories.dtype == np.uint8
     assert len(items.category) == len(items) and len(items.link_categories) == len(items.link_pages)
-    told = [
+    of_rows = [
         (kind, url, category) for (kind, url, *_), category in zip(rows(items), items.category.tolist(), strict=True)
     ]
-    return told, items.link_categories.tolist()
+    return of_rows, items.link_categories.tolist()
 
 
 def test_every_page_and_link_belongs_to_the_first_pattern_it_matches() -> None:
@@ -263,8 +265,8 @@ def test_every_page_and_link_belongs_to_the_first_pattern_it_matches() -> None:
     seeds = [
         CrawlEvent(url, announce=True, content_type="text/html") for url in ("https://d.example/a.pdf", OTHER + "x")
     ]
-    told, of_links = categorised(BY_PATTERN, visit, alias, *seeds)
-    assert told == [
+    found, of_links = categorised(BY_PATTERN, visit, alias, *seeds)
+    assert found == [
         (Kind.VISIT, A_HOP, 6),
         (Kind.VISIT, "https://c.example/", NO_CATEGORY),
         (Kind.VISIT, HOME, 8),
@@ -279,15 +281,15 @@ def test_every_page_and_link_belongs_to_the_first_pattern_it_matches() -> None:
     assert of_links == [NO_CATEGORY, 8, 6, NO_CATEGORY, 7, 7]  # of the hops, the visit, the alias
 
 
-def test_a_visited_page_that_matches_no_pattern_belongs_to_its_kind_of_content() -> None:
+def test_a_visited_page_without_a_pattern_has_the_category_of_its_media_type() -> None:
     visit = CrawlEvent(
         OTHER,
         redirects=("https://c.example/",),
         content_type="text/html",
         links=(Link(A_PDF), Link("https://d.example/")),
     )
-    told, of_links = categorised(BY_BOTH, visit, CrawlEvent(NEWS, content_type="application/pdf"))
-    assert told == [
+    found, of_links = categorised(BY_BOTH, visit, CrawlEvent(NEWS, content_type="application/pdf"))
+    assert found == [
         (Kind.VISIT, "https://c.example/", NO_CATEGORY),
         (Kind.VISIT, OTHER, 1),
         (Kind.SIGHTING, A_PDF, 7),
@@ -309,13 +311,13 @@ def test_a_visited_page_that_matches_no_pattern_belongs_to_its_kind_of_content()
         (None, NO_CATEGORY),
     ],
 )
-def test_kinds_of_content_are_categories_of_visits_alone(content_type: str | None, category: int) -> None:
+def test_only_visits_have_the_category_of_a_media_type(content_type: str | None, category: int) -> None:
     visit = CrawlEvent(HOME, content_type=content_type, links=(Link(ABOUT),))
     alias = CrawlEvent(OTHER, content_type=content_type, canonical=ABOUT)
-    told, of_links = categorised(BY_MEDIA, visit, alias, CrawlEvent(A_PDF, announce=True, content_type=content_type))
-    assert [found for _, _, found in told] == [category, NO_CATEGORY, category, NO_CATEGORY]
-    assert told[0][1] == HOME and of_links == [NO_CATEGORY] * 2
-    assert {found for _, _, found in categorised(Categories(), visit, alias)[0]} == {NO_CATEGORY}
+    found, of_links = categorised(BY_MEDIA, visit, alias, CrawlEvent(A_PDF, announce=True, content_type=content_type))
+    assert [one for _, _, one in found] == [category, NO_CATEGORY, category, NO_CATEGORY]
+    assert found[0][1] == HOME and of_links == [NO_CATEGORY] * 2
+    assert {one for _, _, one in categorised(Categories(), visit, alias)[0]} == {NO_CATEGORY}
 
 
 def test_categories_change_nothing_else() -> None:
@@ -335,10 +337,10 @@ def test_categories_change_nothing_else() -> None:
     assert set(plain.items.category.tolist()) == set(plain.items.link_categories.tolist()) == {NO_CATEGORY}
 
 
-def test_links_without_weight_have_no_category_for_they_are_not_there() -> None:
+def test_links_without_weight_are_left_out_with_their_categories() -> None:
     visit = CrawlEvent(OTHER, links=(Link(NEWS, rel="nofollow"), Link("x:y"), Link(A_PDF), Link(HOME, weight=0.0)))
-    told, of_links = categorised(BY_PATTERN, visit)
-    assert of_links == [7] and [category for *_, category in told] == [NO_CATEGORY, 6, 7, 8]
+    found, of_links = categorised(BY_PATTERN, visit)
+    assert of_links == [7] and [category for *_, category in found] == [NO_CATEGORY, 6, 7, 8]
 
 
 def test_categories_have_numbers_and_names() -> None:
@@ -363,7 +365,7 @@ def test_patterns_of_categories_are_checked() -> None:
 @pytest.mark.parametrize(
     "weights", [{"internal": -1.0}, {"external": float("nan")}, {"nofollow": 64.0}, {"same_site": "x"}]
 )
-def test_weights_that_make_no_sense_are_refused(weights: dict[str, Any]) -> None:
+def test_impossible_weights_are_refused(weights: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"give|same_site"):
         LinkWeights(**weights)
 

@@ -1,4 +1,4 @@
-"""What a router sends to the shards' logs says the same however its source comes in batches."""
+"""The entries of a router give the same ledgers for any division of its source into batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGES = [number << 60 | number for number in range(16)]
 
 @st.composite
 def sources(draw: st.DrawFn) -> Rows:
-    """Events of some rows each, at rising offsets."""
+    """Make events of some rows each, at increasing offsets."""
     writer = ItemWriter()
     for number in range(draw(st.integers(0, 12))):
         offset = writer.next_position.offset
@@ -41,14 +41,14 @@ def sources(draw: st.DrawFn) -> Rows:
 
 
 def cuts_of(end: int) -> st.SearchStrategy[list[int]]:
-    """Where batches of a source end."""
+    """Make the ends of the batches of a source."""
     return st.lists(st.integers(0, end), max_size=6).map(lambda ends: [*sorted(ends), end])
 
 
 def route(
     source: Rows, ends: list[int], shards: int, all_sightings: bool = False, **options: Any
 ) -> tuple[list[ToShard], SourceState]:
-    """What is sent of a source that comes in these batches; each sighting of one once, or all of them."""
+    """Return the entries of a source in these batches, and the state; repeated sightings are left out by default."""
     sharder = Sharder(SOURCE, SourceState.at(0, shards), **options)
     sent: list[ToShard] = []
     for end in ends:
@@ -61,7 +61,7 @@ def entries_for(sent: list[ToShard], shard: int) -> list[Any]:
 
 
 def applied(sent: list[ToShard], shards: int) -> list[Ledger]:
-    """The ledgers of logs that hold what was sent."""
+    """Return the ledgers after these entries."""
     ledgers = [Ledger(CONFIG, shard, shards) for shard in range(shards)]
     for shard, entry in sent:
         ledgers[shard].apply(decode_entry(entry).entry)
@@ -73,7 +73,7 @@ def bytes_of(ledger: Ledger) -> list[bytes]:
 
 
 @given(data=st.data(), source=sources(), shards=st.sampled_from([1, 2, 3, 5]))
-def test_a_source_in_any_batches_makes_the_same_ledgers(data: st.DataObject, source: Rows, shards: int) -> None:
+def test_a_source_in_any_batches_gives_the_same_ledgers(data: st.DataObject, source: Rows, shards: int) -> None:
     everywhere = {"everywhere_at": source.end}
     whole = applied(route(source, [source.end], shards, **everywhere)[0], shards)
     ends = data.draw(cuts_of(source.end))
@@ -83,8 +83,8 @@ def test_a_source_in_any_batches_makes_the_same_ledgers(data: st.DataObject, sou
 
 
 @given(data=st.data(), source=sources(), shards=st.sampled_from([1, 2, 3]))
-def test_what_comes_again_in_other_batches_changes_nothing(data: st.DataObject, source: Rows, shards: int) -> None:
-    """A router goes back to where it was after some batch, and cuts the rest otherwise."""
+def test_repeated_rows_in_other_batches_change_nothing(data: st.DataObject, source: Rows, shards: int) -> None:
+    """A router restarts behind some batch, and divides the rest differently."""
     everywhere = {"everywhere_at": source.end}
     ends = data.draw(cuts_of(source.end))
     back = data.draw(st.integers(0, len(ends)))
@@ -100,7 +100,7 @@ def test_what_comes_again_in_other_batches_changes_nothing(data: st.DataObject, 
 
 
 @given(data=st.data(), source=sources(), shards=st.sampled_from([1, 2, 3, 5]))
-def test_entries_to_a_log_touch_and_hold_every_row_of_its_shard_once(
+def test_entries_of_a_log_are_contiguous_and_have_every_row_of_the_shard_once(
     data: st.DataObject, source: Rows, shards: int
 ) -> None:
     ends = data.draw(cuts_of(source.end))
@@ -125,7 +125,7 @@ def test_entries_to_a_log_touch_and_hold_every_row_of_its_shard_once(
     assert state.next == source.end
 
 
-def test_an_entry_that_would_be_too_long_is_split_within_an_event() -> None:
+def test_a_long_entry_is_split_within_an_event() -> None:
     writer = ItemWriter()
     for within in range(10):
         writer.next_position = LogPosition(7, within)
@@ -134,8 +134,8 @@ def test_an_entry_that_would_be_too_long_is_split_within_an_event() -> None:
     sent, _ = route(source, [8], 1, most_entry_bytes=500)
     assert len(sent) > 3
     assert [entry.start for entry in entries_for(sent, 0)][1].offset == 7
-    assert max(len(one.entry) for one in sent) < 2000  # a head of names, and about as many bytes as were asked for
-    assert len(route(source, [8], 1, most_entry_bytes=1)[0]) == 10, "never less than a row"
+    assert max(len(one.entry) for one in sent) < 2000  # the names of columns, and about `most_entry_bytes`
+    assert len(route(source, [8], 1, most_entry_bytes=1)[0]) == 10, "at least one row each"
 
 
 def test_a_shard_that_lags_behind_is_sent_an_empty_entry(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,15 +147,15 @@ def test_a_shard_that_lags_behind_is_sent_an_empty_entry(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("ends", [[30], [9, 30], [10, 30], [11, 30], [5, 25, 30]])
-def test_all_shards_are_told_that_a_source_has_come_to_a_place(ends: list[int]) -> None:
+def test_all_shards_are_sent_an_entry_that_ends_at_everywhere_at(ends: list[int]) -> None:
     source = Rows(ItemWriter().visit(1, []).items(), 30)
     sent, _ = route(source, ends, 3, everywhere_at=10)
     for shard in range(3):
         assert entries_for(sent, shard)[-1].end.offset >= 10
-    assert sum(len(entries_for(sent, shard)) for shard in (1, 2)) == 2, "and told once"
+    assert sum(len(entries_for(sent, shard)) for shard in (1, 2)) == 2, "and only one"
 
 
-def test_what_lies_before_the_start_of_a_source_is_no_hole() -> None:
+def test_offsets_before_the_start_of_a_source_are_not_missing() -> None:
     writer = ItemWriter(LogPosition(1000, 0))
     source = Rows(writer.visit(1, [], time_ms=1).items(), 1001)
     sharder = Sharder(SOURCE, SourceState.at(1000, 2), everywhere_at=1000)
@@ -169,7 +169,7 @@ def test_what_lies_before_the_start_of_a_source_is_no_hole() -> None:
     sent_to=st.lists(st.integers(0, 2**62), min_size=1, max_size=5),
     rules=st.text(max_size=20),
 )
-def test_the_state_of_a_source_comes_back_from_bytes(next_: int, sent_to: list[int], rules: str) -> None:
+def test_the_state_of_a_source_is_read_back_from_bytes(next_: int, sent_to: list[int], rules: str) -> None:
     sent = np.array(sent_to, np.int64)
     state = SourceState(next_, sent, sent[::-1].copy(), rules)
     back = SourceState.from_bytes(state.to_bytes())
@@ -190,13 +190,13 @@ def publish(ends: list[int], everywhere_at: int = -1) -> list[ToShard]:
 
 
 @given(ends=cuts_of(12), everywhere_at=st.integers(-1, 12))
-def test_policies_in_any_batches_make_the_same_entries_one_each(ends: list[int], everywhere_at: int) -> None:
+def test_policies_in_any_batches_give_the_same_entries_one_each(ends: list[int], everywhere_at: int) -> None:
     sent = publish(ends, everywhere_at)
     assert sent == publish([12], everywhere_at)
     for shard in range(2):
         entries = entries_for(sent, shard)
         assert all(isinstance(entry, PolicyEntry) for entry in entries)
         assert [one.policies[0] for one in entries if one.policies] == [policy for _, policy in POLICIES]
-        places = [LogPosition(0, 0), *(entry.end for entry in entries)]
-        assert [entry.start for entry in entries] == places[:-1]
-        assert places[-1].offset == max(8, everywhere_at), "all are told that they have come there"
+        positions = [LogPosition(0, 0), *(entry.end for entry in entries)]
+        assert [entry.start for entry in entries] == positions[:-1]
+        assert positions[-1].offset == max(8, everywhere_at), "all shards have reached the offset"
