@@ -61,84 +61,109 @@ SPENT = np.uint8(2)  # it has spent at least once: its opening balance is settle
 CIRCULATED = np.uint8(4)  # it has spent, or was born, since the round passed it last
 LINKS_KNOWN = np.uint8(8)  # it was read, and its links are known: the round does not take its cash
 
-# Positions in `Book.counts`.
-PAGES = 0  # live pages
-SLOTS = 1  # slots used so far, free ones included
-FREE = 2  # free slots below SLOTS
-MINTED = 3
-VIRTUAL = 4
-UNCOLLECTED = 5
-ABSORBED = 6
-SENT = 7
-RECEIVED = 8
-CLOCK = 9  # G
-THETA_CARRY = 10
-MINTED_EVERYWHERE = 11
-VIRTUAL_INCOME = 12  # cash that spending has ever paid to the virtual account
-OPENINGS = 13  # opening balances of live pages that never spent
-EARNED = 14  # history of live pages under the policies that keep a total
-WEIGHTED_PAGES = 15
-CURSOR = 16
-VISITS_SINCE_CUT = 17
-VISITS = 18
-DUPLICATES = 19
-LATE = 20
-REFUSED_VISITS = 21  # visits of forgotten pages
-BIRTHS = 22
-DROPPED = 23
-OUTBOX = 24
-URL_END = 25
-LINK_END = 26
-LINK_STALE = 27
-BROKEN = 28  # 1: a kernel met an overflow; 2: an entry was interrupted
-GENERATION = 29  # of the scratch table
-TRANSFERS = 30  # transfers of links, wherever they went
-VISITS_SINCE_SWEEP = 31
-ROUND_SPENDS = 32
-ANNOUNCEMENTS = 33
-SIGHTINGS = 34
-RECENT = 35  # visits on the side of `recent` that takes new ones
-RECENT_SIDE = 36  # which one that is
-SHARES = 37  # the sum that bandwidth is shared by, in units of 1 / SHARE_UNITS
-EVICTED = 38  # pages removed because there were too many
-LONG_GONE = 39  # visits since the last tick that found a page gone often enough to remove it
-URL_STALE = 40  # bytes of URLs of removed pages
-COUNTS = 41
 
-TRANSIENT_COUNTS = (GENERATION, SIGHTINGS, RECENT_SIDE)
+def _accounts(kind: type, *names: str) -> np.dtype[Any]:
+    """Return the type of one row of accounts, which kernels and Python read as attributes."""
+    return np.dtype((np.record, [(name, kind) for name in names]))
+
+
+COUNTS = _accounts(
+    np.int64,
+    "pages",  # live pages
+    "slots",  # slots used so far, free ones included
+    "free",  # free slots below SLOTS
+    "minted",
+    "virtual",
+    "uncollected",
+    "absorbed",
+    "sent",
+    "received",
+    "clock",  # G
+    "theta_carry",
+    "minted_everywhere",
+    "virtual_income",  # cash that spending has ever paid to the virtual account
+    "openings",  # opening balances of live pages that never spent
+    "earned",  # history of live pages under the policies that keep a total
+    "weighted_pages",
+    "cursor",
+    "visits_since_cut",
+    "visits",
+    "duplicates",
+    "late",
+    "refused_visits",  # visits of forgotten pages
+    "births",
+    "dropped",
+    "outbox",
+    "url_end",
+    "link_end",
+    "link_stale",
+    "broken",  # 1: a kernel met an overflow; 2: an entry was interrupted
+    "generation",  # of the scratch table
+    "transfers",  # transfers of links, wherever they went
+    "visits_since_sweep",
+    "round_spends",
+    "announcements",
+    "sightings",
+    "recent",  # visits on the side of `recent` that takes new ones
+    "recent_side",  # which one that is
+    "shares",  # the sum that bandwidth is shared by, in units of 1 / SHARE_UNITS
+    "evicted",  # pages removed because there were too many
+    "long_gone",  # visits since the last tick that found a page gone often enough to remove it
+    "url_stale",  # bytes of URLs of removed pages
+)
+"""What the shard holds and has counted."""
+
+TRANSIENT_COUNTS = ("generation", "sightings", "recent_side")
 """Counts that are no part of the ledger's state: a sighting that is sent again changes nothing else."""
 
-# Positions in `Book.clocks` (uint64, 2^-40 turn; differences are taken modulo 2^64).
-THETA = 0
-THETA_START = 1
-OWN_ADVANCE = 2
+CLOCKS = _accounts(
+    np.uint64,
+    "theta",
+    "theta_start",
+    "own_advance",
+)
+"""In 2^-40 turn; differences are taken modulo 2^64."""
 
-# Positions in `Book.rules` (float64).
-DAMPING = 0
-WINDOW = 1  # turns
-MIN_GAPS = 2
-NEWCOMERS = 3  # 1: newcomers get a default history
-DEFAULT_RATE = 4  # changes a day of a page without observations
-SHARE_POWER = 5  # how a share follows a change rate
-RULES = 6
+RULES = _accounts(
+    np.float64,
+    "damping",
+    "window",  # turns
+    "min_gaps",
+    "newcomers",  # 1: newcomers get a default history
+    "default_rate",  # changes a day of a page without observations
+    "share_power",  # how a share follows a change rate
+)
+"""Numbers that a policy may change."""
 
-# Positions in `Book.modes` (int64).
-POLICY = 0
-MEASURES = 1  # measures kept at most (variable: exactly), 0 for policies without measures
-FEWEST = 2  # measures the window never goes below
-DAMPING_Q20 = 3
-REMEMBER = 4
-ALONE = 5  # 1: one shard; cuts need no messages
-CUT_PER_1000 = 6
-FIRST_ID = 7  # this shard's page ids, as bits
-LAST_ID = 8
-LONGEST = 9  # the most links a page ever had remembered
-BONUS = 10  # 1: some links carry a bonus
-LIKE_US = 11  # this shard and those that have sent no gossip: they count as if they minted as much
-MOST_RECENT = 12  # visits that a side of `recent` takes
-ESTIMATOR = 13  # of change rates
-GONE_VISITS = 14  # in a row, after which a page is removed
-MODES = 15
+MODES = _accounts(
+    np.int64,
+    "policy",
+    "measures",  # measures kept at most (variable: exactly), 0 for policies without measures
+    "fewest",  # measures the window never goes below
+    "damping_q20",
+    "remember",
+    "alone",  # 1: one shard; cuts need no messages
+    "cut_per_1000",
+    "first_id",  # this shard's page ids, as bits
+    "last_id",
+    "longest",  # the most links a page ever had remembered
+    "bonus",  # 1: some links carry a bonus
+    "like_us",  # this shard and those that have sent no gossip: they count as if they minted as much
+    "most_recent",  # visits that a side of `recent` takes
+    "estimator",  # of change rates
+    "gone_visits",  # in a row, after which a page is removed
+)
+"""Numbers that the configuration sets."""
+
+ACCOUNTS = {"counts": COUNTS, "clocks": CLOCKS, "rules": RULES, "modes": MODES}
+"""The columns of `Book` that are one row of accounts, and the types of these rows."""
+
+
+def flat(accounts: Any) -> Array:
+    """Return a view of accounts as a plain array, in the order of their names: snapshots store them so."""
+    values: Array = accounts.view(accounts.dtype[0])
+    return values
+
 
 # Numbers of the history policies.
 P_ALL = 0
@@ -172,10 +197,10 @@ class Table(NamedTuple):
 class Book(NamedTuple):
     """The accounts of the shard."""
 
-    counts: Array  # int64 [COUNTS]
-    clocks: Array  # uint64 [3]
-    rules: Array  # float64 [RULES]
-    modes: Array  # int64 [MODES]
+    counts: Any  # COUNTS [1]
+    clocks: Any  # CLOCKS [1]
+    rules: Any  # RULES [1]
+    modes: Any  # MODES [1]
     dividends: Array  # int64 [classes]: D
     class_pages: Array  # int64 [classes]
     class_weights: Array  # int64 [classes]

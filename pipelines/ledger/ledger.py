@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +112,7 @@ class Ledger:
         self._ids = shard_bounds(shard, shards)
         self._first_ids = np.array([shard_bounds(one, shards)[0] for one in range(shards)], np.uint64)
         self._room = Room(config, new_table(config), new_book(config, self._ids, theta_start))
-        self._room.book.modes[at.LIKE_US] = shards
+        self._room.book.modes[0].like_us = shards
         self._fates: Bytes = np.zeros(0, np.uint8)
         self._refused: list[tuple[Policy, str]] = []
         self._adopt(new_state(shard, shards))
@@ -150,17 +151,18 @@ class Ledger:
         except EntryRefused:
             raise
         except BaseException:  # no memory, an interrupt: the entry may be half applied
-            self._room.book.counts[at.BROKEN] = 2
+            self._room.book.counts[0].broken = 2
             raise
         self._check_not_broken()
-        grown = self._room.book.counts - before
+        grown = at.flat(self._room.book.counts) - at.flat(before)
+        grown = grown.view(at.COUNTS)[0]
         return Applied(
-            visits=int(grown[at.VISITS]),
-            announcements=int(grown[at.ANNOUNCEMENTS]),
-            sightings=int(grown[at.SIGHTINGS]),
-            births=int(grown[at.BIRTHS]),
-            duplicates=int(grown[at.DUPLICATES]),
-            late=int(grown[at.LATE]),
+            visits=int(grown.visits),
+            announcements=int(grown.announcements),
+            sightings=int(grown.sightings),
+            births=int(grown.births),
+            duplicates=int(grown.duplicates),
+            late=int(grown.late),
             sealed=tuple(sealed),
             refused=tuple(self._refused),
             removed=tuple(self._removal.removed),
@@ -208,7 +210,7 @@ class Ledger:
             self._removal.forget(np.array([page], np.uint64), until)
             first = row
         sealed += self._apply_rows(items.rows(first, len(items)), self._fates[first:])
-        self._room.compact_links(max(int(self._room.book.counts[at.LINK_END]) // 2, 1 << 15))
+        self._room.compact_links(max(int(self._room.book.counts[0].link_end) // 2, 1 << 15))
         self._marks[entry.source] = Mark(entry.end, total)
         return sealed
 
@@ -217,7 +219,7 @@ class Ledger:
         rows = kernel_items(items, fates)
         room = self._room
         most_links = int(np.diff(items.link_starts).max()) if len(items) else 0
-        room.make_scratch(max(most_links, int(room.book.modes[at.LONGEST])))
+        room.make_scratch(max(most_links, int(room.book.modes[0].longest)))
         done, least_visits = 0, _VISITS_PER_MESSAGE * (self.shards - 1)
         while True:
             done, why = batches.apply_items(room.table, room.book, room.scratch, rows, done, least_visits)
@@ -226,7 +228,7 @@ class Ledger:
             elif why == batches.NEEDS_ROOM:
                 row_links = int(items.link_starts[done + 1] - items.link_starts[done])
                 url_bytes = int(items.url_starts[done + 1] - items.url_starts[done])
-                outgoing = 0 if self.shards == 1 else 2 * (row_links + 2 * int(room.book.modes[at.LONGEST]))
+                outgoing = 0 if self.shards == 1 else 2 * (row_links + 2 * int(room.book.modes[0].longest))
                 room.make(row_links + 1, outgoing, links.words_for(row_links, True), url_bytes)
             else:
                 break
@@ -252,10 +254,10 @@ class Ledger:
                 "the audit does not fit, send the cut again or rebuild"
             )
         room = self._room
-        counts = room.book.counts
-        if int(counts[at.RECEIVED]) + cash > MOST_CASH:
+        counts = room.book.counts[0]
+        if int(counts.received) + cash > MOST_CASH:
             raise EntryRefused(f"{source}, cut {entry.cut}: the cash received would overflow: rebuild with more shards")
-        counts[at.RECEIVED] += cash
+        counts.received += cash
         ids, done = np.require(pages, requirements=["C", "A", "W"]).view(np.int64), 0
         amounts = np.require(amounts, requirements=["C", "A", "W"])
         while True:
@@ -265,7 +267,7 @@ class Ledger:
             room.make(births=1)
         room.move_index(8 * len(pages))
         if entry.gossip is not None:
-            counts[at.VIRTUAL] += spending.declare_dividend(room.book, entry.virtual)
+            counts.virtual += spending.declare_dividend(room.book, entry.virtual)
             self._receive_gossip(entry.source_shard, entry.gossip)
         self._marks[source] = Mark(entry.end, total, digest)
         return []
@@ -310,25 +312,25 @@ class Ledger:
     def _seal_cut(self) -> list[tuple[int, TransfersEntry]]:
         """Seal outgoing transfers and share the virtual account among all shards."""
         book = self._room.book
-        counts = book.counts
-        counts[at.VISITS_SINCE_CUT] = 0
+        counts = book.counts[0]
+        counts.visits_since_cut = 0
         if self.shards == 1:
-            counts[at.VIRTUAL] = spending.declare_dividend(book, counts[at.VIRTUAL])
+            counts.virtual = spending.declare_dividend(book, counts.virtual)
             return []
         pages, amounts = self._take_outbox()
-        own = int(counts[at.WEIGHTED_PAGES])
+        own = int(counts.weighted_pages)
         weighted = self._peers.weighted_pages(own)
         everywhere = own + sum(weighted.values())
-        virtual = int(counts[at.VIRTUAL])
+        virtual = int(counts.virtual)
         quotient, rest = divmod(max(virtual, 0), everywhere) if everywhere else (0, 0)
         sealed = []
         gossip = Gossip(
-            advance=int(book.clocks[at.OWN_ADVANCE]),
-            minted=int(counts[at.MINTED]),
-            pages=int(counts[at.PAGES]),
+            advance=int(book.clocks[0].own_advance),
+            minted=int(counts.minted),
+            pages=int(counts.pages),
             weighted_pages=own,
             rate_sum=self._times.sweep_rate_sum,
-            shares=int(counts[at.SHARES]),
+            shares=int(counts.shares),
         )
         left = virtual
         edges = [*np.searchsorted(pages, self._first_ids).tolist(), len(pages)]
@@ -352,16 +354,16 @@ class Ledger:
                 gossip=gossip,
             )
             sealed.append((other, transfers))
-        counts[at.SENT] += virtual - left
-        counts[at.VIRTUAL] = spending.declare_dividend(book, left)
+        counts.sent += virtual - left
+        counts.virtual = spending.declare_dividend(book, left)
         self._cut += 1
         return sealed
 
     def _take_outbox(self) -> tuple[Ids, Ints]:
         """Empty the outbox. Returns its pages, sorted by id, each with the sum of its amounts."""
         book = self._room.book
-        size = int(book.counts[at.OUTBOX])
-        book.counts[at.OUTBOX] = 0
+        size = int(book.counts[0].outbox)
+        book.counts[0].outbox = 0
         pages = book.outbox_pages[:size].view(np.uint64)
         order = np.argsort(pages)  # amounts of one page in any order: sums of whole numbers are exact
         pages = pages[order]
@@ -373,9 +375,9 @@ class Ledger:
         """Advance the turn clock by another shard's part, and update the totals over all shards."""
         book = self._room.book
         advance = self._peers.receive_gossip(other, gossip)
-        book.clocks[at.THETA] = (int(book.clocks[at.THETA]) + advance) % _WRAP
-        book.modes[at.LIKE_US] = 1 + self._peers.silent
-        book.counts[at.MINTED_EVERYWHERE] = min(self._peers.minted(int(book.counts[at.MINTED])), MOST_CASH)
+        book.clocks[0].theta = (int(book.clocks[0].theta) + advance) % _WRAP
+        book.modes[0].like_us = 1 + self._peers.silent
+        book.counts[0].minted_everywhere = min(self._peers.minted(int(book.counts[0].minted)), MOST_CASH)
 
     # -- time ------------------------------------------------------------------------------------------------------
 
@@ -384,25 +386,23 @@ class Ledger:
         window_days = getattr(self.config.history, "window_days", None)
         if window_days is not None:
             book = self._room.book
-            theta, theta_start = int(book.clocks[at.THETA]), int(book.clocks[at.THETA_START])
-            book.rules[at.WINDOW] = window_turns(self._times.days, window_days, second, theta, theta_start)
+            theta, theta_start = int(book.clocks[0].theta), int(book.clocks[0].theta_start)
+            book.rules[0].window = window_turns(self._times.days, window_days, second, theta, theta_start)
 
     def _is_time_to_sweep(self, second: int) -> bool:
         """Whether a sweep is due: after a day, after enough visits, or after enough cash from other shards.
 
         Cash still arrives when visits have ended.
         """
-        counts, times = self._room.book.counts, self._times
+        counts, times = self._room.book.counts[0], self._times
         past = second - times.sweep_second
-        if past >= SECONDS_PER_DAY or counts[at.VISITS_SINCE_SWEEP] * _SWEEP_SHARE >= counts[at.PAGES]:
+        if past >= SECONDS_PER_DAY or counts.visits_since_sweep * _SWEEP_SHARE >= counts.pages:
             return True
         if self.shards == 1:
             return False
-        received = int(counts[at.RECEIVED]) - times.sweep_received
-        visits = int(counts[at.VISITS_SINCE_SWEEP])
-        return received * _SWEEP_SHARE >= int(counts[at.MINTED]) or (
-            past >= _SECONDS_PER_MINUTE and received + visits > 0
-        )
+        received = int(counts.received) - times.sweep_received
+        visits = int(counts.visits_since_sweep)
+        return received * _SWEEP_SHARE >= int(counts.minted) or (past >= _SECONDS_PER_MINUTE and received + visits > 0)
 
     def _sweep(self, second: int) -> None:
         """Sum all rates, and move the anchors, from which trends are computed, towards importance."""
@@ -414,8 +414,8 @@ class Ledger:
             share = 1.0 - float(np.exp(-past / self.config.trend_days))
             reads.smooth_anchors(room.table, room.book, rates, 1.0 / everywhere, share)
         times.sweep_second = second
-        times.sweep_received = int(room.book.counts[at.RECEIVED])
-        room.book.counts[at.VISITS_SINCE_SWEEP] = 0
+        times.sweep_received = int(room.book.counts[0].received)
+        room.book.counts[0].visits_since_sweep = 0
 
     # -- publishing and planning -----------------------------------------------------------------------------------
 
@@ -495,7 +495,8 @@ class Ledger:
         self._room.compact_links(-1)  # their order depends on batches: in a snapshot it must not
         self._room.turn_recent()
         counts = self._room.book.counts.copy()
-        counts[list(at.TRANSIENT_COUNTS)] = 0
+        for name in at.TRANSIENT_COUNTS:
+            counts[name] = 0
         state = LedgerState(
             cut=self._cut,
             marks=self._marks,
@@ -525,6 +526,7 @@ class Ledger:
 
     def _adopt_columns(self, columns: dict[str, Array]) -> None:
         room = self._room
+        columns = {**columns, **{name: columns[name].view(kind) for name, kind in at.ACCOUNTS.items()}}
         room.book = room.book._replace(**{name: column for name, column in columns.items() if name in Book._fields})
         room.table = room.table._replace(**{name: column for name, column in columns.items() if name in Table._fields})
         latest, before = (columns[name] for name in snapshots.RECENT_COLUMNS)
@@ -535,7 +537,7 @@ class Ledger:
         snapshots.refuse("a page is there twice" if room.rebuild_index() else "")
 
     def _check_not_broken(self) -> None:
-        broken = self._room.book.counts[at.BROKEN]
+        broken = self._room.book.counts[0].broken
         if broken:
             why = f"the clock of shard {self.shard} would overflow 64 bits" if broken == 1 else "an entry was cut short"
             raise LedgerBroken(f"the ledger cannot go on: {why}: restore its last snapshot and go on from there")
@@ -620,7 +622,7 @@ class Ledger:
     @property
     def pages(self) -> int:
         """Pages of this shard."""
-        return self._count(at.PAGES)
+        return int(self._counts.pages)
 
     @property
     def pages_read(self) -> int:
@@ -630,38 +632,38 @@ class Ledger:
     @property
     def evicted(self) -> int:
         """Pages removed because there were too many."""
-        return self._count(at.EVICTED)
+        return int(self._counts.evicted)
 
     @property
     def visits(self) -> int:
         """Visits applied; duplicates and visits of forgotten pages are not counted."""
-        return self._count(at.VISITS)
+        return int(self._counts.visits)
 
     @property
     def transfers(self) -> int:
         """Transfers along links, to this shard and to others."""
-        return self._count(at.TRANSFERS)
+        return int(self._counts.transfers)
 
     @property
     def minted(self) -> int:
         """Cash minted, in units."""
-        return self._count(at.MINTED)
+        return int(self._counts.minted)
 
     @property
     def clock(self) -> int:
         """G: the cash that spending has put into circulation, in units."""
-        return self._count(at.CLOCK)
+        return int(self._counts.clock)
 
     @property
     def turns(self) -> float:
         """Turns of the clock since the ledger began."""
-        clocks = self._room.book.clocks
-        return turns(int(clocks[at.THETA]) - int(clocks[at.THETA_START]))
+        clocks = self._room.book.clocks[0]
+        return turns(int(clocks.theta) - int(clocks.theta_start))
 
     @property
     def shares(self) -> float:
         """S: the sum over this shard's pages by which bandwidth is shared among shards."""
-        return self._count(at.SHARES) / SHARE_UNITS
+        return int(self._counts.shares) / SHARE_UNITS
 
     @property
     def cut(self) -> int:
@@ -683,5 +685,6 @@ class Ledger:
         """The second of the last plan; -1 before the first."""
         return self._times.planned_second
 
-    def _count(self, account: int) -> int:
-        return int(self._room.book.counts[account])
+    @property
+    def _counts(self) -> Any:
+        return self._room.book.counts[0]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.estimates import richest
 from opicflow.pipelines.ledger.kernels import observations
@@ -68,12 +67,12 @@ class Planner:
         """The fetches that this shard may plan now. Without a bandwidth: as many as its crawl has made a day."""
         refresh, stated = self._config.refresh, self._policies.budget
         per_day = self._bandwidth()
-        counts = self._room.book.counts
+        counts = self._room.book.counts[0]
         if per_day is None:
             days = (self._times.tick_second - self._times.first_tick_second) / _SECONDS_PER_DAY
-            per_day = int(counts[at.VISITS]) / max(days, 1.0)
+            per_day = int(counts.visits) / max(days, 1.0)
         else:
-            per_day *= self._peers.part_of_bandwidth(int(counts[at.SHARES]), int(counts[at.PAGES]))
+            per_day *= self._peers.part_of_bandwidth(int(counts.shares), int(counts.pages))
         host_most = default_host_cap(self._policies.stated) or refresh.host_fetches_per_day
         return Budget(
             strategy=stated.get("refresh_policy", refresh.strategy),

@@ -36,19 +36,19 @@ class Reader:
     def live(self) -> tuple[Ids, Ints]:
         """Ids and slots of all pages, in slot order."""
         table = self._room.table
-        slots = np.flatnonzero(table.pages["flags"][: int(self._room.book.counts[at.SLOTS])])
+        slots = np.flatnonzero(table.pages["flags"][: int(self._room.book.counts[0].slots)])
         return table.hot[slots, 0].view(np.uint64), slots
 
     def rates(self) -> tuple[Floats, float]:
         """The rate of every slot, 0 for free ones, and their sum."""
         room = self._room
-        rates = np.zeros(int(room.book.counts[at.SLOTS]), np.float64)
+        rates = np.zeros(int(room.book.counts[0].slots), np.float64)
         return rates, float(reads.read_all_rates(room.table, room.book, rates))
 
     def waiting(self) -> Ints:
         """The waiting cash of every slot, -1 for free ones."""
         room = self._room
-        waiting = np.zeros(int(room.book.counts[at.SLOTS]), np.int64)
+        waiting = np.zeros(int(room.book.counts[0].slots), np.int64)
         reads.read_waiting(room.table, room.book, waiting)
         return waiting
 
@@ -57,16 +57,12 @@ class Reader:
     def rate_sum(self) -> float:
         """The sum of the rates of all pages of this shard, now. O(1) where history is a plain total."""
         book = self._room.book
-        counts = book.counts
-        if book.modes[at.POLICY] in (at.P_ALL, at.P_ABSORBING):
-            idle = (
-                int(counts[at.MINTED] - counts[at.VIRTUAL] - counts[at.ABSORBED])
-                - int(counts[at.SENT])
-                + int(counts[at.RECEIVED])
-            )
-            if book.modes[at.POLICY] == at.P_ALL:
-                idle -= int(counts[at.OPENINGS])
-            return (int(counts[at.EARNED]) + idle) / UNITS_PER_PAGE
+        counts = book.counts[0]
+        if book.modes[0].policy in (at.P_ALL, at.P_ABSORBING):
+            idle = int(counts.minted - counts.virtual - counts.absorbed) - int(counts.sent) + int(counts.received)
+            if book.modes[0].policy == at.P_ALL:
+                idle -= int(counts.openings)
+            return (int(counts.earned) + idle) / UNITS_PER_PAGE
         return self.rates()[1]
 
     def estimate(self, pages: Ids | Iterable[int], rate_sum: float | None = None) -> Estimates:
@@ -112,7 +108,7 @@ class Reader:
 
     def pages_everywhere(self) -> int:
         """Pages of all shards."""
-        return self._peers.pages(int(self._room.book.counts[at.PAGES]))
+        return self._peers.pages(int(self._room.book.counts[0].pages))
 
     # -- single columns --------------------------------------------------------------------------------------------
 
@@ -127,7 +123,7 @@ class Reader:
     def idle_cash(self) -> dict[Outcome, int]:
         """Cash that waits on pages, by their last outcome."""
         room = self._room
-        slots = int(room.book.counts[at.SLOTS])
+        slots = int(room.book.counts[0].slots)
         rows = room.table.pages[:slots]
         raw = room.table.hot[:slots, 1]
         cash = np.where(raw >= 0, raw, ~raw) + room.book.dividends[rows["class_"]] - rows["seen"]
@@ -163,7 +159,7 @@ class Reader:
         """Where the remembered links of each page start, and their targets and weights."""
         room, slots = self._room, self.slots_of(pages)
         starts = np.zeros(len(pages) + 1, np.int64)
-        if not room.book.modes[at.REMEMBER]:
+        if not room.book.modes[0].remember:
             return starts, np.empty(0, np.uint64), np.empty(0, np.uint16)
         links.measure_links(room.table, slots, starts)
         targets, weights = np.empty(int(starts[-1]), np.int64), np.empty(int(starts[-1]), np.uint16)
@@ -174,4 +170,4 @@ class Reader:
         """The mean number of measures that the history keeps of a page; 1 where it keeps sums or rates."""
         _, slots = self.live()
         measures = self._room.table.pages["measures"][slots]
-        return float(measures.mean()) if len(slots) and self._room.book.modes[at.MEASURES] > 0 else 1.0
+        return float(measures.mean()) if len(slots) and self._room.book.modes[0].measures > 0 else 1.0

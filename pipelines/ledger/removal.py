@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.entries import CrawlItems, RemovalReason
 from opicflow.pipelines.ledger.kernels import observations, spending, url_arena
@@ -111,10 +110,10 @@ class Removal:
 
     def drop_gone(self) -> None:
         """Drop pages that were found gone in `gone_visits` visits in a row, over the time that these take by plan."""
-        counts, table, config = self._room.book.counts, self._room.table, self._config.refresh
-        if counts[at.LONG_GONE] == 0:
+        counts, table, config = self._room.book.counts[0], self._room.table, self._config.refresh
+        if counts.long_gone == 0:
             return
-        counts[at.LONG_GONE] = 0
+        counts.long_gone = 0
         ids, slots = self._reader.live()
         rows, refresh = table.pages[slots], table.refresh[slots]
         is_gone = ((refresh["notes"] & observations.WAS_GONE) != 0) & (refresh["failures"] >= config.gone_visits)
@@ -125,8 +124,8 @@ class Removal:
     def evict(self) -> None:
         """Drop the unread pages with the least waiting cash where the ledger, or a host, has too many pages."""
         config, room = self._config, self._room
-        counts = room.book.counts
-        too_many = 0 if config.max_pages is None else int(counts[at.PAGES]) - config.max_pages
+        counts = room.book.counts[0]
+        too_many = 0 if config.max_pages is None else int(counts.pages) - config.max_pages
         if too_many > 0 or config.max_unread_per_host is not None:
             ids, slots = self._reader.live()
             unread = (room.table.pages["class_"][slots] & 1) == 0
@@ -143,12 +142,12 @@ class Removal:
             more = too_many - int(goes.sum())
             if more > 0:
                 goes[left[-(more + config.max_pages // _EVICTED_SHARE if config.max_pages else more) :]] = True
-            counts[at.EVICTED] += int(goes.sum())
+            counts.evicted += int(goes.sum())
             self.drop(ids[goes], RemovalReason.LIMIT)
-        self._compact_urls(int(counts[at.URL_END]) // 2)
+        self._compact_urls(int(counts.url_end) // 2)
 
     def _compact_urls(self, most_stale_bytes: int) -> None:
         """Rewrite the arena of URLs without those of removed pages, if they take more bytes than this."""
-        if self._room.book.counts[at.URL_STALE] > most_stale_bytes:
+        if self._room.book.counts[0].url_stale > most_stale_bytes:
             self._room.compact_urls()
             self.url_generation += 1

@@ -90,30 +90,30 @@ def new_table(config: LedgerConfig) -> Table:
 def new_book(config: LedgerConfig, ids: tuple[int, int] = _EVERY_ID, theta_start: int = 0) -> Book:
     """The accounts of a shard that holds the page ids from the first of `ids` to the last."""
     history = config.history
-    rules = np.zeros(at.RULES, np.float64)
-    rules[at.WINDOW] = getattr(history, "window_turns", 1.0)
-    rules[at.MIN_GAPS] = getattr(history, "min_gaps", 1.0)
-    rules[at.NEWCOMERS] = config.newcomer_history and not isinstance(history, (All, Absorbing))
-    rules[at.DEFAULT_RATE] = DEFAULT_CHANGES_PER_DAY
-    rules[at.SHARE_POWER] = config.refresh.alpha / (config.refresh.alpha + 1)
-    modes = np.zeros(at.MODES, np.int64)
-    modes[at.GONE_VISITS] = config.refresh.gone_visits
-    modes[at.ESTIMATOR] = ESTIMATORS[config.refresh.estimator]
-    modes[at.POLICY] = policy_code(config)
-    modes[at.MEASURES], modes[at.FEWEST] = measures_kept(config)
-    modes[at.REMEMBER] = config.remember_links
-    modes[at.ALONE] = ids == _EVERY_ID
-    modes[at.MOST_RECENT] = config.remembered_visits
-    modes[at.CUT_PER_1000] = config.cut_visits_per_1000_pages
+    counts, clocks, rules_row, modes_row = (np.zeros(1, kind) for kind in at.ACCOUNTS.values())
+    rules, modes = rules_row[0], modes_row[0]
+    rules.window = getattr(history, "window_turns", 1.0)
+    rules.min_gaps = getattr(history, "min_gaps", 1.0)
+    rules.newcomers = config.newcomer_history and not isinstance(history, (All, Absorbing))
+    rules.default_rate = DEFAULT_CHANGES_PER_DAY
+    rules.share_power = config.refresh.alpha / (config.refresh.alpha + 1)
+    modes.gone_visits = config.refresh.gone_visits
+    modes.estimator = ESTIMATORS[config.refresh.estimator]
+    modes.policy = policy_code(config)
+    modes.measures, modes.fewest = measures_kept(config)
+    modes.remember = config.remember_links
+    modes.alone = ids == _EVERY_ID
+    modes.most_recent = config.remembered_visits
+    modes.cut_per_1000 = config.cut_visits_per_1000_pages
     bounds = np.array(ids, np.uint64).view(np.int64)
-    modes[at.FIRST_ID], modes[at.LAST_ID] = bounds[0], bounds[1]
-    clocks = np.array([theta_start, theta_start, 0], np.uint64)
+    modes.first_id, modes.last_id = bounds[0], bounds[1]
+    clocks[0].theta = clocks[0].theta_start = theta_start
     classes = 2 * config.categories
     book = Book(
-        counts=np.zeros(at.COUNTS, np.int64),
+        counts=counts,
         clocks=clocks,
-        rules=rules,
-        modes=modes,
+        rules=rules_row,
+        modes=modes_row,
         dividends=np.zeros(classes, np.int64),
         class_pages=np.zeros(classes, np.int64),
         class_weights=np.zeros(classes, np.int64),
@@ -139,19 +139,19 @@ def set_rules(
     """Set rules; None leaves a rule unchanged."""
     if damping is not None:
         q20 = round(damping * (1 << 20))
-        book.modes[at.DAMPING_Q20] = q20
-        book.rules[at.DAMPING] = q20 / (1 << 20)
+        book.modes[0].damping_q20 = q20
+        book.rules[0].damping = q20 / (1 << 20)
     if class_weights is not None:
         book.class_weights[:] = class_weights
-        book.counts[at.WEIGHTED_PAGES] = int(book.class_weights @ book.class_pages)
+        book.counts[0].weighted_pages = int(book.class_weights @ book.class_pages)
     if link_bonus_per_1024 is not None:
         book.link_bonus[:] = link_bonus_per_1024
-        book.modes[at.BONUS] = any(link_bonus_per_1024)
+        book.modes[0].bonus = any(link_bonus_per_1024)
 
 
 def recent_visits(book: Book) -> tuple[Array, Array]:
     """The hashes of recent visits, sorted: those on the side that takes new ones, and those before."""
-    side = int(book.counts[at.RECENT_SIDE])
+    side = int(book.counts[0].recent_side)
     latest, before = book.recent[side], book.recent[1 - side]
     return np.sort(latest[latest != 0]), np.sort(before[before != 0])
 
@@ -189,28 +189,28 @@ class Room:
 
     def make(self, births: int = 0, outgoing: int = 0, words: int = 0, url_bytes: int = 0) -> None:
         """Room for so many births, transfers to other shards, words of remembered links and bytes of URLs."""
-        counts, table, book = self.book.counts, self.table, self.book
-        rows = int(counts[at.SLOTS] - counts[at.FREE]) + births
+        counts, table, book = self.book.counts[0], self.table, self.book
+        rows = int(counts.slots - counts.free) + births
         if rows > table.hot.shape[0]:
             for name in self._used:
                 grow(getattr(table, name), rows, 32)
-        pages = int(counts[at.PAGES]) + births
+        pages = int(counts.pages) + births
         capacity = table.id_index.shape[0]
         if pages > index.FULLEST * capacity:
             self.move_index(capacity)
             bigger = np.zeros(max(int(pages / index.FULLEST) + 2, capacity + capacity // 4 + _FEWEST_ROWS), np.uint64)
             self.table = table._replace(id_index=bigger, id_index_old=table.id_index)
             self._moved = 0
-        grow(book.outbox_pages, int(counts[at.OUTBOX]) + outgoing, 8)
-        grow(book.outbox_amounts, int(counts[at.OUTBOX]) + outgoing, 8)
-        grow(book.links, int(counts[at.LINK_END]) + words, 8)
-        grow(book.urls, int(counts[at.URL_END]) + url_bytes + 2, 8)
+        grow(book.outbox_pages, int(counts.outbox) + outgoing, 8)
+        grow(book.outbox_amounts, int(counts.outbox) + outgoing, 8)
+        grow(book.links, int(counts.link_end) + words, 8)
+        grow(book.urls, int(counts.url_end) + url_bytes + 2, 8)
         if not recent.has_room_for_a_visit(book):
             self.set_recent(*recent_visits(book), 2 * book.recent.shape[1])
 
     def turn_recent(self) -> None:
         """Move the latest visits to the first side."""
-        if self.book.counts[at.RECENT_SIDE]:
+        if self.book.counts[0].recent_side:
             self.set_recent(*recent_visits(self.book), self.book.recent.shape[1])
 
     def set_recent(self, latest: Array, before: Array, rows: int = 0) -> None:
@@ -220,13 +220,13 @@ class Room:
         recent.fill_side(sides[0], latest)
         recent.fill_side(sides[1], before)
         self.book = self.book._replace(recent=sides)
-        self.book.counts[at.RECENT_SIDE] = 0
+        self.book.counts[0].recent_side = 0
 
     def make_scratch(self, links: int) -> None:
         """Scratch room for a visit of so many links."""
         if links > len(self.scratch.pages):
             self.scratch = new_scratch(links)
-            self.book.counts[at.GENERATION] = 0
+            self.book.counts[0].generation = 0
 
     def move_index(self, entries: int) -> None:
         """Move at least so many entries of a growing index to the new one."""
@@ -246,33 +246,33 @@ class Room:
 
     def rebuild_index(self) -> int:
         """Rebuild the index from the rows. Returns how many pages have two rows."""
-        counts = self.book.counts
-        fresh = np.zeros(int(counts[at.PAGES] / index.FULLEST * 1.125) + _FEWEST_ROWS, np.uint64)
-        twice = index.fill(fresh, self.table.hot, self.table.pages, int(counts[at.SLOTS]))
+        counts = self.book.counts[0]
+        fresh = np.zeros(int(counts.pages / index.FULLEST * 1.125) + _FEWEST_ROWS, np.uint64)
+        twice = index.fill(fresh, self.table.hot, self.table.pages, int(counts.slots))
         self.table = self.table._replace(id_index=fresh, id_index_old=np.zeros(0, np.uint64))
         self._moved = 0
         return int(twice)
 
     def make_free(self, pages: int) -> None:
         """Room for so many more free slots."""
-        grow(self.table.free, int(self.book.counts[at.FREE]) + pages, 8)
+        grow(self.table.free, int(self.book.counts[0].free) + pages, 8)
 
     def compact_links(self, most_stale_words: int) -> None:
         """Rewrite the arena of remembered links in the order of the slots, if more of it than this is stale."""
-        counts = self.book.counts
-        if self.book.modes[at.REMEMBER] and counts[at.LINK_STALE] > most_stale_words:
-            fresh = np.zeros(int(counts[at.LINK_END] - counts[at.LINK_STALE]), np.int64)
-            counts[at.LINK_END] = links.compact_links(self.table, self.book, fresh)
-            counts[at.LINK_STALE] = 0
+        counts = self.book.counts[0]
+        if self.book.modes[0].remember and counts.link_stale > most_stale_words:
+            fresh = np.zeros(int(counts.link_end - counts.link_stale), np.int64)
+            counts.link_end = links.compact_links(self.table, self.book, fresh)
+            counts.link_stale = 0
             self.book = self.book._replace(links=fresh)
 
     def compact_urls(self) -> None:
         """Rewrite the arena of URLs in the order of the slots, without those of removed pages."""
-        fresh = np.zeros(int(self.book.counts[at.URL_END]), np.uint8)
+        fresh = np.zeros(int(self.book.counts[0].url_end), np.uint8)
         end = int(url_arena.compact_urls(self.table, self.book, fresh))
         self.book = self.book._replace(urls=fresh[:end].copy())
-        self.book.counts[at.URL_END] = end
-        self.book.counts[at.URL_STALE] = 0
+        self.book.counts[0].url_end = end
+        self.book.counts[0].url_stale = 0
 
     def bytes_in_use(self) -> int:
         """The memory of the columns and the index: without refreshing, URLs and remembered links."""

@@ -13,13 +13,8 @@ import numpy as np
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.kernels.rounds import resolve_links, run_rounds
 from opicflow.pipelines.ledger.layout import (
-    CUT_PER_1000,
-    DAMPING_Q20,
     LINKS_KNOWN,
-    LONGEST,
     P_ABSORBING,
-    POLICY,
-    VIRTUAL,
     Book,
     Table,
 )
@@ -48,14 +43,14 @@ def settle_links(table: Table, book: Book, pages: Ids, slots: Ints, rounds: int)
     np.cumsum(_link_counts(table, slots), out=counts[1:])
     targets = np.zeros(counts[-1], np.int64)
     weights = np.zeros(counts[-1], np.int64)
-    resolve_links(table, book, new_scratch(int(book.modes[LONGEST])), slots, row_of, counts, targets, weights)
+    resolve_links(table, book, new_scratch(int(book.modes[0].longest)), slots, row_of, counts, targets, weights)
 
     rows = table.pages[slots]
     classes = rows["class_"].astype(np.int64)
     raw = table.hot[slots, 1]
     cash = np.where(raw >= 0, raw, ~raw) + book.dividends[classes] - rows["seen"]
-    virtual = int(book.counts[VIRTUAL])
-    if book.modes[POLICY] == P_ABSORBING:  # little cash may be left: start again from a page's cash each
+    virtual = int(book.counts[0].virtual)
+    if book.modes[0].policy == P_ABSORBING:  # little cash may be left: start again from a page's cash each
         cash, virtual = np.full(len(slots), UNITS_PER_PAGE, np.int64), 0
     earned = np.zeros(len(slots), np.int64)
     received = run_rounds(
@@ -68,8 +63,8 @@ def settle_links(table: Table, book: Book, pages: Ids, slots: Ints, rounds: int)
         earned,
         virtual,
         rounds,
-        int(book.modes[DAMPING_Q20]),
-        max(1, len(slots) * int(book.modes[CUT_PER_1000]) // 1000),
+        int(book.modes[0].damping_q20),
+        max(1, len(slots) * int(book.modes[0].cut_per_1000) // 1000),
     )
     total = float(received.sum())
     return Settled(

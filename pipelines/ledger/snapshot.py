@@ -63,14 +63,14 @@ def write(state: dict[str, Any], config: LedgerConfig, table: Table, book: Book)
     columns = _columns(config, table, book)
     pieces = [piece for column in columns.values() for piece in _pieces(_bytes_of(column))]
     body = [_seal(_COLUMN, i, piece) for i, piece in enumerate(pieces)]
-    url_pieces = _pieces(_bytes_of(book.urls[: int(book.counts[at.URL_END])]))
+    url_pieces = _pieces(_bytes_of(book.urls[: int(book.counts[0].url_end)]))
     urls = [_seal(_URLS, i, piece) for i, piece in enumerate(url_pieces)]
     manifest = json.dumps(
         {
             "state": state,
             "columns": {name: [_dtype_words(c.dtype), list(c.shape)] for name, c in columns.items()},
             "column_chunks": [_checksum_of(chunk) for chunk in body],
-            "url_bytes": int(book.counts[at.URL_END]),
+            "url_bytes": int(book.counts[0].url_end),
             "url_chunks": [_checksum_of(chunk) for chunk in urls],
         },
         separators=(",", ":"),
@@ -186,15 +186,15 @@ def _bytes_of(column: Array) -> memoryview:
 
 def _columns(config: LedgerConfig, table: Table, book: Book) -> dict[str, Array]:
     """Everything that is a ledger's state and a column, but the URLs, in the order of a snapshot."""
-    counts = book.counts
+    counts = book.counts[0]
     return {
-        **{name: getattr(book, name) for name in BOOK_COLUMNS},
-        "outbox_pages": book.outbox_pages[: int(counts[at.OUTBOX])],
-        "outbox_amounts": book.outbox_amounts[: int(counts[at.OUTBOX])],
-        "links": book.links[: int(counts[at.LINK_END])],
+        **{name: at.flat(getattr(book, name)) if name in at.ACCOUNTS else getattr(book, name) for name in BOOK_COLUMNS},
+        "outbox_pages": book.outbox_pages[: int(counts.outbox)],
+        "outbox_amounts": book.outbox_amounts[: int(counts.outbox)],
+        "links": book.links[: int(counts.link_end)],
         **dict(zip(RECENT_COLUMNS, recent_visits(book), strict=True)),
-        "free": table.free[: int(counts[at.FREE])],
-        **{name: getattr(table, name)[: int(counts[at.SLOTS])] for name in columns_used(config)},
+        "free": table.free[: int(counts.free)],
+        **{name: getattr(table, name)[: int(counts.slots)] for name in columns_used(config)},
     }
 
 

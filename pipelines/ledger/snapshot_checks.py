@@ -34,9 +34,29 @@ from opicflow.schemas.policy_json import policy_from_json
 
 _MOST = (1 << 63) - 1
 _WRAP = 1 << 64
-_NEGATIVE_COUNTS = (at.VIRTUAL, at.VIRTUAL_INCOME)
-_TALLIES = (*range(at.VISITS_SINCE_CUT, at.OUTBOX), *range(at.TRANSFERS, at.COUNTS))
-_CHANGING_MODES = (at.DAMPING_Q20, at.LONGEST, at.BONUS, at.LIKE_US)
+_NEGATIVE_COUNTS = ("virtual", "virtual_income")
+_TALLIES = (
+    "visits_since_cut",
+    "visits",
+    "duplicates",
+    "late",
+    "refused_visits",
+    "births",
+    "dropped",
+    "transfers",
+    "visits_since_sweep",
+    "round_spends",
+    "announcements",
+    "sightings",
+    "recent",
+    "recent_side",
+    "shares",
+    "evicted",
+    "long_gone",
+    "url_stale",
+)
+_CHANGING_MODES = ("damping_q20", "longest", "bonus", "like_us")
+_CHANGING_RULES = ("damping", "window")
 _STATE = {
     "config",
     "shard",
@@ -99,9 +119,9 @@ def recent_problem(config: LedgerConfig, book: Book, latest: Array, before: Arra
     for keys in (latest, before):
         if (keys == 0).any() or (keys[1:] <= keys[:-1]).any():
             return "its recent visits are out of order"
-    if len(book.counts) != at.COUNTS or book.counts[at.RECENT_SIDE] != 0:
+    if len(book.counts) != 1 or book.counts[0].recent_side != 0:
         return "its accounts are not those of this version"
-    if book.counts[at.RECENT] != len(latest) or len(latest) >= max(most, 1):
+    if book.counts[0].recent != len(latest) or len(latest) >= max(most, 1):
         return "its recent visits are not as many as their count"
     return "" if len(before) in (0, most) else "its visits before the latest are too few or too many"
 
@@ -169,46 +189,48 @@ def _are_lists(value: Any, length: int) -> bool:
 
 
 def _book_problem(config: LedgerConfig, book: Book, ids: tuple[int, int], unheard: int) -> str:
-    counts, modes, rules = book.counts, book.modes, book.rules
+    counts, modes, rules = book.counts[0], book.modes[0], book.rules[0]
     fresh = new_book(config, ids)
-    same = np.ones(at.MODES, bool)
-    same[list(_CHANGING_MODES)] = False
-    positive = np.ones(at.COUNTS, bool)
-    positive[list(_NEGATIVE_COUNTS)] = False
-    limit = int(counts[at.MINTED]) + int(counts[at.RECEIVED])
-    if (counts[positive] < 0).any() or any(abs(int(counts[one])) > limit for one in _NEGATIVE_COUNTS[:1]):
+    limit = int(counts.minted) + int(counts.received)
+    if any(counts[name] < 0 for name in at.COUNTS.names or () if name not in _NEGATIVE_COUNTS) or (
+        abs(int(counts.virtual)) > limit
+    ):
         return "a count is out of bounds"
-    if (modes[same] != fresh.modes[same]).any() or modes[at.LIKE_US] != unheard:
+    if _differ(modes, fresh.modes[0], _CHANGING_MODES) or modes.like_us != unheard:
         return "its modes are not those of its configuration"
-    if (counts[list(_TALLIES)] > MOST_CASH).any():
+    if any(counts[name] > MOST_CASH for name in _TALLIES):
         return "a tally is about to run over"
-    if not 0 <= modes[at.LONGEST] <= (MOST_LINKS if config.remember_links else 0):
+    if not 0 <= modes.longest <= (MOST_LINKS if config.remember_links else 0):
         return "a page has more links than any"
-    damping_q20 = int(modes[at.DAMPING_Q20])
-    if not 0 <= damping_q20 <= 1 << 20 or rules[at.DAMPING] != damping_q20 / (1 << 20):
+    damping_q20 = int(modes.damping_q20)
+    if not 0 <= damping_q20 <= 1 << 20 or rules.damping != damping_q20 / (1 << 20):
         return "its damping is no share"
     check_class_weights(tuple(book.class_weights.tolist()), config.categories)
     check_link_bonus(tuple(book.link_bonus.tolist()), config.categories)
     window_in_days = getattr(config.history, "window_days", None) is not None
-    if not 0.0 < rules[at.WINDOW] < math.inf or not (window_in_days or rules[at.WINDOW] == fresh.rules[at.WINDOW]):
+    if not 0.0 < rules.window < math.inf or not (window_in_days or rules.window == fresh.rules[0].window):
         return "its window is none"
-    others = [at.MIN_GAPS, at.NEWCOMERS, at.DEFAULT_RATE, at.SHARE_POWER]
-    if (rules[others] != fresh.rules[others]).any() or modes[at.BONUS] != (book.link_bonus != 0).any():
+    if _differ(rules, fresh.rules[0], _CHANGING_RULES) or modes.bonus != (book.link_bonus != 0).any():
         return "its rules are not those of its configuration"
-    if (book.class_pages < 0).any() or (book.class_pages > counts[at.PAGES]).any():
+    if (book.class_pages < 0).any() or (book.class_pages > counts.pages).any():
         return "a class is out of bounds"
-    if counts[at.WEIGHTED_PAGES] != int(book.class_weights @ book.class_pages):
+    if counts.weighted_pages != int(book.class_weights @ book.class_pages):
         return "its weighted pages are not those of its classes"
-    everywhere = int(counts[at.MINTED_EVERYWHERE])
-    if not int(counts[at.MINTED]) <= everywhere or counts[at.THETA_CARRY] > MOST_CASH or counts[at.MINTED] > MOST_CASH:
+    everywhere = int(counts.minted_everywhere)
+    if not int(counts.minted) <= everywhere or counts.theta_carry > MOST_CASH or counts.minted > MOST_CASH:
         return "its minted cash is out of bounds"
-    if int(counts[at.BIRTHS]) * UNITS_PER_PAGE != counts[at.MINTED] or counts[at.BROKEN]:
+    if int(counts.births) * UNITS_PER_PAGE != counts.minted or counts.broken:
         return "its births or state are impossible"
     if len(book.forgotten_until) != len(book.forgotten) or (book.forgotten_until < 0).any():
         return "its forgotten pages have no times"
     if (book.forgotten[1:] <= book.forgotten[:-1]).any():
         return "its forgotten pages are out of order"
     return ""
+
+
+def _differ(accounts: Any, others: Any, but: tuple[str, ...]) -> bool:
+    """Return whether accounts differ, but for some."""
+    return any(accounts[name] != others[name] for name in accounts.dtype.names if name not in but)
 
 
 def _length_problem(config: LedgerConfig, table: Table, book: Book) -> str:
@@ -218,17 +240,17 @@ def _length_problem(config: LedgerConfig, table: Table, book: Book) -> str:
         return "its accounts are not those of this version"
     if any(len(getattr(table, name)) != len(table.hot) for name in columns_used(config)):
         return "its columns differ in length"
-    counts = book.counts
+    counts = book.counts[0]
     lengths = {
-        at.SLOTS: len(table.hot),
-        at.FREE: len(table.free),
-        at.OUTBOX: len(book.outbox_pages),
-        at.LINK_END: len(book.links),
-        at.URL_END: len(book.urls),
+        "slots": len(table.hot),
+        "free": len(table.free),
+        "outbox": len(book.outbox_pages),
+        "link_end": len(book.links),
+        "url_end": len(book.urls),
     }
-    if any(counts[one] != length for one, length in lengths.items()) or counts[at.LINK_STALE]:
+    if any(counts[name] != length for name, length in lengths.items()) or counts.link_stale:
         return "a column is not as long as its count"
-    if counts[at.PAGES] != counts[at.SLOTS] - counts[at.FREE] or counts[at.CURSOR] > counts[at.SLOTS]:
+    if counts.pages != counts.slots - counts.free or counts.cursor > counts.slots:
         return "its counts of slots do not fit"
     if len(book.outbox_amounts) != len(book.outbox_pages):
         return "its outbox has two lengths"
@@ -256,7 +278,7 @@ def _arena_problem(config: LedgerConfig, table: Table, book: Book) -> str:
     lengths = book.urls[url_start - 1].astype(np.int64) + (book.urls[url_start].astype(np.int64) << 8)
     if (url_start + 1 + lengths > len(book.urls)).any():
         return "a URL ends outside of the arena"
-    limit = float(book.counts[at.MINTED]) + float(book.counts[at.RECEIVED])
+    limit = float(book.counts[0].minted) + float(book.counts[0].received)
     if (book.outbox_amounts <= 0).any() or book.outbox_amounts.astype(float).sum() > 1.000001 * limit:
         return "an amount in the outbox is out of bounds"
     if not config.remember_links:
@@ -265,7 +287,7 @@ def _arena_problem(config: LedgerConfig, table: Table, book: Book) -> str:
     counts = np.where(stored >= 0, stored, -1 - stored)
     words = np.where(stored >= 0, counts, counts + (counts + 3) // 4)
     starts = table.link_start
-    if (counts > book.modes[at.LONGEST]).any():
+    if (counts > book.modes[0].longest).any():
         return "a page has more links than any"
     if not np.array_equal(starts, np.where(words > 0, _sums_before(words), 0)) or words.sum() != len(book.links):
         return "remembered links are out of order"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.ledger import CrawlEntry, Fate, ItemWriter, Ledger, LedgerConfig, LogPosition, SnapshotRefused
-from opicflow.pipelines.ledger.layout import RECENT
 from opicflow.pipelines.ledger.ledger_state import Mark, encode_state, new_state
 from opicflow.pipelines.ledger.snapshot import write as write_snapshot
 
@@ -109,11 +108,11 @@ def test_a_snapshot_with_visits_that_cannot_be_is_refused(damage: str) -> None:
     ledger._room.turn_recent()
     book = ledger._room.book
     if damage == "count":
-        book.counts[RECENT] = 3
+        book.counts[0].recent = 3
     elif damage == "older":
         book.recent[1, np.flatnonzero(book.recent[1])[0]] = 0
     elif damage == "order":
-        book.counts[RECENT] += 10**6
+        book.counts[0].recent += 10**6
     chunks = write_snapshot(values, ledger.config, ledger._room.table, book)
     with pytest.raises(SnapshotRefused, match="visits"):
         Ledger.restore(chunk.data for chunk in chunks)

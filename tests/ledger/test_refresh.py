@@ -1145,7 +1145,7 @@ def test_a_link_farm_does_not_grow_the_table_nor_the_urls_for_ever() -> None:
         crawl.tick(T0 + DAY * (day + 1))
         book = crawl.ledger._room.book
         sizes.append(crawl.ledger.pages)
-        ends.append(int(book.counts[at.URL_END]))
+        ends.append(int(book.counts[0].url_end))
         assert len(book.urls) <= 40_000
     assert max(sizes) <= 100
     assert max(ends) <= 15_000
@@ -1233,7 +1233,7 @@ def test_the_whole_crawl_is_steered_while_it_runs() -> None:
     assert (budget.strategy, budget.discovery_share, budget.host_most) == ("uniform", 0.5, 1.0)
     assert budget.per_day == pytest.approx(2.0)
     book = crawl.ledger._room.book
-    assert book.rules[at.DAMPING] == 0.5
+    assert book.rules[0].damping == 0.5
     assert book.class_weights.tolist() == [64, 1]
     planned = crawl.plan()
     assert len(planned.orders.rows) <= 4

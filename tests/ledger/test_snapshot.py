@@ -49,6 +49,8 @@ DAY = 86_400
 
 # Ledgers with everything in them
 
+COUNTS, RULES, MODES = (list(kind.names or ()) for kind in (at.COUNTS, at.RULES, at.MODES))
+
 
 def page_of(shard: int, shards: int, number: int) -> int:
     """The `number`-th page that these tests use of a shard."""
@@ -233,8 +235,8 @@ def test_a_snapshot_changes_nothing(config_name: str) -> None:
 
 def test_the_ledgers_of_these_tests_have_everything_in_them() -> None:
     counts = grown("interpolation-3-links")._room.book.counts
-    for position in (at.FREE, at.OUTBOX, at.LINK_END, at.LINK_STALE, at.URL_END, at.UNCOLLECTED, at.VISITS_SINCE_CUT):
-        assert counts[position] > 0, position
+    for name in ("free", "outbox", "link_end", "link_stale", "url_end", "uncollected", "visits_since_cut"):
+        assert counts[name] > 0, name
     ledger = grown("interpolation-1-links")
     assert len(ledger._times.days) > 1
     assert len(ledger._room.book.forgotten) == 3
@@ -692,7 +694,7 @@ def free_slot_twice(forged: Forgery) -> None:
 
 def links_beyond_the_end(forged: Forgery) -> None:
     linked = np.flatnonzero(forged.columns["link_count"] > 0)[0]
-    forged.columns["link_start"][linked] = forged.counts[at.LINK_END]
+    forged.columns["link_start"][linked] = forged.counts[COUNTS.index("link_end")]
 
 
 def more_links_than_there_are(forged: Forgery) -> None:
@@ -721,22 +723,26 @@ ALTERATIONS: dict[str, Callable[[Forgery], None]] = {
     **{f"count {i} enormous": put("counts", i, 1 << 50) for i in (0, 1, 2, 3, 16, 22, 24, 25, 26)},
     **{f"count {i} one more": add("counts", i, 1) for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 13, 15, 22, 24, 25, 26, 27)},
     **{f"count {i} one less": add("counts", i, -1) for i in (0, 1, 2, 3, 4, 5, 7, 8, 13, 15, 22, 24, 25, 26, 27)},
-    **{f"count {i} negative": put("counts", i, -1) for i in range(at.COUNTS) if i not in (at.VIRTUAL, 12)},
+    **{
+        f"count {i} negative": put("counts", i, -1)
+        for i in range(len(COUNTS))
+        if i not in (COUNTS.index("virtual"), 12)
+    },
     **{f"mode {i} another": add("modes", i, 1) for i in (0, 1, 2, 3, 4, 5, 6, 7, 8, 10)},
-    **{f"mode {i} negative": put("modes", i, -7) for i in range(at.MODES) if i not in (at.FIRST_ID, at.LAST_ID)},
-    "no shard is like us": put("modes", at.LIKE_US, 0),
-    "fewer links at most than a page has": put("modes", at.LONGEST, 1),
+    **{f"mode {i} negative": put("modes", i, -7) for i in range(len(MODES)) if MODES[i] not in ("first_id", "last_id")},
+    "no shard is like us": put("modes", MODES.index("like_us"), 0),
+    "fewer links at most than a page has": put("modes", MODES.index("longest"), 1),
     **{
         f"count {i} near its end": put("counts", i, (1 << 63) - 1) for i in (17, 18, 19, 20, 21, 23, 30, 31, 32, 33, 34)
     },
-    "broken": put("counts", at.BROKEN, 1),
-    "damping beyond 1": put("modes", at.DAMPING_Q20, 1 << 21),
-    "damping is no number": put("rules", at.DAMPING, math.nan),
-    "window is no number": put("rules", at.WINDOW, math.nan),
-    "window is 0": put("rules", at.WINDOW, 0.0),
-    "no fewest gaps": put("rules", at.MIN_GAPS, -1.0),
-    "newcomers": put("rules", at.NEWCOMERS, 0.0),
-    "nothing minted anywhere": put("counts", at.MINTED_EVERYWHERE, 0),
+    "broken": put("counts", COUNTS.index("broken"), 1),
+    "damping beyond 1": put("modes", MODES.index("damping_q20"), 1 << 21),
+    "damping is no number": put("rules", RULES.index("damping"), math.nan),
+    "window is no number": put("rules", RULES.index("window"), math.nan),
+    "window is 0": put("rules", RULES.index("window"), 0.0),
+    "no fewest gaps": put("rules", RULES.index("min_gaps"), -1.0),
+    "newcomers": put("rules", RULES.index("newcomers"), 0.0),
+    "nothing minted anywhere": put("counts", COUNTS.index("minted_everywhere"), 0),
     "class weights negative": put("class_weights", 0, -1),
     "class weights 0": put("class_weights", slice(None), 0),
     "link bonus enormous": put("link_bonus", 0, 1 << 40),
@@ -917,7 +923,7 @@ def test_a_ledger_that_remembers_no_links_remembers_none_for_any_page(longest: i
     """Room is made for them at every visit: for ever, if there is never enough."""
     for name in ("absorbing-4-plain", "interpolation-1-plain"):
         forged = forgery(name)
-        forged.columns["modes"][at.LONGEST] = longest
+        forged.columns["modes"][MODES.index("longest")] = longest
         refused(forged.chunks(), "snapshot")
 
 
@@ -959,5 +965,5 @@ def test_any_number_altered_is_refused_or_makes_a_ledger_that_balances(config_na
 
 def test_a_window_policy_without_days_keeps_its_window() -> None:
     forged = Forgery(data(Ledger(LedgerConfig(history=Fixed(4.0))).snapshot()))
-    forged.columns["rules"][at.WINDOW] = 5.0
+    forged.columns["rules"][RULES.index("window")] = 5.0
     refused(forged.chunks(), "snapshot")

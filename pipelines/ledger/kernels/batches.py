@@ -30,28 +30,8 @@ from opicflow.pipelines.ledger.kernels.spending import (
 )
 from opicflow.pipelines.ledger.kernels.url_arena import keep_url
 from opicflow.pipelines.ledger.layout import (
-    ALONE,
-    ANNOUNCEMENTS,
-    BROKEN,
     CIRCULATED,
-    CUT_PER_1000,
-    DUPLICATES,
-    FREE,
-    LATE,
-    LINK_END,
     LINKS_KNOWN,
-    LONGEST,
-    OUTBOX,
-    PAGES,
-    REFUSED_VISITS,
-    REMEMBER,
-    SIGHTINGS,
-    SLOTS,
-    URL_END,
-    VIRTUAL,
-    VISITS,
-    VISITS_SINCE_CUT,
-    VISITS_SINCE_SWEEP,
     Book,
     Bool,
     Int,
@@ -74,13 +54,13 @@ _LATE, _DUPLICATE, _REFUSED = 1, 2, 3
 @inlined_kernel
 def has_room(table: Table, book: Book, births: Int, outgoing: Int, links: Int, url_bytes: Int) -> Bool:
     """Whether there is room for everything that a row may add."""
-    counts = book.counts
+    counts = book.counts[0]
     return (
-        counts[SLOTS] - counts[FREE] + births <= table.hot.shape[0]
-        and np.float64(counts[PAGES] + births) <= FULLEST * np.float64(table.id_index.shape[0])
-        and counts[OUTBOX] + outgoing <= book.outbox_pages.shape[0]
-        and counts[LINK_END] + links <= book.links.shape[0]
-        and counts[URL_END] + url_bytes + 2 <= book.urls.shape[0]
+        counts.slots - counts.free + births <= table.hot.shape[0]
+        and np.float64(counts.pages + births) <= FULLEST * np.float64(table.id_index.shape[0])
+        and counts.outbox + outgoing <= book.outbox_pages.shape[0]
+        and counts.link_end + links <= book.links.shape[0]
+        and counts.url_end + url_bytes + 2 <= book.urls.shape[0]
         and has_room_for_a_visit(book)
     )
 
@@ -93,8 +73,8 @@ def apply_items(
 
     A cut has at least `least_visits` visits, or a twentieth of a visit a page: more would slow down circulation.
     """
-    counts = book.counts
-    alone = book.modes[ALONE] != 0
+    counts = book.counts[0]
+    alone = book.modes[0].alone != 0
     for i in range(first, items.kind.shape[0]):
         links = items.link_starts[i + 1] - items.link_starts[i]
         outgoing = np.int64(0) if alone else links + most_recalled(table, book)
@@ -115,18 +95,18 @@ def apply_items(
             continue
         if not visit(table, book, scratch, items, i):
             continue
-        counts[VISITS] += 1
-        counts[VISITS_SINCE_SWEEP] += 1
-        counts[VISITS_SINCE_CUT] += 1
+        counts.visits += 1
+        counts.visits_since_sweep += 1
+        counts.visits_since_cut += 1
         pass_cursor(table, book, scratch)
-        if counts[BROKEN] != 0:
+        if counts.broken != 0:
             return i + 1, DONE
-        is_due = counts[VISITS_SINCE_CUT] * 1000 >= counts[PAGES] * book.modes[CUT_PER_1000]
-        if is_due and counts[VISITS_SINCE_CUT] >= min(least_visits, counts[PAGES] // 20):
+        is_due = counts.visits_since_cut * 1000 >= counts.pages * book.modes[0].cut_per_1000
+        if is_due and counts.visits_since_cut >= min(least_visits, counts.pages // 20):
             if not alone:
                 return i + 1, NEEDS_CUT
-            counts[VISITS_SINCE_CUT] = 0
-            counts[VIRTUAL] = declare_dividend(book, counts[VIRTUAL])
+            counts.visits_since_cut = 0
+            counts.virtual = declare_dividend(book, counts.virtual)
     return items.kind.shape[0], DONE
 
 
@@ -152,9 +132,9 @@ def look_ahead(table: Table, items: Any, i: Int) -> None:
 @inlined_kernel
 def most_recalled(table: Table, book: Book) -> Int:
     """How many remembered links the next visit and the round after it may pay at most."""
-    if book.modes[REMEMBER] == 0:
+    if book.modes[0].remember == 0:
         return 0
-    return 2 * book.modes[LONGEST]
+    return 2 * book.modes[0].longest
 
 
 @inlined_kernel
@@ -163,9 +143,9 @@ def sight(table: Table, book: Book, items: Any, i: Int) -> None:
     page, category = items.page[i], items.category[i]
     announced = items.kind[i] == _ANNOUNCEMENT
     if announced:
-        book.counts[ANNOUNCEMENTS] += 1
+        book.counts[0].announcements += 1
     else:
-        book.counts[SIGHTINGS] += 1
+        book.counts[0].sightings += 1
     slot = find(table.id_index, table.id_index_old, table.hot, page)
     if slot < 0:
         slot = give_birth(table, book, page, 0 if category == _NO_CATEGORY else category, 0.0)
@@ -184,28 +164,28 @@ def sight(table: Table, book: Book, items: Any, i: Int) -> None:
 @inlined_kernel
 def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Bool:
     """Apply a visit (docs/reference/ledger.md). False if it does not count: a duplicate, or a forgotten page."""
-    counts = book.counts
+    counts = book.counts[0]
     page, outcome, category, time_ms = items.page[i], items.outcome[i], items.category[i], items.time_ms[i]
     slot = find(table.id_index, table.id_index_old, table.hot, page)
     if slot < 0:
         slot = give_birth(table, book, page, 0 if category == _NO_CATEGORY else category, 0.0)
         if slot < 0:
-            counts[REFUSED_VISITS] += 1
+            counts.refused_visits += 1
             items.fates[i] = _REFUSED
             return False
     keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
     row = table.pages[slot]
     if time_ms != 0 and row.visits > 0:
         if time_ms == row.last_visit_ms:
-            counts[DUPLICATES] += 1
+            counts.duplicates += 1
             items.fates[i] = _DUPLICATE
             return False
         if time_ms < row.last_visit_ms:
             if is_recent(book, visit_key(page, time_ms)):
-                counts[DUPLICATES] += 1
+                counts.duplicates += 1
                 items.fates[i] = _DUPLICATE
                 return False
-            counts[LATE] += 1
+            counts.late += 1
             items.fates[i] = _LATE
     observe(table, book, slot, outcome, time_ms, items.digest[i], items.modified_ms[i], items.fates[i] == _LATE)
     if time_ms != 0:
@@ -220,7 +200,7 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
     row.outcome = outcome
     row.last_visit_ms = max(row.last_visit_ms, time_ms)
 
-    remembers = book.modes[REMEMBER] != 0 and had_links
+    remembers = book.modes[0].remember != 0 and had_links
     pays: Int = np.int64(-1)  # the number of links to pay along; -1: the visit moves nothing by itself
     if outcome == _GONE:
         row.flags &= ~LINKS_KNOWN
@@ -238,7 +218,7 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
             items.link_starts[i],
             items.link_starts[i + 1],
         )
-        if book.modes[REMEMBER] != 0:
+        if book.modes[0].remember != 0:
             remember_links(table, book, scratch, slot, pays)
     elif outcome == _UNCHANGED and remembers:
         pays = recall_links(table, book, scratch, slot)
@@ -270,7 +250,7 @@ def apply_transfers(table: Table, book: Book, pages: Array, amounts: Array, firs
         if slot < 0:
             slot = give_birth(table, book, pages[i], 0, 0.0)
         if slot < 0:
-            book.counts[VIRTUAL] += amounts[i]
+            book.counts[0].virtual += amounts[i]
         else:
             credit(table, book, slot, amounts[i])
     return pages.shape[0], DONE

@@ -10,19 +10,12 @@ import numpy as np
 
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.layout import (
-    FEWEST,
-    MEASURES,
-    MIN_GAPS,
     P_ABSORBING,
     P_ALL,
     P_FIXED,
     P_INTERPOLATION,
     P_PAPER,
-    POLICY,
     SPENT,
-    THETA,
-    THETA_START,
-    WINDOW,
     Book,
     Float,
     Int,
@@ -45,7 +38,7 @@ def turns(later: Int, earlier: Int) -> Float:
 @inlined_kernel
 def early_window(book: Book) -> Float:
     """The window, shorter while the ledger is young: the history of its first turns is worse than none."""
-    return min(book.rules[WINDOW], max(0.5 * turns(book.clocks[THETA], book.clocks[THETA_START]), 4.0))
+    return min(book.rules[0].window, max(0.5 * turns(book.clocks[0].theta, book.clocks[0].theta_start), 4.0))
 
 
 @inlined_kernel
@@ -68,7 +61,7 @@ def interpolate_paper(held: Float, cash: Float, gap: Float, window: Float) -> Fl
 @inlined_kernel
 def keep(table: Table, book: Book, slot: Int, earned: Int, amount: Int, theta: Int) -> None:
     """A page spends: `earned` without its opening balance, `amount` with it. Its own clock is not yet moved."""
-    policy = book.modes[POLICY]
+    policy = book.modes[0].policy
     cash = np.float64(earned) * _PER_UNIT
     gap = turns(theta, table.pages[slot].theta)
     if policy == P_INTERPOLATION:
@@ -78,7 +71,7 @@ def keep(table: Table, book: Book, slot: Int, earned: Int, amount: Int, theta: I
             cash,
             gap,
             early_window(book),
-            book.rules[MIN_GAPS],
+            book.rules[0].min_gaps,
         )
         table.spans[slot, 0] = rate
         table.spans[slot, 1] = span
@@ -87,7 +80,7 @@ def keep(table: Table, book: Book, slot: Int, earned: Int, amount: Int, theta: I
     elif policy == P_ABSORBING:
         table.totals[slot] += amount
     elif policy == P_PAPER:
-        table.held[slot] = interpolate_paper(table.held[slot], cash, gap, book.rules[WINDOW])
+        table.held[slot] = interpolate_paper(table.held[slot], cash, gap, book.rules[0].window)
     else:
         keep_measure(table, book, slot, cash, theta)
 
@@ -98,9 +91,9 @@ def keep_measure(table: Table, book: Book, slot: Int, cash: Float, theta: Int) -
     kept = table.measure_cash[slot]
     when = table.measure_theta[slot]
     count = np.int64(table.pages[slot].measures)
-    most = book.modes[MEASURES]
+    most = book.modes[0].measures
     gone = expired(table, book, slot, theta, 1)
-    if book.modes[POLICY] != P_FIXED and count - gone == most:
+    if book.modes[0].policy != P_FIXED and count - gone == most:
         gone += 1
     if gone > 0:
         table.before_theta[slot] = when[gone - 1]
@@ -119,13 +112,13 @@ def keep_measure(table: Table, book: Book, slot: Int, cash: Float, theta: Int) -
 @lean_kernel
 def expired(table: Table, book: Book, slot: Int, theta: Int, more: Int) -> Int:
     """How many of the oldest measures a fixed window no longer reaches, when `more` are about to be added."""
-    if book.modes[POLICY] != P_FIXED:
+    if book.modes[0].policy != P_FIXED:
         return 0
     when = table.measure_theta[slot]
     count = np.int64(table.pages[slot].measures)
-    window = book.rules[WINDOW]
+    window = book.rules[0].window
     gone = 0
-    while gone < count and count - gone + more > book.modes[FEWEST] and turns(theta, when[gone]) > window:
+    while gone < count and count - gone + more > book.modes[0].fewest and turns(theta, when[gone]) > window:
         gone += 1
     return gone
 
@@ -149,7 +142,7 @@ def merge_closest(kept: Array, when: Array, before: Int, count: Int) -> None:
 @lean_kernel
 def keep_newcomer(table: Table, book: Book, slot: Int, rate: Float, theta: Int) -> None:
     """A page's default history: a pseudo-measure over the turn before its birth. Nothing if rate is negative."""
-    policy = book.modes[POLICY]
+    policy = book.modes[0].policy
     known = rate >= 0.0
     if policy == P_INTERPOLATION:
         table.spans[slot, 0] = rate if known else 0.0
@@ -157,7 +150,7 @@ def keep_newcomer(table: Table, book: Book, slot: Int, rate: Float, theta: Int) 
     elif policy in (P_ALL, P_ABSORBING):
         table.totals[slot] = 0
     elif policy == P_PAPER:
-        table.held[slot] = interpolate_paper(0.0, rate, 1.0, book.rules[WINDOW]) if known else 0.0
+        table.held[slot] = interpolate_paper(0.0, rate, 1.0, book.rules[0].window) if known else 0.0
     else:
         table.pages[slot].measures = 1 if known else 0
         table.before_theta[slot] = theta
@@ -174,24 +167,24 @@ def rate_and_span(table: Table, book: Book, slot: Int, unread: Int, theta: Int) 
     `unread` is the cash it has not spent, dividends included, without the opening balance of a page that never
     spent; the absorbing policy wants it with.
     """
-    policy = book.modes[POLICY]
+    policy = book.modes[0].policy
     cash = np.float64(unread) * _PER_UNIT
     page_theta = table.pages[slot].theta
     gap = turns(theta, page_theta)
     if policy == P_INTERPOLATION:
         rate = np.float64(table.spans[slot, 0])
         newer, span = interpolate(
-            rate, np.float64(table.spans[slot, 1]), cash, gap, early_window(book), book.rules[MIN_GAPS]
+            rate, np.float64(table.spans[slot, 1]), cash, gap, early_window(book), book.rules[0].min_gaps
         )
         if (table.pages[slot].flags & SPENT) != 0:
             return 0.5 * (rate + newer), span
         return newer, span
     if policy in (P_ALL, P_ABSORBING):
-        return np.float64(table.totals[slot]) * _PER_UNIT + cash, turns(theta, book.clocks[THETA_START])
+        return np.float64(table.totals[slot]) * _PER_UNIT + cash, turns(theta, book.clocks[0].theta_start)
     if policy == P_PAPER:
-        window = book.rules[WINDOW]
+        window = book.rules[0].window
         held = interpolate_paper(table.held[slot], cash, gap, window)
-        return held / window, min(window, turns(theta, book.clocks[THETA_START]))
+        return held / window, min(window, turns(theta, book.clocks[0].theta_start))
     count = np.int64(table.pages[slot].measures)
     gone = expired(table, book, slot, theta, 0)
     if gone == count:

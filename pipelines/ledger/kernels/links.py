@@ -6,12 +6,6 @@ import numpy as np
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
 from opicflow.pipelines.ledger.layout import (
-    GENERATION,
-    LINK_END,
-    LINK_STALE,
-    LONGEST,
-    REMEMBER,
-    SLOTS,
     Book,
     Bool,
     Int,
@@ -36,8 +30,8 @@ def gather_links(
     last: Int,
 ) -> Int:
     """Copy a visit's links to `scratch`: without links to the page itself or of weight 0; duplicates are added up."""
-    book.counts[GENERATION] += 1
-    generation = book.counts[GENERATION]
+    book.counts[0].generation += 1
+    generation = book.counts[0].generation
     keys, marks, where = scratch.keys, scratch.marks, scratch.where
     mask = np.int64(keys.shape[0] - 1)
     count = 0
@@ -81,19 +75,19 @@ def remembered_words(table: Table, slot: Int) -> Int:
 @lean_kernel
 def remember_links(table: Table, book: Book, scratch: Scratch, slot: Int, links: Int) -> None:
     """Remember the links in `scratch`; they overwrite the page's earlier ones where they fit."""
-    counts = book.counts
-    book.modes[LONGEST] = max(book.modes[LONGEST], links)
+    counts = book.counts[0]
+    book.modes[0].longest = max(book.modes[0].longest, links)
     weighted = False
     for i in range(links):
         weighted |= scratch.weights[i] != ORDINARY_LINK_WEIGHT
     words = words_for(links, weighted)
     had = remembered_words(table, slot)
     if words > had:
-        counts[LINK_STALE] += had
-        table.link_start[slot] = counts[LINK_END]
-        counts[LINK_END] += words
+        counts.link_stale += had
+        table.link_start[slot] = counts.link_end
+        counts.link_end += words
     else:
-        counts[LINK_STALE] += had - words
+        counts.link_stale += had - words
     start = table.link_start[slot]
     table.link_count[slot] = -1 - links if weighted else links
     for i in range(links):
@@ -109,8 +103,8 @@ def remember_links(table: Table, book: Book, scratch: Scratch, slot: Int, links:
 @lean_kernel
 def forget_links(table: Table, book: Book, slot: Int) -> None:
     """Forget a page's links."""
-    if book.modes[REMEMBER] != 0:
-        book.counts[LINK_STALE] += remembered_words(table, slot)
+    if book.modes[0].remember != 0:
+        book.counts[0].link_stale += remembered_words(table, slot)
         table.link_count[slot] = 0
 
 
@@ -163,7 +157,7 @@ def gather_remembered(table: Table, book: Book, slots: Array, starts: Array, pag
 def compact_links(table: Table, book: Book, fresh: Array) -> Int:
     """Copy every page's remembered links to a fresh arena in slot order. Returns its length."""
     end = np.int64(0)
-    for slot in range(book.counts[SLOTS]):
+    for slot in range(book.counts[0].slots):
         words = remembered_words(table, slot)
         start = table.link_start[slot]
         for i in range(words):

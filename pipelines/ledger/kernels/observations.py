@@ -13,15 +13,8 @@ import numpy as np
 
 from opicflow.pipelines.ledger.layout import (
     CHANGE_ANNOUNCED,
-    DEFAULT_RATE,
-    ESTIMATOR,
-    GONE_VISITS,
-    LONG_GONE,
     MISTRUST,
     RATE_SET,
-    SHARE_POWER,
-    SHARES,
-    SLOTS,
     Book,
     Bool,
     Float,
@@ -56,7 +49,9 @@ def believes(notes: Int) -> Bool:
 def rate_now(table: Table, book: Book, slot: Int) -> Float:
     """The change rate of a page as observed, a day."""
     row = table.refresh[slot]
-    rate, _, _ = rate_of(row.intervals, row.dated, believes(row.notes), book.modes[ESTIMATOR], book.rules[DEFAULT_RATE])
+    rate, _, _ = rate_of(
+        row.intervals, row.dated, believes(row.notes), book.modes[0].estimator, book.rules[0].default_rate
+    )
     return rate
 
 
@@ -80,9 +75,9 @@ def be_born_unseen(table: Table, slot: Int) -> None:
 def set_share(table: Table, book: Book, slot: Int, share: Float) -> None:
     """Set a page's part of the sum by which bandwidth is shared, and update the sum."""
     row = table.refresh[slot]
-    book.counts[SHARES] -= quantised_share(np.float64(row.share))
+    book.counts[0].shares -= quantised_share(np.float64(row.share))
     row.share = np.float32(min(share, MOST_SHARE))
-    book.counts[SHARES] += quantised_share(np.float64(row.share))
+    book.counts[0].shares += quantised_share(np.float64(row.share))
 
 
 @inlined_kernel
@@ -122,8 +117,8 @@ def observe(
             row.notes &= ~WAS_GONE
             return
         row.notes = (row.notes | WAS_GONE) & ~CHANGE_ANNOUNCED
-        if row.failures >= book.modes[GONE_VISITS]:
-            book.counts[LONG_GONE] += 1
+        if row.failures >= book.modes[0].gone_visits:
+            book.counts[0].long_gone += 1
         if is_later and (not was_gone or row.checked == 0):
             forget_content(table, slot, second)  # gone from now on
         return
@@ -171,7 +166,7 @@ def observe(
     elif outcome != _UNCHANGED and not is_believed:
         row.dated = np.uint64(0)  # a change without a date: the dated intervals are no longer complete
     if is_counted:
-        power = book.rules[SHARE_POWER]
+        power = book.rules[0].share_power
         set_share(table, book, slot, np.float64(row.share) * (rate_now(table, book, slot) / before) ** power)
     if outcome != _UNCHANGED:
         row.digest = folded
@@ -191,7 +186,7 @@ def set_all_shares(table: Table, book: Book, slots: Array, shares: Array, rate_s
 def sum_shares(table: Table, book: Book) -> Int:
     """The sum of all shares, counted from the rows."""
     total = np.int64(0)
-    for slot in range(book.counts[SLOTS]):
+    for slot in range(book.counts[0].slots):
         if table.pages[slot].flags != 0:
             total += quantised_share(np.float64(table.refresh[slot].share))
     return total

@@ -42,7 +42,7 @@ def find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
     live = np.int64(0)
     total = 0.0
     # An overdraft of the virtual account is on pages, too.
-    limit = book.counts[at.MINTED] + book.counts[at.RECEIVED] + max(-book.counts[at.VIRTUAL], 0)
+    limit = book.counts[0].minted + book.counts[0].received + max(-book.counts[0].virtual, 0)
     for slot in range(table.pages.shape[0]):
         row = table.pages[slot]
         cash = cash_of(table.hot[slot, 1])

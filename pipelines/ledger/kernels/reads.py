@@ -8,7 +8,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.kernels.history import rate_and_span
 from opicflow.pipelines.ledger.kernels.spending import cash_of
-from opicflow.pipelines.ledger.layout import P_ABSORBING, POLICY, SLOTS, SPENT, THETA, Book, Float, Int, Table
+from opicflow.pipelines.ledger.layout import P_ABSORBING, SPENT, Book, Float, Int, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
@@ -18,7 +18,7 @@ def unread_cash(table: Table, book: Book, slot: Int) -> Int:
     """The cash that a page has not spent, dividends included; the opening balance only where its policy counts it."""
     row = table.pages[slot]
     unread = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
-    if (row.flags & SPENT) == 0 and book.modes[POLICY] != P_ABSORBING:
+    if (row.flags & SPENT) == 0 and book.modes[0].policy != P_ABSORBING:
         unread -= row.opening
     return unread
 
@@ -28,7 +28,7 @@ def read_estimates(
     table: Table, book: Book, slots: Array, per_rate: Float, pages: Int, trend_days: Float, out: Any
 ) -> None:
     """Fill the columns of `Estimates` for the pages at `slots`; rows of slot NOWHERE stay as they are, zero."""
-    theta = book.clocks[THETA]
+    theta = book.clocks[0].theta
     for i in range(slots.shape[0]):
         slot = slots[i]
         if slot < 0:
@@ -53,9 +53,9 @@ def read_estimates(
 @lean_kernel
 def read_all_rates(table: Table, book: Book, rates: Array) -> Float:
     """The rate of every slot (0 for free ones), and their sum in slot order."""
-    theta = book.clocks[THETA]
+    theta = book.clocks[0].theta
     total = 0.0
-    for slot in range(book.counts[SLOTS]):
+    for slot in range(book.counts[0].slots):
         if table.pages[slot].flags == 0:
             rates[slot] = 0.0
         else:
@@ -68,7 +68,7 @@ def read_all_rates(table: Table, book: Book, rates: Array) -> Float:
 @lean_kernel
 def read_waiting(table: Table, book: Book, waiting: Array) -> None:
     """The waiting cash of every slot, -1 for free ones: what the page received since its last visit, spent or not."""
-    for slot in range(book.counts[SLOTS]):
+    for slot in range(book.counts[0].slots):
         row = table.pages[slot]
         if row.flags == 0:
             waiting[slot] = -1
@@ -79,7 +79,7 @@ def read_waiting(table: Table, book: Book, waiting: Array) -> None:
 @lean_kernel
 def smooth_anchors(table: Table, book: Book, rates: Array, per_rate: Float, share: Float) -> None:
     """Move every page's anchor towards its importance (rate * per_rate) by `share`; new pages start there."""
-    for slot in range(book.counts[SLOTS]):
+    for slot in range(book.counts[0].slots):
         row = table.pages[slot]
         if row.flags != 0:
             importance = rates[slot] * per_rate
@@ -93,7 +93,7 @@ def smooth_anchors(table: Table, book: Book, rates: Array, per_rate: Float, shar
 def sum_cash(table: Table, book: Book) -> tuple[Int, Int, Int]:
     """Cash of all pages, their uncollected dividends, and the opening balances of those that never spent."""
     cash, uncollected, openings = np.int64(0), np.int64(0), np.int64(0)
-    for slot in range(book.counts[SLOTS]):
+    for slot in range(book.counts[0].slots):
         row = table.pages[slot]
         if row.flags != 0:
             cash += cash_of(table.hot[slot, 1])

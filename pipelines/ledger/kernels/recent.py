@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.layout import MOST_RECENT, RECENT, RECENT_SIDE, Book, Bool, Int
+from opicflow.pipelines.ledger.layout import Book, Bool, Int
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
@@ -27,7 +27,7 @@ def visit_key(page: Int, time_ms: Int) -> Int:
 @inlined_kernel
 def has_room_for_a_visit(book: Book) -> Bool:
     """Whether another visit can be kept: a side is at most half full."""
-    return 2 * (book.counts[RECENT] + 1) <= book.recent.shape[1] or book.modes[MOST_RECENT] == 0
+    return 2 * (book.counts[0].recent + 1) <= book.recent.shape[1] or book.modes[0].most_recent == 0
 
 
 @inlined_kernel
@@ -43,7 +43,7 @@ def _position(side: Array, key: Int) -> Int:
 @inlined_kernel
 def is_recent(book: Book, key: Int) -> Bool:
     """Whether the visit was kept and is not forgotten yet."""
-    return book.modes[MOST_RECENT] != 0 and (
+    return book.modes[0].most_recent != 0 and (
         book.recent[0, _position(book.recent[0], key)] == key or book.recent[1, _position(book.recent[1], key)] == key
     )
 
@@ -51,18 +51,18 @@ def is_recent(book: Book, key: Int) -> Bool:
 @inlined_kernel
 def keep_visit(book: Book, key: Int) -> None:
     """Keep a visit. When the side is full, the older side is cleared and takes the next visits."""
-    most = book.modes[MOST_RECENT]
+    most = book.modes[0].most_recent
     if most == 0:
         return
-    side = book.counts[RECENT_SIDE]
+    side = book.counts[0].recent_side
     at = _position(book.recent[side], key)
     if book.recent[side, at] == key:
         return
     book.recent[side, at] = key
-    book.counts[RECENT] += 1
-    if book.counts[RECENT] >= most:
-        book.counts[RECENT_SIDE] = 1 - side
-        book.counts[RECENT] = 0
+    book.counts[0].recent += 1
+    if book.counts[0].recent >= most:
+        book.counts[0].recent_side = 1 - side
+        book.counts[0].recent = 0
         for i in range(book.recent.shape[1]):
             book.recent[1 - side, i] = 0
 

@@ -15,47 +15,12 @@ from opicflow.pipelines.ledger.kernels.index import find, guess, insert, remove
 from opicflow.pipelines.ledger.kernels.links import forget_links, recall_links
 from opicflow.pipelines.ledger.kernels.observations import be_born_unseen, set_share
 from opicflow.pipelines.ledger.layout import (
-    ABSORBED,
-    ALONE,
-    BIRTHS,
-    BONUS,
-    BROKEN,
     CIRCULATED,
-    CLOCK,
-    CURSOR,
-    DAMPING,
-    DAMPING_Q20,
-    DROPPED,
-    EARNED,
-    FIRST_ID,
-    FREE,
-    LAST_ID,
-    LIKE_US,
     LINKS_KNOWN,
     LIVE,
-    MINTED,
-    MINTED_EVERYWHERE,
-    NEWCOMERS,
-    OPENINGS,
-    OUTBOX,
-    OWN_ADVANCE,
     P_ABSORBING,
     P_ALL,
-    PAGES,
-    POLICY,
-    REMEMBER,
-    ROUND_SPENDS,
-    SENT,
-    SLOTS,
     SPENT,
-    THETA,
-    THETA_CARRY,
-    TRANSFERS,
-    UNCOLLECTED,
-    URL_STALE,
-    VIRTUAL,
-    VIRTUAL_INCOME,
-    WEIGHTED_PAGES,
     Book,
     Bool,
     Float,
@@ -84,12 +49,12 @@ def damped(amount: Int, share_q20: Int) -> Int:
 @inlined_kernel
 def advance_clock(book: Book, amount: Int) -> None:
     """G grows by `amount`, the turn clock by amount / minted everywhere; the remainder is carried."""
-    counts = book.counts
-    if counts[CLOCK] > _MOST - amount:
-        counts[BROKEN] = 1
+    counts = book.counts[0]
+    if counts.clock > _MOST - amount:
+        counts.broken = 1
         return
-    counts[CLOCK] += amount
-    minted = counts[MINTED_EVERYWHERE]
+    counts.clock += amount
+    minted = counts.minted_everywhere
     whole = amount // minted
     rest = amount - whole * minted
     # rest < minted, so rest << step stays below 2^63 where minted < 2^(63 - step)
@@ -109,14 +74,14 @@ def advance_clock(book: Book, amount: Int) -> None:
         rest -= digit * minted
         fraction = (fraction << bits) | digit
         left -= bits
-    rest += counts[THETA_CARRY]
+    rest += counts.theta_carry
     if rest >= minted:  # often by little; by much after gossip lowered the estimate of all minted cash
         fraction += rest // minted
         rest %= minted
-    counts[THETA_CARRY] = rest
+    counts.theta_carry = rest
     advance = (np.uint64(whole) << np.uint64(40)) + np.uint64(fraction)
-    book.clocks[THETA] += advance
-    book.clocks[OWN_ADVANCE] += advance
+    book.clocks[0].theta += advance
+    book.clocks[0].own_advance += advance
 
 
 @inlined_kernel
@@ -128,9 +93,9 @@ def cash_of(raw: Int) -> Int:
 @lean_kernel
 def newcomer_rate(book: Book) -> Float:
     """The expected earnings per turn of a page without a known parent: its part of the virtual page's income."""
-    if book.counts[CLOCK] == 0:
-        return 1.0 - book.rules[DAMPING]
-    return np.float64(book.counts[VIRTUAL_INCOME]) / np.float64(book.counts[CLOCK])
+    if book.counts[0].clock == 0:
+        return 1.0 - book.rules[0].damping
+    return np.float64(book.counts[0].virtual_income) / np.float64(book.counts[0].clock)
 
 
 @lean_kernel
@@ -153,15 +118,15 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
 
     Returns its slot, or NOWHERE if it is never to be learnt again. The caller has seen to room.
     """
-    counts = book.counts
+    counts = book.counts[0]
     if book.forgotten.shape[0] > 0 and is_forgotten(book, page):
         return NOWHERE
-    if counts[FREE] > 0:
-        counts[FREE] -= 1
-        slot = table.free[counts[FREE]]
+    if counts.free > 0:
+        counts.free -= 1
+        slot = table.free[counts.free]
     else:
-        slot = counts[SLOTS]
-        counts[SLOTS] += 1
+        slot = counts.slots
+        counts.slots += 1
     class_ = 2 * category
     table.hot[slot, 0] = page
     table.hot[slot, 1] = ~np.int64(UNITS_PER_PAGE)
@@ -170,7 +135,7 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     row.opening = UNITS_PER_PAGE
     row.aside = 0
     row.last_visit_ms = 0
-    row.theta = book.clocks[THETA]
+    row.theta = book.clocks[0].theta
     row.visits = 0
     row.anchor = np.float32(np.nan)
     row.published = np.float32(0.0)
@@ -179,21 +144,21 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     row.outcome = 0
     row.measures = 0
     rate = -1.0
-    if book.rules[NEWCOMERS] != 0.0:
+    if book.rules[0].newcomers != 0.0:
         rate = newcomer_rate(book) + parent_rate
-    keep_newcomer(table, book, slot, rate, book.clocks[THETA])
+    keep_newcomer(table, book, slot, rate, book.clocks[0].theta)
     be_born_unseen(table, slot)
     table.url_start[slot] = 0
-    if book.modes[REMEMBER] != 0:
+    if book.modes[0].remember != 0:
         table.link_start[slot] = 0
         table.link_count[slot] = 0
     insert(table.id_index, page, slot)
-    counts[PAGES] += 1
-    counts[BIRTHS] += 1
-    counts[MINTED] += UNITS_PER_PAGE
-    counts[MINTED_EVERYWHERE] = min(counts[MINTED_EVERYWHERE] + UNITS_PER_PAGE * book.modes[LIKE_US], MOST_CASH)
-    counts[OPENINGS] += UNITS_PER_PAGE
-    counts[WEIGHTED_PAGES] += book.class_weights[class_]
+    counts.pages += 1
+    counts.births += 1
+    counts.minted += UNITS_PER_PAGE
+    counts.minted_everywhere = min(counts.minted_everywhere + UNITS_PER_PAGE * book.modes[0].like_us, MOST_CASH)
+    counts.openings += UNITS_PER_PAGE
+    counts.weighted_pages += book.class_weights[class_]
     book.class_pages[class_] += 1
     return slot
 
@@ -213,7 +178,7 @@ def credit(table: Table, book: Book, slot: Int, amount: Int) -> None:
     elif amount > 0:
         table.hot[slot, 1] = ~raw + amount
         table.pages[slot].opening += amount
-        book.counts[OPENINGS] += amount
+        book.counts[0].openings += amount
 
 
 @inlined_kernel
@@ -224,7 +189,7 @@ def collect(table: Table, book: Book, slot: Int) -> None:
     due = total - row.seen
     if due != 0:
         row.seen = total
-        book.counts[UNCOLLECTED] -= due
+        book.counts[0].uncollected -= due
         raw = table.hot[slot, 1]
         table.hot[slot, 1] = raw + due if raw >= 0 else raw - due  # ~(cash + due)
 
@@ -238,7 +203,7 @@ def change_class(table: Table, book: Book, slot: Int, class_: Int) -> None:
         return
     book.class_pages[old] -= 1
     book.class_pages[class_] += 1
-    book.counts[WEIGHTED_PAGES] += book.class_weights[class_] - book.class_weights[old]
+    book.counts[0].weighted_pages += book.class_weights[class_] - book.class_weights[old]
     row.class_ = class_
     row.seen = book.dividends[class_]
 
@@ -246,7 +211,7 @@ def change_class(table: Table, book: Book, slot: Int, class_: Int) -> None:
 @inlined_kernel
 def spend(table: Table, book: Book, slot: Int) -> Int:
     """Take all cash of a page that has just collected; the clock and its history advance. Returns the amount."""
-    counts = book.counts
+    counts = book.counts[0]
     row = table.pages[slot]
     amount = cash_of(table.hot[slot, 1])
     table.hot[slot, 1] = 0
@@ -254,14 +219,14 @@ def spend(table: Table, book: Book, slot: Int) -> Int:
     earned = amount
     if (row.flags & SPENT) == 0:
         earned -= row.opening
-        counts[OPENINGS] -= row.opening
-    theta = book.clocks[THETA]
+        counts.openings -= row.opening
+    theta = book.clocks[0].theta
     keep(table, book, slot, earned, amount, theta)
-    policy = book.modes[POLICY]
+    policy = book.modes[0].policy
     if policy == P_ALL:
-        counts[EARNED] += earned
+        counts.earned += earned
     elif policy == P_ABSORBING:
-        counts[EARNED] += amount
+        counts.earned += amount
     row.theta = theta
     row.flags |= SPENT
     return amount
@@ -270,17 +235,17 @@ def spend(table: Table, book: Book, slot: Int) -> Int:
 @inlined_kernel
 def pay_virtual(book: Book, amount: Int) -> None:
     """Cash goes to this shard's account of the virtual page."""
-    book.counts[VIRTUAL] += amount
-    book.counts[VIRTUAL_INCOME] += amount
+    book.counts[0].virtual += amount
+    book.counts[0].virtual_income += amount
 
 
 @inlined_kernel
 def pay_dangling(book: Book, amount: Int) -> None:
     """A page without links pays everything to the virtual page; under absorbing, all but the small edge."""
-    if book.modes[POLICY] == P_ABSORBING:
-        kept = damped(amount, book.modes[DAMPING_Q20])
+    if book.modes[0].policy == P_ABSORBING:
+        kept = damped(amount, book.modes[0].damping_q20)
         pay_virtual(book, kept)
-        book.counts[ABSORBED] += amount - kept
+        book.counts[0].absorbed += amount - kept
     else:
         pay_virtual(book, amount)
 
@@ -288,7 +253,7 @@ def pay_dangling(book: Book, amount: Int) -> None:
 @inlined_kernel
 def is_local(book: Book, page: Int) -> Bool:
     """Whether a page id falls in this shard's range."""
-    return np.uint64(book.modes[FIRST_ID]) <= np.uint64(page) <= np.uint64(book.modes[LAST_ID])
+    return np.uint64(book.modes[0].first_id) <= np.uint64(page) <= np.uint64(book.modes[0].last_id)
 
 
 @inlined_kernel
@@ -298,8 +263,8 @@ def refund_due(book: Book, aside: Int) -> Int:
     The links' part of it: the small edge was rightly paid. The account may be overdrawn for this, by so much that it
     has its own back within a few turns.
     """
-    limit = book.counts[MINTED] // (1 if book.modes[POLICY] == P_ABSORBING else 4)
-    return max(min(damped(max(aside, 0), book.modes[DAMPING_Q20]), book.counts[VIRTUAL] + limit), 0)
+    limit = book.counts[0].minted // (1 if book.modes[0].policy == P_ABSORBING else 4)
+    return max(min(damped(max(aside, 0), book.modes[0].damping_q20), book.counts[0].virtual + limit), 0)
 
 
 @inlined_kernel
@@ -319,7 +284,7 @@ def pay_links(
         return
     hot, index, index_old = table.hot, table.id_index, table.id_index_old
     pages, weights, slots = scratch.pages, scratch.weights, scratch.slots
-    alone = book.modes[ALONE] != 0
+    alone = book.modes[0].alone != 0
     births = False
     for i in range(links):
         if alone or is_local(book, pages[i]):
@@ -334,8 +299,8 @@ def pay_links(
             slots[i] = find(index, index_old, hot, pages[i])
             births |= slots[i] < 0
     if births and fresh:
-        rate, _ = rate_and_span(table, book, slot, 0, book.clocks[THETA])
-        rate *= book.rules[DAMPING] / np.float64(total)
+        rate, _ = rate_and_span(table, book, slot, 0, book.clocks[0].theta)
+        rate *= book.rules[0].damping / np.float64(total)
         for i in range(links):
             if slots[i] == NOWHERE:
                 category = scratch.categories[i]
@@ -343,7 +308,7 @@ def pay_links(
                     table, book, pages[i], 0 if category == 255 else category, rate * np.float64(weights[i])
                 )
     pay_virtual(book, -refund)
-    out = damped(amount, book.modes[DAMPING_Q20]) + refund
+    out = damped(amount, book.modes[0].damping_q20) + refund
     paid = np.int64(0)
     per_weight, rest = out // total, out % total
     weight, share = np.int64(-1), np.int64(0)
@@ -357,13 +322,13 @@ def pay_links(
         elif slots[i] == ELSEWHERE:
             send(book, pages[i], share)
             paid += share
-    if book.modes[POLICY] == P_ABSORBING:
-        book.counts[ABSORBED] += amount + refund - out
+    if book.modes[0].policy == P_ABSORBING:
+        book.counts[0].absorbed += amount + refund - out
         pay_virtual(book, out - paid)
     else:
         pay_virtual(book, amount + refund - paid)
-    book.counts[TRANSFERS] += links
-    if fresh and book.modes[BONUS] != 0:
+    book.counts[0].transfers += links
+    if fresh and book.modes[0].bonus != 0:
         pay_bonus(table, book, scratch, out, links, total)
 
 
@@ -376,8 +341,8 @@ def pay_bonus(table: Table, book: Book, scratch: Scratch, out: Int, links: Int, 
             continue
         extra = (out >> 10) * book.link_bonus[category] + (((out & 1023) * book.link_bonus[category]) >> 10)
         weight = scratch.weights[i]
-        bonus = min(extra // total * weight + extra % total * weight // total, max(book.counts[VIRTUAL], 0))
-        book.counts[VIRTUAL] -= bonus
+        bonus = min(extra // total * weight + extra % total * weight // total, max(book.counts[0].virtual, 0))
+        book.counts[0].virtual -= bonus
         if scratch.slots[i] == ELSEWHERE:
             send(book, scratch.pages[i], bonus)
         else:
@@ -388,11 +353,11 @@ def pay_bonus(table: Table, book: Book, scratch: Scratch, out: Int, links: Int, 
 def send(book: Book, page: Int, amount: Int) -> None:
     """Cash leaves for a page of another shard: it waits in the outbox for the next cut."""
     if amount > 0:
-        at = book.counts[OUTBOX]
+        at = book.counts[0].outbox
         book.outbox_pages[at] = page
         book.outbox_amounts[at] = amount
-        book.counts[OUTBOX] = at + 1
-        book.counts[SENT] += amount
+        book.counts[0].outbox = at + 1
+        book.counts[0].sent += amount
 
 
 @inlined_kernel
@@ -401,9 +366,9 @@ def pass_cursor(table: Table, book: Book, scratch: Scratch) -> None:
 
     The cash it takes still counts as the page's waiting cash, by which crawls choose.
     """
-    counts = book.counts
-    slot = counts[CURSOR] if counts[CURSOR] < counts[SLOTS] else 0
-    counts[CURSOR] = slot + 1
+    counts = book.counts[0]
+    slot = counts.cursor if counts.cursor < counts.slots else 0
+    counts.cursor = slot + 1
     row = table.pages[slot]
     if row.flags == 0:
         return
@@ -411,12 +376,12 @@ def pass_cursor(table: Table, book: Book, scratch: Scratch) -> None:
         row.flags &= ~CIRCULATED
         return
     links_known = (row.flags & LINKS_KNOWN) != 0
-    if links_known and book.modes[REMEMBER] == 0:
+    if links_known and book.modes[0].remember == 0:
         return
     collect(table, book, slot)
     amount = spend(table, book, slot)
     row.aside += amount
-    counts[ROUND_SPENDS] += 1
+    counts.round_spends += 1
     if links_known:
         pay_links(table, book, scratch, slot, amount, recall_links(table, book, scratch, slot), False, 0)
     else:
@@ -426,14 +391,14 @@ def pass_cursor(table: Table, book: Book, scratch: Scratch) -> None:
 @lean_kernel
 def declare_dividend(book: Book, amount: Int) -> Int:
     """Pay `amount` to every page by the weight of its class: O(1) for any number of pages. Returns what is left."""
-    counts = book.counts
-    weighted = counts[WEIGHTED_PAGES]
+    counts = book.counts[0]
+    weighted = counts.weighted_pages
     if weighted <= 0 or amount < weighted:
         return amount
     quotient = amount // weighted
     for class_ in range(book.dividends.shape[0]):
         book.dividends[class_] += quotient * book.class_weights[class_]
-    counts[UNCOLLECTED] += quotient * weighted
+    counts.uncollected += quotient * weighted
     return amount - quotient * weighted
 
 
@@ -445,7 +410,7 @@ def drop_pages(table: Table, book: Book, pages: Array) -> None:
         if slot >= 0:
             remove(table.id_index, table.hot, pages[i])
             drop_page(table, book, slot)
-            book.counts[DROPPED] += 1
+            book.counts[0].dropped += 1
 
 
 @lean_kernel
@@ -454,29 +419,29 @@ def drop_page(table: Table, book: Book, slot: Int) -> None:
 
     The caller has taken it out of the index.
     """
-    counts = book.counts
+    counts = book.counts[0]
     collect(table, book, slot)
-    counts[VIRTUAL] += cash_of(table.hot[slot, 1])
+    counts.virtual += cash_of(table.hot[slot, 1])
     row = table.pages[slot]
     if (row.flags & SPENT) == 0:
-        counts[OPENINGS] -= row.opening
-    policy = book.modes[POLICY]
+        counts.openings -= row.opening
+    policy = book.modes[0].policy
     if policy in (P_ALL, P_ABSORBING):
-        counts[EARNED] -= table.totals[slot]
+        counts.earned -= table.totals[slot]
         table.totals[slot] = 0
     forget_links(table, book, slot)
     set_share(table, book, slot, 0.0)
     be_born_unseen(table, slot)
     class_ = np.int64(row.class_)
     book.class_pages[class_] -= 1
-    counts[WEIGHTED_PAGES] -= book.class_weights[class_]
+    counts.weighted_pages -= book.class_weights[class_]
     row.flags = 0
     table.hot[slot, 0] = 0
     table.hot[slot, 1] = 0
     start = table.url_start[slot]
     if start != 0:
-        counts[URL_STALE] += 2 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
+        counts.url_stale += 2 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
     table.url_start[slot] = 0
-    table.free[counts[FREE]] = slot
-    counts[FREE] += 1
-    counts[PAGES] -= 1
+    table.free[counts.free] = slot
+    counts.free += 1
+    counts.pages -= 1

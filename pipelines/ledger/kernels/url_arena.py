@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.layout import SLOTS, URL_END, Book, Int, Table
+from opicflow.pipelines.ledger.layout import Book, Int, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
@@ -15,21 +15,21 @@ def keep_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, 
     """Append a page's URL to the arena, unless it is known."""
     if last <= first or table.url_start[slot] != 0:
         return
-    at = book.counts[URL_END]
+    at = book.counts[0].url_end
     table.url_start[slot] = at + 1
     length = last - first
     book.urls[at] = length & 0xFF
     book.urls[at + 1] = length >> 8
     for i in range(length):
         book.urls[at + 2 + i] = url_bytes[first + i]
-    book.counts[URL_END] = at + 2 + length
+    book.counts[0].url_end = at + 2 + length
 
 
 @lean_kernel
 def compact_urls(table: Table, book: Book, fresh: Array) -> Int:
     """Copy every page's URL to a fresh arena in slot order. Returns its length."""
     end = np.int64(0)
-    for slot in range(book.counts[SLOTS]):
+    for slot in range(book.counts[0].slots):
         start = table.url_start[slot] - 1
         if start >= 0:
             size = 2 + np.int64(book.urls[start]) + (np.int64(book.urls[start + 1]) << 8)
