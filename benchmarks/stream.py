@@ -1,11 +1,11 @@
-"""The stream on the local cluster: beside a bare consumer and producer, an empty ledger, and a Beam key for every page.
+"""The stream on the local cluster, compared with a bare consumer and producer, no ledgers, and a Beam key per page.
 
-A backlog is published, a job started, and its progress asked for every half second; what it takes to start is not
-counted, nor a first quarter of the events, in which workers load their kernels. Routers run ahead of ledgers: so time
-runs from when the quarter was read to when all is counted. A first job warms up broker and Flink, and the stream runs
-before and after the empty ledger. Time is by the wall: several processes share the cores with the broker and with
-Flink. Without Java or Maven there is nothing to measure, and the group says so; with --tiny only the ledgers are
-measured, in this process.
+Each job reads a published backlog, and its metrics are read every half second. The start is not measured, nor is the
+first quarter of the events, in which workers load their kernels. Routers run ahead of ledgers, so the measured time is
+from the end of that quarter until all events are counted. A first job warms up broker and Flink; the stream runs before
+and after the job without ledgers. Times are wall times: all processes share the cores with the broker and with Flink.
+Without Java or Maven nothing is measured, and a message is printed. With --tiny only the ledgers are measured, in this
+process.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ from opicflow.connectors.kafka.source import PartitionReader, PollPartitions, Po
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
-from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, Origin
+from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogKeeperFactory, Origin
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB
 from opicflow.pipelines.stream.origin import begin_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
+from opicflow.pipelines.transforms.keep_ledger import KeeperFactory
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.outputs import Output
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
@@ -50,7 +51,7 @@ _WAIT_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything."""
+    """The sizes of the measurements."""
 
     events: int = 400_000
     warm_events: int = 300_000
@@ -63,7 +64,7 @@ class Sizes:
 
 
 def measure(tiny: bool) -> Iterator[Figure]:
-    """All figures of the group."""
+    """Yield all figures of the group."""
     yield from _ledgers((2_000, 4_000) if tiny else Sizes().ledgers)
     if tiny:
         say("stream: the cluster is left out")
@@ -88,8 +89,8 @@ def measure(tiny: bool) -> Iterator[Figure]:
 
 
 def _ledgers(sizes: Iterable[int]) -> Iterator[Figure]:
-    """What an event costs a shard, and how much state it writes, as it grows."""
-    _ledger(2_000)  # kernels are compiled
+    """Measure events per second, and bytes of state per event, of shards of several sizes."""
+    _ledger(2_000)  # compiles the kernels
     first: tuple[float, float] | None = None
     for pages in sizes:
         say(f"stream: a shard of {pages:,} pages")
@@ -102,14 +103,14 @@ def _ledgers(sizes: Iterable[int]) -> Iterator[Figure]:
             f"stream.state_bytes_{pages}",
             state_bytes,
             "bytes/event",
-            "snapshots as they are written, in the long run",
+            "snapshots, on the average of a long run",
             first[1],
             state_bytes / first[1],
         )
 
 
 def _ledger(pages: int) -> tuple[float, float]:
-    """Events a second, and bytes of state an event, of a shard of so many pages: entries of 200 visits of 30 links."""
+    """Return events per second and bytes of state per event of a shard, for entries of 200 visits of 30 links."""
     keeper, random = LogKeeper(0), np.random.default_rng(1)
     sharder = Sharder("events", SourceState.at(0, 1))
     _feed(keeper, [Origin(LedgerConfig(), 1).entry()])
@@ -118,7 +119,7 @@ def _ledger(pages: int) -> tuple[float, float]:
         for page in range(begin, min(begin + 20_000, pages)):
             writer.sighting(_id(page), url=b"https://example.org/%d" % page)
         _feed(keeper, [entry for _, entry in sharder.crawl(writer.items(), sharder.state.next + 20_000)])
-    _feed(keeper, [encode_entry(TickEntry(0))])  # the first plan looks at all pages: it comes once a cycle
+    _feed(keeper, [encode_entry(TickEntry(0))])  # the first plan surveys all pages, as one plan per cycle does
     log: list[bytes] = []
     events = 20_000 if pages > 10_000 else 400
     for begin in range(0, events, 200):
@@ -132,14 +133,15 @@ def _ledger(pages: int) -> tuple[float, float]:
     per_second = events / (time.process_time() - begun)
     ledger = keeper.ledger
     check(
-        ledger is not None and ledger.visits == events and ledger.audit().drift == 0, "all is counted, cash conserved"
+        ledger is not None and ledger.visits == events and ledger.audit().drift == 0,
+        "all events are counted and no cash is missing",
     )
     snapshot = sum(map(len, keeper.chunks()))
     return per_second, log_bytes / events * snapshot / max(2 * snapshot, LEAST_LOG_MB * (1 << 20))
 
 
 def _feed(keeper: LogKeeper, entries: list[bytes]) -> int:
-    """Apply entries; returns their bytes."""
+    """Apply entries. Returns their bytes."""
     log_bytes = 0
     for entry in entries:
         batch = LogBatch.of(keeper.head.next, [(keeper.head.next, 1_000_000 + keeper.head.next, entry)])
@@ -158,7 +160,7 @@ def _id(page: int) -> int:
 
 @dataclass(frozen=True)
 class Cluster:
-    """The services, and how a job is given to them."""
+    """The local services."""
 
     connection: Connection
     master: str
@@ -167,7 +169,7 @@ class Cluster:
 
     @classmethod
     def of(cls, services: Any, work: Path) -> Cluster:
-        """Those of a folder. Workers find this package too."""
+        """Use these services. Their workers import this package too."""
         flink = services.instance("flink")
         command = work / "worker"
         boot = Path(sys.executable).with_name("opicflow-worker")
@@ -211,12 +213,12 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
     make(cluster.connection, [TopicSpec("copies", 3, "delete", "CreateTime")])
     bare = _bare(cluster.connection, "ours-")
     say("stream: the stream")
-    _rate(cluster, "warm", _stream(cluster, "warm-", None), sizes.warm_events)
-    first = _rate(cluster, "first", _stream(cluster, "first-", None), sizes.events)
-    say("stream: an empty ledger")
-    empty = _rate(cluster, "empty", _stream(cluster, "empty-", Idle()), sizes.events)
-    say("stream: the stream, once more")
-    second = _rate(cluster, "ours", _stream(cluster, "ours-", None), sizes.events, keep=True)
+    _rate(cluster, "warm", _stream(cluster, "warm-", LogKeeperFactory()), sizes.warm_events)
+    first = _rate(cluster, "first", _stream(cluster, "first-", LogKeeperFactory()), sizes.events)
+    say("stream: without ledgers")
+    empty = _rate(cluster, "empty", _stream(cluster, "empty-", CountingKeeperFactory()), sizes.events)
+    say("stream: the stream, a second time")
+    second = _rate(cluster, "ours", _stream(cluster, "ours-", LogKeeperFactory()), sizes.events, keep=True)
     ours = 2 / (1 / first + 1 / second)
     yield versus("stream.events_vs_bare", ours, "events/s", bare, "catching up; one process that consumes and produces")
     both = f"{first:,.0f} before and {second:,.0f} after the same job, entries decoded and dropped"
@@ -239,17 +241,17 @@ def _publish(connection: Connection, prefix: str, log: Path) -> None:
     check(main(["publish", "events", str(log), "--brokers", brokers, "--prefix", prefix, "--quiet", "--json"]) == 0, "")
 
 
-def _stream(cluster: Cluster, prefix: str, keeping: Any) -> Callable[[int], Stream]:
+def _stream(cluster: Cluster, prefix: str, factory: KeeperFactory) -> Callable[[int], Stream]:
     topic = f"{prefix}page-ledger"
     origin = begin_logs(cluster.connection, topic, Origin(LedgerConfig(), SHARDS))
 
-    def made(slots: int) -> Stream:
+    def stream(slots: int) -> Stream:
         poll_ms = StreamConfig.poll_ms * slots
         return Stream(
-            StreamConfig(cluster.connection, origin, prefix, topic, run=prefix, poll_ms=poll_ms, keeping=keeping)
+            StreamConfig(cluster.connection, origin, prefix, topic, run=prefix, poll_ms=poll_ms, factory=factory)
         )
 
-    return made
+    return stream
 
 
 def _rate(
@@ -260,15 +262,15 @@ def _rate(
     keep: bool = False,
     read: str = "events_read",
 ) -> float:
-    """Events a second, from when a quarter of them was read to when all are counted."""
+    """Return events per second, from the end of the first quarter until all events are counted."""
     job = cluster.start(name, transform)
     give_up_at, begun = time.monotonic() + _WAIT_SECONDS, (0.0, 0.0)
     while True:
-        check(time.monotonic() < give_up_at, f"{name}: {events} events are done in {_WAIT_SECONDS:.0f} s")
+        check(time.monotonic() < give_up_at, f"{name}: {events} events are counted in {_WAIT_SECONDS:.0f} s")
         metrics = cluster.flink.beam_metrics(job.id)
-        now, been_read = time.monotonic(), metrics.get(read, 0.0)
-        if been_read >= events / 4 and not begun[0]:
-            begun = now, been_read
+        now, read_events = time.monotonic(), metrics.get(read, 0.0)
+        if read_events >= events / 4 and not begun[0]:
+            begun = now, read_events
         if metrics.get("visits", 0.0) >= events:
             break
         Event().wait(0.5)
@@ -278,7 +280,7 @@ def _rate(
 
 
 def _bare(connection: Connection, prefix: str) -> float:
-    """Events a second of a process that consumes them and produces them again, and does nothing else."""
+    """Return events per second of a process that only consumes and produces them."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.stream", connection.brokers, prefix], capture_output=True, text=True
     )
@@ -287,7 +289,7 @@ def _bare(connection: Connection, prefix: str) -> float:
 
 
 def consume_and_produce(brokers: str, prefix: str) -> float:
-    """Records a second."""
+    """Return records per second."""
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
     topic = f"{prefix}crawl-events"
@@ -296,9 +298,9 @@ def consume_and_produce(brokers: str, prefix: str) -> float:
         closing(KafkaConsumer(bootstrap_servers=brokers, max_poll_records=4000)) as consumer,
         closing(KafkaProducer(bootstrap_servers=brokers, **settings)) as producer,
     ):
-        places = [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for_topic(topic))]
-        wanted = sum(consumer.end_offsets(places).values())
-        consumer.assign(places)
+        partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
+        wanted = sum(consumer.end_offsets(partitions).values())
+        consumer.assign(partitions)
         consumer.seek_to_beginning()
         begun, seen = time.perf_counter(), 0
         while seen < wanted:
@@ -314,7 +316,7 @@ def consume_and_produce(brokers: str, prefix: str) -> float:
 
 
 def _latency(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
-    """From the moment an event is sent to the moment the record of its page is."""
+    """Measure the time between the event of a page and its record of importance, both when sent."""
     from kafka import KafkaConsumer, TopicPartition
 
     say("stream: latency")
@@ -330,11 +332,11 @@ def _latency(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
             file.write(json.dumps({**event, "fetched_at": now_ms + number}) + "\n")
     arrived: dict[bytes, int] = {}
     with closing(KafkaConsumer(bootstrap_servers=cluster.connection.brokers)) as consumer:
-        places = [TopicPartition(topic, partition) for partition in sorted(consumer.partitions_for_topic(topic))]
-        consumer.assign(places)
+        partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
+        consumer.assign(partitions)
         consumer.seek_to_end()
-        for place in places:
-            consumer.position(place)
+        for partition in partitions:
+            consumer.position(partition)
         command = [sys.executable, "-m", "benchmarks.stream", "pace", cluster.connection.brokers, prefix, str(paced)]
         sent = subprocess.Popen([*command, str(per_second)], stdout=subprocess.PIPE, text=True)
         give_up_at = time.monotonic() + sizes.paced_events / per_second + 60
@@ -344,7 +346,9 @@ def _latency(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
                     if row.key.startswith(b"https://paced.example/"):
                         arrived.setdefault(row.key, row.timestamp)
         times = {url.encode(): at for url, at in json.loads(sent.communicate(timeout=60)[0]).items()}
-    check(len(arrived) > 0.9 * sizes.paced_events, f"importance of {len(arrived)} of {sizes.paced_events} came")
+    check(
+        len(arrived) > 0.9 * sizes.paced_events, f"importance of {len(arrived)} of {sizes.paced_events} pages arrived"
+    )
     seconds = np.array([(at - times[url]) / 1000 for url, at in arrived.items()])
     how = f"{per_second} events/s, event to importance record, both as they are sent"
     yield Figure("stream.latency_median", float(np.median(seconds)), "s", how)
@@ -352,16 +356,16 @@ def _latency(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
 
 
 def _settled(cluster: Cluster) -> None:
-    """Wait until what sweeps owe after a backlog is out: a crawler's pace leaves none of that."""
+    """Wait until the sweeps have published the backlog: there is none at the pace of a crawler."""
     job, before, give_up_at = cluster.flink.find("ours").id, -1.0, time.monotonic() + _WAIT_SECONDS
     while (sent := cluster.flink.beam_metrics(job).get("sent_importance", 0.0)) > before:
-        check(time.monotonic() < give_up_at, f"sweeps end in {_WAIT_SECONDS:.0f} s")
+        check(time.monotonic() < give_up_at, f"the sweeps end in {_WAIT_SECONDS:.0f} s")
         before = sent
         Event().wait(10.0)
 
 
 def pace(brokers: str, prefix: str, log: str, per_second: str) -> dict[str, int]:
-    """Send events at a pace; when each was sent, in milliseconds."""
+    """Send events at a constant rate. Returns the time of each in milliseconds."""
     from kafka import KafkaProducer
 
     times = {}
@@ -380,10 +384,10 @@ def pace(brokers: str, prefix: str, log: str, per_second: str) -> dict[str, int]
     return times
 
 
-# -- what is compared with ---------------------------------------------------------------------------------------------
+# -- baselines ---------------------------------------------------------------------------------------------------------
 
 
-class _NoLedger(LogKeeper):
+class CountingKeeper(LogKeeper):
     """Decodes the entries of a log, counts their visits, and drops them."""
 
     def take(self, batch: LogBatch) -> Iterator[Output]:
@@ -391,31 +395,28 @@ class _NoLedger(LogKeeper):
             entry: Any = decode_entry(batch.text[begin:end].tobytes()).entry
             if hasattr(entry, "items"):
                 self.counts["visits"] += int((entry.items.kind == 0).sum())
-        self.head = LogHead(next=batch.end, chain="there is none")
+        self.head = LogHead(next=batch.end, chain="none")
         return iter(())
 
     def chunks(self) -> list[bytes]:
         return [b"{}"]
 
 
-class Idle:
-    """The keeping of no ledger."""
+class CountingKeeperFactory:
+    """Makes keepers without ledgers."""
 
-    def fresh(self, shard: int) -> Any:
-        """Nothing."""
-        return _NoLedger(shard)
+    def new(self, shard: int) -> Any:
+        return CountingKeeper(shard)
 
-    def restored(self, shard: int, chunks: Iterable[bytes]) -> Any:
-        """Nothing."""
-        return _NoLedger(shard)
+    def restore(self, shard: int, chunks: Iterable[bytes]) -> Any:
+        return CountingKeeper(shard)
 
-    def head(self, stored: bytes | None) -> LogHead:
-        """Where it stands."""
+    def decode_head(self, stored: bytes | None) -> LogHead:
         return LogHead.from_bytes(stored) if stored else LogHead()
 
 
 class KeyPerPage(beam.PTransform[Any, Any]):
-    """The obvious stream: every page is a key, its cash is state, every link a message. Cash does not come round."""
+    """The obvious stream: every page is a key, its cash is state, every link a message. It has no virtual page."""
 
     def __init__(self, connection: Connection, poll_ms: int) -> None:
         super().__init__()
@@ -423,7 +424,7 @@ class KeyPerPage(beam.PTransform[Any, Any]):
         self._poll_ms = poll_ms
 
     def expand(self, pbegin: Any) -> Any:
-        """Events to transfers, transfers to pages."""
+        """Make transfers of events, and add them up per page."""
         topic = WatchedTopic.of(self._connection, "keyed-crawl-events")
         calls = pbegin | PollTimer(self._poll_ms) | PollPartitions(topic)
         transfers = calls | beam.ParDo(ToTransfers(topic)).with_output_types(typehints.KV[bytes, float])
@@ -431,7 +432,7 @@ class KeyPerPage(beam.PTransform[Any, Any]):
 
 
 class ToTransfers(beam.DoFn):
-    """Reads on; a visit is a message to its page, and one to every page it links to."""
+    """Sends a message to the page of each visit, and one to every page that it links to."""
 
     NEXT = ReadModifyWriteStateSpec("next", VarIntCoder())
 
@@ -441,9 +442,9 @@ class ToTransfers(beam.DoFn):
     def process(
         self,
         element: tuple[int, float],
-        stored: Any = beam.DoFn.StateParam(NEXT),  # noqa: B008  (how Beam is told)
+        stored: Any = beam.DoFn.StateParam(NEXT),  # noqa: B008  (Beam's way to declare state)
     ) -> Iterator[tuple[bytes, float]]:
-        """The visits that there are."""
+        """Yield the messages of the next visits."""
         from opicflow.connectors.kafka.messages import decode_messages
         from opicflow.schemas.framing import published_writer
 
@@ -467,14 +468,14 @@ class Page(beam.DoFn):
     def process(
         self,
         element: tuple[bytes, float],
-        cash: Any = beam.DoFn.StateParam(CASH),  # noqa: B008  (how Beam is told)
+        cash: Any = beam.DoFn.StateParam(CASH),  # noqa: B008  (Beam's way to declare state)
     ) -> None:
-        """A transfer, or a visit."""
+        """Add a transfer, or spend the cash at a visit."""
         held = float(cash.read() or b"0")
         cash.write(str(0.0 if element[1] < 0 else held + element[1]).encode())
         count("visits", int(element[1] < 0))
 
 
 if __name__ == "__main__":
-    what, *rest = sys.argv[1:]
-    print(json.dumps(pace(*rest) if what == "pace" else {"rate": consume_and_produce(what, *rest)}))
+    first, *rest = sys.argv[1:]
+    print(json.dumps(pace(*rest) if first == "pace" else {"rate": consume_and_produce(first, *rest)}))

@@ -493,22 +493,22 @@ def _position_of(items: CrawlItems, row: int) -> LogPosition:
 
 
 @dataclass(frozen=True)
-class KeepReplay:
+class ReplayKeeperFactory:
     """Makes the keeper of a replay. `resume` is the head of the keeper in the cache."""
 
     config: KeeperConfig
     resume: ReplayHead = field(default_factory=ReplayHead)
 
-    def fresh(self, shard: int) -> ReplayKeeper:
+    def new(self, shard: int) -> ReplayKeeper:
         """Return a keeper before its first batch."""
         return ReplayKeeper(self.config, Ledger(self.config.ledger), ReplayHead())
 
-    def restored(self, shard: int, chunks: Iterable[bytes]) -> ReplayKeeper:
+    def restore(self, shard: int, chunks: Iterable[bytes]) -> ReplayKeeper:
         """Return the keeper that wrote these chunks."""
         remaining = iter(chunks)
         notes = next(remaining)
         return ReplayKeeper.from_notes(self.config, Ledger.restore(remaining), notes)
 
-    def head(self, stored: bytes | None) -> ReplayHead:
+    def decode_head(self, stored: bytes | None) -> ReplayHead:
         """Return the stored head, or the first one for None."""
         return ReplayHead.from_bytes(stored) if stored else self.resume

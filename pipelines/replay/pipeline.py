@@ -8,7 +8,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam import typehints
 
-from opicflow.pipelines.replay.keeper import KeeperConfig, KeepReplay, ReplayHead
+from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeperFactory
 from opicflow.pipelines.results.part_files import write_part
 from opicflow.pipelines.transforms.decode import REJECTS, Decode, Route
 from opicflow.pipelines.transforms.keep_ledger import KeepLedger
@@ -45,7 +45,7 @@ class Replay(beam.PTransform):
             | "Route" >> beam.ParDo(Route(self._rules, self._files)).with_outputs(REJECTS, main="entries")
         )
         routed.entries.element_type = typehints.KV[int, bytes]  # or they would be pickled
-        keep = KeepLedger(KeepReplay(self._config, self._resume or ReplayHead()), self._run, self._durable)
+        keep = KeepLedger(ReplayKeeperFactory(self._config, self._resume or ReplayHead()), self._run, self._durable)
         kept = routed.entries | "KeepLedger" >> beam.ParDo(keep)
         # Not flattened: each is saved in the stage that makes it, so memory never holds all of it.
         return {"rejects": routed[REJECTS], "kept": kept}

@@ -414,18 +414,18 @@ class LogKeeper:
         return Output(REJECTS, pack(REJECTS, values, {"bytes": kept}))
 
 
-class KeepStream:
+class LogKeeperFactory:
     """Makes the keepers of a stream."""
 
-    def fresh(self, shard: int) -> LogKeeper:
+    def new(self, shard: int) -> LogKeeper:
         """Return a keeper before its first record."""
         return LogKeeper(shard)
 
-    def restored(self, shard: int, chunks: Iterable[bytes]) -> LogKeeper:
+    def restore(self, shard: int, chunks: Iterable[bytes]) -> LogKeeper:
         """Return the keeper that wrote these chunks."""
         return LogKeeper.from_chunks(shard, chunks)
 
-    def head(self, stored: bytes | None) -> LogHead:
+    def decode_head(self, stored: bytes | None) -> LogHead:
         """Return the stored head, or the first one for None."""
         return LogHead.from_bytes(stored) if stored else LogHead()
 

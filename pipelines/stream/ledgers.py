@@ -11,7 +11,7 @@ import numpy as np
 
 from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic, read_range
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper
-from opicflow.pipelines.transforms.keep_ledger import Journal, Keeper, Keeping, KeepLedger
+from opicflow.pipelines.transforms.keep_ledger import Journal, Keeper, KeeperFactory, KeepLedger
 from opicflow.pipelines.transforms.metrics import count, set_gauge
 from opicflow.pipelines.transforms.outputs import Output
 from opicflow.schemas.message_columns import MessageBatch
@@ -74,7 +74,7 @@ class KeepLogLedger(KeepLedger):
     def __init__(
         self,
         topic: WatchedTopic,
-        keeping: Keeping,
+        factory: KeeperFactory,
         run: str,
         least_log_mb: float = LEAST_LOG_MB,
         check: Callable[[int, LogHead], None] | None = None,
@@ -83,7 +83,7 @@ class KeepLogLedger(KeepLedger):
 
         `check` refuses a head whose log was replaced, before a ledger is rebuilt from that log.
         """
-        super().__init__(keeping, run, durable=True)
+        super().__init__(factory, run, durable=True)
         self._check = check
         self._least_log_mb = least_log_mb
         self._topic = topic

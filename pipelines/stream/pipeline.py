@@ -7,7 +7,7 @@ and ledgers may crash, and be restarted from different checkpoints.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
@@ -19,10 +19,10 @@ from opicflow.connectors.kafka.source import POLL_HINT, PollPartitions, PollTime
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
 from opicflow.pipelines.stream.clock import WriteTicks, poll_clock
-from opicflow.pipelines.stream.keeper import KeepStream, LogHead, LogRefused, Origin, digest_of_value
+from opicflow.pipelines.stream.keeper import LogHead, LogKeeperFactory, LogRefused, Origin, digest_of_value
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB, KeepLogLedger
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
-from opicflow.pipelines.transforms.keep_ledger import Keeping
+from opicflow.pipelines.transforms.keep_ledger import KeeperFactory
 from opicflow.pipelines.transforms.outputs import Output
 
 _MOST_EVENTS = 4000
@@ -44,8 +44,8 @@ class StreamConfig:
     run: str = "stream"
     poll_ms: int = 250
     least_log_mb: float = LEAST_LOG_MB
-    keeping: Keeping | None = None
-    """Makes the keepers of the ledgers; benchmarks replace it by one that does nothing."""
+    factory: KeeperFactory = field(default_factory=LogKeeperFactory)
+    """Makes the keepers of the ledgers; benchmarks replace it by one that only counts."""
 
 
 class Stream(beam.PTransform[Any, Any]):
@@ -68,7 +68,7 @@ class Stream(beam.PTransform[Any, Any]):
     def expand(self, pbegin: Any) -> Any:
         """Add three stages that write the logs, and one that reads them."""
         config, origin = self._config, self._config.origin
-        par_do: Any = beam.ParDo  # comes without types
+        par_do: Any = beam.ParDo  # Beam does not type it
         send = PublishMessages(config.connection, all_or_none=True)
         routing = RouterConfig(
             config.connection, config.ledger_topic, self._names.rejects, origin.shards, origin.rules, origin.quiet_until
@@ -93,7 +93,7 @@ class Stream(beam.PTransform[Any, Any]):
 
         log_polls = timer | "PollLogs" >> PollPartitions(self._logs)
         check = LogCheck(config.connection, config.ledger_topic)
-        keep = KeepLogLedger(self._logs, config.keeping or KeepStream(), config.run, config.least_log_mb, check)
+        keep = KeepLogLedger(self._logs, config.factory, config.run, config.least_log_mb, check)
         outputs = log_polls | "KeepLedger" >> par_do(keep).with_output_types(Output)
         to = Destination(config.connection, config.prefix)
         _ = outputs | "SendOutputs" >> par_do(SendOutputs(to, config.ledger_topic))
@@ -102,7 +102,7 @@ class Stream(beam.PTransform[Any, Any]):
 
 @dataclass(frozen=True)
 class LogCheck:
-    """Refuses a head whose log does not hold the last record that the ledger applied."""
+    """Refuses a head if its log does not have the last record that the ledger applied."""
 
     connection: Connection
     topic: str
@@ -114,6 +114,6 @@ class LogCheck:
         found = record_at(self.connection, self.topic, shard, head.last_offset)
         if found is None or digest_of_value(found) != head.last_digest:
             raise LogRefused(
-                f"{self.topic}, partition {shard}: offset {head.last_offset} does not hold the record that the "
+                f"{self.topic}, partition {shard}: offset {head.last_offset} does not have the record that the "
                 "ledger applied there: the log was replaced, cut off or restored: rebuild from crawl-events"
             )

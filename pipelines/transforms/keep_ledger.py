@@ -57,16 +57,16 @@ class Keeper(Protocol):
         """Return a snapshot of everything, in chunks."""
 
 
-class Keeping(Protocol):
+class KeeperFactory(Protocol):
     """Makes keepers of one kind."""
 
-    def fresh(self, shard: int) -> Keeper:
+    def new(self, shard: int) -> Keeper:
         """Return a keeper before its first batch."""
 
-    def restored(self, shard: int, chunks: Iterable[bytes]) -> Keeper:
+    def restore(self, shard: int, chunks: Iterable[bytes]) -> Keeper:
         """Return the keeper that wrote these chunks."""
 
-    def head(self, stored: bytes | None) -> Head:
+    def decode_head(self, stored: bytes | None) -> Head:
         """Return the stored head, or the first one for None."""
 
 
@@ -155,9 +155,9 @@ class KeepLedger(beam.DoFn):
     SNAPSHOT = BagStateSpec("snapshot", BytesCoder())
     JOURNAL = BagStateSpec("journal", BytesCoder())
 
-    def __init__(self, keeping: Keeping, run: str, durable: bool = False) -> None:
+    def __init__(self, factory: KeeperFactory, run: str, durable: bool = False) -> None:
         """Keep ledgers in the cache under `run`; `durable` also writes snapshots and a journal to state."""
-        self._keeping = keeping
+        self._factory = factory
         self._run = run
         self._durable = durable
 
@@ -177,11 +177,11 @@ class KeepLedger(beam.DoFn):
     ) -> Generator[Any, None, Keeper]:
         """Apply one batch to the ledger of a shard. Yields its outputs and returns its keeper."""
         stored = head_state.read()
-        head = self._keeping.head(stored)
+        head = self._factory.decode_head(stored)
         keeper = KEEPERS.take(self._run, shard, head)
         if keeper is None:
             if stored is None and head.chain == "":
-                keeper = self._keeping.fresh(shard)
+                keeper = self._factory.new(shard)
             else:
                 keeper = self.recover(shard, head, snapshot, journal)
         if journal is not None:
@@ -200,7 +200,7 @@ class KeepLedger(beam.DoFn):
             raise LostLedger(
                 "the ledger of this replay was kept in memory only and is lost (a worker was restarted): run again"
             )
-        keeper = rebuild(self._keeping, shard, snapshot.read(), lambda keeper: journal.since(keeper, head))
+        keeper = rebuild(self._factory, shard, snapshot.read(), lambda keeper: journal.since(keeper, head))
         if keeper.head != head:
             raise LostLedger(
                 f"shard {shard}: its snapshot and the batches since then do not lead to the head: the state was "
@@ -219,13 +219,13 @@ def _write_snapshot(keeper: Keeper, snapshot: Any) -> None:
 
 
 def rebuild(
-    keeping: Keeping, shard: int, snapshot: Iterable[bytes], batches_since: Callable[[Keeper], Iterable[Any]]
+    factory: KeeperFactory, shard: int, snapshot: Iterable[bytes], batches_since: Callable[[Keeper], Iterable[Any]]
 ) -> Keeper:
     """Restore a keeper from its snapshot and apply the batches since then. Their outputs have left already."""
     sizes: list[int] = []
     chunks = _measured(snapshot, sizes)
     first = next(chunks, None)
-    keeper = keeping.fresh(shard) if first is None else keeping.restored(shard, concatenated((first,), chunks))
+    keeper = factory.new(shard) if first is None else factory.restore(shard, concatenated((first,), chunks))
     keeper.snapshot_bytes = sum(sizes)
     for batch in batches_since(keeper):
         for _ in keeper.take(batch):

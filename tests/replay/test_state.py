@@ -27,7 +27,7 @@ from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, Variable
 from opicflow.pipelines.replay.inputs import NothingRead
-from opicflow.pipelines.replay.keeper import KeeperConfig, KeepReplay
+from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeperFactory
 from opicflow.pipelines.replay.pipeline import Replay, SavePart
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.results.record_columns import pages_of
@@ -483,7 +483,7 @@ class KeepForgetfully(beam.PTransform):
         routed = segments | beam.ParDo(Decode(Rules())) | beam.ParDo(Route(Rules(), {})).with_output_types(keyed)
         if self._shuffle is not None:
             routed = routed | beam.GroupByKey() | beam.ParDo(Shuffle(self._shuffle)).with_output_types(keyed)
-        keep = ForgetfulKeepLedger(KeepReplay(self._config), "a run", self._durable)
+        keep = ForgetfulKeepLedger(ReplayKeeperFactory(self._config), "a run", self._durable)
         return {"kept": routed | "KeepLedger" >> beam.ParDo(keep)}
 
 

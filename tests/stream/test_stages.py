@@ -24,7 +24,7 @@ from opicflow.pipelines.ledger import CrawlEntry, LedgerConfig, PolicyEntry, Tic
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream import ledgers
 from opicflow.pipelines.stream.clock import WriteTicks
-from opicflow.pipelines.stream.keeper import KeepStream, Origin, request_fingerprint
+from opicflow.pipelines.stream.keeper import LogKeeperFactory, Origin, request_fingerprint
 from opicflow.pipelines.stream.ledgers import KeepLogLedger
 from opicflow.pipelines.stream.routers import (
     ControlUnknown,
@@ -234,14 +234,14 @@ class Logged:
         return batch(start, self.log[start:end], second=1)
 
     def at(self) -> int:
-        return KeepStream().head(self.head.value).next
+        return LogKeeperFactory().decode_head(self.head.value).next
 
     def snapshot_at(self) -> int:
-        return KeepStream().restored(0, self.snapshot.values).head.next if self.snapshot.values else 0
+        return LogKeeperFactory().restore(0, self.snapshot.values).head.next if self.snapshot.values else 0
 
     def apply(self, start: int, end: int, run: str = "stages") -> list[str]:
         topic = replace(watched(), partitions=(replace(watched().partitions[0], topic="page-ledger"),))
-        stage = KeepLogLedger(topic, KeepStream(), run, self.least_log_mb)
+        stage = KeepLogLedger(topic, LogKeeperFactory(), run, self.least_log_mb)
         stage._reader = FakeReader(self.batch(start, end))  # type: ignore[assignment]
         try:
             return [output.kind for output in stage.process((0, 0.0), self.head, self.snapshot)]

@@ -34,7 +34,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
-from opicflow.pipelines.stream.keeper import KeepStream, LogBatch, LogKeeper, Origin, request_fingerprint
+from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, LogKeeperFactory, Origin, request_fingerprint
 from opicflow.pipelines.stream.ledgers import JournalInLog
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger, rebuild
 from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, TRANSFERS, Output
@@ -274,7 +274,7 @@ class Shard:
     @property
     def next_offset(self) -> int:
         """The offset to read next."""
-        return KeepStream().head(self.head.value).next
+        return LogKeeperFactory().decode_head(self.head.value).next
 
     def copy(self, run: str | None = None) -> Shard:
         """Return a copy for a checkpoint."""
@@ -288,7 +288,7 @@ class Shard:
 
     def apply(self, batches: Iterable[LogBatch], log: Log) -> Iterator[Output]:
         """Apply batches like the real stage."""
-        stage = KeepLedger(KeepStream(), self.run)
+        stage = KeepLedger(LogKeeperFactory(), self.run)
         for batch in batches:
             yield from stage.keep(self.number, batch, self.head, self.snapshot, JournalInLog(log.read, _LEAST_LOG_MB))
 
@@ -627,9 +627,9 @@ class Simulation:
 
     def _survivor(self, shard: Shard) -> LogKeeper:
         """Return the ledger that the state leads to; a cached one with the same head equals it."""
-        log, head = self.logs[shard.number], KeepStream().head(shard.head.value)
+        log, head = self.logs[shard.number], LogKeeperFactory().decode_head(shard.head.value)
         keeper = rebuild(
-            KeepStream(),
+            LogKeeperFactory(),
             shard.number,
             shard.snapshot.read(),
             lambda keeper: JournalInLog(log.read, _LEAST_LOG_MB).since(keeper, head),
