@@ -1,4 +1,4 @@
-"""A keeper applies batches in their order, and what it tells does not depend on how the log was cut."""
+"""A keeper applies batches in order; its outputs do not depend on the division of the log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAY = 1_777_600_800  # the beginning of an hour
 
 
 def a_log(events: int = 400, pages: int = 60, seed: int = 1) -> CrawlEntry:
-    """Visits with URLs and links, some minutes apart, a few of them late, doubled, or after a redirect."""
+    """Return visits with URLs and links, some minutes apart; a few are late, duplicates, or follow a redirect."""
     chance = random.Random(seed)
     urls = [f"https://example.org/{page}".encode() for page in range(pages)]
     ids = [page_id(url) for url in urls]
@@ -51,7 +51,7 @@ def a_log(events: int = 400, pages: int = 60, seed: int = 1) -> CrawlEntry:
 
 
 def batches(entry: CrawlEntry, cuts: list[int], segments: int = 1) -> list[bytes]:
-    """The entry cut before these rows, as batches of one or more segments."""
+    """Divide an entry before these rows, into batches of one or more segments."""
     bounds = [0, *cuts, len(entry.items)]
     encoded = []
     for number, (first, last) in enumerate(pairwise(bounds)):
@@ -69,7 +69,7 @@ def batches(entry: CrawlEntry, cuts: list[int], segments: int = 1) -> list[bytes
 
 
 def events_at(entry: CrawlEntry) -> list[int]:
-    """The rows at which an event begins."""
+    """Return the first rows of all events."""
     return [0, *(np.flatnonzero(np.diff(entry.items.offset)) + 1).tolist()]
 
 
@@ -79,8 +79,8 @@ def kept(data: list[bytes], config: KeeperConfig | None = None) -> tuple[ReplayK
     return keeper, [output for batch in data for output in keeper.take(batch)]
 
 
-def told(outputs: list[Part]) -> dict[str, Any]:
-    """Tallies and samples of all reports together."""
+def totals_of(outputs: list[Part]) -> dict[str, Any]:
+    """Add up the tallies and collect the samples of all reports."""
     total: dict[str, Any] = {"samples": []}
     for output in outputs:
         if output.kind == PartKind.REPORT:
@@ -92,7 +92,7 @@ def told(outputs: list[Part]) -> dict[str, Any]:
 
 
 def published(outputs: list[Part], kind: str) -> list[tuple[Any, ...]]:
-    """Page, importance and moment of all that was published, in order."""
+    """Return page, importance and time of all publications, in order."""
     result = []
     for output in outputs:
         if output.kind == kind:
@@ -106,21 +106,21 @@ CONFIG = KeeperConfig(samples=True, publications=True)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_however_the_log_is_cut_the_same_is_told_published_and_kept(seed: int) -> None:
+def test_reports_publications_and_ledger_do_not_depend_on_the_division_of_the_log(seed: int) -> None:
     entry = a_log()
     whole, outputs = kept(batches(entry, []), CONFIG)
     chance = random.Random(seed)
     cuts = sorted(chance.sample(events_at(entry)[1:], 13))
     other, others = kept(batches(entry, cuts, segments=3), CONFIG)
     assert [c.data for c in other.ledger.snapshot()] == [c.data for c in whole.ledger.snapshot()]
-    assert told(others) == told(outputs)
-    assert len(told(outputs)["samples"]) >= 3
+    assert totals_of(others) == totals_of(outputs)
+    assert len(totals_of(outputs)["samples"]) >= 3
     for kind in ("publications", "importance"):
         assert published(others, kind) == published(outputs, kind) != []
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_batches_in_any_order_and_more_than_once_are_applied_in_theirs(seed: int) -> None:
+def test_shuffled_and_repeated_batches_are_applied_once_and_in_order(seed: int) -> None:
     entry = a_log()
     data = batches(entry, events_at(entry)[20::20], segments=2)
     in_order, outputs = kept(data, CONFIG)
@@ -129,7 +129,7 @@ def test_batches_in_any_order_and_more_than_once_are_applied_in_theirs(seed: int
     keeper, others = kept(shuffled, CONFIG)
     assert keeper.held == {}
     assert [c.data for c in keeper.ledger.snapshot()] == [c.data for c in in_order.ledger.snapshot()]
-    assert told(others) == told(outputs)
+    assert totals_of(others) == totals_of(outputs)
     assert keeper.head.events == in_order.head.events
 
 
@@ -138,7 +138,7 @@ def test_a_configuration_is_stored_under_the_names_of_the_first_version() -> Non
     assert list(KeeperConfig().to_json()) == names
 
 
-def test_a_batch_that_never_comes_is_found_out() -> None:
+def test_a_lost_batch_is_an_error() -> None:
     config = KeeperConfig()
     keeper = ReplayKeeper(config, Ledger(config.ledger), ReplayHead())
     note = {"portion": 0, "last": False, "ended": False, "files": [], "rejects": {}, "counts": {}}
@@ -148,7 +148,7 @@ def test_a_batch_that_never_comes_is_found_out() -> None:
         list(keeper.take(encode_entry(ItemWriter().entry(), {**note, "part": MOST_HELD + 1})))
 
 
-def test_a_keeper_goes_on_from_its_notes_and_the_snapshot() -> None:
+def test_a_keeper_continues_from_its_notes_and_snapshot() -> None:
     entry = a_log()
     data = batches(entry, events_at(entry)[30::30], segments=2)
     whole, outputs = kept(data, CONFIG)
@@ -159,10 +159,10 @@ def test_a_keeper_goes_on_from_its_notes_and_the_snapshot() -> None:
     after = [output for batch in data[2:] for output in second.take(batch)]
     assert [c.data for c in second.ledger.snapshot()] == [c.data for c in whole.ledger.snapshot()]
     assert published(before + after, "publications") == published(outputs, "publications")
-    assert told(before + after) == told(outputs)
+    assert totals_of(before + after) == totals_of(outputs)
 
 
-def test_ticks_come_at_the_hours_of_event_time_and_never_go_back() -> None:
+def test_ticks_are_at_the_hours_of_event_time_and_never_decrease() -> None:
     log = ItemWriter()
     for minutes in (0, 10, 70, 65, 130, 20, 400):
         log.visit(1, [], time_ms=(MAY + 60 * minutes) * 1000).sighting(2)
@@ -176,15 +176,15 @@ def test_ticks_come_at_the_hours_of_event_time_and_never_go_back() -> None:
     ]
 
 
-def test_visits_without_a_time_make_no_ticks() -> None:
+def test_visits_without_a_time_cause_no_ticks() -> None:
     assert [tuple(piece) for piece in hours(ItemWriter().visit(1).sighting(2).items(), -1)] == [(None, 0, 2)]
     assert [tuple(piece) for piece in hours(ItemWriter().items(), MAY)] == [(None, 0, 0)]
 
 
 def test_the_row_that_answers_is_the_last_visit_of_its_event() -> None:
     log = ItemWriter()
-    for place, kind in [((0, 0), "v"), ((0, 1), "v"), ((0, 2), "s"), ((1, 0), "v"), ((2, 0), "a"), ((3, 0), "v")]:
-        log.next_position = LogPosition(*place)
+    for position, kind in [((0, 0), "v"), ((0, 1), "v"), ((0, 2), "s"), ((1, 0), "v"), ((2, 0), "a"), ((3, 0), "v")]:
+        log.next_position = LogPosition(*position)
         {"v": log.visit, "s": log.sighting, "a": log.announcement}[kind](1)
     assert answers(log.items()).tolist() == [False, True, False, True, False, True]
 
@@ -196,10 +196,10 @@ def test_duplicates_are_counted_by_event_and_not_by_hop() -> None:
             log.next_position = LogPosition(event, hop)
             log.visit(page, [page + 1], time_ms=MAY * 1000)
     _, outputs = kept(batches(log.entry(), []))
-    assert told(outputs)["duplicates"] == 1
+    assert totals_of(outputs)["duplicates"] == 1
 
 
-def test_in_a_sweep_there_are_at_most_so_many_records_a_visit() -> None:
+def test_a_sweep_has_at_most_so_many_records_per_visit() -> None:
     entry = a_log(events=1500, pages=1200)
     few, outputs = kept(batches(entry, []), KeeperConfig(publications=True, records_per_visit=0.2))
     assert few.ledger.visits > 1000
@@ -209,7 +209,7 @@ def test_in_a_sweep_there_are_at_most_so_many_records_a_visit() -> None:
     assert 0 < sum(map(len, movers)) <= 0.2 * few.ledger.visits
 
 
-def test_the_final_importance_is_ranked_sums_to_1_and_is_the_ledgers() -> None:
+def test_the_final_importance_is_that_of_the_ledger_ranked_with_sum_1() -> None:
     keeper, outputs = kept(batches(a_log(), []))
     final = published(outputs, "importance")
     importance = [row[1] for row in final]

@@ -1,4 +1,4 @@
-"""A replay gives what a ledger gives, whatever the format of the log, however it is cut, however often it is run."""
+"""A replay gives the results of a ledger, for every format and division of the log, and the same bytes every time."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def write(path: Path, data: bytes) -> Path:
     ],
     ids=lambda value: type(value.history).__name__ if isinstance(value, LedgerConfig) else str(value),
 )
-def test_a_replay_gives_what_a_ledger_gives_that_is_fed_directly(
+def test_a_replay_gives_the_results_of_a_ledger_that_is_used_directly(
     order: str, config: LedgerConfig, announced: bool, tmp_path: Path
 ) -> None:
     log = WebLog(power_law_web(1200, 3, dangling=0.1), config, announced).crawl(order, 5 * 1200, seed=4)
@@ -90,7 +90,7 @@ def test_a_replay_gives_what_a_ledger_gives_that_is_fed_directly(
     ("order", "history", "bounds"),
     [("cycle", "interpolation", (2.5, 4.0)), ("greedy", "absorbing", (1.5, 0.5))],
 )
-def test_importance_is_as_near_to_pagerank_as_the_documents_say(
+def test_importance_is_as_near_to_pagerank_as_documented(
     order: str, history: str, bounds: tuple[float, float], tmp_path: Path
 ) -> None:
     web = power_law_web(1500, 5)
@@ -128,7 +128,7 @@ def test_a_log_of_one_visit_a_page_settles_to_pagerank_in_every_format(tmp_path:
         found[name] = (tmp_path / f"{name}.out/importance.jsonl").read_bytes()
         ranks = importance_of(tmp_path / f"{name}.out/importance.jsonl", 1000)
         assert np.abs(ranks - exact).sum() < 1e-3, name
-    del found["log.tsv"]  # has no times, hence no ticks
+    del found["log.tsv"]  # has no times, so no ticks
     assert len(set(found.values())) == 1
 
 
@@ -144,11 +144,11 @@ def test_an_edge_list_counts_as_visits_without_times(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of more than two megabytes, with rejects in it."""
+    """A log of more than two megabytes, with rejects."""
     log = WebLog(power_law_web(700, 3, dangling=0.1), seconds_between=97.0).crawl("random", 5000)
     lines = jsonl(log.events).splitlines(keepends=True)
-    for place in range(100, len(lines), 400):
-        lines.insert(place, b'{"url": 3}\n' if place % 800 else b"nonsense\n")
+    for row in range(100, len(lines), 400):
+        lines.insert(row, b'{"url": 3}\n' if row % 800 else b"nonsense\n")
     assert sum(map(len, lines)) > 2 << 20
     return write(tmp_path_factory.mktemp("crawl") / "log.jsonl", b"".join(lines))
 
@@ -162,7 +162,7 @@ def test_two_runs_write_the_same_bytes(format_: str, crawl: Path, tmp_path: Path
         assert first == second and first
 
 
-def test_all_formats_say_the_same(crawl: Path, tmp_path: Path) -> None:
+def test_all_formats_give_the_same_results(crawl: Path, tmp_path: Path) -> None:
     for format_ in ("jsonl", "avro", "parquet"):
         run([crawl], tmp_path, format=format_, publications=True)
     for name in ("importance", "publications", "rejects"):
@@ -200,7 +200,7 @@ def test_segments_of_any_size_and_any_number_of_files_give_the_same_bytes(
     assert (tmp_path / "whole/rejects.jsonl").read_bytes() == (tmp_path / "parts/rejects.jsonl").read_bytes()
 
 
-def test_compressed_files_in_segments_go_on_where_the_one_before_stopped(
+def test_segments_of_compressed_files_continue_where_the_previous_one_stopped(
     crawl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_reader, "BATCH_BYTES", 40_000)
@@ -212,7 +212,7 @@ def test_compressed_files_in_segments_go_on_where_the_one_before_stopped(
     assert (tmp_path / "a/importance.jsonl").read_bytes() == (tmp_path / "b/importance.jsonl").read_bytes()
 
 
-# -- what is counted
+# -- counts
 
 NUMBERS = st.integers(0, 12)
 TIMES = st.none() | st.integers(0, 6).map(lambda hour: FIRST_MS + hour * 1_800_000)
@@ -269,7 +269,7 @@ def test_every_event_is_a_visit_an_announcement_a_reject_or_a_duplicate(
     assert len(ranks) == result.summary["pages"]
 
 
-def test_a_visit_told_twice_is_a_duplicate_and_one_from_before_is_late(tmp_path: Path) -> None:
+def test_a_repeated_visit_is_a_duplicate_and_an_earlier_one_is_late(tmp_path: Path) -> None:
     def event(number: int, hour: int, *links: int) -> bytes:
         time_ms = FIRST_MS + hour * 3_600_000
         return json_line(CrawlEvent(url(number), fetched_at_ms=time_ms, links=tuple(Link(url(n)) for n in links)))
@@ -283,14 +283,14 @@ def test_a_visit_told_twice_is_a_duplicate_and_one_from_before_is_late(tmp_path:
     assert (tmp_path / "a/importance.jsonl").read_bytes() == (tmp_path / "b/importance.jsonl").read_bytes()
 
 
-def test_a_redirect_chain_told_twice_is_one_duplicate(tmp_path: Path) -> None:
+def test_a_repeated_redirect_chain_is_one_duplicate(tmp_path: Path) -> None:
     line = json_line(CrawlEvent(url(3), fetched_at_ms=FIRST_MS, redirects=(url(1), url(2)), links=()))
     summary = run([write(tmp_path / "a.jsonl", 2 * line)]).summary
     assert (summary["events_read"], summary["visits"], summary["duplicates"]) == (2, 1, 1)
     assert summary["redirects"] == 4 and summary["pages_read"] == 3
 
 
-def test_rejects_keep_their_bytes_their_reason_and_their_place(tmp_path: Path) -> None:
+def test_rejects_have_their_bytes_reason_and_offset(tmp_path: Path) -> None:
     lines = [b'{"url": "https://a.example/"}\n', b"\xff\xfe{\n", b'{"url": "mailto:<script>"}\n']
     path = write(tmp_path / "log.jsonl", b"".join(lines))
     run([path], tmp_path / "out")
@@ -314,7 +314,7 @@ def test_an_empty_file_among_others_is_one_reject(tmp_path: Path) -> None:
     assert reject["source"] == str(empty)
 
 
-def test_the_summary_on_disk_is_the_one_that_is_told(tmp_path: Path) -> None:
+def test_the_summary_on_disk_is_the_returned_one(tmp_path: Path) -> None:
     result = run([write(tmp_path / "a.jsonl", json_line(CrawlEvent(url(1))))], tmp_path / "out")
     assert json.loads((tmp_path / "out/summary.json").read_bytes()) == result.summary
     named = "events_read visits announcements rejects duplicates late pages links seconds"
@@ -350,7 +350,7 @@ def test_visited_pages_and_movers_are_published(
     visited = {f"{id_of(number):016x}" for number in log.visited[200:-600]}
     assert visited <= set(latest)
     assert len(published) <= (1 + _VISITS_PER_SWEEP_RECORD) * len(log.visited)
-    # Whoever follows the publications knows the scores: after the last sweep little has moved.
+    # The publications are almost the final scores: little has changed since the last sweep.
     final = {record["page"]: record["score"] for record in records_of(tmp_path / "importance.jsonl")}
     off = [abs(latest[page] - score) / score for page, score in final.items() if page in latest]
     assert np.median(off) < 0.1
@@ -363,13 +363,13 @@ def test_publications_do_not_change_importance(crawl: Path, tmp_path: Path) -> N
     assert first == second
 
 
-def test_samples_tell_how_the_crawl_went(crawl: Path) -> None:
+def test_samples_describe_the_crawl(crawl: Path) -> None:
     samples = run([crawl], samples=True).samples
     assert len(samples) > 5
     assert [s["visits"] for s in samples] == sorted(s["visits"] for s in samples)
 
 
-def test_samples_do_not_depend_on_how_the_log_is_cut(crawl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_do_not_depend_on_the_division_of_the_log(crawl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = run([crawl], samples=True).samples
     monkeypatch.setattr(log_reader, "BATCH_BYTES", 40_000)
     assert run([crawl], samples=True, segment_bytes=300_000).samples == samples

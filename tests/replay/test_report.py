@@ -1,4 +1,4 @@
-"""The report stands alone, shows what it was given, and does nothing that a page wants it to do."""
+"""The report loads nothing, shows all its values, and runs no code that a crawled page could inject."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ELEMENTS = re.compile(
     "html|head|meta|title|style|body|main|header|section|h1|h2|p|dl|div|dt|dd|ul|ol|li|figure|figcaption|span|"
     "svg|g|path|rect|text|table|thead|tbody|tr|th|td|a|bdi|small|code"
 )
-# What is wrong unless escaped: markup, quotes, controls, directions, half characters, and what Python itself formats.
+# Text that must be escaped: markup, quotes, controls, directions, lone surrogates, and format strings of Python.
 HOSTILE = [
     "</script><svg onload=alert(1)>",
     "</title></style><script>alert(1)</script>",
@@ -74,7 +74,7 @@ FULL = Report(
 
 
 class Page(HTMLParser):
-    """A parsed report; to parse it checks what holds for every report."""
+    """A parsed report. Parsing asserts the properties of every report."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ def parsed(report: Report) -> Page:
 
 
 def lines(report: Report, name: str) -> list[str]:
-    """The paths of the lines so named: each run of a path begins with M."""
+    """Return the paths of the lines with this name. Each part of a path begins with M."""
     return re.findall(rf'<title>{re.escape(name)}</title><path d="([^"]*)">', render(report))
 
 
@@ -179,7 +179,7 @@ def test_the_same_report_gives_the_same_bytes(report) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_text_is_shown_and_never_markup_in_whatever_field_it_comes(text) -> None:
+def test_hostile_text_in_any_field_is_shown_and_never_becomes_markup(text) -> None:
     report = Report(
         title=text,
         summary={text: text},
@@ -232,12 +232,12 @@ def test_the_security_policy_forbids_all_but_the_style_in_the_page() -> None:
         ("https://example.org/\n", False),
     ],
 )
-def test_only_web_addresses_that_lead_where_they_say_are_links(url, is_link) -> None:
+def test_only_web_addresses_that_lead_to_the_shown_host_are_links(url, is_link) -> None:
     page = parsed(dataclasses.replace(FULL, top=(dataclasses.replace(TOP[0], url=url),)))
     assert {held["href"] for held in page.attributes("a")} == ({url} if is_link else set())
 
 
-def test_a_long_url_is_cut_for_the_eye_and_whole_in_its_link_and_tooltip() -> None:
+def test_a_long_url_is_shortened_but_complete_in_its_link_and_tooltip() -> None:
     url = "https://example.org/" + "x" * 8_000
     page = parsed(dataclasses.replace(FULL, top=(dataclasses.replace(TOP[0], url=url),)))
     assert page.attributes("bdi", title=url) and page.attributes("a", href=url)
@@ -245,17 +245,17 @@ def test_a_long_url_is_cut_for_the_eye_and_whole_in_its_link_and_tooltip() -> No
 
 
 @pytest.mark.parametrize("share", [5e-324, 1e-100, 9e99, 1e100, 1e308, math.inf, math.nan, -1.0])
-def test_shares_beyond_all_measure_leave_no_trace_in_the_drawings(share) -> None:
+def test_impossible_shares_are_left_out_of_the_drawings(share) -> None:
     samples = (SAMPLES[0], dataclasses.replace(SAMPLES[1], idle_share=share, top=((0, share),)))
     bins = ((0.0, share, 3), (share, 1.0, 4), (share / 2, share, 5))
     parsed(dataclasses.replace(FULL, samples=samples, score_counts=bins, idle={"failed": share}))
     parsed(dataclasses.replace(FULL, samples=samples[1:], score_counts=bins[:1]))
 
 
-# What is shown
+# -- content
 
 
-def test_an_empty_report_says_of_every_section_that_there_is_nothing() -> None:
+def test_an_empty_report_has_a_note_in_every_section() -> None:
     page = parsed(EMPTY)
     assert "Crawl report" in page.texts
     assert len(page.attributes("p", **{"class": "nothing"})) == 10
@@ -274,18 +274,18 @@ def test_every_number_of_the_summary_appears_known_or_not() -> None:
     assert "DirectRunner" in page.texts
 
 
-def test_the_summary_says_whether_every_event_is_accounted_for() -> None:
+def test_the_summary_shows_whether_every_event_is_accounted_for() -> None:
     assert any("all are accounted for." in text for text in parsed(FULL).texts)
     lossy = dataclasses.replace(FULL, summary={**SUMMARY, "duplicates": 28})
     assert any("not so, 12 are missing" in text for text in parsed(lossy).texts)
     assert not any("Events read" in text for text in parsed(EMPTY).texts)
 
 
-def test_the_time_of_the_crawl_is_that_of_the_samples_that_know_it() -> None:
+def test_the_time_of_the_crawl_is_that_of_the_samples_with_times() -> None:
     times = [0, 1_700_000_000_000, 1_700_090_000_000, 10**30]
     samples = tuple(dataclasses.replace(SAMPLES[0], time_ms=time_ms) for time_ms in times)
-    (told,) = [text for text in parsed(dataclasses.replace(FULL, samples=samples)).texts if "Crawled" in text]
-    assert told.startswith("Crawled from 2023-11-14 to 2023-11-15 (UTC).")
+    (line,) = [text for text in parsed(dataclasses.replace(FULL, samples=samples)).texts if "Crawled" in text]
+    assert line.startswith("Crawled from 2023-11-14 to 2023-11-15 (UTC).")
 
 
 def test_a_line_of_the_movement_has_a_gap_where_its_page_is_missing() -> None:
@@ -324,11 +324,11 @@ def test_labels_of_an_axis_are_short_few_and_apart(most) -> None:
         render(dataclasses.replace(FULL, samples=samples, score_counts=((1 / most, most, most),))),
     )
     assert len(found) >= 6 and all(len(label) <= 7 for _, label in found)
-    places = [float(x) for x, _ in found]
-    assert all(b - a >= 7 * 7 or b <= a for a, b in pairwise(places))
+    positions = [float(x) for x, _ in found]
+    assert all(b - a >= 7 * 7 or b <= a for a, b in pairwise(positions))
 
 
-def test_pages_without_a_score_make_no_bar_and_bars_grow_with_pages() -> None:
+def test_pages_without_a_score_have_no_bar_and_bars_grow_with_pages() -> None:
     bars = parsed(dataclasses.replace(FULL, score_counts=((0.0, 0.0, 9), *FULL.score_counts))).attributes("rect")
     heights = [float(bar["height"]) for bar in bars]
     assert len(bars) == 3 and heights == sorted(heights, reverse=True) and heights[-1] > 10
@@ -350,20 +350,20 @@ def test_the_trend_is_a_share_of_the_importance_a_day(importance, trend, shown) 
     assert shown in parsed(dataclasses.replace(FULL, top=(one,), hosts=(), idle={})).texts
 
 
-def test_a_page_that_is_not_measured_says_default_history() -> None:
+def test_a_page_without_a_measured_history_is_marked_as_default() -> None:
     guessed = (dataclasses.replace(TOP[0], measured=False), *TOP[1:])
     assert parsed(dataclasses.replace(FULL, top=guessed)).texts.count("default history") == 1
     assert "default history" not in parsed(FULL).texts
 
 
-def test_rejects_and_idle_cash_come_greatest_first_with_examples() -> None:
+def test_rejects_and_idle_cash_are_sorted_from_the_greatest_with_examples() -> None:
     texts = parsed(FULL).texts
     for first, second in [("not-json", "bad-field"), ("unchanged", "failed")]:
         assert texts.index(first) < texts.index(second)
     assert {"20 %", "4 %", "50", "10", "crawl.jsonl:7", '{"url": '} <= set(texts)
 
 
-def test_those_who_cannot_see_it_can_read_it() -> None:
+def test_drawings_have_texts_for_screen_readers() -> None:
     page = parsed(FULL)
     headings = [tag for tag, _ in page.elements if tag in ("h1", "h2")]
     assert headings == ["h1"] + ["h2"] * 7

@@ -1,4 +1,4 @@
-"""A state folder that an older opicflow wrote is read, and its replay continues."""
+"""State folders of an older opicflow are read, and their replays continue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STORED_HEAD = (
 )
 
 
-def test_a_state_that_an_older_version_left_behind_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_replay_of_an_older_version_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tarfile.open(STATE) as archive:
         archive.extractall(tmp_path, filter="data")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""From topics to topics a replay gives what it gives from files to files, whatever becomes of brokers and processes."""
+"""A replay between topics gives the results of one between files, also when brokers and processes fail."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ import requests
 from kafka import KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewTopic
 
+from deploy.services.processes import wait_until
 from opicflow.connectors.kafka import partitions, topic_log
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher
@@ -48,11 +49,11 @@ STREAMS = ("importance", "refresh-schedule", "crawl-orders")
 RESULTS = tuple(f"{stream}.jsonl" for stream in STREAMS)
 NO_PAGE = json_line(CrawlEvent("mailto:somebody@site.example", fetched_at_ms=FIRST_MS))
 OURS = ("files", "partitions", "rejects", "events_read", "rejects_by_reason")
-"""What the summaries of a file and of the topic made of it do not share: what is no event is not published."""
+"""The values in which the summaries of a file and of its topic differ: lines that are not events are not published."""
 
 
 class Published(NamedTuple):
-    """A log, what a replay of the file makes of it, and the topics that it was published to in one partition."""
+    """A log, the results of its replay, and the topics to which it was published, in one partition."""
 
     log: Path
     out: Path
@@ -71,7 +72,7 @@ class Published(NamedTuple):
 
 @pytest.fixture(scope="module")
 def published(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Published:
-    """A crawl with announcements, duplicates, lines that are no events, and events that are no pages."""
+    """A crawl with announcements, duplicates, lines that are not events, and events that are not pages."""
     folder = tmp_path_factory.mktemp("published")
     crawl = WebLog(power_law_web(300, 3, dangling=0.1), seconds_between=97.0).crawl("random", 2000)
     lines = jsonl(crawl.events).splitlines(keepends=True)
@@ -87,14 +88,14 @@ def published(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Pu
 
 @pytest.fixture(scope="module")
 def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """A broker that tests kill and pause. Each leaves it running."""
+    """A broker that tests kill and pause. Each test leaves it running."""
     with running(tmp_path_factory.mktemp("services"), "kafka") as started:
         yield started
 
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little is read ahead, and segments can end within a small log."""
+    """Read little ahead, so that segments end within a small log."""
     for name, value in SMALL.items():
         monkeypatch.setattr(topic_log if name.startswith("BATCH") else partitions, name, value)
 
@@ -133,7 +134,7 @@ def same_results(one: Path, other: Path) -> bool:
 
 @contextmanager
 def producing(to: LocalKafka | Connection) -> Iterator[Any]:
-    """A producer of kafka-python alone. All is sent at the end."""
+    """Yield a producer of kafka-python. All records are sent at the end."""
     producer = KafkaProducer(**OUTSIDE, bootstrap_servers=to.brokers)
     try:
         yield producer
@@ -142,10 +143,10 @@ def producing(to: LocalKafka | Connection) -> Iterator[Any]:
         producer.close()
 
 
-def copied(
+def copy_events(
     published: Published, to: Topic, partition_of: Callable[[Any], int] = lambda record: 0, with_times: bool = True
 ) -> None:
-    """The events of the published log to another topic, in their order."""
+    """Copy the events of the published log to another topic, in their order."""
     with producing(to.connection) as producer:
         for record in raw_records(published.kafka.brokers, published.topic.topic):
             time_ms = record.timestamp if with_times else None
@@ -153,7 +154,7 @@ def copied(
 
 
 def skewed(record: Any) -> int:
-    """Nine of ten pages in one partition of three."""
+    """Return a partition of three: nine of ten pages have the first."""
     return 0 if page_id(record.key) % 10 else 1 + page_id(record.key) // 10 % 2
 
 
@@ -179,26 +180,18 @@ def produce(kafka: LocalKafka, topic: str, events: list[CrawlEvent], partitions:
             producer.send(topic, json_line(event), partition=number % partitions, timestamp_ms=event.fetched_at_ms)
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    waited = threading.Event()
-    for _ in range(100):
-        if is_so():
-            return
-        waited.wait(0.2)
-    raise AssertionError("it never was so")
+def wait_for(condition: Callable[[], bool]) -> None:
+    assert wait_until(condition, 60)
 
 
-# -- the same as from files to files
+# -- the same results as with files
 
 
-def test_from_topic_to_topics_it_gives_to_the_byte_what_it_gives_from_file_to_files(
-    published: Published, tmp_path: Path
-) -> None:
+def test_a_replay_between_topics_gives_the_bytes_of_one_between_files(published: Published, tmp_path: Path) -> None:
     kafka, prefix = published.kafka, published.prefix
-    place = f"kafka://{kafka.brokers}"
-    said = output_of("replay", "--from", place, "--to", place, "--prefix", prefix, "--json", "--quiet")
-    summary = json.loads(said)
+    address = f"kafka://{kafka.brokers}"
+    words = ("replay", "--from", address, "--to", address, "--prefix", prefix, "--json", "--quiet")
+    summary = json.loads(output_of(*words))
     for stream in STREAMS:
         assert subscribed(kafka, prefix, stream) == lines_of(published.out / f"{stream}.jsonl"), stream
     assert adds_up(summary) and adds_up(published.summary)
@@ -206,10 +199,10 @@ def test_from_topic_to_topics_it_gives_to_the_byte_what_it_gives_from_file_to_fi
         **without_times(published.summary),
         **dict.fromkeys(OURS),
     }
-    (books,) = map(json.loads, subscribed(kafka, prefix, "audit"))
-    held = sum(books[name] for name in ("cash", "uncollected", "virtual", "absorbed", "sent")) - books["received"]
-    assert books["minted"] == held
-    assert (books["pages"], books["visits"]) == (summary["pages"], summary["visits"])
+    (audit,) = map(json.loads, subscribed(kafka, prefix, "audit"))
+    held = sum(audit[name] for name in ("cash", "uncollected", "virtual", "absorbed", "sent")) - audit["received"]
+    assert audit["minted"] == held
+    assert (audit["pages"], audit["visits"]) == (summary["pages"], summary["visits"])
 
     def why(lines: Iterable[str]) -> Counter[tuple[str, str]]:
         return Counter((reject["reason"], reject["detail"]) for reject in map(json.loads, lines))
@@ -219,16 +212,18 @@ def test_from_topic_to_topics_it_gives_to_the_byte_what_it_gives_from_file_to_fi
     assert len(rejects) == published.summary["rejects"] == 4
     (of_replay,) = [one for one in map(json.loads, rejects) if one["source"] != str(published.log)]
     assert of_replay["source"] == f"{prefix}crawl-events/0"
-    (there,) = [one for one in raw_records(kafka.brokers, f"{prefix}crawl-events") if one.offset == of_replay["offset"]]
-    assert b"mailto:" in there.value
+    (rejected,) = [
+        one for one in raw_records(kafka.brokers, f"{prefix}crawl-events") if one.offset == of_replay["offset"]
+    ]
+    assert b"mailto:" in rejected.value
 
 
-def test_with_three_partitions_and_most_events_in_one_it_gives_the_same_bytes(
+def test_three_partitions_with_most_events_in_one_give_the_same_bytes(
     published: Published, topic_prefix: str, tmp_path: Path
 ) -> None:
     connection = create_topics(published.kafka.brokers, topic_prefix, event_partitions=3, result_partitions=3)
     topic = Topic(connection, f"{topic_prefix}crawl-events")
-    copied(published, topic, skewed)
+    copy_events(published, topic, skewed)
     sizes = Counter(record.partition for record in raw_records(published.kafka.brokers, topic.topic))
     assert len(sizes) == 3 and sizes[0] > 0.8 * sizes.total()
     result = replay(topic, tmp_path, topic_prefix)
@@ -241,12 +236,10 @@ def test_with_three_partitions_and_most_events_in_one_it_gives_the_same_bytes(
         assert record.partition == page_id(record.key) * 3 >> 64
 
 
-def test_events_with_nothing_but_their_send_times_keep_the_books(
-    published: Published, topic_prefix: str, tmp_path: Path
-) -> None:
+def test_events_without_record_times_are_all_counted(published: Published, topic_prefix: str, tmp_path: Path) -> None:
     connection = create_topics(published.kafka.brokers, topic_prefix, event_partitions=3)
     topic = Topic(connection, f"{topic_prefix}crawl-events")
-    copied(published, topic, skewed, with_times=False)
+    copy_events(published, topic, skewed, with_times=False)
     summary = replay(topic, tmp_path).summary
     assert adds_up(summary)
     assert summary["drift"] == 0
@@ -256,7 +249,7 @@ def test_events_with_nothing_but_their_send_times_keep_the_books(
     assert {page["url"]: page["visits"] for page in ours} == {page["url"]: page["visits"] for page in theirs}
 
 
-def test_poison_between_good_events_is_rejected_with_its_place_and_the_rest_goes_on(
+def test_poison_between_good_events_is_rejected_with_its_offset_and_the_rest_is_counted(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     topic = Topic(create_topics(kafka.brokers, topic_prefix, event_partitions=2), f"{topic_prefix}crawl-events")
@@ -284,7 +277,7 @@ def test_poison_between_good_events_is_rejected_with_its_place_and_the_rest_goes
 
 
 class Stopped(Exception):
-    """Somebody pulls the plug."""
+    pass
 
 
 def stop_after(segments: int) -> Callable[[Progress], None]:
@@ -301,11 +294,11 @@ def stop_after(segments: int) -> Callable[[Progress], None]:
 def scattered(published: Published) -> Topic:
     """The published log in three partitions."""
     topic = Topic(create_topics(published.kafka.brokers, "scattered-", 3), "scattered-crawl-events")
-    copied(published, topic, skewed)
+    copy_events(published, topic, skewed)
     return topic
 
 
-def test_a_replay_that_is_stopped_again_and_again_ends_with_the_same_bytes(
+def test_a_replay_that_is_stopped_repeatedly_ends_with_the_same_bytes(
     published: Published, scattered: Topic, small_batches: None, tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"state": tmp_path / "state", "segment_bytes": 50_000}
@@ -356,11 +349,11 @@ def test_a_replay_whose_process_is_killed_ends_with_the_same_bytes(
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     shown: list[Progress] = []
     replay(scattered, tmp_path / "out", progress=shown.append, state=tmp_path / "state", segment_bytes=50_000)
-    assert shown[0].events > 600  # it did not begin anew
+    assert shown[0].events > 600  # it continued
     assert same_results(tmp_path / "out", published.out)
 
 
-def test_a_replay_after_more_was_published_goes_on_and_is_as_one_replay_of_everything(
+def test_a_replay_of_new_events_gives_the_same_as_one_replay_of_all(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     topic = Topic(create_topics(kafka.brokers, topic_prefix, 3), f"{topic_prefix}crawl-events")
@@ -386,22 +379,20 @@ def test_a_replay_after_more_was_published_goes_on_and_is_as_one_replay_of_every
 
 
 @pytest.mark.parametrize("partitions", [2, 1])
-def test_a_topic_that_was_made_anew_is_refused(
-    kafka: LocalKafka, topic_prefix: str, tmp_path: Path, partitions: int
-) -> None:
+def test_a_recreated_topic_is_refused(kafka: LocalKafka, topic_prefix: str, tmp_path: Path, partitions: int) -> None:
     topic = Topic(create_topics(kafka.brokers, topic_prefix, 2), f"{topic_prefix}crawl-events")
     produce(kafka, topic.topic, numbered_events(range(20)), 2)
     replay(topic, state=tmp_path)
     with closing(topic.connection.admin()) as admin:
         admin.delete_topics([topic.topic])
-        until(lambda: topic.topic not in admin.list_topics())
+        wait_for(lambda: topic.topic not in admin.list_topics())
         admin.create_topics([NewTopic(topic.topic, partitions, 1)])
     produce(kafka, topic.topic, numbered_events(range(40)), partitions)
     with pytest.raises(StateRefused, match="made anew since it was replayed into this state"):
         replay(topic, state=tmp_path)
 
 
-def test_events_that_were_deleted_before_they_were_read_are_refused(
+def test_events_that_were_deleted_before_they_were_read_are_an_error(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     topic = Topic(create_topics(kafka.brokers, topic_prefix), f"{topic_prefix}crawl-events")
@@ -409,7 +400,7 @@ def test_events_that_were_deleted_before_they_were_read_are_refused(
     replay(topic, state=tmp_path)
     with closing(topic.connection.admin()) as admin:
         admin.delete_records({TopicPartition(topic.topic, 0): 10})
-        assert replay(topic, state=tmp_path).notes[0].startswith("Nothing new")  # what was read may go
+        assert replay(topic, state=tmp_path).notes[0].startswith("Nothing new")  # events that were read may be deleted
         produce(kafka, topic.topic, numbered_events(range(20, 40)))
         admin.delete_records({TopicPartition(topic.topic, 0): 30})
     with pytest.raises(KafkaRefused, match="partition 0: offsets 20 to 29 were deleted before they were read"):
@@ -421,8 +412,15 @@ def test_a_part_of_a_topic_is_replayed_between_two_times(published: Published, t
     times_ms = sorted({event["fetched_at"] for event in events})
     since_ms, until_ms = times_ms[700], times_ms[1500]
     since, until_ = iso(since_ms), iso(until_ms)
-    place = f"kafka://{published.kafka.brokers}"
-    words = ("replay", "--from", place, "--prefix", published.prefix, "--json", "--quiet")
+    words = (
+        "replay",
+        "--from",
+        f"kafka://{published.kafka.brokers}",
+        "--prefix",
+        published.prefix,
+        "--json",
+        "--quiet",
+    )
     assert json.loads(output_of(*words, "--since", since, "--until", until_))["visits"] == 800
     until_then = ("--state", tmp_path / "state", "--until", until_)
     first = json.loads(output_of(*words, *until_then))
@@ -432,17 +430,17 @@ def test_a_part_of_a_topic_is_replayed_between_two_times(published: Published, t
     assert same_results(tmp_path / "out", published.out)
 
 
-# -- brokers that go away
+# -- failures of brokers
 
 
 STARTER = ThreadPoolExecutor(1)
-"""Its thread stays: a broker of the tests ends with the thread that started it."""
+"""Its thread stays: a broker ends with the thread that started it."""
 
 
 @contextmanager
 def trouble(kafka: LocalKafka, kind: str, seconds: float) -> Iterator[Callable[[], None]]:
-    """What kills a broker, or pauses it for some seconds; it comes back by itself, at the end at the latest."""
-    comings: list[Future[None]] = []
+    """Yield a function that kills a broker or pauses it for some seconds. At the end of the body it runs again."""
+    returns: list[Future[None]] = []
 
     def come_back() -> None:
         if kind == "crash":
@@ -452,22 +450,22 @@ def trouble(kafka: LocalKafka, kind: str, seconds: float) -> Iterator[Callable[[
             kafka.resume()
 
     def strike() -> None:
-        for coming in comings:
-            coming.result()
+        for one in returns:
+            one.result()
         kafka.kill() if kind == "crash" else kafka.pause()
-        comings.append(STARTER.submit(come_back))
+        returns.append(STARTER.submit(come_back))
 
     try:
         yield strike
     finally:
-        for coming in comings:
-            coming.result()
+        for one in returns:
+            one.result()
 
 
 @pytest.mark.parametrize(
     ("kind", "seconds"), [("crash", 0), ("pause", 2), pytest.param("pause", 60, marks=pytest.mark.soak)]
 )
-def test_a_broker_that_goes_away_and_comes_back_costs_nothing(
+def test_a_broker_that_fails_and_returns_changes_no_result(
     published: Published,
     mortal: LocalKafka,
     small_batches: None,
@@ -478,7 +476,7 @@ def test_a_broker_that_goes_away_and_comes_back_costs_nothing(
     seconds: float,
 ) -> None:
     topic = Topic(create_topics(mortal.brokers, topic_prefix, result_partitions=2), f"{topic_prefix}crawl-events")
-    copied(published, topic)
+    copy_events(published, topic)
     shown: list[Progress] = []
     sends = 0
     with trouble(mortal, kind, seconds) as strike:
@@ -508,14 +506,14 @@ def test_a_broker_that_goes_away_and_comes_back_costs_nothing(
         assert set(newest.values()) == set(found)
 
 
-def test_who_follows_a_stream_goes_on_when_the_broker_comes_back(mortal: LocalKafka, topic_prefix: str) -> None:
+def test_following_a_stream_continues_when_the_broker_is_back(mortal: LocalKafka, topic_prefix: str) -> None:
     connection = create_topics(mortal.brokers, topic_prefix)
-    books = Audit(0, 1, 0, 0.0, *[0] * 9)
+    audit = Audit(0, 1, 0, 0.0, *[0] * 9)
     found = []
     following = records(connection, "audit", prefix=topic_prefix, follow=True)
     with closing(following), trouble(mortal, "crash", 0) as strike, Publisher(connection) as publisher:
         for second in range(3):
-            value = encode_single_object("Audit", to_avro(replace(books, second=second)))
+            value = encode_single_object("Audit", to_avro(replace(audit, second=second)))
             publisher.send(f"{topic_prefix}audit", b"0", value)
             publisher.flush()
             found.append(next(following).record.second)
@@ -524,7 +522,7 @@ def test_who_follows_a_stream_goes_on_when_the_broker_comes_back(mortal: LocalKa
     assert found == [0, 1, 2]
 
 
-# -- others who read and write
+# -- other programs
 
 
 def by_fastavro(value: bytes, begin: int, writer: Any) -> Any:
@@ -574,15 +572,15 @@ def test_a_plain_json_producer_of_ten_lines_is_all_a_crawler_needs(
         producer.send(f"{topic_prefix}crawl-events", json.dumps(event).encode(), key=page.encode())
     producer.flush()
     producer.close()
-    place = f"kafka://{kafka.brokers}"
-    output_of("replay", "--from", place, "--to", place, "--prefix", topic_prefix, "--quiet")
+    address = f"kafka://{kafka.brokers}"
+    output_of("replay", "--from", address, "--to", address, "--prefix", topic_prefix, "--quiet")
     scores = {one.record.url: one.record.score for one in records(connection, "importance", prefix=topic_prefix)}
     assert scores.keys() == {"https://a.example/", "https://a.example/b", "https://a.example/c"}
     assert scores["https://a.example/"] == max(scores.values())
 
 
 def old(name: str, record: Any, version: int) -> tuple[Any, bytes]:
-    """A record as a writer of an old version of its schema writes it: the schema, and the body."""
+    """Return an old version of a schema, and the body of a record that was written with it."""
     writer = schema(name, version)
     values = to_avro(record)
     body = io.BytesIO()
@@ -591,8 +589,8 @@ def old(name: str, record: Any, version: int) -> tuple[Any, bytes]:
 
 
 def registered(kafka: LocalKafka, topic: str, writer: Any) -> int:
-    place = f"{kafka.registry}/subjects/{topic}-value/versions"
-    return int(requests.post(place, json={"schema": json.dumps(writer)}, timeout=10).json()["id"])
+    address = f"{kafka.registry}/subjects/{topic}-value/versions"
+    return int(requests.post(address, json={"schema": json.dumps(writer)}, timeout=10).json()["id"])
 
 
 @pytest.mark.parametrize(
@@ -606,7 +604,7 @@ def registered(kafka: LocalKafka, topic: str, writer: Any) -> int:
         ("policies", Policy(published_at_ms=FIRST_MS, url=url(1), refresh_interval_seconds=60.0)),
     ],
 )
-def test_records_of_old_and_new_writers_are_read_side_by_side(
+def test_records_of_old_and_new_writers_are_read_from_one_topic(
     kafka: LocalKafka, topic_prefix: str, stream: str, record: Any
 ) -> None:
     create_topics(kafka.brokers, topic_prefix)
@@ -644,7 +642,7 @@ def test_events_of_a_writer_with_fewer_fields_are_read_by_its_schema_in_the_regi
     assert same_results(tmp_path / "out", tmp_path / "file")
 
 
-def test_who_reads_a_stream_of_which_the_beginning_is_deleted_gets_all_that_is_left(
+def test_a_reader_of_a_stream_without_its_beginning_gets_all_other_records(
     kafka: LocalKafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = create_topics(kafka.brokers, topic_prefix)
@@ -664,10 +662,10 @@ def test_who_reads_a_stream_of_which_the_beginning_is_deleted_gets_all_that_is_l
     assert [one.record.second for one in records(connection, "audit", prefix=topic_prefix)] == [6, 7, 8, 9]
 
 
-# -- what results become
+# -- results in their topics
 
 
-def test_compaction_keeps_the_newest_record_of_a_page_and_nothing_of_one_that_is_gone(
+def test_compaction_keeps_the_newest_record_of_each_page_and_none_of_a_removed_one(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     topic = Topic(create_topics(kafka.brokers, topic_prefix), f"{topic_prefix}crawl-events")
@@ -688,18 +686,16 @@ def test_compaction_keeps_the_newest_record_of_a_page_and_nothing_of_one_that_is
 
         def is_clean(name: str = name) -> bool:
             with producing(kafka) as producer:
-                producer.send(name, None, b"end")  # begins a segment, as the last one is never cleaned
+                producer.send(name, None, b"end")  # begins a new segment: the last one is never cleaned
             keys = [record.key.decode() for record in raw_records(kafka.brokers, name) if record.key != b"end"]
             return len(keys) == len(set(keys)) and url(7) not in keys
 
-        until(is_clean)
+        wait_for(is_clean)
         kept = [line for line in subscribed(kafka, topic_prefix, file.removesuffix(".jsonl")) if '"end"' not in line]
         assert sorted(kept) == sorted(lines_of(tmp_path / "out" / file))
 
 
-def test_a_page_that_was_published_and_then_dropped_is_told_to_be_gone_at_the_end(
-    kafka: LocalKafka, topic_prefix: str
-) -> None:
+def test_a_published_page_that_was_dropped_has_tombstones_at_the_end(kafka: LocalKafka, topic_prefix: str) -> None:
     topic = Topic(create_topics(kafka.brokers, topic_prefix), f"{topic_prefix}crawl-events")
     events = numbered_events(range(120))
     lone = CrawlEvent("https://lone.example/", fetched_at_ms=FIRST_MS + 90_000, links=())
@@ -714,7 +710,9 @@ def test_a_page_that_was_published_and_then_dropped_is_told_to_be_gone_at_the_en
         assert sum(one.value is None for one in newest.values()) == 1
 
 
-def test_a_reject_that_its_topic_does_not_take_is_told_and_not_lost(kafka: LocalKafka, topic_prefix: str) -> None:
+def test_a_reject_that_is_too_large_for_its_topic_is_an_error_and_not_lost(
+    kafka: LocalKafka, topic_prefix: str
+) -> None:
     topic = Topic(create_topics(kafka.brokers, topic_prefix), f"{topic_prefix}crawl-events")
     settings = {"max.message.bytes": "2000"}
     with closing(topic.connection.admin()) as admin:
@@ -728,24 +726,26 @@ def test_a_reject_that_its_topic_does_not_take_is_told_and_not_lost(kafka: Local
         replay(topic, None, topic_prefix)
 
 
-def test_policies_come_from_their_topic_as_from_a_file(published: Published, topic_prefix: str, tmp_path: Path) -> None:
+def test_policies_from_their_topic_have_the_same_effect_as_from_a_file(
+    published: Published, topic_prefix: str, tmp_path: Path
+) -> None:
     kafka = published.kafka
     create_topics(kafka.brokers, topic_prefix)
-    said = [
+    policies = [
         {"host": "site-3.example", "refresh_forbidden": True, "published_at": FIRST_MS + 3_600_000},
         {"url": url(5), "refresh_interval_seconds": 21_600.0, "published_at": FIRST_MS + 7_200_000},
     ]
     file = tmp_path / "policies.jsonl"
-    file.write_text("".join(json.dumps(one) + "\n" for one in said), encoding="utf-8")
+    file.write_text("".join(json.dumps(one) + "\n" for one in policies), encoding="utf-8")
     when = iso(FIRST_MS + 3_600_000)
     output_of("publish", "policy", "--host", "site-3.example", "--never", "--at", when, *at(kafka, topic_prefix))
     with producing(kafka) as producer:
         producer.send(f"{topic_prefix}policies", b'{"hots": "site-4.example"}')
-        producer.send(f"{topic_prefix}policies", json.dumps(said[1], indent=1).encode())
-    copied(published, Topic(published.connection, f"{topic_prefix}crawl-events"))
-    place = f"kafka://{kafka.brokers}"
-    words = ("replay", "--from", place, "--prefix", topic_prefix, "--quiet", "--json", "--policies")
-    by_topic = command(*words, place, "--out", tmp_path / "topic")
+        producer.send(f"{topic_prefix}policies", json.dumps(policies[1], indent=1).encode())
+    copy_events(published, Topic(published.connection, f"{topic_prefix}crawl-events"))
+    address = f"kafka://{kafka.brokers}"
+    words = ("replay", "--from", address, "--prefix", topic_prefix, "--quiet", "--json", "--policies")
+    by_topic = command(*words, address, "--out", tmp_path / "topic")
     assert by_topic.code == 0
     assert by_topic.err == (
         f"{topic_prefix}policies, offset 1: skipped: the message, line 1: 'hots' is no field of a policy: did "
@@ -757,7 +757,7 @@ def test_policies_come_from_their_topic_as_from_a_file(published: Published, top
     assert not same_results(tmp_path / "file", published.out)
 
 
-# -- loads
+# -- load
 
 _MEASURED = """
 import resource, sys
@@ -768,8 +768,8 @@ sys.exit(code)
 """
 
 
-def measured(*arguments: object) -> tuple[dict[str, Any], int]:
-    """What a command says in JSON, and the most memory of its process in KiB."""
+def measure(*arguments: object) -> tuple[dict[str, Any], int]:
+    """Run a command; return its output as JSON, and the peak memory of its process in KiB."""
     words = [sys.executable, "-c", _MEASURED, *map(str, arguments)]
     ended = subprocess.run(words, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
@@ -777,7 +777,7 @@ def measured(*arguments: object) -> tuple[dict[str, Any], int]:
 
 
 @pytest.mark.parametrize("events", [50_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
-def test_a_load_of_events_comes_through_whole_in_memory_that_does_not_grow(
+def test_a_load_of_events_is_counted_completely_in_bounded_memory(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path, events: int
 ) -> None:
     create_topics(kafka.brokers, topic_prefix, event_partitions=3)
@@ -787,12 +787,12 @@ def test_a_load_of_events_comes_through_whole_in_memory_that_does_not_grow(
             links = ",".join(f'"{url((number * step + step) % 4999)}"' for step in (7, 31, 101, 499, 997))
             time_ms = FIRST_MS + number * 1000
             file.write(f'{{"url":"{url(number * 13 % 4999)}","fetched_at":{time_ms},"links":[{links}]}}\n')
-    said = json.loads(output_of("publish", "events", log, *at(kafka, topic_prefix), "--quiet", "--json"))
-    assert said["summary"]["published"] == events
+    result = json.loads(output_of("publish", "events", log, *at(kafka, topic_prefix), "--quiet", "--json"))
+    assert result["summary"]["published"] == events
     words = ("replay", "--from", f"kafka://{kafka.brokers}", "--prefix", topic_prefix, "--json", "--quiet")
-    fifth, least_kib = measured(*words, "--until", iso(FIRST_MS + events // 5 * 1000))
+    fifth, least_kib = measure(*words, "--until", iso(FIRST_MS + events // 5 * 1000))
     assert fifth["visits"] == events // 5
-    whole, most_kib = measured(*words, "--out", tmp_path / "out")
+    whole, most_kib = measure(*words, "--out", tmp_path / "out")
     assert (whole["visits"], whole["drift"]) == (events, 0)
     assert most_kib <= 1.3 * least_kib, (least_kib, most_kib)
     run([log], tmp_path / "file")
