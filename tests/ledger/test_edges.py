@@ -270,7 +270,7 @@ def test_a_page_of_100_000_links_pays_them_all(remember_links: bool) -> None:
     assert ledger.transfers >= leaves
     exact = pagerank(star, tolerance=1e-9).values
     # Visited twice only, the hub is not yet near its limit, 46 % of all importance.
-    assert crawl.books.importance(crawl.ids)[0] == pytest.approx(exact[0], rel=0.25)  # measured 52 %
+    assert crawl.ledger.importance(crawl.ids)[0] == pytest.approx(exact[0], rel=0.25)  # measured 52 %
 
     # Visited many times in a row it has next to nothing to pay: shares are 0, and nothing is lost.
     visitor = Visitor(ledger)
@@ -323,7 +323,7 @@ def test_damping_0_pays_all_pages_alike_and_1_has_no_small_edge(cycles: int) -> 
     at_0, at_1 = Ledger(LedgerConfig(history=All(), damping=0)), Ledger(LedgerConfig(history=All(), damping=1))
     flat = Crawl(at_0, web, "cycle", seed=4).run(cycles)
     assert at_0.audit().virtual >= 0
-    assert flat.books.importance(flat.ids) == pytest.approx(1 / 200, rel=2 / cycles)
+    assert flat.ledger.importance(flat.ids) == pytest.approx(1 / 200, rel=2 / cycles)
     slides = Crawl(at_1, web, "cycle", seed=4).run(cycles)
     balance = at_1.audit()
     assert balance.virtual + balance.uncollected < web.links * cycles  # remainders only
@@ -375,7 +375,7 @@ def test_as_many_categories_as_there_can_be_each_draw_their_weight() -> None:
     ledger = Ledger(config)
     crawl = Crawl(ledger, web, "greedy", seed=5, categories=categories).run(20)
     ledger.audit()
-    errors = Errors.of(crawl.books.importance(crawl.ids), exact_ranks(web, personalisation=8 + categories.astype(int)))
+    errors = Errors.of(crawl.ledger.importance(crawl.ids), exact_ranks(web, personalisation=8 + categories.astype(int)))
     assert errors.everywhere < 0.9, errors  # measured 0.50
     again = Ledger.restore(chunk.data for chunk in ledger.snapshot())
     assert np.array_equal(again.estimate_all().rate, ledger.estimate_all().rate)

@@ -1,4 +1,4 @@
-"""A stream for the tests of the cluster: counts up for every key, keeps sums, and writes them to files. A script."""
+"""A script that runs a stream for the tests of the cluster: counts up for every key, and writes the sums to files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 KEYS = 8
-EACH = 5  # numbers of a key at a time
+EACH = 5  # numbers per key and impulse
 PAUSE_MS = 100
 
 NEXT, SUM, LAST = (
@@ -29,7 +29,7 @@ def to_keys(_: bytes) -> list[tuple[str, int]]:
 
 
 class CountUp(beam.DoFn):
-    """1, 2, 3 … for every key, a few at each impulse. What it has counted to is state."""
+    """Yields 1, 2, 3 … for every key, a few at each impulse. The next number is state."""
 
     def process(self, element: tuple[str, int], next_: Any = NEXT) -> Iterator[tuple[str, int]]:
         key, _ = element
@@ -40,7 +40,7 @@ class CountUp(beam.DoFn):
 
 
 class AddUp(beam.DoFn):
-    """The sum of all numbers of a key. A number that does not follow the one before is refused."""
+    """Adds up the numbers of a key. Refuses a number that is not the next one."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -63,7 +63,7 @@ class AddUp(beam.DoFn):
 
 
 def main(folder: str, *options: str) -> None:
-    """Submit the stream, and leave."""
+    """Submit the stream, and return."""
     pipeline = beam.Pipeline(options=PipelineOptions(list(options)))
     _ = (
         pipeline

@@ -1,4 +1,4 @@
-"""A crawl of a web by a ledger, or by several shards that behave like one, held against exact PageRank."""
+"""A crawl of a web, by one ledger or by several shards, compared with exact PageRank."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Outcomes = Callable[[Ints], npt.NDArray[np.uint8]]
 """The outcomes of visits to these pages, in order."""
 
 
-class Books(Protocol):
-    """The ledger of a crawl: a `Ledger`, or `shards.Shards`."""
+class CrawlLedger(Protocol):
+    """The ledger of a crawl: one `Ledger`, or `shards.Shards`."""
 
     def apply(self, entry: CrawlEntry) -> object: ...
 
@@ -35,7 +35,7 @@ class Books(Protocol):
 
 @dataclass(frozen=True)
 class OneLedger:
-    """A ledger alone as `Books`."""
+    """One ledger as `CrawlLedger`."""
 
     ledger: Ledger
 
@@ -51,7 +51,7 @@ class OneLedger:
 
 @dataclass(frozen=True)
 class Errors:
-    """Mean relative errors in per cent: over all pages, and over the tenth that is most important."""
+    """Mean relative errors in per cent: of all pages, and of the most important tenth."""
 
     everywhere: float
     top: float
@@ -64,7 +64,7 @@ class Errors:
 
 
 class MixedOrder:
-    """Greedy and random batches by turns."""
+    """Greedy and random batches, alternately."""
 
     def __init__(self, pages: int, seed: int, batch: int) -> None:
         self._orders: list[VisitOrder] = [GreedyOrder(batch), RandomOrder(pages, seed, batch)]
@@ -75,23 +75,23 @@ class MixedOrder:
 
 
 def order_named(name: str, pages: int, seed: int, batch: int) -> VisitOrder:
-    """The order of this name over so many pages."""
+    """Return the order of this name for so many pages."""
     if name == "greedy":
         return GreedyOrder(batch)
     return {"cycle": CycleOrder, "random": RandomOrder, "mixed": MixedOrder}[name](pages, seed, batch)
 
 
 class Crawl:
-    """Visits of a web in some order, all of its pages announced at first.
+    """Visits of a web in some order, after announcements of all pages.
 
-    `outcomes` returns the outcome of each visit; without it the page is always fetched. `visited` are the pages that
-    the order chooses among, all without it. `categories` go with the announcements. A greedy order looks at
-    the waiting cash `batches_per_crawl` times for as many visits as there are such pages.
+    `outcomes` returns the outcome of each visit; without it every visit fetches the page. `visited` marks the pages
+    that the order chooses from; without it these are all pages. `categories` are those of the announcements. A greedy
+    order reads the waiting cash `batches_per_crawl` times per round of these pages.
     """
 
     def __init__(
         self,
-        books: Books | Ledger,
+        ledger: CrawlLedger | Ledger,
         graph: Graph,
         order: str,
         seed: int = 0,
@@ -100,7 +100,7 @@ class Crawl:
         categories: npt.NDArray[np.uint8] | None = None,
         batches_per_crawl: int = 128,
     ) -> None:
-        self.books: Books = OneLedger(books) if isinstance(books, Ledger) else books
+        self.ledger: CrawlLedger = OneLedger(ledger) if isinstance(ledger, Ledger) else ledger
         self.graph = graph
         self.ids = page_ids(graph.pages, seed)
         self._choice = np.arange(graph.pages) if visited is None else np.flatnonzero(visited)
@@ -110,30 +110,30 @@ class Crawl:
         known = announcements(self.ids)
         if categories is not None:
             known = replace(known, items=replace(known.items, category=categories))
-        self.books.apply(known)
+        self.ledger.apply(known)
         self._offset = known.end.offset
 
     def run(self, crawls: float) -> Crawl:
-        """Go on for so many visits a page of the web, visited or not."""
+        """Make `crawls` visits per page of the web; pages that the order does not choose count too."""
         left = round(crawls * self.graph.pages)
         while left > 0:
             numbers = self._choice[self._order.next(self._waiting)][:left]
             outcomes = self._outcomes(numbers) if self._outcomes else None
-            self.books.apply(visits(self.graph, self.ids, numbers, self._offset, outcomes))
+            self.ledger.apply(visits(self.graph, self.ids, numbers, self._offset, outcomes))
             self._offset += len(numbers)
             left -= len(numbers)
         return self
 
     def errors(self, exact: Floats) -> Errors:
-        """How far importance is from the exact one."""
-        return Errors.of(self.books.importance(self.ids), exact)
+        """Return the errors of importance."""
+        return Errors.of(self.ledger.importance(self.ids), exact)
 
     def _waiting(self) -> Ints:
-        return self.books.waiting_cash(self.ids[self._choice])
+        return self.ledger.waiting_cash(self.ids[self._choice])
 
 
 def unchanged_answers(pages: int, share: float, seed: int) -> Outcomes:
-    """A page is fetched the first time; of its later answers this share is "not modified"."""
+    """Return outcomes: the first visit fetches the page, and this share of later ones is "not modified"."""
     unchanged = UnchangedVisits(pages, share, np.random.default_rng(seed))
 
     def outcomes(numbers: Ints) -> npt.NDArray[np.uint8]:
@@ -143,13 +143,13 @@ def unchanged_answers(pages: int, share: float, seed: int) -> Outcomes:
 
 
 def exact_ranks(graph: Graph, damping: float = 0.85, personalisation: npt.ArrayLike | None = None) -> Floats:
-    """PageRank, converged."""
+    """Return converged PageRank."""
     ranks = pagerank(graph, damping, personalisation)
     assert ranks.converged
     return ranks.values
 
 
 def assert_within(errors: Errors, everywhere: float, top: float) -> None:
-    """Errors are within these bounds, in per cent."""
+    """Assert that errors are within these bounds, in per cent."""
     assert errors.everywhere <= everywhere, errors
     assert errors.top <= top, errors

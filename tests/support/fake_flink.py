@@ -1,4 +1,4 @@
-"""A Flink cluster made of a dictionary: what its REST interface answers to each request, over real HTTP."""
+"""A fake of Flink's REST interface over real HTTP: the responses are in a dictionary."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from threading import Thread
 from typing import Any
 
 
-class InTurn:
-    """Answers one after another, the last of them for ever."""
+class Responses:
+    """Responses in order; the last one is repeated."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
@@ -21,20 +21,20 @@ class InTurn:
 
 
 class FakeFlink:
-    """Answers `"GET /overview"` with what `answers` has for it.
+    """Responds to `"GET /overview"` with the value of that key in `answers`.
 
-    Bytes go out as they are, and (status, answer) has a status.
+    A value is JSON, bytes, or (status, value).
     """
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
-        self.asked: list[tuple[str, Any]] = []
+        self.requests: list[tuple[str, Any]] = []
         self.master = ""
 
     def answer(self, request: str, body: Any) -> tuple[int, bytes]:
-        self.asked.append((request, body))
+        self.requests.append((request, body))
         found = self.answers.get(request, (404, {"errors": [f"Not found: {request.partition(' ')[2]}"]}))
-        if isinstance(found, InTurn):
+        if isinstance(found, Responses):
             found = found.next()
         status, content = found if isinstance(found, tuple) else (200, found)
         return status, content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -42,7 +42,7 @@ class FakeFlink:
 
 @contextmanager
 def fake_flink() -> Iterator[FakeFlink]:
-    """A cluster at a free port, while the test lasts."""
+    """Run a fake cluster at a free port."""
     fake = FakeFlink()
 
     class Handler(BaseHTTPRequestHandler):
@@ -57,7 +57,7 @@ def fake_flink() -> Iterator[FakeFlink]:
         do_GET = do_POST = do_PATCH = answer
 
         def log_message(self, format: str, *arguments: Any) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.05,))

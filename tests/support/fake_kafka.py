@@ -1,4 +1,4 @@
-"""A cluster that is not there: a connection whose producer keeps what is sent, and is told what becomes of it."""
+"""A connection without a cluster: tests decide whether the sent records are acknowledged."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kafka.producer.future import RecordMetadata
 from opicflow.connectors.kafka.connection import Connection
 
 LIMIT = 10_000
-"""Of the bytes of a record, compressed."""
+"""The most bytes of a compressed record."""
 
 
 class FakeSender(threading.Thread):
-    """What stands for the producer's thread. It lives until it is told to end."""
+    """Replaces the thread of the producer. It runs until `force_close`."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -37,7 +37,7 @@ class FakeSender(threading.Thread):
 
 
 class FakeProducer:
-    """Keeps what is sent until `answer` says what becomes of it; `flush` gets answers from `when_flushed`."""
+    """Keeps sent records until `answer` acknowledges or fails them; `flush` calls `when_flushed`."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[Any, ...]] = []
@@ -54,7 +54,7 @@ class FakeProducer:
         return future
 
     def answer(self, count: int | None = None, problem: KafkaError | None = None) -> None:
-        """Acknowledge what was sent first, or have it fail."""
+        """Acknowledge the oldest `count` records, or fail them with `problem`."""
         now, self.waiting = self.waiting[:count], self.waiting[count:] if count is not None else []
         for number, (future, (topic, key, value, partition, time_ms)) in enumerate(now):
             if problem:
@@ -73,7 +73,7 @@ class FakeProducer:
 
 @dataclass(frozen=True)
 class FakeConnection(Connection):
-    """A cluster that is not there."""
+    """A connection whose producers are fakes."""
 
     fakes: list[FakeProducer] = field(default_factory=list, compare=False)
     limits: tuple[int | None, ...] = field(default=(LIMIT,), compare=False)
@@ -92,7 +92,7 @@ class FakeConnection(Connection):
 
             def describe_configs(self, resources: list[ConfigResource], config_filter: str) -> dict[str, Any]:
                 if limit is None:
-                    raise KafkaError("not for you")
+                    raise KafkaError("not authorized")
                 return {
                     "topic": {
                         one.name: {

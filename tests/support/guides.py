@@ -36,7 +36,7 @@ json.dump(done, sys.stdout)
 
 
 def opicflow(folder: Path, *commands: list[str]) -> list[tuple[int, str, str]]:
-    """Run commands, one after the other, in a folder: the code, the output and the errors of each."""
+    """Run commands in a folder, one after the other. Returns exit code, output and errors of each."""
     program = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(program, input=json.dumps(commands), capture_output=True, text=True, check=True, cwd=folder)
     return [(code, out, err) for code, out, err in json.loads(done.stdout)]

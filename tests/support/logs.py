@@ -1,4 +1,4 @@
-"""Small crawl logs: visits of a made-up web as a crawler would have written them, and what a ledger makes of them."""
+"""Small crawl logs of synthetic webs in all formats, and helpers that replay them."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from support.archives import record, response
 from support.crawls import order_named
 
 FIRST_MS = 1_700_000_000_000
-"""When crawls begin."""
+"""The time at which crawls begin."""
 _MS_PER_HOUR = 3_600_000
 
 
 def url(number: int) -> str:
-    """The canonical URL of a page of a web. A few pages share a host."""
+    """Return the canonical URL of a page of a web. Several pages share a host."""
     return f"https://site-{number % 23}.example/page/{number}"
 
 
 def id_of(number: int) -> int:
-    """The page id of a page of a web."""
+    """Return the page id of a page of a web."""
     return page_id(url(number).encode())
 
 
 @dataclass
 class WebLog:
-    """Events of a crawl of a web, and the ledger that a `Ledger` fed directly makes of them."""
+    """The events of a crawl of a web, and a ledger to which the same visits were applied directly."""
 
     graph: Graph
     config: LedgerConfig = field(default_factory=LedgerConfig)
@@ -51,7 +51,7 @@ class WebLog:
     visited: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Announce all pages, if they are to be."""
+        """Announce all pages if `announced`."""
         self.ledger = Ledger(self.config)
         self._next = LogPosition(0, 0)
         if self.announced:
@@ -84,7 +84,7 @@ class WebLog:
         return self
 
     def targets(self, number: int) -> list[int]:
-        """The pages that a page links to."""
+        """Return the pages that a page links to."""
         return [int(t) for t in self.graph.targets[self.graph.starts[number] : self.graph.starts[number + 1]]]
 
     def _write(self, writer: ItemWriter, number: int, targets: list[int], time_ms: int) -> None:
@@ -100,7 +100,7 @@ class WebLog:
 
 
 def json_line(event: CrawlEvent, **more: Any) -> bytes:
-    """An event as a line of JSON, the fields that are not known left away."""
+    """Encode an event as a line of JSON, without unknown fields."""
     value: dict[str, Any] = {"kind": "announce"} if event.announce else {}
     value["url"] = event.url
     if event.fetched_at_ms is not None:
@@ -121,12 +121,12 @@ def json_line(event: CrawlEvent, **more: Any) -> bytes:
 
 
 def jsonl(events: Iterable[CrawlEvent]) -> bytes:
-    """Events as JSON lines."""
+    """Encode events as JSON lines."""
     return b"".join(map(json_line, events))
 
 
 def avro(events: Iterable[CrawlEvent], codec: str = "deflate") -> bytes:
-    """Events as an Avro container file of the published schema."""
+    """Encode events as an Avro container file of the published schema."""
     out = io.BytesIO()
     fastavro.writer(
         out,
@@ -140,7 +140,7 @@ def avro(events: Iterable[CrawlEvent], codec: str = "deflate") -> bytes:
 
 
 def warc(events: Iterable[CrawlEvent]) -> bytes:
-    """Visits as the responses that a crawler archives."""
+    """Encode visits as WARC responses."""
     records = []
     for event in events:
         body = "".join(f'<a href="{link.url}">x</a>' for link in event.links or ()).encode()
@@ -150,12 +150,12 @@ def warc(events: Iterable[CrawlEvent]) -> bytes:
 
 
 def edges(events: Iterable[CrawlEvent]) -> bytes:
-    """Visits as an edge list."""
+    """Encode visits as an edge list."""
     return "".join(f"{event.url}\t{link.url}\n" for event in events for link in event.links or ()).encode()
 
 
 def run(logs: Sequence[Path | str], out: Path | None = None, **options: Any) -> ReplayResult:
-    """Replay in this process."""
+    """Replay logs in this process."""
     with replayed(ReplayRequest(tuple(map(str, logs)), out, **options), _ignore) as result:
         return replace(result)
 
@@ -165,16 +165,16 @@ def _ignore(progress: Progress) -> None:
 
 
 def records_of(path: Path) -> list[dict[str, Any]]:
-    """The records of a result in JSON lines: strict JSON, without NaN."""
+    """Read a result in JSON lines: strict JSON, without NaN."""
 
     def refuse(constant: str) -> None:
-        raise AssertionError(f"{constant} is no JSON")
+        raise AssertionError(f"{constant} is not JSON")
 
     return [json.loads(line, parse_constant=refuse) for line in path.read_bytes().splitlines()]
 
 
 def importance_of(path: Path, pages: int) -> npt.NDArray[np.float64]:
-    """The importance of the pages of a web, by their numbers; 0 for those that are not there."""
+    """Return the importance of the pages of a web by number; 0 for missing ones."""
     values = {record["url"]: record["importance"] for record in records_of(path)}
     return np.array([values.get(url(number), 0.0) for number in range(pages)])
 
@@ -187,13 +187,13 @@ def adds_up(summary: dict[str, Any]) -> bool:
 
 
 def state_files(state: Path) -> dict[str, bytes]:
-    """The chunks of a state's ledger."""
+    """Return the chunks of the ledger of a state."""
     (folder,) = state.glob("snapshot-*")
     return {chunk.name: chunk.read_bytes() for chunk in sorted(folder.iterdir())}
 
 
 def without_times(summary: dict[str, Any]) -> dict[str, Any]:
-    """A summary without what differs between two runs that did the same."""
+    """Return a summary without the values that differ between equal runs."""
     rest = dict(summary)
     for name in ("seconds", "events_per_second"):
         with suppress(KeyError):

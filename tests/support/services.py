@@ -1,4 +1,4 @@
-"""Kafka, a schema registry and Flink for tests: started when the first test asks, stopped when the run ends."""
+"""Kafka, a schema registry and Flink for tests: started for the first test that needs them, stopped after the last."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REQUIRED = os.environ.get("OPICFLOW_REQUIRE_SERVICES") == "1"
 
 
 class ClosingClient(KafkaNetClient):
-    """kafka-python's own may leave a socket open when it is closed while it writes, which fails the next test."""
+    """Closes all sockets. kafka-python may leave one open if it is closed while it writes: the next test would fail."""
 
     def close(self, node_id: Any = None) -> None:
         transports = [connection.transport for connection in self._manager._conns.values()]
@@ -37,12 +37,12 @@ class ClosingClient(KafkaNetClient):
 
 
 OUTSIDE: dict[str, Any] = {"kafka_client": ClosingClient}
-"""For clients of kafka-python alone."""
-MISSING = "no services: "  # what every skip here begins with, for the line at the end of the run
+"""Options for clients that use kafka-python directly."""
+MISSING = "no services: "  # the beginning of every skip here, for the summary of the run
 
 
 def raw_records(brokers: str, topic: str) -> list[Any]:
-    """The records of a topic by kafka-python alone, by partition and offset."""
+    """Read the records of a topic with kafka-python directly, by partition and offset."""
     with closing(KafkaConsumer(**OUTSIDE, bootstrap_servers=brokers, group_id=None)) as consumer:
         partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
         consumer.assign(partitions)
@@ -56,7 +56,7 @@ def raw_records(brokers: str, topic: str) -> list[Any]:
 
 @dataclass(frozen=True)
 class Secured:
-    """A listener that wants TLS, a user and a password. `properties` is a file with all that a client needs."""
+    """A listener with TLS, user and password. `properties` is a file with all settings of a client."""
 
     brokers: str
     ca: Path
@@ -67,7 +67,7 @@ class Secured:
 
 @dataclass(frozen=True)
 class LocalKafka:
-    """A broker, and maybe a registry. `services` can kill, restart, pause and resume it."""
+    """A broker, with or without a registry. `services` can kill, restart, pause and resume it."""
 
     services: Services
 
@@ -88,15 +88,15 @@ class LocalKafka:
         )
 
     def kill(self) -> None:
-        """End the broker as a crash does."""
+        """End the broker like a crash."""
         self.services.kill("kafka")
 
     def restart(self) -> None:
-        """Start the broker again, with the same ports and data; it may run still."""
+        """Start the broker again, with the same ports and data. It may still run."""
         self.services.restart("kafka")
 
     def pause(self) -> None:
-        """The broker keeps its connections and answers nothing, until `resume`."""
+        """Stop the broker until `resume`: it keeps its connections and answers nothing."""
         self.services.pause("kafka")
 
     def resume(self) -> None:
@@ -121,14 +121,14 @@ class LocalCluster(LocalKafka):
 
 @contextmanager
 def running_cluster(folder: Path) -> Iterator[LocalCluster]:
-    """A broker and a Flink cluster while tests use them."""
+    """Run a broker and a Flink cluster."""
     with running(folder, "kafka", "flink") as started:
         yield LocalCluster(started.services)
 
 
 @contextmanager
 def running(folder: Path, *names: str) -> Iterator[LocalKafka]:
-    """The services while the test uses them; the test is skipped where there is no Java or no Maven."""
+    """Run services; skip the test if Java or Maven is missing."""
     services = Services(folder, attached=True)
     try:
         services.start(names)
@@ -141,7 +141,7 @@ def running(folder: Path, *names: str) -> Iterator[LocalKafka]:
 
 
 def missing(why: str) -> NoReturn:
-    """Skip the test, or fail it where services are required."""
+    """Skip the test, or fail it if services are required."""
     if REQUIRED:
         pytest.fail(f"{why}\nOPICFLOW_REQUIRE_SERVICES=1 makes this a failure", pytrace=False)
     pytest.skip(MISSING + why)

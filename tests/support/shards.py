@@ -1,9 +1,9 @@
-"""Several shards joined by faulty queues: a seeded simulation in one process.
+"""Several shards connected by faulty queues: a seeded simulation in one process.
 
-Crawl rows go to the shard of their page. What a shard seals goes into one queue for each pair of shards. Queues
-lose nothing and keep the order of a pair; apart from that they do what at-least-once queues do: messages wait
-for any time, come in pieces, come again long after, whole after a piece of them, and now and then a later one
-comes before an earlier one, which its receiver must refuse. Crawl entries and ticks lag and come again, too.
+Crawl rows go to the shard of their page. Sealed transfers go into one queue for each pair of shards. The queues lose
+nothing and keep the order of a pair. Otherwise they behave like at-least-once queues: messages wait for any time, are
+split, are repeated much later, also whole after a piece, and sometimes a later message arrives before an earlier one
+and must be refused. Crawl entries and ticks are delayed and repeated, too.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from opicflow.schemas.pages import shard_of
 
 @dataclass(frozen=True)
 class Faults:
-    """How often, of a thousand chances, something waits, is split, comes again, or comes too early.
+    """How many of a thousand messages wait, are split, are repeated, or come too early.
 
-    Something waits after each that is taken, so with `wait` at 500 or more a queue takes less than one entry for
-    each that comes: it grows as long as the crawl runs, and the order chooses by cash of long ago.
+    With `wait` at 500 or more, less than one message is received for each one sent: queues grow during the whole
+    crawl, and the order chooses pages by outdated cash.
     """
 
     wait: int = 300
@@ -52,7 +52,7 @@ NO_FAULTS = Faults(0, 0, 0, 0)
 
 
 @dataclass
-class Happened:
+class FaultCounts:
     """How often each fault happened in a run, so that a test can check that it did."""
 
     waited: int = 0
@@ -64,7 +64,7 @@ class Happened:
 
 @dataclass
 class Feed:
-    """The crawl entries for one shard: they touch, whatever is sent to the others."""
+    """The crawl entries for one shard. They are contiguous."""
 
     end: LogPosition = START
     visits: int = 0
@@ -74,18 +74,18 @@ class Feed:
 
 @dataclass
 class Queue:
-    """The messages of one shard to another: each as it travels, and as it was sealed."""
+    """The messages of one shard to another: each as it is sent, and the whole sealed entry."""
 
     waiting: deque[tuple[TransfersEntry, TransfersEntry]] = field(default_factory=deque)
     applied: deque[TransfersEntry] = field(default_factory=lambda: deque(maxlen=8))
 
 
 class Shards:
-    """The ledgers of all shards of a web, to be used like a single one (`crawls.Books`)."""
+    """The ledgers of all shards of a web, used like a single one (`crawls.CrawlLedger`)."""
 
     def __init__(self, config: LedgerConfig | None, shards: int, seed: int, faults: Faults = NO_FAULTS) -> None:
         self.ledgers = [Ledger(config, shard, shards) for shard in range(shards)]
-        self.happened = Happened()
+        self.happened = FaultCounts()
         self._faults = faults
         self._random = random.Random(seed)
         self._feeds = [Feed() for _ in self.ledgers]
@@ -94,23 +94,23 @@ class Shards:
     # -- input ----------------------------------------------------------------------------------------------
 
     def apply(self, entry: CrawlEntry) -> None:
-        """Route a crawl entry, and let some of what waits happen."""
+        """Route a crawl entry, and apply some of the waiting entries."""
         owners = shard_of(entry.items.page, len(self.ledgers))
         for shard, feed in enumerate(self._feeds):
             items = entry.items.take(np.flatnonzero(owners == shard))
             feed.visits += int((items.kind == Kind.VISIT).sum())
             feed.waiting.append(CrawlEntry(entry.source, feed.end, entry.end, items, feed.visits))
             feed.end = entry.end
-        self._go_on()
+        self._work()
 
     def tick(self, second: int) -> None:
-        """The same second for all shards, behind whatever waits for each."""
+        """Send a tick to all shards, behind the waiting entries."""
         for feed in self._feeds:
             feed.waiting.append(TickEntry(second))
-        self._go_on()
+        self._work()
 
     def drain(self, second: int) -> None:
-        """Let everything arrive; a tick on the way sees to it that no outbox holds anything back."""
+        """Apply all waiting entries, with a tick that seals all outboxes."""
         for feed in self._feeds:
             feed.waiting.append(TickEntry(second))
         for shard, feed in enumerate(self._feeds):
@@ -123,25 +123,25 @@ class Shards:
     # -- reading ------------------------------------------------------------------------------------------
 
     def waiting_cash(self, pages: Ids) -> Ints:
-        """The cash that each page received since its last visit."""
+        """Return the cash that each page received since its last visit."""
         return self._gather(pages, lambda ledger, ids: ledger.waiting_cash(ids), np.int64)
 
     def importance(self, pages: Ids) -> np.ndarray:
-        """Importance as each page's shard computes it, with the latest gossip of the others."""
+        """Return importance as the shard of each page estimates it, with the latest gossip of the others."""
         return self._gather(pages, lambda ledger, ids: ledger.estimate(ids).importance, np.float64)
 
     def shares(self, pages: Ids) -> np.ndarray:
-        """Importance straight from the rates of all shards at this moment."""
+        """Return the share of each page in the rates of all shards."""
         rates = self._gather(pages, lambda ledger, ids: ledger.estimate(ids).rate, np.float64)
         return rates / sum(ledger.rate_sum() for ledger in self.ledgers)
 
     def balance(self) -> Balance:
-        """The books of all shards together, each audited."""
-        books = [ledger.audit() for ledger in self.ledgers]
-        return Balance(*(sum(getattr(book, column.name) for book in books) for column in fields(Balance)))
+        """Add the balances of all shards, after an audit of each."""
+        balances = [ledger.audit() for ledger in self.ledgers]
+        return Balance(*(sum(getattr(one, column.name) for one in balances) for column in fields(Balance)))
 
     def travelling(self) -> int:
-        """The cash in messages that have not been applied."""
+        """Return the cash in messages that are not applied yet."""
         cash = 0
         for (sender, receiver), queue in self._queues.items():
             mark = self.ledgers[receiver].mark(f"shard/{sender}")
@@ -162,8 +162,8 @@ class Shards:
     def _chance(self, of_1000: int) -> bool:
         return self._random.randrange(1000) < of_1000
 
-    def _go_on(self) -> None:
-        """Shards, then pairs of shards, in any order: each takes all, some or none of its waiting entries."""
+    def _work(self) -> None:
+        """Let shards, then pairs of shards, apply all, some or none of their waiting entries, in any order."""
         for shard in self._random.sample(range(len(self.ledgers)), len(self.ledgers)):
             while self._feeds[shard].waiting and not self._chance(self._faults.wait):
                 self._feed(shard)
@@ -175,7 +175,7 @@ class Shards:
             self.happened.waited += bool(waiting)
 
     def _feed(self, shard: int) -> None:
-        """The next entry of a shard's log. It may come again, alone or as the beginning of the next one."""
+        """Apply the next entry of a shard. It may be repeated, alone or as the beginning of the next one."""
         feed, ledger = self._feeds[shard], self.ledgers[shard]
         entry = feed.waiting.popleft()
         for other, sealed in ledger.apply(entry).sealed:
@@ -194,7 +194,7 @@ class Shards:
             self.happened.overlapped += 1
 
     def _receive(self, pair: tuple[int, int]) -> None:
-        """The next message of a pair: a later one may be tried before it, and an earlier one after it."""
+        """Apply the next message of a pair: a later one may come before it, and an earlier one after it."""
         queue, ledger, source = self._queues[pair], self.ledgers[pair[1]], f"shard/{pair[0]}"
         if self._chance(self._faults.early) and len(queue.waiting) > 1:
             later = self._random.choice(list(queue.waiting)[1:])[0]
@@ -206,7 +206,7 @@ class Shards:
                 self.happened.early += 1
         message, sealed = queue.waiting.popleft()
         if message.first > 0 and self._chance(5 * self._faults.again):
-            # The writer began again and sends the whole cut. Later pieces of it then change nothing.
+            # The sender restarted and sends the whole cut. Its later pieces then change nothing.
             message = sealed
             self.happened.overlapped += 1
         assert ledger.apply(message).sealed == (), "a transfer never causes a transfer"
@@ -217,7 +217,7 @@ class Shards:
 
 
 def joined(first: CrawlEntry, second: CrawlEntry) -> CrawlEntry:
-    """Two entries that touch, as one."""
+    """Join two contiguous entries."""
     columns = {}
     for column in ITEM_COLUMNS:
         one, two = getattr(first.items, column.name), getattr(second.items, column.name)

@@ -1,4 +1,4 @@
-"""Graphs on disk for tests: built of arrays, beside the graph in memory that says what they must hold."""
+"""Graphs on disk for tests, built from arrays, and the same graphs in memory to compare with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Webs = dict[str, Graph]
 
 
 def ids_of(pages: int) -> np.ndarray:
-    """Ids that ascend, so that page i of a graph in memory is page i on disk."""
+    """Return increasing ids, so that page i of a graph in memory is page i on disk."""
     return np.sort(page_ids(pages, 7))
 
 
@@ -35,14 +35,14 @@ def fill(builder: GraphBuilder, graph: Graph) -> None:
 
 
 def stored(path: Path, graph: Graph, **plan: Any) -> StoredGraph:
-    """A graph on disk."""
+    """Build a graph on disk."""
     builder = GraphBuilder(path, BuildPlan(categories=("zero", "one", "two"), **plan))
     fill(builder, graph)
     return builder.finish()
 
 
 def links_on_disk(graph: StoredGraph) -> dict[tuple[int, int], int]:
-    """All links and their weights."""
+    """Return all links and their weights."""
     found: dict[tuple[int, int], int] = {}
     for slice_ in range(graph.slices):
         for block in graph.blocks(slice_):
@@ -54,14 +54,14 @@ def links_on_disk(graph: StoredGraph) -> dict[tuple[int, int], int]:
 
 
 def links_in_memory(graph: Graph) -> dict[tuple[int, int], int]:
-    """The same of a graph in memory."""
+    """Return all links of a graph in memory and their weights."""
     sources = np.repeat(np.arange(graph.pages), graph.out_degrees)
     pairs = zip(sources.tolist(), graph.targets.tolist(), strict=True)
     return dict(zip(pairs, graph.weights.tolist(), strict=True))
 
 
 def nasty_webs() -> Webs:
-    """Webs on which ranks go wrong."""
+    """Yield webs that are difficult to rank."""
     random = np.random.default_rng(5)
     none = np.empty(0, np.int64)
     star = np.arange(1, 60)
@@ -86,7 +86,7 @@ def nasty_webs() -> Webs:
 
 
 def random_web(pages: int = 900, links: int = 7000, seed: int = 3) -> Graph:
-    """A web with dangling pages, pages that nobody links to, and some that many do."""
+    """Make a web with dangling pages, pages without inlinks, and pages with many."""
     random = np.random.default_rng(seed)
     targets = random.integers(0, pages, links) ** 2 // pages
     return Graph.from_links(pages, random.integers(0, pages * 3 // 4, links), targets)

@@ -1,4 +1,4 @@
-"""Random logs and configurations for property tests: small webs on which everything happens.
+"""Random logs and configurations for property tests: small webs with every kind of event.
 
 A log is a list of steps: rows of one crawl source, rules and ticks. `entries_of` cuts it into entries anywhere,
 for any shard.
@@ -61,7 +61,7 @@ class Rules(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Time passes."""
+    """A tick."""
 
     second: int
 
@@ -98,7 +98,7 @@ def link_bonuses(categories: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 @st.composite
 def configs(draw: st.DrawFn, policy: str | None = None) -> LedgerConfig:
-    """Every setting of a ledger, with this history policy or any."""
+    """Draw every setting of a ledger, with this history policy or any."""
     categories = draw(st.integers(1, 3))
     ordinary = (16, 16) * categories
     return LedgerConfig(
@@ -118,21 +118,21 @@ def configs(draw: st.DrawFn, policy: str | None = None) -> LedgerConfig:
 
 @st.composite
 def webs(draw: st.DrawFn, most: int = 12, least: int = 1) -> list[int]:
-    """Page ids, spread over all 64 bits so that each of several shards gets some."""
+    """Draw page ids over all 64 bits, so that each of several shards gets some."""
     ids = st.builds(lambda high, low: high << 60 | low, st.integers(0, 15), st.integers(0, 3))
     edges = st.sampled_from([0, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
     return draw(st.lists(ids | ids | edges, min_size=least, max_size=most, unique=True))
 
 
 def links_between(web: list[int], categories: int) -> st.SearchStrategy[list[PageLink]]:
-    """Links of a page: of any weight, twice, to itself."""
+    """Draw links of a page: of any weight, repeated, to itself."""
     weight = st.sampled_from([1024, 1024, 1024, 0, 1, 3000, 65535])
     category = st.sampled_from([NO_CATEGORY, NO_CATEGORY, *range(categories)])
     return st.lists(st.builds(PageLink, st.sampled_from(web), weight, category), max_size=5)
 
 
 def url_of(page: int) -> bytes:
-    """A URL that is found in no other bytes."""
+    """Return a URL that occurs in no other bytes."""
     return b"https://example.org/%016x" % page
 
 
@@ -143,7 +143,7 @@ def logs(
     most_steps: int = 40,
     most_pages: int = 12,
 ) -> list[Step]:
-    """Visits with every outcome, births of every kind, rules that change, pages that go, and time that passes."""
+    """Draw visits with every outcome, births of every kind, changes of rules, removed pages, and ticks."""
     web = draw(webs(most_pages))
     page = st.sampled_from(web)
     links = links_between(web, categories)
@@ -196,17 +196,17 @@ def logs(
 
 
 def in_one(row: int) -> bool:
-    """As few entries as may be."""
+    """Encode a log as as few entries as possible."""
     return False
 
 
 def one_by_one(row: int) -> bool:
-    """An entry for every row."""
+    """Encode a log as one entry per row."""
     return True
 
 
 def written(rows: Iterable[Row]) -> ItemWriter:
-    """Rows as columns, each at its position."""
+    """Return rows as columns, each at its position."""
     writer = ItemWriter()
     for row in rows:
         writer.next_position = row.position
@@ -222,7 +222,7 @@ def written(rows: Iterable[Row]) -> ItemWriter:
 def entries_of(
     steps: Log, begins: Callable[[int], bool] = in_one, here: Callable[[int], bool] = lambda page: True
 ) -> Entries:
-    """A log as entries that touch: row i begins a new one if `begins(i)`, or if rules or a tick come before it.
+    """Encode a log as contiguous entries: row i begins a new one if `begins(i)`, or if rules or a tick come before it.
 
     `here` selects the pages of this shard; rules and ticks are for all.
     """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused, Job
-from support.fake_flink import FakeFlink, InTurn, fake_flink
+from support.fake_flink import FakeFlink, Responses, fake_flink
 
 ID, OTHER, VERTEX = "1" * 32, "2" * 32, "3" * 32
 STACK = (
@@ -132,7 +132,7 @@ def test_the_one_job_of_a_name_that_has_not_ended_is_found(flink: FakeFlink, clu
 def test_what_is_no_id_is_not_put_into_a_url(job_id: str, flink: FakeFlink, cluster: FlinkCluster) -> None:
     with pytest.raises(FlinkRefused, match="is not the id of a job"):
         cluster.details(job_id)
-    assert flink.asked == []
+    assert flink.requests == []
 
 
 def test_a_job_runs_when_all_its_subtasks_do(flink: FakeFlink, cluster: FlinkCluster) -> None:
@@ -159,11 +159,11 @@ def test_a_job_that_does_not_come_to_run_is_left_after_the_limit(flink: FakeFlin
 
 
 def test_a_job_is_cancelled_once_and_waited_for(flink: FakeFlink, cluster: FlinkCluster) -> None:
-    flink.answers[f"GET /jobs/{ID}"] = InTurn(details(), details("CANCELLING"), details("CANCELED"))
+    flink.answers[f"GET /jobs/{ID}"] = Responses(details(), details("CANCELLING"), details("CANCELED"))
     flink.answers[f"PATCH /jobs/{ID}?mode=cancel"] = (202, {})
     assert cluster.cancel(ID).state == "CANCELED"
     assert cluster.cancel(ID).state == "CANCELED"
-    assert [request for request, _ in flink.asked].count(f"PATCH /jobs/{ID}?mode=cancel") == 1
+    assert [request for request, _ in flink.requests].count(f"PATCH /jobs/{ID}?mode=cancel") == 1
 
 
 # -- checkpoints
@@ -194,19 +194,21 @@ RUNS, DONE = {"status": {"id": "IN_PROGRESS"}, "operation": None}, {"status": {"
 
 def test_a_savepoint_is_waited_for(flink: FakeFlink, cluster: FlinkCluster) -> None:
     flink.answers[f"POST /jobs/{ID}/savepoints"] = (202, {"request-id": "r"})
-    flink.answers[f"GET /jobs/{ID}/savepoints/r"] = InTurn(RUNS, RUNS, {**DONE, "operation": {"location": "file:/sp"}})
+    flink.answers[f"GET /jobs/{ID}/savepoints/r"] = Responses(
+        RUNS, RUNS, {**DONE, "operation": {"location": "file:/sp"}}
+    )
     assert cluster.savepoint(ID, "file:///to") == "file:/sp"
-    assert flink.asked[0][1] == {"cancel-job": False, "target-directory": "file:///to"}
+    assert flink.requests[0][1] == {"cancel-job": False, "target-directory": "file:///to"}
 
 
 @pytest.mark.parametrize("how", ["stop", "cancel"])
 def test_a_job_that_ends_with_a_savepoint_has_ended(how: str, flink: FakeFlink, cluster: FlinkCluster) -> None:
     flink.answers[f"POST /jobs/{ID}/{'stop' if how == 'stop' else 'savepoints'}"] = (202, {"request-id": "r"})
     flink.answers[f"GET /jobs/{ID}/savepoints/r"] = {**DONE, "operation": {"location": "file:/sp"}}
-    flink.answers[f"GET /jobs/{ID}"] = InTurn(details(), details("FINISHED"))
+    flink.answers[f"GET /jobs/{ID}"] = Responses(details(), details("FINISHED"))
     assert (cluster.stop(ID) if how == "stop" else cluster.savepoint(ID, cancel=True)) == "file:/sp"
-    assert flink.asked[0][1] == ({"drain": False} if how == "stop" else {"cancel-job": True})
-    assert flink.asked[-1][0] == f"GET /jobs/{ID}"
+    assert flink.requests[0][1] == ({"drain": False} if how == "stop" else {"cancel-job": True})
+    assert flink.requests[-1][0] == f"GET /jobs/{ID}"
 
 
 @pytest.mark.parametrize(
