@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entry_checks import exact_sum
 from opicflow.pipelines.ledger.errors import LedgerBroken
-from opicflow.pipelines.ledger.kernels import observations, reads
+from opicflow.pipelines.ledger.kernels import certified, observations, reads
 from opicflow.pipelines.ledger.layout import Book, Table
+from opicflow.schemas.arrays import Ints
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Balance:
 def balance_of(table: Table, book: Book) -> Balance:
     """Count the balance from the columns."""
     counts = book.counts[0]
+    if book.modes[0].policy == at.P_CERTIFIED:
+        return _certified_balance(table, book)
     cash, uncollected, _ = reads.sum_cash(table, book)
     return Balance(
         minted=int(counts.minted),
@@ -50,6 +54,8 @@ def audit(table: Table, book: Book, shard: int) -> Balance:
     """The balance, after checking it and every running total. Raises `LedgerBroken` for what does not hold."""
     counts = book.counts[0]
     slots = int(counts.slots)
+    if book.modes[0].policy == at.P_CERTIFIED:
+        return _audit_certified(table, book, shard)
     balance = balance_of(table, book)
     _, uncollected, openings = reads.sum_cash(table, book)
     rows = table.pages[:slots]
@@ -70,7 +76,80 @@ def audit(table: Table, book: Book, shard: int) -> Balance:
         "shares equal their sum": observations.sum_shares(table, book) == counts.shares,
         "cash in the outbox was sent": waiting_outside <= balance.sent,
     }
+    _refuse_broken(laws, shard)
+    return balance
+
+
+def _refuse_broken(laws: dict[str, bool], shard: int) -> None:
     broken = [law for law, holds in laws.items() if not holds]
     if broken:
         raise LedgerBroken(f"the books of shard {shard} do not balance: not so: {'; '.join(broken)}")
-    return balance
+
+
+def _certified_balance(table: Table, book: Book) -> Balance:
+    """The law of `certified`, summed: cash is what pages have paid and hold, absorbed what removed pages received."""
+    sums = book.sums[0]
+    slots = int(book.counts[0].slots)
+    carried, _, lost = _recount(table, book)
+    return Balance(
+        minted=int(sums.bases) + exact_sum(carried) + exact_sum(lost),
+        cash=exact_sum(table.totals[:slots]) + exact_sum(table.hot[:slots, 1]),
+        uncollected=0,
+        virtual=0,
+        absorbed=int(sums.lost),
+        sent=0,
+        received=0,
+    )
+
+
+def _recount(table: Table, book: Book) -> tuple[Ints, Ints, Ints]:
+    """What links carry to every slot; to pages that are not in the ledger, sorted; and how much."""
+    carried = np.zeros(int(book.counts[0].slots), np.int64)
+    ids, amounts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    rows = int(certified.recount(table, book, carried, ids, amounts))
+    if rows:
+        carried[:] = 0
+        ids, amounts = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+        certified.recount(table, book, carried, ids, amounts)
+    ids, of = np.unique(ids, return_inverse=True)
+    sums = np.zeros(len(ids), np.int64)
+    np.add.at(sums, of, amounts)
+    return carried, ids[sums != 0], sums[sums != 0]
+
+
+def _audit_certified(table: Table, book: Book, shard: int) -> Balance:
+    counts, sums = book.counts[0], book.sums[0]
+    slots = int(counts.slots)
+    rows, residual, paid = table.pages[:slots], table.hot[:slots, 1], table.totals[:slots]
+    live = rows["flags"] != 0
+    bases = np.where(live, ((1 << 20) - int(book.modes[0].damping_q20)) * book.class_weights[rows["class_"]], 0)
+    carried, lost_ids, lost_amounts = _recount(table, book)
+    taken = np.flatnonzero(book.lost_amounts)
+    taken = taken[np.argsort(book.lost_ids[taken])]
+    kept_ids, kept_amounts = book.lost_ids[taken], book.lost_amounts[taken]
+    if sums.lost_to_zero:
+        at_zero = np.searchsorted(kept_ids, 0)
+        kept_ids, kept_amounts = np.insert(kept_ids, at_zero, 0), np.insert(kept_amounts, at_zero, sums.lost_to_zero)
+    link_counts = table.link_count[:slots].astype(np.int64)
+    classes = np.bincount(rows["class_"][live], minlength=len(book.class_pages))
+    laws = {
+        "every page has paid and holds its base and what links carry to it": np.array_equal(
+            paid + residual, bases + carried
+        ),
+        "pages that pay nobody hold nothing": not residual[link_counts == 0].any(),
+        "no page has paid less than nothing": not (paid < 0).any(),
+        "what links carry to pages that are not here is kept": np.array_equal(kept_ids, lost_ids)
+        and np.array_equal(kept_amounts, lost_amounts),
+        "bases equal their sum": exact_sum(bases) == sums.bases,
+        "payments equal their sum": exact_sum(paid) == sums.paid,
+        "residuals equal their sums": exact_sum(residual) == sums.residual
+        and exact_sum(np.abs(residual)) == sums.residual_size,
+        "lost amounts equal their sum": exact_sum(kept_amounts) == sums.lost,
+        "links equal their number": int(np.where(link_counts >= 0, link_counts, -1 - link_counts).sum()) == sums.links,
+        "pages equal the sum of their classes": np.array_equal(classes, book.class_pages)
+        and classes.sum() == counts.pages == counts.slots - counts.free,
+        "minted cash is a whole number of births": int(counts.minted) == UNITS_PER_PAGE * int(counts.births),
+        "shares equal their sum": observations.sum_shares(table, book) == counts.shares,
+    }
+    _refuse_broken(laws, shard)
+    return _certified_balance(table, book)

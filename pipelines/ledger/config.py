@@ -81,7 +81,19 @@ class Absorbing:
     """The small edge is absorbed instead of paid back. The most exact for a bounded replay; never adapts."""
 
 
-History = All | Fixed | ImprovedFixed | Variable | PaperInterpolation | Interpolation | Absorbing
+@dataclass(frozen=True)
+class Certified:
+    """Exact ranks of the graph seen, with a bound of their error. Needs one shard, and remembers all links.
+
+    Residual cash is pushed on at cuts and ticks, at most `pushes_per_visit` times a visit, until the certificate is
+    below `tolerance`.
+    """
+
+    tolerance: float = 1e-4
+    pushes_per_visit: int = 4
+
+
+History = All | Fixed | ImprovedFixed | Variable | PaperInterpolation | Interpolation | Absorbing | Certified
 
 HISTORIES: dict[str, type] = {
     "all": All,
@@ -91,6 +103,7 @@ HISTORIES: dict[str, type] = {
     "paper-interpolation": PaperInterpolation,
     "interpolation": Interpolation,
     "absorbing": Absorbing,
+    "certified": Certified,
 }
 """The history policies by the names that users write."""
 
@@ -215,6 +228,10 @@ class LedgerConfig:
             "a whole number from 0 to 2^30",
         )
         _check(_is_number(self.trend_days, 0.01, MOST_DAYS), "trend_days", self.trend_days, "a positive number of days")
+        if isinstance(self.history, Certified):
+            _check(not any(self.link_bonus_per_1024), "link_bonus_per_1024", self.link_bonus_per_1024, _NO_BONUS)
+            _check_certified_damping(self.damping)
+            object.__setattr__(self, "remember_links", True)
         _check(type(self.refresh) is RefreshConfig, "refresh", self.refresh, "a RefreshConfig")
         for name in ("max_pages", "max_unread_per_host"):
             value = getattr(self, name)
@@ -300,6 +317,7 @@ _STORED_HISTORIES: dict[type, dict[str, str]] = {
     PaperInterpolation: _same("window_turns", "window_days"),
     Interpolation: _same("window_turns", "window_days", "min_gaps"),
     Absorbing: {},
+    Certified: _same("tolerance", "pushes_per_visit"),
 }
 
 
@@ -319,6 +337,14 @@ def history_name(history: History) -> str:
 def check_damping(damping: float) -> None:
     """Refuse a damping that is no share."""
     _check(_is_number(damping, 0, 1), "damping", damping, "a share between 0 and 1, usually 0.85")
+
+
+_NO_BONUS = "none with the policy certified: links pay what they carry, or choose another --history"
+
+
+def _check_certified_damping(damping: float) -> None:
+    give = "a share from 0.01 to 0.999 with the policy certified, usually 0.85"
+    _check(_is_number(damping, 0.01, 0.999), "damping", damping, give)
 
 
 def check_class_weights(weights: tuple[int, ...], categories: int) -> None:
@@ -374,6 +400,8 @@ def _check_history(history: History) -> None:
         "measures": (is_whole, 1, MOST_MEASURES, whole),
         "min_measures": (is_whole, 1, MOST_MEASURES, whole),
         "min_gaps": (_is_number, 1, 1024, "a number from 1 to 1024, usually 2"),
+        "tolerance": (_is_number, 1e-9, 1, "a share from 1e-9 to 1, usually 1e-4"),
+        "pushes_per_visit": (is_whole, 0, 1024, "a whole number from 0 to 1024, usually 4"),
     }
     for name, value in vars(history).items():
         is_kind, least, most, give = bounds[name]

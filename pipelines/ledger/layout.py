@@ -155,6 +155,19 @@ MODES = _accounts(
 )
 """Numbers that the configuration sets."""
 
+SUMS = _accounts(
+    np.int64,
+    "bases",  # C: the bases of all pages
+    "paid",  # what all pages have paid
+    "residual",  # the residuals of all pages
+    "residual_size",  # their absolute values
+    "lost",  # what links carry to pages that are not in the ledger
+    "lost_to_zero",  # the part of it for the page id 0
+    "lost_rows",  # rows of the side table that are taken
+    "links",  # remembered links
+)
+"""The sums of the policy `certified`."""
+
 ACCOUNTS = {"counts": COUNTS, "clocks": CLOCKS, "rules": RULES, "modes": MODES}
 """The columns of `Book` that are one row of accounts, and the types of these rows."""
 
@@ -172,6 +185,7 @@ P_VARIABLE = 2
 P_PAPER = 3
 P_INTERPOLATION = 4
 P_ABSORBING = 5
+P_CERTIFIED = 6
 
 
 class Table(NamedTuple):
@@ -181,7 +195,7 @@ class Table(NamedTuple):
     pages: Any  # PAGE_ROW [n]: kernels read the fields of a row as attributes
     refresh: Any  # REFRESH_ROW [n]
     spans: Array  # float32 [n, 2]: rate and span (interpolation)
-    totals: Array  # int64 [n]: earned units (all), amounts (absorbing)
+    totals: Array  # int64 [n]: earned units (all), amounts (absorbing), what it has paid (certified)
     held: Array  # float64 [n]: paper's interpolation
     measure_cash: Array  # float32 [n, measures], oldest first
     measure_theta: Array  # uint64 [n, measures]
@@ -211,6 +225,9 @@ class Book(NamedTuple):
     links: Array  # int64: remembered links: ids, then packed weights where they are not ordinary
     outbox_pages: Array  # int64
     outbox_amounts: Array  # int64
+    sums: Any  # SUMS [1] (certified)
+    lost_ids: Array  # int64: the side table of `certified`, open addressing: pages that are not in the ledger
+    lost_amounts: Array  # int64: what links carry to each
     recent: Array  # int64 [2, n]: hashes of recent visits, open addressing, two sides
 
 

@@ -19,7 +19,15 @@ import numpy.typing as npt
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.balance import Balance, audit, balance_of
-from opicflow.pipelines.ledger.config import MOST_CASH, LedgerConfig, RefreshConfig, check_shard, check_theta, shown
+from opicflow.pipelines.ledger.config import (
+    MOST_CASH,
+    Certified,
+    LedgerConfig,
+    RefreshConfig,
+    check_shard,
+    check_theta,
+    shown,
+)
 from opicflow.pipelines.ledger.entries import (
     START,
     CrawlEntry,
@@ -56,9 +64,10 @@ from opicflow.pipelines.ledger.planner import Planned, Planner
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.removal import Removal
+from opicflow.pipelines.ledger.residuals import Residuals
 from opicflow.pipelines.ledger.room import Room, new_book, new_table, set_rules
 from opicflow.pipelines.ledger.settlement import Settled, settle_links
-from opicflow.pipelines.ledger.snapshot_checks import column_problem, recent_problem, state_problem
+from opicflow.pipelines.ledger.snapshot_checks import column_problem, lost_problem, recent_problem, state_problem
 from opicflow.pipelines.ledger.survey import Budget
 from opicflow.pipelines.ledger.window import SECONDS_PER_DAY, turns, window_turns
 from opicflow.pipelines.refresh.policies import Policies
@@ -105,6 +114,8 @@ class Ledger:
     ) -> None:
         config = config or LedgerConfig()
         check_shard(shard, shards)
+        if isinstance(config.history, Certified) and shards != 1:
+            raise ConfigRefused("the policy certified needs one shard: choose another --history for a stream")
         check_theta(theta_start)
         self.config = config
         self.shard = shard
@@ -126,6 +137,7 @@ class Ledger:
         self._peers = Peers(self.shard, self.shards, state.peers)
         self._reader = Reader(self._room, self._peers, self.config.trend_days)
         self._removal = Removal(self.config, self._room, self._reader, state.url_generation)
+        self._residuals = Residuals(self._room)
         self._policies = PoliciesInForce(
             state.policies, state.budget, self.config.categories, self._room, self._reader, self._removal
         )
@@ -221,6 +233,8 @@ class Ledger:
         most_links = int(np.diff(items.link_starts).max()) if len(items) else 0
         room.make_scratch(max(most_links, int(room.book.modes[0].longest)))
         done, least_visits = 0, _VISITS_PER_MESSAGE * (self.shards - 1)
+        if self.is_certified:
+            least_visits = _VISITS_PER_MESSAGE
         while True:
             done, why = batches.apply_items(room.table, room.book, room.scratch, rows, done, least_visits)
             if why == batches.NEEDS_CUT:
@@ -229,7 +243,8 @@ class Ledger:
                 row_links = int(items.link_starts[done + 1] - items.link_starts[done])
                 url_bytes = int(items.url_starts[done + 1] - items.url_starts[done])
                 outgoing = 0 if self.shards == 1 else 2 * (row_links + 2 * int(room.book.modes[0].longest))
-                room.make(row_links + 1, outgoing, links.words_for(row_links, True), url_bytes)
+                lost = row_links + 2 * int(room.book.modes[0].longest)
+                room.make(row_links + 1, outgoing, links.words_for(row_links, True), url_bytes, lost)
             else:
                 break
         room.move_index(8 * (len(items) + len(items.link_pages)))
@@ -279,7 +294,10 @@ class Ledger:
         if check_range(entry.source, entry.start, entry.end, mark.position):
             if entry.start < mark.position:
                 raise EntryRefused(f"{entry.source}: a policy entry overlaps the one before; send it whole")
+            before = self._room.book.modes[0].damping_q20, self._room.book.class_weights.copy()
             set_rules(self._room.book, entry.damping, entry.class_weights, entry.link_bonus_per_1024)
+            if self.is_certified:
+                self._residuals.apply_rules(*before)
             self._removal.drop(np.array(entry.drop, np.uint64))
             self._policies.forget_pages(entry.forget)
             for policy in entry.policies:
@@ -313,7 +331,11 @@ class Ledger:
         """Seal outgoing transfers and share the virtual account among all shards."""
         book = self._room.book
         counts = book.counts[0]
+        visits = int(counts.visits_since_cut)
         counts.visits_since_cut = 0
+        if isinstance(self.config.history, Certified):
+            self._residuals.push(self.config.history.tolerance, visits * self.config.history.pushes_per_visit)
+            return []
         if self.shards == 1:
             counts.virtual = spending.declare_dividend(book, counts.virtual)
             return []
@@ -487,6 +509,13 @@ class Ledger:
         ids, slots = self._reader.live()
         return settle_links(self._room.table, self._room.book, ids, slots, rounds)
 
+    def settle_certified(self) -> Settled:
+        """Push residuals until the certificate is below the tolerance, on a copy: the ledger does not change."""
+        if not isinstance(self.config.history, Certified):
+            raise ConfigRefused("the ledger has no certificate: replay the log with --history certified")
+        ids, slots = self._reader.live()
+        return self._residuals.settle(self.config.history.tolerance, ids, slots)
+
     # -- snapshots -------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> list[snapshots.Chunk]:
@@ -527,14 +556,31 @@ class Ledger:
     def _adopt_columns(self, columns: dict[str, Array]) -> None:
         room = self._room
         columns = {**columns, **{name: columns[name].view(kind) for name, kind in at.ACCOUNTS.items()}}
+        if self.is_certified:
+            columns["sums"] = columns["sums"].view(at.SUMS)
         room.book = room.book._replace(**{name: column for name, column in columns.items() if name in Book._fields})
         room.table = room.table._replace(**{name: column for name, column in columns.items() if name in Table._fields})
         latest, before = (columns[name] for name in snapshots.RECENT_COLUMNS)
         snapshots.refuse(recent_problem(self.config, room.book, latest, before))
         room.set_recent(latest, before)
+        if self.is_certified:
+            snapshots.refuse(lost_problem(room.book))
+            room.set_lost(room.book.lost_ids, room.book.lost_amounts)
         like_us = 1 + self._peers.silent
         snapshots.refuse(column_problem(self.config, room.table, room.book, self._ids, like_us))
         snapshots.refuse("a page is there twice" if room.rebuild_index() else "")
+
+    @property
+    def is_certified(self) -> bool:
+        """Whether the history policy is `certified`."""
+        return isinstance(self.config.history, Certified)
+
+    def certificate(self) -> float | None:
+        """A bound of the L1 distance between importance and the exact ranks of the graph seen; None if there is none.
+
+        2 is the largest distance that there can be.
+        """
+        return self._residuals.certificate() if self.is_certified else None
 
     def _check_not_broken(self) -> None:
         broken = self._room.book.counts[0].broken

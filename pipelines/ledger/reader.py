@@ -126,7 +126,10 @@ class Reader:
         slots = int(room.book.counts[0].slots)
         rows = room.table.pages[:slots]
         raw = room.table.hot[:slots, 1]
-        cash = np.where(raw >= 0, raw, ~raw) + room.book.dividends[rows["class_"]] - rows["seen"]
+        if room.book.modes[0].policy == at.P_CERTIFIED:
+            cash = np.abs(raw)
+        else:
+            cash = np.where(raw >= 0, raw, ~raw) + room.book.dividends[rows["class_"]] - rows["seen"]
         live = rows["flags"] != 0
         return {outcome: int(cash[live & (rows["outcome"] == outcome)].sum()) for outcome in Outcome}
 

@@ -48,7 +48,13 @@ class Removal:
         if len(known):
             self.removed.append((reason, known))
             self.removed_urls.append(self._reader.urls(known))
-        spending.drop_pages(room.table, room.book, np.ascontiguousarray(pages).view(np.int64))
+        ids, done = np.ascontiguousarray(pages).view(np.int64), 0
+        room.make_scratch(int(room.book.modes[0].longest))
+        while True:
+            done = int(spending.drop_pages(room.table, room.book, room.scratch, ids, done))
+            if done == len(ids):
+                break
+            room.make_lost(int(room.book.modes[0].longest) + 1)
 
     def forget(self, pages: Ids, until: int) -> None:
         """Remove pages and their URLs, and refuse to learn them again before the second `until`."""

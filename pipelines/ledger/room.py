@@ -6,6 +6,8 @@ and never twice the memory. The index grows by a quarter and moves over bit by b
 
 from __future__ import annotations
 
+from copy import copy as copy_of_object
+
 import numpy as np
 
 from opicflow.pipelines.ledger import layout as at
@@ -13,6 +15,7 @@ from opicflow.pipelines.ledger.config import (
     MOST_MEASURES,
     Absorbing,
     All,
+    Certified,
     Fixed,
     ImprovedFixed,
     Interpolation,
@@ -20,7 +23,7 @@ from opicflow.pipelines.ledger.config import (
     PaperInterpolation,
     Variable,
 )
-from opicflow.pipelines.ledger.kernels import index, links, recent, url_arena
+from opicflow.pipelines.ledger.kernels import certified, index, links, recent, url_arena
 from opicflow.pipelines.ledger.layout import Book, Scratch, Table
 from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
 from opicflow.schemas.arrays import Array
@@ -49,6 +52,7 @@ def policy_code(config: LedgerConfig) -> int:
         PaperInterpolation: at.P_PAPER,
         Interpolation: at.P_INTERPOLATION,
         Absorbing: at.P_ABSORBING,
+        Certified: at.P_CERTIFIED,
     }
     return codes[type(config.history)]
 
@@ -58,6 +62,7 @@ def columns_used(config: LedgerConfig) -> tuple[str, ...]:
     used = {
         at.P_ALL: ("totals",),
         at.P_ABSORBING: ("totals",),
+        at.P_CERTIFIED: ("totals",),
         at.P_PAPER: ("held",),
         at.P_INTERPOLATION: ("spans",),
     }.get(policy_code(config), ("measure_cash", "measure_theta", "before_theta"))
@@ -124,6 +129,9 @@ def new_book(config: LedgerConfig, ids: tuple[int, int] = _EVERY_ID, theta_start
         links=np.zeros(0, np.int64),
         outbox_pages=np.zeros(0, np.int64),
         outbox_amounts=np.zeros(0, np.int64),
+        sums=np.zeros(1, at.SUMS),
+        lost_ids=np.zeros(_FEWEST_ROWS if modes.policy == at.P_CERTIFIED else 0, np.int64),
+        lost_amounts=np.zeros(_FEWEST_ROWS if modes.policy == at.P_CERTIFIED else 0, np.int64),
         recent=np.zeros((2, _FEWEST_ROWS), np.int64),
     )
     set_rules(book, config.damping, config.class_weights, config.link_bonus_per_1024)
@@ -187,8 +195,8 @@ class Room:
         self._used = columns_used(config)
         self._moved = 0
 
-    def make(self, births: int = 0, outgoing: int = 0, words: int = 0, url_bytes: int = 0) -> None:
-        """Room for so many births, transfers to other shards, words of remembered links and bytes of URLs."""
+    def make(self, births: int = 0, outgoing: int = 0, words: int = 0, url_bytes: int = 0, lost: int = 0) -> None:
+        """Room for so many births, transfers to other shards, words of links, bytes of URLs, rows of the side table."""
         counts, table, book = self.book.counts[0], self.table, self.book
         rows = int(counts.slots - counts.free) + births
         if rows > table.hot.shape[0]:
@@ -205,8 +213,37 @@ class Room:
         grow(book.outbox_amounts, int(counts.outbox) + outgoing, 8)
         grow(book.links, int(counts.link_end) + words, 8)
         grow(book.urls, int(counts.url_end) + url_bytes + 2, 8)
+        if book.modes[0].policy == at.P_CERTIFIED:
+            self.make_lost(lost)
         if not recent.has_room_for_a_visit(book):
             self.set_recent(*recent_visits(book), 2 * book.recent.shape[1])
+
+    def make_lost(self, rows: int) -> None:
+        """Room for so many more rows of the side table of `certified`; rows without an amount are removed."""
+        book = self.book
+        if 2 * (int(book.sums[0].lost_rows) + rows) > len(book.lost_ids):
+            self.set_lost(book.lost_ids, book.lost_amounts, rows)
+
+    def set_lost(self, ids: Array, amounts: Array, more: int = 0) -> None:
+        """Replace the side table by one with these rows, and room for more."""
+        taken = int(np.count_nonzero(amounts))
+        size = max(_FEWEST_ROWS, 1 << (4 * (taken + more + 1) - 1).bit_length())
+        fresh_ids, fresh_amounts = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        self.book.sums[0].lost_rows = certified.fill_lost(fresh_ids, fresh_amounts, ids, amounts)
+        self.book = self.book._replace(lost_ids=fresh_ids, lost_amounts=fresh_amounts)
+
+    def copy_for_pushing(self) -> Room:
+        """Return a room with copies of what pushing residuals changes; it shares everything else with this one."""
+        table, book = self.table, self.book
+        copy = copy_of_object(self)
+        copy.table = table._replace(hot=table.hot.copy(), totals=table.totals.copy())
+        copy.book = book._replace(
+            counts=book.counts.copy(),
+            sums=book.sums.copy(),
+            lost_ids=book.lost_ids.copy(),
+            lost_amounts=book.lost_amounts.copy(),
+        )
+        return copy
 
     def turn_recent(self) -> None:
         """Move the latest visits to the first side."""

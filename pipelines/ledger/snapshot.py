@@ -48,6 +48,7 @@ BOOK_COLUMNS = (
     "forgotten",
     "forgotten_until",
 )
+CERTIFIED_COLUMNS = ("sums", "lost_ids", "lost_amounts")
 RECENT_COLUMNS = ("recent_visits", "recent_visits_before")
 
 
@@ -189,6 +190,7 @@ def _columns(config: LedgerConfig, table: Table, book: Book) -> dict[str, Array]
     counts = book.counts[0]
     return {
         **{name: at.flat(getattr(book, name)) if name in at.ACCOUNTS else getattr(book, name) for name in BOOK_COLUMNS},
+        **(_certified_columns(book) if book.modes[0].policy == at.P_CERTIFIED else {}),
         "outbox_pages": book.outbox_pages[: int(counts.outbox)],
         "outbox_amounts": book.outbox_amounts[: int(counts.outbox)],
         "links": book.links[: int(counts.link_end)],
@@ -196,6 +198,15 @@ def _columns(config: LedgerConfig, table: Table, book: Book) -> dict[str, Array]
         "free": table.free[: int(counts.free)],
         **{name: getattr(table, name)[: int(counts.slots)] for name in columns_used(config)},
     }
+
+
+def _certified_columns(book: Book) -> dict[str, Array]:
+    """The sums, and the side table without empty rows, sorted by page."""
+    rows = np.flatnonzero(book.lost_amounts)
+    rows = rows[np.argsort(book.lost_ids[rows])]
+    sums = book.sums.copy()
+    sums[0].lost_rows = len(rows)
+    return dict(zip(CERTIFIED_COLUMNS, (at.flat(sums), book.lost_ids[rows], book.lost_amounts[rows]), strict=True))
 
 
 def _pieces(data: memoryview) -> Iterator[memoryview]:

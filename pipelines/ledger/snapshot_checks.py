@@ -126,6 +126,16 @@ def recent_problem(config: LedgerConfig, book: Book, latest: Array, before: Arra
     return "" if len(before) in (0, most) else "its visits before the latest are too few or too many"
 
 
+def lost_problem(book: Book) -> str:
+    """The first problem of the side table of `certified`; empty if there is none."""
+    ids = book.lost_ids
+    if len(ids) != len(book.lost_amounts) or len(book.sums) != 1 or book.sums[0].lost_rows != len(ids):
+        return "its side table is not as long as its count"
+    if (ids == 0).any() or (ids[1:] <= ids[:-1]).any() or (book.lost_amounts == 0).any():
+        return "its side table is out of order"
+    return ""
+
+
 def _is_mark(mark: list[Any]) -> bool:
     return (
         type(mark[0]) is str

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph, PageNumbers
-from opicflow.pipelines.ledger.kernels.spending import damped
+from opicflow.pipelines.ledger.kernels.certified import damped
 from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.kernel import kernel
 

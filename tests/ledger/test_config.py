@@ -14,6 +14,7 @@ from opicflow.pipelines.ledger import (
     HISTORIES,
     Absorbing,
     All,
+    Certified,
     ConfigRefused,
     Fixed,
     ImprovedFixed,
@@ -180,6 +181,7 @@ def test_the_policies_have_the_names_that_users_write() -> None:
         "paper-interpolation": PaperInterpolation,
         "interpolation": Interpolation,
         "absorbing": Absorbing,
+        "certified": Certified,
     }
     assert list(HISTORIES.items()) == list(names.items())
 

@@ -10,8 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from opicflow.pipelines.ledger.kernels.certified import has_room_for_lost, pay_all, push, take_back
 from opicflow.pipelines.ledger.kernels.index import FULLEST, find, guess, home, look_up_early
-from opicflow.pipelines.ledger.kernels.links import forget_links, gather_links, recall_links, remember_links, words_for
+from opicflow.pipelines.ledger.kernels.links import (
+    forget_links,
+    gather_links,
+    has_same_links,
+    links_of,
+    recall_links,
+    remember_links,
+    words_for,
+)
 from opicflow.pipelines.ledger.kernels.observations import announce_change, observe
 from opicflow.pipelines.ledger.kernels.recent import has_room_for_a_visit, is_recent, keep_visit, visit_key
 from opicflow.pipelines.ledger.kernels.spending import (
@@ -32,6 +41,7 @@ from opicflow.pipelines.ledger.kernels.url_arena import keep_url
 from opicflow.pipelines.ledger.layout import (
     CIRCULATED,
     LINKS_KNOWN,
+    P_CERTIFIED,
     Book,
     Bool,
     Int,
@@ -62,6 +72,7 @@ def has_room(table: Table, book: Book, births: Int, outgoing: Int, links: Int, u
         and counts.link_end + links <= book.links.shape[0]
         and counts.url_end + url_bytes + 2 <= book.urls.shape[0]
         and has_room_for_a_visit(book)
+        and has_room_for_lost(book, links + 2 * book.modes[0].longest)
     )
 
 
@@ -75,6 +86,7 @@ def apply_items(
     """
     counts = book.counts[0]
     alone = book.modes[0].alone != 0
+    certified = book.modes[0].policy == P_CERTIFIED
     for i in range(first, items.kind.shape[0]):
         links = items.link_starts[i + 1] - items.link_starts[i]
         outgoing = np.int64(0) if alone else links + most_recalled(table, book)
@@ -98,12 +110,13 @@ def apply_items(
         counts.visits += 1
         counts.visits_since_sweep += 1
         counts.visits_since_cut += 1
-        pass_cursor(table, book, scratch)
+        if not certified:
+            pass_cursor(table, book, scratch)
         if counts.broken != 0:
             return i + 1, DONE
         is_due = counts.visits_since_cut * 1000 >= counts.pages * book.modes[0].cut_per_1000
         if is_due and counts.visits_since_cut >= min(least_visits, counts.pages // 20):
-            if not alone:
+            if certified or not alone:
                 return i + 1, NEEDS_CUT
             counts.visits_since_cut = 0
             counts.virtual = declare_dividend(book, counts.virtual)
@@ -155,7 +168,7 @@ def sight(table: Table, book: Book, items: Any, i: Int) -> None:
         collect(table, book, slot)
         change_class(table, book, slot, 2 * category + (table.pages[slot].class_ & 1))
     if announced:
-        announce(table, slot)
+        announce(table, book, slot)
         if items.modified_ms[i] != 0:
             announce_change(table, slot, items.modified_ms[i])
     keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
@@ -194,11 +207,12 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
     answered = outcome != _FAILED and outcome != _BLOCKED
     class_ = np.int64(row.class_) if category == _NO_CATEGORY else 2 * np.int64(category) + (row.class_ & 1)
     change_class(table, book, slot, class_ | 1 if answered else class_)
+    if book.modes[0].policy == P_CERTIFIED:
+        pay_certified(table, book, scratch, items, i, slot)
+        return True
     had_links = (row.flags & LINKS_KNOWN) != 0
     failed_before = row.outcome == _FAILED
-    row.visits += 1
-    row.outcome = outcome
-    row.last_visit_ms = max(row.last_visit_ms, time_ms)
+    keep_outcome(table, slot, outcome, time_ms)
 
     remembers = book.modes[0].remember != 0 and had_links
     pays: Int = np.int64(-1)  # the number of links to pay along; -1: the visit moves nothing by itself
@@ -237,6 +251,56 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
     else:
         pay_links(table, book, scratch, slot, amount, pays, items.links_known[i] != 0, refund)
     return True
+
+
+@inlined_kernel
+def keep_outcome(table: Table, slot: Int, outcome: Int, time_ms: Int) -> None:
+    """Keep the outcome and the time of a visit."""
+    row = table.pages[slot]
+    row.visits += 1
+    row.outcome = outcome
+    row.last_visit_ms = max(row.last_visit_ms, time_ms)
+
+
+@lean_kernel
+def pay_certified(table: Table, book: Book, scratch: Scratch, items: Any, i: Int, slot: Int) -> None:
+    """The visit's part that moves cash, under `certified`: the page pays along the links it has now."""
+    sums, row = book.sums[0], table.pages[slot]
+    outcome = items.outcome[i]
+    keep_outcome(table, slot, outcome, items.time_ms[i])
+    had = links_of(table, slot)
+    if outcome == _GONE:
+        row.flags &= ~LINKS_KNOWN
+        if had > 0:
+            take_back(table, book, scratch, slot)
+            forget_links(table, book, slot)
+            sums.links -= had
+    elif items.links_known[i] != 0 and outcome != _FAILED and outcome != _BLOCKED:
+        row.flags |= LINKS_KNOWN
+        links = gather_links(
+            book,
+            scratch,
+            items.page[i],
+            items.link_pages,
+            items.link_weights,
+            items.link_categories,
+            items.link_starts[i],
+            items.link_starts[i + 1],
+        )
+        if links == had and has_same_links(table, book, scratch, slot):
+            push(table, book, scratch, slot)
+        else:
+            if had > 0:
+                take_back(table, book, scratch, slot)
+            remember_links(table, book, scratch, slot, links)
+            sums.links += links - had
+            for j in range(links):
+                if find(table.id_index, table.id_index_old, table.hot, scratch.pages[j]) < 0:
+                    category = scratch.categories[j]
+                    give_birth(table, book, scratch.pages[j], 0 if category == _NO_CATEGORY else category, 0.0)
+            pay_all(table, book, scratch, slot)
+    elif had > 0:
+        push(table, book, scratch, slot)
 
 
 @lean_kernel

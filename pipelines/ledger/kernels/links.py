@@ -72,6 +72,33 @@ def remembered_words(table: Table, slot: Int) -> Int:
     return words_for(count, False) if count >= 0 else words_for(-1 - count, True)
 
 
+@inlined_kernel
+def links_of(table: Table, slot: Int) -> Int:
+    """How many links of a page are remembered."""
+    count = np.int64(table.link_count[slot])
+    return count if count >= 0 else -1 - count
+
+
+@lean_kernel
+def has_same_links(table: Table, book: Book, scratch: Scratch, slot: Int) -> Bool:
+    """Whether the links in `scratch`, which are as many as the page's remembered ones, are the same."""
+    count = np.int64(table.link_count[slot])
+    weighted = count < 0
+    if weighted:
+        count = -1 - count
+    start = table.link_start[slot]
+    for i in range(count):
+        if book.links[start + i] != scratch.pages[i]:
+            return False
+        weight = np.int64(ORDINARY_LINK_WEIGHT)
+        if weighted:
+            packed = np.uint64(book.links[start + count + i // 4])
+            weight = np.int64((packed >> np.uint64(16 * (i % 4))) & np.uint64(0xFFFF))
+        if weight != scratch.weights[i]:
+            return False
+    return True
+
+
 @lean_kernel
 def remember_links(table: Table, book: Book, scratch: Scratch, slot: Int, links: Int) -> None:
     """Remember the links in `scratch`; they overwrite the page's earlier ones where they fit."""

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
+from opicflow.pipelines.ledger.kernels.certified import base_of
 from opicflow.pipelines.ledger.kernels.history import rate_and_span
 from opicflow.pipelines.ledger.kernels.spending import cash_of
-from opicflow.pipelines.ledger.layout import P_ABSORBING, SPENT, Book, Float, Int, Table
+from opicflow.pipelines.ledger.layout import P_ABSORBING, P_CERTIFIED, SPENT, Book, Float, Int, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
@@ -23,41 +25,77 @@ def unread_cash(table: Table, book: Book, slot: Int) -> Int:
     return unread
 
 
+@inlined_kernel
+def certified_scale(book: Book) -> Float:
+    """The factor by which what pages have paid is scaled, so that all residuals together are nothing."""
+    sums = book.sums[0]
+    rest = sums.bases - sums.residual
+    return np.float64(sums.bases) / np.float64(rest) if rest > 0 else 1.0
+
+
+@inlined_kernel
+def certified_rate(table: Table, book: Book, slot: Int, scale: Float) -> Float:
+    """What a page earns, one more step along its links included, in pages' worth of cash."""
+    base = base_of(book, table.pages[slot].class_)
+    carried = table.totals[slot] + table.hot[slot, 1] - base
+    return (np.float64(base) + scale * np.float64(carried)) / UNITS_PER_PAGE
+
+
+@inlined_kernel
+def certified_waiting(table: Table, slot: Int) -> Int:
+    """The cash that a visit would bring into circulation: all that an unread page has, the residual of another."""
+    residual = table.hot[slot, 1]
+    return residual + table.totals[slot] if table.pages[slot].visits == 0 else max(residual, 0)
+
+
 @lean_kernel
 def read_estimates(
     table: Table, book: Book, slots: Array, per_rate: Float, pages: Int, trend_days: Float, out: Any
 ) -> None:
     """Fill the columns of `Estimates` for the pages at `slots`; rows of slot NOWHERE stay as they are, zero."""
     theta = book.clocks[0].theta
+    certified = book.modes[0].policy == P_CERTIFIED
+    scale = certified_scale(book) if certified else 1.0
     for i in range(slots.shape[0]):
         slot = slots[i]
         if slot < 0:
             continue
         row = table.pages[slot]
-        rate, span = rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)
+        if certified:
+            rate, span = certified_rate(table, book, slot, scale), np.inf
+            cash = table.hot[slot, 1]
+            waiting = certified_waiting(table, slot)
+        else:
+            rate, span = rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)
+            cash = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
+            waiting = cash + row.aside
         importance = rate * per_rate
-        cash = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen
         out.rate[i] = rate
         out.importance[i] = importance
         out.score[i] = importance * pages
         out.trend_per_day[i] = 0.0 if np.isnan(row.anchor) else (importance - row.anchor) / trend_days
         out.error_factor[i] = 1.0 / span
         out.cash[i] = cash
-        out.waiting[i] = cash + row.aside
+        out.waiting[i] = waiting
         out.visits[i] = row.visits
         out.last_visit_ms[i] = row.last_visit_ms
         out.last_outcome[i] = row.outcome
-        out.measured[i] = (row.flags & SPENT) != 0
+        out.measured[i] = certified or (row.flags & SPENT) != 0
 
 
 @lean_kernel
 def read_all_rates(table: Table, book: Book, rates: Array) -> Float:
     """The rate of every slot (0 for free ones), and their sum in slot order."""
     theta = book.clocks[0].theta
+    certified = book.modes[0].policy == P_CERTIFIED
+    scale = certified_scale(book) if certified else 1.0
     total = 0.0
     for slot in range(book.counts[0].slots):
         if table.pages[slot].flags == 0:
             rates[slot] = 0.0
+        elif certified:
+            rates[slot] = certified_rate(table, book, slot, scale)
+            total += rates[slot]
         else:
             rate, _ = rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)
             rates[slot] = rate
@@ -72,6 +110,8 @@ def read_waiting(table: Table, book: Book, waiting: Array) -> None:
         row = table.pages[slot]
         if row.flags == 0:
             waiting[slot] = -1
+        elif book.modes[0].policy == P_CERTIFIED:
+            waiting[slot] = certified_waiting(table, slot)
         else:
             waiting[slot] = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen + row.aside
 

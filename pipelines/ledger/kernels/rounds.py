@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from opicflow.pipelines.ledger.kernels.certified import damped
 from opicflow.pipelines.ledger.kernels.index import find
 from opicflow.pipelines.ledger.kernels.links import recall_links
-from opicflow.pipelines.ledger.kernels.spending import damped
 from opicflow.pipelines.ledger.layout import Book, Int, Scratch, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import kernel, lean_kernel

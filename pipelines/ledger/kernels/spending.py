@@ -10,6 +10,16 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE
+from opicflow.pipelines.ledger.kernels.certified import (
+    base_of,
+    change_base,
+    damped,
+    has_room_for_lost,
+    lose,
+    pays,
+    regain,
+    take_back,
+)
 from opicflow.pipelines.ledger.kernels.history import keep, keep_newcomer, rate_and_span
 from opicflow.pipelines.ledger.kernels.index import find, guess, insert, remove
 from opicflow.pipelines.ledger.kernels.links import forget_links, recall_links
@@ -20,6 +30,7 @@ from opicflow.pipelines.ledger.layout import (
     LIVE,
     P_ABSORBING,
     P_ALL,
+    P_CERTIFIED,
     SPENT,
     Book,
     Bool,
@@ -36,14 +47,6 @@ ELSEWHERE = -2
 """Slots of links whose page is not in this ledger: not known here (or barred), in another shard."""
 
 _MOST = np.int64(0x7FFFFFFFFFFFFFFF)
-_Q20 = 20
-_LOW_Q20 = (1 << 20) - 1
-
-
-@inlined_kernel
-def damped(amount: Int, share_q20: Int) -> Int:
-    """`amount * share / 2^20`, rounded down, for any amount without overflow."""
-    return (amount >> _Q20) * share_q20 + (((amount & _LOW_Q20) * share_q20) >> _Q20)
 
 
 @inlined_kernel
@@ -143,10 +146,19 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     row.flags = LIVE | CIRCULATED  # the crawl has one round's time to read it before the round spends for it
     row.outcome = 0
     row.measures = 0
-    rate = -1.0
-    if book.rules[0].newcomers != 0.0:
-        rate = newcomer_rate(book) + parent_rate
-    keep_newcomer(table, book, slot, rate, book.clocks[0].theta)
+    if book.modes[0].policy == P_CERTIFIED:
+        base = base_of(book, class_)
+        table.hot[slot, 1] = 0
+        table.totals[slot] = base + regain(book, page)
+        book.sums[0].bases += base
+        book.sums[0].paid += table.totals[slot]
+        row.opening = 0
+    else:
+        counts.openings += UNITS_PER_PAGE
+        rate = -1.0
+        if book.rules[0].newcomers != 0.0:
+            rate = newcomer_rate(book) + parent_rate
+        keep_newcomer(table, book, slot, rate, book.clocks[0].theta)
     be_born_unseen(table, slot)
     table.url_start[slot] = 0
     if book.modes[0].remember != 0:
@@ -157,16 +169,16 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     counts.births += 1
     counts.minted += UNITS_PER_PAGE
     counts.minted_everywhere = min(counts.minted_everywhere + UNITS_PER_PAGE * book.modes[0].like_us, MOST_CASH)
-    counts.openings += UNITS_PER_PAGE
     counts.weighted_pages += book.class_weights[class_]
     book.class_pages[class_] += 1
     return slot
 
 
 @inlined_kernel
-def announce(table: Table, slot: Int) -> None:
+def announce(table: Table, book: Book, slot: Int) -> None:
     """A page that was announced earns from its first transfer on: that one is no part of its opening balance."""
-    table.hot[slot, 1] = cash_of(table.hot[slot, 1])
+    if book.modes[0].policy != P_CERTIFIED:
+        table.hot[slot, 1] = cash_of(table.hot[slot, 1])
 
 
 @inlined_kernel
@@ -206,6 +218,8 @@ def change_class(table: Table, book: Book, slot: Int, class_: Int) -> None:
     book.counts[0].weighted_pages += book.class_weights[class_] - book.class_weights[old]
     row.class_ = class_
     row.seen = book.dividends[class_]
+    if book.modes[0].policy == P_CERTIFIED:
+        change_base(table, book, slot, base_of(book, old), base_of(book, class_))
 
 
 @inlined_kernel
@@ -403,29 +417,54 @@ def declare_dividend(book: Book, amount: Int) -> Int:
 
 
 @lean_kernel
-def drop_pages(table: Table, book: Book, pages: Array) -> None:
-    """Remove pages; unknown ones are skipped. The index is not growing, and there is room for free slots."""
-    for i in range(pages.shape[0]):
-        slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
-        if slot >= 0:
-            remove(table.id_index, table.hot, pages[i])
-            drop_page(table, book, slot)
-            book.counts[0].dropped += 1
+def drop_certified(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
+    """A page takes back its payments and its base. What links carry to it is kept for when it is learnt again."""
+    sums = book.sums[0]
+    if pays(table, slot):
+        take_back(table, book, scratch, slot)
+        count = np.int64(table.link_count[slot])
+        sums.links -= count if count >= 0 else -1 - count
+    base = base_of(book, table.pages[slot].class_)
+    paid = table.totals[slot]
+    lose(book, table.hot[slot, 0], paid - base)
+    sums.bases -= base
+    sums.paid -= paid
+    table.totals[slot] = 0
 
 
 @lean_kernel
-def drop_page(table: Table, book: Book, slot: Int) -> None:
+def drop_pages(table: Table, book: Book, scratch: Scratch, pages: Array, first: Int) -> Int:
+    """Remove pages from row `first` on; unknown ones are skipped. Returns the row that it has no room for.
+
+    The index is not growing, and there is room for free slots.
+    """
+    for i in range(first, pages.shape[0]):
+        if not has_room_for_lost(book, book.modes[0].longest + 1):
+            return i
+        slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
+        if slot >= 0:
+            remove(table.id_index, table.hot, pages[i])
+            drop_page(table, book, scratch, slot)
+            book.counts[0].dropped += 1
+    return pages.shape[0]
+
+
+@lean_kernel
+def drop_page(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
     """Remove a page. Its cash goes to the virtual page; the cash minted at its birth stays.
 
     The caller has taken it out of the index.
     """
     counts = book.counts[0]
-    collect(table, book, slot)
-    counts.virtual += cash_of(table.hot[slot, 1])
     row = table.pages[slot]
-    if (row.flags & SPENT) == 0:
-        counts.openings -= row.opening
     policy = book.modes[0].policy
+    if policy == P_CERTIFIED:
+        drop_certified(table, book, scratch, slot)
+    else:
+        collect(table, book, slot)
+        counts.virtual += cash_of(table.hot[slot, 1])
+        if (row.flags & SPENT) == 0:
+            counts.openings -= row.opening
     if policy in (P_ALL, P_ABSORBING):
         counts.earned -= table.totals[slot]
         table.totals[slot] = 0
