@@ -500,8 +500,11 @@ class Ledger:
     def settle(self, rounds: int) -> Settled:
         """Spend along remembered links for so many rounds, on a copy: the ranks of the graph as it is known.
 
-        The result is what pages earned in the later half of the rounds. The ledger does not change.
+        The result is what pages earned in the later half of the rounds. The ledger does not change. A ledger that is
+        certified needs no rounds: `settle_certified`.
         """
+        if self.is_certified:
+            return self.settle_certified()
         if not self.config.remember_links or self.shards != 1:
             raise ConfigRefused("settle needs remember_links=True and one shard: replay the log with them")
         if rounds < 1:

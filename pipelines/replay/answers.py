@@ -80,12 +80,12 @@ def remove_other_answers(state: Path, snapshot: str) -> None:
 
 def answers_of(ledger: Ledger) -> Answers:
     """Return the answers of a ledger itself."""
-    from opicflow.pipelines.replay.keeper import plan_in_words, schedule_parts
+    from opicflow.pipelines.replay.keeper import final_ranks, plan_in_words, schedule_parts
     from opicflow.pipelines.transforms.publish import everything, pack_orders
 
     planned = ledger.preview()
     return Answers(
-        importance=list(everything(ledger, None)),
+        importance=list(everything(ledger, final_ranks(ledger, 0))),
         schedules=list(schedule_parts(ledger, planned)),
         orders=pack_orders(ledger, planned),
         plan=plan_in_words(ledger, planned),

@@ -29,6 +29,7 @@ from opicflow.pipelines.ledger import (
     Planned,
     PolicyEntry,
     RefreshConfig,
+    Settled,
     TickEntry,
 )
 from opicflow.pipelines.ledger.encoding import decode_entry
@@ -179,6 +180,7 @@ class ReplayKeeper:
         self._rejects: dict[str, int] = {}
         self._samples: list[dict[str, Any]] = []
         self._refused: list[list[Any]] = []
+        self._certificate: float | None = None
         self.snapshot_bytes = 0
         self.journal_bytes = 0
 
@@ -375,9 +377,8 @@ class ReplayKeeper:
 
     def _publish_importance(self) -> Iterator[Part]:
         """Publish all pages, the most important first."""
-        config, settled = self.config, None
-        if config.settle_rounds and self.ledger.pages:
-            settled = self.ledger.settle(config.settle_rounds)
+        settled = final_ranks(self.ledger, self.config.settle_rounds)
+        self._certificate = settled.residual if settled and self.ledger.is_certified else None
         for number, part in enumerate(everything(self.ledger, settled)):
             yield Part(PartKind.IMPORTANCE, (number,), part)
 
@@ -409,8 +410,17 @@ class ReplayKeeper:
             "plan": planned and plan_in_words(self.ledger, planned),
             "idle": {outcome.name: cash / minted for outcome, cash in ledger.idle_cash().items()},
         }
+        if self._certificate is not None:
+            report["certificate"] = self._certificate
         self._tally, self._rejects, self._samples, self._refused = {}, {}, [], []
         return json.dumps(report, separators=(",", ":")).encode()
+
+
+def final_ranks(ledger: Ledger, settle_rounds: int) -> Settled | None:
+    """Return the ranks at the end of a replay if they are not those of the ledger: settled ones, or certified ones."""
+    if ledger.pages and (settle_rounds or ledger.is_certified):
+        return ledger.settle(settle_rounds)
+    return None
 
 
 def schedule_parts(ledger: Ledger, planned: Planned) -> Iterator[bytes]:

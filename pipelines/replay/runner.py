@@ -209,7 +209,7 @@ class _Replay:
     def _are_answers(self, keeper: ReplayKeeper) -> bool:
         """Return whether the final parts are those of the ledger as it is: not settled, no policies still to come."""
         config = self.config
-        is_as_kept = not config.settle_rounds and not config.publications
+        is_as_kept = (keeper.ledger.is_certified or not config.settle_rounds) and not config.publications
         return is_as_kept and keeper.policies_had == len(config.policies) and keeper.ledger.pages <= MOST_PAGES
 
     def _write_checkpoint(self, segment: SegmentDone) -> None:

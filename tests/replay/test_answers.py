@@ -46,9 +46,10 @@ def is_kept(state: Path) -> bool:
     return read_kept_answers(state, snapshot_of(state)) is not None
 
 
-def test_answers_equal_those_of_the_ledger(log: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("history", ["interpolation", "certified"])
+def test_answers_equal_those_of_the_ledger(log: Path, tmp_path: Path, history: str) -> None:
     state = tmp_path / "state"
-    run([log], state=state)
+    run([log], state=state, counting=LedgerOptions(history=history))
     kept = read_kept_answers(state, snapshot_of(state))
     assert kept is not None and kept == answers_of(read_ledger(state)[0])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -226,6 +227,9 @@ def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> Non
         f"{summary['pages']:,} pages, {summary['pages_read']:,} read; {summary['links']:,} links; "
         f"{summary['late']:,} visits came late"
     )
+    if "certificate" in summary:
+        percent = math.ceil(summary["certificate"] * 1e6) / 1e4  # rounded up: it is a bound
+        print(f"importance is within {percent:g} % of the exact ranks of the graph seen (certified)")
     for reason, count in summary["rejects_by_reason"].items():
         print(f"  {count:10,}  {reason}")
     for note in result.notes:

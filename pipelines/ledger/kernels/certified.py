@@ -170,6 +170,7 @@ def pay_remembered(table: Table, book: Book, scratch: Scratch, slot: Int, before
     if weighted:
         count = -1 - count
     start = table.link_start[slot]
+    book.counts[0].transfers += count
     total = np.int64(0)
     for i in range(count):
         page = book.links[start + i]
