@@ -1,4 +1,4 @@
-"""The local services: what they start they stop, and nothing else. Most of it is told with a service made of Python."""
+"""The local services stop the processes that they started, and no others. Most tests use a service in Python."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from support.services import running as started
 
 Launch = Callable[..., Process]
 
-# Listens at the port of its first argument, after it has said and done what the others are.
+# Runs the code in its second argument, then listens at the port in its first.
 LISTENER = """
 import os, socket, sys
 port, before = int(sys.argv[1]), sys.argv[2]
@@ -45,7 +45,7 @@ with socket.create_server(("127.0.0.1", port)) as listening:
 
 
 class Listener:
-    """A service of one process that listens at a port. `before` is what that process does first, in Python."""
+    """A service of one process that listens at a port. The process first runs the Python code `before`."""
 
     name = "listener"
     title = "Listener 1.0"
@@ -70,11 +70,11 @@ class Listener:
 
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Listener:
-    """The only service there is, and it needs neither Java nor jars."""
+    """Replace all services by one that needs neither Java nor jars."""
     service = Listener()
     monkeypatch.setattr(supervisor, "SERVICES", {"listener": service})
     monkeypatch.setattr(supervisor, "java", lambda: "/nowhere/java")
-    monkeypatch.setattr(supervisor, "artifact", lambda name, title, tell: tmp_path)
+    monkeypatch.setattr(supervisor, "artifact", lambda name, title, report: tmp_path)
     return service
 
 
@@ -87,17 +87,17 @@ def services(listener: Listener, tmp_path: Path) -> Iterator[Services]:
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
-    """Starts a process that runs some Python, and ends it after the test."""
-    made: list[Process] = []
+    """Return a function that starts a process with Python code; the process ends with the test."""
+    launched: list[Process] = []
 
     def launch(code: str) -> Process:
-        """Returns when the process has printed something."""
-        made.append(processes.launch("python", [sys.executable, "-uc", code], tmp_path / "log", True))
+        """Start a process, and wait until it has printed something."""
+        launched.append(processes.launch("python", [sys.executable, "-uc", code], tmp_path / "log", True))
         assert processes.wait_until(lambda: (tmp_path / "log").stat().st_size > 0, 30)
-        return made[-1]
+        return launched[-1]
 
     yield launch
-    processes.kill(made)
+    processes.kill(launched)
 
 
 # -- processes
@@ -105,7 +105,7 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 WAITS = "import signal; print('waits'); signal.pause()"
 
 
-def test_a_process_that_has_the_pid_of_another_is_left_alone(launch: Launch) -> None:
+def test_a_process_with_the_pid_of_an_earlier_one_is_left_alone(launch: Launch) -> None:
     here = launch(WAITS)
     earlier = Process("earlier", here.pid, "boot 1", here.log)
     assert not earlier.lives
@@ -129,13 +129,13 @@ def test_a_paused_process_can_still_end_by_itself(launch: Launch) -> None:
     assert not paused.lives
 
 
-def test_a_child_that_has_ended_does_not_live(launch: Launch) -> None:
+def test_an_ended_child_is_not_alive(launch: Launch) -> None:
     ended = launch("print('ends')")
     assert processes.wait_until(lambda: not ended.lives, 30)
 
 
 @pytest.mark.skipif(sys.platform != "linux" or machine() not in ("x86_64", "aarch64"), reason="numbers of system calls")
-def test_a_process_lives_until_its_last_thread_has_ended(launch: Launch) -> None:
+def test_a_process_is_alive_until_its_last_thread_has_ended(launch: Launch) -> None:
     end_this_thread = {"x86_64": 60, "aarch64": 93}.get(machine())
     process = launch(
         "import ctypes, threading; threading.Thread(target=threading.Event().wait).start(); print('two threads')\n"
@@ -148,7 +148,7 @@ def test_a_process_lives_until_its_last_thread_has_ended(launch: Launch) -> None
     assert not process.lives
 
 
-def test_birth_is_known_without_proc_too(launch: Launch) -> None:
+def test_the_start_time_of_a_process_is_found_without_proc(launch: Launch) -> None:
     here = launch(WAITS)
     if shutil.which("ps") is None:
         pytest.skip("no ps")
@@ -157,7 +157,7 @@ def test_birth_is_known_without_proc_too(launch: Launch) -> None:
     assert processes._birth_by_ps(here.pid) is None
 
 
-def test_free_ports_are_none_that_a_connection_is_given() -> None:
+def test_free_ports_are_outside_the_range_of_outgoing_connections() -> None:
     ports = free_ports(8)
     assert len(set(ports)) == 8
     assert all(port in PORTS for port in ports)
@@ -168,14 +168,14 @@ def test_free_ports_are_none_that_a_connection_is_given() -> None:
 # -- the services of a folder
 
 
-def test_what_is_started_twice_is_started_once(services: Services) -> None:
+def test_a_running_service_is_not_started_again(services: Services) -> None:
     assert services.start(["listener"]) == ["listener"]
     (first,) = services.status()["listener"].processes
     assert services.start(["listener"]) == []
     assert services.status()["listener"].processes == [first]
 
 
-def test_usual_ports_are_taken_where_they_are_free(listener: Listener, tmp_path: Path) -> None:
+def test_usual_ports_are_used_if_they_are_free(listener: Listener, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     listener.usual_ports = (("tcp", port),)
     first, second, third = (Services(tmp_path / name, usual_ports=name != "c", attached=True) for name in "abc")
@@ -189,7 +189,7 @@ def test_usual_ports_are_taken_where_they_are_free(listener: Listener, tmp_path:
             services.stop(["listener"])
 
 
-def test_another_process_finds_and_stops_them(services: Services) -> None:
+def test_another_process_finds_and_stops_the_services(services: Services) -> None:
     services.start(["listener"])
     other = Services(services.folder)
     (process,) = other.status()["listener"].processes
@@ -199,14 +199,14 @@ def test_another_process_finds_and_stops_them(services: Services) -> None:
     assert services.status() == {}
 
 
-def test_stop_leaves_nothing_but_the_logs(services: Services) -> None:
+def test_stop_removes_everything_but_the_logs(services: Services) -> None:
     services.start(["listener"])
     services.stop(["listener"])
     assert [path.name for path in services.folder.iterdir()] == ["logs"]
     assert services.stop(["listener"]) == []
 
 
-def test_a_killed_service_comes_back_with_its_ports_and_data(services: Services) -> None:
+def test_a_killed_service_is_restarted_with_its_ports_and_data(services: Services) -> None:
     services.start(["listener"])
     before = services.instance("listener")
     (before.folder / "data").write_text("changed since")
@@ -221,7 +221,7 @@ def test_a_killed_service_comes_back_with_its_ports_and_data(services: Services)
     assert (before.folder / "data").read_text() == "changed since"
 
 
-def test_a_port_that_somebody_else_took_is_no_reason_to_lose_data(services: Services, listener: Listener) -> None:
+def test_a_service_whose_port_was_taken_keeps_its_data(services: Services, listener: Listener) -> None:
     services.start(["listener"])
     instance = services.instance("listener")
     (instance.folder / "data").write_text("changed since")
@@ -237,7 +237,7 @@ def test_a_port_that_somebody_else_took_is_no_reason_to_lose_data(services: Serv
     assert services.instance("listener") == instance
 
 
-def test_a_paused_service_goes_on_when_it_is_resumed(services: Services) -> None:
+def test_a_paused_service_continues_when_it_is_resumed(services: Services) -> None:
     services.start(["listener"])
     (process,) = services.status()["listener"].processes
     services.pause("listener")
@@ -246,8 +246,10 @@ def test_a_paused_service_goes_on_when_it_is_resumed(services: Services) -> None
     assert os.WIFCONTINUED(os.waitpid(process.pid, os.WCONTINUED)[1])
 
 
-def test_a_port_that_was_taken_meanwhile_is_no_reason_to_fail(services: Services, listener: Listener) -> None:
-    # Java says it like this. The second attempt finds another port.
+def test_a_start_retries_with_another_port_if_its_port_was_taken_meanwhile(
+    services: Services, listener: Listener
+) -> None:
+    # The message of Java. The second attempt finds another port.
     listener.before = (
         "tried = __import__('pathlib').Path(sys.path[0] or '.', os.environ['TRIED'])\n"
         "if not tried.exists(): tried.touch(); sys.exit('java.net.BindException: Address already in use')"
@@ -269,7 +271,7 @@ def test_a_service_that_ends_at_the_start_shows_the_end_of_its_log(services: Ser
     assert services.status() == {}
 
 
-def test_a_service_that_is_never_ready_is_stopped_again(
+def test_a_service_that_is_never_ready_is_stopped(
     services: Services, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "READY_SECONDS", 0.5)
@@ -298,7 +300,7 @@ class Pair(Listener):
             connect(instance.ports[port]).close()
 
 
-def test_one_process_of_a_service_can_be_killed_and_comes_back_alone(
+def test_one_process_of_a_service_can_be_killed_and_restarted_alone(
     services: Services, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "SERVICES", {"listener": Pair()})
@@ -323,12 +325,12 @@ def test_a_process_that_a_service_does_not_have_is_refused(services: Services) -
         services.kill("listener", "three")
 
 
-# -- what is needed
+# -- requirements
 
 
 @pytest.fixture
 def poms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A folder with one pom.xml, an empty cache, and a Maven that copies the pom instead of what it names."""
+    """A folder with one pom.xml, an empty cache, and a Maven that copies the pom instead of jars."""
     for folder in ("poms", "bin"):
         (tmp_path / folder).mkdir()
     (tmp_path / "poms" / "thing.pom.xml").write_text("thing 1")
@@ -342,19 +344,19 @@ def poms(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "poms"
 
 
-def test_jars_are_fetched_once_for_each_content_of_the_pom(poms: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    first = artifacts.artifact("thing", "Thing 1", said.append)
-    assert artifacts.artifact("thing", "Thing 1", said.append) == first
+def test_jars_are_downloaded_once_per_content_of_the_pom(poms: Path, tmp_path: Path) -> None:
+    messages: list[str] = []
+    first = artifacts.artifact("thing", "Thing 1", messages.append)
+    assert artifacts.artifact("thing", "Thing 1", messages.append) == first
     assert (first / "jar").read_text() == "thing 1"
-    assert said == ["fetching Thing 1: the first time takes a minute"]
+    assert messages == ["fetching Thing 1: the first time takes a minute"]
     (poms / "thing.pom.xml").write_text("thing 2")
-    second = artifacts.artifact("thing", "Thing 2", said.append)
+    second = artifacts.artifact("thing", "Thing 2", messages.append)
     assert (second / "jar").read_text() == "thing 2"
     assert sorted((tmp_path / "cache" / "opicflow" / "services").iterdir()) == sorted([first, second])
 
 
-def test_two_who_fetch_at_once_fetch_once(poms: Path, tmp_path: Path) -> None:
+def test_two_simultaneous_downloads_are_one(poms: Path, tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: artifacts.artifact("thing", "Thing 1", lambda line: None), range(4)))
     assert len(set(found)) == 1
@@ -362,7 +364,7 @@ def test_two_who_fetch_at_once_fetch_once(poms: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("exit_code", [1, 0])  # Maven may be content with having done nothing
-def test_a_fetch_that_failed_leaves_nothing_behind(exit_code: int, poms: Path, tmp_path: Path) -> None:
+def test_a_failed_download_leaves_no_files(exit_code: int, poms: Path, tmp_path: Path) -> None:
     script = f'#!/bin/sh\nmkdir "${{6#-Ddestination=}}"\necho no network; exit {exit_code}\n'
     (tmp_path / "bin" / "mvn").write_text(script)
     with pytest.raises(ServicesMissing, match=r"cannot fetch Thing 1.*\nno network"):
@@ -376,7 +378,7 @@ def services_command(*arguments: str, **environment: str) -> subprocess.Complete
 
 
 @pytest.mark.parametrize("java", [None, "#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n"])
-def test_without_a_java_of_today_one_line_says_what_to_install(java: str | None, tmp_path: Path) -> None:
+def test_a_missing_or_old_java_is_refused_with_the_package_to_install(java: str | None, tmp_path: Path) -> None:
     if java:
         (tmp_path / "java").write_text(java)
         (tmp_path / "java").chmod(0o755)
@@ -386,7 +388,7 @@ def test_without_a_java_of_today_one_line_says_what_to_install(java: str | None,
     assert "apt install openjdk-17-jdk-headless maven" in line
 
 
-def test_without_maven_one_line_says_what_to_install(tmp_path: Path) -> None:
+def test_a_missing_maven_is_refused_with_the_package_to_install(tmp_path: Path) -> None:
     (tmp_path / "java").write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\" 2023-10-17' >&2\n")
     (tmp_path / "java").chmod(0o755)
     folder = str(tmp_path / "run")
@@ -464,7 +466,7 @@ def test_only_the_owner_can_read_the_password(kafka: LocalKafka) -> None:
     assert kafka.secured.password not in repr(kafka.secured)
 
 
-def test_a_broker_that_was_killed_keeps_its_records(lone_kafka: LocalKafka) -> None:
+def test_a_killed_broker_keeps_its_records(lone_kafka: LocalKafka) -> None:
     before = lone_kafka.brokers
     topic_with(lone_kafka, "records", [b"kept"])
     lone_kafka.kill()
@@ -477,11 +479,11 @@ def test_a_broker_that_was_killed_keeps_its_records(lone_kafka: LocalKafka) -> N
 
 # -- Flink
 
-PATIENCE = 240.0  # seconds: the cluster shares the machine with whatever else runs
+PATIENCE = 240.0  # seconds: other programs use the machine too
 
 
 class CountedStream:
-    """The stream of counting_stream.py on a cluster: what it has written, and how it is submitted."""
+    """The stream of counting_stream.py on a cluster."""
 
     def __init__(self, folder: Path, services: Services) -> None:
         self.services, self.flink, self.instance = services, Flink(), services.instance("flink")
@@ -490,7 +492,7 @@ class CountedStream:
         self.numbers.mkdir()
 
     def submit(self, *more: str) -> Job:
-        """The submitter has left when this returns; the job goes on without it."""
+        """Submit the stream, in a process that ends before this returns."""
         worker = {
             "command": str(Path(sys.executable).with_name("opicflow-worker")),
             "env": {"PYTHONPATH": str(TOP / "tests"), "OPICFLOW_WORKER_LOGS": str(self.logs)},
@@ -524,25 +526,27 @@ class CountedStream:
         return self.cluster.find("counting")
 
     def written(self) -> dict[str, list[tuple[int, int]]]:
-        """What each key has: numbers and sums, in the order they were written."""
+        """Return the numbers and sums of each key, in the order they were written."""
         lines = {file.name: file.read_text().splitlines() for file in self.numbers.iterdir()}
         return {key: [(int(n), int(total)) for n, total in map(str.split, found)] for key, found in lines.items()}
 
-    def goes_on(self) -> bool:
-        """Waits until every key has more than now."""
+    def is_continuing(self) -> bool:
+        """Wait until every key has a new number."""
         before = {key: max(found)[0] for key, found in self.written().items()}
         return processes.wait_until(
             lambda: all(max(found)[0] > before.get(key, 0) for key, found in self.written().items()), PATIENCE
         )
 
     def workers_of(self, process: Process) -> list[int]:
-        """The workers that a TaskManager started."""
-        told = {file: file.read_text().splitlines()[0] for file in self.logs.iterdir()}
-        return [int(file.stem.rpartition("-")[2]) for file, line in told.items() if line.endswith(f" {process.pid}")]
+        """Return the process ids of the workers of a TaskManager."""
+        first_lines = {file: file.read_text().splitlines()[0] for file in self.logs.iterdir()}
+        return [
+            int(file.stem.rpartition("-")[2]) for file, line in first_lines.items() if line.endswith(f" {process.pid}")
+        ]
 
 
 @pytest.mark.cluster
-def test_a_stream_goes_on_after_a_crash_and_from_its_savepoint(tmp_path: Path) -> None:
+def test_a_stream_continues_after_a_crash_and_from_its_savepoint(tmp_path: Path) -> None:
     with started(tmp_path / "flink", "flink") as local:
         stream = CountedStream(tmp_path, local.services)
         cluster = stream.cluster
@@ -550,10 +554,10 @@ def test_a_stream_goes_on_after_a_crash_and_from_its_savepoint(tmp_path: Path) -
         job = stream.submit()
         assert cluster.wait(job.id, lambda one: one.runs, PATIENCE) is not None
         assert processes.wait_until(lambda: cluster.checkpoints(job.id).completed > 0, PATIENCE)
-        assert stream.goes_on()
+        assert stream.is_continuing()
         assert processes.wait_until(lambda: cluster.beam_metrics(job.id).get("events", 0) > 0, PATIENCE)
 
-        # One of the two TaskManagers crashes: its workers end with it, and the stream goes on from a checkpoint.
+        # One of the two TaskManagers crashes: its workers end with it, and the stream continues from a checkpoint.
         first = next(one for one in local.services.status()["flink"].processes if one.name == "flink-tasks-1")
         workers = stream.workers_of(first)
         assert len(workers) == 2
@@ -564,14 +568,14 @@ def test_a_stream_goes_on_after_a_crash_and_from_its_savepoint(tmp_path: Path) -
         again = cluster.wait(job.id, lambda one: one.runs and one.running_since_ms > before, PATIENCE)
         assert again is not None and again.trouble
         assert cluster.checkpoints(job.id).restored > 0
-        assert stream.goes_on()
+        assert stream.is_continuing()
 
-        # Stopped with a savepoint and submitted again it goes on as if nothing had been: not a number twice.
+        # Stopped with a savepoint and submitted again, the stream continues: no number is repeated.
         savepoint = cluster.stop(job.id)
         assert Path(savepoint.removeprefix("file:")).parent == stream.flink.savepoints(stream.instance)
         at_the_stop = stream.written()
         job = stream.submit(f"--savepoint_path={savepoint}")
-        assert stream.goes_on()
+        assert stream.is_continuing()
         assert cluster.cancel(job.id).state == "CANCELED"
         for key, found in stream.written().items():
             assert [n for n, _ in found[len(at_the_stop[key]) :]][:1] == [max(at_the_stop[key])[0] + 1]
