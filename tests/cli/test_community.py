@@ -74,7 +74,7 @@ def test_a_plan_orders_the_frontier_by_influence(log: Path, hosts: Path, tmp_pat
     out = tmp_path / "orders.jsonl"
     said = output_of("community", "plan", "--local", hosts, "--from", log, "--pages", 9, "--out", out, "--quiet")
     assert "read: 2 pages of the local domain, 1 others; 0 failed; frontier: 2 pages" in said
-    assert "what is ordered is all of the frontier" in said
+    assert "these orders are the whole frontier" in said
     orders = read(out)
     assert {order["url"] for order in orders} == {C, C + "unread"}
     assert [order["priority"] for order in orders] == sorted((order["priority"] for order in orders), reverse=True)
@@ -122,7 +122,7 @@ def test_pages_are_selected_otherwise(select: str, log: Path, hosts: Path, tmp_p
 
 
 def url_of(web: HostedWeb, page: int) -> str:
-    return f"https://host{web.host[page]}.example/{web.place[page]}"
+    return f"https://host{web.host[page]}.example/{web.number[page]}"
 
 
 def events_of(web: HostedWeb, pages: Iterable[int]) -> list[Event]:
@@ -314,7 +314,7 @@ def test_impact_lists_pages_of_others_that_give_most(log: Path, hosts: Path, tmp
     assert "50%  https://b.example/" in output_of("community", "impact", "--local", hosts, "--from", log, "--quiet")
     alone = write(tmp_path / "alone.jsonl", SMALL[:2])
     said = output_of("community", "impact", "--local", hosts, "--from", alone, "--quiet")
-    assert "no page of others that was read links to the local domain" in said
+    assert "no other page that was read links to the local domain" in said
 
 
 def test_a_crawl_that_one_has_tells_how_much_reading_is_enough(tmp_path: Path) -> None:

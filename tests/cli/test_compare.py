@@ -303,7 +303,7 @@ def test_a_page_twice_in_a_file_that_is_no_stream_is_told(tmp_path: Path) -> Non
     twice = write(tmp_path / "twice.csv", as_csv([*A_FEW, (A_FEW[4][0], 7.0)]))
     once = write(tmp_path / "once.csv", as_csv(A_FEW))
     assert as_dict(read_ranks(str(twice), "importance"))[page_id(A_FEW[4][0])] == 7.0
-    assert "note: A: 1 rows are of pages that come again: the last of each counts" in output_of("compare", twice, once)
+    assert "note: A: 1 rows repeat a page: the last one of each page counts" in output_of("compare", twice, once)
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
@@ -526,7 +526,7 @@ def test_help_shows_examples_and_the_guide_every_option_and_figure() -> None:
     code, out, err = command("compare", "--help")
     assert (code, err) == (0, "")
     assert "  opicflow compare" in out.partition("examples:")[2]
-    options = set(re.findall(r"--[a-z-]+", out.partition("examples:")[0])) - {"--help", "--out"}
+    options = set(re.findall(r"--[a-z-]+", out.partition("examples:")[0])) - {"--help", "--out", "--config"}
     assert [option for option in options if f"`{option}" not in GUIDE] == []
     assert {"--rank", "--rank-b", "--top", "--worst", "--normalise", "--json"} <= options
     assert Comparison.__doc__

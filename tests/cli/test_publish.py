@@ -270,7 +270,7 @@ def test_a_rate_is_kept_by_waiting_for_what_is_ahead_of_it() -> None:
             waits.append(seconds)
 
     pace = log_publisher.SendRate(0.5)
-    pace._never = Never()  # type: ignore[assignment]
+    pace._pause = Never()  # type: ignore[assignment]
     for events in (0, 500, 1000):
         pace.wait(events)
     assert len(waits) == 2
@@ -295,7 +295,7 @@ def policy_of(*arguments: str) -> Policy:
         (
             ["--url", "HTTPS://Example.org", "--every", "6h", "--expires", "2026-12-31T00:00:00Z"],
             Policy(url="https://example.org/", refresh_interval_seconds=21600.0, expires_at_ms=1_798_675_200_000),
-            "https://example.org/ is fetched every 6 hours until 2026-12-31 00:00:00 UTC",
+            "https://example.org/ is fetched every 6 hours until 2026-12-31T00:00:00Z",
         ),
         (
             ["--host", "a.example", "--crawl-now", "--factor", "2", "--publisher", "ada"],
@@ -347,9 +347,9 @@ def test_options_become_a_policy_and_words_for_people(arguments: list[str], poli
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "nothing to publish: say of what"),
-        (["--host", "a.example"], "nothing is said of it"),
-        (["--host", "a.example", "--default", "--every", "2d"], "leave --every out"),
+        ([], "nothing to publish: name its pages with --url, --host"),
+        (["--host", "a.example"], "no statement: give one, such as --every 6h"),
+        (["--host", "a.example", "--default", "--every", "2d"], "--default withdraws the policy: omit --every"),
         (["--host", "a.example", "--every", "soon"], "--every soon: no span of time"),
         (["--host", "a.example", "--every", "6h", "--never"], "contradict each other"),
         (["--host", "a.example", "--never", "--expires", "later"], "--expires later: no time"),
@@ -358,7 +358,7 @@ def test_options_become_a_policy_and_words_for_people(arguments: list[str], poli
         (["--all", "--default"], "no setting of the whole crawl"),
         (["--url", "a.example", "--never"], "do you mean https://a.example ?"),
         (["--url", "https://a.example/", "--host", "a.example", "--never"], "not allowed with argument"),
-        (["nowhere.jsonl", "--host", "a.example"], "--host: a file says what is published"),
+        (["nowhere.jsonl", "--host", "a.example"], "--host: a file has its own policies: omit one of them"),
         (["nowhere.jsonl"], "nowhere.jsonl: No such file"),
     ],
 )

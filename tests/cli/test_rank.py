@@ -253,7 +253,7 @@ def test_a_build_of_several_logs_goes_on_where_it_was_interrupted(
         (["rank", "{g}", "--ranks", "nonsense"], "no rank: give importance"),
         (["rank", "{g}", "--ranks", "interest:pdf"], "no page of the graph is known to be of this category"),
         (["rank", "{g}", "--ranks", "interest:nothing"], "no such category: the graph has unknown, html, xml"),
-        (["rank", "{g}", "--ranks", "interest:importance"], "it needs importance: ask for that too"),
+        (["rank", "{g}", "--ranks", "interest:importance"], "it needs importance: add importance to --ranks"),
         (["rank", "{g}", "--ranks", "importance:@{d}/none.csv"], "none.csv: cannot be read"),
         (["rank", "{g}", "--ranks", "importance:@{d}/empty.txt"], "no host in it"),
         (["rank", "{g}", "--ranks", "importance:@{d}/bad.txt"], "bad.txt, line 1: no host with a weight"),
@@ -274,7 +274,7 @@ def test_a_build_of_several_logs_goes_on_where_it_was_interrupted(
         (["rank", "{d}/none.jsonl"], "none.jsonl"),
         (["graph", "build", "--out", "{d}/h"], "name logs, or a replay's state"),
         (["graph", "build", "{log}", "--out", "{g}"], "there is a graph already"),
-        (["graph", "build", "{log}", "--out", "{d}"], "not empty, and no graph"),
+        (["graph", "build", "{log}", "--out", "{d}"], "not empty, and not a graph"),
         (["graph", "build", "{log}", "--out", "{d}/h", "--memory", "1KB"], "give at least 1MB"),
         (["graph", "build", "{d}/empty.txt", "--out", "{d}/h"], "empty: there is nothing"),
         (["graph", "info", "{log}"], "no graph"),
@@ -308,7 +308,8 @@ def test_hosts_are_known_by_their_whole_name() -> None:
 def test_the_guide_names_every_option(words: list[str]) -> None:
     help_ = command(*words, "--help").out
     rules = {"--fold-https", "--external-weight", "--nofollow-weight", "--same-site"}  # "...": those of a replay
-    options = set(re.findall(r"--[a-z-]+", help_)) - {"--help", "--out", "--top", "--json", "--quiet"} - rules
+    common = {"--help", "--config", "--out", "--top", "--json", "--quiet"}
+    options = set(re.findall(r"--[a-z-]+", help_)) - common - rules
     assert [option for option in sorted(options) if f"`{option}" not in GUIDE and f" {option} " not in GUIDE] == []
 
 

@@ -284,7 +284,7 @@ def test_an_edge_list_without_hosts_has_topics_only(tmp_path: Path) -> None:
     [
         (("fig2",), "--edges: fig2 makes webs of its own; an edge list is for table1, table2, influence, community"),
         (("all",), "--edges: fig2 makes webs of its own"),
-        (("table2", "--pages", "5000"), "--pages: an edge list says that itself: leave it away, or --edges"),
+        (("table2", "--pages", "5000"), "--pages: an edge list has a number of pages: omit this or --edges"),
     ],
 )
 def test_an_edge_list_is_refused_where_it_means_nothing(

@@ -213,8 +213,8 @@ def test_the_same_command_makes_the_same_bytes_and_measures_nothing(discovered: 
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("fig2", "--pages", "10"), "errors of so few pages say nothing; give 1000 or more"),
-        (("fig7",), "invalid choice: 'fig7'"),
+        (("fig2", "--pages", "10"), "--pages 10: too few pages for a meaningful error: give 1000 or more"),
+        (("fig7",), "unknown value 'fig7': do you mean fig6?"),
         (("fig2", "--runs", "0"), "is no positive whole number"),
     ],
 )

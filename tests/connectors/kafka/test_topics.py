@@ -196,7 +196,7 @@ def test_topics_are_made_once_and_then_are_well(
     first = topic_id(connection, ledger)
     assert (partition_count(connection, ledger), partition_count(connection, events)) == (3, 2)
     assert main(["topics", "create", *cluster]) == 0
-    assert capsys.readouterr().out.count("was there") == len(Names())
+    assert capsys.readouterr().out.count("existed") == len(Names())
     assert topic_id(connection, ledger) == first
     assert main(["topics", "check", *cluster]) == 0
     assert capsys.readouterr().out == "all 8 topics are as they should be\n"
