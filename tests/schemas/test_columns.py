@@ -1,4 +1,4 @@
-"""Packed columns and encoded entries come back as they went in, and never as anything else."""
+"""Packed columns and encoded entries are decoded unchanged; damage is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ VALUES = st.dictionaries(st.text(max_size=5), st.one_of(st.none(), st.booleans()
 
 
 @given(kind=st.text(max_size=9), values=VALUES, columns=COLUMNS)
-def test_what_is_packed_comes_back(kind: str, values: dict[str, Any], columns: dict[str, Any]) -> None:
+def test_packed_columns_are_unpacked_unchanged(kind: str, values: dict[str, Any], columns: dict[str, Any]) -> None:
     packed = unpack(pack(kind, values, columns))
     assert (packed.kind, packed.values, list(packed.columns)) == (kind, values, list(columns))
     for name, column in columns.items():
@@ -48,11 +48,11 @@ def test_what_is_packed_comes_back(kind: str, values: dict[str, Any], columns: d
 
 
 @given(column=hnp.arrays(np.int64, st.integers(0, 50), elements=st.integers(-(2**63), 2**63 - 1)))
-def test_whole_numbers_of_any_size_survive_being_made_narrow(column: Any) -> None:
+def test_integers_of_any_size_survive_narrowing(column: Any) -> None:
     np.testing.assert_array_equal(unpack(pack("x", {}, {"c": column})).columns["c"], column)
 
 
-def test_small_and_equal_numbers_take_little_room() -> None:
+def test_small_and_equal_numbers_need_few_bytes() -> None:
     rows = 10_000
     small = len(pack("x", {}, {"c": np.arange(rows) % 100}))
     same = len(pack("x", {}, {"c": np.full(rows, 7)}))
@@ -60,7 +60,7 @@ def test_small_and_equal_numbers_take_little_room() -> None:
     assert same < 300
 
 
-def test_columns_that_are_not_contiguous_come_back() -> None:
+def test_columns_that_are_not_contiguous_are_packed() -> None:
     column = np.arange(20)[::-2]
     np.testing.assert_array_equal(unpack(pack("x", {}, {"c": column})).columns["c"], column)
 
@@ -109,21 +109,21 @@ ENTRIES = [
 
 
 def plain(value: Any) -> Any:
-    """An entry as plain values, so that two can be compared."""
+    """Return an entry as plain values, so that entries can be compared."""
     if dataclasses.is_dataclass(value):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     return (value.dtype, value.tolist()) if isinstance(value, np.ndarray) else value
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: type(entry).__name__)
-def test_every_kind_of_entry_comes_back_with_its_note(entry: Any) -> None:
+def test_every_kind_of_entry_is_decoded_with_its_note(entry: Any) -> None:
     decoded = decode_entry(encode_entry(entry, {"part": 3}))
     assert type(decoded.entry) is type(entry)
     assert plain(decoded.entry) == plain(entry)
     assert decoded.note == {"part": 3}
 
 
-def test_places_come_back_as_places() -> None:
+def test_log_positions_are_decoded_as_log_positions() -> None:
     decoded = decode_entry(encode_entry(crawl_entry())).entry
     assert isinstance(decoded, CrawlEntry)
     assert decoded.start.offset == 10**12
@@ -131,7 +131,7 @@ def test_places_come_back_as_places() -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRIES[-3:], ids=lambda entry: type(entry).__name__)
-def test_a_ledger_refuses_by_name_what_it_cannot_follow(entry: Any) -> None:
+def test_a_ledger_names_the_entry_that_it_refuses(entry: Any) -> None:
     ledger = Ledger()
     before = [chunk.data for chunk in ledger.snapshot()]
     with pytest.raises(EntryRefused, match=r"another number of shards, which this code cannot follow: update opicflow"):
@@ -144,7 +144,7 @@ def test_a_ledger_applies_no_control() -> None:
         Ledger().apply(ControlEntry("audit", {}))
 
 
-def test_columns_that_are_no_entry_are_refused() -> None:
+def test_columns_that_are_not_an_entry_are_refused() -> None:
     for data in (pack("crawl", {"note": {}}, {}), pack("tick", {"note": {}, "minute": 1}, {})):
         with pytest.raises(ColumnsRefused, match="no entry"):
             decode_entry(data)

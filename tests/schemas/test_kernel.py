@@ -1,4 +1,4 @@
-"""Kernels are cached on disk, and never as they were before the sources changed."""
+"""Kernels are cached on disk, and compiled again when their sources change."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ print(result, "from disk" if twice_raised.stats.cache_hits else "compiled", numb
 """
 HOMELESS = """
 import pwd
-def nobody(uid):
+def no_entry(uid):
     raise KeyError(uid)
-pwd.getpwuid = nobody
+pwd.getpwuid = no_entry
 """
 READ_ONLY = """
 import tempfile
@@ -49,7 +49,7 @@ def read_only(*arguments, dir=None, **options):
     return temporary_file(*arguments, dir=dir, **options)
 tempfile.TemporaryFile = read_only
 """
-"""Folders under this one cannot be written to, as numba finds out; for root, nothing is ever read-only."""
+"""Makes numba find a folder read-only: for root, every folder is writable."""
 
 
 class Project:
@@ -72,7 +72,7 @@ class Project:
         (self.callee.parent / "caller.py").write_text(CALLER)
 
     def run(self, before: str = "", **environment: str | None) -> list[str]:
-        """Run the second kernel in another process: its result, where it came from, numba's own setting after that."""
+        """Run the second kernel in another process. Returns its result, its origin, and numba's cache folder."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA", "XDG"))}
         changes = {
             "HOME": str(self.home),
@@ -92,7 +92,7 @@ class Project:
         return done.stdout.strip().split(" | ")
 
     def cached(self, folder: Path) -> list[Path]:
-        """The folders of cached kernels under this one."""
+        """Return the folders of cached kernels below a folder."""
         return sorted(path for path in folder.glob("opicflow-*") if list(path.rglob("*.nbc")))
 
 
@@ -101,11 +101,11 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def test_a_kernel_comes_from_disk_until_one_that_it_calls_is_edited(project: Project) -> None:
+def test_a_kernel_is_loaded_from_disk_until_a_callee_is_edited(project: Project) -> None:
     assert project.run() == ["3", "compiled", "none"]
     assert project.run() == ["3", "from disk", "none"]
     assert len(project.cached(project.package / "__pycache__")) == 1
-    project.callee.write_text(CALLEE.replace("x + 1", "x + 10"))  # the caller's own file stays as it is
+    project.callee.write_text(CALLEE.replace("x + 1", "x + 10"))  # the caller's own file does not change
     assert project.run()[:2] == ["21", "compiled"]
     assert project.run()[:2] == ["21", "from disk"]
     project.callee.write_text(CALLEE)
@@ -124,14 +124,14 @@ def test_a_folder_chosen_for_numba_is_used(project: Project, tmp_path: Path) -> 
 
 
 def test_sources_that_cannot_be_written_beside_are_cached_at_home(project: Project) -> None:
-    (project.package / "__pycache__").touch()  # a file: nobody can make a folder there, not even root
+    (project.package / "__pycache__").touch()  # a file: not even root can create a folder there
     assert project.run()[:2] == ["3", "compiled"]
     assert project.run()[:2] == ["3", "from disk"]
     assert len(project.cached(project.home / ".cache")) == 1
 
 
-def test_a_folder_of_somebody_else_is_left_alone(project: Project) -> None:
-    """It is there, and nothing can be written: an image built by root. numba would go on with a cache of its own."""
+def test_a_read_only_cache_folder_is_not_used(project: Project) -> None:
+    """An image built by root has such a folder. numba alone would use another cache folder."""
     assert project.run()[:2] == ["3", "compiled"]
     others = project.package / "__pycache__"
     assert project.run(READ_ONLY.format(str(others)))[:2] == ["3", "compiled"]
@@ -141,13 +141,13 @@ def test_a_folder_of_somebody_else_is_left_alone(project: Project) -> None:
     assert project.run(nowhere)[:2] == ["3", "compiled"]
 
 
-def test_whoever_has_no_home_still_has_kernels(project: Project) -> None:
+def test_kernels_work_without_a_home_folder(project: Project) -> None:
     assert project.run(HOMELESS, HOME=None)[:2] == ["3", "compiled"]
     assert project.run(HOMELESS, HOME=None)[:2] == ["3", "from disk"]
 
 
 @pytest.mark.parametrize("environment", [{"HOME": None}, {"HOME": os.devnull}, {"NUMBA_CACHE_DIR": os.devnull}])
-def test_where_nothing_can_be_written_kernels_are_compiled_in_every_process(
+def test_without_writable_folders_kernels_are_compiled_in_every_process(
     project: Project, environment: dict[str, str | None]
 ) -> None:
     (project.package / "__pycache__").touch()
@@ -156,15 +156,15 @@ def test_where_nothing_can_be_written_kernels_are_compiled_in_every_process(
 
 
 @pytest.mark.parametrize("root", kernel._MADE_OF)
-def test_the_kernels_of_a_root_have_one_folder(root: str) -> None:
+def test_all_kernels_of_a_root_have_one_cache_folder(root: str) -> None:
     folder = Path(kernel._cache_folder(root, ""))
     assert folder.name.startswith("opicflow-")
     assert kernel._cache_folder(root, "") == str(folder)
 
 
 @pytest.mark.parametrize("root", kernel._MADE_OF)
-def test_every_folder_with_kernels_counts_for_the_name(root: str) -> None:
-    """A package with kernels that is left out would be served as it was before an upgrade."""
+def test_every_folder_with_kernels_is_part_of_the_cache_name(root: str) -> None:
+    """Kernels of a folder that is not listed would not be compiled again after an upgrade."""
     top = Path(kernel.__file__).parent.parent
     with_kernels = {
         path.parent.relative_to(top).as_posix()
@@ -174,4 +174,4 @@ def test_every_folder_with_kernels_counts_for_the_name(root: str) -> None:
     read = kernel._MADE_OF[root]
     assert with_kernels <= set(read)
     below = {path.parent.relative_to(top).as_posix() for name in read for path in (top / name).glob("*/*.py")}
-    assert below <= set(read)  # of a folder only the top is read
+    assert below <= set(read)  # folders are read without their subfolders

@@ -1,4 +1,4 @@
-"""Page ids and shards, held against Python's own big integers."""
+"""Page ids and shards, checked against Python's integers of any size."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_url_has_one_page_id_as_text_and_as_bytes() -> None:
     assert page_id(url) == page_id(url.encode())
 
 
-def test_page_ids_keep_the_order_of_their_urls() -> None:
+def test_page_ids_are_in_the_order_of_the_urls() -> None:
     urls = ["https://example.org/", b"https://example.org/a", "https://example.org/"]
     found = page_ids(urls)
     assert found.dtype == np.uint64
@@ -52,13 +52,13 @@ def test_a_shard_is_the_high_half_of_the_product(pages: list[int], shards: int) 
 
 
 @given(ids, shard_counts)
-def test_every_page_lies_within_the_bounds_of_its_shard(page: int, shards: int) -> None:
+def test_every_page_id_is_within_the_bounds_of_its_shard(page: int, shards: int) -> None:
     first, last = shard_bounds(shard_of_one(page, shards), shards)
     assert first <= page <= last
 
 
 @given(st.data(), shard_counts)
-def test_shards_follow_one_another_without_gap_or_overlap(data: st.DataObject, shards: int) -> None:
+def test_shards_have_no_gaps_and_no_overlaps(data: st.DataObject, shards: int) -> None:
     shard = data.draw(st.integers(0, shards - 1))
     first, last = shard_bounds(shard, shards)
     assert first == (0 if shard == 0 else shard_bounds(shard - 1, shards)[1] + 1)
@@ -75,7 +75,7 @@ def test_doubling_the_shards_splits_each_in_two(data: st.DataObject, shards: int
 
 
 @pytest.mark.parametrize("shards", [0, -1, MOST_SHARDS + 1])
-def test_a_number_of_shards_that_makes_no_sense_is_refused(shards: int) -> None:
+def test_an_invalid_number_of_shards_is_refused(shards: int) -> None:
     with pytest.raises(ValueError, match=f"not {shards}$"):
         shard_of(np.zeros(1, dtype=np.uint64), shards)
     with pytest.raises(ValueError, match=f"not {shards}$"):
@@ -83,7 +83,7 @@ def test_a_number_of_shards_that_makes_no_sense_is_refused(shards: int) -> None:
 
 
 @pytest.mark.parametrize("shard", [-1, 4])
-def test_a_shard_that_is_not_there_is_refused(shard: int) -> None:
+def test_a_missing_shard_is_refused(shard: int) -> None:
     with pytest.raises(ValueError, match=f"^shard {shard} is not one of 0 to 3$"):
         shard_bounds(shard, 4)
 

@@ -1,7 +1,7 @@
-"""Published schemas, their records, and the two framings. A published version is read for good, byte for byte.
+"""Published schemas, their records, and the two framings. Every published version remains readable, byte for byte.
 
-After publishing a new version, run this file by hand: it writes the golden messages that are not there yet, and prints
-the lines for PUBLISHED. It never writes over one.
+After publishing a new version, run this file by hand: it writes the golden messages that are missing, and prints the
+lines for PUBLISHED. It never overwrites a golden message.
 
     .venv/bin/python tests/schemas/test_records.py
 """
@@ -66,7 +66,7 @@ PUBLISHED = {
     ("RefreshSchedule", 2): (0xE3C9F4EE4B097F82, "17d436ecb4a356f810af29867f92537c2881da44224702d1825522fdd5fcd360"),
     ("Reject", 1): (0x32F7E082D46DB616, "39ad8525f9bccf0e9fcd69993db45088a9ac592ac9c69afd7fa11096e510b414"),
 }
-"""The fingerprint of every published version and the SHA-256 of its file. A line here is never changed, only added."""
+"""The fingerprint of every published version and the SHA-256 of its file. Lines are added, never changed."""
 
 TIME_MS = 1_038_355_200_123
 
@@ -190,7 +190,7 @@ def pins(name: str, version: int) -> tuple[int, str]:
 
 
 def write_golden() -> None:
-    """The helper that is run by hand: see the top of this file."""
+    """Write missing golden messages: see the top of this file."""
     GOLDEN.mkdir(exist_ok=True)
     for name in published_schemas.names():
         version = published_schemas.versions(name)[-1]
@@ -215,27 +215,27 @@ def with_type(schema: published_schemas.Schema, name: str, type_: Any) -> publis
 
 
 def added_since(name: str, version: int) -> list[dict[str, Any]]:
-    """The fields that a version did not have yet."""
+    """Return the fields that were added after a version."""
     had = {field["name"] for field in published_schemas.schema(name, version)["fields"]}
     return [field for field in published_schemas.schema(name)["fields"] if field["name"] not in had]
 
 
-def documented(schema: Any, place: str) -> Iterator[tuple[str, Any]]:
-    """Every record, enum and field of a schema, by its place."""
+def documented(schema: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield every record, enum and field of a schema with its path."""
     if isinstance(schema, list):
         for branch in schema:
-            yield from documented(branch, place)
+            yield from documented(branch, path)
     elif isinstance(schema, dict):
         if schema["type"] in ("record", "enum"):
-            yield f"{place}: {schema['name']}", schema
+            yield f"{path}: {schema['name']}", schema
         for field in schema.get("fields", []):
-            yield f"{place}.{field['name']}", field
-            yield from documented(field["type"], f"{place}.{field['name']}")
-        yield from documented(schema.get("items"), place)
+            yield f"{path}.{field['name']}", field
+            yield from documented(field["type"], f"{path}.{field['name']}")
+        yield from documented(schema.get("items"), path)
 
 
 def rabin(canonical: bytes) -> int:
-    """CRC-64-AVRO as the Avro specification defines it, bit by bit."""
+    """Return CRC-64-AVRO, bit by bit as in the Avro specification."""
     crc = empty = 0xC15D213AA4D7A795
     for byte in canonical:
         crc ^= byte
@@ -266,12 +266,12 @@ def test_every_published_version_is_found_by_its_fingerprint() -> None:
 def test_every_record_enum_and_field_is_documented_and_in_the_namespace(name: str, version: int) -> None:
     schema = published_schemas.schema(name, version)
     assert (schema["name"], schema["namespace"]) == (name, "opicflow")
-    for place, element in documented(schema, name):
-        assert element.get("doc", "").endswith("."), place
+    for path, element in documented(schema, name):
+        assert element.get("doc", "").endswith("."), path
 
 
 @pytest.mark.parametrize("name", published_schemas.names())
-def test_what_has_a_default_may_be_left_out(name: str) -> None:
+def test_fields_with_defaults_may_be_omitted(name: str) -> None:
     optional = {
         field["name"]: field["default"] for field in published_schemas.schema(name)["fields"] if "default" in field
     }
@@ -285,7 +285,7 @@ def test_every_version_can_be_read_as_every_other(name: str) -> None:
     assert [line for writer in schemas for reader in schemas for line in breaks(writer, reader)] == []
 
 
-def test_a_reader_of_version_1_takes_a_newer_reason_for_another() -> None:
+def test_a_reader_of_version_1_reads_a_newer_reason_as_the_default() -> None:
     old, new = published_schemas.schema("RefreshSchedule", 1), published_schemas.schema("RefreshSchedule", 2)
     written = BytesIO()
     fastavro.schemaless_writer(written, new, to_avro(EXAMPLES["RefreshSchedule"]) | {"decided_by": "BACK_OFF"})
@@ -294,7 +294,7 @@ def test_a_reader_of_version_1_takes_a_newer_reason_for_another() -> None:
         assert read["decided_by"] == decided_by
 
 
-def test_the_latest_version_is_what_is_meant_where_none_is_named() -> None:
+def test_the_default_version_is_the_latest() -> None:
     for name in published_schemas.names():
         latest = published_schemas.versions(name)[-1]
         assert published_schemas.schema(name) == published_schemas.schema(name, latest)
@@ -313,14 +313,14 @@ def test_the_latest_version_is_what_is_meant_where_none_is_named() -> None:
         (lambda: published_schemas.fingerprint("Audit", 0), "there is no version 0 of Audit"),
     ],
 )
-def test_a_schema_that_is_not_published_is_an_error_of_one_line(ask: Any, says: str) -> None:
+def test_an_unpublished_schema_is_refused_in_one_line(ask: Any, says: str) -> None:
     with pytest.raises(SchemaUnknown) as refused:
         ask()
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_the_fields_of_a_crawl_event_stay_in_the_order_that_binary_decoders_rely_on() -> None:
+def test_the_fields_of_a_crawl_event_keep_the_order_that_binary_decoders_need() -> None:
     event, link = (
         published_schemas.schema("CrawlEvent", 1),
         published_schemas.schema("CrawlEvent", 1)["fields"][-1]["type"][1]["items"],
@@ -392,7 +392,7 @@ def test_a_change_that_breaks_readers_is_named(writer: Any, reader: Any, says: l
     assert breaks(writer, writer) == breaks(reader, reader) == []
 
 
-def test_a_record_that_holds_itself_is_compared_to_the_end() -> None:
+def test_recursive_records_are_compared_completely() -> None:
     fields_of_node = [{"name": "next", "type": ["null", "Node"]}, {"name": "size", "type": "long"}]
     node: published_schemas.Schema = {"type": "record", "name": "Node", "fields": fields_of_node}
     assert breaks(node, node) == []
@@ -406,7 +406,7 @@ def test_a_record_matches_its_schema_field_by_field(name: str) -> None:
 
 
 def matches(record: Any, schema: published_schemas.Schema) -> None:
-    """Assert that a dataclass or named tuple has the fields of a schema, with the same types and places for None."""
+    """Assert that a dataclass or named tuple has the fields of a schema, with the same types and optional fields."""
     hints = get_type_hints(record, include_extras=True)
     by_name = {("kind" if at == "announce" else at.removesuffix("_ms")): at for at in hints}
     assert sorted(by_name) == sorted(field["name"] for field in schema["fields"])
@@ -432,7 +432,7 @@ def matches(record: Any, schema: published_schemas.Schema) -> None:
         elif attribute == "announce":
             assert hint is bool and type_["symbols"] == ["VISIT", "ANNOUNCE"]
         elif kind == "string":
-            is_number = "hexadecimal" in field["doc"] and field.get("default") != ""  # no digits are no number
+            is_number = "hexadecimal" in field["doc"] and field.get("default") != ""  # an empty text is not a number
             assert hint is Hex64 if is_number else hint in (str, Reason), attribute
         else:
             assert hint is {"int": int, "long": int, "double": float, "boolean": bool, "bytes": bytes}[kind], attribute
@@ -444,7 +444,7 @@ def test_the_defaults_of_a_record_are_those_of_its_schema(name: str) -> None:
     optional = {
         field["name"]: field["default"] for field in published_schemas.schema(name)["fields"] if "default" in field
     }
-    # A record's field without a default here has none there, or one that only older writers need.
+    # A field without a default in the record has none in the schema, or one that only older writers need.
     left_out = {field.name for field in fields(RECORDS[name]) if field.default is not MISSING}
     given = {at: value for at, value in vars(EXAMPLES[name]).items() if at not in left_out}
     smallest = to_avro(RECORDS[name](**given))
@@ -463,7 +463,7 @@ def test_golden_messages_of_every_published_version_are_still_read(name: str, ve
 
 
 @pytest.mark.parametrize("name", published_schemas.names())
-def test_what_is_written_today_is_the_golden_message_of_the_latest_version(name: str) -> None:
+def test_the_code_writes_the_golden_message_of_the_latest_version(name: str) -> None:
     golden = golden_file(name, published_schemas.versions(name)[-1]).read_bytes()
     assert encode_single_object(name, to_avro(EXAMPLES[name])) == golden
 
@@ -472,7 +472,7 @@ def test_golden_messages_belong_to_published_versions() -> None:
     assert sorted(GOLDEN.glob("*.avro-single")) == sorted(golden_file(*one) for one in VERSIONS)
 
 
-def test_unknown_links_and_no_links_stay_apart() -> None:
+def test_unknown_links_and_no_links_are_distinguished() -> None:
     decoder = Decoder("CrawlEvent")
     for links in (None, ()):
         event = CrawlEvent(url="https://example.org/", links=links)
@@ -480,13 +480,13 @@ def test_unknown_links_and_no_links_stay_apart() -> None:
         assert read == event and read.links == links
 
 
-def test_an_announcement_stays_one() -> None:
+def test_an_announcement_is_read_as_an_announcement() -> None:
     event = CrawlEvent(url="https://example.org/", announce=True)
     assert to_avro(event)["kind"] == "ANNOUNCE"
     assert from_avro(CrawlEvent, to_avro(event)) == event
 
 
-def test_times_are_taken_as_milliseconds_and_as_datetimes() -> None:
+def test_times_may_be_milliseconds_or_datetimes() -> None:
     values = to_avro(EXAMPLES["CrawlEvent"])
     assert values["fetched_at"] == TIME_MS
     moment = datetime(2002, 11, 27, 0, 0, 0, 123_000, tzinfo=timezone.utc)
@@ -510,7 +510,7 @@ def test_records_are_read_from_avro_files_of_other_writers() -> None:
 
 
 def values_of(schema: Any, named: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Any value that a schema allows, and that a record can hold."""
+    """Return a strategy for the values that a schema allows and a record can contain."""
     if isinstance(schema, list):
         return st.one_of([values_of(branch, named) for branch in schema])
     schema = named.get(schema, schema) if isinstance(schema, str) else schema
@@ -549,7 +549,7 @@ schema_ids = st.integers(0, 2**32 - 1)
 
 
 @given(named_values)
-def test_records_and_their_values_turn_into_each_other(named: tuple[str, dict[str, Any]]) -> None:
+def test_records_convert_to_values_and_back(named: tuple[str, dict[str, Any]]) -> None:
     name, values = named
     record = from_avro(RECORDS[name], values)
     assert to_avro(record) == values
@@ -557,7 +557,7 @@ def test_records_and_their_values_turn_into_each_other(named: tuple[str, dict[st
 
 
 @given(named_values, schema_ids)
-def test_what_was_framed_is_read_back(named: tuple[str, dict[str, Any]], schema_id: int) -> None:
+def test_framed_messages_are_read_back(named: tuple[str, dict[str, Any]], schema_id: int) -> None:
     name, values = named
     single, confluent = encode_single_object(name, values), encode_confluent(name, values, schema_id)
     assert (frame_kind(single), frame_kind(confluent)) == (FrameKind.SINGLE_OBJECT, FrameKind.CONFLUENT)
@@ -572,14 +572,14 @@ def test_what_was_framed_is_read_back(named: tuple[str, dict[str, Any]], schema_
 
 
 def any_writer_of(name: str) -> Any:
-    """Knows every Confluent id, so that malformed bodies are reached."""
+    """Return a lookup that has every Confluent id, so that malformed bodies are decoded."""
     return lambda frame: (
         published_writer(frame) or (published_schemas.schema(name) if frame.kind is FrameKind.CONFLUENT else None)
     )
 
 
 def refused(decoder: Decoder, message: bytes) -> str | None:
-    """What a refusal says, or None if the message was read; any other error fails the test."""
+    """Return the text of the refusal, or None if the message was read; any other error fails the test."""
     try:
         decoder.decode(message)
     except FramingRefused as refusal:
@@ -607,7 +607,7 @@ def test_a_message_with_a_changed_byte_is_read_or_refused(
 
 
 @given(named_values, st.data(), st.booleans())
-def test_a_message_that_is_cut_off_or_goes_on_is_refused(
+def test_a_message_that_is_too_short_or_too_long_is_refused(
     named: tuple[str, dict[str, Any]], data: st.DataObject, single: bool
 ) -> None:
     name, values = named
@@ -634,13 +634,13 @@ EVENT_MESSAGE = encode_single_object("CrawlEvent", to_avro(EXAMPLES["CrawlEvent"
         (encode_single_object("Reject", to_avro(EXAMPLES["Reject"])), "not record opicflow.CrawlEvent): write with"),
     ],
 )
-def test_a_refusal_says_what_where_and_what_to_do(message: bytes, says: str) -> None:
+def test_a_refusal_names_the_problem_the_position_and_the_remedy(message: bytes, says: str) -> None:
     said = refused(Decoder("CrawlEvent"), message)
     assert said and says in said
     assert said == refused(Decoder("CrawlEvent"), message), "the same in every replay"
 
 
-def test_a_message_that_is_too_long_is_neither_written_nor_read() -> None:
+def test_a_message_above_the_limit_is_neither_written_nor_read() -> None:
     reject = to_avro(EXAMPLES["Reject"]) | {"bytes": bytes(MOST_MESSAGE_BYTES)}
     with pytest.raises(FramingRefused, match="send at most 67108864"):
         encode_single_object("Reject", reject)
@@ -649,15 +649,15 @@ def test_a_message_that_is_too_long_is_neither_written_nor_read() -> None:
 
 
 @pytest.mark.parametrize("schema", [{}, {"type": "record"}, {"type": "nothing"}, "nothing", [], 7])
-def test_a_writers_schema_that_is_none_is_refused(schema: Any) -> None:
+def test_an_invalid_writer_schema_is_refused(schema: Any) -> None:
     assert refused(Decoder("Reject", lambda _: schema), b"\x00\x00\x00\x00\x01\x00")
 
 
-def test_a_schema_registry_is_asked_once_for_each_id_and_its_own_errors_pass() -> None:
-    asked = []
+def test_a_schema_registry_is_called_once_for_each_id_and_its_errors_are_raised() -> None:
+    requested = []
 
     def writer_of(frame: Frame) -> published_schemas.Schema:
-        asked.append(frame.number)
+        requested.append(frame.number)
         if frame.number == 3:
             raise ConnectionError("the registry does not answer")
         return published_schemas.schema("Reject")
@@ -665,7 +665,7 @@ def test_a_schema_registry_is_asked_once_for_each_id_and_its_own_errors_pass() -
     decoder = Decoder("Reject", writer_of)
     for schema_id in (1, 2, 1, 2):
         decoder.decode(encode_confluent("Reject", to_avro(EXAMPLES["Reject"]), schema_id))
-    assert asked == [1, 2]
+    assert requested == [1, 2]
     with pytest.raises(ConnectionError):
         decoder.decode(b"\x00\x00\x00\x00\x03")
 

@@ -1,4 +1,4 @@
-"""URL patterns: what they match is what a regular expression says, and what can match no page is refused."""
+"""URL patterns match like regular expressions; patterns that can match no page are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from opicflow.schemas.urls import LONGEST_URL, NO_PAGE, PAGE, Canonicaliser, Can
 def found(
     patterns: tuple[str, ...], urls: list[str], behind: str = "", gone: frozenset[int] = frozenset()
 ) -> list[int]:
-    """The first pattern of each URL; these touch each other, and those of `gone` are no pages."""
+    """Return the first matching pattern of each URL. URLs are adjacent in the text; rows in `gone` are not pages."""
     text = np.frombuffer(("".join(urls) + behind).encode() or b"x", np.uint8)
     ends = np.cumsum([len(url) for url in urls], dtype=np.int64)
     begins = ends - np.array([len(url) for url in urls], np.int64)
@@ -67,7 +67,7 @@ def test_patterns_match_what_a_regular_expression_matches(
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9, 16, 17])
-def test_a_piece_is_found_wherever_it_stands(size: int) -> None:
+def test_a_piece_is_found_at_any_position(size: int) -> None:
     piece = "xyabcdefghijklmno"[:size]
     urls = ["." * before + piece + "." * behind for before in range(20) for behind in (0, 1, 9)]
     assert set(found((f"*{piece}*",), urls)) == {0}
@@ -86,7 +86,7 @@ def test_a_pattern_made_of_parts_of_a_url_matches_it(data: st.DataObject) -> Non
     assert found((pattern or "*",), ["c", url, "c"])[1] == 0
 
 
-def test_the_first_pattern_counts_and_what_is_no_page_has_none() -> None:
+def test_the_first_matching_pattern_counts_and_rows_without_a_page_match_none() -> None:
     patterns = ("https://a.example/news/*", "*.pdf", "https://a.example/*", "https://b.example/")
     urls = [
         "https://a.example/news/1.pdf",
@@ -103,7 +103,7 @@ def test_the_first_pattern_counts_and_what_is_no_page_has_none() -> None:
     assert found(most, ["https://x63.example/a", "https://x64.example/a"]) == [63, NO_PATTERN]
 
 
-def test_canonical_urls_are_what_is_matched() -> None:
+def test_patterns_match_canonical_urls() -> None:
     text = b"HTTPS://A.example:443/x/../news/1#top"
     given = np.frombuffer(text, np.uint8)
     zero, end = np.zeros(1, np.int64), np.array([len(text)], np.int64)
@@ -111,7 +111,7 @@ def test_canonical_urls_are_what_is_matched() -> None:
     assert first_patterns(("https://a.example/news/1",), urls).tolist() == [0]
 
 
-def test_the_worst_url_and_pattern_are_bounded() -> None:
+def test_the_time_for_the_worst_url_and_pattern_is_bounded() -> None:
     url = "http://" + "a" * (LONGEST_URL - 7)
     pieces = "*".join(["a" * 60] * (MOST_STARS - 1))
     assert found((f"*{pieces}*", f"*{pieces}b*", f"*{pieces}*b"), [url]) == [0]
@@ -140,14 +140,14 @@ def test_the_worst_url_and_pattern_are_bounded() -> None:
         ("*x" * MOST_STARS + "*", "it has more than 8 stars"),
     ],
 )
-def test_patterns_that_match_nothing_or_too_much_are_refused_in_a_line(pattern: str, why: str) -> None:
+def test_invalid_patterns_are_refused_in_one_line(pattern: str, why: str) -> None:
     with pytest.raises(PatternRefused, match=r"\Athe URL pattern '.*': ") as refused:
         check_patterns(("*.pdf", pattern))
     assert str(refused.value).endswith(why)
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 300
 
 
-def test_too_many_patterns_and_one_that_comes_twice_are_refused() -> None:
+def test_too_many_patterns_and_repeated_patterns_are_refused() -> None:
     most = tuple(f"*{number}" for number in range(MOST_PATTERNS))
     check_patterns(most)
     with pytest.raises(PatternRefused, match="there are 65 URL patterns: give at most 64"):
@@ -171,5 +171,5 @@ def test_too_many_patterns_and_one_that_comes_twice_are_refused() -> None:
         "*" + "x" * (MOST_PATTERN_BYTES - 1),
     ],
 )
-def test_patterns_that_make_sense_are_taken(pattern: str) -> None:
+def test_valid_patterns_are_accepted(pattern: str) -> None:
     check_patterns((pattern,))

@@ -18,7 +18,7 @@ READERS = {"warc": read_warc, "wat": read_wat, "edges": read_edges}
 
 
 def record(body: bytes, kind: str = "response", url: str = "http://a.example/", **fields: str) -> bytes:
-    """A WARC record; `WARC_Date="…"` is a field of its head, and replaces the one it would have."""
+    """Return a WARC record. `fields` are added to its header, or replace the default ones: `WARC_Date="…"`."""
     content = {
         "response": "application/http; msgtype=response",
         "resource": "text/html",
@@ -37,19 +37,19 @@ def record(body: bytes, kind: str = "response", url: str = "http://a.example/", 
 
 
 def response(body: bytes, status: int = 200, **fields: str) -> bytes:
-    """An HTTP response of HTML."""
+    """Return an HTTP response with HTML."""
     head = {"Content-Type": "text/html", **{name.replace("_", "-"): value for name, value in fields.items()}}
     lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
     return f"HTTP/1.1 {status} So\r\n{lines}\r\n".encode() + body
 
 
 def page(number: int, filler: bytes = b"") -> bytes:
-    """The record of a page with a link."""
+    """Return the record of a page with one link."""
     return record(response(b'<a href="/%d">x</a>' % (number + 1) + filler), url=f"http://a.example/{number}")
 
 
 def metadata(response_metadata: object, **head: str) -> bytes:
-    """A record of a WAT file."""
+    """Return a record of a WAT file."""
     header = {"WARC-Type": "response", "WARC-Target-URI": "http://a.example/d/", **head}
     payload = {"HTTP-Response-Metadata": response_metadata}
     return record(
@@ -58,35 +58,35 @@ def metadata(response_metadata: object, **head: str) -> bytes:
 
 
 def gz(*members: bytes) -> bytes:
-    """A gzip file of these members."""
+    """Return a gzip file with a member for each argument."""
     return b"".join(gzip.compress(member, mtime=0) for member in members)
 
 
 def zst(*frames: bytes) -> bytes:
-    """A zstd file of these frames, with checksums."""
+    """Return a zstd file with a frame for each argument, with checksums."""
     return b"".join(zstandard.ZstdCompressor(write_checksum=True).compress(frame) for frame in frames)
 
 
 def deflated(body: bytes) -> bytes:
-    """Raw deflate, without zlib's head."""
+    """Return raw deflate data, without a zlib header."""
     compressor = zlib.compressobj(wbits=-15)
     return compressor.compress(body) + compressor.flush()
 
 
 def blocks(data: bytes, start: int = 0, block_bytes: int = 1 << 16) -> list[Block | Damage]:
-    """What `decompressed` gives."""
+    """Return the blocks of a file."""
     return list(decompressed(io.BytesIO(data), start=start, block_bytes=block_bytes))
 
 
 def read(
     data: bytes, kind: str = "warc", start: int = 0, block_bytes: int = 1 << 16
 ) -> list[tuple[int, CrawlEvent | Reject]]:
-    """What a reader gives of a file."""
+    """Return the items that a reader yields for a file."""
     return list(READERS[kind](decompressed(io.BytesIO(data), start=start, block_bytes=block_bytes), "f"))
 
 
 def events(data: bytes, kind: str = "warc") -> list[CrawlEvent]:
-    """The events of a file that has no rejects."""
+    """Return the events of a file, and assert that it has no rejects."""
     found = [item for _, item in read(data, kind)]
     assert not [item for item in found if isinstance(item, Reject)], found
     return [item for item in found if isinstance(item, CrawlEvent)]

@@ -1,4 +1,4 @@
-"""Crawl events as plain rows, so that two ways to read them can be compared."""
+"""Crawl events as plain rows, so that two decoders can be compared."""
 
 from __future__ import annotations
 

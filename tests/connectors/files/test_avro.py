@@ -1,4 +1,4 @@
-"""Crawl events from Avro files. The law: the kernel says what fastavro says; damage costs only what is damaged."""
+"""Crawl events from Avro files: the kernel returns what fastavro returns; only damaged blocks are lost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def outcome(decoded: Iterable[Decoded]) -> Outcome:
 def written(events: Iterable[CrawlEvent], codec: str = "null", a_block: int = 16_000, **options: Any) -> bytes:
     file = BytesIO()
     chosen = options.pop("schema", schema("CrawlEvent"))
-    of_fastavro = "null" if codec == "zstandard" else codec  # for which it needs another library
+    of_fastavro = "null" if codec == "zstandard" else codec  # fastavro needs another library for it
     fastavro.writer(file, chosen, map(to_avro, events), of_fastavro, a_block, sync_marker=SYNC, **options)
     return file.getvalue() if codec == of_fastavro else with_zstandard(file.getvalue())
 
@@ -111,7 +111,7 @@ def in_a_file(data: bytes, folder: Path, start: int = 0, end: int | None = None)
     return outcome(batch.decode() for batch in batches)
 
 
-# -- the law
+# -- the kernel and fastavro
 
 
 @settings(max_examples=300)
@@ -121,7 +121,7 @@ def in_a_file(data: bytes, folder: Path, start: int = 0, end: int | None = None)
 @example([CrawlEvent("a", fetched_at_ms=2**62), CrawlEvent("b")], "null", 100)
 @example([CrawlEvent("a", links=(Link("b", 1e308), Link("c", float("nan"))))], "null", 100)
 @example([CrawlEvent("a", announce=True, links=(Link("b"),))], "null", 100)
-def test_the_kernel_says_what_fastavro_says(given: list[CrawlEvent], codec: str, a_block: int) -> None:
+def test_the_kernel_returns_what_fastavro_returns(given: list[CrawlEvent], codec: str, a_block: int) -> None:
     data = written(given, codec, a_block)
     rows, rejects = with_the_kernel(data)
     assert (rows, rejects) == without_the_kernel(data)
@@ -135,7 +135,7 @@ def test_the_kernel_says_what_fastavro_says(given: list[CrawlEvent], codec: str,
     assert [reason for reason, _ in rejects] == refused
 
 
-def test_kinds_of_content_are_known_by_their_type() -> None:
+def test_a_content_type_determines_the_kind_of_content() -> None:
     kinds = {
         None: UNKNOWN_MEDIA,
         "": UNKNOWN_MEDIA,
@@ -165,7 +165,7 @@ def test_columns_have_their_types() -> None:
 
 
 @pytest.mark.parametrize("extra", [0, 1])
-def test_as_many_links_and_redirects_as_there_may_be(extra: int) -> None:
+def test_links_and_redirects_are_limited(extra: int) -> None:
     given = [
         CrawlEvent("a", links=(Link(""),) * (MOST_LINKS + extra)),
         CrawlEvent("b", redirects=("",) * (MOST_REDIRECTS + extra)),
@@ -191,18 +191,18 @@ def some(count: int, seed: int = 0) -> list[CrawlEvent]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_files_of_every_codec_are_read(codec: str, tmp_path: Path) -> None:
+def test_files_with_every_codec_are_read(codec: str, tmp_path: Path) -> None:
     rows, rejects = in_a_file(written(some(700), codec), tmp_path)
     assert not rejects and [row[-1][0][0].decode() for row in rows] == [event.url for event in some(700)]  # type: ignore[index]
     assert [row[1:] for row in rows] == [row[1:] for row in with_the_kernel(written(some(700)))[0]]
 
 
-def test_ordinary_records_take_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernel_decodes_ordinary_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(avro, "_take_record", None)
     assert len(with_the_kernel(written(some(100)))[0]) == 100
 
 
-def test_arrays_may_come_in_blocks_with_their_sizes() -> None:
+def test_arrays_may_be_in_blocks_with_sizes() -> None:
     of_links = b"\x01\x06\x02b\x00\x00" + b"\x02\x02c\x00\x00" + b"\x00"  # -1 item, 4 bytes; 1 item; the end
     data = b"\x00\x02a\x00\x00\x00" + b"\x01\x04\x02h\x00" + b"\x00\x00\x00\x00" + b"\x02" + of_links
     head = written([])
@@ -213,7 +213,7 @@ def test_arrays_may_come_in_blocks_with_their_sizes() -> None:
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_records_that_are_packed_tighter_than_places_go_are_rejected_and_counted(plain: bool) -> None:
+def test_records_of_less_than_a_byte_are_rejected_and_counted(plain: bool) -> None:
     data = written([CrawlEvent("a")] * 5000 + [CrawlEvent("b")], "deflate", 60_000)
     container = replace(read_header(data), plain=plain)
     blocks = blocks_of(data)
@@ -230,7 +230,7 @@ def test_records_that_are_packed_tighter_than_places_go_are_rejected_and_counted
 
 
 def changed(**changes: Any) -> dict[str, Any]:
-    """The published schema with other fields: None takes one away."""
+    """Return the published schema with changed fields; None removes one."""
     other = copy.deepcopy(schema("CrawlEvent"))
     kept = [field for field in other["fields"] if changes.get(field["name"], field) is not None]
     other["fields"] = [{**field, **changes.get(field["name"], {})} for field in kept]
@@ -265,7 +265,7 @@ FEW = {"type": "record", "name": "CrawlEvent", "fields": [{"name": "url", "type"
         "a union turned",
     ],
 )
-def test_files_of_other_versions_of_the_schema_are_read(writer: dict[str, Any], plain: bool, tmp_path: Path) -> None:
+def test_files_with_other_versions_of_the_schema_are_read(writer: dict[str, Any], plain: bool, tmp_path: Path) -> None:
     given = [replace(event, digest=None) for event in some(50)]
     file = BytesIO()
     scale = 1000 if "micros" in str(writer) else 1
@@ -297,7 +297,7 @@ def test_a_url_alone_is_an_event(tmp_path: Path) -> None:
     ],
     ids=["no url", "links are strings", "url is a number", "no record", "another name"],
 )
-def test_a_file_of_something_else_is_one_reject(writer: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_a_file_with_other_records_is_one_reject(writer: dict[str, Any], says: str, tmp_path: Path) -> None:
     file = BytesIO()
     fastavro.writer(file, writer, [])
     data = file.getvalue() + b"x" * 70_000
@@ -309,13 +309,13 @@ def test_a_file_of_something_else_is_one_reject(writer: dict[str, Any], says: st
     assert in_a_file(data, tmp_path, start=len(data)) == ([], [])
 
 
-def test_a_codec_that_is_not_known_is_said() -> None:
+def test_an_unknown_codec_is_named() -> None:
     with pytest.raises(WrongSchema, match="its codec 'nonesuch' is not one of null, deflate"):
         read_header(written([]).replace(b"\x08null", b"\x10nonesuch"))
 
 
 @pytest.mark.parametrize("data", [b"", b"Obj\x01", b"Obj\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", b"{}" * 50])
-def test_a_head_that_cannot_be_read_is_said(data: bytes) -> None:
+def test_an_unreadable_header_is_reported(data: bytes) -> None:
     with pytest.raises(WrongSchema, match=r"^its head cannot be read \(.+\)$"):
         read_header(data)
 
@@ -324,7 +324,7 @@ def test_a_head_that_cannot_be_read_is_said(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_damage_costs_the_blocks_it_is_in_and_no_others(codec: str, seed: int) -> None:
+def test_only_damaged_blocks_are_lost(codec: str, seed: int) -> None:
     chance = random.Random(seed)
     data = written(some(60), codec, 1000)
     container, whole = read_header(data), blocks_of(data)
@@ -350,7 +350,7 @@ def test_damage_costs_the_blocks_it_is_in_and_no_others(codec: str, seed: int) -
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])
-def test_a_file_that_is_cut_off_gives_what_is_whole(codec: str) -> None:
+def test_a_truncated_file_gives_its_whole_blocks(codec: str) -> None:
     data = written(some(60), codec, 1000)
     container, whole = read_header(data), blocks_of(data)
     for end in range(container.size, len(data) + 1):
@@ -362,7 +362,7 @@ def test_a_file_that_is_cut_off_gives_what_is_whole(codec: str) -> None:
         assert damaged is None or damaged.damaged == data[damaged.offset : end]
 
 
-def test_a_damaged_head_is_never_an_exception(tmp_path: Path, seed: int) -> None:
+def test_a_damaged_header_raises_nothing(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     data = written(some(5))
     size = read_header(data).size
@@ -377,7 +377,7 @@ def read_damaged(data: bytes, folder: Path) -> list[Any]:
     return list(read(FileRange("f", str(folder / "d.avro"), Format.AVRO)))
 
 
-def test_records_that_are_damaged_are_never_an_exception(seed: int) -> None:
+def test_damaged_records_raise_nothing(seed: int) -> None:
     chance = random.Random(seed)
     data = written(some(12, seed))
     container = read_header(data)
@@ -410,7 +410,7 @@ def test_records_that_are_damaged_are_never_an_exception(seed: int) -> None:
 
 @pytest.mark.parametrize("plain", [True, False])
 @pytest.mark.parametrize("records", [11, 13, 0])
-def test_a_wrong_number_of_records_is_told(records: int, plain: bool) -> None:
+def test_a_wrong_number_of_records_is_a_reject(records: int, plain: bool) -> None:
     data = written(some(12))
     (block,) = blocks_of(data)
     decoded = decode_avro(replace(read_header(data), plain=plain), [block._replace(records=records)], "f")
@@ -418,7 +418,7 @@ def test_a_wrong_number_of_records_is_told(records: int, plain: bool) -> None:
     assert [reject.reason for reject in decoded.rejects] == [Reason.CORRUPT]
 
 
-def test_a_size_that_swallows_many_blocks_costs_one(tmp_path: Path) -> None:
+def test_a_size_that_spans_many_blocks_loses_one(tmp_path: Path) -> None:
     data = written(some(20_000), a_block=50_000)
     whole = blocks_of(data, piece=1 << 20)
     assert len(data) > 3 << 20
@@ -433,7 +433,7 @@ def test_a_size_that_swallows_many_blocks_costs_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])
-def test_reading_goes_on_at_any_block(codec: str, tmp_path: Path) -> None:
+def test_reading_can_continue_at_any_block(codec: str, tmp_path: Path) -> None:
     data = bytearray(written(some(60), codec, 1000))
     blocks = blocks_of(bytes(data))
     data[blocks[4].offset + 30] ^= 255

@@ -78,13 +78,13 @@ def test_a_union_may_have_null_last() -> None:
         assert list(encode_rows(schema, {"x": [x]})) == [by_fastavro(schema, {"x": x}, b"")]
 
 
-def test_what_is_for_fastavro_is_refused() -> None:
+def test_types_that_only_fastavro_writes_are_refused() -> None:
     audit = published_schemas.schema("Audit")
     columns = {field["name"]: [[] if field["name"].endswith(("_to", "_from")) else 0] for field in audit["fields"]}
     with pytest.raises(ValueError, match="for fastavro"):
         encode_rows(audit, columns)
 
 
-def test_columns_that_are_not_the_fields_are_refused() -> None:
+def test_columns_other_than_the_fields_are_refused() -> None:
     with pytest.raises(ValueError, match="not the fields of Reject"):
         encode_rows(published_schemas.schema("Reject"), {"reason": []})

@@ -1,4 +1,4 @@
-"""Crawl events from JSON lines. The law: for any line, the kernel says what orjson and `event_of` say."""
+"""Crawl events from JSON lines: for any line, the kernel returns what orjson and `event_of` return."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Row = tuple[object, ...]
 
 
 def rows_of(events: CrawlEvents) -> list[Row]:
-    """Everything that columns say, event by event."""
+    """Return the columns as a row for each event."""
     sizes = np.diff(events.url_starts)
     assert len(sizes) == len(events) and sizes.sum() == len(events.begins) and (np.diff(events.offset) > 0).all()
     urls = [
@@ -68,7 +68,7 @@ def rows_of(events: CrawlEvents) -> list[Row]:
 
 
 def without_the_kernel(block: bytes, first_offset: int = 0) -> tuple[list[Row], list[tuple[Reason, int, bytes]]]:
-    """What the law asks for, written down once more."""
+    """Decode lines one at a time with orjson and `event_of`: the expected result."""
     writer, rejects, at = EventWriter(), [], first_offset
     for whole in block.split(b"\n"):
         line = whole.rstrip(b" \t\r")
@@ -114,7 +114,7 @@ def reason(line: str | bytes) -> Reason:
     return reject.reason
 
 
-# -- the law
+# -- the kernel and the library
 
 NUMBERS = """
 0 -0 00 1 -1 1.0 1. .5 1e5 1E-2 -5003 404 404.0 200 99 100 999 1000 32767 -32768 -32769 1e400 1e308 2e306 63.999 64 65
@@ -220,7 +220,7 @@ spaces = st.sampled_from(["", "", "", "", " ", "\t", "\r", "  "])
 
 
 def mostly(usual: st.SearchStrategy[str], odd: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """An object of many odd values is only ever rejected, and says nothing."""
+    """Draw usual values mostly: an object with many odd values is always rejected, which tests little."""
     return st.integers(0, 15).flatmap(lambda number: odd if number == 7 else usual)
 
 
@@ -320,7 +320,7 @@ encoded_lines = lines.map(lambda line: line.encode("utf-8", "surrogatepass"))
 @example(b'{"url"')
 @example(b'{"url":')
 @example(b'{"url":"a"')
-def test_the_kernel_says_what_the_library_says(line: bytes) -> None:
+def test_the_kernel_and_the_library_agree(line: bytes) -> None:
     check(line)
 
 
@@ -395,7 +395,7 @@ SHAPES = [
 
 @settings(max_examples=600)
 @given(st.sampled_from(SHAPES), st.data())
-def test_the_kernel_says_what_the_library_says_of_damaged_lines(line: str, data: st.DataObject) -> None:
+def test_the_kernel_and_the_library_agree_on_damaged_lines(line: str, data: st.DataObject) -> None:
     damaged = bytearray(line.encode())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(damaged)))
@@ -408,7 +408,7 @@ def test_the_kernel_says_what_the_library_says_of_damaged_lines(line: str, data:
     check(bytes(damaged[: data.draw(st.integers(0, len(damaged)) | st.just(len(damaged)))]))
 
 
-def test_the_kernel_says_what_the_library_says_of_thousands_of_damaged_lines(seed: int) -> None:
+def test_the_kernel_and_the_library_agree_on_thousands_of_damaged_lines(seed: int) -> None:
     chance = random.Random(seed)
     block = []
     for _ in range(6000):
@@ -429,11 +429,11 @@ def test_the_kernel_says_what_the_library_says_of_thousands_of_damaged_lines(see
                 line[at:] = other[chance.randrange(len(other)) :]
         block.append(bytes(line))
     check(b"\n".join(block))
-    for line in block[:300]:  # with nothing behind it
+    for line in block[:300]:  # with no bytes after it
         check(line)
 
 
-def test_the_kernel_says_what_the_library_says_of_thousands_of_ordinary_lines(seed: int) -> None:
+def test_the_kernel_and_the_library_agree_on_thousands_of_ordinary_lines(seed: int) -> None:
     chance = random.Random(seed)
 
     def maybe(value: object) -> object:
@@ -506,7 +506,7 @@ def test_the_kernel_says_what_the_library_says_of_thousands_of_ordinary_lines(se
     st.integers(0, 2**40),
     st.data(),
 )
-def test_a_block_is_its_lines_wherever_it_is_cut(given: list[bytes], first_offset: int, data: st.DataObject) -> None:
+def test_a_block_may_be_cut_at_any_line(given: list[bytes], first_offset: int, data: st.DataObject) -> None:
     ends = [data.draw(st.sampled_from([b"\n", b"\r\n", b" \n"])) for _ in given]
     whole = [line.replace(b"\n", b"") + end for line, end in zip(given, ends, strict=True)]
     if whole and data.draw(st.booleans()):
@@ -520,7 +520,7 @@ def test_a_block_is_its_lines_wherever_it_is_cut(given: list[bytes], first_offse
 
 
 @given(st.lists(encoded_lines, min_size=1, max_size=6), st.data())
-def test_taking_and_merging_rows_loses_nothing(given: list[bytes], data: st.DataObject) -> None:
+def test_selecting_and_merging_rows_loses_nothing(given: list[bytes], data: st.DataObject) -> None:
     events = decode_jsonl(b"\n".join(line.replace(b"\n", b"") for line in given), "f", 0).events
     rows = sorted(data.draw(st.sets(st.integers(0, len(events) - 1)))) if len(events) else []
     others = sorted(set(range(len(events))) - set(rows))
@@ -573,7 +573,7 @@ def media(line: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("content_type", "kind"), MEDIA)
-def test_kinds_of_content_are_known_by_their_type(content_type: str, kind: int) -> None:
+def test_a_content_type_determines_the_kind_of_content(content_type: str, kind: int) -> None:
     writer = EventWriter()
     writer.add(0, CrawlEvent("http://a.b/", content_type=content_type))
     assert writer.events().media.tolist() == [kind]
@@ -583,7 +583,7 @@ def test_kinds_of_content_are_known_by_their_type(content_type: str, kind: int) 
         assert media(f'{{"{name}":"{escaped}","url":"http://a.b/"}}') == [kind]
 
 
-def test_the_kernel_tells_kinds_of_content_whatever_their_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernel_finds_the_kind_of_content_with_any_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonl, "event_of", None)
     for content_type, kind in MEDIA:
         if min(content_type.partition(";")[0], default=" ") >= " ":  # no escape in the name
@@ -603,7 +603,7 @@ def test_kinds_of_content_are_documented() -> None:
 
 
 @pytest.mark.parametrize("value", ["null", '""', "1.5", "[]", "{}", "false"])
-def test_content_of_no_type_is_of_no_known_kind(value: str) -> None:
+def test_without_a_content_type_the_kind_is_unknown(value: str) -> None:
     assert media(f'{{"url":"a","content_type":{value}}}') == [OTHER_MEDIA if value == "false" else UNKNOWN_MEDIA]
 
 
@@ -613,7 +613,7 @@ def test_content_of_no_type_is_of_no_known_kind(value: str) -> None:
 @pytest.mark.parametrize(
     "line", SHAPES, ids=["ours", "scrapy", "nutch", "heritrix", "seed", "failure", "title", "meta", "text"]
 )
-def test_ordinary_lines_take_the_kernel(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernel_reads_ordinary_lines(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(value: object) -> CrawlEvent:
         raise AssertionError(value)
 
@@ -626,13 +626,13 @@ def test_ordinary_lines_take_the_kernel(line: str, monkeypatch: pytest.MonkeyPat
 # -- lines
 
 
-def test_blank_lines_are_nothing_and_offsets_are_those_of_lines() -> None:
+def test_blank_lines_are_skipped_and_offsets_are_those_of_lines() -> None:
     decoded = decode_jsonl(b'\n \r\n{"url":"a"}\n\n\t{"url":"b"}', "f", 100)
     assert decoded.events.offset.tolist() == [104, 117] and not decoded.rejects
     assert len(decode_jsonl(b"", "f", 0).events) == 0
 
 
-def test_a_byte_order_mark_is_passed_over() -> None:
+def test_a_byte_order_mark_is_skipped() -> None:
     assert one(b'\xef\xbb\xbf{"url":"a"}')[-1] == ((b"a", 0, 0), (None, 0, 0))
 
 
@@ -675,7 +675,7 @@ def test_a_byte_order_mark_is_passed_over() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_event_is_rejected(line: str | bytes, why: Reason) -> None:
+def test_lines_that_are_not_events_are_rejected(line: str | bytes, why: Reason) -> None:
     if len(line) < MOST_REJECTED_BYTES:
         assert reason(line) == why
     else:
@@ -683,14 +683,14 @@ def test_what_is_no_event_is_rejected(line: str | bytes, why: Reason) -> None:
         assert (reject.reason, reject.offset, len(reject.bytes)) == (why, 7, MOST_REJECTED_BYTES)
 
 
-def test_as_many_links_and_redirects_as_there_may_be() -> None:
+def test_links_and_redirects_are_limited() -> None:
     many = ",".join(['"b"'] * MOST_LINKS)
     hops = ",".join(['"c"'] * MOST_REDIRECTS)
     row = one('{"url":"a","redirects":[' + hops + '],"links":[' + many + "]}")
     assert row[-2] == MOST_REDIRECTS and len(row[-1]) == 2 + MOST_REDIRECTS + MOST_LINKS  # type: ignore[arg-type]
 
 
-def test_a_line_may_be_so_long_and_no_longer() -> None:
+def test_the_length_of_a_line_is_limited() -> None:
     head, tail = b'{"url":"a","filler":"', b'"}'
     fits = head + b"x" * (MOST_EVENT_BYTES - len(head) - len(tail)) + tail
     decoded = decode_jsonl(b" \n" + fits + b"\n" + fits.replace(b"x", b"xx", 1) + b'\n{"url":"b"}', "f", 0)
@@ -725,7 +725,7 @@ def test_a_line_may_be_so_long_and_no_longer() -> None:
         ('"error":"","status":200', 200),
     ],
 )
-def test_what_became_of_a_visit(said: str, status: int) -> None:
+def test_status_and_failure_determine_the_status_column(said: str, status: int) -> None:
     check(b'{"url":"a",' + said.encode() + b"}")
     assert one('{"url":"a",' + said + "}")[4] == status
 
@@ -758,13 +758,13 @@ def test_what_became_of_a_visit(said: str, status: int) -> None:
         (1e300, None),
     ],
 )
-def test_times_of_all_shapes(value: object, time_ms: int | None) -> None:
+def test_times_in_all_formats(value: object, time_ms: int | None) -> None:
     assert time_ms_of(value) == time_ms
     check(orjson.dumps({"url": "a", "fetched_at": value}))
 
 
 @pytest.mark.parametrize("value", ["never", "0000-00-00", 1, -1, 2**63, {}, [], True, "4000-01-01T00:00:00Z"])
-def test_a_bad_time_of_change_is_no_reason_to_lose_the_event(value: object) -> None:
+def test_an_event_with_a_bad_last_modified_is_kept(value: object) -> None:
     line = orjson.dumps({"url": "a", "last_modified": value})
     check(line)
     assert one(line)[3] == 0
@@ -787,7 +787,7 @@ def test_a_bad_time_of_change_is_no_reason_to_lose_the_event(value: object) -> N
         ('{"url":"b","nofollow":"true"}', 1024, 0),
     ],
 )
-def test_links_of_all_shapes(link: str, weight: int, nofollow: int) -> None:
+def test_links_in_all_formats(link: str, weight: int, nofollow: int) -> None:
     check(b'{"url":"a","links":[' + link.encode() + b"]}")
     assert one('{"url":"a","links":[' + link + "]}")[-1][2] == (b"b", weight, nofollow)  # type: ignore[index]
 
@@ -798,7 +798,7 @@ def test_weights_are_in_units_of_1024_up_to_the_heaviest(weight: float) -> None:
 
 
 @pytest.mark.parametrize("weight", [-1.0, -0.001, float("nan"), float("inf")])
-def test_weights_that_are_none_are_refused(weight: float) -> None:
+def test_invalid_weights_are_refused(weight: float) -> None:
     with pytest.raises(EventRefused, match="give a finite number from 0"):
         quantised(weight)
 

@@ -1,4 +1,4 @@
-"""Crawl logs as batches: they touch, they cover the file, and reading goes on from the end of any."""
+"""Crawl logs as batches: they cover the file without gaps, and reading can continue from the end of any batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason, Reject
 from support.archives import gz, page, zst
 
 Item = tuple[int, str]
-"""A place, and the URL or the reason for a reject."""
+"""An offset, and the URL or the reason for a reject."""
 
 in_a_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 contents = st.lists(
@@ -40,9 +40,9 @@ def items_of(batch: Batch) -> list[Item]:
         events.text[events.begins[first] : events.ends[first]].tobytes().decode() for first in events.url_starts[:-1]
     ]
     found = [*zip(events.offset.tolist(), urls, strict=True), *((one.offset, one.reason.value) for one in rejects)]
-    assert all(batch.start <= place < batch.end for place, _ in found), (batch, found)
-    singly = [(place, one.reason.value if isinstance(one, Reject) else one.url) for place, one in batch.items()]
-    assert singly == sorted(found), "one by one they must be the same, and in order"
+    assert all(batch.start <= offset < batch.end for offset, _ in found), (batch, found)
+    singly = [(offset, one.reason.value if isinstance(one, Reject) else one.url) for offset, one in batch.items()]
+    assert singly == sorted(found), "decoded one at a time, items must be the same, and in order"
     assert [one for _, one in batch.items() if isinstance(one, Reject)] == sorted(rejects, key=lambda one: one.offset)
     return sorted(found)
 
@@ -57,7 +57,7 @@ def read_all(
 
 
 def in_ranges(file: Path, cuts: list[int]) -> list[Item]:
-    """What the ranges between the cuts give, together. A line belongs to the one that it begins in."""
+    """Return the items of the ranges between the cuts. A line belongs to the range that it begins in."""
     ends = [*cuts, None]
     found = read_all(file, end=ends[0])
     for start, end in pairwise(ends):
@@ -75,7 +75,7 @@ def lines(count: int) -> bytes:
 
 @in_a_folder
 @given(contents, st.integers(1, 40))
-def test_batches_touch_and_cover_the_file_whatever_their_size(
+def test_batches_of_any_size_cover_the_file_without_gaps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, size: int
 ) -> None:
     file = tmp_path / "f.jsonl"
@@ -94,7 +94,7 @@ def test_batches_touch_and_cover_the_file_whatever_their_size(
 
 @in_a_folder
 @given(contents, st.integers(1, 40), st.sets(st.integers(1, 200), min_size=1, max_size=6))
-def test_ranges_give_every_line_exactly_once(
+def test_ranges_return_every_line_exactly_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, size: int, cuts: set[int]
 ) -> None:
     file = tmp_path / "f.jsonl"
@@ -105,7 +105,7 @@ def test_ranges_give_every_line_exactly_once(
 
 
 @pytest.mark.parametrize("size", [1, 5, 12, 24, 1000])
-def test_every_range_gives_the_lines_that_begin_in_it(
+def test_every_range_returns_the_lines_that_begin_in_it(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_reader, "BATCH_BYTES", size)
@@ -119,7 +119,7 @@ def test_every_range_gives_the_lines_that_begin_in_it(
 
 
 def broken(members: list[bytes], which: int, seed: int = 0) -> bytes:
-    """A gzip file of members, one of them with a byte turned."""
+    """Return a gzip file of these members. One member has a changed byte."""
     chance = random.Random(seed)
     packed = [bytearray(gz(member)) for member in members]
     packed[which][chance.randrange(12, len(packed[which]) - 8)] ^= 1 << chance.randrange(8)
@@ -137,7 +137,7 @@ def test_damage_is_a_reject_and_ends_a_line(
     whole = read_all(file)
     assert [item for item in whole if "http" in item[1]][:9] == read_all_of(lines(9), tmp_path)
     assert [url for _, url in whole][-3:] == ["http://a.b/0", "http://a.b/1", "http://a.b/2"]
-    (damage,) = [place for place, said in whole if said == Reason.CORRUPT.value]
+    (damage,) = [offset for offset, reason in whole if reason == Reason.CORRUPT.value]
     for batch in read(FileRange("s", str(file), Format.JSONL)):
         assert read_all(file, start=batch.end) == [item for item in whole if item[0] >= batch.end]
     for cut in range(damage - 30, damage + 30):
@@ -159,7 +159,7 @@ def test_a_line_that_is_too_long_is_one_reject(after: bytes, size: int, tmp_path
     (reject,) = [one for batch in read(FileRange("s", str(file), Format.JSONL)) for one in batch.decode().rejects]
     assert (reject.reason, reject.offset, reject.bytes) == (Reason.TOO_LARGE, begin, b"x" * MOST_REJECTED_BYTES)
     expected = [*read_all_of(lines(2), tmp_path), (begin, "too-large")]
-    expected += [(place + begin + length, url) for place, url in read_all_of(after[1:], tmp_path)]
+    expected += [(offset + begin + length, url) for offset, url in read_all_of(after[1:], tmp_path)]
     assert read_all(file) == expected
     assert in_ranges(file, [begin + 1, begin + (5 << 20), begin + size]) == expected
     assert in_ranges(file, [begin]) == expected
@@ -181,7 +181,7 @@ def test_a_line_that_is_too_long_and_ends_in_damage_is_a_reject_of_its_own(tmp_p
     "compress", [b"".join, lambda parts: gz(*parts), lambda parts: zst(*parts)], ids=["plain", "gzip", "zstd"]
 )
 @pytest.mark.parametrize("kind", [Format.WARC, Format.EDGES])
-def test_reading_goes_on_from_the_end_of_any_batch(
+def test_reading_can_continue_from_the_end_of_any_batch(
     kind: Format, compress: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_reader, "_BATCH_ITEMS", 7)
@@ -224,12 +224,12 @@ def test_an_empty_file_has_nothing_to_read(kind: Format, tmp_path: Path) -> None
     ],
     ids=["json", "gzip", "zstd", "blank lines", "avro", "warc", "edges", "empty", "blank"],
 )
-def test_a_file_says_what_it_is(data: bytes, kind: Format | None, tmp_path: Path) -> None:
+def test_the_content_of_a_file_determines_its_format(data: bytes, kind: Format | None, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(data)
     assert format_of(str(tmp_path / "f")) is kind
 
 
-def test_what_is_no_crawl_log_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_files_that_are_not_crawl_logs_are_refused_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "f.jsonl"
     file.write_bytes(b"\x89PNG\r\n\x1a\n some picture, and nothing else\n")
     with pytest.raises(
@@ -246,7 +246,7 @@ def test_what_is_no_crawl_log_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 class Counted(io.BytesIO):
-    """Counts what is read."""
+    """A file that counts the bytes that are read."""
 
     bytes_read = 0
 
@@ -257,7 +257,7 @@ class Counted(io.BytesIO):
 
 
 class Pipe(Counted):
-    """Gives a little at a time, and only forwards."""
+    """A file that cannot seek, and returns a few bytes at a time."""
 
     def seekable(self) -> bool:
         return False
@@ -269,7 +269,7 @@ class Pipe(Counted):
         return super().read(min(size or 0, 999))
 
 
-def test_a_plain_file_is_not_read_up_to_where_reading_starts() -> None:
+def test_a_plain_file_is_not_read_before_the_start() -> None:
     file = Counted(random.Random(0).randbytes(20 << 20).replace(b"\x1f\x8b", b"ab"))
     data = file.getvalue()
     blocks = list(decompressed(file, start=19 << 20, block_bytes=1 << 19))
@@ -278,9 +278,7 @@ def test_a_plain_file_is_not_read_up_to_where_reading_starts() -> None:
 
 
 @given(st.binary(max_size=3000), st.integers(0, 3100), st.integers(1, 1200))
-def test_a_file_that_can_be_sought_in_and_one_that_cannot_give_the_same_blocks(
-    data: bytes, start: int, size: int
-) -> None:
+def test_seekable_files_and_pipes_give_the_same_blocks(data: bytes, start: int, size: int) -> None:
     for form in (b"x" + data, gz(data), zst(data)):
         sought, read_through = (
             list(decompressed(kind(form), start=start, block_bytes=size)) for kind in (Counted, Pipe)
@@ -290,14 +288,14 @@ def test_a_file_that_can_be_sought_in_and_one_that_cannot_give_the_same_blocks(
         assert sought == [Block(at, content[at : at + size]) for at in range(start, len(content), size)]
 
 
-def test_reading_begins_where_an_open_file_stands() -> None:
+def test_reading_begins_at_the_position_of_an_open_file() -> None:
     file = io.BytesIO(b"abcdefgh")
     file.seek(2)
     assert list(decompressed(file, start=1, block_bytes=3)) == [Block(1, b"def"), Block(4, b"gh")]
 
 
 @pytest.mark.parametrize("may_grow", [False, True])
-def test_a_last_line_that_breaks_off_waits_only_where_the_file_may_grow(may_grow: bool, tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_left_for_later_only_if_the_file_may_grow(may_grow: bool, tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     whole, begun = b'{"url":"https://a.example/"}\n', b'{"url":"https://b.ex'
     file.write_bytes(whole + begun)
@@ -305,12 +303,12 @@ def test_a_last_line_that_breaks_off_waits_only_where_the_file_may_grow(may_grow
     batches = list(read(input_range))
     assert batches[-1].end == len(whole) + (0 if may_grow else len(begun))
     assert sum(len(batch.decode().rejects) for batch in batches) == (0 if may_grow else 1)
-    file.write_bytes(whole + begun + b'ample/"}')  # no newline, but whole
+    file.write_bytes(whole + begun + b'ample/"}')  # complete, without a newline
     rest = list(read(replace(input_range, start=batches[-1].end)))
     assert sum(len(batch.decode().events) for batch in rest) == (1 if may_grow else 0)
 
 
-def test_ranges_of_a_split_stretch_are_read_like_the_whole(tmp_path: Path) -> None:
+def test_the_parts_of_a_range_give_the_events_of_the_range(tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
     file.write_bytes(b"".join(b'{"url":"https://a.example/%d"}\n' % (7**n) for n in range(60)))
     input_range = FileRange("log", str(file), Format.JSONL)
@@ -325,7 +323,7 @@ def test_ranges_of_a_split_stretch_are_read_like_the_whole(tmp_path: Path) -> No
         assert found == offsets
 
 
-def test_what_is_compressed_or_far_away_stays_whole(tmp_path: Path) -> None:
+def test_compressed_and_remote_files_are_not_split(tmp_path: Path) -> None:
     packed = tmp_path / "log.jsonl.gz"
     packed.write_bytes(gzip.compress(b'{"url":"https://a.example/"}\n' * 100))
     for input_range in (

@@ -1,4 +1,4 @@
-"""Archives of a crawl: what is in them is read, what is broken is a reject, and reading goes on after it."""
+"""WARC files, WAT files and edge lists: damage becomes a reject, and reading continues after it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def pages(data: bytes) -> list[int]:
 # -- files
 
 
-def test_files_come_in_the_order_given_and_those_of_a_pattern_by_name(tmp_path: Path) -> None:
+def test_files_are_in_the_order_given_and_those_of_a_pattern_sorted_by_name(tmp_path: Path) -> None:
     for name in ("b.gz", "a.gz", "c[1]"):
         (tmp_path / name).write_bytes(b"")
     (tmp_path / "folder.gz").mkdir()
@@ -62,7 +62,7 @@ def test_files_come_in_the_order_given_and_those_of_a_pattern_by_name(tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["none", "none*", ".", "nowhere://x"])
-def test_a_file_that_is_not_there_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+def test_a_missing_file_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputRefused, match=r"\A.*: .*\Z") as refused:
         expand([name if "://" in name else str(tmp_path / name)])
     assert "\n" not in str(refused.value)
@@ -78,7 +78,7 @@ def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compress", [gz, zst, lambda *members: b"".join(members)], ids=["gzip", "zstd", "plain"])
 @given(members=st.lists(st.binary(max_size=300)), start=st.integers(0, 500), block_bytes=st.integers(1, 64))
-def test_what_was_compressed_comes_back_from_any_offset_on(
+def test_compressed_bytes_are_read_from_any_offset(
     compress: Compress, members: list[bytes], start: int, block_bytes: int
 ) -> None:
     data = b"x" + b"".join(members)
@@ -91,7 +91,7 @@ def test_what_was_compressed_comes_back_from_any_offset_on(
 
 
 @compressors
-def test_a_member_that_is_damaged_costs_no_other(compress: Compress) -> None:
+def test_damage_in_a_member_loses_no_other_member(compress: Compress) -> None:
     rng = random.Random(1)
     members = [rng.randbytes(3000) for _ in range(3)]
     data = bytearray(compress(*members))
@@ -105,7 +105,7 @@ def test_a_member_that_is_damaged_costs_no_other(compress: Compress) -> None:
 
 
 @compressors
-def test_a_member_that_is_cut_off_gives_what_there_is_of_it(compress: Compress) -> None:
+def test_a_truncated_member_gives_its_first_bytes(compress: Compress) -> None:
     text = b"".join(b"line %d\n" % number for number in range(100_000))
     *whole, damage = blocks(compress(text)[:-20000])
     assert isinstance(damage, Damage) and "cut off" in damage.detail
@@ -113,7 +113,7 @@ def test_a_member_that_is_cut_off_gives_what_there_is_of_it(compress: Compress) 
     assert text.startswith(kept) and len(kept) > 200_000
 
 
-def test_a_member_that_lost_bytes_does_not_take_the_next_ones_with_it() -> None:
+def test_missing_bytes_in_a_member_lose_no_other_member() -> None:
     members = [b"%d" % number * 50 for number in range(20)]
     data = gz(*members)
     cut = len(gz(*members[:3])) + 12
@@ -129,12 +129,12 @@ def test_skippable_zstd_frames_are_skipped() -> None:
     assert joined(b"\x50\x2a\x4d\x18\x05\0\0\0abcde" + zst(b"x")) == b"x"
 
 
-def test_a_file_that_only_its_name_calls_compressed_is_read_as_it_is(tmp_path: Path) -> None:
+def test_a_plain_file_with_the_name_of_a_compressed_one_is_read_as_plain(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(b"{}\n")
     assert list(decompressed(str(tmp_path / "a.gz"))) == [(0, b"{}\n")]
 
 
-def test_a_file_whose_first_bytes_are_damaged_is_what_its_name_says(tmp_path: Path) -> None:
+def test_the_name_decides_if_the_first_bytes_are_damaged(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(b"\0\x01\x02" + gz(b"x" * 100)[3:] + gz(b"y"))
     damage, last = decompressed(str(tmp_path / "a.gz"))
     assert isinstance(damage, Damage) and isinstance(last, Block) and last.data == b"y"
@@ -151,7 +151,7 @@ def zeros_in_zstd() -> bytes:
 
 
 @pytest.mark.parametrize("make", [zeros_in_gzip, zeros_in_zstd])
-def test_a_bomb_takes_no_more_memory_than_any_file(make: Callable[[], bytes]) -> None:
+def test_a_compression_bomb_needs_no_more_memory_than_another_file(make: Callable[[], bytes]) -> None:
     file = io.BytesIO(make())
     tracemalloc.start()
     size_bytes = sum(len(block.data) for block in decompressed(file) if isinstance(block, Block))
@@ -162,7 +162,7 @@ def test_a_bomb_takes_no_more_memory_than_any_file(make: Callable[[], bytes]) ->
 
 
 @pytest.mark.parametrize("false", [b"\x1f\x8b\x08", b"\x1f\x8b\x08\0\0\0\0\0\0\xff\x4b", b"\x28\xb5\x2f\xfd\x24\x01"])
-def test_thousands_of_false_beginnings_take_a_moment(false: bytes) -> None:
+def test_thousands_of_false_member_headers_are_skipped_quickly(false: bytes) -> None:
     begun = time.process_time()
     found = blocks((zst(b"x") if false[:1] == b"\x28" else gz(b"x")) + false * 200_000)
     assert sum(isinstance(item, Damage) for item in found) < 10_000
@@ -189,7 +189,7 @@ def test_thousands_of_false_beginnings_take_a_moment(false: bytes) -> None:
         (b"", "x", None),
     ],
 )
-def test_a_format_is_known_by_what_is_in_the_file(first: bytes, name: str, expected: Format | None) -> None:
+def test_the_content_of_a_file_determines_its_format(first: bytes, name: str, expected: Format | None) -> None:
     assert sniff(first, name) is expected
 
 
@@ -221,7 +221,7 @@ def test_a_response_is_a_visit() -> None:
         (record(b"", "revisit"), UNKNOWN_MEDIA),
     ],
 )
-def test_records_tell_their_kind_of_content(data: bytes, kind: int) -> None:
+def test_records_have_the_kind_of_their_content(data: bytes, kind: int) -> None:
     (event,) = events(data)
     writer = EventWriter()
     writer.add(0, event)
@@ -243,15 +243,15 @@ def test_records_tell_their_kind_of_content(data: bytes, kind: int) -> None:
         (b"", []),
     ],
 )
-def test_links_are_those_of_the_tags_that_lead_to_pages(body: bytes, expected: list[str]) -> None:
+def test_links_are_read_from_tags_that_lead_to_pages(body: bytes, expected: list[str]) -> None:
     assert links(body) == [f"http://a.example/{path}" for path in expected]
 
 
-def test_a_link_that_is_no_url_stays_as_it_is() -> None:
+def test_a_link_that_is_not_a_url_is_unchanged() -> None:
     assert links(b"<a href='http://[x'><a href='mailto:x'>") == ["http://[x", "mailto:x"]
 
 
-def test_a_page_says_which_its_canonical_url_is() -> None:
+def test_a_page_names_its_canonical_url() -> None:
     (event,) = events(record(response(b"<link rel='x Canonical' href=/c><a href=q>")))
     assert event.canonical == "http://a.example/c"
 
@@ -265,7 +265,7 @@ def test_a_page_says_which_its_canonical_url_is() -> None:
         (b"", "somebot: noindex, nofollow", [None, "ugc"]),
     ],
 )
-def test_robots_rules_say_that_no_link_is_to_be_followed(body: bytes, robots: str, rels: list[str | None]) -> None:
+def test_robots_rules_make_all_links_nofollow(body: bytes, robots: str, rels: list[str | None]) -> None:
     (event,) = events(record(response(body + b"<a href=q><a href=r rel=ugc>", X_Robots_Tag=robots)))
     assert [link.rel for link in event.links or ()] == rels
 
@@ -283,18 +283,18 @@ def test_robots_rules_say_that_no_link_is_to_be_followed(body: bytes, robots: st
         ),
     ],
 )
-def test_the_encodings_of_http_are_undone(encode: Callable[[bytes], bytes], fields: dict[str, str]) -> None:
+def test_the_encodings_of_http_are_decoded(encode: Callable[[bytes], bytes], fields: dict[str, str]) -> None:
     assert links(encode(b"<p><a href=/q>"), **fields) == ["http://a.example/q"]
 
 
-def test_a_chunked_and_gzipped_payload_that_is_cut_off_gives_the_links_that_are_there() -> None:
+def test_a_truncated_chunked_and_gzipped_payload_gives_its_first_links() -> None:
     body = gzip.compress(b"<a href=/q>" + random.Random(1).randbytes(5000))[:3000]
     body = b"%x\r\n%b\r\n" % (len(body) + 100, body)
     assert links(body, Content_Encoding="gzip", Transfer_Encoding="chunked") == ["http://a.example/q"]
 
 
 @pytest.mark.parametrize(("field", "value"), [("Content_Type", "image/png"), ("Content_Encoding", "br")])
-def test_links_that_cannot_be_read_are_not_known(field: str, value: str) -> None:
+def test_unreadable_links_are_unknown(field: str, value: str) -> None:
     assert links(b"\x0b\x02\x80", **{field: value}) is None
 
 
@@ -311,11 +311,11 @@ def test_a_page_is_decoded_with_the_charset_it_names(content_type: str, head: by
 
 
 @pytest.mark.parametrize("charset", ["zip", "idna", "punycode", "unicode_escape", "none", "utf-7", "\0"])
-def test_a_charset_that_no_page_has_is_not_believed(charset: str) -> None:
+def test_an_impossible_charset_is_ignored(charset: str) -> None:
     assert links(b"<a href=/q>", Content_Type=f"text/html; charset={charset}") == ["http://a.example/q"]
 
 
-def test_a_redirect_leads_where_its_location_says() -> None:
+def test_a_redirect_links_to_its_location() -> None:
     (event,) = events(record(response(b"<a href=q>", 301, Location="/to")))
     assert (event.status, event.links) == (301, (Link("http://a.example/to"),))
 
@@ -331,11 +331,11 @@ def test_a_resource_of_html_is_a_visit() -> None:
 
 
 @pytest.mark.parametrize("kind", ["request", "metadata", "warcinfo", "conversion", "continuation"])
-def test_other_records_are_passed_over(kind: str) -> None:
+def test_other_records_are_skipped(kind: str) -> None:
     assert read(record(b"x", kind) + record(b"x", "response", "dns:a", Content_Type="text/dns")) == []
 
 
-def test_a_record_longer_than_the_limit_is_rejected_and_only_if_it_is_a_visit() -> None:
+def test_a_record_above_the_limit_is_rejected_only_if_it_is_a_visit() -> None:
     large = bytes(MOST_EVENT_BYTES + 1)
     data = record(large, "conversion") + record(large, "resource") + page(1)
     (_, refused), (_, event) = read(data, block_bytes=8 << 20)
@@ -343,7 +343,7 @@ def test_a_record_longer_than_the_limit_is_rejected_and_only_if_it_is_a_visit() 
     assert refused.reason is Reason.TOO_LARGE and len(refused.bytes) == 64 << 10 and "first 65536 of" in refused.detail
 
 
-def test_a_page_that_unpacks_to_more_than_the_limit_is_rejected() -> None:
+def test_a_page_that_decompresses_to_more_than_the_limit_is_rejected() -> None:
     body = gzip.compress(bytes(MOST_EVENT_BYTES + 1), 1)
     assert reject(record(response(body, Content_Encoding="gzip"))).reason is Reason.TOO_LARGE
 
@@ -353,7 +353,7 @@ def test_a_page_with_too_many_links_is_rejected() -> None:
     assert reject(record(response(b"<a href=q>" * (MOST_LINKS + 1)))).reason is Reason.TOO_MANY_LINKS
 
 
-def test_a_long_base_does_not_make_the_links_of_a_page_endless() -> None:
+def test_a_long_base_does_not_multiply_the_size_of_a_page() -> None:
     assert (
         reject(record(response(b"<base href='/%b/'>" % (b"x" * 10_000) + b"<a href=q>" * 9_000))).reason
         is Reason.TOO_LARGE
@@ -386,7 +386,7 @@ def test_a_broken_record_is_a_reject_with_its_bytes_and_the_next_is_read(compres
 
 
 @compressors
-def test_a_record_that_damage_cuts_is_one_reject_and_the_next_is_read(compress: Compress) -> None:
+def test_a_record_cut_off_by_damage_is_one_reject_and_the_next_is_read(compress: Compress) -> None:
     members = [page(number, random.Random(number).randbytes(2000).hex().encode()) for number in range(3)]
     data = bytearray(compress(*members))
     data[len(compress(members[0])) + 1000] ^= 0xFF
@@ -395,7 +395,7 @@ def test_a_record_that_damage_cuts_is_one_reject_and_the_next_is_read(compress: 
 
 
 @compressors
-def test_a_record_whose_checksum_is_wrong_is_a_reject_and_its_neighbours_are_not(compress: Compress) -> None:
+def test_only_the_record_with_a_wrong_checksum_is_a_reject(compress: Compress) -> None:
     data = bytearray(compress(page(1), page(2), page(3)))
     data[len(compress(page(1), page(2))) - (5 if compress is gz else 1)] ^= 0xFF
     assert pages(bytes(data)) == [1, 3]
@@ -465,7 +465,7 @@ PARTS = st.one_of(
 
 
 @given(st.lists(PARTS, max_size=12))
-def test_links_are_those_that_a_browser_finds(parts: list[str]) -> None:
+def test_links_are_those_that_a_browser_parses(parts: list[str]) -> None:
     text = f"<body>{''.join(parts)}"
     found = [node.attributes["href"] or "" for node in LexborHTMLParser(text).css("a[href],area[href]")]
     (expected,) = events(
@@ -516,7 +516,7 @@ def test_a_wat_record_is_a_visit() -> None:
     )
 
 
-def test_a_wat_record_without_html_has_links_that_are_not_known() -> None:
+def test_a_wat_record_without_html_has_unknown_links() -> None:
     (event,) = events(metadata({"Response-Message": {"Status": 200}, "Headers": {}}), "wat")
     assert event.links is None
     (event,) = events(metadata({"Response-Message": {"Status": "200"}, "HTML-Metadata": {}}), "wat")
@@ -525,12 +525,12 @@ def test_a_wat_record_without_html_has_links_that_are_not_known() -> None:
     assert event.links == (Link("http://a.example/d/x"),)
 
 
-def test_wat_records_of_requests_are_passed_over() -> None:
+def test_wat_records_of_requests_are_skipped() -> None:
     assert read(metadata({}, **{"WARC-Type": "request"}), "wat") == []
 
 
 @pytest.mark.parametrize("value", [[], None, 1, "x", {"Response-Message": []}, {"Response-Message": {"Status": "20"}}])
-def test_wat_records_of_another_shape_are_rejects(value: object) -> None:
+def test_malformed_wat_records_are_rejects(value: object) -> None:
     assert reject(metadata(value), "wat").reason is Reason.NOT_AN_EVENT
     assert reject(record(b"{", "metadata"), "wat").reason is Reason.NOT_JSON
 
@@ -538,7 +538,7 @@ def test_wat_records_of_another_shape_are_rejects(value: object) -> None:
 # -- edge lists
 
 
-def test_the_lines_of_a_page_are_one_visit() -> None:
+def test_adjacent_lines_of_a_page_are_one_visit() -> None:
     data = b"\xef\xbb\xbf# edges\nhttp://a/ http://b/\nhttp://a/\thttp://c/\t2\r\n\n"
     data += b"http://a/,http://d/,e\nhttp://b/\nhttp://a 7\n"
     assert read(data, "edges", block_bytes=5) == [
@@ -561,7 +561,7 @@ def test_the_lines_of_a_page_are_one_visit() -> None:
         (b"x" * (MOST_EVENT_BYTES + 1), Reason.TOO_LARGE),
     ],
 )
-def test_a_line_that_is_no_edge_is_a_reject(line: bytes, reason: Reason) -> None:
+def test_a_line_that_is_not_an_edge_is_a_reject(line: bytes, reason: Reason) -> None:
     found = read(b"a b\n" + line + b"\nc d\n", "edges", block_bytes=1 << 20)
     assert [getattr(item, "reason", None) for _, item in found] == [None, reason, None]
 
@@ -570,7 +570,7 @@ def test_a_page_with_too_many_edges_is_a_reject() -> None:
     assert reject(b"a b\n" * (MOST_LINKS + 1) + b"c d\n", "edges").reason is Reason.TOO_MANY_LINKS
 
 
-def test_the_line_after_damage_goes_with_it() -> None:
+def test_the_line_after_damage_is_lost() -> None:
     data = bytearray(gz(b"a b\nc d\ne", b" f\ng h\n", b"rn x\ni j\n"))
     data[len(gz(b"a b\nc d\ne")) + 12] ^= 0xFF
     found = read(bytes(data), "edges")
@@ -606,21 +606,21 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("compress", [gz, zst, lambda *members: b"".join(members)], ids=["gzip", "zstd", "plain"])
-def test_damage_raises_nothing_and_every_place_is_one_to_go_on_from(kind: str, compress: Compress, seed: int) -> None:
+def test_damage_raises_nothing_and_reading_continues_from_any_item(kind: str, compress: Compress, seed: int) -> None:
     rng = random.Random(seed)
     whole = compress(*KINDS[kind])
     for round_ in range(300):
         data = damaged(rng, whole)
         found = read(data, kind, block_bytes=rng.choice([1, 100, 1 << 16]) if round_ % 10 == 0 else 1 << 16)
-        places = [place for place, _ in found]
-        assert places == sorted(set(places))
-        assert all(item.offset == place for place, item in found if isinstance(item, Reject))
+        offsets = [offset for offset, _ in found]
+        assert offsets == sorted(set(offsets))
+        assert all(item.offset == offset for offset, item in found if isinstance(item, Reject))
         if found and not (data[:1] != whole[:1] and compress in (gz, zst)):
             chosen = rng.randrange(len(found))
-            assert read(data, kind, places[chosen]) == found[chosen:], (round_, chosen)
+            assert read(data, kind, offsets[chosen]) == found[chosen:], (round_, chosen)
 
 
-def test_a_reader_takes_memory_for_a_record_not_for_a_file() -> None:
+def test_a_reader_holds_one_record_in_memory_not_the_file() -> None:
     one = page(1, b" " * 90_000)
 
     class Endless(io.RawIOBase):
