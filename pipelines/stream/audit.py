@@ -8,11 +8,11 @@ The records may come in any order and more than once. These laws are checked, to
    total and digest. A running total never falls, and no receiver has counted more than its sender had sealed at that
    cut or a later one.
 3. A shard never reports two values for the same cut of the same pair.
-4. All shards, by their newest records: what is minted is held or in transit. In transit are cuts that were sealed and
+4. All shards, by their newest records: all minted cash is held or in transit. In transit are cuts that were sealed and
    not received, and the contents of outboxes. `sent` includes both, so the outbox of a shard is the amount by which
-   `sent` exceeds the totals of its pairs, and only its sign can be checked. Likewise, the amount by which `received`
-   exceeds the totals of complete cuts belongs to a cut that was received in part. If every sender has reported more
-   than was received from it, that part must not exceed the next cuts.
+   `sent` exceeds the totals of its pairs, and only its sign can be checked. The amount by which `received` exceeds the
+   totals of complete cuts belongs to a cut that was received in part. If every sender has reported more than was
+   received from it, that part must not exceed the next cuts.
 
 Records of different shards are of different times, so a receiver may report a cut before its sender. The cut is checked
 when the sender reports it. A sender that reports a later tick, but not the cut, is listed in the verdict.
@@ -50,7 +50,7 @@ class Law(str, Enum):
     """The laws that can be broken. `shard` is the reporting shard, or the sender of a pair; `other` is the receiver."""
 
     BALANCE = "balance"
-    """Minted is not what is held, sent and received: `units` are missing from the balance."""
+    """Minted cash differs from cash held, sent and received: `units` are missing from the balance."""
     MINTED = "minted"
     """Minted is not a whole number of pages: `units` is the remainder."""
     SENT = "sent"
@@ -128,7 +128,7 @@ class Verdict:
     held: int = 0
     """Cash, uncollected dividends, virtual accounts, and absorbed cash."""
     in_outboxes: int = 0
-    """Part of what is in transit: sent, but in no reported cut. Known when all pairs have reported."""
+    """Cash in transit that is in no reported cut yet. Known when all pairs have reported."""
     in_part: int = 0
     """Received, but in no reported complete cut. Known when all pairs have reported."""
     faults: tuple[Fault, ...] = ()
@@ -220,7 +220,7 @@ _NOTHING = PairTotal(0, -1, 0, 0)
 
 @dataclass
 class _Pair:
-    """What a sender and a receiver reported about their cuts."""
+    """The reports of a sender and a receiver about their cuts."""
 
     reports: dict[int, list[_Value | None]] = field(default_factory=dict)
     newest: list[PairTotal] = field(default_factory=lambda: [_NOTHING, _NOTHING])
@@ -258,7 +258,7 @@ class _Pair:
             self._drop_cuts(most_cuts)
 
     def _check_bound(self, side: int, report: PairTotal) -> Iterator[tuple[Law, int]]:
-        """Check a cut that the other side did not report: what was received by a cut was sealed by then or later."""
+        """Check a cut that the other side did not report: cash received in a cut was sealed by then or later."""
         received, sent = (report, self.newest[_SENDER]) if side == _RECEIVER else (self.newest[_RECEIVER], report)
         if 0 <= received.cut <= sent.cut and received.total > sent.total:
             yield Law.UNSENT, received.total - sent.total

@@ -81,7 +81,7 @@ class DecodedBatch(NamedTuple):
     end: int
     size_bytes: int
     decoded: Decoded
-    urls: CanonicalUrls | None
+    urls: CanonicalUrls
     partitions: tuple[PartitionProgress, ...] = ()
     segment: int = 0
     number: int = 0
@@ -124,13 +124,14 @@ def decode_segment(segment: Segment, rules: Rules) -> Iterator[DecodedBatch]:
             reader.close()
         else:
             _paused[source, end, rules] = reader
+    nothing = Decoded(EventWriter().events(), [])
     yield DecodedBatch(
         source,
         end,
         end,
         0,
-        Decoded(EventWriter().events(), []),
-        None,
+        nothing,
+        urls_of(nothing, Canonicaliser(rules.urls)),
         segment=segment.number,
         number=number,
         is_last=True,
@@ -188,7 +189,7 @@ class _ReadAhead:
 _paused: dict[tuple[str, int, Rules], _ReadAhead] = {}
 """Readers at the end of a segment, by position: the next segment continues with the batches they have read ahead.
 
-docs/decisions/process-caches.md says why this is a cache of the process.
+They are a cache of the process: see docs/decisions/process-caches.md.
 """
 
 
@@ -231,10 +232,9 @@ class RoutedRows(NamedTuple):
     counts: dict[str, int]
 
 
-def route_rows(decoded: Decoded, urls: CanonicalUrls | None, source: str, rules: Rules, seen: Seen) -> RoutedRows:
-    """Route decoded events. `urls` are their URLs; None if there are no events."""
+def route_rows(decoded: Decoded, urls: CanonicalUrls, source: str, rules: Rules, seen: Seen) -> RoutedRows:
+    """Route decoded events. `urls` are their URLs in canonical form."""
     events, rejects = decoded.events, list(decoded.rejects)
-    urls = urls or Canonicaliser().canonicalise(events.text, events.begins, events.ends, events.begins)
     routed = route(events, urls, rules, seen)
     for row, reason, detail in routed.rejected:
         first, offset = int(events.url_starts[row]), int(events.offset[row])
@@ -303,10 +303,10 @@ class Route(beam.DoFn):
         """Weigh links by these rules; `files` are the names of the sources for rejects."""
         self._rules = rules
         self._files = files
-        self._seen: Seen | None = None  # made by the worker: this object is pickled
+        self._seen: Seen | None = None  # the worker makes it: this object is pickled
 
     def start_bundle(self) -> None:
-        """Begin with no URLs seen: a bundle that is repeated must send its sightings again."""
+        """Forget all sent URLs: a repeated bundle must send its sightings again."""
         self._seen = Seen()
 
     def process(self, element: DecodedBatch) -> Iterator[Any]:

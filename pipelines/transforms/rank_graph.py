@@ -1,9 +1,9 @@
 """Ranks of a graph that is too large for one machine, as batch jobs (thesis, 2.5). The pipeline is `RankGraph`.
 
-A job is some iterations, as successive stages of one pipeline: Beam has no loops. `rank_with_beam` runs as many jobs as
-are needed. Between two jobs the vector is in a folder, a file for each slice; a job counts when all of these files
-exist, so a killed run continues after the last complete job. The result depends on the number of iterations alone: it
-is the same on any runner, to the last byte.
+A job is some iterations, as successive stages of one pipeline: Beam has no loops. `rank_with_beam` runs as many jobs
+as necessary. Between two jobs the vector is in a folder, one file per slice. A job is complete when it has written all
+its files, so a killed run continues after the last complete job. The result depends only on the number of iterations:
+its bytes are the same on any runner.
 """
 
 from __future__ import annotations

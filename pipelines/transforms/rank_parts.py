@@ -80,7 +80,7 @@ class SavedPart(NamedTuple):
 
 @dataclass(frozen=True)
 class RankTask:
-    """The rank that workers compute. `graph` is a folder that all of them see, `digest` that of its manifest.
+    """The rank that workers compute. `graph` is a folder that all workers can read, `digest` that of its manifest.
 
     `paid` is a file with the payments of the virtual page, and `start` one with the start of the iteration: vectors
     that sum to 1. Without `paid` payments are uniform; without `start` the iteration starts from the payments.
@@ -219,7 +219,7 @@ def sums_file(folder: Path, slice_: int) -> Path:
 def save_part(folder: Path, data: bytes) -> None:
     """Write a part and its sums, each atomically. Of a refusal only the reason is written.
 
-    A refusal never replaces a saved part: the job of a killed run may go on, and find its input removed.
+    A refusal never replaces a saved part: the job of a killed run may still run when its input is removed.
     """
     part = unpack_part(data)
     if part.refused and sums_file(folder, part.slice_).exists():

@@ -270,7 +270,7 @@ class Peer:
 
 
 class ReferenceLedger:
-    """One shard's ledger. `apply` takes an entry and returns what it sealed."""
+    """The ledger of one shard. `apply` returns the sealed transfers."""
 
     def __init__(self, config: LedgerConfig, shard: int = 0, shards: int = 1) -> None:
         self.config = config
@@ -282,7 +282,7 @@ class ReferenceLedger:
         self.clock = 0
         """G, in units."""
         self.theta = self.own_advance = self.carry = 0
-        """The turn clock since the start in 2^-40 turn, and this shard's part of it."""
+        """The turn clock since the start in 2^-40 turn, and the part of this shard."""
         self.virtual_income = 0
         self.dividends = [0] * (2 * config.categories)
         self.class_weights = list(config.class_weights)
