@@ -15,7 +15,7 @@ from opicflow.pipelines.cli.parser import Renamed
 
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection
-    from opicflow.pipelines.transforms.route import Rules
+    from opicflow.pipelines.transforms.rules import Rules
     from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 
 _LOG_HELP = (
@@ -164,7 +164,7 @@ def add_rule_options(parser: argparse.ArgumentParser) -> None:
 def rules_of(options: argparse.Namespace) -> Rules | None:
     """Return the rules of URLs, links and categories; None if no option sets one."""
     from opicflow.pipelines.ledger import ConfigRefused
-    from opicflow.pipelines.transforms.route import Categories, LinkWeights, Rules
+    from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
     from opicflow.schemas.urls import SESSION_PARAMETERS, TRACKING_PARAMETERS, UrlRules
 
     names: list[str] = []

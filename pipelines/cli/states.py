@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from opicflow.pipelines.ledger import Ledger
     from opicflow.pipelines.replay.answers import Answers
     from opicflow.pipelines.replay.state import State, StateFolder
-    from opicflow.pipelines.transforms.route import Rules
+    from opicflow.pipelines.transforms.rules import Rules
 
 
 def read_ledger(path: Path) -> tuple[Ledger, Rules]:
@@ -23,7 +23,7 @@ def read_ledger(path: Path) -> tuple[Ledger, Rules]:
     from opicflow.pipelines.ledger import LedgerConfig
     from opicflow.pipelines.replay.keeper import KeeperConfig
     from opicflow.pipelines.replay.state import StateFolder, StateRefused
-    from opicflow.pipelines.transforms.route import Rules
+    from opicflow.pipelines.transforms.rules import Rules
 
     folder = StateFolder(path)
     while True:
@@ -42,7 +42,7 @@ def read_answers(path: Path) -> tuple[Answers, Rules]:
     from opicflow.pipelines.replay.answers import answers_of
     from opicflow.pipelines.replay.answers import read_answers as read_kept_answers
     from opicflow.pipelines.replay.state import StateFolder
-    from opicflow.pipelines.transforms.route import Rules
+    from opicflow.pipelines.transforms.rules import Rules
 
     state = _read_state(StateFolder(path))
     answers = read_kept_answers(path, state.snapshot)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.stream.keeper import Origin
     from opicflow.pipelines.stream.submit import FlinkJob
-    from opicflow.pipelines.transforms.route import Rules
+    from opicflow.pipelines.transforms.rules import Rules
 
 _CYCLE_HOURS = 1.0
 

@@ -18,7 +18,8 @@ from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.ledger import CrawlItems, Kind, Ledger, Outcome
 from opicflow.pipelines.replay.inputs import known_format
 from opicflow.pipelines.transforms.decode import decode_range, route_rows
-from opicflow.pipelines.transforms.route import Rules, Seen
+from opicflow.pipelines.transforms.route import Seen
+from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.arrays import Bools, Bytes, Ids, Ints
 from opicflow.schemas.columns import spans
 

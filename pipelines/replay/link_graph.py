@@ -22,7 +22,8 @@ from opicflow.pipelines.graph.store import NO_CATEGORY, StoredGraph
 from opicflow.pipelines.ledger import Kind, Ledger, Outcome
 from opicflow.pipelines.replay.inputs import known_format
 from opicflow.pipelines.transforms.decode import decode_range, route_rows
-from opicflow.pipelines.transforms.route import MEDIA_CATEGORIES, Categories, Rules, Seen
+from opicflow.pipelines.transforms.route import Seen
+from opicflow.pipelines.transforms.rules import MEDIA_CATEGORIES, Categories, Rules
 from opicflow.schemas.columns import spans
 
 _BYTES_BETWEEN_CHECKPOINTS = 256 << 20

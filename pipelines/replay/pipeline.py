@@ -13,7 +13,7 @@ from opicflow.pipelines.results.part_files import write_part
 from opicflow.pipelines.transforms.decode import REJECTS, Decode, Route
 from opicflow.pipelines.transforms.keep_ledger import KeepLedger
 from opicflow.pipelines.transforms.parts import Part
-from opicflow.pipelines.transforms.route import Rules
+from opicflow.pipelines.transforms.rules import Rules
 
 
 class Replay(beam.PTransform):

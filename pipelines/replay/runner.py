@@ -41,7 +41,7 @@ from opicflow.pipelines.results.schedules import plan_notes
 from opicflow.pipelines.results.topic_writer import Destination, Sent, send_results
 from opicflow.pipelines.transforms.decode import name_of, reject_line
 from opicflow.pipelines.transforms.parts import EMPTY_FILES, Part, PartKind
-from opicflow.pipelines.transforms.route import Rules
+from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.records import Policy

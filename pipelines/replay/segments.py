@@ -24,7 +24,7 @@ from opicflow.pipelines.replay.pipeline import Replay, SavePart
 from opicflow.pipelines.results.part_files import read_report
 from opicflow.pipelines.transforms.decode import InputRange, Segment, SourceProgress, close_readers, name_of
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS
-from opicflow.pipelines.transforms.route import Rules
+from opicflow.pipelines.transforms.rules import Rules
 
 SEGMENT_BYTES = 256 << 20
 IN_PROCESS = "DirectRunner"

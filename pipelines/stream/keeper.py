@@ -57,7 +57,7 @@ from opicflow.pipelines.transforms.publish import (
     publish_visited,
     rows_in,
 )
-from opicflow.pipelines.transforms.route import Rules
+from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.arrays import Bytes, Ids, Ints
 from opicflow.schemas.columns import ColumnsRefused, pack
 from opicflow.schemas.crawl_events import Reason

@@ -24,7 +24,8 @@ from opicflow.connectors.kafka.sink import Message
 from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic
 from opicflow.pipelines.transforms.decode import route_rows, urls_of
 from opicflow.pipelines.transforms.metrics import count
-from opicflow.pipelines.transforms.route import Rules, Seen
+from opicflow.pipelines.transforms.route import Seen
+from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.errors import UserError

@@ -27,7 +27,8 @@ from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicBatch, T
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.parts import Part, PartKind
-from opicflow.pipelines.transforms.route import Rules, Seen, route
+from opicflow.pipelines.transforms.route import Seen, route
+from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.crawl_events import Reject
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.urls import Canonicaliser, CanonicalUrls

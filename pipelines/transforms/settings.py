@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from opicflow.pipelines.ledger import HISTORIES, ORDINARY_CLASS_WEIGHT, ConfigRefused, LedgerConfig
-from opicflow.pipelines.transforms.route import Categories
+from opicflow.pipelines.transforms.rules import Categories
 
 
 @dataclass(frozen=True)

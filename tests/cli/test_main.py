@@ -31,7 +31,8 @@ from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKee
 from opicflow.pipelines.replay.state import StateFolder
 from opicflow.pipelines.transforms.decode import decode_range, encode_batch, reject_line, route_rows
 from opicflow.pipelines.transforms.parts import PartKind
-from opicflow.pipelines.transforms.route import Rules, Seen
+from opicflow.pipelines.transforms.route import Seen
+from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.errors import UserError

@@ -31,7 +31,7 @@ from opicflow.pipelines.replay import log_publisher
 from opicflow.pipelines.stream import origin
 from opicflow.pipelines.stream.keeper import Origin
 from opicflow.pipelines.stream.routers import rules_of
-from opicflow.pipelines.transforms.route import Categories, Rules
+from opicflow.pipelines.transforms.rules import Categories, Rules
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link, Reject
 from opicflow.schemas.framing import Decoder, encode_single_object
 from opicflow.schemas.pages import page_id

@@ -23,7 +23,8 @@ import pytest
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.pipelines.ledger import HISTORIES, Outcome
-from opicflow.pipelines.transforms.route import Rules, Seen, route
+from opicflow.pipelines.transforms.route import Seen, route
+from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas import crawl_events as limits
 from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason
 from opicflow.schemas.event_columns import EventWriter

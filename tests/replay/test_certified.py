@@ -51,7 +51,7 @@ def test_two_replays_into_a_state_end_as_one(web: Graph, logs: list[Path], tmp_p
 
 
 def test_a_bonus_of_links_is_refused(logs: list[Path]) -> None:
-    from opicflow.pipelines.transforms.route import Categories, Rules
+    from opicflow.pipelines.transforms.rules import Categories, Rules
     from opicflow.pipelines.transforms.settings import CashFocus
 
     rules = Rules(categories=Categories(by_media=True))

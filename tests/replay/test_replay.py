@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from opicflow.connectors.files import log_reader
 from opicflow.pipelines.ledger import Absorbing, All, LedgerConfig
-from opicflow.pipelines.transforms.route import Rules
+from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link

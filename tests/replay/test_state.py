@@ -33,7 +33,7 @@ from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.transforms import keep_ledger
 from opicflow.pipelines.transforms.decode import Decode, Route, Segment
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger
-from opicflow.pipelines.transforms.route import LinkWeights, Rules
+from opicflow.pipelines.transforms.rules import LinkWeights, Rules
 from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link

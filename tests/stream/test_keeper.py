@@ -29,7 +29,7 @@ from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.pipelines.stream import keeper as stream_keeper
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused, Origin, request_fingerprint
 from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, TRANSFERS, Output
-from opicflow.pipelines.transforms.route import Rules
+from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.columns import pack, unpack
 from opicflow.schemas.records import Policy
 from opicflow.schemas.urls import UrlRules

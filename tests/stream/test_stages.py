@@ -35,7 +35,7 @@ from opicflow.pipelines.stream.routers import (
 )
 from opicflow.pipelines.stream.submit import newest_checkpoint
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS, LostLedger
-from opicflow.pipelines.transforms.route import Categories, LinkWeights, Rules
+from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import page_id, shard_of
 from opicflow.schemas.urls import UrlRules

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from typing import Any
 
@@ -10,11 +9,11 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.ledger import NO_CATEGORY, CrawlItems, Kind, Outcome
-from opicflow.pipelines.transforms.route import COUNTS, Categories, LinkWeights, Routed, Rules, Seen, route
+from opicflow.pipelines.transforms.route import COUNTS, Routed, Seen, route
+from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.pages import page_id
-from opicflow.schemas.url_patterns import PatternRefused
 from opicflow.schemas.urls import Canonicaliser, UrlRules
 
 HOME, ABOUT, OTHER = "https://a.example/", "https://a.example/about", "https://b.example/"
@@ -222,20 +221,6 @@ def test_rules_of_urls_merge_pages_in_every_field() -> None:
     assert rows(result.items)[0] == (Kind.VISIT, HOME, Outcome.FETCHED, [link(OTHER)])
 
 
-def test_rules_are_read_back_from_json() -> None:
-    rules = Rules(UrlRules(("a", "b*"), True, False), LinkWeights(1, 2, 3, "domain"))
-    assert Rules.from_json(rules.to_json()) == rules
-
-
-def test_rules_are_read_back_from_text_and_older_ones_have_no_categories() -> None:
-    rules = Rules(categories=Categories(True, ("*.pdf", "https://a.example/*")))
-    assert Rules.from_json(json.loads(json.dumps(rules.to_json()))) == rules
-    assert hash(Rules.from_json(json.loads(json.dumps(rules.to_json())))) == hash(rules)
-    older = Rules(UrlRules(("a",)), LinkWeights(external=2)).to_json()
-    del older["categories"]
-    assert Rules.from_json(older) == Rules(UrlRules(("a",)), LinkWeights(external=2))
-
-
 # -- categories
 
 NEWS, A_PDF, A_HOP = "https://a.example/news/1", "https://b.example/x.pdf", "https://a.example/news/old"
@@ -341,33 +326,6 @@ def test_links_without_weight_are_left_out_with_their_categories() -> None:
     visit = CrawlEvent(OTHER, links=(Link(NEWS, rel="nofollow"), Link("x:y"), Link(A_PDF), Link(HOME, weight=0.0)))
     found, of_links = categorised(BY_PATTERN, visit)
     assert of_links == [7] and [category for *_, category in found] == [NO_CATEGORY, 6, 7, 8]
-
-
-def test_categories_have_numbers_and_names() -> None:
-    assert BY_BOTH.names == ("unknown", "html", "xml", "feed", "pdf", "other", *PATTERNS)
-    assert [BY_BOTH.number(name) for name in BY_BOTH.names] == list(range(9))
-    assert [given.count for given in (Categories(), BY_MEDIA, BY_PATTERN, BY_BOTH)] == [1, 6, 9, 9]
-    with pytest.raises(ValueError, match=r"\Athe category 'image' is none of: unknown, html, xml, feed, pdf, other\Z"):
-        BY_MEDIA.number("image")
-    with pytest.raises(ValueError, match=r"\Athe category 'html' is none of: unknown\Z"):
-        Categories().number("html")
-    many = Categories(patterns=tuple(f"*{number:0400}*" for number in range(64)))
-    assert many.number(many.patterns[-1]) == 69
-    with pytest.raises(ValueError, match=r"\A.{,700}\Z"):
-        many.number("x\n" * 400)
-
-
-def test_patterns_of_categories_are_checked() -> None:
-    with pytest.raises(PatternRefused, match="begin it with"):
-        Categories(patterns=("a.example/*",))
-
-
-@pytest.mark.parametrize(
-    "weights", [{"internal": -1.0}, {"external": float("nan")}, {"nofollow": 64.0}, {"same_site": "x"}]
-)
-def test_impossible_weights_are_refused(weights: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"give|same_site"):
-        LinkWeights(**weights)
 
 
 def test_counts_have_a_name_each() -> None:

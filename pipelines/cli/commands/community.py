@@ -156,7 +156,7 @@ class _Surroundings:
     def read(cls, options: argparse.Namespace) -> _Surroundings:
         """Read the logs, or the state."""
         from opicflow.pipelines.replay.crawled_web import crawled_in_ledger, crawled_in_logs
-        from opicflow.pipelines.transforms.route import Rules
+        from opicflow.pipelines.transforms.rules import Rules
 
         if options.links_of is not None:
             ledger, rules = read_ledger(options.links_of)

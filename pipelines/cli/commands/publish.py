@@ -186,7 +186,7 @@ def _publish_rules(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.topics import names
     from opicflow.pipelines.stream.origin import origin_of
     from opicflow.pipelines.stream.routers import control_record
-    from opicflow.pipelines.transforms.route import Rules
+    from opicflow.pipelines.transforms.rules import Rules
 
     connection, topics = connection_of(options), names(options.prefix)
     logs = options.ledger or topics.page_ledger

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from opicflow.pipelines.replay.inputs import Topic
     from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult
     from opicflow.pipelines.results.topic_writer import Destination
-    from opicflow.pipelines.transforms.route import Rules
+    from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.records import Policy
 
 EXAMPLES = """examples:
@@ -178,7 +178,7 @@ def _destination(options: argparse.Namespace) -> Destination | None:
 def _policies(options: argparse.Namespace, rules: Rules | None) -> tuple[Policy, ...]:
     """Return the importance factors of categories as policies, then the policies of a file or a topic."""
     from opicflow.pipelines.refresh.policies import check
-    from opicflow.pipelines.transforms.route import Rules
+    from opicflow.pipelines.transforms.rules import Rules
     from opicflow.pipelines.transforms.settings import category_number
     from opicflow.schemas.policy_json import policies_of
     from opicflow.schemas.records import Policy

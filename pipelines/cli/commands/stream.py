@@ -110,7 +110,7 @@ def _stop(options: argparse.Namespace) -> int:
 def _submit(options: argparse.Namespace, job: FlinkJob, connection: Connection, savepoint: str | None) -> Job:
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.pipelines.stream.origin import origin_of
-    from opicflow.pipelines.transforms.route import Rules
+    from opicflow.pipelines.transforms.rules import Rules
 
     topic, shards = ledger_topic_of(options), shards_of(options, connection)
     kept = origin_of(connection, topic)

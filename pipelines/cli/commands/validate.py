@@ -32,7 +32,8 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.pipelines.replay.inputs import known_format
     from opicflow.pipelines.replay.summary import most_first, notes_for
     from opicflow.pipelines.transforms.decode import decode_range, route_rows
-    from opicflow.pipelines.transforms.route import Rules, Seen
+    from opicflow.pipelines.transforms.route import Seen
+    from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.crawl_events import Reason
 
     rules = rules_of(options) or Rules()
