@@ -158,8 +158,8 @@ class Scenario:
         return self.first_ms + self.visits * (MS_PER_DAY / self.visits_per_day)
 
 
-class Told(NamedTuple):
-    """An event, and beside it the numbers of the pages that it links to; None = its links are not known."""
+class SimulatedEvent(NamedTuple):
+    """An event, and the numbers of the pages that it links to; None = unknown links."""
 
     event: CrawlEvent
     links: list[int] | None
@@ -199,7 +199,7 @@ class SimulatedCrawl:
         """The pages known, first found first."""
         return self._found.numbers
 
-    def events(self) -> Iterator[Told]:
+    def events(self) -> Iterator[SimulatedEvent]:
         """All events, once."""
         graph, scenario, by_cash = self._site.graph, self.scenario, len(self._ids) > 0
         announced = self.found
@@ -207,7 +207,7 @@ class SimulatedCrawl:
             self._ledger.apply(announcements(self._ids[announced]))
         for number in announced.tolist():
             self.written += 1
-            yield Told(CrawlEvent(self._site.urls[number], announce=True), None)
+            yield SimulatedEvent(CrawlEvent(self._site.urls[number], announce=True), None)
         while self.visited < scenario.visits:
             numbers = self._next_pages()[: scenario.visits - self.visited]
             steps = np.arange(self.visited, self.visited + len(numbers))
@@ -267,21 +267,23 @@ class SimulatedCrawl:
             self._choice = np.concatenate((self._choice, new[~self._never_read[new]]))
             set_page_count(self._order, len(self._choice))
 
-    def _event(self, number: int, time_ms: int, outcome: int, digest: int, modified_ms: int) -> Told:
+    def _event(self, number: int, time_ms: int, outcome: int, digest: int, modified_ms: int) -> SimulatedEvent:
         url, graph = self._site.urls[number], self._site.graph
         if outcome == Outcome.FETCHED:
             changed_ms = modified_ms if modified_ms >= EARLIEST_MS else None
             event = CrawlEvent(
                 url, fetched_at_ms=time_ms, status=200, digest=f"{digest:016x}", last_modified_ms=changed_ms
             )
-            return Told(event, graph.targets[graph.starts[number] : graph.starts[number + 1]].tolist())
+            return SimulatedEvent(event, graph.targets[graph.starts[number] : graph.starts[number + 1]].tolist())
         if outcome == Outcome.UNCHANGED:
-            return Told(CrawlEvent(url, fetched_at_ms=time_ms, status=304), None)
+            return SimulatedEvent(CrawlEvent(url, fetched_at_ms=time_ms, status=304), None)
         if outcome == Outcome.BLOCKED:
-            return Told(CrawlEvent(url, fetched_at_ms=time_ms, failure="robots"), None)
+            return SimulatedEvent(CrawlEvent(url, fetched_at_ms=time_ms, failure="robots"), None)
         if self.visited % 3 == 0:
-            return Told(CrawlEvent(url, fetched_at_ms=time_ms, failure="timeout"), None)
-        return Told(CrawlEvent(url, fetched_at_ms=time_ms, status=503 if self.visited % 3 == 1 else 500), None)
+            return SimulatedEvent(CrawlEvent(url, fetched_at_ms=time_ms, failure="timeout"), None)
+        return SimulatedEvent(
+            CrawlEvent(url, fetched_at_ms=time_ms, status=503 if self.visited % 3 == 1 else 500), None
+        )
 
 
 def usual_rate(visits: int, pages: int) -> float:
@@ -292,7 +294,7 @@ def usual_rate(visits: int, pages: int) -> float:
 # -- what comes out ----------------------------------------------------------------------------------------------------
 
 
-def write_log(path: Path, urls: Sequence[str], events: Iterable[Told]) -> None:
+def write_log(path: Path, urls: Sequence[str], events: Iterable[SimulatedEvent]) -> None:
     """Write a crawl log of pages that have these URLs, in the format that its name ends in: whole, or not at all."""
     with whole_file(path) as file:
         if path.name.endswith(".avro"):
@@ -304,7 +306,7 @@ def write_log(path: Path, urls: Sequence[str], events: Iterable[Told]) -> None:
             _write_lines(file, urls, events)
 
 
-def _write_lines(file: BinaryIO | gzip.GzipFile, urls: Sequence[str], events: Iterable[Told]) -> None:
+def _write_lines(file: BinaryIO | gzip.GzipFile, urls: Sequence[str], events: Iterable[SimulatedEvent]) -> None:
     """JSON lines. Links are most of a log, so the bytes of each are made once."""
     link = [orjson.dumps(url) for url in urls]
     lines = (_line(event, None if links is None else [link[number] for number in links]) for event, links in events)
@@ -326,7 +328,7 @@ def _line(event: CrawlEvent, links: list[bytes] | None) -> bytes:
     return known + b"\n" if links is None else known[:-1] + b',"links":[' + b",".join(links) + b"]}\n"
 
 
-def _write_avro(file: BinaryIO, urls: Sequence[str], events: Iterable[Told]) -> None:
+def _write_avro(file: BinaryIO, urls: Sequence[str], events: Iterable[SimulatedEvent]) -> None:
     """A container file of the published schema: its head by fastavro, its blocks of records that are encoded already.
 
     Links are most of a log, so the bytes of each are made once. They end an event: without any, it ends in their null.

@@ -1,4 +1,4 @@
-"""`opicflow community` as people use it: plan, fetch, feed back, rank."""
+"""`opicflow community`: plan, rank, impact and try, alone and in a loop with a crawler."""
 
 from __future__ import annotations
 
@@ -72,21 +72,21 @@ def log(tmp_path: Path) -> Path:
 
 def test_a_plan_orders_the_frontier_by_influence(log: Path, hosts: Path, tmp_path: Path) -> None:
     out = tmp_path / "orders.jsonl"
-    said = output_of("community", "plan", "--local", hosts, "--from", log, "--pages", 9, "--out", out, "--quiet")
-    assert "read: 2 pages of the local domain, 1 others; 0 failed; frontier: 2 pages" in said
-    assert "these orders are the whole frontier" in said
+    printed = output_of("community", "plan", "--local", hosts, "--from", log, "--pages", 9, "--out", out, "--quiet")
+    assert "read: 2 pages of the local domain, 1 others; 0 failed; frontier: 2 pages" in printed
+    assert "these orders are the whole frontier" in printed
     orders = read(out)
     assert {order["url"] for order in orders} == {C, C + "unread"}
     assert [order["priority"] for order in orders] == sorted((order["priority"] for order in orders), reverse=True)
     assert all(order["page"] == f"{page_id(order['url']):016x}" for order in orders)
     assert {order["why"] for order in orders} == {"DISCOVERY"} and {order["host"] for order in orders} == {"c.example"}
-    told = json.loads(
+    found = json.loads(
         output_of("community", "plan", "--local", hosts, "--from", log, "--pages", 1, "--out", out, "--json", "--quiet")
     )
-    assert told["ordered"] == 1 and told["frontier"] == 2
+    assert found["ordered"] == 1 and found["frontier"] == 2
     assert read(out) == orders[:1]
-    assert told["orders"][0]["influence"] == orders[0]["priority"]
-    assert told["orders"][0]["expected_rank"] == orders[0]["importance"]
+    assert found["orders"][0]["influence"] == orders[0]["priority"]
+    assert found["orders"][0]["expected_rank"] == orders[0]["importance"]
 
 
 def test_orders_are_records_of_the_published_schema(log: Path, hosts: Path, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_orders_are_records_of_the_published_schema(log: Path, hosts: Path, tmp_
 
 
 @pytest.mark.parametrize("select", ["flow", "linkers", "random", "importance"])
-def test_pages_are_selected_otherwise(select: str, log: Path, hosts: Path, tmp_path: Path) -> None:
+def test_other_selections_order_the_same_frontier(select: str, log: Path, hosts: Path, tmp_path: Path) -> None:
     output_of("replay", log, "--state", tmp_path / "state", "--out", tmp_path / "out", "--remember-links", "--quiet")
     out = tmp_path / "orders.jsonl"
     source = ["--state", tmp_path / "state"] if select == "importance" else ["--from", log]
@@ -114,8 +114,8 @@ def test_pages_are_selected_otherwise(select: str, log: Path, hosts: Path, tmp_p
     if select == "linkers":
         assert set(orders.values()) == {1.0}
     if select == "importance":
-        told = {row["url"]: row["importance"] for row in read(tmp_path / "out" / "importance.jsonl")}
-        assert orders == {url: pytest.approx(told[url]) for url in orders}
+        importance = {row["url"]: row["importance"] for row in read(tmp_path / "out" / "importance.jsonl")}
+        assert orders == {url: pytest.approx(importance[url]) for url in orders}
 
 
 # -- the loop
@@ -136,7 +136,7 @@ def events_of(web: HostedWeb, pages: Iterable[int]) -> list[Event]:
     ]
 
 
-def test_the_loop_reads_what_the_library_would_read_and_comes_to_its_ranks(tmp_path: Path) -> None:
+def test_the_loop_fetches_the_same_pages_as_the_library_and_gets_its_ranks(tmp_path: Path) -> None:
     web = hosted_web(1500, 3, hosts=12, mean_links=5)
     urls = [url_of(web, page) for page in range(1500)]
     number = {url: page for page, url in enumerate(urls)}
@@ -161,8 +161,8 @@ def test_the_loop_reads_what_the_library_would_read_and_comes_to_its_ranks(tmp_p
     ids = page_ids(urls)
     sources = np.repeat(np.arange(1500), web.graph.out_degrees)
     order = np.argsort(ids)
-    place = np.argsort(order)
-    by_id = Graph.from_links(1500, place[sources], place[web.graph.targets])
+    index = np.argsort(order)
+    by_id = Graph.from_links(1500, index[sources], index[web.graph.targets])
     whole = RecordedWeb.of_graph(by_id).fetch(np.arange(1500, dtype=np.uint64))
     named = whole._replace(pages=ids[order], link_pages=ids[order][whole.link_pages.astype(np.int64)])
     alive = RecordedWeb(
@@ -178,9 +178,7 @@ def test_the_loop_reads_what_the_library_would_read_and_comes_to_its_ranks(tmp_p
     assert [found[page] for page in estimate.pages.tolist()] == pytest.approx(estimate.values, abs=1e-8)
 
 
-def test_a_plan_is_the_same_however_the_logs_are_cut_and_how_often_it_is_made(
-    log: Path, hosts: Path, tmp_path: Path
-) -> None:
+def test_a_plan_does_not_depend_on_the_order_and_number_of_logs(log: Path, hosts: Path, tmp_path: Path) -> None:
     outs = []
     cuts = [[log], [write(tmp_path / f"{at}.jsonl", [one]) for at, one in enumerate(SMALL)]]
     for logs in (*cuts, cuts[1][::-1], cuts[0]):
@@ -190,7 +188,7 @@ def test_a_plan_is_the_same_however_the_logs_are_cut_and_how_often_it_is_made(
     assert len(set(outs)) == 1
 
 
-def test_a_crawler_that_dies_within_a_line_loses_that_page_alone(log: Path, hosts: Path, tmp_path: Path) -> None:
+def test_a_crawler_killed_within_a_line_loses_only_that_page(log: Path, hosts: Path, tmp_path: Path) -> None:
     whole = json.dumps(event(C, [A])) + "\n"
     fetched = tmp_path / "fetched.jsonl"
     fetched.write_text(whole + json.dumps(event(C + "unread", [B]))[:20])
@@ -200,7 +198,7 @@ def test_a_crawler_that_dies_within_a_line_loses_that_page_alone(log: Path, host
     assert [order["url"] for order in read(out)] == [C + "unread"]
 
 
-def test_a_plan_that_is_killed_leaves_the_orders_before_it_and_comes_out_the_same(
+def test_a_killed_plan_leaves_the_earlier_orders_and_repeats_to_the_same_bytes(
     log: Path, hosts: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "orders.jsonl"
@@ -218,11 +216,11 @@ def test_a_plan_that_is_killed_leaves_the_orders_before_it_and_comes_out_the_sam
     assert out.read_bytes() == before
 
 
-# -- what counts as read
+# -- visits that count
 
 
 def crawled(path: Path) -> tuple[dict[str, dict[int, int]], set[int], Urls]:
-    """The links of pages that were read, by URL, and those that failed."""
+    """Return the links of fetched pages by URL, the pages that failed, and all URLs."""
     known = crawled_in_logs([str(path)], Rules(), lambda events, seconds: None)
     fetched = known.fetched
     links = [
@@ -233,7 +231,7 @@ def crawled(path: Path) -> tuple[dict[str, dict[int, int]], set[int], Urls]:
     return dict(zip(known.urls.texts(fetched.pages), links, strict=True)), set(fetched.failed.tolist()), known.urls
 
 
-def test_the_last_visit_that_told_its_links_counts(tmp_path: Path) -> None:
+def test_the_last_visit_with_links_counts(tmp_path: Path) -> None:
     log = write(
         tmp_path / "log.jsonl",
         [
@@ -257,8 +255,8 @@ def test_the_last_visit_that_told_its_links_counts(tmp_path: Path) -> None:
         C + "late": {page_id(A)},
     }
     assert failed == {page_id(C), page_id(C + "gone")}
-    nobody = np.array([page_id("https://nobody.example/"), 0, 2**64 - 1], np.uint64)
-    assert urls.texts(nobody) == ["", "", ""]
+    unknown = np.array([page_id("https://unknown.example/"), 0, 2**64 - 1], np.uint64)
+    assert urls.texts(unknown) == ["", "", ""]
     assert urls.texts(page_ids([C, A, C])) == [C, A, C]
 
 
@@ -270,7 +268,7 @@ def test_lines_of_an_edge_list_are_one_visit(tmp_path: Path) -> None:
     assert not failed
 
 
-def test_a_state_tells_what_its_log_tells(log: Path, hosts: Path, tmp_path: Path) -> None:
+def test_a_state_gives_the_same_results_as_its_log(log: Path, hosts: Path, tmp_path: Path) -> None:
     output_of("replay", log, "--state", tmp_path / "state", "--out", tmp_path / "out", "--remember-links", "--quiet")
     for what in (["plan", "--pages", 5], ["rank"], ["impact"]):
         both = [
@@ -285,11 +283,11 @@ def test_a_state_tells_what_its_log_tells(log: Path, hosts: Path, tmp_path: Path
 # -- rank, impact, try
 
 
-def test_ranks_are_those_of_what_was_read(log: Path, hosts: Path, tmp_path: Path) -> None:
-    told = json.loads(output_of("community", "rank", "--local", hosts, "--from", log, "--json", "--quiet"))
+def test_ranks_are_those_of_the_pages_read(log: Path, hosts: Path, tmp_path: Path) -> None:
+    found = json.loads(output_of("community", "rank", "--local", hosts, "--from", log, "--json", "--quiet"))
     f = pagerank(Graph.from_links(3, [0, 0, 1, 1, 2], [1, 2, 0, 2, 0]), tolerance=1e-12).values
     expected = {A: f[0] / (f[0] + f[1]), A + "1": f[1] / (f[0] + f[1])}
-    assert {row["url"]: row["rank"] for row in told["top"]} == {
+    assert {row["url"]: row["rank"] for row in found["top"]} == {
         u: pytest.approx(r, abs=1e-8) for u, r in expected.items()
     }
     for name in ("r.csv", "r.jsonl.gz", "r.parquet"):
@@ -303,30 +301,30 @@ def test_ranks_are_those_of_what_was_read(log: Path, hosts: Path, tmp_path: Path
 def test_the_domain_may_be_named_by_pages(log: Path, tmp_path: Path) -> None:
     local = tmp_path / "pages.txt"
     local.write_text(f"{A}1\nHTTPS://B.example\n")
-    told = json.loads(output_of("community", "rank", "--local", local, "--from", log, "--json", "--quiet"))
-    assert {row["url"] for row in told["top"]} == {A + "1", B}
+    found = json.loads(output_of("community", "rank", "--local", local, "--from", log, "--json", "--quiet"))
+    assert {row["url"] for row in found["top"]} == {A + "1", B}
 
 
-def test_impact_lists_pages_of_others_that_give_most(log: Path, hosts: Path, tmp_path: Path) -> None:
-    told = json.loads(output_of("community", "impact", "--local", hosts, "--from", log, "--json", "--quiet"))
-    (page,) = told["pages"]
+def test_impact_lists_the_other_pages_that_give_most(log: Path, hosts: Path, tmp_path: Path) -> None:
+    found = json.loads(output_of("community", "impact", "--local", hosts, "--from", log, "--json", "--quiet"))
+    (page,) = found["pages"]
     assert page["url"] == B and page["impact"] == pytest.approx(page["rank"] / 2)  # one of its two links
     assert "50%  https://b.example/" in output_of("community", "impact", "--local", hosts, "--from", log, "--quiet")
     alone = write(tmp_path / "alone.jsonl", SMALL[:2])
-    said = output_of("community", "impact", "--local", hosts, "--from", alone, "--quiet")
-    assert "no other page that was read links to the local domain" in said
+    printed = output_of("community", "impact", "--local", hosts, "--from", alone, "--quiet")
+    assert "no other page that was read links to the local domain" in printed
 
 
-def test_a_crawl_that_one_has_tells_how_much_reading_is_enough(tmp_path: Path) -> None:
+def test_try_measures_on_a_complete_crawl_how_many_pages_are_enough(tmp_path: Path) -> None:
     web = hosted_web(600, 3, hosts=6, mean_links=5)
     log, hosts = write(tmp_path / "log.jsonl", events_of(web, range(600))), tmp_path / "hosts.txt"
     hosts.write_text("host2.example\n")
     tried = ("community", "try", "--local", hosts, "--from", log, "--pages", 50, "--rounds", 30, "--quiet")
-    told = json.loads(output_of(*tried, "--json"))
+    found = json.loads(output_of(*tried, "--json"))
     for select in ("influence", "flow", "linkers", "random"):
-        rows = [row for row in told["rounds"] if row["select"] == select]
+        rows = [row for row in found["rounds"] if row["select"] == select]
         assert rows[0]["read"] == 0 and rows[0]["l1"] > 0.01
-        assert rows[-1]["l1"] < 0.02 * rows[0]["l1"]  # all was read that can be reached
+        assert rows[-1]["l1"] < 0.02 * rows[0]["l1"]  # every reachable page was read
     assert re.search(r"^influence +0 +0 +0\.\d+", output_of(*tried), re.MULTILINE)
 
 
@@ -334,8 +332,8 @@ def test_a_domain_that_is_the_whole_web_has_an_empty_frontier(tmp_path: Path) ->
     log, hosts = write(tmp_path / "log.jsonl", [event(A, [A + "1"]), event(A + "1", [A])]), tmp_path / "hosts.txt"
     hosts.write_text("a.example\n")
     out = tmp_path / "orders.jsonl"
-    said = output_of("community", "plan", "--local", hosts, "--from", log, "--pages", 5, "--out", out, "--quiet")
-    assert "0 pages ordered" in said and read(out) == []
+    printed = output_of("community", "plan", "--local", hosts, "--from", log, "--pages", 5, "--out", out, "--quiet")
+    assert "0 pages ordered" in printed and read(out) == []
     assert "0.5000000" in output_of("community", "rank", "--local", hosts, "--from", log, "--quiet")
     assert "influence" in output_of("community", "try", "--local", hosts, "--from", log, "--pages", 5, "--quiet")
 
@@ -344,12 +342,12 @@ def test_a_domain_that_is_the_whole_web_has_an_empty_frontier(tmp_path: Path) ->
 
 
 def refused(*arguments: object) -> str:
-    said: CommandResult = command("community", *arguments, "--quiet")
-    assert said.code == 2 and said.out == "" and said.err.count("\n") == 1, said
-    return said.err
+    result: CommandResult = command("community", *arguments, "--quiet")
+    assert result.code == 2 and result.out == "" and result.err.count("\n") == 1, result
+    return result.err
 
 
-def test_what_makes_no_sense_is_refused_in_one_line(log: Path, hosts: Path, tmp_path: Path) -> None:
+def test_wrong_options_give_one_line_of_error(log: Path, hosts: Path, tmp_path: Path) -> None:
     plan = ("plan", "--local", hosts, "--pages", 5)
     assert "name logs with --from, or a replay's state" in refused(*plan)
     assert "name logs with --from, or a replay's state" in refused(*plan, "--from", log, "--state", tmp_path)

@@ -1,4 +1,4 @@
-"""Two rankings are compared as plain loops and scipy would, whatever the files are that they lie in."""
+"""`opicflow compare`: measures equal those of plain loops and scipy, for every file format."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def ranking(of: dict[int, float]) -> Ranking:
 
 
 def best(of: dict[int, float], count: int) -> list[int]:
-    """The highest pages, the slow and obvious way."""
+    """Return the highest pages, by sorting."""
     return sorted(of, key=lambda page: (-of[page], page))[:count]
 
 
@@ -71,7 +71,7 @@ def best(of: dict[int, float], count: int) -> list[int]:
 
 
 @given(pairs)
-def test_tau_is_what_scipy_says_ties_included(rows: list[tuple[float, float]]) -> None:
+def test_tau_equals_that_of_scipy_with_ties(rows: list[tuple[float, float]]) -> None:
     first, second = columns(rows)
     tau = kendall_tau(first, second)
     if len(set(first.tolist())) < 2 or len(set(second.tolist())) < 2:
@@ -82,7 +82,7 @@ def test_tau_is_what_scipy_says_ties_included(rows: list[tuple[float, float]]) -
 
 
 @pytest.mark.parametrize("different", [3, 100, 1_000_000])
-def test_tau_is_what_scipy_says_of_many_pages(different: int, seed: int) -> None:
+def test_tau_equals_that_of_scipy_for_many_pages(different: int, seed: int) -> None:
     chance = np.random.default_rng(seed)
     first = chance.integers(0, different, 20_011).astype(np.float64)
     second = np.rint(first + chance.normal(0, different / 3, len(first)))
@@ -90,13 +90,13 @@ def test_tau_is_what_scipy_says_of_many_pages(different: int, seed: int) -> None
     assert kendall_tau(first, second) == pytest.approx(expected, rel=1e-13)
 
 
-def test_tau_is_one_in_the_same_order_and_minus_one_in_the_opposite_one() -> None:
+def test_tau_is_1_for_the_same_order_and_minus_1_for_the_reverse() -> None:
     up = np.array([0.1, 0.2, 0.5, 0.9])
     assert (kendall_tau(up, up**3), kendall_tau(up, -up), kendall_tau(up[::-1], up)) == (1.0, -1.0, -1.0)
 
 
 @given(pairs)
-def test_distances_are_symmetric_and_tau_looks_at_the_order_alone(rows: list[tuple[float, float]]) -> None:
+def test_distances_are_symmetric_and_tau_depends_on_the_order_only(rows: list[tuple[float, float]]) -> None:
     first, second = columns(rows)
     kept = first.copy(), second.copy()
     assert l1(first, second) == l1(second, first) == pytest.approx(sum(abs(a - b) for a, b in rows))
@@ -109,7 +109,7 @@ def test_distances_are_symmetric_and_tau_looks_at_the_order_alone(rows: list[tup
 
 
 @given(ranked)
-def test_a_ranking_is_as_it_is_itself(of: dict[int, float]) -> None:
+def test_a_ranking_does_not_differ_from_itself(of: dict[int, float]) -> None:
     one = ranking(of)
     found = compared(one, one, [1, 5, 1000], 5)
     assert (found.l1, found.linf, found.most_apart, found.furthest_ratios) == (0.0, 0.0, (), ())
@@ -119,7 +119,7 @@ def test_a_ranking_is_as_it_is_itself(of: dict[int, float]) -> None:
 
 
 @given(ranked, st.integers(0, 50))
-def test_the_highest_are_those_that_sorting_finds_equal_ones_by_page_id(of: dict[int, float], count: int) -> None:
+def test_the_highest_pages_are_those_of_a_sort_with_ties_by_page_id(of: dict[int, float], count: int) -> None:
     one = ranking(of)
     assert one.pages[highest(one.values, one.pages, count)].tolist() == best(of, count)
 
@@ -139,7 +139,7 @@ def test_the_top_in_common_is_counted_page_by_page(
 
 
 @given(ranked, ranked, st.integers(0, 45))
-def test_a_comparison_is_what_loops_over_pages_make_of_it(
+def test_a_comparison_equals_one_by_loops_over_pages(
     first: dict[int, float], second: dict[int, float], worst: int
 ) -> None:
     found = compared(ranking(first), ranking(second), [3], worst)
@@ -173,7 +173,7 @@ def test_a_comparison_is_what_loops_over_pages_make_of_it(
     assert [one.page for one in mirrored.furthest_ratios] == [one.page for one in found.furthest_ratios]
 
 
-def test_an_error_too_large_for_a_number_is_infinite() -> None:
+def test_an_error_too_large_for_a_float_is_infinite() -> None:
     assert mean_relative_error(np.array([1e10]), np.array([1e-310])) == np.inf
 
 
@@ -247,7 +247,7 @@ def as_dict(of: Ranks) -> dict[int, float]:
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("at_once", [16, 997, 1 << 20])
-def test_every_format_gives_the_same_however_it_is_cut(
+def test_every_format_gives_the_same_ranks_for_any_block_size(
     name: str, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rank_reader, "_BLOCK_BYTES", at_once)
@@ -263,14 +263,14 @@ def test_every_format_gives_the_same_however_it_is_cut(
 
 
 @given(st.lists(st.text(min_size=1).filter(str.isprintable), min_size=1, max_size=20, unique=True))
-def test_a_page_without_a_page_id_is_the_page_of_its_url(urls: list[str]) -> None:
+def test_a_row_without_a_page_id_is_the_page_of_its_url(urls: list[str]) -> None:
     rows = [{"url": url, "importance": 1} for url in urls]
     rows[::2] = [{"url": "https://other.example/", "page": f"{page_id(row['url']):016X}"} | row for row in rows[::2]]
     batch = rank_reader._batch_of_rows(rows, "importance")
     assert batch.pages.tolist() == [page_id(url) for url in urls]
 
 
-def test_rows_may_name_their_page_in_either_way(tmp_path: Path) -> None:
+def test_a_row_names_its_page_by_url_or_by_id(tmp_path: Path) -> None:
     url = "https://a.example/"
     text = f"url,page,importance\n{url},,1\n,{page_id(url):016x},2\n,00000000000000ff,3\n"
     found = read_ranks(str(write(tmp_path / "a.csv", text.encode())), "importance")
@@ -278,15 +278,15 @@ def test_rows_may_name_their_page_in_either_way(tmp_path: Path) -> None:
     assert found.urls([255]) == {}
 
 
-def test_the_newest_record_of_a_page_counts_and_one_that_is_gone_is_left_out(tmp_path: Path) -> None:
-    def told(url: str, value: float) -> bytes:
+def test_the_newest_record_of_a_page_counts_and_tombstones_remove_pages(tmp_path: Path) -> None:
+    def row(url: str, value: float) -> bytes:
         return as_jsonl([(url, value)], clock=1.5, event_time=None, cut=3)
 
     def tombstone(url: str) -> bytes:
         return json_line(Arrived(url.encode(), None, None, 0, 0)).encode()
 
     a, b, c, d = (f"https://{letter}.example/" for letter in "abcd")
-    lines = told(a, 0.5) + told(b, 0.25) + tombstone(a) + told(a, 0.75) + told(b, 0.125) + told(c, 1) + tombstone(c)
+    lines = row(a, 0.5) + row(b, 0.25) + tombstone(a) + row(a, 0.75) + row(b, 0.125) + row(c, 1) + tombstone(c)
     stream = write(tmp_path / "stream.jsonl", lines + tombstone(d))
     found = read_ranks(str(stream), "importance")
     assert as_dict(found) == {page_id(a): 0.75, page_id(b): 0.125}
@@ -295,11 +295,11 @@ def test_the_newest_record_of_a_page_counts_and_one_that_is_gone_is_left_out(tmp
     out = output_of("compare", stream, last)
     assert re.search(r"L1 +0\n", out)
     assert "A: 8 records: the newest of each page counts" in out and "A: 2 pages are left out" in out
-    write(tmp_path / "all.jsonl", tombstone(a) + told(a, 1) + tombstone(a))
+    write(tmp_path / "all.jsonl", tombstone(a) + row(a, 1) + tombstone(a))
     assert "all pages of it are gone" in command("compare", tmp_path / "all.jsonl", last).err
 
 
-def test_a_page_twice_in_a_file_that_is_no_stream_is_told(tmp_path: Path) -> None:
+def test_a_page_that_is_repeated_in_a_file_gives_a_note(tmp_path: Path) -> None:
     twice = write(tmp_path / "twice.csv", as_csv([*A_FEW, (A_FEW[4][0], 7.0)]))
     once = write(tmp_path / "once.csv", as_csv(A_FEW))
     assert as_dict(read_ranks(str(twice), "importance"))[page_id(A_FEW[4][0])] == 7.0
@@ -314,7 +314,7 @@ def compare_json(*arguments: object) -> dict[str, Any]:
     return found
 
 
-def test_pages_of_one_file_only_are_counted_and_so_is_their_rank(tmp_path: Path) -> None:
+def test_pages_in_one_file_only_are_counted_with_their_rank(tmp_path: Path) -> None:
     a = write(tmp_path / "a.csv", b"url,x\na,4\nb,2\nc,1\nd,0.5\n")
     b = write(tmp_path / "b.jsonl", b'{"url":"b","y":2}\n{"url":"c","y":3}\n{"url":"e","y":0.5}\n')
     found = compare_json(a, b, "--rank", "x", "--rank-b", "y", "--top", "1,3,9")
@@ -336,7 +336,7 @@ def test_pages_of_one_file_only_are_counted_and_so_is_their_rank(tmp_path: Path)
     assert not any("the sums differ" in note for note in scaled["notes"])
 
 
-def test_what_cannot_be_said_is_a_dash_and_null(tmp_path: Path) -> None:
+def test_an_undefined_measure_is_a_dash_and_null(tmp_path: Path) -> None:
     a = write(tmp_path / "a.csv", b"url,x\na,1\n")
     b = write(tmp_path / "b.csv", b"url,x\nb,0\n")
     out = output_of("compare", a, b, "--rank", "x")
@@ -348,7 +348,7 @@ def test_what_cannot_be_said_is_a_dash_and_null(tmp_path: Path) -> None:
     assert found["mean_relative_error"] is None and found["largest_ratios"][0]["ratio"] is None
 
 
-def test_the_table_shows_what_json_says(tmp_path: Path) -> None:
+def test_the_table_shows_the_numbers_of_json(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a.csv", as_csv(A_FEW)), write(tmp_path / "b.csv", as_csv(A_FEW[::-1][3:]))
     out, found = output_of("compare", a, b, "--worst", "2"), compare_json(a, b, "--worst", "2")
     assert f"A: {a}: importance of 90 pages, sum {found['a']['sum']:.6g}" in out
@@ -360,7 +360,7 @@ def test_the_table_shows_what_json_says(tmp_path: Path) -> None:
     assert compare_json(a, b, "--worst", "0")["differ_most"] == []
 
 
-def test_a_page_without_a_url_is_shown_by_its_id_and_nothing_reaches_the_terminal(tmp_path: Path) -> None:
+def test_a_page_without_a_url_has_its_id_and_control_characters_are_escaped(tmp_path: Path) -> None:
     a = write(tmp_path / "a.csv", b"page,url,x\n00000000000000ff,,5\n,\x1b[31m,1\n")
     b = write(tmp_path / "b.csv", b"url,x\n\x1b[31m,2\n")
     out = output_of("compare", a, b, "--rank", "x")
@@ -368,7 +368,7 @@ def test_a_page_without_a_url_is_shown_by_its_id_and_nothing_reaches_the_termina
     assert [page["url"] for page in compare_json(a, b, "--rank", "x")["differ_most"]] == [None, "\x1b[31m"]
 
 
-def test_one_of_the_two_may_come_by_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_of_the_two_files_may_be_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a = write(tmp_path / "a.csv", as_csv(A_FEW))
     with open(write(tmp_path / "b.jsonl", as_jsonl(A_FEW)), "rb") as feed:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(feed))
@@ -379,7 +379,7 @@ def test_one_of_the_two_may_come_by_standard_input(tmp_path: Path, monkeypatch: 
         assert (code, out, err.count("\n")) == (2, "", 1) and "from files only" in err
 
 
-def test_a_simulated_crawl_comes_close_to_its_exact_ranks(tmp_path: Path) -> None:
+def test_a_simulated_crawl_is_close_to_its_exact_ranks(tmp_path: Path) -> None:
     log, exact = tmp_path / "x.jsonl", tmp_path / "exact.csv"
     output_of("simulate", "--out", log, "--ranks", exact, "--pages", "300", "--visits", "3000", "--quiet")
     for format_ in ("jsonl", "avro", "parquet"):
@@ -400,8 +400,8 @@ def test_a_simulated_crawl_comes_close_to_its_exact_ranks(tmp_path: Path) -> Non
         assert {**again, "a": None} == {**found, "a": None}
         same = compare_json(tmp_path / format_, tmp_path / "jsonl")
         assert (same["l1"], same["kendall_tau"], same["differ_most"]) == (0, 1, [])
-        told = read_ranks(str(tmp_path / format_ / f"publications.{format_}"), "importance")
-        assert told.is_stream
+        publications = read_ranks(str(tmp_path / format_ / f"publications.{format_}"), "importance")
+        assert publications.is_stream
 
 
 # -- refusals and help -------------------------------------------------------------------------------------------------
@@ -462,17 +462,17 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_wrong_with_a_file_is_said_in_one_line(name: str, tmp_path: Path) -> None:
-    file, data, told = REFUSED[name]
+def test_a_wrong_file_gives_one_line_of_error(name: str, tmp_path: Path) -> None:
+    file, data, message = REFUSED[name]
     right = write(tmp_path / "right.csv", as_csv(A_FEW))
     path = write(tmp_path / file, data)
     for arguments in ((path, right), (right, path)):
         code, out, err = command("compare", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1), err
-        assert told in err and str(path) in err and err[:-1].isprintable() and len(err) < 600
+        assert message in err and str(path) in err and err[:-1].isprintable() and len(err) < 600
 
 
-def test_what_is_wrong_with_the_options_is_said_in_one_line(tmp_path: Path) -> None:
+def test_wrong_options_give_one_line_of_error(tmp_path: Path) -> None:
     right = write(tmp_path / "right.csv", as_csv(A_FEW))
     zeros = write(tmp_path / "zeros.csv", b"url,importance\na,0\n")
     (tmp_path / "none").mkdir()
@@ -491,12 +491,12 @@ def test_what_is_wrong_with_the_options_is_said_in_one_line(tmp_path: Path) -> N
         "'' is no positive whole number": (right, right, "--top", "10,"),
         "'-1' is no number from 0": (right, right, "--worst", "-1"),
     }
-    for told, arguments in cases.items():
+    for message, arguments in cases.items():
         code, out, err = command("compare", *arguments)
-        assert (code, out, err.count("\n")) == (2, "", 1) and told in err, (told, err)
+        assert (code, out, err.count("\n")) == (2, "", 1) and message in err, (message, err)
 
 
-def test_a_line_without_an_end_is_not_read_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rank_reader, "_MOST_LINE_BYTES", 1 << 20)
     for begin in (b"url,importance\n", b"{"):
         path = write(tmp_path / "long", begin + b"a" * (4 << 20))
@@ -504,7 +504,7 @@ def test_a_line_without_an_end_is_not_read_for_ever(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.csv.gz", "a.parquet", "a.avro"])
-def test_a_damaged_file_is_refused_in_one_line_or_read(name: str, seed: int, tmp_path: Path) -> None:
+def test_a_damaged_file_is_read_or_gives_one_line_of_error(name: str, seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     refused = 0
     for _ in range(100):
@@ -522,7 +522,7 @@ def test_a_damaged_file_is_refused_in_one_line_or_read(name: str, seed: int, tmp
     assert refused > 50
 
 
-def test_help_shows_examples_and_the_guide_every_option_and_figure() -> None:
+def test_help_has_examples_and_the_guide_names_every_option() -> None:
     code, out, err = command("compare", "--help")
     assert (code, err) == (0, "")
     assert "  opicflow compare" in out.partition("examples:")[2]

@@ -1,4 +1,4 @@
-"""opicflow.toml and variables: which value counts, where it comes from, what is refused."""
+"""opicflow.toml and environment variables: precedence, the source of each value, and refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_an_option_counts_before_the_variable_the_file_and_the_default(
+def test_an_option_precedes_the_variable_the_file_and_the_default(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def master(*arguments: str) -> str:
@@ -41,7 +41,7 @@ def test_an_option_counts_before_the_variable_the_file_and_the_default(
 
 
 @pytest.mark.parametrize("arguments", [["--config", "team.toml", "topics", "check"], ["topics", "check"]])
-def test_the_file_is_named_before_or_after_the_command(folder: Path, arguments: list[str]) -> None:
+def test_config_is_accepted_before_and_after_the_command(folder: Path, arguments: list[str]) -> None:
     write(folder / "team.toml", 'brokers = "kafka:9092"\nprefix = "team-"')
     if "--config" not in arguments:
         arguments = ["topics", "check", "--config=team.toml"]
@@ -56,20 +56,20 @@ def test_paths_are_relative_to_the_folder_of_the_file(folder: Path) -> None:
     assert (options.state, options.properties) == (Path("conf/state"), "/etc/client.properties")
 
 
-def test_an_empty_variable_switches_off_what_the_file_sets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_removes_the_value_of_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder / "opicflow.toml", 'state = "state"')
     monkeypatch.setenv("OPICFLOW_STATE", "")
     assert parse(["replay", "log"]).state is None
 
 
-def test_without_a_file_and_variables_everything_is_as_ever() -> None:
+def test_without_a_file_and_variables_the_defaults_apply() -> None:
     configuration = Configuration.read(variables={})
     assert configuration.file is None
     assert {name for name, value in configuration.values.items() if value.value} == {"flink-master"}
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ('broker = "a:1"', "opicflow.toml: unknown setting broker: do you mean brokers?"),
         ('flink_master = "a:1"', "unknown setting flink_master: do you mean flink-master?"),
@@ -81,15 +81,15 @@ def test_without_a_file_and_variables_everything_is_as_ever() -> None:
         ("brokers", "not TOML"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_in_one_line(folder: Path, text: str, says: str) -> None:
+def test_an_unusable_file_gives_one_line_of_error(folder: Path, text: str, message: str) -> None:
     write(folder / "opicflow.toml", text)
     result = command("config")
     assert (result.code, result.out) == (2, "")
-    assert result.err.count("\n") == 1 and result.err.startswith("opicflow: opicflow.toml") and says in result.err
+    assert result.err.count("\n") == 1 and result.err.startswith("opicflow: opicflow.toml") and message in result.err
     assert "hush" not in result.err
 
 
-def test_a_file_that_is_named_must_exist() -> None:
+def test_a_named_file_must_exist() -> None:
     result = command("--config", "missing.toml", "config")
     assert result.code == 2 and result.err == (
         "opicflow: missing.toml: cannot be read (No such file or directory): name another file\n"
@@ -102,7 +102,7 @@ def test_a_secret_in_a_variable_is_refused_and_not_shown() -> None:
     assert "hush" not in str(refused.value)
 
 
-def test_help_and_version_work_with_a_file_that_cannot_be_used(folder: Path) -> None:
+def test_help_and_version_work_with_an_unusable_file(folder: Path) -> None:
     write(folder / "opicflow.toml", "brokers")
     assert "opicflow" in output_of("--version")
     assert "--brokers" in output_of("topics", "check", "--help")

@@ -1,4 +1,4 @@
-"""The command line: what it prints and writes, how it refuses in one line, how it stops; whatever its logs hold."""
+"""The command line: output, errors of one line, interrupts, and damaged logs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def write(path: Path, data: bytes) -> Path:
 
 @pytest.fixture
 def opicflow(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process: its exit code, and what it printed."""
+    """Return a function that runs a command in this process: its exit code, standard output and standard error."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -74,7 +74,7 @@ def log(tmp_path: Path) -> Path:
     return write(tmp_path / "log.jsonl", jsonl(crawl.events))
 
 
-# -- what it prints
+# -- output
 
 
 @pytest.mark.parametrize("command", ["replay", "validate", "show", "top"])
@@ -111,7 +111,7 @@ def test_all_runners_of_this_process_give_the_same_bytes(log: Path, opicflow: Ru
     assert first == second
 
 
-def test_show_and_top_tell_what_the_results_tell(log: Path, opicflow: Run, tmp_path: Path) -> None:
+def test_show_and_top_print_the_values_of_the_results(log: Path, opicflow: Run, tmp_path: Path) -> None:
     state = tmp_path / "state"
     assert opicflow("replay", log, "--quiet", "--state", state, "--out", tmp_path)[0] == 0
     records = records_of(tmp_path / "importance.jsonl")
@@ -123,8 +123,8 @@ def test_show_and_top_tell_what_the_results_tell(log: Path, opicflow: Run, tmp_p
     names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
     assert code == 0 and json.loads(out) == {**first, "rank": 1, **{name: again[name] for name in names}}
     out = opicflow("show", first["url"], "--state", state)[1]
-    for told in (first["url"], f"{first['importance']:.9f}", "rank 1 of", first["page"], f"{first['cash']:,} units"):
-        assert told in out
+    for text in (first["url"], f"{first['importance']:.9f}", "rank 1 of", first["page"], f"{first['cash']:,} units"):
+        assert text in out
     out = opicflow("top", "--state", state, "--unread", "--json")[1]
     assert json.loads(out) == [record for record in records if record["visits"] == 0][:10]
     hosts: Counter[str] = Counter()
@@ -135,9 +135,7 @@ def test_show_and_top_tell_what_the_results_tell(log: Path, opicflow: Run, tmp_p
     assert opicflow("top", "--state", state, "--host")[1].splitlines()[1].split()[-1] == found[0]["host"]
 
 
-def test_show_says_that_the_history_of_a_page_never_read_is_the_default_one(
-    log: Path, opicflow: Run, tmp_path: Path
-) -> None:
+def test_show_notes_that_an_unread_page_has_the_default_history(log: Path, opicflow: Run, tmp_path: Path) -> None:
     opicflow(
         "replay",
         write(tmp_path / "a.jsonl", json_line(CrawlEvent(url(1), links=(Link(url(2)),)))),
@@ -148,7 +146,7 @@ def test_show_says_that_the_history_of_a_page_never_read_is_the_default_one(
     assert "(measured)" in opicflow("show", url(1), "--state", tmp_path / "s")[1]
 
 
-def test_validate_says_what_a_replay_rejects(opicflow: Run, tmp_path: Path) -> None:
+def test_validate_reports_the_rejects_of_a_replay(opicflow: Run, tmp_path: Path) -> None:
     good = json_line(CrawlEvent(url(1), status=200))
     bad = [b"nonsense\n", b'{"url": "mailto:\\u001b[31m"}\n', b'{"url": 3}\n', b"\x1b[31m{\n"]
     path = write(tmp_path / "log.jsonl", b"".join([*[good] * 5, *bad]))
@@ -163,8 +161,8 @@ def test_validate_says_what_a_replay_rejects(opicflow: Run, tmp_path: Path) -> N
     assert len(found["rejects"]) == 5
     code, out, _ = opicflow("validate", path, empty)
     assert code == 0 and "\x1b" not in out
-    for told in ("not-json", "not-a-page", "bad-field", "empty-file", "Links are not known for 100%", "no digest"):
-        assert told in out
+    for text in ("not-json", "not-a-page", "bad-field", "empty-file", "Links are not known for 100%", "no digest"):
+        assert text in out
     fine = write(tmp_path / "fine.jsonl", json_line(CrawlEvent(url(1), fetched_at_ms=10**12, digest="x", links=())))
     assert "no problems found" in opicflow("validate", fine)[1]
 
@@ -182,7 +180,7 @@ HOSTILE = [
 ]
 
 
-def test_what_pages_call_themselves_cannot_reach_the_report_or_the_terminal(opicflow: Run, tmp_path: Path) -> None:
+def test_urls_cannot_inject_html_or_control_characters(opicflow: Run, tmp_path: Path) -> None:
     lines = [json_line(CrawlEvent(name, links=tuple(map(Link, HOSTILE)))) for name in HOSTILE]
     lines += [b'{"url": "mailto:<script>alert(2)</script>\\u001b[31m"}\n', b"<script>alert(3)</script>\x1b[31m\n"]
     path = write(tmp_path / "<script>alert(4)<&.jsonl", b"".join(lines))
@@ -222,7 +220,7 @@ def importances(opicflow: Run, tmp_path: Path, events: list[CrawlEvent], *option
         (["--drop-parameters", "UTM_*, session", "--fold-www", "--fold-https"], {"https://a.example/?id=1"}),
     ],
 )
-def test_rules_say_which_addresses_are_one_page(
+def test_rules_decide_which_urls_are_one_page(
     options: list[str], urls: set[str], opicflow: Run, tmp_path: Path
 ) -> None:
     named = ["http://www.a.example/?utm_source=x&id=1&sid=2", "https://a.example/?id=1", "http://a.example/?id=1"]
@@ -251,7 +249,7 @@ LINKS = tuple(Link(name, rel="ugc" if key == "nofollow" else None) for key, name
         (["--external-weight", "4"], {"own": 1, "sibling": 4, "other": 4, "nofollow": 0}),
     ],
 )
-def test_links_weigh_what_their_kind_weighs(
+def test_a_link_has_the_weight_of_its_kind(
     options: list[str], weights: dict[str, float], opicflow: Run, tmp_path: Path
 ) -> None:
     seeds = [CrawlEvent(name, announce=True) for name in PAGES.values()]
@@ -267,7 +265,7 @@ def test_links_weigh_what_their_kind_weighs(
         assert received["nofollow"] < received["own"] == received["other"]
 
 
-# -- what it refuses: one line, exit code 2
+# -- errors: one line, exit code 2
 
 
 def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
@@ -310,16 +308,16 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
     }
 
 
-def test_what_the_user_can_mend_is_said_in_one_line(opicflow: Run, tmp_path: Path) -> None:
-    for name, (arguments, told) in refusals(tmp_path).items():
+def test_an_error_of_the_user_gives_one_line(opicflow: Run, tmp_path: Path) -> None:
+    for name, (arguments, message) in refusals(tmp_path).items():
         code, out, err = opicflow("replay", *arguments, "--quiet")
         assert (code, out) == (2, ""), (name, err)
-        assert err.count("\n") == 1 and err.endswith("\n") and told in err, (name, err)
+        assert err.count("\n") == 1 and err.endswith("\n") and message in err, (name, err)
         assert len(err) < 400 and ("opicflow: " in err or "opicflow replay: " in err), (name, err)
     assert not list(tmp_path.glob(".opicflow-*"))
 
 
-def test_show_top_and_validate_refuse_in_one_line(log: Path, opicflow: Run, tmp_path: Path) -> None:
+def test_show_top_and_validate_give_one_line_of_error(log: Path, opicflow: Run, tmp_path: Path) -> None:
     opicflow("replay", log, "--quiet", "--state", tmp_path / "state")
     for arguments in (
         ["show", "https://x.example/", "--state", tmp_path / "state"],
@@ -338,7 +336,7 @@ def test_show_top_and_validate_refuse_in_one_line(log: Path, opicflow: Run, tmp_
         assert (code, out, err.count("\n")) == (2, "", 1), (arguments, err)
 
 
-def test_a_bug_is_said_to_be_one(log: Path, opicflow: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_gives_a_traceback_and_exit_code_1(log: Path, opicflow: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a mistake of ours")
 
@@ -350,7 +348,7 @@ def test_a_bug_is_said_to_be_one(log: Path, opicflow: Run, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("limit_bytes", "options"), [(2000, ["--out"]), (2000, []), (2000, ["--state"]), (30_000, ["--out"])]
 )
-def test_no_space_is_said_in_one_line_and_leaves_nothing_half_written(
+def test_a_full_disk_gives_one_line_of_error_and_no_partial_file(
     limit_bytes: int, options: list[str], log: Path, tmp_path: Path
 ) -> None:
     arguments = [
@@ -374,12 +372,12 @@ def test_no_space_is_said_in_one_line_and_leaves_nothing_half_written(
     assert not any(path.name.startswith("importance.") for path in tmp_path.rglob("*") if "work" not in path.parts)
 
 
-# -- how it stops
+# -- interrupts
 
 
 @pytest.fixture(scope="module")
 def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log that takes some seconds."""
+    """A log whose replay takes some seconds."""
     chance = random.Random(1)
     line = [
         json_line(CrawlEvent(url(n), links=tuple(Link(url(chance.randrange(9000))) for _ in range(20))))
@@ -390,7 +388,7 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("after_seconds", [1.0, 3.0])
-def test_an_interrupted_replay_leaves_nothing_half_written(
+def test_an_interrupted_replay_leaves_no_partial_file(
     signal_: signal.Signals, after_seconds: float, long_log: Path, tmp_path: Path
 ) -> None:
     arguments = [
@@ -417,22 +415,22 @@ def test_an_interrupted_replay_leaves_nothing_half_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupt_that_falls_on_deaf_ears_is_heard_all_the_same() -> None:
+def test_an_interrupt_that_python_ignores_is_repeated() -> None:
     code = """
 import os, signal, sys
 from opicflow.pipelines.cli import main
 from opicflow.pipelines.cli.commands import replay as commands
 
-class Deaf:
+class IgnoresExceptions:
     def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)  # what is raised in here is heard by nobody
+        os.kill(os.getpid(), signal.SIGINT)  # Python ignores an exception that is raised here
 
 def run(options):
-    del deaf[0]
+    del objects[0]
     signal.pause()
     return 0
 
-deaf = [Deaf()]
+objects = [IgnoresExceptions()]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 commands.run = run
 sys.exit(main.main(["replay", "log"]))
@@ -441,7 +439,7 @@ sys.exit(main.main(["replay", "log"]))
     assert done.returncode == 130 and done.stderr.endswith("opicflow: interrupted; nothing was left half-written\n")
 
 
-def test_standard_output_that_nobody_reads_is_no_mistake(log: Path, tmp_path: Path) -> None:
+def test_closed_standard_output_is_not_an_error(log: Path, tmp_path: Path) -> None:
     read, write_ = os.pipe()
     os.close(read)
     for unbuffered in ("", "1"):
@@ -527,7 +525,7 @@ def damaged(data: bytes, chance: random.Random) -> bytes:
 
 
 def read_through(path: Path) -> None:
-    """What a replay does with a file, without Beam and without files of results. Counts must add up."""
+    """Read a file as a replay does, without Beam and without results. Counts must add up."""
     try:
         format_ = known_format(str(path))
         if format_ is None:
@@ -568,34 +566,34 @@ def fuzz(tmp_path: Path, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch
                 raise
 
 
-def test_a_damaged_log_is_read_as_far_as_it_can_be(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_log_is_read_as_far_as_possible(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fuzz(tmp_path, seed, 150, monkeypatch)
 
 
 @pytest.mark.soak
-def test_many_damaged_logs_are_read_as_far_as_they_can_be(
+def test_many_damaged_logs_are_read_as_far_as_possible(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fuzz(tmp_path, seed, 10_000, monkeypatch)
 
 
-def test_damaged_logs_end_in_results_or_in_one_line(opicflow: Run, tmp_path: Path, seed: int) -> None:
+def test_damaged_logs_give_results_or_one_line_of_error(opicflow: Run, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed + 1)
     for number in range(3):
         for name, data in valid_logs():
             path = write(tmp_path / name, damaged(data, chance))
             out = tmp_path / f"{number}-{name}"
-            code, said, err = opicflow(
+            code, printed, err = opicflow(
                 "replay", path, "--quiet", "--json", "--out", out, "--report", tmp_path / "r.html"
             )
             if code == 0:
-                summary: dict[str, Any] = json.loads(said)
+                summary: dict[str, Any] = json.loads(printed)
                 assert adds_up(summary)
                 assert len(records_of(out / "rejects.jsonl")) == summary["rejects"]
                 assert len(records_of(out / "importance.jsonl")) == summary["pages"]
             else:
-                assert (code, said, err.count("\n")) == (2, "", 1), err
+                assert (code, printed, err.count("\n")) == (2, "", 1), err
 
 
-def test_refusals_are_what_users_see() -> None:
+def test_refusals_are_user_errors() -> None:
     assert issubclass(InputRefused, UserError) and issubclass(NothingRead, UserError)

@@ -1,4 +1,4 @@
-"""The parser: help in groups and in colour, suggestions, old names, completion, and what is imported."""
+"""The parser: help in groups and in colour, suggestions, old names, completion, and imports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROGRAM = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
 # -- help
 
 
-def test_every_module_of_the_folder_is_a_command_of_one_group() -> None:
+def test_every_module_of_commands_is_a_command_of_one_group() -> None:
     modules = {file.stem for file in (TOP / "pipelines/cli/commands").glob("*.py")} - {"__init__"}
     assert sorted(modules) == sorted(COMMANDS)
 
@@ -98,7 +98,7 @@ def test_help_is_in_colour_on_a_terminal_and_plain_in_a_pipe() -> None:
         (["top"], "opicflow: top: no state: name its folder with --state DIR, or as `state` in opicflow.toml"),
     ],
 )
-def test_a_mistake_is_answered_in_one_line_with_the_nearest_right_word(
+def test_a_wrong_word_gives_one_line_with_a_suggestion(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -113,7 +113,7 @@ def test_a_mistake_is_answered_in_one_line_with_the_nearest_right_word(
         (["publish", "policy", "--brokers", "localhost:1"], "--refresh-policy", "--refresh-strategy"),
     ],
 )
-def test_an_old_name_of_an_option_works_with_a_warning(arguments: list[str], old: str, new: str) -> None:
+def test_an_old_option_name_works_with_a_warning(arguments: list[str], old: str, new: str) -> None:
     result = command(*arguments, old, "harmonic")
     warning = f"opicflow: {old} is now {new}: the next version knows the new name only\n"
     assert result.err.startswith(warning) and "unknown option" not in result.err
@@ -146,7 +146,7 @@ def test_the_shell_completes_commands_options_and_values(line: str, words: set[s
     assert {word.strip() for word in (tmp_path / "completions").read_text().split("\n")} == words
 
 
-# -- what is imported
+# -- imports
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,7 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "topics check --brokers localhost:1",
     ],
 )
-def test_a_command_that_only_looks_imports_nothing_of_beam(line: str, crawled: Path) -> None:
+def test_a_read_only_command_does_not_import_beam(line: str, crawled: Path) -> None:
     code = f"""
 import json, sys
 from opicflow.pipelines.cli.main import main
@@ -190,14 +190,12 @@ print(json.dumps([code, sorted(name for name in ("apache_beam", "grpc") if name 
 
 
 @pytest.mark.parametrize("line", ["top --top 0", "top --host -n 0", "schedule --top 0"])
-def test_none_may_be_shown(line: str, crawled: Path) -> None:
+def test_zero_items_may_be_shown(line: str, crawled: Path) -> None:
     assert "https://" not in output_of(*line.split(), "--state", crawled / "state")
 
 
 @pytest.mark.parametrize("words", [["top"], ["show", "https://a.example/"], ["schedule"]])
-def test_a_state_is_read_while_a_replay_holds_it_and_where_nothing_can_be_written(
-    words: list[str], crawled: Path
-) -> None:
+def test_a_locked_or_read_only_state_can_be_read(words: list[str], crawled: Path) -> None:
     import fcntl
 
     state = crawled / "state"

@@ -1,4 +1,4 @@
-"""Progress: lines on a pipe, and an estimate of the time left that is true."""
+"""Progress: lines on a pipe, and the estimate of the time left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.85, 0.99])
-def test_the_time_left_is_that_of_a_residual_that_falls_by_a_factor(factor: float) -> None:
+def test_the_time_left_assumes_that_the_residual_falls_by_a_factor(factor: float) -> None:
     estimate = Convergence(1e-9)
     residuals = [0.7 * factor**scan for scan in range(4000)]
     end = next(scan for scan, residual in enumerate(residuals) if residual <= 1e-9)
@@ -25,7 +25,7 @@ def test_there_is_no_estimate_for_a_residual_that_does_not_fall() -> None:
     assert [estimate.left_seconds(0.5, second) for second in (1.0, 2.0, 90.0)] == [None, None, None]
 
 
-def test_lines_are_seconds_apart_and_without_an_estimate_that_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_seconds_apart_and_omit_an_unknown_estimate(capsys: pytest.CaptureFixture[str]) -> None:
     display = ProgressDisplay(quiet=False)
     display.show_words("sorting", 6.0)
     display.show_words("sorting more", 7.0)

@@ -1,4 +1,4 @@
-"""`opicflow publish`: what of logs goes where, what people say of pages, and what is refused before it is sent."""
+"""`opicflow publish`: events of logs, policies and rules, and refusals before anything is sent."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ BROKERS = ("--brokers", "127.0.0.1:1")
 
 @pytest.fixture
 def opicflow(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in this process: its exit code, and what it printed."""
+    """Return a function that runs a command in this process: its exit code, standard output and standard error."""
 
     def run(*arguments: object) -> tuple[int, str, str]:
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
@@ -69,7 +69,7 @@ def opicflow(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeConnection:
-    """A cluster that is not there, and that every command connects to."""
+    """A fake cluster; every command connects to it."""
     connection = FakeConnection("127.0.0.1:1")
     monkeypatch.setattr(publish, "connection_of", lambda options: connection)
     return connection
@@ -122,17 +122,17 @@ crawl_events = st.builds(
 
 
 @given(crawl_events)
-def test_an_event_written_by_hand_is_what_fastavro_writes(event: CrawlEvent) -> None:
+def test_the_bytes_of_an_event_equal_those_of_fastavro(event: CrawlEvent) -> None:
     assert encode_event(event) == encode_single_object("CrawlEvent", to_avro(event))[10:]
 
 
-def test_long_texts_and_many_links_are_what_fastavro_writes() -> None:
+def test_the_bytes_of_long_texts_and_many_links_equal_those_of_fastavro() -> None:
     event = CrawlEvent("u" * 5000, links=tuple(Link(f"https://a.example/{number}") for number in range(9000)))
     assert encode_event(event) == encode_single_object("CrawlEvent", to_avro(event))[10:]
 
 
 @pytest.mark.parametrize("number", [2**31, -(2**31) - 1, 2**64])
-def test_what_nobody_heeds_and_avro_cannot_hold_is_left_out(number: int) -> None:
+def test_unused_numbers_that_avro_cannot_hold_are_omitted(number: int) -> None:
     event = CrawlEvent("a", status=number, failure="timeout", last_modified_ms=number)
     assert encode_event(event) == encode_event(CrawlEvent("a", failure="timeout"))
 
@@ -140,7 +140,7 @@ def test_what_nobody_heeds_and_avro_cannot_hold_is_left_out(number: int) -> None
 # -- events ------------------------------------------------------------------------------------------------------------
 
 
-def test_events_go_to_the_partition_of_their_page_with_their_url_and_time(
+def test_an_event_is_sent_to_the_partition_of_its_page_with_its_url_and_time(
     opicflow: Run, cluster: FakeConnection, tmp_path: Path, events: list[CrawlEvent]
 ) -> None:
     log = written(tmp_path / "log.jsonl", jsonl(events))
@@ -156,33 +156,33 @@ def test_events_go_to_the_partition_of_their_page_with_their_url_and_time(
 
 
 @given(st.lists(st.none() | st.integers(0, 10**13), max_size=50))
-def test_times_of_records_always_grow(times_ms: list[int | None]) -> None:
+def test_times_of_records_always_increase(times_ms: list[int | None]) -> None:
     clock = log_publisher.RecordClock(10**13)
     given_ = [clock.time_ms(time_ms) for time_ms in times_ms]
     assert all(later > earlier for earlier, later in pairwise(given_))
 
 
-def test_the_time_of_a_record_is_that_of_its_event_where_that_can_be() -> None:
+def test_the_time_of_a_record_is_that_of_its_event_if_plausible() -> None:
     day = 86_400_000
     clock = log_publisher.RecordClock(30 * day)
     start = 5 * day
     events = [None, start, start + 5, start + 5, None, start, 40 * day, 20 * day, start + 90, 9 * day, 9 * day + 1]
     assert [clock.time_ms(time_ms) for time_ms in events] == [
-        0,  # nothing is known yet
-        1,  # it may be a clock gone wrong
+        0,  # no time yet
+        1,  # the first time may come from a wrong clock
         start + 5,
         start + 6,
         start + 7,
         start + 8,
-        start + 9,  # has not come yet
-        start + 10,  # stands alone
+        start + 9,  # in the future
+        start + 10,  # a single outlier
         start + 90,
         start + 91,
-        9 * day + 1,  # the log goes on there
+        9 * day + 1,  # a second event confirms it
     ]
 
 
-def test_what_is_no_event_and_what_is_too_large_goes_to_rejects_in_its_place(
+def test_invalid_and_too_large_records_are_sent_to_rejects_in_order(
     opicflow: Run, cluster: FakeConnection, tmp_path: Path
 ) -> None:
     large = CrawlEvent("https://a.example/large", links=tuple(Link(f"{page_id(str(n)):x}") for n in range(2000)))
@@ -206,7 +206,7 @@ def test_what_is_no_event_and_what_is_too_large_goes_to_rejects_in_its_place(
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (["--partition", "4"], "--partition 4: crawl-events has 4 partitions: give 0 to 3"),
         (["--rate", "0"], "'0' is no number from"),
@@ -214,18 +214,18 @@ def test_what_is_no_event_and_what_is_too_large_goes_to_rejects_in_its_place(
         (["--brokers"], "expected one argument"),
     ],
 )
-def test_what_cannot_be_published_is_refused_in_one_line(
-    opicflow: Run, cluster: FakeConnection, tmp_path: Path, options: list[str], says: str
+def test_wrong_options_of_publish_events_give_one_line_of_error(
+    opicflow: Run, cluster: FakeConnection, tmp_path: Path, options: list[str], message: str
 ) -> None:
     log = written(tmp_path / "log.jsonl", b'{"url": "https://a.example/"}\n')
     code, out, err = opicflow("publish", "events", log, *BROKERS, *options)
     assert (code, out) == (2, "")
-    assert says in err
+    assert message in err
     assert err.count("\n") == 1
     assert all(not fake.sent for fake in cluster.fakes)
 
 
-def test_trouble_with_the_broker_tells_how_much_was_acknowledged(
+def test_an_error_of_the_broker_reports_the_acknowledged_records(
     opicflow: Run, cluster: FakeConnection, tmp_path: Path, events: list[CrawlEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer(event: CrawlEvent) -> bytes:
@@ -244,7 +244,7 @@ def test_trouble_with_the_broker_tells_how_much_was_acknowledged(
     assert err.count("\n") == 1
 
 
-def test_an_interruption_tells_how_much_was_acknowledged(
+def test_an_interrupt_reports_the_acknowledged_records(
     cluster: FakeConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(event: CrawlEvent) -> bytes:
@@ -262,7 +262,7 @@ def test_an_interruption_tells_how_much_was_acknowledged(
     assert cluster.fakes[0].closed
 
 
-def test_a_rate_is_kept_by_waiting_for_what_is_ahead_of_it() -> None:
+def test_a_rate_waits_when_events_are_ahead_of_it() -> None:
     waits: list[float] = []
 
     class Never:
@@ -337,7 +337,7 @@ def policy_of(*arguments: str) -> Policy:
         ),
     ],
 )
-def test_options_become_a_policy_and_words_for_people(arguments: list[str], policy: Policy, words: str | None) -> None:
+def test_options_become_a_policy_and_a_sentence(arguments: list[str], policy: Policy, words: str | None) -> None:
     found = policy_of(*arguments)
     assert found.published_at_ms == AT
     assert to_avro(found) == {**to_avro(policy), "published_at": AT, "rules_version": found.rules_version}
@@ -345,7 +345,7 @@ def test_options_become_a_policy_and_words_for_people(arguments: list[str], poli
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ([], "nothing to publish: name its pages with --url, --host"),
         (["--host", "a.example"], "no statement: give one, such as --every 6h"),
@@ -362,19 +362,17 @@ def test_options_become_a_policy_and_words_for_people(arguments: list[str], poli
         (["nowhere.jsonl"], "nowhere.jsonl: No such file"),
     ],
 )
-def test_what_cannot_be_said_is_refused_before_anything_is_sent(
-    opicflow: Run, cluster: FakeConnection, arguments: list[str], says: str
+def test_a_wrong_policy_is_refused_before_anything_is_sent(
+    opicflow: Run, cluster: FakeConnection, arguments: list[str], message: str
 ) -> None:
     code, out, err = opicflow("publish", "policy", *BROKERS, *arguments)
     assert (code, out) == (2, "")
-    assert says in err
+    assert message in err
     assert err.count("\n") == 1
     assert not cluster.fakes
 
 
-def test_a_policy_has_the_time_of_its_publishing_unless_another_is_given(
-    opicflow: Run, cluster: FakeConnection
-) -> None:
+def test_a_policy_has_the_time_of_its_publishing_or_a_given_one(opicflow: Run, cluster: FakeConnection) -> None:
     opicflow("publish", "policy", *BROKERS, "--host", "a.example", "--never", "--at", "2026-05-01T00:00:00Z")
     opicflow("publish", "policy", *BROKERS, "--host", "a.example", "--never")
     then, now = (decoded("Policy", Policy, fake.sent[0][2]).published_at_ms for fake in cluster.fakes)
@@ -382,7 +380,7 @@ def test_a_policy_has_the_time_of_its_publishing_unless_another_is_given(
     assert now > 1_700_000_000_000
 
 
-def test_a_file_of_policies_is_checked_whole_before_any_is_sent(
+def test_all_policies_of_a_file_are_checked_before_any_is_sent(
     opicflow: Run, cluster: FakeConnection, tmp_path: Path
 ) -> None:
     good = b'{"host": "a.example", "refresh_forbidden": true, "published_at": 1777593600000}\n'
@@ -412,7 +410,7 @@ def test_an_empty_file_of_policies_is_refused(tmp_path: Path) -> None:
 # -- rules -------------------------------------------------------------------------------------------------------------
 
 
-def test_rules_go_to_every_partition_as_routers_follow_them_and_keep_the_categories(
+def test_rules_are_sent_to_every_partition_and_keep_the_categories(
     opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = Rules(UrlRules(fold_https=True), categories=Categories(by_media=True))
@@ -430,7 +428,7 @@ def test_rules_go_to_every_partition_as_routers_follow_them_and_keep_the_categor
         assert rules_of(value, before, "p-crawl-events") == rules
 
 
-def test_rules_for_a_stream_that_never_began_are_refused(
+def test_rules_for_a_stream_that_was_never_started_are_refused(
     opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(origin, "origin_of", lambda connection, topic: None)
@@ -439,7 +437,7 @@ def test_rules_for_a_stream_that_never_began_are_refused(
     assert cluster.fakes == []
 
 
-# -- on a broker, read from the outside --------------------------------------------------------------------------------
+# -- on a broker, read by other clients --------------------------------------------------------------------------------
 
 
 def by_fastavro(value: bytes, header_bytes: int, name: str) -> Any:
@@ -456,7 +454,7 @@ def by_fastavro(value: bytes, header_bytes: int, name: str) -> Any:
         ("log.tsv", edges),
     ],
 )
-def test_logs_of_every_format_are_read_back_whole_and_in_order_from_the_outside(
+def test_another_client_reads_logs_of_every_format_complete_and_in_order(
     kafka: Any,
     topic_prefix: str,
     opicflow: Run,
@@ -487,7 +485,7 @@ def test_logs_of_every_format_are_read_back_whole_and_in_order_from_the_outside(
     assert f"{len(items)} events read = {len(found)} published" in out
 
 
-def test_with_a_registry_a_plain_avro_reader_finds_the_schema_there(
+def test_with_a_registry_a_plain_avro_reader_finds_the_schema(
     kafka: Any, topic_prefix: str, opicflow: Run, tmp_path: Path, events: list[CrawlEvent]
 ) -> None:
     make(Connection(kafka.brokers), specs(topic_prefix))
@@ -502,8 +500,8 @@ def test_with_a_registry_a_plain_avro_reader_finds_the_schema_there(
     for record in raw_records(kafka.brokers, f"{topic_prefix}crawl-events"):
         assert record.value[0] == 0
         number = int.from_bytes(record.value[1:5], "big")
-        said = requests.get(f"{kafka.registry}/schemas/ids/{number}", timeout=10).json()["schema"]
-        found.append(fastavro.schemaless_reader(io.BytesIO(record.value[5:]), json.loads(said), None)["url"])
+        registered = requests.get(f"{kafka.registry}/schemas/ids/{number}", timeout=10).json()["schema"]
+        found.append(fastavro.schemaless_reader(io.BytesIO(record.value[5:]), json.loads(registered), None)["url"])
     assert sorted(found) == sorted(event.url for event in events)
     (policy,) = raw_records(kafka.brokers, f"{topic_prefix}policies")
     assert by_fastavro(policy.value, 5, "Policy")["refresh_interval_seconds"] == 2 * 86400.0

@@ -1,4 +1,4 @@
-"""`opicflow graph` and `opicflow rank` as people use them."""
+"""`opicflow graph` and `opicflow rank`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECONDS = re.compile(r"[\d.]+ s$", re.MULTILINE)
 PAGES = {
     "https://a.example/": ["https://a.example/1", "https://b.example/", "https://a.example/feed.xml"],
     "https://a.example/1": ["https://a.example/", "https://b.example/"],
-    "https://b.example/": ["https://a.example/", "https://c.example/nobody-read-it"],
+    "https://b.example/": ["https://a.example/", "https://c.example/unread"],
     "https://a.example/feed.xml": [],
 }
 KINDS = {"https://a.example/feed.xml": "application/rss+xml"}
@@ -40,9 +40,9 @@ BEAM = ["--runner", "DirectRunner", "--iterations-per-job", "7"]
 
 
 def command(*arguments: object, code: int = 0) -> CommandResult:
-    said = commands.command(*arguments)
-    assert said.code == code, said
-    return said
+    result = commands.command(*arguments)
+    assert result.code == code, result
+    return result
 
 
 def events() -> list[dict[str, object]]:
@@ -69,7 +69,7 @@ def built(log: Path, tmp_path: Path) -> Path:
 
 
 def exact(personal: dict[str, float] | list[str] | None = None, backward: bool = False) -> dict[str, float]:
-    """The oracle's ranks of the web above."""
+    """Return the oracle's ranks of the web above."""
     urls = sorted({*PAGES, *(link for links in PAGES.values() for link in links)})
     pairs = [(urls.index(url), urls.index(link)) for url, links in PAGES.items() for link in links]
     graph = Graph.from_links(len(urls), *np.array(pairs).T)
@@ -80,7 +80,7 @@ def exact(personal: dict[str, float] | list[str] | None = None, backward: bool =
 
 
 def columns(path: Path) -> dict[str, dict[str, float]]:
-    """The ranks of a CSV, by name and URL."""
+    """Return the ranks of a CSV, by name and URL."""
     with open(path, newline="") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["page"], 16) for row in rows] == sorted(page_id(row["url"]) for row in rows)
@@ -103,7 +103,7 @@ def test_ranks_of_a_log_are_the_oracles(log: Path, tmp_path: Path) -> None:
     assert "ranks.csv, 5 pages" in done.out
 
 
-def test_every_format_says_the_same(built: Path, tmp_path: Path) -> None:
+def test_every_format_has_the_same_ranks(built: Path, tmp_path: Path) -> None:
     for name in ("r.csv", "r.csv.gz", "r.jsonl", "r.jsonl.gz", "r.parquet"):
         command("rank", built, "--ranks", "importance,hubs", "--out", tmp_path / name, "--quiet")
     csv_ = (tmp_path / "r.csv").read_bytes()
@@ -133,7 +133,7 @@ def test_workers_and_orders_agree(built: Path, tmp_path: Path) -> None:
         found.append(columns(out)["importance"])
     for one in found:
         assert one == pytest.approx(exact(), abs=1e-12)
-    assert sorted(path.name for path in built.iterdir() if path.is_dir()) == []  # nothing is left behind
+    assert sorted(path.name for path in built.iterdir() if path.is_dir()) == []  # no temporary folder is left
 
 
 def test_personal_to_hosts_and_to_pages_of_a_file(built: Path, tmp_path: Path) -> None:
@@ -157,18 +157,18 @@ def test_a_start_saves_iterations(built: Path, tmp_path: Path) -> None:
 
 
 def test_categories_of_urls_and_of_content(log: Path, tmp_path: Path) -> None:
-    command("graph", "build", log, "--out", tmp_path / "g", "--category", "*nobody*", "--quiet")
-    told = json.loads(command("graph", "info", tmp_path / "g", "--json").out)
-    assert told["pages_by_category"] == {"html": 3, "feed": 1, "*nobody*": 1}
+    command("graph", "build", log, "--out", tmp_path / "g", "--category", "*unread*", "--quiet")
+    info = json.loads(command("graph", "info", tmp_path / "g", "--json").out)
+    assert info["pages_by_category"] == {"html": 3, "feed": 1, "*unread*": 1}
     out = tmp_path / "r.csv"
-    command("rank", tmp_path / "g", "--ranks", "interest:*nobody*", "--out", out, "--tolerance", "1e-14", "--quiet")
-    expected = exact(["https://c.example/nobody-read-it"], backward=True)
-    assert columns(out)["interest_nobody"] == pytest.approx(expected, abs=1e-12)
+    command("rank", tmp_path / "g", "--ranks", "interest:*unread*", "--out", out, "--tolerance", "1e-14", "--quiet")
+    expected = exact(["https://c.example/unread"], backward=True)
+    assert columns(out)["interest_unread"] == pytest.approx(expected, abs=1e-12)
 
 
 def test_info_and_check(built: Path) -> None:
-    told = json.loads(command("graph", "info", built, "--json").out)
-    kept = {name: told[name] for name in ("pages", "links", "pages_read", "dangling", "slices")}
+    info = json.loads(command("graph", "info", built, "--json").out)
+    kept = {name: info[name] for name in ("pages", "links", "pages_read", "dangling", "slices")}
     assert kept == {"pages": 5, "links": 7, "pages_read": 4, "dangling": 1, "slices": 1}
     assert "7  links" in command("graph", "info", built).out
     assert re.search(r"sound: 5 pages, 7 links, every byte", command("graph", "check", built).out)
@@ -196,7 +196,7 @@ def test_a_page_has_the_links_of_its_last_visit_and_a_page_that_is_gone_has_none
     assert graph.pages == 6
 
 
-def test_the_graph_of_remembered_links_is_that_of_the_log(log: Path, tmp_path: Path) -> None:
+def test_the_graph_of_remembered_links_equals_that_of_the_log(log: Path, tmp_path: Path) -> None:
     command("replay", log, "--state", tmp_path / "state", "--remember-links", "--by-media", "--quiet")
     command("graph", "build", "--state", tmp_path / "state", "--out", tmp_path / "g", "--quiet")
     out = tmp_path / "r.csv"
@@ -220,9 +220,7 @@ def test_edge_lists_add_up_over_files(tmp_path: Path) -> None:
     assert sorted(graph.out_weights.tolist()) == [0, 1024, 3072]
 
 
-def test_a_build_of_several_logs_goes_on_where_it_was_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_build_of_several_logs_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from opicflow.pipelines.replay import link_graph
 
     logs = [write(tmp_path / f"{number}.jsonl", events()[number:] + events()[:number]) for number in range(4)]
@@ -241,7 +239,7 @@ def test_a_build_of_several_logs_goes_on_where_it_was_interrupted(
     command("graph", "build", *logs, "--out", tmp_path / "g", "--quiet", code=1)
     before = calls
     command("graph", "build", *logs, "--out", tmp_path / "g", "--quiet")
-    assert 0 < calls - before < 8  # not all over again: each file is two parts
+    assert 0 < calls - before < 8  # files already read are skipped: each file is two parts
     assert {file.name: file.read_bytes() for file in (tmp_path / "g").iterdir()} == {
         file.name: file.read_bytes() for file in (tmp_path / "whole").iterdir()
     }
@@ -280,7 +278,7 @@ def test_a_build_of_several_logs_goes_on_where_it_was_interrupted(
         (["graph", "info", "{log}"], "no graph"),
     ],
 )
-def test_mistakes_are_told_in_one_line(
+def test_a_mistake_gives_one_line_of_error(
     built: Path, log: Path, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
     (tmp_path / "empty.txt").write_text("")
@@ -291,13 +289,13 @@ def test_mistakes_are_told_in_one_line(
     assert done.err.count("\n") == 1
 
 
-def test_sizes_and_ranks_are_read_as_people_write_them() -> None:
+def test_sizes_and_ranks_are_parsed() -> None:
     assert [size_of(text) for text in ("1", "2KB", "512MB", "1.5 GiB", "4g")] == [1, 2048, 512 << 20, 3 << 29, 4 << 30]
     names = [one.name for one in parse_ranks("importance, interest:xml,hubs,authorities,importance:@a/b-c.csv.gz#x")]
     assert names == ["importance", "interest_xml", "hubs", "importance_b_c"]
 
 
-def test_hosts_are_known_by_their_whole_name() -> None:
+def test_a_host_matches_by_its_full_name() -> None:
     urls = [b"https://a.example/x", b"http://a.example/", b"https://b.a.example/", b"", b"https://a.example:81/"]
     text = np.frombuffer(b"".join(urls), np.uint8)
     found = weights_of_hosts(text, np.cumsum([len(url) for url in urls]), {b"a.example": 2.0, b"b.a.example": 0.5})
@@ -325,7 +323,7 @@ def test_the_outputs_in_the_guide_are_real(tmp_path: Path, monkeypatch: pytest.M
     assert SECONDS.sub("0 s", made) == SECONDS.sub("0 s", block)
 
 
-def test_the_example_of_python_in_the_guide_runs(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_example_in_the_guide_runs(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
     monkeypatch.chdir(built.parent)
     built.rename("web.graph")

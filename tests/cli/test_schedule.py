@@ -1,4 +1,4 @@
-"""The second stream: refresh schedules and crawl orders out of a replay, policies into it, `opicflow schedule`."""
+"""Refresh schedules and crawl orders of a replay, policies for it, and `opicflow schedule`."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ STREAMS = ("refresh-schedule", "crawl-orders")
 
 
 def crawl(days: int = DAYS) -> bytes:
-    """Every page but ten read every day, a seventh in the first days only; page n changes every n // 5 + 1 days."""
+    """Return a log of daily visits to all pages but ten, a seventh in the first days only.
+
+    Page n changes every n // 5 + 1 days.
+    """
     chance = random.Random(7)
     targets = [[chance.randrange(PAGES) for _ in range(5)] for _ in range(READ)]
     lines = []
     for day in range(days):
         for number in range(READ):
-            if number % 7 == 3 and day > DAYS // 3:  # since when it was not read
+            if number % 7 == 3 and day > DAYS // 3:  # not read from then on
                 continue
             event = CrawlEvent(
                 url(number),
@@ -60,7 +63,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def state(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a replay of the log with a bandwidth of 20 fetches a day leaves."""
+    """The state of a replay of the log with a bandwidth of 20 fetches a day."""
     path = tmp_path_factory.mktemp("state")
     run([log], state=path, counting=LedgerOptions(refresh={"bandwidth_per_day": 20.0}))
     return path
@@ -74,7 +77,7 @@ def schedule_of(out: Path) -> dict[str, dict[str, Any]]:
     return {record["url"]: record for record in records_of(out / "refresh-schedule.jsonl")}
 
 
-# -- what comes out ----------------------------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_replay_writes_both_streams_in_every_format(log: Path, tmp_path: Path) -> None:
@@ -129,7 +132,7 @@ def test_the_plan_keeps_the_bandwidth_and_follows_change_and_importance(log: Pat
             assert order["last_visit"] is None
 
 
-def test_orders_of_a_crawl_that_goes_on_come_once(log: Path, tmp_path: Path) -> None:
+def test_a_crawl_that_continues_gets_each_order_once(log: Path, tmp_path: Path) -> None:
     run([log], tmp_path, publications=True, counting=counted(bandwidth_per_day=20.0))
     orders = records_of(tmp_path / "crawl-orders.jsonl")
     begin = min(order["ordered_at"] for order in orders)
@@ -139,7 +142,7 @@ def test_orders_of_a_crawl_that_goes_on_come_once(log: Path, tmp_path: Path) -> 
     for order in orders:
         by_cycle.setdefault((order["ordered_at"] - begin) // DAY_MS, []).append(order["url"])
     assert all(len(urls) == len(set(urls)) and len(urls) <= 21 for urls in by_cycle.values())
-    for cycle in range(max(by_cycle)):  # an order of a page that nobody answers holds for two days
+    for cycle in range(max(by_cycle)):  # an order without an answer expires after two days
         both = set(by_cycle.get(cycle, [])) & set(by_cycle.get(cycle + 1, [])) & set(never_read)
         assert not both
     moved = records_of(tmp_path / "refresh-publications.jsonl")
@@ -158,14 +161,14 @@ def test_without_times_there_is_a_plan_without_dates(tmp_path: Path) -> None:
     assert len(records_of(tmp_path / "out/crawl-orders.jsonl")) <= 10
 
 
-# -- policies ------------------------------------------------------------------------------------------------------
+# -- policies ----------------------------------------------------------------------------------------------------------
 
 
 def published(*policies: Policy) -> tuple[Policy, ...]:
     return policies
 
 
-def test_policies_steer_the_plan(log: Path, tmp_path: Path) -> None:
+def test_policies_change_the_plan(log: Path, tmp_path: Path) -> None:
     result = run(
         [log],
         tmp_path,
@@ -176,7 +179,7 @@ def test_policies_steer_the_plan(log: Path, tmp_path: Path) -> None:
             Policy(url=url(3), changes_per_day=5.0),
             Policy(url=url(4), fetch_now=True),
             Policy(url=url(5), importance_factor=10.0),
-            Policy(url=url(6), refresh_interval_seconds=10.0),  # 8640 a day: more than there is
+            Policy(url=url(6), refresh_interval_seconds=10.0),  # 8640 a day: above the bandwidth
         ),
     )
     schedule = schedule_of(tmp_path)
@@ -189,10 +192,10 @@ def test_policies_steer_the_plan(log: Path, tmp_path: Path) -> None:
     assert min(others, key=lambda record: record["interval_seconds"])["url"] == url(5)
     assert schedule[url(6)]["decided_by"] == "BUDGET" and not result.summary["plan"]["feasible"]
     assert any("pins beyond" in note for note in result.notes)
-    assert result.summary["policies"] == 5  # who asks for a page without a time asks at the end
+    assert result.summary["policies"] == 5  # a policy without a time applies at the end
 
 
-def test_what_was_forgotten_is_nowhere(log: Path, tmp_path: Path) -> None:
+def test_a_forgotten_page_is_in_no_result(log: Path, tmp_path: Path) -> None:
     policies = (
         Policy(url=url(7), forget=True, published_at_ms=FIRST_MS + 5 * DAY_MS),
         Policy(host="site-3.example", forget=True, published_at_ms=FIRST_MS + 9 * DAY_MS),
@@ -214,7 +217,7 @@ def test_what_was_forgotten_is_nowhere(log: Path, tmp_path: Path) -> None:
     assert adds_up(result.summary)
 
 
-def test_policies_survive_restarts_and_replays_bit_for_bit(log: Path, tmp_path: Path) -> None:
+def test_policies_give_the_same_bytes_after_restarts_and_replays(log: Path, tmp_path: Path) -> None:
     policies = tuple(
         Policy(
             url=url(number),
@@ -247,7 +250,7 @@ def test_policies_survive_restarts_and_replays_bit_for_bit(log: Path, tmp_path: 
         run([log], state=tmp_path / "a", policies=changed)
 
 
-def test_a_policy_that_is_refused_is_told_with_its_reason(log: Path, tmp_path: Path) -> None:
+def test_a_refused_policy_is_reported_with_its_reason(log: Path, tmp_path: Path) -> None:
     late = FIRST_MS + 20 * DAY_MS
     policies = (
         Policy(url=url(1), refresh_interval_seconds=60.0, published_at_ms=late),
@@ -307,7 +310,7 @@ def test_a_trap_does_not_fill_the_ledger(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"counting": counted(strategy="best")}, "strategy is 'best': give one of thesis"),
         ({"counting": counted(bandwidth_per_day=-1.0)}, "bandwidth_per_day is -1.0"),
@@ -316,8 +319,8 @@ def test_a_trap_does_not_fill_the_ledger(tmp_path: Path) -> None:
         ({"focus": CashFocus(unread_weight=-1.0)}, "--unread-weight -1"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, Any], says: str, log: Path) -> None:
-    with pytest.raises(ConfigRefused, match=says):
+def test_wrong_options_are_refused(options: dict[str, Any], message: str, log: Path) -> None:
+    with pytest.raises(ConfigRefused, match=message):
         run([log], **options)
 
 
@@ -337,10 +340,10 @@ def test_schedule_compares_strategies_and_changes_nothing(state: Path) -> None:
     before = state_files(state)
     done = schedule(state, "--bandwidth", "40", "--compare", "--json")
     assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout)
-    rows = {row["policy"]: row for row in told["policies"]}
+    printed = json.loads(done.stdout)
+    rows = {row["policy"]: row for row in printed["policies"]}
     assert list(rows) == list(STRATEGIES)
-    assert told["plan"]["bandwidth_per_day"] == 40.0 and len(told["orders"]) == 10
+    assert printed["plan"]["bandwidth_per_day"] == 40.0 and len(printed["orders"]) == 10
     assert min(rows, key=lambda name: rows[name]["obsolescence"]) == "thesis"
     assert max(rows, key=lambda name: rows[name]["freshness"]) == "freshness"
     assert min(rows, key=lambda name: rows[name]["harmonic_staleness"]) == "harmonic"
@@ -364,21 +367,21 @@ def test_schedule_exports_for_a_frontier(state: Path, tmp_path: Path) -> None:
     assert {row["decided_by"] for row in rows} == {"BUDGET", "DISCOVERY"}
 
 
-def test_schedule_says_what_is_wrong_in_a_line(state: Path, tmp_path: Path) -> None:
-    for options, says in (
+def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path: Path) -> None:
+    for options, message in (
         (["--strategy", "best"], "strategy is 'best'"),
         (["--bandwidth", "0"], "bandwidth_per_day is 0.0"),
         (["--export", str(tmp_path / "no/where.csv")], "its folder is not there"),
     ):
         done = schedule(state, *options)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert says in done.stderr
+        assert message in done.stderr
     done = schedule(tmp_path / "none")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
 
 
-def test_bad_policy_files_say_where(log: Path, tmp_path: Path) -> None:
-    for text, says in (
+def test_an_error_in_a_policy_file_names_its_line(log: Path, tmp_path: Path) -> None:
+    for text, message in (
         ('{"url":1}', "line 1: url is 1"),
         ('\n{"host":"a.example","refresh":true}', "line 2"),
         ("nonsense", "line 1"),
@@ -387,9 +390,9 @@ def test_bad_policy_files_say_where(log: Path, tmp_path: Path) -> None:
         path.write_text(text)
         done = subprocess.run([*COMMAND, "replay", str(log), "--policies", str(path)], capture_output=True, text=True)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert str(path) in done.stderr and says in done.stderr
+        assert str(path) in done.stderr and message in done.stderr
 
 
-def test_policy_lines_come_back() -> None:
+def test_policies_read_from_lines_equal_those_written() -> None:
     policy = Policy(2, host="a.example", importance_factor=2.5, expires_at_ms=5)
     assert policies_of([json.dumps(policy_to_json(policy)).encode()], "x") == [policy]

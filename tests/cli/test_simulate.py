@@ -1,4 +1,4 @@
-"""A simulated log replays to what a ledger makes of its visits; it holds what was asked for, the same every time."""
+"""`opicflow simulate`: a replay of its log equals a ledger with the same visits; the options set its shares."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SMALL = ("--pages", "300", "--visits", "1500", "--quiet")
 
 
 def events_of(path: Path, format_: Format = Format.JSONL) -> list[CrawlEvent]:
-    """The events of a log, as a replay reads them."""
+    """Return the events of a log, as a replay reads them."""
     items = [item for batch in read(FileRange("log", str(path), format_)) for _, item in batch.items()]
     assert all(isinstance(item, CrawlEvent) for item in items)
     return [item for item in items if isinstance(item, CrawlEvent)]
@@ -43,17 +43,17 @@ def visits_of(events: Sequence[CrawlEvent]) -> list[CrawlEvent]:
 
 
 def outcome(event: CrawlEvent) -> Outcome:
-    """How a visit ended, by docs/reference/formats.md."""
+    """Return the outcome of a visit, by docs/reference/formats.md."""
     if event.failure == "robots":
         return Outcome.BLOCKED
     return {200: Outcome.FETCHED, 304: Outcome.UNCHANGED}.get(event.status or 0, Outcome.FAILED)
 
 
 def ledger_of(events: Sequence[CrawlEvent]) -> Ledger:
-    """A ledger fed directly, event by event."""
-    ledger, place = Ledger(), LogPosition(0, 0)
+    """Return a ledger that applied these events one by one."""
+    ledger, position = Ledger(), LogPosition(0, 0)
     for event in events:
-        writer = ItemWriter(place)
+        writer = ItemWriter(position)
         page = page_id(event.url)
         if event.announce:
             writer.announcement(page)
@@ -62,12 +62,12 @@ def ledger_of(events: Sequence[CrawlEvent]) -> Ledger:
             assert event.fetched_at_ms is not None
             ledger.apply(TickEntry(event.fetched_at_ms // 3_600_000 * 3600))
             writer.visit(page, links, outcome(event), event.fetched_at_ms)
-        ledger.apply(writer.entry(start=place))
-        place = writer.next_position
+        ledger.apply(writer.entry(start=position))
+        position = writer.next_position
     return ledger
 
 
-def crawled(site: Site, **how: Any) -> tuple[SimulatedCrawl, list[simulated_log.Told]]:
+def crawled(site: Site, **how: Any) -> tuple[SimulatedCrawl, list[simulated_log.SimulatedEvent]]:
     crawl = SimulatedCrawl(site, Scenario(**{"visits": 3000, **how}))
     return crawl, list(crawl.events())
 
@@ -77,7 +77,7 @@ def site() -> Site:
     return site_named("hosts", 600, seed=3, links=8, dangling=0.1)
 
 
-# -- the same as a ledger ----------------------------------------------------------------------------------------------
+# -- compared with a ledger --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,7 @@ def site() -> Site:
     ],
     ids=lambda options: options[1],
 )
-def test_a_replay_gives_what_a_ledger_gives_that_is_fed_with_the_same_visits(
-    options: list[str], tmp_path: Path
-) -> None:
+def test_a_replay_equals_a_ledger_with_the_same_visits(options: list[str], tmp_path: Path) -> None:
     code, _, err = command("simulate", "--out", tmp_path / "log.jsonl", *SMALL, *options)
     assert (code, err) == (0, "")
     ledger = ledger_of(events_of(tmp_path / "log.jsonl"))
@@ -107,24 +105,24 @@ def test_a_replay_gives_what_a_ledger_gives_that_is_fed_with_the_same_visits(
     assert [r["visits"] for r in records] == expected.visits.tolist()
 
 
-def test_a_greedy_crawl_reads_the_page_that_has_the_most_waiting_cash(site: Site) -> None:
-    """Visit by visit, where a batch is one page: as a ledger that is fed with the log so far has it."""
+def test_a_greedy_crawl_reads_the_page_with_the_most_waiting_cash(site: Site) -> None:
+    """With batches of one page, before each visit: by a ledger that applied the log so far."""
     web = site_named("power-law", 200, seed=3, links=5, dangling=0.1)
-    _, told = crawled(web, strategy="greedy", visits=300, blocked=0.1, failing=0.1)
-    announced = [event.event for event in (one for one in told if one.event.announce)]
+    _, simulated = crawled(web, strategy="greedy", visits=300, blocked=0.1, failing=0.1)
+    announced = [event.event for event in (one for one in simulated if one.event.announce)]
     ids = np.array([page_id(url) for url in web.urls], np.uint64)
     ledger = ledger_of(announced)
-    place = LogPosition(len(announced), 0)
-    for event, links in told[len(announced) :]:
+    position = LogPosition(len(announced), 0)
+    for event, links in simulated[len(announced) :]:
         assert web.urls[int(np.argmax(ledger.waiting_cash(ids)))] == event.url
-        writer = ItemWriter(place)
+        writer = ItemWriter(position)
         targets = None if links is None else [int(ids[link]) for link in links]
         writer.visit(page_id(event.url), targets, outcome(event), event.fetched_at_ms or 0)
-        ledger.apply(writer.entry(start=place))
-        place = writer.next_position
+        ledger.apply(writer.entry(start=position))
+        position = writer.next_position
 
 
-def test_a_long_crawl_comes_to_the_exact_ranks_that_are_written_beside_it(tmp_path: Path) -> None:
+def test_a_long_crawl_converges_to_its_exact_ranks(tmp_path: Path) -> None:
     log, ranks = tmp_path / "log.avro", tmp_path / "ranks.csv"
     options = ("--never-read", "0.2", "--blocked", "0.1", "--visits", "3000", "--pages", "300", "--seed", "5")
     assert command("simulate", "--out", log, "--ranks", ranks, "--strategy", "cycle", "--quiet", *options)[0] == 0
@@ -138,7 +136,7 @@ def test_a_long_crawl_comes_to_the_exact_ranks_that_are_written_beside_it(tmp_pa
     assert sum(abs(settled[url] - exact[url]) for url in exact) < 1e-3
 
 
-def test_the_ranks_are_those_of_the_web_where_all_of_it_is_read(tmp_path: Path) -> None:
+def test_a_crawl_of_all_pages_has_the_ranks_of_the_whole_web(tmp_path: Path) -> None:
     options = ("--web", "poisson", "--blocked", "0", "--seed", "4", "--links", "6", *SMALL)
     command("simulate", "--out", tmp_path / "log.jsonl", "--ranks", tmp_path / "r.csv", *options)
     web = site_named("poisson", 300, seed=4, links=6, dangling=0.1)
@@ -150,7 +148,7 @@ def test_the_ranks_are_those_of_the_web_where_all_of_it_is_read(tmp_path: Path) 
 # -- formats -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_format_says_the_same_and_the_same_options_write_the_same_bytes(tmp_path: Path) -> None:
+def test_every_format_has_the_same_events_and_the_same_options_give_the_same_bytes(tmp_path: Path) -> None:
     found = {}
     for name, format_ in {"a.jsonl": Format.JSONL, "a.jsonl.gz": Format.JSONL, "a.avro": Format.AVRO}.items():
         written = []
@@ -169,19 +167,19 @@ def test_every_format_says_the_same_and_the_same_options_write_the_same_bytes(tm
     assert (tmp_path / "other.jsonl").read_bytes() != (tmp_path / "one/a.jsonl").read_bytes()
 
 
-def test_visits_are_evenly_spaced_from_the_start_on(tmp_path: Path) -> None:
+def test_visits_are_evenly_spaced_from_the_start(tmp_path: Path) -> None:
     options = ("--start", "2026-03-01T12:00:00Z", "--per-day", "7200", *SMALL)
     command("simulate", "--out", tmp_path / "log.jsonl", *options)
     times = [event.fetched_at_ms for event in visits_of(events_of(tmp_path / "log.jsonl"))]
     assert times == [1_772_366_400_000 + 12_000 * number for number in range(1500)]
 
 
-# -- what a crawl meets ------------------------------------------------------------------------------------------------
+# -- failures and changes ----------------------------------------------------------------------------------------------
 
 
-def test_shares_of_trouble_are_those_asked_for(site: Site) -> None:
-    crawl, told = crawled(site, visits=20_000, blocked=0.2, failing=0.1, never_read=0.25)
-    visits = [one.event for one in told if not one.event.announce]
+def test_shares_of_failures_follow_the_options(site: Site) -> None:
+    crawl, simulated = crawled(site, visits=20_000, blocked=0.2, failing=0.1, never_read=0.25)
+    visits = [one.event for one in simulated if not one.event.announce]
     ended = Counter(map(outcome, visits))
     assert ended == crawl.outcomes and sum(ended.values()) == 20_000
     blocked = {event.url for event in visits if outcome(event) == Outcome.BLOCKED}
@@ -190,19 +188,19 @@ def test_shares_of_trouble_are_those_asked_for(site: Site) -> None:
     assert len(blocked) == pytest.approx(0.2 * 450, abs=25)
     assert ended[Outcome.FAILED] / (20_000 - ended[Outcome.BLOCKED]) == pytest.approx(0.1, abs=0.01)
     assert {event.failure or event.status for event in visits} == {200, 500, 503, "robots", "timeout"}
-    for event, links in told:
+    for event, links in simulated:
         read = outcome(event) == Outcome.FETCHED and not event.announce
         assert (links is not None) == (event.digest is not None) == read
 
 
-def test_a_server_says_not_modified_where_nothing_changed_since_the_page_was_read(site: Site) -> None:
+def test_a_server_answers_not_modified_for_an_unchanged_page(site: Site) -> None:
     def hosts(events: list[CrawlEvent], end: Outcome) -> set[str]:
         return {event.url.split("/")[2] for event in events if outcome(event) == end}
 
-    asked = {"visits": 12_000, "failing": 0.1, "visits_per_day": 600.0}
-    always = [one.event for one in crawled(site, **asked, not_modified=1.0)[1] if not one.event.announce]
-    never = [one.event for one in crawled(site, **asked)[1] if not one.event.announce]
-    half = [one.event for one in crawled(site, **asked, not_modified=0.5)[1] if not one.event.announce]
+    options = {"visits": 12_000, "failing": 0.1, "visits_per_day": 600.0}
+    always = [one.event for one in crawled(site, **options, not_modified=1.0)[1] if not one.event.announce]
+    never = [one.event for one in crawled(site, **options)[1] if not one.event.announce]
+    half = [one.event for one in crawled(site, **options, not_modified=0.5)[1] if not one.event.announce]
     digests: dict[str, str | None] = {}
     for event, plain in zip(always, never, strict=True):
         assert (event.url, event.fetched_at_ms) == (plain.url, plain.fetched_at_ms)
@@ -216,7 +214,7 @@ def test_a_server_says_not_modified_where_nothing_changed_since_the_page_was_rea
     assert len(hosts(always, Outcome.UNCHANGED)) == 12
 
 
-def test_dates_of_change_lie_between_the_visits_that_found_the_change(site: Site) -> None:
+def test_a_date_of_change_is_between_the_visits_around_it(site: Site) -> None:
     last: dict[str, tuple[int, str | None]] = {}
     for event, _ in crawled(site, visits=10_000, visits_per_day=600.0)[1]:
         if event.digest is None or event.fetched_at_ms is None or event.last_modified_ms is None:
@@ -233,32 +231,34 @@ def test_dates_of_change_lie_between_the_visits_that_found_the_change(site: Site
 
 @pytest.mark.parametrize("strategy", ["random", "greedy", "xyleme", "breadth-first"])
 def test_a_crawl_from_seeds_visits_only_what_was_announced_or_linked(strategy: str, site: Site) -> None:
-    crawl, told = crawled(site, strategy=strategy, seeds=3, blocked=0.1, failing=0.1, not_modified=0.3, never_read=0.2)
+    crawl, simulated = crawled(
+        site, strategy=strategy, seeds=3, blocked=0.1, failing=0.1, not_modified=0.3, never_read=0.2
+    )
     known: list[str] = []
-    for event, links in told:
+    for event, links in simulated:
         if event.announce:
             known.append(event.url)
             assert re.fullmatch(r"https://host-\d+\.example/", event.url)  # a front page
             continue
         assert event.url in set(known)
         known += [site.urls[link] for link in links or ()]
-    assert sum(event.announce for event, _ in told) == 3
+    assert sum(event.announce for event, _ in simulated) == 3
     assert {site.urls[page] for page in crawl.found.tolist()} == set(known)
     assert 500 < len(crawl.found) <= 600
-    visited = {event.url for event, _ in told if not event.announce}
+    visited = {event.url for event, _ in simulated if not event.announce}
     assert len(visited) == pytest.approx(0.8 * len(crawl.found), rel=0.1)
 
 
 def test_a_breadth_first_crawl_visits_pages_in_the_order_in_which_they_were_found(site: Site) -> None:
-    _, told = crawled(site, strategy="breadth-first", seeds=2, failing=0.1, visits=1500)
-    known = list(dict.fromkeys(url for event, _ in told if event.announce for url in [event.url]))
+    _, simulated = crawled(site, strategy="breadth-first", seeds=2, failing=0.1, visits=1500)
+    known = list(dict.fromkeys(url for event, _ in simulated if event.announce for url in [event.url]))
     at = 0
-    for event, links in told[2:]:
+    for event, links in simulated[2:]:
         at = at if at < len(known) else 0
         assert event.url == known[at]
         known = list(dict.fromkeys(known + [site.urls[link] for link in links or ()]))
         at += 1
-    assert at < 1490  # it went round
+    assert at < 1490  # it started again from the first page
 
 
 # -- edge lists --------------------------------------------------------------------------------------------------------
@@ -323,18 +323,18 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
     }
 
 
-def test_what_the_user_can_mend_is_said_in_one_line_and_nothing_is_left(tmp_path: Path) -> None:
+def test_an_error_of_the_user_gives_one_line_and_leaves_no_file(tmp_path: Path) -> None:
     (tmp_path / "folder.avro").mkdir()
     cases = refusals(tmp_path)
     before = sorted(tmp_path.iterdir())
-    for name, (arguments, told) in cases.items():
+    for name, (arguments, message) in cases.items():
         code, out, err = command("simulate", "--out", tmp_path / "log.avro", "--quiet", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1), (name, out, err)
-        assert told in err and err.count(str(tmp_path)) <= 2 and len(err) < 400, (name, err)
+        assert message in err and err.count(str(tmp_path)) <= 2 and len(err) < 400, (name, err)
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_log_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_is_written_completely_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> bytes:
         raise OSError(28, "No space left on device")
 
@@ -349,7 +349,7 @@ def test_a_log_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.
     assert len(list(tmp_path.iterdir())) == 3
 
 
-def test_help_shows_examples_and_the_guide_every_option() -> None:
+def test_help_of_simulate_has_examples_and_the_guide_names_every_option() -> None:
     code, out, err = command("simulate", "--help")
     assert (code, err) == (0, "")
     assert "  opicflow simulate" in out.partition("examples:")[2]
@@ -368,7 +368,7 @@ def test_the_outputs_in_the_guide_are_real(tmp_path: Path, monkeypatch: pytest.M
         assert SPEED.sub("", made) == SPEED.sub("", block)
 
 
-def test_lines_of_a_log_are_as_the_guide_shows_them(tmp_path: Path) -> None:
+def test_lines_of_a_log_are_those_in_the_guide(tmp_path: Path) -> None:
     command("simulate", "--out", tmp_path / "log.jsonl", *SMALL)
     shown = re.findall(r"^\{.*\}$", GUIDE, re.MULTILINE)
     assert len(shown) == 3

@@ -1,4 +1,4 @@
-"""`opicflow subscribe`: what of a stream is shown, how it looks, how it ends, and what is refused."""
+"""`opicflow subscribe`: selection, lines and tables, live tables, and refusals."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ BROKEN = Arrived(b"key", b"x", None, 2, 17, "a Importance breaks off\x1b[2J")
 
 
 class Cluster(NamedTuple):
-    """What a subscription gets, and how it asked for it."""
+    """The batches that a subscription receives, and the arguments of each read."""
 
     batches: list[Any]
-    asked: list[dict[str, Any]]
+    reads: list[dict[str, Any]]
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """A cluster that is not there, whose records are put into `batches`; what can be called is called."""
+    """A fake cluster: `batches` holds its records, or functions that return them."""
     found = Cluster([], [])
 
     def batches(connection: Connection, stream: str, **how: Any) -> Iterator[list[Arrived]]:
-        found.asked.append({"stream": stream, **how})
+        found.reads.append({"stream": stream, **how})
         for batch in found.batches:
             yield batch() if callable(batch) else batch
 
@@ -75,20 +75,20 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def shown(*arguments: object) -> str:
-    said = command("subscribe", *arguments, *BROKERS)
-    assert (said.code, said.err) == (0, ""), said
-    return said.out
+    result = command("subscribe", *arguments, *BROKERS)
+    assert (result.code, result.err) == (0, ""), result
+    return result.out
 
 
 class Terminal(io.StringIO):
-    """Standard output that says it is a terminal."""
+    """Standard output that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 def on_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: str, columns: int = 80, lines: int = 24) -> str:
-    """What is shown on a terminal of this size."""
+    """Return the output on a terminal of this size."""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -105,14 +105,14 @@ def cli_options(*arguments: str) -> Any:
 # -- lines and tables
 
 
-def test_records_are_lines_of_json_as_a_replay_writes_them_and_tombstones_say_what_is_gone(cluster: Cluster) -> None:
+def test_records_are_the_json_lines_of_a_replay_and_tombstones_name_the_page(cluster: Cluster) -> None:
     cluster.batches.append([arrived(page("https://a.example/", 2.0)), gone("https://b.example/")])
     first, second = map(json.loads, shown("importance").splitlines())
     assert first == to_avro(page("https://a.example/", 2.0))
     assert second == {"url": "https://b.example/", "gone": True}
 
 
-def test_rejects_are_lines_of_json_with_their_bytes_whether_they_are_text_or_not(cluster: Cluster) -> None:
+def test_rejects_are_json_lines_with_their_bytes_as_text_or_base64(cluster: Cluster) -> None:
     for value in (b"caf\xe9", b'"quoted"'):
         cluster.batches.append([arrived(Reject(Reason.NOT_JSON, "no", "crawl-events/1", 5, value))])
     first, second = map(json.loads, shown("rejects").splitlines())
@@ -172,12 +172,12 @@ def test_rejects_are_lines_of_json_with_their_bytes_whether_they_are_text_or_not
         ),
     ],
 )
-def test_a_table_has_a_line_for_a_record(cluster: Cluster, stream: str, record: Any, table: str) -> None:
+def test_a_table_has_a_line_for_each_record(cluster: Cluster, stream: str, record: Any, table: str) -> None:
     cluster.batches.append([arrived(record)])
     assert shown(stream, "--format", "table") == table
 
 
-def test_what_a_terminal_would_obey_is_shown_as_it_is_written(cluster: Cluster) -> None:
+def test_control_characters_are_escaped(cluster: Cluster) -> None:
     cluster.batches.append([arrived(page("https://a.example/\x1b]0;gone\x07", 2.0))])
     assert "https://a.example/\\x1b]0;gone\\x07" in shown("importance", "--format", "table")
     cluster.batches[:] = [[gone("https://a.example/\x9b2J")]]
@@ -185,21 +185,23 @@ def test_what_a_terminal_would_obey_is_shown_as_it_is_written(cluster: Cluster) 
 
 
 @pytest.mark.parametrize("how", [[], ["--top", "5"], ["--format", "table"]])
-def test_what_cannot_be_read_is_told_with_its_place_and_the_rest_is_shown(cluster: Cluster, how: list[str]) -> None:
+def test_an_unreadable_record_is_reported_with_its_offset_and_the_rest_is_shown(
+    cluster: Cluster, how: list[str]
+) -> None:
     cluster.batches.append([BROKEN, arrived(page("https://a.example/", 2.0))])
-    said = command("subscribe", "importance", *how, *BROKERS)
-    assert said.code == 0
-    assert said.err == "opicflow: partition 2, offset 17: a Importance breaks off\\x1b[2J\n"
-    assert "https://a.example/" in said.out
+    result = command("subscribe", "importance", *how, *BROKERS)
+    assert result.code == 0
+    assert result.err == "opicflow: partition 2, offset 17: a Importance breaks off\\x1b[2J\n"
+    assert "https://a.example/" in result.out
 
 
-def test_a_stream_without_records_shows_nothing_and_is_no_error(cluster: Cluster) -> None:
+def test_an_empty_stream_prints_nothing_and_is_not_an_error(cluster: Cluster) -> None:
     cluster.batches.append([])
     assert shown("importance") == ""
     assert shown("rejects", "--format", "table") == ""
 
 
-# -- which of them
+# -- selection
 
 
 def test_the_top_pages_are_those_of_the_newest_records(cluster: Cluster) -> None:
@@ -212,49 +214,49 @@ def test_the_top_pages_are_those_of_the_newest_records(cluster: Cluster) -> None
     assert [line.split()[-1] for line in table[1:]] == [urls[2], urls[3], urls[0]]
 
 
-def test_a_page_that_fell_below_the_least_score_is_not_among_the_top(cluster: Cluster) -> None:
+def test_a_page_that_fell_below_the_least_score_is_not_in_the_top(cluster: Cluster) -> None:
     cluster.batches.append([arrived(page("https://a.example/", 9.0)), arrived(page("https://b.example/", 2.0))])
     cluster.batches.append([arrived(page("https://a.example/", 1.0))])
     (line,) = shown("importance", "--top", "5", "--min-score", "1.5").splitlines()
     assert json.loads(line)["url"] == "https://b.example/"
 
 
-def test_the_first_of_a_schedule_are_those_due_first_and_pages_never_due_come_last(cluster: Cluster) -> None:
+def test_a_schedule_shows_the_pages_due_first_and_pages_never_due_last(cluster: Cluster) -> None:
     times = {"a": NOON_MS + 5, "b": None, "c": NOON_MS}
     cluster.batches.append([arrived(due(f"https://{name}.example/", time)) for name, time in times.items()])
     lines = [json.loads(line) for line in shown("refresh-schedule", "--top", "3").splitlines()]
     assert [line["url"][8] for line in lines] == ["c", "a", "b"]
 
 
-def test_a_least_score_leaves_out_lower_pages_and_keeps_what_is_gone(cluster: Cluster) -> None:
+def test_a_least_score_omits_lower_pages_and_keeps_tombstones(cluster: Cluster) -> None:
     pages = [arrived(page(f"https://{score}.example/", score)) for score in (1.0, 1.5, 2.0)]
     cluster.batches.append([*pages, gone("https://a.example/")])
     lines = [json.loads(line) for line in shown("importance", "--min-score", "1.5").splitlines()]
     assert [line.get("score", "gone") for line in lines] == [1.5, 2.0, "gone"]
 
 
-def test_one_page_is_read_from_its_partition_alone(cluster: Cluster) -> None:
+def test_one_page_is_read_from_its_partition_only(cluster: Cluster) -> None:
     cluster.batches.append([arrived(page("https://a.example/", 2.0)), arrived(page("https://b.example/", 9.0))])
     (line,) = shown("importance", "--url", "https://A.example", "--prefix", "p-").splitlines()
     assert json.loads(line)["url"] == "https://a.example/"
-    (asked,) = cluster.asked
-    assert asked["partition"] == partition_of(page_id("https://a.example/"), 8)
-    assert asked["prefix"] == "p-"
+    (reads,) = cluster.reads
+    assert reads["partition"] == partition_of(page_id("https://a.example/"), 8)
+    assert reads["prefix"] == "p-"
 
 
-def test_where_a_stream_begins_is_asked_of_the_topic(cluster: Cluster) -> None:
+def test_options_set_where_the_stream_is_read_from(cluster: Cluster) -> None:
     shown("audit", "--since", "2026-05-01T12:00:00Z")
     shown("audit", "--new", "--follow")
-    assert [(one["since_ms"], one["only_new"], one["follow"]) for one in cluster.asked] == [
+    assert [(one["since_ms"], one["only_new"], one["follow"]) for one in cluster.reads] == [
         (NOON_MS, False, False),
         (None, True, True),
     ]
 
 
-# -- as it comes
+# -- --follow
 
 
-def test_who_follows_is_shown_records_as_they_come(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_prints_records_on_arrival(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     seen: list[int] = []
@@ -269,13 +271,13 @@ def test_who_follows_is_shown_records_as_they_come(cluster: Cluster, monkeypatch
 
 
 def ticking(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """A clock that is moved by hand."""
+    """A clock that the test moves."""
     now = [100.0]
     monkeypatch.setattr(subscribe.time, "monotonic", lambda: now[0])
     return now
 
 
-def test_a_live_table_is_drawn_anew_at_most_once_a_second_and_only_when_something_changed(
+def test_a_live_table_is_drawn_at_most_once_a_second_and_only_after_a_change(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = ticking(monkeypatch)
@@ -312,11 +314,11 @@ def test_on_a_terminal_the_first_twenty_pages_are_shown(cluster: Cluster, monkey
     assert lines[1].endswith("https://99.example/")
 
 
-# -- what is refused
+# -- refusals
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["visits"], "unknown value 'visits'"),
         (["rejects", "--top", "3"], "--top goes with importance and refresh-schedule"),
@@ -331,31 +333,31 @@ def test_on_a_terminal_the_first_twenty_pages_are_shown(cluster: Cluster, monkey
         (["importance", "--new", "--follow", "--since", "2026-05-01"], "--new and --since are two beginnings"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(cluster: Cluster, arguments: list[str], says: str) -> None:
-    said = command("subscribe", *arguments, *BROKERS)
-    assert_refused(said, says)
-    assert not cluster.asked
+def test_wrong_options_give_one_line_of_error(cluster: Cluster, arguments: list[str], message: str) -> None:
+    result = command("subscribe", *arguments, *BROKERS)
+    assert_refused(result, message)
+    assert not cluster.reads
 
 
-def assert_refused(said: CommandResult, says: str) -> None:
-    assert (said.code, said.out) == (2, "")
-    assert says in said.err
-    assert said.err.count("\n") == 1
+def assert_refused(result: CommandResult, message: str) -> None:
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err
+    assert result.err.count("\n") == 1
 
 
-def test_without_brokers_and_without_any_that_answers_it_says_so() -> None:
+def test_missing_and_unreachable_brokers_are_errors() -> None:
     assert_refused(command("subscribe", "importance"), "no brokers: name them with --brokers HOST:PORT")
     assert_refused(command("subscribe", "importance", *BROKERS), "127.0.0.1:1: connecting: no broker answers")
 
 
-def test_trouble_on_the_way_is_one_line(cluster: Cluster) -> None:
+def test_an_error_while_reading_gives_one_line(cluster: Cluster) -> None:
     def fail() -> list[Arrived]:
         raise KafkaRefused("127.0.0.1:1: no answer for 120 s while reading importance: see whether the brokers run")
 
     cluster.batches.extend([[arrived(page("https://a.example/", 2.0))], fail])
-    said = command("subscribe", "importance", *BROKERS)
-    assert said.code == 2
-    assert said.out.count("\n") == said.err.count("\n") == 1
+    result = command("subscribe", "importance", *BROKERS)
+    assert result.code == 2
+    assert result.out.count("\n") == result.err.count("\n") == 1
 
 
 # -- on a broker
@@ -363,7 +365,7 @@ def test_trouble_on_the_way_is_one_line(cluster: Cluster) -> None:
 
 @pytest.fixture(scope="module")
 def filled(kafka: LocalKafka) -> tuple[str, ...]:
-    """Topics with more importance than a pipe holds. Returns how to reach them."""
+    """Topics with more records than a pipe holds. Returns the options that name them."""
     connection = create_topics(kafka.brokers, "sub-", result_partitions=3)
     with Publisher(connection) as publisher:
         for number in range(3000):
@@ -373,7 +375,7 @@ def filled(kafka: LocalKafka) -> tuple[str, ...]:
     return ("--brokers", kafka.brokers, "--prefix", "sub-")
 
 
-def test_a_topic_that_is_not_there_is_refused(kafka: LocalKafka, topic_prefix: str) -> None:
+def test_a_missing_topic_is_refused(kafka: LocalKafka, topic_prefix: str) -> None:
     where = ("--brokers", kafka.brokers, "--prefix", topic_prefix)
     assert_refused(command("subscribe", "importance", *where), f"there is no topic {topic_prefix}importance")
     assert_refused(
@@ -381,14 +383,14 @@ def test_a_topic_that_is_not_there_is_refused(kafka: LocalKafka, topic_prefix: s
     )
 
 
-def test_a_page_is_found_in_its_partition(filled: tuple[str, ...]) -> None:
+def test_a_page_is_read_from_its_partition_on_a_broker(filled: tuple[str, ...]) -> None:
     for number in range(5):
-        said = command("subscribe", "importance", "--url", f"https://a.example/{number}", *filled)
-        assert (said.code, said.err) == (0, "")
-        assert json.loads(said.out)["score"] == number
+        result = command("subscribe", "importance", "--url", f"https://a.example/{number}", *filled)
+        assert (result.code, result.err) == (0, "")
+        assert json.loads(result.out)["score"] == number
 
 
-def test_a_pipe_that_is_closed_is_no_error(filled: tuple[str, ...]) -> None:
+def test_a_closed_pipe_is_not_an_error(filled: tuple[str, ...]) -> None:
     process = subprocess.Popen(
         [*COMMAND, "subscribe", "importance", *filled], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -396,11 +398,11 @@ def test_a_pipe_that_is_closed_is_no_error(filled: tuple[str, ...]) -> None:
     with process:
         assert process.stdout.readline().startswith(b'{"url":')
         process.stdout.close()
-        said = process.stderr.read()
-    assert (process.returncode, said) == (0, b"")
+        err = process.stderr.read()
+    assert (process.returncode, err) == (0, b"")
 
 
-def test_who_follows_and_stops_it_by_the_keyboard_sees_no_traceback(filled: tuple[str, ...]) -> None:
+def test_an_interrupt_of_follow_prints_no_traceback(filled: tuple[str, ...]) -> None:
     process = subprocess.Popen(
         [*COMMAND, "subscribe", "importance", "--follow", *filled], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -408,7 +410,7 @@ def test_who_follows_and_stops_it_by_the_keyboard_sees_no_traceback(filled: tupl
     with process:
         lines = [process.stdout.readline() for _ in range(3000)]
         process.send_signal(signal.SIGINT)
-        said = process.stderr.read().decode()
+        err = process.stderr.read().decode()
     assert len(set(lines)) == 3000
     assert process.returncode == 130
-    assert said.startswith("opicflow: interrupted") and said.count("\n") == 1
+    assert err.startswith("opicflow: interrupted") and err.count("\n") == 1

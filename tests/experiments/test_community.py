@@ -49,7 +49,7 @@ NAMES = ("table1", "table2", "influence", "community")
 
 
 def pagerank_of_domain(graph: Graph, pages: np.ndarray, local: np.ndarray) -> np.ndarray:
-    """Ranks of some pages alone, links to others left away, restricted to a domain: not by way of an `Expansion`."""
+    """Return the ranks of a domain in the subgraph of some pages, without an `Expansion`."""
     number = np.full(graph.pages, -1)
     number[pages] = np.arange(len(pages))
     sources = np.repeat(np.arange(graph.pages), graph.out_degrees)
@@ -81,7 +81,7 @@ def test_sites_are_hosts_of_the_papers_shares_of_the_web() -> None:
     assert np.array(sizes) / 30_000 == pytest.approx(np.geomspace(59_895 / 4.7e6, 10_626 / 4.7e6, 5), rel=0.1)
 
 
-def test_around_a_topic_the_web_is_a_crawl_whose_last_pages_were_not_read() -> None:
+def test_the_web_around_a_topic_is_a_crawl_with_unread_last_pages() -> None:
     web, known = generate_web(30_000, 2), survey_web("topic", 30_000, 2)
     assert known.graph.pages < web.graph.pages
     dangling = (known.graph.out_degrees == 0).mean()
@@ -89,7 +89,7 @@ def test_around_a_topic_the_web_is_a_crawl_whose_last_pages_were_not_read() -> N
     assert set(TOPICS) == set(known.domains)
 
 
-def test_what_lies_around_pages_is_found_link_by_link_and_cut_where_it_is_too_much() -> None:
+def test_the_surroundings_of_pages_are_found_link_by_link_up_to_a_limit() -> None:
     chain = Graph.from_links(6, [0, 1, 2, 3, 4], [1, 2, 3, 4, 5])
     assert around(chain, np.array([1]), 2, 6).tolist() == [1, 2, 3]
     assert around(chain, np.array([1]), 9, 4).tolist() == [1, 2, 3, 4]
@@ -127,20 +127,20 @@ def test_every_strategy_has_a_row_a_round_and_reads_about_twice_the_domain(round
 
 
 @pytest.mark.parametrize("strategy", [SC, OUTLINKS, RANDOM, IMPORTANCE])
-def test_whoever_reads_the_whole_web_knows_the_true_ranks(strategy: str) -> None:
+def test_reading_the_whole_web_gives_the_true_ranks(strategy: str) -> None:
     random = np.random.default_rng(1)
     pages, more = np.arange(400), random.integers(0, 400, (2, 1500))
-    # A ring, so that everything can be reached.
+    # A ring: every page can be reached.
     graph = Graph.from_links(400, [*pages, *more[0]], [*np.roll(pages, 1), *more[1]])
     known = SurveyedWeb(graph, exact_importance(graph), RecordedWeb.of_graph(graph), {})
     rows = measured(known, pages[:30], selection_named(strategy, known, 1), 40, 20)
     assert rows[-1]["l1"] == pytest.approx(0.0, abs=1e-4)
     assert rows[-1]["kendall"] == pytest.approx(1.0, abs=0.01)
     assert rows[-1]["covered"] == pytest.approx(1.0) and rows[-1]["frontier"] == 0
-    assert [row["round"] for row in rows] == list(range(41))  # it ended before: the last one is repeated
+    assert [row["round"] for row in rows] == list(range(41))  # after the end, the last row is repeated
 
 
-def test_impact_is_the_walkers_way_into_the_domain() -> None:
+def test_impact_is_the_rank_that_links_carry_into_the_domain() -> None:
     known = survey_web("site 1", PAGES, 1)
     local, graph = known.domains["site 1"].pages, known.graph
     found = impact(known, local)
@@ -154,7 +154,7 @@ def test_impact_is_the_walkers_way_into_the_domain() -> None:
 
 
 @pytest.mark.parametrize("moment", [AT_FIRST, HALF_WAY])
-def test_what_reading_a_page_does_is_what_the_ranks_with_it_say(moment: str) -> None:
+def test_the_gain_of_a_page_equals_that_of_the_ranks_with_it(moment: str) -> None:
     rows = influences(PAGES, 1, "subtopic 1", moment)
     known = survey_web("subtopic 1", PAGES, 1)
     local = known.domains["subtopic 1"].pages
@@ -172,7 +172,7 @@ def test_what_reading_a_page_does_is_what_the_ranks_with_it_say(moment: str) -> 
             assert row["linkers"] == np.isin(sources[known.graph.targets == page], local).sum()
 
 
-def test_correlations_and_shares_are_of_every_seed_alone() -> None:
+def test_correlations_and_shares_are_computed_for_each_seed() -> None:
     rows: list[Row] = [
         {"seed": seed, "gain": float(gain), "score": float(gain if seed == 1 else -gain)}
         for seed in (1, 2)
@@ -225,16 +225,16 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_does_not(
         assert (csv == (reported[1] / "data" / "community-sites.csv").read_bytes()) is alike
 
 
-def test_experiments_of_another_size_say_so_themselves() -> None:
+def test_experiments_define_their_own_size() -> None:
     assert {EXPERIMENTS[name].pages for name in NAMES} == {300_000}
     assert all(one.pages == 100_000 for name, one in EXPERIMENTS.items() if name not in NAMES)
 
 
-# Somebody's own web
+# Edge lists
 
 
 def edges_of(pages: int, hosts: int) -> Iterator[str]:
-    """An edge list of hosts of as many pages each, half of whose links stay."""
+    """Yield the lines of an edge list: hosts of equal size, with half of their links internal."""
     random = np.random.default_rng(7)
     names = [f"https://host-{page % hosts}.example/{page}" for page in range(pages)]
     for page in range(pages):
@@ -250,7 +250,7 @@ def edges(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_edge_list_has_its_largest_hosts_and_what_lies_around_its_hubs(edges: Path, tmp_path: Path) -> None:
+def test_an_edge_list_has_its_largest_hosts_and_the_surroundings_of_its_hubs(edges: Path, tmp_path: Path) -> None:
     found = survey_edge_list(str(edges))
     assert (found.pages, set(found.domains)) == (600, {*SITES, *TOPICS})
     done = command(
@@ -287,7 +287,7 @@ def test_an_edge_list_without_hosts_has_topics_only(tmp_path: Path) -> None:
         (("table2", "--pages", "5000"), "--pages: an edge list has a number of pages: omit this or --edges"),
     ],
 )
-def test_an_edge_list_is_refused_where_it_means_nothing(
+def test_an_edge_list_is_refused_for_other_experiments(
     more: tuple[str, ...], why: str, edges: Path, tmp_path: Path
 ) -> None:
     done = command("experiment", *more, "--edges", edges, "--out", tmp_path / "out")
@@ -309,7 +309,7 @@ def test_an_edge_list_is_refused_where_it_means_nothing(
         (None, "no such file: check the name"),
     ],
 )
-def test_an_edge_list_that_is_none_is_refused_in_one_line(content: bytes | None, why: str, tmp_path: Path) -> None:
+def test_an_invalid_edge_list_gives_one_line_of_error(content: bytes | None, why: str, tmp_path: Path) -> None:
     path = tmp_path / "edges.tsv"
     if content is not None:
         path.write_bytes(content)

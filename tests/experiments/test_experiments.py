@@ -41,25 +41,25 @@ MOST_PINNED = 40
 # Measures
 
 
-def test_errors_are_what_their_words_say() -> None:
+def test_errors_follow_their_definitions() -> None:
     exact = np.array([0.5, 0.3, 0.1, 0.1])
     found = errors(np.array([0.5, 0.3, 0.15, 0.05]), exact)
     assert (found.everywhere, found.top, found.weighted) == pytest.approx((25.0, 0.0, 10.0))
     assert found.spread == pytest.approx(25.0)
-    assert found.disorder == 0.0  # the two that it orders are equal in truth
+    assert found.disorder == 0.0  # the two pages that it orders have equal true ranks
     assert errors(exact[::-1] * 7, exact).disorder == pytest.approx(100.0)
     assert errors(np.array([1.0, 1.0, 1.0, 1.0, 6.0]), np.ones(5)).over_twice == 20.0
     assert errors(exact * 3, exact).everywhere == pytest.approx(0.0)
 
 
-def test_imbalance_is_how_far_a_step_of_pagerank_moves() -> None:
+def test_imbalance_is_the_change_of_one_step_of_pagerank() -> None:
     web = power_law_web(200, 1)
     exact = exact_importance(web)
     assert imbalance(web, exact) < 1e-9
     assert imbalance(web, np.full(200, 1 / 200)) > 0.1
 
 
-def test_correlation_is_spearmans() -> None:
+def test_correlation_is_that_of_spearman() -> None:
     random = np.random.default_rng(1)
     one, other = random.integers(0, 20, (2, 300)).astype(float)
     other += one
@@ -76,13 +76,13 @@ def test_two_pages_are_halved_for_one_that_is_doubled() -> None:
     assert (moved[large] > 1.7).mean() == pytest.approx(0.1 / 3, abs=0.01)
 
 
-def test_by_importance_takes_another_policy_for_the_important_tenth() -> None:
+def test_by_importance_uses_another_policy_for_the_important_tenth() -> None:
     important, others = np.arange(20.0), np.full(20, 0.5)
     assert by_importance(important, others).tolist() == [0.5] * 18 + [18.0, 19.0]
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_every_measure_finds_what_it_found_before(measure: str) -> None:
+def test_every_measure_has_its_pinned_figures(measure: str) -> None:
     """Figures of small webs, pinned. Renew them on purpose only: OPICFLOW_RENEW_GOLDEN=1."""
     rows = MeasureTask.of(measure, pages=PAGES, seed=1, **SMALL[measure]).run()
     rows = rows[:: -(-len(rows) // MOST_PINNED)]
@@ -102,7 +102,7 @@ def test_every_measure_finds_what_it_found_before(measure: str) -> None:
             assert value == expected, name
 
 
-def test_another_seed_finds_other_figures() -> None:
+def test_another_seed_gives_other_figures() -> None:
     one, other = (MeasureTask.of("off_line", pages=PAGES, seed=seed, web="poisson").run() for seed in (1, 2))
     assert one[0]["everywhere"] != other[0]["everywhere"]
 
@@ -138,7 +138,7 @@ def tasks(count: int) -> list[MeasureTask]:
     return [MeasureTask.of("off_line", pages=50, seed=seed, web="poisson") for seed in range(1, count + 1)]
 
 
-def test_what_was_measured_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stored_measures_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = run(tasks(3), tmp_path, 1, lambda task: None)
     measured: list[int] = []
 
@@ -148,13 +148,13 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setitem(task_runner.MEASURES, "off_line", count)
     done: list[MeasureTask] = []
-    (tmp_path / tasks(3)[1].file_name).write_bytes(b"half a pa")  # as if the disk had been full
+    (tmp_path / tasks(3)[1].file_name).write_bytes(b"half a pa")  # truncated, as on a full disk
     again = run(tasks(4), tmp_path, 1, done.append)
     assert measured == [2, 4] and len(done) == 4
     assert again[tasks(1)[0]] == found[tasks(1)[0]]
 
 
-def test_a_run_that_is_stopped_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_keeps_its_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(task: MeasureTask) -> None:
         raise KeyboardInterrupt
 
@@ -163,13 +163,13 @@ def test_a_run_that_is_stopped_keeps_what_it_has(tmp_path: Path, monkeypatch: py
     assert [path.name for path in tmp_path.iterdir()] == [tasks(1)[0].file_name]
 
 
-def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
+def test_two_processes_give_the_figures_of_one(tmp_path: Path) -> None:
     one = run(tasks(4), tmp_path / "one", 1, lambda task: None)
     two = run(tasks(4), tmp_path / "two", 2, lambda task: None)
     assert one == two and list(one) == list(two)
 
 
-def test_every_experiment_has_tasks_of_measures_that_there_are() -> None:
+def test_every_task_of_an_experiment_has_a_known_measure() -> None:
     for one in EXPERIMENTS.values():
         for task in one.tasks(1000, [1, 2]):
             assert task.measure in MEASURES and dict(task.arguments)["seed"] in (1, 2)
@@ -201,7 +201,7 @@ def test_the_command_writes_report_plots_and_data(discovered: tuple[CommandResul
     assert len(lines) == 1 + 2 * 4 * 14
 
 
-def test_the_same_command_makes_the_same_bytes_and_measures_nothing(discovered: tuple[CommandResult, Path]) -> None:
+def test_a_repeated_command_writes_the_same_bytes_without_measuring(discovered: tuple[CommandResult, Path]) -> None:
     done, out = discovered
     names = ("report.md", "data/discovery.csv", "plots/discovery-hosts.png", "plots/discovery-hosts.svg")
     before = [(out / name).read_bytes() for name in names]
@@ -218,7 +218,7 @@ def test_the_same_command_makes_the_same_bytes_and_measures_nothing(discovered: 
         (("fig2", "--runs", "0"), "is no positive whole number"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(more: tuple[str, ...], why: str, tmp_path: Path) -> None:
+def test_wrong_options_give_one_line_of_error(more: tuple[str, ...], why: str, tmp_path: Path) -> None:
     done = command("experiment", *more, "--out", tmp_path / "out")
     assert (done.code, len(done.err.splitlines())) == (2, 1) and why in done.err
     assert not (tmp_path / "out").exists()

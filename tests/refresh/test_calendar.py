@@ -181,7 +181,7 @@ def test_memory_is_a_number_for_each_page_and_its_time_if_it_is_far_ahead() -> N
     assert calendar.nbytes == 8 * 1000 + 8 * int((np.arange(1000) * 1_000 > 10 * DAY_S).sum())
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_wrong_options_are_refused() -> None:
     with pytest.raises(ValueError, match="at least a second"):
         Calendar(0, cycle_s=0)
     with pytest.raises(ValueError, match="horizon"):

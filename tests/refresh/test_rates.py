@@ -397,7 +397,7 @@ def test_a_default_rate_that_is_none_is_refused(default_rate: float) -> None:
         change_rates(column, column, np.zeros(1, np.bool_), default_rate=default_rate)
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_wrong_options_are_refused() -> None:
     column = np.zeros(2, np.uint64)
     with pytest.raises(ValueError, match="no estimator 'best': choose likelihood, existence, thesis"):
         change_rates(column, column, np.zeros(2, np.bool_), "best")

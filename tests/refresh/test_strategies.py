@@ -494,7 +494,7 @@ def test_a_page_of_no_weight_gets_its_least_under_every_strategy() -> None:
         ({"pages": three(host=np.zeros(3, np.int64), host_most=column(np.nan))}, "host_most must be from 0"),
     ],
 )
-def test_what_makes_no_sense_is_refused(arguments: dict[str, object], why: str) -> None:
+def test_wrong_options_are_refused(arguments: dict[str, object], why: str) -> None:
     with pytest.raises(ValueError, match=why) as refused:
         solve(**({"strategy": "thesis", "pages": three(), "bandwidth": 1.0} | arguments))  # type: ignore[arg-type]
     assert "\n" not in str(refused.value)

@@ -137,7 +137,7 @@ def test_pages_that_never_change_are_as_old_as_the_clock() -> None:
         (lambda: Contents(2, 0).visit(np.array([0]), np.array([-1])), "times_ms must not be negative"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(make, complaint) -> None:
+def test_wrong_options_give_one_line_of_error(make, complaint) -> None:
     with pytest.raises(ValueError, match=complaint) as refusal:
         make()
     assert "\n" not in str(refusal.value)

@@ -279,7 +279,7 @@ def test_an_edge_list_says_what_it_says_to_a_replay(edges: list[tuple[int, int]]
         ("a b\nb c\nc d\n", "line 3: there are more than 2 links"),
     ],
 )
-def test_an_edge_list_that_is_none_is_refused_in_one_line(text: str, complaint: str) -> None:
+def test_an_invalid_edge_list_gives_one_line_of_error(text: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint) as refusal:
         web_of_edges(io.StringIO(text), most_edges=2)
     assert "\n" not in str(refusal.value)

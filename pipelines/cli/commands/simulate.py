@@ -14,7 +14,7 @@ from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
 
 if TYPE_CHECKING:
-    from opicflow.pipelines.experiments.simulated_log import Scenario, SimulatedCrawl, Site, Told
+    from opicflow.pipelines.experiments.simulated_log import Scenario, SimulatedCrawl, SimulatedEvent, Site
 
 EXAMPLES = """examples:
   opicflow simulate --out crawl.avro                   100,000 visits of a web of 10,000 pages
@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputRefused(_by_options(str(problem))) from None
     display = ProgressDisplay(options.quiet)
 
-    def events() -> Iterator[Told]:
+    def events() -> Iterator[SimulatedEvent]:
         for event in crawl.events():
             yield event
             if crawl.written % _EVENTS_BETWEEN_PROGRESS == 0:
