@@ -98,7 +98,7 @@ class Admin:
 
 
 class Consumer:
-    """Gives what a consumer of kafka-python may give: any slices, in any order, positions behind what it gave."""
+    """Returns records as a consumer of kafka-python may: any slices, in any order."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -106,23 +106,23 @@ class Consumer:
         self.at: dict[TopicPartition, int] = {}
         self.polls = 0
 
-    def beginning_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return {place: self.cluster.partitions[place.partition].first for place in places}
+    def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {one: self.cluster.partitions[one.partition].first for one in partitions}
 
-    def end_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return {place: self.cluster.partitions[place.partition].end for place in places}
+    def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {one: self.cluster.partitions[one.partition].end for one in partitions}
 
-    def assign(self, places: list[TopicPartition]) -> None:
-        self.places = list(places)
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self.assigned = list(partitions)
 
-    def seek(self, place: TopicPartition, offset: int) -> None:
-        self.at[place] = offset
+    def seek(self, one: TopicPartition, offset: int) -> None:
+        self.at[one] = offset
 
-    def position(self, place: TopicPartition, timeout_ms: int) -> int:
-        return self.at[place]
+    def position(self, one: TopicPartition, timeout_ms: int) -> int:
+        return self.at[one]
 
-    def highwater(self, place: TopicPartition) -> int:
-        return self.cluster.partitions[place.partition].end
+    def highwater(self, one: TopicPartition) -> int:
+        return self.cluster.partitions[one.partition].end
 
     def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
         self.polls += 1
@@ -132,18 +132,18 @@ class Consumer:
             return {}
         found: dict[TopicPartition, list[Record]] = {}
         room = self.chance.choice([1, 2, 5, 100])
-        for place in self.chance.sample(self.places, len(self.places)):
-            partition = self.cluster.partitions[place.partition]
+        for one in self.chance.sample(self.assigned, len(self.assigned)):
+            partition = self.cluster.partitions[one.partition]
             if room == 0 or self.chance.random() < 0.2:
                 continue
-            some = [r for r in partition.records if r.offset >= self.at[place]][: self.chance.randint(1, room)]
+            some = [r for r in partition.records if r.offset >= self.at[one]][: self.chance.randint(1, room)]
             room -= len(some)
             if some:
-                found[place] = some
-                self.at[place] = some[-1].offset + 1
+                found[one] = some
+                self.at[one] = some[-1].offset + 1
                 self.cluster.held += len(some)
             if not some or (some[-1] is partition.records[-1] and self.chance.random() < 0.5):
-                self.at[place] = max(self.at[place], partition.end)
+                self.at[one] = max(self.at[one], partition.end)
         return found
 
     def close(self) -> None:
@@ -176,7 +176,7 @@ def ranges_of(cluster: Cluster, **changes: Any) -> list[PartitionRange]:
 
 
 class Step(NamedTuple):
-    """A batch: of every record its place, its partition and its offset."""
+    """A batch: the position of every record in the log, its partition and its offset."""
 
     start: int
     end: int
@@ -192,7 +192,7 @@ class Step(NamedTuple):
 def step_of(batch: TopicBatch) -> Step:
     decoded = batch.decode()
     assert decoded.where is not None
-    records = tuple((place, *decoded.where(place)) for place in decoded.events.offset.tolist())
+    records = tuple((position, *decoded.where(position)) for position in decoded.events.offset.tolist())
     return Step(batch.start, batch.end, records, batch.size_bytes, batch.reached)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of Kafka share."""
+"""Fixtures of the tests of Kafka."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.services import LocalKafka
 
 @pytest.fixture
 def topics(kafka: LocalKafka, topic_prefix: str) -> Iterator[Topics]:
-    """Topics of one test, which are deleted after it."""
+    """Topics that are deleted after the test."""
     with closing(Connection(kafka.brokers).admin()) as admin:
         made = Topics(Connection(kafka.brokers), admin, topic_prefix)
         yield made

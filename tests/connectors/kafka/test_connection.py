@@ -1,4 +1,4 @@
-"""How a cluster is reached: the properties file, addresses, and what is said when it cannot be. Never a secret."""
+"""Connections: the properties file, addresses, errors of one line, and secrets that are never shown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LOGIN = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nsasl.us
 
 @pytest.fixture
 def properties(tmp_path: Path) -> Callable[[str], str]:
-    """Writes a properties file, and says where."""
+    """Return a function that writes a properties file and returns its path."""
 
     def write(text: str) -> str:
         path = tmp_path / "client.properties"
@@ -43,7 +43,7 @@ def properties(tmp_path: Path) -> Callable[[str], str]:
 
 
 def escaped(text: str, name: bool = False) -> str:
-    """Text as a name or value of a properties file, with an escape wherever one may be needed."""
+    """Return text as a name or value of a properties file, with all escapes that may be needed."""
     plain = "".join(
         {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}.get(one, one) for one in text.replace("\\", "\\\\")
     )
@@ -59,9 +59,9 @@ CHARACTERS = st.characters(codec="utf-8")
     st.dictionaries(st.text(CHARACTERS, min_size=1), st.text(CHARACTERS)),
     st.sampled_from(["=", ":", " ", " = ", "\t:"]),
 )
-def test_what_was_escaped_is_read_as_it_was(values: dict[str, str], separator: str) -> None:
+def test_escaped_text_is_read_back(values: dict[str, str], separator: str) -> None:
     lines = [f"{escaped(name, name=True)}{separator}{escaped(value)}" for name, value in values.items()]
-    if separator == " ":  # a value that begins with one would be taken for it
+    if separator == " ":  # a space at the start of a value would be part of the separator
         lines = [re.sub(r"(?<!\\) ([=:])", r" \\\1", line) for line in lines]
     assert parse("# a comment\n" + "\r\n".join(lines)) == values
 
@@ -105,7 +105,7 @@ def test_a_broken_escape_is_refused_by_its_line_and_not_shown(text: str) -> None
     assert "12g4" not in str(refused.value)
 
 
-# -- what the file says ------------------------------------------------------------------------------------------------
+# -- settings of the file ----------------------------------------------------------------------------------------------
 
 
 def settings_of(path: str) -> dict[str, Any]:
@@ -122,13 +122,13 @@ def test_a_password_of_odd_characters_is_read_from_jaas(properties: Callable[[st
     assert settings["sasl_mechanism"] == "SCRAM-SHA-256"
 
 
-def test_the_names_of_librdkafka_do_as_well(properties: Callable[[str], str]) -> None:
+def test_names_of_librdkafka_are_accepted(properties: Callable[[str], str]) -> None:
     path = properties(LOGIN.replace("sasl.mechanism", "sasl.mechanisms") + f"sasl.password={escaped(PASSWORD)} ")
     settings = settings_of(path)
     assert (settings["sasl_plain_username"], settings["sasl_plain_password"]) == ("alice", PASSWORD + " ")
 
 
-def test_names_of_other_families_are_passed_over(properties: Callable[[str], str]) -> None:
+def test_names_of_other_clients_are_ignored(properties: Callable[[str], str]) -> None:
     path = properties(
         "group.id=g\nacks=all\nkey.deserializer=x\nssl.protocol=TLSv1.3\nsasl.login.class=x\nclient.id=me\n"
         "security.protocol=PLAINTEXT\nrequest.timeout.ms=4000\n"
@@ -137,7 +137,7 @@ def test_names_of_other_families_are_passed_over(properties: Callable[[str], str
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("ssl.ca.locatoin=/x", "'ssl.ca.locatoin' is not known: did you mean ssl.ca.location?"),
         ("bootstrap.server=h:1", "did you mean bootstrap.servers?"),
@@ -158,24 +158,28 @@ def test_names_of_other_families_are_passed_over(properties: Callable[[str], str
         ("security.protocol=SSL\nssl.keystore.key=hush", "a key and its certificate belong together"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_name(properties: Callable[[str], str], text: str, said: str) -> None:
+def test_a_wrong_setting_is_refused_by_name(properties: Callable[[str], str], text: str, message: str) -> None:
     path = properties(text)
     with pytest.raises(KafkaRefused) as refused:
         settings_of(path)
     words = str(refused.value)
-    assert words.startswith(f"{path}: ") and said in words
+    assert words.startswith(f"{path}: ") and message in words
     assert "\n" not in words and "hush" not in words
 
 
-def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_an_unreadable_file_gives_one_line(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"sasl.password=\xe4")
-    for path, said in ((tmp_path / "none", "No such file"), (tmp_path, "directory"), (tmp_path / "latin", "no UTF-8")):
-        with pytest.raises(KafkaRefused, match=said) as refused:
+    for path, message in (
+        (tmp_path / "none", "No such file"),
+        (tmp_path, "directory"),
+        (tmp_path / "latin", "no UTF-8"),
+    ):
+        with pytest.raises(KafkaRefused, match=message) as refused:
             Properties.read(str(path))
         assert "\n" not in str(refused.value)
 
 
-def test_a_store_of_java_is_refused_with_the_command_that_converts_it(
+def test_a_java_store_is_refused_with_the_command_that_converts_it(
     properties: Callable[[str], str], tmp_path: Path
 ) -> None:
     store = tmp_path / "trust.jks"
@@ -186,7 +190,7 @@ def test_a_store_of_java_is_refused_with_the_command_that_converts_it(
             settings_of(path)
 
 
-def test_a_pem_beside_the_store_of_java_is_taken(properties: Callable[[str], str], tmp_path: Path) -> None:
+def test_a_pem_file_beside_the_java_store_is_used(properties: Callable[[str], str], tmp_path: Path) -> None:
     authority = tmp_path / "ca.pem"
     authority.write_bytes(authority_and_server("127.0.0.1")[0])
     path = properties(
@@ -195,7 +199,7 @@ def test_a_pem_beside_the_store_of_java_is_taken(properties: Callable[[str], str
     assert len(settings_of(path)["ssl_context"].get_ca_certs()) == 1
 
 
-def test_certificates_and_keys_may_stand_in_the_file(properties: Callable[[str], str]) -> None:
+def test_certificates_and_keys_may_be_in_the_file(properties: Callable[[str], str]) -> None:
     authority, server = (pem.decode() for pem in authority_and_server("127.0.0.1"))
     key, chain = re.fullmatch(r"(.*?END PRIVATE KEY-----\n)(.*)", server, re.DOTALL).groups()  # type: ignore[union-attr]
     one_line = {name: " ".join(pem.split("\n")) for name, pem in (("ca", authority), ("key", key), ("chain", chain))}
@@ -209,7 +213,7 @@ def test_certificates_and_keys_may_stand_in_the_file(properties: Callable[[str],
     assert (context.check_hostname, context.verify_mode) == (False, ssl.CERT_REQUIRED)
 
 
-def test_a_key_that_is_not_its_certificates_is_refused(properties: Callable[[str], str], tmp_path: Path) -> None:
+def test_a_key_of_another_certificate_is_refused(properties: Callable[[str], str], tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_bytes(authority_and_server("127.0.0.1")[0])
     (tmp_path / "key.pem").write_bytes(authority_and_server("127.0.0.1")[1])
     path = properties(
@@ -243,7 +247,7 @@ def test_a_key_that_is_not_its_certificates_is_refused(properties: Callable[[str
         ),
     ],
 )
-def test_the_registry_is_what_the_option_says_or_the_file(
+def test_the_registry_is_that_of_the_option_or_the_file(
     properties: Callable[[str], str], text: str, given_url: str | None, access: RegistryAccess | None
 ) -> None:
     found = Connection("h:1", properties(text), given_url)
@@ -252,7 +256,7 @@ def test_the_registry_is_what_the_option_says_or_the_file(
 
 
 @pytest.mark.parametrize("url", ["https://u:hush@r:1", "ftp://r:1", "r:1", "http://", "http://r:hush"])
-def test_an_address_that_is_no_registrys_is_refused(url: str) -> None:
+def test_an_invalid_address_of_a_registry_is_refused(url: str) -> None:
     with pytest.raises(KafkaRefused) as refused:
         Connection("h:1", registry=url)
     assert "@" not in str(refused.value)
@@ -269,7 +273,7 @@ def test_an_address_that_is_no_registrys_is_refused(url: str) -> None:
         ("kafka://h:1/crawl-events", "h:1", "crawl-events"),
     ],
 )
-def test_an_address_is_brokers_and_maybe_a_topic(text: str, brokers: str, topic: str | None) -> None:
+def test_an_address_has_brokers_and_an_optional_topic(text: str, brokers: str, topic: str | None) -> None:
     assert parse_address(text) == (brokers, topic)
 
 
@@ -290,7 +294,7 @@ def test_an_address_is_brokers_and_maybe_a_topic(text: str, brokers: str, topic:
         "kafka://alice:hush@h:1/t",
     ],
 )
-def test_an_address_with_anything_wrong_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(KafkaRefused) as refused:
         parse_address(text)
     assert "hush" not in str(refused.value) and "\n" not in str(refused.value)
@@ -339,18 +343,18 @@ def test_a_secret_is_in_no_log(
     assert not [record for record in caplog.records if record.name.startswith("kafka")]
 
 
-# -- what is said when a cluster cannot be reached ---------------------------------------------------------------------
+# -- errors of a cluster that cannot be reached ------------------------------------------------------------------------
 
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of somebody who takes connections and never says a word."""
+    """The address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         yield "{}:{}".format(*server.getsockname())
 
 
 @pytest.mark.parametrize("text", ["", "security.protocol=SSL"])
-def test_a_client_gives_up_on_somebody_who_never_answers(
+def test_a_client_stops_waiting_for_a_server_that_never_answers(
     properties: Callable[[str], str], silent: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "BOOTSTRAP_TIMEOUT_SECONDS", 0.5)
@@ -361,7 +365,7 @@ def test_a_client_gives_up_on_somebody_who_never_answers(
 
 
 @pytest.mark.parametrize(
-    ("problem", "said"),
+    ("problem", "message"),
     [
         (errors.UnknownTopicOrPartitionError(), "opicflow topics create"),
         (errors.TopicAuthorizationFailedError(), "this user is not authorised"),
@@ -374,12 +378,12 @@ def test_a_client_gives_up_on_somebody_who_never_answers(
         (errors.OffsetOutOfRangeError("x"), "OffsetOutOfRangeError: x"),
     ],
 )
-def test_what_a_client_says_becomes_one_line_with_advice(problem: errors.KafkaError, said: str) -> None:
+def test_an_error_of_the_client_becomes_one_line_with_advice(problem: errors.KafkaError, message: str) -> None:
     words = str(Connection("h:1").refused(problem, "reading t"))
-    assert words.startswith("h:1: reading t: ") and said in words and "\n" not in words
+    assert words.startswith("h:1: reading t: ") and message in words and "\n" not in words
 
 
-def test_what_is_raised_within_is_refused() -> None:
+def test_an_error_in_the_context_is_refused() -> None:
     with (
         pytest.raises(KafkaRefused, match=r"^h:1: reading t: there is no such topic"),
         Connection("h:1").doing("reading t"),
@@ -387,12 +391,12 @@ def test_what_is_raised_within_is_refused() -> None:
         raise errors.UnknownTopicOrPartitionError()
 
 
-def test_a_client_that_is_closed_while_it_writes_leaves_no_socket_behind(kafka: LocalKafka) -> None:
+def test_a_client_closed_while_writing_leaves_no_open_socket(kafka: LocalKafka) -> None:
     consumer = Connection(kafka.brokers).consumer()
     consumer.topics()
     (connection,) = [one for one in consumer._client._manager._conns.values() if one.connected]
     transport = connection.transport
-    transport._write_buffer.append(b"nobody writes this")
+    transport._write_buffer.append(b"never sent")
     consumer.close()
     assert transport._sock is None
 
@@ -400,7 +404,7 @@ def test_a_client_that_is_closed_while_it_writes_leaves_no_socket_behind(kafka: 
 # -- the secured listener ----------------------------------------------------------------------------------------------
 
 
-def test_with_the_right_password_a_record_goes_there_and_back(kafka: LocalKafka, topic_prefix: str) -> None:
+def test_with_the_right_password_a_record_is_sent_and_read(kafka: LocalKafka, topic_prefix: str) -> None:
     secured = Connection(kafka.secured.brokers, str(kafka.secured.properties))
     topic = f"{topic_prefix}secured"
     with secured.admin() as admin:
@@ -412,7 +416,7 @@ def test_with_the_right_password_a_record_goes_there_and_back(kafka: LocalKafka,
         assert next(iter(consumer)).value == b"a secret record"
 
 
-def test_no_client_has_topics_made_by_asking_for_them() -> None:
+def test_no_client_creates_topics_by_requesting_their_metadata() -> None:
     network = NetworkClient(bootstrap_servers=["127.0.0.1:1"])
     try:
         assert not network.cluster.metadata_request().allow_auto_topic_creation
@@ -422,7 +426,7 @@ def test_no_client_has_topics_made_by_asking_for_them() -> None:
 
 @pytest.mark.parametrize("make", ["admin", "consumer", "producer"])
 @pytest.mark.parametrize(
-    ("over", "said"),
+    ("over", "message"),
     [
         (
             f'sasl.jaas.config={JAAS} username="opicflow" password="not-it";',
@@ -434,8 +438,8 @@ def test_no_client_has_topics_made_by_asking_for_them() -> None:
         ("brokers=localhost", "the broker's certificate is for another host"),
     ],
 )
-def test_each_thing_wrong_is_named_in_one_line(
-    kafka: LocalKafka, tmp_path: Path, properties: Callable[[str], str], make: str, over: str, said: str
+def test_each_wrong_setting_is_named_in_one_line(
+    kafka: LocalKafka, tmp_path: Path, properties: Callable[[str], str], make: str, over: str, message: str
 ) -> None:
     other = tmp_path / "other.pem"
     other.write_bytes(authority_and_server("127.0.0.1")[0])
@@ -447,17 +451,17 @@ def test_each_thing_wrong_is_named_in_one_line(
     with pytest.raises(KafkaRefused) as refused:
         getattr(Connection(brokers, path), make)()
     words = str(refused.value)
-    assert words.startswith(f"{brokers}: connecting: ") and said in words
+    assert words.startswith(f"{brokers}: connecting: ") and message in words
     assert "\n" not in words and secured.password not in words and "not-it" not in words
 
 
-def test_plain_text_to_a_listener_with_tls_is_told(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_text_to_a_tls_listener_is_reported(kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "BOOTSTRAP_TIMEOUT_SECONDS", 2.0)
     with pytest.raises(KafkaRefused, match=r"TLS.*security\.protocol"):
         Connection(kafka.secured.brokers).admin()
 
 
-def test_tls_to_a_listener_of_plain_text_is_told(
+def test_tls_to_a_plain_text_listener_is_reported(
     kafka: LocalKafka, properties: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_module, "BOOTSTRAP_TIMEOUT_SECONDS", 1.0)

@@ -1,4 +1,4 @@
-"""Crawl events from Kafka's messages. The law: a batch says what its messages say one by one, in whatever framing."""
+"""Crawl events from Kafka's messages: a batch decodes to the same events as its messages one by one, in any framing."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from support.event_rows import events, rows_of
 from support.logs import json_line
 
 PUBLISHED, NEWER, INCOMPATIBLE, NO_SCHEMA = 7, 8, 9, 10
-"""What the registry of these tests knows, by id."""
+"""The ids in the registry of these tests."""
 Outcome = tuple[list[tuple[object, ...]], list[tuple[Reason, int, bytes]]]
 
 
 class Record:
-    """As much of a consumer's record as is looked at."""
+    """The part of a consumer's record that is read."""
 
     def __init__(self, offset: int, value: bytes | None) -> None:
         self.offset, self.value, self.timestamp = offset, value, 1_600_000_000_000 + offset
@@ -74,7 +74,7 @@ def writer_of(frame: Frame) -> Schema | None:
 
 
 def newer(event: CrawlEvent) -> bytes:
-    """A message of a writer that knows more fields than we do."""
+    """Return a message of a newer writer, whose schema has more fields."""
     out = io.BytesIO()
     values = {**to_avro(event), "depth": 3, "found_by": "a"}
     fastavro.schemaless_writer(out, fastavro.parse_schema(NEWER_SCHEMA), values)
@@ -97,7 +97,7 @@ FRAMINGS = [single, confluent, newer, pretty, json_line, lambda event: json_line
 
 
 def batch_of(values: list[bytes | None], first: int = 100, step: int = 3) -> MessageBatch:
-    """Messages with holes between their offsets, as compaction leaves them."""
+    """Return messages with gaps between their offsets, as compaction leaves them."""
     records = [Record(first + step * number, value) for number, value in enumerate(values)]
     return message_batch(records, first, first + step * len(records))
 
@@ -114,7 +114,7 @@ def at_once(values: list[bytes | None]) -> Outcome:
 
 
 def one_by_one(values: list[bytes | None]) -> Outcome:
-    """What the messages say, by the plainest code that knows it."""
+    """Return the outcome of decoding each message alone, by plain code."""
     others, rejects = EventWriter(), []
     for number, value in enumerate(values):
         offset = 100 + 3 * number
@@ -166,7 +166,7 @@ def some(count: int, seed: int = 0) -> list[CrawlEvent]:
     ]
 
 
-# -- the law
+# -- batches
 
 jsonable = events.filter(lambda event: all(link.weight == link.weight for link in event.links or ()))
 framed = st.one_of(
@@ -186,12 +186,12 @@ odd_values: st.SearchStrategy[bytes | None] = st.sampled_from(
 @example([b'\xef\xbb\xbf{"url":"b"}', b'{"url":"c"}\r\n', b'\n{"url":"d"}'])
 @example([b"\0" + n.to_bytes(4, "big") + b"\0\2a\0" for n in (PUBLISHED, NEWER, INCOMPATIBLE, NO_SCHEMA, 99)])
 @example([b'{"url":"a"', b"}", b'{"url":"b",', b'"status":200}', b'{"url":"c', b'"}'])
-def test_a_batch_says_what_its_messages_say_one_by_one(values: list[bytes | None]) -> None:
+def test_a_batch_decodes_as_its_messages_one_by_one(values: list[bytes | None]) -> None:
     assert at_once(values) == one_by_one(values)
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
-def test_a_batch_says_the_same_of_messages_that_are_damaged_at_any_byte(framing: Any, seed: int) -> None:
+def test_a_batch_decodes_messages_damaged_at_any_byte_as_one_by_one(framing: Any, seed: int) -> None:
     chance = random.Random(seed)
     event = CrawlEvent(
         "http://a/\u00e9",
@@ -204,12 +204,12 @@ def test_a_batch_says_the_same_of_messages_that_are_damaged_at_any_byte(framing:
     )
     whole = framing(event)
     damaged: list[bytes | None] = [whole, whole + b"\0", whole + whole, whole + b" ", whole + b"x"]
-    for place in range(len(whole)):
-        damaged.append(whole[:place])
-        for byte in (0, 0x80, 0xFF, whole[place] ^ 1 << chance.randrange(8), chance.randrange(256)):
-            damaged.append(whole[:place] + bytes([byte]) + whole[place + 1 :])
-        damaged.append(whole[:place] + whole[place + 1 :])
-        damaged.append(whole[:place] + bytes([chance.randrange(256)]) + whole[place:])
+    for at in range(len(whole)):
+        damaged.append(whole[:at])
+        for byte in (0, 0x80, 0xFF, whole[at] ^ 1 << chance.randrange(8), chance.randrange(256)):
+            damaged.append(whole[:at] + bytes([byte]) + whole[at + 1 :])
+        damaged.append(whole[:at] + whole[at + 1 :])
+        damaged.append(whole[:at] + bytes([chance.randrange(256)]) + whole[at:])
     chance.shuffle(damaged)
     assert at_once(damaged) == one_by_one(damaged)
 
@@ -226,21 +226,21 @@ def test_thousands_of_messages_of_all_framings_keep_their_order(seed: int) -> No
 
 
 @pytest.mark.parametrize("framing", [single, confluent, json_line])
-def test_ordinary_messages_take_the_kernels(framing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def by_itself(*_: Any) -> None:
-        raise AssertionError("it was read by itself")
+def test_ordinary_messages_are_decoded_by_the_kernels(framing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decode_alone(*_: Any) -> None:
+        raise AssertionError("it was decoded alone")
 
-    monkeypatch.setattr(module, "_take", by_itself)
+    monkeypatch.setattr(module, "_take", decode_alone)
     values: list[bytes | None] = [framing(CrawlEvent(url_of(n), status=200, links=(Link("b"),))) for n in range(20)]
     rows, rejects = at_once(values)
     assert len(rows) == 20 and not rejects
 
 
-# -- what is not taken
+# -- rejects
 
 
 @pytest.mark.parametrize(
-    ("value", "reason", "says"),
+    ("value", "reason", "message"),
     [
         (None, Reason.NOT_AN_EVENT, "no value"),
         (b"", Reason.NOT_AN_EVENT, "empty"),
@@ -259,16 +259,16 @@ def test_ordinary_messages_take_the_kernels(framing: Any, monkeypatch: pytest.Mo
         (single(CrawlEvent("a", links=(Link("b", -1.0),))), Reason.BAD_WEIGHT, "weight"),
     ],
 )
-def test_what_does_not_decode_is_a_reject_that_says_why(value: bytes | None, reason: Reason, says: str) -> None:
+def test_an_undecodable_message_is_a_reject_with_its_reason(value: bytes | None, reason: Reason, message: str) -> None:
     decoded = decode_messages(batch_of([b'{"url":"a"}', value, b'{"url":"b"}']), "s", writer_of)
     assert len(decoded.events) == 2
     (reject,) = decoded.rejects
     assert (reject.reason, reject.offset, reject.bytes, reject.source) == (reason, 103, value or b"", "s")
-    assert says in reject.detail, reject.detail
+    assert message in reject.detail, reject.detail
 
 
 @pytest.mark.parametrize("begin", [b"{", b"\0\0\0\0\x07", single(CrawlEvent("a"))[:10]])
-def test_a_message_that_is_too_large_is_rejected_unread_and_shortened(begin: bytes) -> None:
+def test_a_message_that_is_too_large_is_rejected_undecoded_and_shortened(begin: bytes) -> None:
     value = begin + b" " * MOST_EVENT_BYTES
     decoded = decode_messages(batch_of([value]), "s", writer_of)
     (reject,) = decoded.rejects
@@ -283,7 +283,7 @@ def test_the_original_of_an_event_is_the_bytes_of_its_message() -> None:
     assert [original(100 + 3 * n) for n in range(4)] == [values[0], b"", values[2], b" " * MOST_REJECTED_BYTES]
 
 
-def test_a_schema_that_is_published_later_is_found_then() -> None:
+def test_a_schema_that_is_published_later_is_found() -> None:
     known: dict[int, Schema] = {}
     values: list[bytes | None] = [confluent(CrawlEvent("a"))]
 
@@ -306,7 +306,7 @@ def test_a_registry_that_does_not_answer_is_not_the_fault_of_the_message() -> No
             decode_messages(batch_of([value]), "s", broken)
 
 
-def test_columns_are_the_records_of_the_consumer() -> None:
+def test_columns_have_the_records_of_the_consumer() -> None:
     values: list[bytes | None] = [b"a", None, b"", b"bc"]
     columns = batch_of(values, first=5, step=2)
     assert [columns.value(row) for row in range(len(columns))] == values

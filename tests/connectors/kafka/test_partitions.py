@@ -1,4 +1,4 @@
-"""Reading a topic: where its stretches begin and end, what stops reading, and what does not."""
+"""Reading a topic: the ranges of its partitions, the errors that end a read, and those that do not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from support.fake_topic import (
 )
 from support.services import LocalKafka
 
-# -- what is refused
+# -- refusals
 
 
 def refused(input_ranges: list[PartitionRange], **more: Any) -> str:
@@ -56,15 +56,15 @@ def test_offsets_that_were_deleted_before_reading_are_refused() -> None:
     assert refused(input_ranges).startswith("events, partition 1: offsets 1 to 3 were deleted before they were read")
 
 
-def test_a_log_that_ends_before_where_reading_should_go_on_is_refused() -> None:
+def test_a_log_that_ends_before_the_start_is_refused() -> None:
     (input_range,) = ranges_of(filled([0, 0]))
-    said = refused([replace(input_range, start=5, end=5)])
-    assert said.startswith(
+    message = refused([replace(input_range, start=5, end=5)])
+    assert message.startswith(
         "events, partition 0: the log ends at offset 2, before offset 5 where reading should continue"
     )
 
 
-def test_an_end_that_is_not_there_is_refused() -> None:
+def test_an_end_beyond_the_log_is_refused() -> None:
     (input_range,) = ranges_of(filled([0, 0]))
     assert "ends at offset 2, before offset 3" in refused([replace(input_range, end=3)])
 
@@ -72,17 +72,17 @@ def test_an_end_that_is_not_there_is_refused() -> None:
 def test_another_topic_of_the_same_name_is_refused() -> None:
     cluster = filled([0])
     cluster.topic_id = "id-2"
-    said = refused(ranges_of(cluster))
-    assert "created again (its id was id-1 and is id-2)" in said
+    message = refused(ranges_of(cluster))
+    assert "created again (its id was id-1 and is id-2)" in message
 
 
-def test_a_topic_that_is_gone_is_refused() -> None:
+def test_a_deleted_topic_is_refused() -> None:
     cluster = filled([0])
     cluster.topic_id = None
     assert "was deleted" in refused(ranges_of(cluster))
 
 
-def test_a_topic_that_is_made_anew_while_it_is_read_is_noticed_at_the_end() -> None:
+def test_a_topic_replaced_while_it_is_read_is_noticed_at_the_end() -> None:
     cluster = filled([0, 0])
     found = read_topic(log_of(cluster))
     next(found)
@@ -98,13 +98,13 @@ def test_another_record_before_the_start_is_refused() -> None:
     for start, end in ((2, 3), (2, 2)):
         after = replace(input_range, start=start, end=end, last_digest=digest)
         assert [step.offsets for step in all_steps(topic_range([after]))] == [[2]] * (end - start)
-        said = refused([replace(after, last_digest="0" * 16)])
-        assert said.startswith("events, partition 0: the record at offset 1 is not the one that was read before")
+        message = refused([replace(after, last_digest="0" * 16)])
+        assert message.startswith("events, partition 0: the record at offset 1 is not the one that was read before")
 
 
 @pytest.mark.parametrize("first", [0, 2])
-def test_a_record_before_the_start_that_is_gone_says_nothing(first: int) -> None:
-    """Compaction or retention took it."""
+def test_a_missing_record_before_the_start_is_ignored(first: int) -> None:
+    """Compaction or retention removed it."""
     cluster = filled([0, 0, 0])
     del cluster.partitions[0].records[:2]
     cluster.partitions[0].first = first
@@ -118,52 +118,52 @@ def test_records_differ_by_offset_key_and_value() -> None:
     assert len(digests) == 3 * 4 * 4
 
 
-def test_offsets_that_vanish_while_reading_are_refused() -> None:
+def test_offsets_deleted_while_reading_are_refused() -> None:
     cluster = filled([0] * 50)
-    place = TopicPartition(TOPIC, 0)
-    cluster.problems[3] = OffsetOutOfRangeError({place: 10})
+    partition = TopicPartition(TOPIC, 0)
+    cluster.problems[3] = OffsetOutOfRangeError({partition: 10})
     found = read_topic(log_of(cluster))
 
     class Shrinking(Consumer):
-        def beginning_offsets(self, places: list[TopicPartition]) -> dict[TopicPartition, int]:
-            return {place: 45 if self.polls else 0}
+        def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+            return {partition: 45 if self.polls else 0}
 
     cluster.consumer = lambda **_: Shrinking(cluster)  # type: ignore[method-assign]
     with pytest.raises(KafkaRefused, match=r"partition 0: offsets \d+ to 44 were deleted"):
         list(found)
 
 
-def test_a_log_that_is_cut_off_while_reading_is_refused() -> None:
+def test_a_log_truncated_while_reading_is_refused() -> None:
     cluster = filled([0] * 50)
     cluster.problems[2] = LogTruncationError({TopicPartition(TOPIC, 0): None})
     assert "the log changed while it was read" in refused(ranges_of(cluster))
 
 
-def test_a_damaged_record_is_refused_with_its_place() -> None:
+def test_a_damaged_record_is_refused_with_its_offset() -> None:
     cluster = filled([0] * 50)
     cluster.problems[2] = CorruptRecordError("Record batch for partition 0 at offset 7 failed crc check")
-    said = refused(ranges_of(cluster))
-    assert "damaged" in said and "at offset 7" in said
+    message = refused(ranges_of(cluster))
+    assert "damaged" in message and "at offset 7" in message
 
 
-def test_connections_may_break_and_come_back() -> None:
+def test_reading_continues_after_a_broken_connection() -> None:
     cluster = filled([0] * 50, [1] * 50)
     whole = records_of(all_steps(log_of(cluster)))
     again = replace(cluster, problems={number: KafkaConnectionError() for number in (1, 2, 4)})
     assert records_of(all_steps(log_of(again))) == whole and not again.problems and len(whole) == 100
 
 
-def test_a_cluster_that_gives_nothing_is_refused_when_patience_ends() -> None:
+def test_a_cluster_that_does_not_answer_within_the_patience_is_refused() -> None:
     cluster = filled([0] * 50)
     cluster.silent_from = 2
-    said = refused(ranges_of(cluster), patience_seconds=0.01)
-    assert said.startswith("no answer from b:9092 for 0 s while reading events, partition 0 at offset ")
+    message = refused(ranges_of(cluster), patience_seconds=0.01)
+    assert message.startswith("no answer from b:9092 for 0 s while reading events, partition 0 at offset ")
 
 
 # -- on a broker
 
 
-def test_partitions_of_unequal_size_come_in_order_however_they_are_fetched(
+def test_partitions_of_unequal_size_are_read_in_order_for_any_fetch_size(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_log, "BATCH_RECORDS", 100)
@@ -189,7 +189,7 @@ def test_partitions_of_unequal_size_come_in_order_however_they_are_fetched(
     assert records_of(steps[:cut] + all_steps(advanced_to(log, steps[cut - 1]))) == expected
 
 
-def test_transactions_that_were_aborted_are_not_read_and_open_ones_not_waited_for(topics: Topics) -> None:
+def test_aborted_transactions_are_not_read_and_open_ones_do_not_delay(topics: Topics) -> None:
     topic = topics.make("transactions")
     with closing(topics.connection.producer(transactional_id=topic)) as producer:
         producer.init_transactions()
@@ -231,7 +231,7 @@ def test_records_that_are_deleted_while_they_are_read_are_refused(
     monkeypatch.setattr(partitions, "_POLL_RECORDS", 5)
     topic = topics.make("shrinks")
     with closing(topics.connection.producer()) as producer:
-        for first in range(0, 200, 10):  # a batch each, so that a fetch brings few of them
+        for first in range(0, 200, 10):  # one batch for each, so that a fetch returns few of them
             send_with(producer, topic, {0: [record(0, offset, 0, 300) for offset in range(first, first + 10)]})
     found = read_topic(topic_range(resolve(topics.connection, topic)))
     next(found)
@@ -240,18 +240,18 @@ def test_records_that_are_deleted_while_they_are_read_are_refused(
         list(found)
 
 
-def test_a_topic_that_was_made_anew_is_refused(topics: Topics) -> None:
-    topic = topics.make("anew")
+def test_a_replaced_topic_is_refused(topics: Topics) -> None:
+    topic = topics.make("replaced")
     send(topics.connection, topic, {0: [record(0, 0)]})
     (input_range,) = resolve(topics.connection, topic)
     topics.delete(topic)
     assert "the topic was deleted" in refused([input_range])
-    topics.make("anew")
+    topics.make("replaced")
     send(topics.connection, topic, {0: [record(0, 0)]})
     assert "deleted and created again" in refused([input_range])
 
 
-def test_stretches_lie_between_times_or_begin_at_offsets(topics: Topics) -> None:
+def test_ranges_are_between_times_or_start_at_offsets(topics: Topics) -> None:
     topic = topics.make("times", 2)
     send(topics.connection, topic, {0: [record(0, offset, 10 + offset) for offset in range(10)]})
 
@@ -269,12 +269,12 @@ def test_stretches_lie_between_times_or_begin_at_offsets(topics: Topics) -> None
         ranges(starts={2: 0})
 
 
-def test_a_topic_that_is_not_there_is_refused_by_name(topics: Topics) -> None:
+def test_a_missing_topic_is_refused_by_name(topics: Topics) -> None:
     with pytest.raises(KafkaRefused, match="there is no topic nowhere: create it with opicflow topics create"):
         resolve(topics.connection, "nowhere")
 
 
-def test_reading_goes_on_when_a_broker_that_was_killed_is_back(
+def test_reading_continues_after_a_killed_broker_restarts(
     lone_kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_log, "BATCH_BYTES", 20_000)

@@ -1,4 +1,4 @@
-"""Sending to topics: in order, all or a failure that is told, never without bound; in a pipeline; on a broker."""
+"""Sending to topics: in order, completely or with an error, and within bounds; in a pipeline; on a broker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def publishing(**more: Any) -> tuple[Publisher, FakeProducer]:
     return publisher, connection.fakes[0]
 
 
-def test_records_are_handed_on_in_their_order() -> None:
+def test_records_are_sent_in_order() -> None:
     publisher, fake = publishing()
     assert publisher.send("events", b"a", b"1", 2, 77)
     assert publisher.send_many("events", [0, None], [b"b", None], [b"2", b"3"]) == []
@@ -52,7 +52,7 @@ def test_records_are_handed_on_in_their_order() -> None:
     assert fake.closed
 
 
-def test_a_flush_waits_for_what_is_not_acknowledged_whatever_the_producer_says() -> None:
+def test_a_flush_waits_for_unacknowledged_records_even_if_that_of_the_producer_ended() -> None:
     publisher, fake = publishing()
     publisher.send("events", None, b"1")
     publisher.send("events", None, b"2")
@@ -64,7 +64,7 @@ def test_a_flush_waits_for_what_is_not_acknowledged_whatever_the_producer_says()
     publisher.close()
 
 
-def test_a_flush_goes_on_where_the_producer_gives_up_early() -> None:
+def test_a_flush_continues_when_that_of_the_producer_times_out() -> None:
     publisher, fake = publishing()
     publisher.send("events", None, b"1")
     problems = iter([KafkaTimeoutError("a second"), UnknownError("Future not done: split")])
@@ -80,12 +80,12 @@ def test_a_flush_goes_on_where_the_producer_gives_up_early() -> None:
     publisher.close()
 
 
-def test_the_first_failure_is_the_end_of_a_publisher() -> None:
+def test_a_publisher_sends_nothing_after_its_first_failure() -> None:
     publisher, fake = publishing()
     publisher.send("events", None, b"1")
     publisher.send("events", None, b"2")
     fake.answer(1, InvalidTimestampError("too far off"))
-    fake.answer(1)  # the producer goes on behind the hole
+    fake.answer(1)  # the producer continues after the gap
     for call in (publisher.flush, lambda: publisher.send("events", None, b"3"), publisher.close, publisher.flush):
         with pytest.raises(KafkaRefused, match=r"^127\.0\.0\.1:1: publishing to events: ") as refused:
             call()
@@ -94,7 +94,7 @@ def test_the_first_failure_is_the_end_of_a_publisher() -> None:
     assert len(fake.sent) <= 3
 
 
-def test_a_failure_during_a_flush_is_told() -> None:
+def test_a_failure_during_a_flush_is_reported() -> None:
     publisher, fake = publishing()
     publisher.send("events", None, b"1")
     fake.when_flushed = lambda: fake.answer(1, KafkaError("lost"))
@@ -102,7 +102,7 @@ def test_a_failure_during_a_flush_is_told() -> None:
         publisher.flush()
 
 
-def test_what_is_never_acknowledged_is_given_up_in_time() -> None:
+def test_a_record_that_is_never_acknowledged_is_an_error_in_time() -> None:
     publisher, fake = publishing()
     publisher.send("events", None, b"1")
     fake.when_flushed = lambda: None
@@ -140,13 +140,13 @@ def test_sending_waits_while_too_much_is_not_acknowledged() -> None:
     publisher.close()
 
 
-def test_one_record_that_is_larger_than_all_that_may_wait_goes_alone() -> None:
+def test_a_record_larger_than_the_buffer_is_sent_alone() -> None:
     publisher, _ = publishing(most_unacknowledged_bytes=10)
     assert publisher.send("events", None, b"x" * 4000)
     publisher.close()
 
 
-def test_waiting_for_room_ends_with_the_first_failure() -> None:
+def test_waiting_for_space_ends_with_the_first_failure() -> None:
     publisher, fake = publishing(most_unacknowledged_bytes=5000)
     publisher.send("events", None, b"x" * 4000)
     waited = threading.Event()
@@ -163,7 +163,7 @@ def test_waiting_for_room_ends_with_the_first_failure() -> None:
     thread.join()
 
 
-def test_what_its_topic_does_not_take_is_not_sent() -> None:
+def test_a_record_larger_than_its_topic_allows_is_not_sent() -> None:
     publisher, fake = publishing()
     noise = os.urandom(3 * LIMIT)
     assert not publisher.send("events", None, noise)
@@ -174,7 +174,7 @@ def test_what_its_topic_does_not_take_is_not_sent() -> None:
 
 
 @pytest.mark.parametrize("more", [-200, -90, -61, -12, -5, 0])
-def test_the_limit_is_that_of_the_batch_as_the_broker_sees_it(more: int) -> None:
+def test_the_limit_applies_to_the_batch_as_the_broker_measures_it(more: int) -> None:
     publisher, _ = publishing()
     value = os.urandom(LIMIT + more)
     batch = DefaultRecordBatchBuilder(2, DefaultRecordBatchBuilder.CODEC_LZ4, False, -1, -1, -1, 0)
@@ -183,13 +183,13 @@ def test_the_limit_is_that_of_the_batch_as_the_broker_sees_it(more: int) -> None
     publisher.close()
 
 
-def test_a_record_that_no_client_sends_is_not_compressed_to_see() -> None:
+def test_a_record_that_no_client_sends_is_not_compressed_to_measure_it() -> None:
     publisher, _ = publishing()
     assert not publisher.send("events", None, b"\0" * (35 << 20))
     publisher.close()
 
 
-def test_where_nobody_may_ask_for_limits_kafkas_own_holds() -> None:
+def test_without_permission_to_read_limits_the_default_of_kafka_applies() -> None:
     publisher = Publisher(FakeConnection("127.0.0.1:1", limits=(None,)))
     assert publisher.partitions("events") == 4
     assert publisher.send("events", None, os.urandom(1_000_000))
@@ -197,7 +197,7 @@ def test_where_nobody_may_ask_for_limits_kafkas_own_holds() -> None:
     publisher.close()
 
 
-def test_a_topic_that_is_not_there_is_refused_at_once_and_harms_no_other() -> None:
+def test_a_missing_topic_is_refused_at_once_and_others_continue() -> None:
     publisher, _ = publishing()
     with pytest.raises(KafkaRefused, match="publishing to missing"):
         publisher.send("missing", None, b"1")
@@ -205,7 +205,7 @@ def test_a_topic_that_is_not_there_is_refused_at_once_and_harms_no_other() -> No
     publisher.close()
 
 
-def test_an_error_in_its_context_lets_go_of_what_was_not_sent() -> None:
+def test_an_error_in_the_context_discards_unsent_records() -> None:
     publisher, fake = publishing()
     fake.when_flushed = lambda: pytest.fail("flushed")
     with pytest.raises(ZeroDivisionError), publisher:
@@ -214,7 +214,7 @@ def test_an_error_in_its_context_lets_go_of_what_was_not_sent() -> None:
     assert fake.closed
 
 
-def test_what_is_delivered_tells_where() -> None:
+def test_deliver_returns_partitions_and_offsets() -> None:
     publisher, _ = publishing()
     assert publisher.deliver("events", [b"1", b"2"]) == [(0, 0), (0, 1)]
     with pytest.raises(KafkaRefused, match="record 2 is larger"):
@@ -234,7 +234,7 @@ def test_partitions_are_ranges_of_page_ids(pages: list[int], partitions: int) ->
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeConnection]:
-    """A cluster that is not there, and whose connection gives the same producers wherever it has travelled."""
+    """A fake cluster; copies of its connection return the same producers."""
     connection = FakeConnection("127.0.0.1:1")
     monkeypatch.setattr(FakeConnection, "__reduce__", lambda _: (_again, ()))
     _travellers.append(connection)
@@ -250,7 +250,7 @@ def _again() -> FakeConnection:
     return _travellers[-1]
 
 
-def test_a_pipeline_sends_messages_and_gives_those_that_are_too_large(cluster: FakeConnection) -> None:
+def test_a_pipeline_sends_messages_and_outputs_those_that_are_too_large(cluster: FakeConnection) -> None:
     noise = os.urandom(MOST_REJECTED_BYTES + 1000)
     messages = [Message("events", b"k", b"%d" % number, 1, number) for number in range(50)]
     with beam.Pipeline("FnApiRunner") as pipeline:
@@ -264,7 +264,7 @@ def test_a_pipeline_sends_messages_and_gives_those_that_are_too_large(cluster: F
     assert all(not fake.waiting for fake in cluster.fakes), "a bundle that ended was flushed"
 
 
-def test_a_failed_send_fails_the_bundle_and_every_other_that_shares_the_publisher(cluster: FakeConnection) -> None:
+def test_a_failed_send_fails_every_bundle_that_shares_the_publisher(cluster: FakeConnection) -> None:
     first, second = sink._Publish(cluster, 120.0), sink._Publish(cluster, 120.0)
     for bundle in (first, second):
         bundle.start_bundle()
@@ -294,7 +294,7 @@ def test_after_a_failure_bundles_get_a_publisher_that_works(cluster: FakeConnect
 
 
 def read_back(connection: Connection, topic: str) -> dict[int, list[Any]]:
-    """All records of a topic, by partition."""
+    """Return all records of a topic, by partition."""
     consumer = connection.consumer()
     try:
         partitions = [TopicPartition(topic, number) for number in sorted(consumer.partitions_for_topic(topic))]
@@ -310,7 +310,7 @@ def read_back(connection: Connection, topic: str) -> dict[int, list[Any]]:
         consumer.close()
 
 
-def test_records_that_are_too_large_stand_between_good_ones_and_batches_that_are_too_large_are_split(
+def test_too_large_records_between_good_ones_are_refused_and_too_large_batches_are_split(
     kafka: Any, topic_prefix: str
 ) -> None:
     connection, topic = Connection(kafka.brokers), f"{topic_prefix}small"
@@ -331,7 +331,7 @@ def test_records_that_are_too_large_stand_between_good_ones_and_batches_that_are
         assert len(records) - len(small) == (20 if partition == 0 else 0)
 
 
-def test_a_topic_that_shrinks_its_limit_fails_the_publisher_and_does_not_hang(kafka: Any, topic_prefix: str) -> None:
+def test_a_lowered_limit_of_a_topic_fails_the_publisher_without_a_hang(kafka: Any, topic_prefix: str) -> None:
     connection, topic = Connection(kafka.brokers), f"{topic_prefix}shrinks"
     make(connection, [TopicSpec(topic, 1, "delete", "CreateTime", most_bytes=100_000)])
     with Publisher(connection) as publisher:
@@ -348,7 +348,7 @@ def test_a_topic_that_shrinks_its_limit_fails_the_publisher_and_does_not_hang(ka
         publisher.send(topic, None, b"1")
 
 
-def test_a_broker_that_is_killed_and_comes_back_loses_nothing_and_gets_nothing_twice(lone_kafka: Any) -> None:
+def test_a_killed_and_restarted_broker_has_every_record_once(lone_kafka: Any) -> None:
     connection, topic = Connection(lone_kafka.brokers), "events"
     make(connection, [TopicSpec(topic, 3, "delete", "CreateTime")])
     begun = threading.Event()

@@ -1,4 +1,4 @@
-"""The schema registry: what is asked of it, written there and refused; and how messages are framed by it."""
+"""The schema registry: requests, published versions, refusals, and the framing of messages."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Answer = tuple[int, str, bytes]
 
 
 class FakeRegistry:
-    """The part of Confluent's registry that is used, in memory. `instead` answers before it does, where it wants to."""
+    """The part of Confluent's registry that is used, in memory. `instead` may answer first."""
 
     def __init__(self) -> None:
         self.subjects: dict[str, list[int]] = {}
         self.schemas: list[dict[str, Any]] = []
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.credentials: list[str | None] = []
         self.instead: Callable[[str, str], Answer | None] = lambda method, path: None
         self.incompatible: list[str] | None = None
@@ -38,7 +38,7 @@ class FakeRegistry:
         class Handler(BaseHTTPRequestHandler):
             def _answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                registry.asked.append((self.command, self.path))
+                registry.requests.append((self.command, self.path))
                 registry.credentials.append(self.headers.get("Authorization"))
                 found = registry.instead(self.command, self.path) or registry.answer(self.command, self.path, body)
                 self.send_response(found[0])
@@ -124,7 +124,7 @@ def client(fake: FakeRegistry, **more: Any) -> SchemaRegistry:
 ALL_OF_POLICY = [published.schema("Policy", version) for version in published.versions("Policy")]
 
 
-def test_an_empty_subject_gets_all_published_versions_in_their_order(fake: FakeRegistry) -> None:
+def test_an_empty_subject_gets_all_published_versions_in_order(fake: FakeRegistry) -> None:
     schema_id = client(fake).publish("Policy", "a-value")
     assert fake.of("a-value") == ALL_OF_POLICY
     assert fake.schemas[schema_id - 1] == ALL_OF_POLICY[-1]
@@ -132,31 +132,31 @@ def test_an_empty_subject_gets_all_published_versions_in_their_order(fake: FakeR
 
 def test_publishing_again_writes_nothing(fake: FakeRegistry) -> None:
     first = client(fake).publish("Policy", "a-value")
-    fake.asked.clear()
+    fake.requests.clear()
     assert client(fake).publish("Policy", "a-value") == first
-    assert ("POST", "/subjects/a-value/versions") not in fake.asked
+    assert ("POST", "/subjects/a-value/versions") not in fake.requests
 
 
-def test_a_subject_with_an_older_version_gets_what_came_after_it(fake: FakeRegistry) -> None:
+def test_a_subject_with_an_older_version_gets_the_later_ones(fake: FakeRegistry) -> None:
     fake.put("a-value", ALL_OF_POLICY[0])
     client(fake).publish("Policy", "a-value")
     assert fake.of("a-value") == ALL_OF_POLICY
 
 
-def test_a_subject_that_began_with_the_latest_version_keeps_it_as_its_latest(fake: FakeRegistry) -> None:
+def test_a_subject_that_started_with_the_latest_version_keeps_it_as_its_latest(fake: FakeRegistry) -> None:
     fake.put("a-value", ALL_OF_POLICY[-1])
     client(fake).publish("Policy", "a-value")
     assert fake.of("a-value") == ALL_OF_POLICY[-1:]
 
 
-def test_a_schema_of_others_that_ours_can_follow_is_followed_by_the_latest(fake: FakeRegistry) -> None:
+def test_a_compatible_foreign_schema_is_followed_by_the_latest(fake: FakeRegistry) -> None:
     other = {**ALL_OF_POLICY[0], "namespace": "others"}
     fake.put("a-value", other)
     client(fake).publish("Policy", "a-value")
     assert fake.of("a-value") == [other, ALL_OF_POLICY[-1]]
 
 
-def test_what_the_registry_holds_for_incompatible_is_refused_with_its_first_reason(fake: FakeRegistry) -> None:
+def test_a_schema_that_the_registry_finds_incompatible_is_refused_with_its_first_reason(fake: FakeRegistry) -> None:
     fake.put("a-value", ALL_OF_POLICY[0])
     fake.incompatible = ["READER_FIELD_MISSING_DEFAULT_VALUE at /fields/3", "and more"]
     with pytest.raises(KafkaRefused, match=r"Policy version 2 cannot follow version 1 of subject a-value: READER_F"):
@@ -164,45 +164,45 @@ def test_what_the_registry_holds_for_incompatible_is_refused_with_its_first_reas
     assert fake.of("a-value") == ALL_OF_POLICY[:1], "nothing may be written"
 
 
-def test_what_our_readers_cannot_read_is_refused_whatever_the_registry_lets_pass(fake: FakeRegistry) -> None:
+def test_a_schema_that_opicflow_cannot_read_is_refused_even_if_the_registry_accepts_it(fake: FakeRegistry) -> None:
     fake.put("a-value", STRANGER)
     with pytest.raises(KafkaRefused, match=r"version 1 of subject a-value: .*rules_version"):
         client(fake).publish("Policy", "a-value")
     assert fake.of("a-value") == [STRANGER]
 
 
-def test_a_schema_is_asked_for_once(fake: FakeRegistry) -> None:
+def test_a_schema_is_requested_once(fake: FakeRegistry) -> None:
     number = fake.put("a-value", ALL_OF_POLICY[0])
     registry = client(fake)
     assert [registry.schema(number) for _ in range(3)] == [ALL_OF_POLICY[0]] * 3
     assert [registry.schema(99) for _ in range(3)] == [None] * 3
-    assert len(fake.asked) == 2
+    assert len(fake.requests) == 2
     assert registry.subjects() == ["a-value"]
 
 
 @pytest.mark.parametrize("answer", [{"schema": '"string"'}, {"schema": "{}}", "schemaType": "PROTOBUF"}, {}])
-def test_what_is_no_avro_record_is_no_schema(fake: FakeRegistry, answer: object) -> None:
+def test_a_schema_that_is_not_an_avro_record_is_ignored(fake: FakeRegistry, answer: object) -> None:
     fake.instead = lambda method, path: _json(answer)
     assert client(fake).schema(1) is None
 
 
-def test_a_registry_that_stumbles_is_asked_again(fake: FakeRegistry) -> None:
+def test_a_failed_request_is_repeated(fake: FakeRegistry) -> None:
     number = fake.put("a-value", ALL_OF_POLICY[0])
     stumbles = iter([_json({"message": "busy"}, 503), (502, "text/html", b"<html>")])
     fake.instead = lambda method, path: next(stumbles, None)
     assert client(fake).schema(number) == ALL_OF_POLICY[0]
-    assert len(fake.asked) == 3
+    assert len(fake.requests) == 3
 
 
-def test_a_registry_that_goes_on_stumbling_is_given_up(fake: FakeRegistry) -> None:
+def test_requests_that_fail_repeatedly_are_an_error(fake: FakeRegistry) -> None:
     fake.instead = lambda method, path: _json({"error_code": 50001, "message": "no\nstore"}, 500)
     with pytest.raises(KafkaRefused, match=r"^schema registry http://\S+: it returns 500 \(no store\): check its log$"):
         client(fake).schema(1)
-    assert len(fake.asked) == 4
+    assert len(fake.requests) == 4
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "message"),
     [
         ((200, "text/html", b"<html>welcome</html>"), "not a schema registry, it returns 200 without JSON"),
         ((404, "text/html", b"<html>nothing here</html>"), "not a schema registry"),
@@ -212,16 +212,16 @@ def test_a_registry_that_goes_on_stumbling_is_given_up(fake: FakeRegistry) -> No
         ((422, "application/json", b'{"error_code": 42201, "message": "Invalid schema"}'), "Invalid schema"),
     ],
 )
-def test_answers_that_are_none_are_refused_in_one_line(fake: FakeRegistry, answer: Answer, says: str) -> None:
+def test_an_invalid_answer_gives_one_line_of_error(fake: FakeRegistry, answer: Answer, message: str) -> None:
     fake.instead = lambda method, path: answer
-    with pytest.raises(KafkaRefused, match=says) as refused:
+    with pytest.raises(KafkaRefused, match=message) as refused:
         client(fake, auth=("ada", "open sesame")).publish("Policy", "a-value")
     assert "\n" not in str(refused.value)
     assert "sesame" not in str(refused.value)
     assert fake.url in str(refused.value)
 
 
-def test_a_registry_that_is_not_there_is_refused_without_secrets(fake: FakeRegistry) -> None:
+def test_an_unreachable_registry_is_refused_without_secrets(fake: FakeRegistry) -> None:
     fake.close()
     address = fake.url.replace("http://", "http://ada:sesame@")
     with pytest.raises(KafkaRefused, match=r"schema registry http://127\S+: it cannot be reached") as refused:
@@ -251,15 +251,15 @@ def test_name_and_password_are_sent_and_not_shown(fake: FakeRegistry) -> None:
 POLICY = Policy(url="https://example.org/", refresh_interval_seconds=3600.0)
 
 
-def test_messages_are_framed_by_the_registrys_id_and_read_back_through_it(fake: FakeRegistry) -> None:
+def test_messages_have_the_id_of_the_registry_and_are_decoded_with_it(fake: FakeRegistry) -> None:
     connection = Connection("127.0.0.1:1", registry=fake.url)
     framer = Framer(connection, "t-policies", "Policy")
     message = framer.encode(to_avro(POLICY))
     assert message.startswith(framer.prefix)
     assert framer.prefix == b"\x00" + fake.put("t-policies-value", ALL_OF_POLICY[-1]).to_bytes(4, "big")
-    fake.asked.clear()
+    fake.requests.clear()
     assert from_avro(Policy, Decoder("Policy", writer_of(connection)).decode(message)) == POLICY
-    assert [path for _, path in fake.asked] == ["/schemas/ids/2"]
+    assert [path for _, path in fake.requests] == ["/schemas/ids/2"]
 
 
 def test_messages_without_a_registry_are_single_objects() -> None:
@@ -272,24 +272,24 @@ def test_messages_without_a_registry_are_single_objects() -> None:
     assert writer_of(connection)(Frame(FrameKind.CONFLUENT, 1)) is None
 
 
-def test_single_objects_are_read_beside_a_registry(fake: FakeRegistry) -> None:
+def test_single_objects_are_decoded_with_a_registry_too(fake: FakeRegistry) -> None:
     message = Framer(Connection("127.0.0.1:1"), "t-policies", "Policy").encode(to_avro(POLICY))
     decoder = Decoder("Policy", writer_of(Connection("127.0.0.1:1", registry=fake.url)))
     assert from_avro(Policy, decoder.decode(message)) == POLICY
-    assert fake.asked == []
+    assert fake.requests == []
 
 
-def test_a_framer_travels_without_what_it_learnt(fake: FakeRegistry) -> None:
+def test_a_pickled_framer_has_no_cached_ids(fake: FakeRegistry) -> None:
     framer = Framer(Connection("127.0.0.1:1", registry=fake.url), "t-policies", "Policy")
     prefix = framer.prefix
-    fake.asked.clear()
+    fake.requests.clear()
     copy = pickle.loads(pickle.dumps(framer))
-    assert fake.asked == []
+    assert fake.requests == []
     assert copy.prefix == prefix
-    assert fake.asked
+    assert fake.requests
 
 
-def test_the_real_registry_does_all_this(kafka: Any, topic_prefix: str) -> None:
+def test_a_real_registry(kafka: Any, topic_prefix: str) -> None:
     registry = SchemaRegistry(RegistryAccess(kafka.registry))
     subject = f"{topic_prefix}policies-value"
     schema_id = registry.publish("Policy", subject)

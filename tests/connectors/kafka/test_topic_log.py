@@ -1,4 +1,4 @@
-"""A topic as one log: the order is that of the data, however it is fetched and cut, and can be gone on with."""
+"""A topic as one log: its order depends on the data only, and a read can continue at any batch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ quick = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], ma
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    """Partitions of any times, with holes before, between and behind their records."""
+    """Make partitions of any times, with gaps before, between and after their records."""
     moments = st.sampled_from(draw(st.sampled_from([[0, 1], [-1, 0, 5, 5, 7, 9], [-1, 3, LATEST - 1, LATEST]])))
     partitions = {}
     for number in range(draw(st.integers(1, 4))):
@@ -71,7 +71,7 @@ def set_sizes(monkeypatch: pytest.MonkeyPatch, chosen: dict[str, int]) -> None:
 @given(clusters(), sizes, st.integers(0, 1000))
 @example(Cluster({0: Partition([])}), {}, 0)
 @example(Cluster({0: Partition([], 3, 9), 1: Partition([record(1, 2, 0)], 2, 4)}), {}, 0)
-def test_the_order_is_that_of_the_data_however_it_is_fetched_and_cut(
+def test_the_order_does_not_depend_on_fetches_and_batch_sizes(
     monkeypatch: pytest.MonkeyPatch, cluster: Cluster, chosen: dict[str, int], seed: int
 ) -> None:
     set_sizes(monkeypatch, chosen)
@@ -81,7 +81,7 @@ def test_the_order_is_that_of_the_data_however_it_is_fetched_and_cut(
 
 @quick
 @given(clusters(), sizes, st.integers(0, 1000))
-def test_batches_touch_and_hold_all_places_and_no_more_than_they_may(
+def test_batches_are_contiguous_and_complete_and_within_their_limits(
     monkeypatch: pytest.MonkeyPatch, cluster: Cluster, chosen: dict[str, int], seed: int
 ) -> None:
     set_sizes(monkeypatch, chosen)
@@ -97,11 +97,12 @@ def test_batches_touch_and_hold_all_places_and_no_more_than_they_may(
     }
     at = {one.partition: one.start for one in log.partitions}
     for step in steps:
-        places = [place for place, _, _ in step.records]
-        assert places == sorted(set(places)) and all(step.start <= place < step.end for place in places)
+        positions = [position for position, _, _ in step.records]
+        assert positions == sorted(set(positions))
+        assert all(step.start <= position < step.end for position in positions)
         assert step.size_bytes == sum(values[where, offset] for _, where, offset in step.records)
-        assert len(places) <= topic_log.BATCH_RECORDS
-        assert step.size_bytes <= topic_log.BATCH_BYTES or len(places) == 1
+        assert len(positions) <= topic_log.BATCH_RECORDS
+        assert step.size_bytes <= topic_log.BATCH_BYTES or len(positions) == 1
         after = {one.partition: one.at for one in step.reached}
         assert list(after) == sorted(at)
         assert sum(after.values()) - sum(at.values()) == step.end - step.start > 0
@@ -111,7 +112,7 @@ def test_batches_touch_and_hold_all_places_and_no_more_than_they_may(
 
 @quick
 @given(clusters(), sizes, sizes, st.integers(0, 1000), st.data())
-def test_reading_goes_on_from_any_batch_in_the_same_order(
+def test_reading_continues_after_any_batch_in_the_same_order(
     monkeypatch: pytest.MonkeyPatch,
     cluster: Cluster,
     chosen: dict[str, int],
@@ -136,7 +137,7 @@ def test_reading_goes_on_from_any_batch_in_the_same_order(
 
 @quick
 @given(st.lists(st.integers(0, 3), max_size=60), sizes)
-def test_a_log_with_growing_times_comes_back_as_it_was_from_any_partitions(
+def test_a_log_with_increasing_times_is_restored_from_any_partitions(
     monkeypatch: pytest.MonkeyPatch, where: list[int], chosen: dict[str, int]
 ) -> None:
     set_sizes(monkeypatch, chosen)
@@ -151,14 +152,14 @@ def test_a_log_with_growing_times_comes_back_as_it_was_from_any_partitions(
 
 
 def times(*of_one: list[int]) -> Cluster:
-    """Partitions of records with these times."""
+    """Return partitions of records with these times."""
     cluster = filled(*([0.0] * len(one) for one in of_one))
     for partition, ours in zip(cluster.partitions.values(), of_one, strict=True):
         partition.records = [r._replace(timestamp=t) for r, t in zip(partition.records, ours, strict=True)]
     return cluster
 
 
-def test_a_late_record_comes_right_after_the_one_before_it() -> None:
+def test_a_late_record_follows_the_one_before_it() -> None:
     steps = all_steps(log_of(times([5, 1, 2, 6], [4, 5, 6])))
     order = [(where[-1], offset) for _, where, offset in records_of(steps)]
     assert order == [("1", 0), ("0", 0), ("0", 1), ("0", 2), ("1", 1), ("0", 3), ("1", 2)]
@@ -169,7 +170,7 @@ def test_partitions_are_merged_record_by_record_in_whole_batches() -> None:
     assert [where[-1] for _, where, _ in step.records] == list("01010101")
 
 
-def test_a_partition_alone_gives_whole_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_partition_gives_full_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_log, "BATCH_RECORDS", 8)
     monkeypatch.setattr(topic_log, "_READY_RECORDS", 8)
     steps = all_steps(log_of(filled([0.0] * 10)))
@@ -184,44 +185,44 @@ def test_a_batch_may_be_as_large_as_the_limit_and_no_larger(monkeypatch: pytest.
         assert max(len(step.records) for step in all_steps(log_of(cluster))) == most
 
 
-def test_nothing_is_read_of_nothing() -> None:
+def test_an_empty_topic_has_no_batches() -> None:
     assert all_steps(log_of(filled([], []))) == []
 
 
-def test_what_lies_behind_the_end_is_not_read() -> None:
+def test_records_after_the_end_are_not_read() -> None:
     (step,) = all_steps(log_of(filled([0, 0, 0, 0]), start=1, end=3))
     assert (step.start, step.end, step.offsets) == (0, 2, [1, 2])
 
 
-def test_a_partition_is_reached_with_what_tells_its_last_record_from_any_other() -> None:
+def test_progress_of_a_partition_has_the_digest_of_its_last_record() -> None:
     cluster = times([1, 3], [], [2])
     (step,) = all_steps(log_of(cluster))
     digests = [digest_of(cluster.partitions[number].records[-1]) for number in (0, 2)]
     assert step.reached == ((0, 2, digests[0]), (1, 0, ""), (2, 1, digests[1]))
 
 
-def test_partitions_that_were_not_reached_begin_where_they_are() -> None:
+def test_partitions_without_progress_start_where_they_did() -> None:
     log = log_of(times([1, 2], [3, 4]))
     left = log.advanced_to(7, (topic_log.PartitionProgress(0, 1, "d"),))
     assert (left.start, left.records) == (7, 3)
     assert [(one.start, one.last_digest) for one in left.partitions] == [(1, "d"), (0, "")]
 
 
-def test_the_order_of_the_stretches_makes_no_difference() -> None:
+def test_the_order_of_the_ranges_does_not_matter() -> None:
     input_ranges = ranges_of(times([1, 1], [1, 1], [0, 1]))
     assert all_steps(topic_range(input_ranges[::-1])) == all_steps(topic_range(input_ranges))
 
 
-def test_a_topic_is_a_source_of_its_own() -> None:
+def test_the_source_of_a_topic_is_its_id() -> None:
     assert log_of(times([1], [2])).source == "kafka/id-1"
 
 
-def test_a_damaged_message_in_the_middle_is_rejected_with_its_place_in_the_topic() -> None:
+def test_a_damaged_message_is_rejected_with_its_position_in_the_topic() -> None:
     cluster = times([0, 2, 4], [1, 3, 5])
     damaged = cluster.partitions[1].records
     damaged[1] = damaged[1]._replace(value=b"{broken")
     damaged[2] = damaged[2]._replace(value=None)
-    cluster.partitions[0].records.pop(1)  # compacted: its place has no record
+    cluster.partitions[0].records.pop(1)  # compacted: its position has no record
     (batch,) = read_topic(log_of(cluster))
     decoded = batch.decode()
     assert decoded.where is not None and decoded.original is not None
@@ -230,7 +231,7 @@ def test_a_damaged_message_in_the_middle_is_rejected_with_its_place_in_the_topic
         ("kafka/id-1", 2, b"{broken"),
         ("kafka/id-1", 5, b""),
     ]
-    assert [decoded.where(place) for place in (0, 1, 2, 4, 5)] == [
+    assert [decoded.where(position) for position in (0, 1, 2, 4, 5)] == [
         ("events/0", 0),
         ("events/1", 0),
         ("events/1", 1),
@@ -240,7 +241,7 @@ def test_a_damaged_message_in_the_middle_is_rejected_with_its_place_in_the_topic
     assert decoded.original(4) == cluster.partitions[0].records[-1].value
 
 
-# -- what is kept
+# -- memory
 
 
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,22 +252,22 @@ def partitions_of(batch: TopicBatch) -> set[str]:
     return {where for _, where, _ in step_of(batch).records}
 
 
-def test_the_memory_does_not_grow_with_what_one_partition_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_does_not_grow_when_one_partition_is_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch)
     cluster = times([9] * 3000, list(range(8)) * 50 + [10])
     found = read_topic(log_of(cluster))
     taken = 0
     for batch in found:
         taken += batch.end - batch.start
-        assert cluster.held - taken <= 2 * (4 + 100)  # and what one fetch brings
+        assert cluster.held - taken <= 2 * (4 + 100)  # and the records of one fetch
         if f"{TOPIC}/0" in partitions_of(batch):
             break
     assert taken >= 400
     found.close()  # type: ignore[attr-defined]
-    assert cluster.closed == 3  # a consumer each, and what looks at the topic
+    assert cluster.closed == 3  # a consumer for each partition, and one for the topic
 
 
-def test_a_slow_partition_is_waited_for_and_nothing_piles_up_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_slow_partition_does_not_use_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     small(monkeypatch)
     cluster = times([0] * 500, [1] * 50)
     whole = records_of(all_steps(log_of(cluster)))
@@ -274,7 +275,7 @@ def test_a_slow_partition_is_waited_for_and_nothing_piles_up_meanwhile(monkeypat
 
     class Slow(Consumer):
         def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
-            if self.places[0].partition == 1 and self.polls < 100:
+            if self.assigned[0].partition == 1 and self.polls < 100:
                 self.polls += 1
                 held.append(self.cluster.held)
                 return {}
@@ -286,16 +287,16 @@ def test_a_slow_partition_is_waited_for_and_nothing_piles_up_meanwhile(monkeypat
 
 
 @pytest.mark.parametrize("chosen", [{"_BUFFERED_RECORDS": 30}, {"_BUFFERED_BYTES": 30 * 40}])
-def test_of_many_partitions_less_is_kept_of_each(monkeypatch: pytest.MonkeyPatch, chosen: dict[str, int]) -> None:
+def test_with_many_partitions_fewer_records_of_each_are_kept(
+    monkeypatch: pytest.MonkeyPatch, chosen: dict[str, int]
+) -> None:
     set_sizes(monkeypatch, chosen)
     cluster = filled(*([0.0] * 40 for _ in range(10)))
 
     class Single(Consumer):
         def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
-            found = {
-                place: self.cluster.partitions[place.partition].records[self.at[place] :][:1] for place in self.places
-            }
-            self.at = {place: at + len(found[place]) for place, at in self.at.items()}
+            found = {one: self.cluster.partitions[one.partition].records[self.at[one] :][:1] for one in self.assigned}
+            self.at = {one: at + len(found[one]) for one, at in self.at.items()}
             self.cluster.held += 1
             return found
 
@@ -306,22 +307,27 @@ def test_of_many_partitions_less_is_kept_of_each(monkeypatch: pytest.MonkeyPatch
     found.close()  # type: ignore[attr-defined]
 
 
-def asked_of(partitions: int) -> dict[str, Any]:
-    """What consumers are made with."""
-    cluster, asked = filled(*([0.0] for _ in range(partitions))), dict[str, Any]()
+def consumer_settings(partitions: int) -> dict[str, Any]:
+    """Return the settings of the consumers."""
+    cluster, settings = filled(*([0.0] for _ in range(partitions))), dict[str, Any]()
 
     def consumer(**more: Any) -> Consumer:
-        asked.update(more)
+        settings.update(more)
         return Consumer(cluster)
 
     cluster.consumer = consumer  # type: ignore[method-assign]
     assert all_steps(log_of(cluster))
-    return asked
+    return settings
 
 
-def test_of_many_partitions_less_is_fetched_at_once() -> None:
-    assert [asked_of(many)["max_partition_fetch_bytes"] >> 10 for many in (1, 8, 16, 300)] == [2048, 2048, 1024, 128]
+def test_with_many_partitions_less_of_each_is_fetched_at_once() -> None:
+    assert [consumer_settings(many)["max_partition_fetch_bytes"] >> 10 for many in (1, 8, 16, 300)] == [
+        2048,
+        2048,
+        1024,
+        128,
+    ]
 
 
-def test_a_stretch_counts_its_offsets() -> None:
+def test_a_range_counts_its_offsets() -> None:
     assert TopicRange("s", tuple(ranges_of(filled([0, 0], [], [0])))).records == 3

@@ -1,4 +1,4 @@
-"""The topics: made as they should be, and what of one that is there would lose data is named."""
+"""The topics: their creation, and the findings of `opicflow topics check`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPECS = {spec.name: spec for spec in specs(shards=8)}
 
 
 def described(spec: TopicSpec, replication: int = 3, **over: str) -> Described:
-    """The topic as it was asked for, but for some settings."""
+    """Return a topic as specified, except for some settings."""
     settings = {**spec.settings(replication), **{name.replace("_", "."): value for name, value in over.items()}}
     return Described("id", spec.partitions, replication, settings)
 
@@ -44,7 +44,7 @@ def named(found: Described | None, spec: TopicSpec, brokers: int = 3) -> list[st
     return [finding.setting for finding in findings(found, spec, brokers)]
 
 
-# -- what is asked for -------------------------------------------------------------------------------------------------
+# -- specifications ----------------------------------------------------------------------------------------------------
 
 
 def test_names_begin_with_the_prefix() -> None:
@@ -54,27 +54,27 @@ def test_names_begin_with_the_prefix() -> None:
 
 
 @given(st.sampled_from(list(SPECS)), st.integers(1, 9))
-def test_what_is_asked_for_is_without_findings(name: str, brokers: int) -> None:
+def test_a_topic_as_specified_has_no_findings(name: str, brokers: int) -> None:
     spec = SPECS[name]
     assert named(described(spec, min(3, brokers)), spec, brokers) == []
 
 
-def test_every_record_that_opicflow_can_write_fits() -> None:
+def test_limits_of_topics_allow_every_record_of_opicflow() -> None:
     assert SPECS["crawl-events"].most_bytes > MOST_EVENT_BYTES
     assert SPECS["rejects"].most_bytes > max(MOST_EVENT_BYTES, MOST_REJECTED_BYTES)
 
 
-# -- what would lose data ----------------------------------------------------------------------------------------------
+# -- settings that lose data -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["crawl-events", "page-ledger", "policies"])
 @pytest.mark.parametrize("limit", ["retention_ms", "retention_bytes"])
-def test_what_is_kept_for_ever_has_no_limit(name: str, limit: str) -> None:
+def test_topics_that_are_kept_for_ever_have_no_limit(name: str, limit: str) -> None:
     found = findings(described(SPECS[name], **{limit: "604800000"}), SPECS[name], 3)
     assert [(one.setting, one.value, one.should) for one in found] == [(limit.replace("_", "."), "604800000", "-1")]
 
 
-def test_finite_retention_of_events_is_told_to_delete_old_logs_at_once() -> None:
+def test_the_finding_of_finite_retention_explains_that_old_logs_are_deleted_at_once() -> None:
     (found,) = findings(described(SPECS["crawl-events"], retention_ms=str(365 * DAY_MS)), SPECS["crawl-events"], 3)
     assert "an old log is deleted as soon as it is published" in found.why
     assert found.advice.endswith("--entity-name crawl-events --add-config retention.ms=-1")
@@ -114,7 +114,7 @@ def test_a_setting_that_would_lose_data_is_named(name: str, over: Mapping[str, s
 
 
 @given(st.sampled_from(list(SPECS)), st.data())
-def test_a_setting_as_advised_is_found_no_more(name: str, data: st.DataObject) -> None:
+def test_a_setting_as_advised_is_no_longer_a_finding(name: str, data: st.DataObject) -> None:
     spec = SPECS[name]
     settings = {
         setting: data.draw(st.sampled_from([value, *others]))
@@ -128,7 +128,7 @@ def test_a_setting_as_advised_is_found_no_more(name: str, data: st.DataObject) -
             }.get(setting, ["0", "1", "5", str(1 << 40), str((1 << 63) - 1)])
         ]
     }
-    for _ in range(3):  # one that is mended may bring another to light
+    for _ in range(3):  # a corrected setting may reveal another finding
         for found in findings(Described("id", spec.partitions, 3, settings), spec, 3):
             settings[found.setting] = found.should
     assert named(Described("id", spec.partitions, 3, settings), spec) == []
@@ -145,11 +145,11 @@ def test_a_setting_as_advised_is_found_no_more(name: str, data: st.DataObject) -
         ("rejects", {"retention_bytes": str(1 << 40)}),
     ],
 )
-def test_what_is_stricter_or_a_matter_of_taste_is_no_finding(name: str, over: Mapping[str, str]) -> None:
+def test_stricter_or_optional_settings_are_no_findings(name: str, over: Mapping[str, str]) -> None:
     assert named(described(SPECS[name], **over), SPECS[name]) == []
 
 
-def test_replicas_are_asked_for_where_there_are_brokers_for_them() -> None:
+def test_replicas_are_required_if_there_are_enough_brokers() -> None:
     spec = SPECS["crawl-events"]
     alone = described(spec, 1)
     assert named(alone, spec, 1) == named(alone, spec, 2) == []
@@ -159,29 +159,29 @@ def test_replicas_are_asked_for_where_there_are_brokers_for_them() -> None:
     assert named(described(spec, 1, min_insync_replicas="2"), spec, 1) == ["min.insync.replicas"]
 
 
-def test_a_topic_that_is_missing_or_has_other_partitions_is_named() -> None:
+def test_a_missing_topic_or_another_number_of_partitions_is_a_finding() -> None:
     assert named(None, SPECS["audit"]) == ["topic"]
     for name in ("policies", "page-ledger"):
         other = Described("id", 5, 3, SPECS[name].settings(3))
         assert named(other, SPECS[name]) == ["partitions"]
-    as_they_come = next(spec for spec in specs() if spec.name == "page-ledger")
-    assert named(Described("id", 5, 3, as_they_come.settings(3)), as_they_come) == []
+    any_partitions = next(spec for spec in specs() if spec.name == "page-ledger")
+    assert named(Described("id", 5, 3, any_partitions.settings(3)), any_partitions) == []
 
 
 # -- on the broker -----------------------------------------------------------------------------------------------------
 
 
-def until(so: Callable[[], bool]) -> None:
-    """Wait until a broker knows what its controller was told."""
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until a broker has the changes of its controller."""
     pause = Event()
     for _ in range(200):
-        if so():
+        if condition():
             return
         pause.wait(0.05)
     raise AssertionError("the broker never came to know")
 
 
-def test_topics_are_made_once_and_then_are_well(
+def test_topics_are_created_once_and_have_no_findings(
     kafka: LocalKafka, topic_prefix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = ["--brokers", f"kafka://{kafka.brokers}", "--prefix", topic_prefix]
@@ -212,7 +212,7 @@ def test_topics_are_made_once_and_then_are_well(
     assert topic_id(connection, ledger) != first
 
 
-def test_each_setting_planted_on_a_topic_is_found(kafka: LocalKafka, topic_prefix: str) -> None:
+def test_each_changed_setting_of_a_topic_is_a_finding(kafka: LocalKafka, topic_prefix: str) -> None:
     connection = Connection(kafka.brokers)
     wanted = specs(topic_prefix)
     name = names(topic_prefix)
@@ -239,7 +239,7 @@ def test_each_setting_planted_on_a_topic_is_found(kafka: LocalKafka, topic_prefi
     assert found() == expected
 
 
-def test_what_cannot_be_made_is_refused(
+def test_a_topic_that_cannot_be_created_is_refused(
     kafka: LocalKafka, topic_prefix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     connection = Connection(kafka.brokers)

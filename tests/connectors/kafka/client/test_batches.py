@@ -1,4 +1,4 @@
-"""Records put into batches here are, byte for byte, those that kafka-python puts there one by one."""
+"""Batches filled with whole columns equal, byte for byte, those that kafka-python fills record by record."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from opicflow.connectors.kafka.topics import TopicSpec, make
 from support.services import LocalKafka, raw_records
 
 NOW_MS = 1_700_000_000_000
-PLACE = TopicPartition("topic", 3)
+PARTITION = TopicPartition("topic", 3)
 
 some = st.one_of(st.none(), st.binary(max_size=300))
 rows = st.lists(st.tuples(some, some).filter(lambda row: row != (None, None)), min_size=1, max_size=60)
 
 
 class Alone:
-    """A producer without a cluster: what it was given stays in its batches."""
+    """A producer without a cluster: records stay in its batches."""
 
     def __init__(self, batch_size: int) -> None:
         self.config = {"batch_size": batch_size, "linger_ms": 3_600_000}
@@ -40,14 +40,14 @@ class Alone:
         self._sender = self
 
     def wakeup(self) -> None:
-        """Nobody sends."""
+        """Count the call; there is no thread that sends."""
         self.woken += 1
 
     def batches(self) -> list[Any]:
-        return list(self._accumulator._batches[PLACE])
+        return list(self._accumulator._batches[PARTITION])
 
     def records(self) -> list[bytes]:
-        """What would be sent, batch by batch."""
+        """Return the bytes of each batch."""
         found = []
         for batch in self.batches():
             batch.records.close()
@@ -62,12 +62,12 @@ def together(producer: Any, records: list[tuple[bytes | None, bytes | None]], no
     )
 
 
-def test_the_version_that_is_used_is_one_that_was_tried() -> None:
+def test_the_installed_version_of_kafka_python_is_supported() -> None:
     assert kafka_python.__version__.startswith(TESTED_VERSIONS)
 
 
 @given(st.lists(rows, min_size=1, max_size=4), st.integers(100, 3000))
-def test_batches_are_those_of_kafka_python(calls: list[Any], batch_size: int) -> None:
+def test_batches_equal_those_of_kafka_python(calls: list[Any], batch_size: int) -> None:
     ours, theirs = Alone(batch_size), Alone(batch_size)
     for number, records in enumerate(calls):
         chunks = together(ours, records, NOW_MS + 7 * number)
@@ -76,12 +76,12 @@ def test_batches_are_those_of_kafka_python(calls: list[Any], batch_size: int) ->
             (-1 if one is None else len(one)) for record in records for one in record
         )
         for key, value in records:
-            theirs._accumulator.append(PLACE, NOW_MS + 7 * number, key, value, [])
+            theirs._accumulator.append(PARTITION, NOW_MS + 7 * number, key, value, [])
     assert [batch.record_count for batch in ours.batches()] == [batch.record_count for batch in theirs.batches()]
     assert ours.records() == theirs.records()
 
 
-def test_the_two_ways_may_take_turns() -> None:
+def test_both_ways_to_append_may_alternate() -> None:
     ours, theirs = Alone(400), Alone(400)
     records: list[tuple[bytes | None, bytes | None]] = [(b"k%d" % n, b"v" * n) for n in range(40)]
     together(ours, records[:15])
@@ -89,11 +89,11 @@ def test_the_two_ways_may_take_turns() -> None:
         BatchAppender(ours).append_one("topic", 3, key, value, NOW_MS)
     together(ours, records[20:])
     for key, value in records:
-        theirs._accumulator.append(PLACE, NOW_MS, key, value, [])
+        theirs._accumulator.append(PARTITION, NOW_MS, key, value, [])
     assert ours.records() == theirs.records()
 
 
-def test_a_chunk_is_done_when_its_batch_is() -> None:
+def test_a_chunk_is_done_with_its_batch() -> None:
     producer = Alone(1000)
     chunks = together(producer, [(b"key", b"x" * 90)] * 30)
     assert len(chunks) > 1
@@ -103,7 +103,7 @@ def test_a_chunk_is_done_when_its_batch_is() -> None:
         assert chunk.future.succeeded() and chunk.future.value.offset == 100 + chunk.records - 1
 
 
-def test_a_record_larger_than_a_batch_has_one_of_its_own() -> None:
+def test_a_record_larger_than_a_batch_has_its_own() -> None:
     producer = Alone(200)
     chunks = together(producer, [(b"a", b"1"), (b"b", b"2" * 5000), (b"c", b"3")])
     assert [chunk.records for chunk in chunks] == [1, 1, 1]
@@ -111,12 +111,12 @@ def test_a_record_larger_than_a_batch_has_one_of_its_own() -> None:
     assert [record.value for record in batch] == [b"2" * 5000]
 
 
-def test_who_sends_is_woken_where_it_would_not_look_in_time() -> None:
+def test_the_sender_is_woken_if_it_would_be_late() -> None:
     producer = Alone(400)
     bulk, records = BatchAppender(producer), RecordColumns.of([b"key"] * 2, [b"x" * 150] * 2)
 
     def woken_by(partition: int, together: bool = False) -> int:
-        """How often for one record more, or for two."""
+        """Append one record or two, and return how often the sender was woken."""
         before = producer.woken
         if together:
             list(bulk.append("topic", partition, records, np.arange(2), NOW_MS))
@@ -124,23 +124,23 @@ def test_who_sends_is_woken_where_it_would_not_look_in_time() -> None:
             assert not bulk.append_one("topic", partition, b"key", b"x" * 150, NOW_MS).is_done
         return producer.woken - before
 
-    assert woken_by(0) == 1  # the first batch of all
-    assert [woken_by(1), woken_by(2), woken_by(3, together=True)] == [0, 0, 0]  # it will look at these too
+    assert woken_by(0) == 1  # the first batch
+    assert [woken_by(1), woken_by(2), woken_by(3, together=True)] == [0, 0, 0]  # the sender is awake
     assert woken_by(0) == 0
-    assert woken_by(0) == 1  # a full one need not wait
+    assert woken_by(0) == 1  # a full batch is sent without a delay
     assert woken_by(3, together=True) == 1
     producer._accumulator._batches.clear()  # all was sent
     assert woken_by(4) == 1
     producer._accumulator.muted.add(TopicPartition("topic", 4))
-    assert woken_by(5) == 1  # the other one waits for an answer, not for its time
+    assert woken_by(5) == 1  # partition 4 waits for an answer
     bulk._woken_at -= 3_600_000
-    assert woken_by(6) == 1  # whatever waits, it was long ago
+    assert woken_by(6) == 1  # the last call was long ago
 
 
-def test_only_producers_whose_batches_are_known_are_reached_into(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_producers_of_supported_versions_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert BatchAppender.of(object()) is None
     producer = KafkaProducer.__new__(KafkaProducer)
-    producer._closed = True  # nothing to let go of
+    producer._closed = True  # so that it is not closed again
     producer.config = Alone(100).config
     producer._accumulator = Alone(100)._accumulator
     assert BatchAppender.of(producer) is not None

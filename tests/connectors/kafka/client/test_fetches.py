@@ -1,4 +1,4 @@
-"""Fetched batches are taken apart as kafka-python does it."""
+"""Fetched batches decode to the same records as with kafka-python."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from opicflow.connectors.kafka.client.fetches import Record, _PartitionRecords
 from opicflow.connectors.kafka.connection import Connection
 from support.services import LocalKafka
 
-PLACE = TopicPartition("events", 3)
+PARTITION = TopicPartition("events", 3)
 NONE, GZIP, LZ4, ZSTD = 0, 1, 3, 4
 
 parts = st.none() | st.binary(max_size=200)
@@ -29,7 +29,7 @@ rows = st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 10**13), parts, par
 
 
 def batch_of(rows: Sequence[Any], codec: int = NONE, first: int = 0) -> bytes:
-    """A batch of records: (offsets left out before it, time, key, value, headers)."""
+    """Return a batch of records: (offsets skipped before it, time, key, value, headers)."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=codec,
@@ -50,8 +50,8 @@ def batch_of(rows: Sequence[Any], codec: int = NONE, first: int = 0) -> bytes:
 
 
 def fetched(kind: Any, data: bytes, start: int = 0, slices: int = 1000) -> Iterator[tuple[int, list[Any]]]:
-    """What a fetch gives, so many records at a time, and where it would go on."""
-    partition = kind(start, PLACE, MemoryRecords(data))
+    """Yield the next offset of a fetch and its records, `slices` at a time."""
+    partition = kind(start, PARTITION, MemoryRecords(data))
     while partition:
         records = partition.take(slices)
         yield partition.next_fetch_offset, records
@@ -69,7 +69,7 @@ def both(data: bytes, start: int = 0, slices: int = 1000) -> list[list[tuple[int
 
 
 @given(batches=st.lists(rows, min_size=1, max_size=4), codec=st.sampled_from([NONE, GZIP, LZ4, ZSTD]), data=st.data())
-def test_records_are_those_that_the_client_finds(batches: list[Any], codec: int, data: st.DataObject) -> None:
+def test_records_equal_those_of_the_client(batches: list[Any], codec: int, data: st.DataObject) -> None:
     firsts = [0]
     for batch in batches:
         firsts.append(firsts[-1] + sum(1 + row[0] for row in batch))
@@ -81,11 +81,11 @@ def test_records_are_those_that_the_client_finds(batches: list[Any], codec: int,
 
 
 @given(rows=st.lists(st.tuples(st.just(0), st.just(5), parts, parts, headers), min_size=4, max_size=9), data=st.data())
-def test_a_batch_that_lies_about_itself_is_corrupt_and_gives_nothing_wrong(rows: Any, data: st.DataObject) -> None:
+def test_a_batch_with_wrong_fields_is_corrupt_and_gives_no_wrong_record(rows: Any, data: st.DataObject) -> None:
     good = batch_of(rows)
-    at = data.draw(st.integers(61, len(good) - 1))  # behind its head
+    at = data.draw(st.integers(61, len(good) - 1))  # after its header
     bad = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
-    kinds = [_PartitionRecords(0, PLACE, MemoryRecords(bad), check_crcs=checks) for checks in (True, False)]
+    kinds = [_PartitionRecords(0, PARTITION, MemoryRecords(bad), check_crcs=checks) for checks in (True, False)]
     with pytest.raises(CorruptRecordError, match="crc"):
         kinds[0].take(100)
     try:
@@ -99,13 +99,13 @@ def test_a_count_that_is_too_low_is_corrupt() -> None:
     good = batch_of([(0, 5, b"k", b"v", [])] * 6)
     bad = good[:57] + (5).to_bytes(4, "big") + good[61:]
     with pytest.raises(CorruptRecordError, match="does not hold the 5 records"):
-        _PartitionRecords(0, PLACE, MemoryRecords(bad), check_crcs=False).take(100)
+        _PartitionRecords(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(100)
 
 
-def test_the_time_of_the_broker_counts_where_the_topic_says_so() -> None:
+def test_the_time_of_the_broker_counts_if_the_topic_is_set_so() -> None:
     data = bytearray(batch_of([(0, time_ms, b"k", b"v", []) for time_ms in (5, 9, 7, 1)]))
     data[22] |= 8  # LogAppendTime, among the attributes
-    (records,) = [_PartitionRecords(0, PLACE, MemoryRecords(bytes(data)), check_crcs=False).take(100)]
+    (records,) = [_PartitionRecords(0, PARTITION, MemoryRecords(bytes(data)), check_crcs=False).take(100)]
     assert [record.timestamp for record in records] == [9, 9, 9, 9]
 
 
@@ -123,13 +123,13 @@ def test_aborted_and_open_transactions_are_not_read(kafka: LocalKafka, topic_pre
         producer.flush()
         producer.commit_transaction() if commits else producer.abort_transaction()
     producer.close()
-    place = TopicPartition(topic, 0)
+    partition = TopicPartition(topic, 0)
     with connection.consumer(isolation_level="read_committed", auto_offset_reset="none") as consumer:
-        consumer.assign([place])
-        consumer.seek(place, 0)
-        end, found = consumer.end_offsets([place])[place], []
-        while consumer.position(place) < end:
-            found += consumer.poll(timeout_ms=1000).get(place, [])
+        consumer.assign([partition])
+        consumer.seek(partition, 0)
+        end, found = consumer.end_offsets([partition])[partition], []
+        while consumer.position(partition) < end:
+            found += consumer.poll(timeout_ms=1000).get(partition, [])
     assert [record.key for record in found] == [b"0"] * 10 + [b"2"] * 10
     assert all(after.offset > before.offset for before, after in pairwise(found))
     assert {type(record) for record in found} == {Record}
