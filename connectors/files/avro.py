@@ -51,11 +51,11 @@ from opicflow.schemas.hashing import byte_at, hash_bytes, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.published_schemas import breaks, schema
 from opicflow.schemas.records import from_avro
+from opicflow.schemas.varint import MOST_BYTES, decode_signed, read_signed
 
 Data = bytes | memoryview
 
 _SYNC_BYTES = 16
-_MOST_NUMBER_BYTES = 10
 _MOST_PACKED_BYTES = 64 << 20
 _MOST_BLOCK_BYTES = 256 << 20
 _KEPT_BYTES = 64 << 10
@@ -380,10 +380,15 @@ class _Tape:
 
     def block(self, at: int, sync: bytes) -> tuple[int, memoryview, int]:
         """The block that begins at `at`: how many records it has, its data, and where it ends."""
-        self.has(at, 2 * _MOST_NUMBER_BYTES)
-        head = bytes(self.view(at, 2 * _MOST_NUMBER_BYTES))
-        records, used = _number_in(head, 0)
-        size, used = _number_in(head, used)
+        self.has(at, 2 * MOST_BYTES)
+        head = bytes(self.view(at, 2 * MOST_BYTES))
+        try:
+            records, used = decode_signed(head, 0)
+            size, used = decode_signed(head, used)
+        except EOFError:
+            raise _Corrupt("the file ends in it") from None
+        except OverflowError:
+            raise _Corrupt("its sizes are absurd") from None
         if not 0 <= records < 1 << 31 or not 0 <= size <= _MOST_PACKED_BYTES:
             raise _Corrupt("its sizes are absurd")
         begin, end = at + used, at + used + size + _SYNC_BYTES
@@ -414,20 +419,6 @@ class _Tape:
                 return at, passed
         rest = len(self._held) - (at - self._held_at)
         return at + rest, passed + bytes(self.view(at, min(rest, _KEPT_BYTES - len(passed))))
-
-
-def _number_in(head: bytes, at: int) -> tuple[int, int]:
-    """A whole number as Avro writes it, and where it ends."""
-    value = 0
-    for shift in range(_MOST_NUMBER_BYTES):
-        if at >= len(head):
-            raise _Corrupt("the file ends in it")
-        byte = head[at]
-        at += 1
-        value |= (byte & 127) << 7 * shift
-        if byte < 128:
-            return (value >> 1) ^ -(value & 1), at
-    raise _Corrupt("its sizes are absurd")
 
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
@@ -496,21 +487,11 @@ _NO_NUMBER = -(1 << 63)
 @inlined_kernel
 def _number(text: Any, at: Any) -> Any:
     """The next whole number; `_NO_NUMBER` if there is none."""
-    value = np.uint64(0)
-    shift = np.uint64(0)
-    end = at[1]
-    i = at[0]
-    while i < end:
-        byte = np.uint64(byte_at(text, i))
-        i += 1
-        value |= (byte & np.uint64(127)) << shift
-        if byte < np.uint64(128):
-            at[0] = i
-            return np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1))
-        shift += np.uint64(7)
-        if shift > np.uint64(63):
-            break
-    return np.int64(_NO_NUMBER)
+    value, end = read_signed(text, at[0], at[1])
+    if end > at[1]:
+        return np.int64(_NO_NUMBER)
+    at[0] = end
+    return value
 
 
 @inlined_kernel

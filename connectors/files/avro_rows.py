@@ -15,10 +15,10 @@ from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.columns import Texts
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.published_schemas import Schema
+from opicflow.schemas.varint import MOST_BYTES, put_signed
 
 Values = Sequence[Any]
 
-_MOST_LONG_BYTES = 10
 _DOUBLE_BYTES = 8
 
 
@@ -84,7 +84,7 @@ def _plain(type_: Any, values: Values, present: Bytes, branches: Ints | None) ->
     branch_bytes = 0 if branches is None else 1
     if kind in ("string", "bytes"):
         texts = values if isinstance(values, Texts) else Texts.of(_encoded(values) if kind == "string" else values)
-        return _Column(texts, present, texts.lengths + (branch_bytes + _MOST_LONG_BYTES), branches)
+        return _Column(texts, present, texts.lengths + (branch_bytes + MOST_BYTES), branches)
     if kind == "double":
         return _Column(np.array(values, "<f8"), present, branch_bytes + _DOUBLE_BYTES, branches)
     if kind == "enum":
@@ -95,7 +95,7 @@ def _plain(type_: Any, values: Values, present: Bytes, branches: Ints | None) ->
     whole = np.array(values, np.int64)
     if kind == "boolean":
         whole = -whole  # the zigzag of -1 is 1
-    return _Column(whole, present, branch_bytes + _MOST_LONG_BYTES, branches)
+    return _Column(whole, present, branch_bytes + MOST_BYTES, branches)
 
 
 def _encoded(values: Values) -> list[bytes]:
@@ -111,22 +111,10 @@ def _write_prefix(out: Any, at: Any, prefix: Any) -> None:
 
 
 @lean_kernel
-def _put_long(out: Any, place: Any, value: Any) -> Any:
-    """Write a zigzag variable-length number. Returns where it ends."""
-    left = np.uint64(value << 1) ^ np.uint64(value >> 63)
-    while left >= np.uint64(0x80):
-        out[place] = np.uint8(left & np.uint64(0x7F)) | np.uint8(0x80)
-        left >>= np.uint64(7)
-        place += 1
-    out[place] = np.uint8(left)
-    return place + 1
-
-
-@lean_kernel
 def _write_longs(out: Any, at: Any, values: Any, present: Any) -> None:
     for row in range(at.shape[0]):
         if present[row]:
-            at[row] = _put_long(out, at[row], values[row])
+            at[row] = put_signed(out, at[row], values[row])
 
 
 @lean_kernel
@@ -142,8 +130,8 @@ def _write_doubles(out: Any, at: Any, values: Any, present: Any) -> None:
 def _write_texts(out: Any, at: Any, text: Any, starts: Any, lengths: Any, present: Any) -> None:
     for row in range(at.shape[0]):
         if present[row]:
-            place = _put_long(out, at[row], lengths[row])
+            end = put_signed(out, at[row], lengths[row])
             for i in range(starts[row], starts[row] + lengths[row]):
-                out[place] = text[i]
-                place += 1
-            at[row] = place
+                out[end] = text[i]
+                end += 1
+            at[row] = end

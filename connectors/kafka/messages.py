@@ -14,7 +14,6 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.connectors.files.avro import is_plain, scan_avro
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
@@ -22,7 +21,7 @@ from opicflow.connectors.files.jsonl import scan_json, take_json
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.registry import SchemaRegistry
 from opicflow.schemas import published_schemas
-from opicflow.schemas.arrays import Bytes, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
@@ -47,6 +46,7 @@ from opicflow.schemas.framing import (
 from opicflow.schemas.message_columns import MessageBatch, value_spans
 from opicflow.schemas.published_schemas import Schema, breaks, schema
 from opicflow.schemas.records import from_avro
+from opicflow.schemas.varint import encode_signed
 
 _BODY_STARTS = {FrameKind.SINGLE_OBJECT: 10, FrameKind.CONFLUENT: 5}
 _NUMBER_STARTS = {FrameKind.SINGLE_OBJECT: 2, FrameKind.CONFLUENT: 1}
@@ -156,9 +156,7 @@ def _writers(writer_of: WriterOf) -> _Writers:
     return _Writers(writer_of)
 
 
-def _plain_rows(
-    messages: MessageBatch, text: Bytes, kind: FrameKind, is_kind: npt.NDArray[np.bool_], writers: _Writers
-) -> Ints:
+def _plain_rows(messages: MessageBatch, text: Bytes, kind: FrameKind, is_kind: Bools, writers: _Writers) -> Ints:
     """Return the rows of a frame kind whose bodies the kernel can decode."""
     sizes = messages.ends - messages.begins
     rows = np.flatnonzero(is_kind & (sizes >= _BODY_STARTS[kind]) & (sizes <= MOST_EVENT_BYTES))
@@ -302,24 +300,13 @@ def encode_event(event: CrawlEvent) -> bytes:
     )
 
 
-def _number(number: int) -> bytes:
-    """Encode a 64-bit integer as a zigzag variable-length number."""
-    left = number << 1 if number >= 0 else ~(number << 1)
-    out = bytearray()
-    while left > 127:
-        out.append(left & 127 | 128)
-        left >>= 7
-    out.append(left)
-    return bytes(out)
-
-
-_LENGTHS = [_number(length) for length in range(4096)]
+_LENGTHS = [encode_signed(length) for length in range(4096)]
 
 
 def _text(text: str) -> bytes:
     data = text.encode()
     size = len(data)
-    return (_LENGTHS[size] if size < len(_LENGTHS) else _number(size)) + data
+    return (_LENGTHS[size] if size < len(_LENGTHS) else encode_signed(size)) + data
 
 
 def _link(link: Link) -> bytes:
@@ -330,7 +317,7 @@ def _link(link: Link) -> bytes:
 
 
 def _array(items: list[bytes]) -> list[bytes]:
-    return [_number(len(items)), *items, _END] if items else [_END]
+    return [encode_signed(len(items)), *items, _END] if items else [_END]
 
 
 def _some_text(text: str | None) -> bytes:
@@ -338,4 +325,4 @@ def _some_text(text: str | None) -> bytes:
 
 
 def _some_number(number: int | None) -> bytes:
-    return _NULL if number is None else _SOME + _number(number)
+    return _NULL if number is None else _SOME + encode_signed(number)

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT
-from opicflow.schemas.arrays import Bytes
+from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.kernel import kernel, lean_kernel
+from opicflow.schemas.varint import put_unsigned, read_unsigned
 
 Keys = npt.NDArray[np.uint64]
 Weights = npt.NDArray[np.uint16]
@@ -53,7 +54,7 @@ class DecodeBuffers(NamedTuple):
         return cls(np.empty(rows, np.int32), np.empty(rows + 1, np.int32), np.empty(links, np.int32))
 
 
-def key_of(sources: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]) -> Keys:
+def key_of(sources: Ints, targets: Ints) -> Keys:
     """Return links as integers that sort by source, then by target."""
     keys: Keys = (sources.astype(np.uint64) << np.uint64(32)) | targets.astype(np.uint64)
     return keys
@@ -80,16 +81,6 @@ def decode(block: Bytes, links: int, buffers: DecodeBuffers) -> BlockLinks | Non
     return BlockLinks(buffers.sources[:rows], buffers.starts[: rows + 1], buffers.targets[:links], weights)
 
 
-@lean_kernel
-def _put(out: Any, at: Any, number: Any) -> Any:
-    while number >= 128:
-        out[at] = np.uint8((number & 127) | 128)
-        number >>= 7
-        at += 1
-    out[at] = np.uint8(number)
-    return at + 1
-
-
 @kernel
 def _encode(keys: Any, first_source: Any, first_target: Any, out: Any) -> Any:
     at, link, count = np.int64(0), 0, keys.shape[0]
@@ -99,13 +90,13 @@ def _encode(keys: Any, first_source: Any, first_target: Any, out: Any) -> Any:
         end = link + 1
         while end < count and np.int64(keys[end] >> np.uint64(32)) == source:
             end += 1
-        at = _put(out, at, source - before)
-        at = _put(out, at, np.int64(end - link))
+        at = put_unsigned(out, at, source - before)
+        at = put_unsigned(out, at, np.int64(end - link))
         before = source
         last = np.int64(first_target)
         for i in range(link, end):
             target = np.int64(keys[i] & np.uint64(0xFFFFFFFF))
-            at = _put(out, at, target - last)
+            at = put_unsigned(out, at, target - last)
             last = target + 1
         link = end
     return at
@@ -114,56 +105,33 @@ def _encode(keys: Any, first_source: Any, first_target: Any, out: Any) -> Any:
 @lean_kernel
 def _decode(block: Any, links: Any, sources: Any, starts: Any, targets: Any) -> Any:
     """Return the number of rows, and where the integers end; -1 for a damaged block."""
-    size = np.uint64(block.shape[0])
-    at, link, row = np.uint64(0), np.int64(0), np.int64(0)
+    size = block.shape[0]
+    at, link, row = np.int64(0), np.int64(0), np.int64(0)
     before = np.int64(0)
     wrong = (np.int64(0), np.int64(-1))
     while link < links:
         if row == sources.shape[0]:
             return wrong
-        step, count = np.int64(0), np.int64(0)
-        for part in range(2):
-            number, shift = np.int64(0), 0
-            while True:
-                if at >= size or shift > 28:
-                    return wrong
-                byte = np.int64(block[at])
-                at += np.uint64(1)
-                number |= (byte & 127) << shift
-                if byte < 128:
-                    break
-                shift += 7
-            if part == 0:
-                step = number
-            else:
-                count = number
-        if count < 1 or count > links - link:
+        step, at = read_unsigned(block, at, size, _MOST_BYTES_A_NUMBER)
+        number, at = read_unsigned(block, at, size, _MOST_BYTES_A_NUMBER)
+        count = np.int64(number)
+        if at > size or count < 1 or count > links - link:
             return wrong
-        before += step
+        before += np.int64(step)
         if before > 0x7FFFFFFF:
             return wrong
         sources[row] = before
         starts[row] = link
         last = np.int64(-1)
         for _ in range(count):
-            if at >= size:
-                return wrong
-            byte = np.int64(block[at])
-            at += np.uint64(1)
-            number = byte & 127
-            shift = 7
-            while byte >= 128:
-                if at >= size or shift > 28:
-                    return wrong
-                byte = np.int64(block[at])
-                at += np.uint64(1)
-                number |= (byte & 127) << shift
-                shift += 7
-            last += number + 1
+            distance, at = read_unsigned(block, at, size, _MOST_BYTES_A_NUMBER)
+            last += np.int64(distance) + 1
             if last > 0x7FFFFFFF:
                 return wrong
             targets[link] = last
             link += 1
+        if at > size:
+            return wrong
         row += 1
     starts[row] = link
-    return row, np.int64(at)
+    return row, at

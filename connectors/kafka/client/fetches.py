@@ -17,8 +17,8 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.errors import CorruptRecordError
 from kafka.protocol.consumer import IsolationLevel
 
-from opicflow.schemas.hashing import byte_at
 from opicflow.schemas.kernel import lean_kernel
+from opicflow.schemas.varint import read_signed
 
 _MIN_RECORDS = 4
 """For fewer records, columns cost more than they save."""
@@ -148,20 +148,6 @@ def _unpack_columns(batch: Any, partition: int) -> Iterator[Record]:
 
 
 @lean_kernel
-def _number(data: Any, at: Any) -> Any:
-    """Return a zigzag variable-length number and its end; an end beyond the data where the number is cut off."""
-    word, shift = np.uint64(0), np.uint64(0)
-    while at < data.shape[0] and shift < np.uint64(70):
-        byte = np.uint64(byte_at(data, at))
-        at += 1
-        word |= (byte & np.uint64(0x7F)) << shift
-        if byte < np.uint64(0x80):
-            return np.int64(word >> np.uint64(1)) ^ -np.int64(word & np.uint64(1)), at
-        shift += np.uint64(7)
-    return np.int64(0), data.shape[0] + 1
-
-
-@lean_kernel
 def _scan(data: Any, at: Any, first_offset: Any, first_time_ms: Any, columns: Any) -> Any:
     """Fill a column per record: offset, time, begin and size of its key, begin and size of its value.
 
@@ -171,22 +157,22 @@ def _scan(data: Any, at: Any, first_offset: Any, first_time_ms: Any, columns: An
     """
     size = data.shape[0]
     for row in range(columns.shape[1]):
-        length, at = _number(data, at)
+        length, at = read_signed(data, at, size)
         end = at + length
         if length < 0 or end > size:
             return -1
-        time_ms, at = _number(data, at + 1)
-        offset, at = _number(data, at)
+        time_ms, at = read_signed(data, at + 1, size)
+        offset, at = read_signed(data, at, size)
         columns[0, row], columns[1, row] = first_offset + offset, first_time_ms + time_ms
         for column in (2, 4):
-            part, at = _number(data, at)
+            part, at = read_signed(data, at, size)
             if part > end - at:
                 return -1
             columns[column, row], columns[column + 1, row] = at, max(part, -1)
             at += max(part, 0)
-        headers, at = _number(data, at)
+        headers, at = read_signed(data, at, size)
         for _ in range(2 * headers):
-            part, at = _number(data, at)
+            part, at = read_signed(data, at, size)
             if part > end - at:
                 return -1
             at += max(part, 0)

@@ -28,6 +28,7 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.columns import Texts
 from opicflow.schemas.kernel import kernel
+from opicflow.schemas.varint import put_signed, signed_bytes
 
 TESTED_VERSIONS = ("3.0.",)
 """Prefixes of the versions of kafka-python whose batches have the layout that is written here."""
@@ -238,48 +239,25 @@ def _encode(
         row, record_offset = rows[number], offset + number
         size = (
             2  # attributes, and no headers
-            + _varint_size(delta)
-            + _varint_size(record_offset)
-            + _varint_size(key_lengths[row])
+            + signed_bytes(delta)
+            + signed_bytes(record_offset)
+            + signed_bytes(key_lengths[row])
             + max(key_lengths[row], 0)
-            + _varint_size(value_lengths[row])
+            + signed_bytes(value_lengths[row])
             + max(value_lengths[row], 0)
         )
-        if at + _varint_size(size) + size > out.shape[0]:
+        if at + signed_bytes(size) + size > out.shape[0]:
             return number, at
-        at = _put_varint(out, at, size)
+        at = put_signed(out, at, size)
         out[at] = 0
-        at = _put_varint(out, at + 1, delta)
-        at = _put_varint(out, at, record_offset)
-        at = _put_varint(out, at, key_lengths[row])
+        at = put_signed(out, at + 1, delta)
+        at = put_signed(out, at, record_offset)
+        at = put_signed(out, at, key_lengths[row])
         for i in range(key_lengths[row]):
             out[at + i] = keys[key_starts[row] + i]
-        at = _put_varint(out, at + max(key_lengths[row], 0), value_lengths[row])
+        at = put_signed(out, at + max(key_lengths[row], 0), value_lengths[row])
         for i in range(value_lengths[row]):
             out[at + i] = values[value_starts[row] + i]
         at += max(value_lengths[row], 0) + 1
         out[at - 1] = 0
     return rows.shape[0], at
-
-
-@kernel
-def _varint_size(value: Any) -> Any:
-    """Return the size of a zigzag variable-length number."""
-    left = (value << 1) ^ (value >> 63)
-    size = 1
-    while left > 127:
-        left >>= 7
-        size += 1
-    return size
-
-
-@kernel
-def _put_varint(out: Any, at: Any, value: Any) -> Any:
-    """Write a zigzag variable-length number; returns its end."""
-    left = (value << 1) ^ (value >> 63)
-    while left > 127:
-        out[at] = (left & 127) | 128
-        left >>= 7
-        at += 1
-    out[at] = left
-    return at + 1

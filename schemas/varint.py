@@ -1,0 +1,115 @@
+r"""Variable-length integers, as Avro and Kafka write them: 7 bits a byte, low bits first, signed ones as zigzag.
+
+Zigzag maps 0, -1, 1, -2, 2 to 0, 1, 2, 3, 4: numbers near zero are short, whatever their sign. There are functions for
+Python integers, and kernels that other kernels call.
+
+>>> encode_signed(-1), encode_signed(300)
+(b'\x01', b'\xd8\x04')
+>>> decode_signed(b"\xd8\x04", 0)
+(300, 2)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opicflow.schemas.hashing import byte_at
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+
+MOST_BYTES = 10
+"""The longest number of 64 bits."""
+
+
+def encode_signed(number: int) -> bytes:
+    """Encode an integer of 64 bits."""
+    left = number << 1 if number >= 0 else ~(number << 1)
+    out = bytearray()
+    while left > 127:
+        out.append(left & 127 | 128)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
+
+
+def decode_signed(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number that begins at `at`, and its end.
+
+    Raises EOFError if the data end within the number, OverflowError if it has more than `MOST_BYTES`.
+    """
+    word = 0
+    for shift in range(0, 7 * MOST_BYTES, 7):
+        if at >= len(data):
+            raise EOFError("the data end within a number")
+        byte = data[at]
+        at += 1
+        word |= (byte & 127) << shift
+        if byte < 128:
+            return (word >> 1) ^ -(word & 1), at
+    raise OverflowError(f"a number of more than {MOST_BYTES} bytes")
+
+
+@inlined_kernel
+def put_unsigned(out: Any, at: Any, number: Any) -> Any:
+    """Write a number that is not negative, and return its end."""
+    left = np.uint64(number)
+    while left >= np.uint64(0x80):
+        out[at] = np.uint8(left & np.uint64(0x7F)) | np.uint8(0x80)
+        left >>= np.uint64(7)
+        at += 1
+    out[at] = np.uint8(left)
+    return at + 1
+
+
+@inlined_kernel
+def put_signed(out: Any, at: Any, number: Any) -> Any:
+    """Write a number as zigzag, and return its end."""
+    return put_unsigned(out, at, _zigzag(number))
+
+
+@lean_kernel
+def signed_bytes(number: Any) -> Any:
+    """Return the size of a number that `put_signed` writes."""
+    left = _zigzag(number)
+    size = np.int64(1)
+    while left >= np.uint64(0x80):
+        left >>= np.uint64(7)
+        size += 1
+    return size
+
+
+@inlined_kernel
+def read_unsigned(data: Any, at: Any, end: Any, most_bytes: Any) -> Any:
+    """Return the number that begins at `at`, and its end.
+
+    The end is `end + 1` if the number is cut off at `end`, or longer than `most_bytes`. Most numbers have one byte:
+    the first is read apart from the loop.
+    """
+    if at >= end:
+        return np.uint64(0), end + 1
+    word, shift = np.uint64(byte_at(data, at)), np.uint64(7)
+    at += 1
+    if word < np.uint64(0x80):
+        return word, at
+    word &= np.uint64(0x7F)
+    while at < end and shift < np.uint64(7 * most_bytes):
+        byte = np.uint64(byte_at(data, at))
+        at += 1
+        word |= (byte & np.uint64(0x7F)) << shift
+        if byte < np.uint64(0x80):
+            return word, at
+        shift += np.uint64(7)
+    return np.uint64(0), end + 1
+
+
+@inlined_kernel
+def read_signed(data: Any, at: Any, end: Any) -> Any:
+    """Return the zigzag number that begins at `at`, and its end; `end + 1` if it is cut off or too long."""
+    word, at = read_unsigned(data, at, end, MOST_BYTES)
+    return np.int64(word >> np.uint64(1)) ^ -np.int64(word & np.uint64(1)), at
+
+
+@inlined_kernel
+def _zigzag(number: Any) -> Any:
+    return np.uint64(number << 1) ^ np.uint64(number >> 63)
