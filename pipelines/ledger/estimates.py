@@ -47,14 +47,3 @@ class Estimates:
 
 ESTIMATE_COLUMNS = columns_of(Estimates)
 KernelEstimates = tuple_of("KernelEstimates", (column.name for column in ESTIMATE_COLUMNS), __name__)
-
-
-def richest(pages: Ids, rates: Floats, k: int) -> Ints:
-    """The rows of the `k` highest rates, highest first; equal rates by page id."""
-    k = min(k, len(rates))
-    if k <= 0:
-        return np.zeros(0, np.int64)
-    least = np.partition(rates, len(rates) - k)[len(rates) - k]
-    rows = np.flatnonzero(rates >= least)
-    best: Ints = rows[np.lexsort((pages[rows], -rates[rows]))][:k]
-    return best

@@ -55,7 +55,7 @@ from opicflow.pipelines.ledger.entry_checks import (
     check_transfers,
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused, LedgerBroken, SnapshotRefused
-from opicflow.pipelines.ledger.estimates import Estimates, richest
+from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.kernels import batches, links, reads, spending
 from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.ledger.ledger_state import LedgerState, Mark, decode_state, encode_state, new_state
@@ -75,6 +75,7 @@ from opicflow.pipelines.refresh.strategies import SHARE_UNITS
 from opicflow.schemas.arrays import Array, Bytes, Ids, Ints
 from opicflow.schemas.pages import shard_bounds
 from opicflow.schemas.policy_json import PolicyRefused
+from opicflow.schemas.ranking import highest
 from opicflow.schemas.records import Policy
 
 _SECONDS_PER_MINUTE = 60
@@ -467,7 +468,7 @@ class Ledger:
         reads.read_movements(self._room.table, rates, per_rate, least_move, moves)
         slots = np.flatnonzero(moves > 0)
         ids = self._room.table.hot[slots, 0].view(np.uint64)
-        best = richest(ids, moves[slots], most)
+        best = highest(moves[slots], ids, most)
         return self._publish_slots(ids[best], slots[best], rate_sum)
 
     def _publish_slots(self, pages: Ids, slots: Ints, rate_sum: float) -> Estimates:

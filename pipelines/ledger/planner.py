@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from opicflow.pipelines.ledger.config import LedgerConfig, RefreshConfig
-from opicflow.pipelines.ledger.estimates import richest
 from opicflow.pipelines.ledger.kernels import observations
 from opicflow.pipelines.ledger.ledger_state import Credits, Times
 from opicflow.pipelines.ledger.peers import Peers
@@ -23,6 +22,7 @@ from opicflow.pipelines.refresh.orders import packed_intervals, unpacked_interva
 from opicflow.pipelines.refresh.policies import Policies, check, default_host_cap
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.policy_json import PolicyRefused
+from opicflow.schemas.ranking import highest
 from opicflow.schemas.records import Policy
 
 _SECONDS_PER_DAY = 86400
@@ -180,6 +180,6 @@ class Planner:
         moved = np.where(np.isnan(moved), 0.0, moved)  # both are infinite
         visited = surveyed.has_url & (surveyed.fetched >= max(self._times.planned_second, 1))
         movers = np.flatnonzero(surveyed.has_url & ~visited & (moved > np.log1p(least_move)))
-        best = movers[richest(surveyed.pages[movers], moved[movers], most_moved)]
+        best = movers[highest(moved[movers], surveyed.pages[movers], most_moved)]
         publish: Ints = np.sort(np.concatenate((np.flatnonzero(visited), best)))
         return publish

@@ -10,11 +10,12 @@ import numpy.typing as npt
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Outcome
-from opicflow.pipelines.ledger.estimates import Estimates, richest
+from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.kernels import index, links, reads, url_arena
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.room import Room
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
+from opicflow.schemas.ranking import highest
 
 
 class Reader:
@@ -81,7 +82,7 @@ class Reader:
         """Estimates of the `k` most important pages, most important first; equal ones by page id."""
         rates, own = self.rates()
         ids, slots = self.live()
-        rows = richest(ids, rates[slots], k)
+        rows = highest(rates[slots], ids, k)
         return self.estimate_slots(ids[rows], slots[rows], self._peers.rate_sum(own))
 
     def ranked(self) -> Ids:
