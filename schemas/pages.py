@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
+
+from opicflow.schemas.arrays import Ids, Ints
 
 MOST_SHARDS = 2**31 - 1
 
@@ -23,12 +24,12 @@ def page_id(url: bytes | str) -> int:
     return xxhash.xxh64_intdigest(url.encode() if isinstance(url, str) else url)
 
 
-def page_ids(urls: Iterable[bytes | str]) -> npt.NDArray[np.uint64]:
+def page_ids(urls: Iterable[bytes | str]) -> Ids:
     """The page ids of canonical URLs, in their order."""
     return np.fromiter(map(page_id, urls), dtype=np.uint64)
 
 
-def shard_of(ids: npt.NDArray[np.uint64], shards: int) -> npt.NDArray[np.int64]:
+def shard_of(ids: Ids, shards: int) -> Ints:
     """The shard of each page id: exactly `(id * shards) >> 64`, for 1 to `MOST_SHARDS` shards."""
     _check_shards(shards)
     if ids.dtype != np.uint64:

@@ -10,12 +10,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
 from opicflow.connectors.files.scan import Scan, new_scan
-from opicflow.schemas.arrays import Bytes, Ints
+from opicflow.schemas.arrays import Bytes, Hashes, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
@@ -109,7 +108,7 @@ def _new_scan(text: Bytes) -> Scan:
     return new_scan(lines, FIRST_HOP * lines + int(np.count_nonzero(text == ord('"'))) // 2)
 
 
-def _word_table() -> tuple[npt.NDArray[np.uint64], Bytes]:
+def _word_table() -> tuple[Hashes, Bytes]:
     """An open-addressing table from the hash of a name to its code. Names of links and of events never mix."""
     coded = [(name, code) for code, names in enumerate(FIELD_NAMES.values(), _KIND) for name in names]
     coded += [("/" + name, code) for code, names in enumerate(LINK_FIELD_NAMES.values(), _LINK_URL) for name in names]

@@ -20,14 +20,13 @@ from typing import Any, BinaryIO, NamedTuple
 
 import fastavro
 import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from opicflow.connectors.files.opening import STDIN, Damage, InputRefused, decompressed, open_bytes
-from opicflow.schemas.arrays import Floats, Ids, Ints
+from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
 from opicflow.schemas.hashing import hash_bytes
 from opicflow.schemas.kernel import kernel
 
@@ -503,7 +502,7 @@ class _Texts(NamedTuple):
     """Texts as the kernels take them: text i is `text[starts[i]:starts[i + 1]]`."""
 
     starts: Ints
-    text: npt.NDArray[np.uint8]
+    text: Bytes
 
 
 def _starts_and_text(array: Any, rows: int) -> _Texts:
@@ -517,7 +516,7 @@ def _starts_and_text(array: Any, rows: int) -> _Texts:
 
 
 @kernel
-def _hashed(text: npt.NDArray[np.uint8], starts: Ints) -> Ids:
+def _hashed(text: Bytes, starts: Ints) -> Ids:
     """The page ids of URLs."""
     ids = np.empty(starts.shape[0] - 1, np.uint64)
     for row in range(ids.shape[0]):

@@ -10,15 +10,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.whole_file import whole_file
-from opicflow.schemas.arrays import Floats
+from opicflow.schemas.arrays import Floats, Ids
 
 _ENDINGS = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 
@@ -27,7 +25,7 @@ class RankRows(NamedTuple):
     """Some rows: the URLs, empty where only the page id is known, page ids, and a column of values for every rank."""
 
     urls: list[str]
-    pages: npt.NDArray[np.uint64]
+    pages: Ids
     values: list[Floats]
 
 
@@ -75,7 +73,7 @@ def _csv_lines(some: RankRows, names: Sequence[str]) -> bytes:
     return text.getvalue().encode()
 
 
-def _words(pages: npt.NDArray[np.uint64]) -> list[str]:
+def _words(pages: Ids) -> list[str]:
     return [f"{page:016x}" for page in pages.tolist()]
 
 

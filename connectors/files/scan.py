@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from opicflow.schemas.arrays import Bytes
 from opicflow.schemas.event_columns import CrawlEvents
 
 
@@ -36,7 +36,7 @@ class Scan(NamedTuple):
     odd_ends: Any
     counts: Any
 
-    def events(self, text: npt.NDArray[np.uint8]) -> CrawlEvents:
+    def events(self, text: Bytes) -> CrawlEvents:
         """The events that were read."""
         rows, urls = self.counts[:2].tolist()
         return CrawlEvents(

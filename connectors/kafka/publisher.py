@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from apache_beam.utils.timestamp import Timestamp
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, for_code
@@ -30,6 +29,7 @@ from opicflow.connectors.kafka.client import (
     stop_sending,
 )
 from opicflow.connectors.kafka.connection import BOOTSTRAP_TIMEOUT_SECONDS, Connection, KafkaRefused
+from opicflow.schemas.arrays import Ids, Ints
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
 from opicflow.schemas.pages import shard_of
 
@@ -54,7 +54,7 @@ def partition_of(page: int, partitions: int) -> int:
     return (page * partitions) >> 64
 
 
-def partitions_of(pages: npt.NDArray[np.uint64], partitions: int) -> npt.NDArray[np.int64]:
+def partitions_of(pages: Ids, partitions: int) -> Ints:
     """`partition_of` of each page id."""
     return shard_of(pages, partitions)
 
@@ -173,7 +173,7 @@ class Publisher:
         appender: BatchAppender,
         known: _Topic,
         topic: str,
-        partitions: npt.NDArray[np.int64],
+        partitions: Ints,
         records: RecordColumns,
         size: int,
     ) -> None:

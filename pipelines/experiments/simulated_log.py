@@ -40,7 +40,7 @@ from opicflow.pipelines.web.visit_orders import (
     set_page_count,
 )
 from opicflow.pipelines.web.webs import hosted_web, poisson_web, power_law_web
-from opicflow.schemas.arrays import Bools, Ids, Ints
+from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link
 from opicflow.schemas.pages import page_ids
 from opicflow.schemas.published_schemas import schema
@@ -250,7 +250,7 @@ class SimulatedCrawl:
             return CycleOrder(known, seed, _BATCH)
         return RandomOrder(known, seed, _BATCH) if self.scenario.strategy == "random" else AsFoundOrder(known, _BATCH)
 
-    def _importance(self) -> npt.NDArray[np.float64]:
+    def _importance(self) -> Floats:
         return self._ledger.estimate(self._ids[self._choice]).importance
 
     def _next_pages(self) -> Ints:

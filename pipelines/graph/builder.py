@@ -29,7 +29,7 @@ import xxhash
 from opicflow.pipelines.graph.csr import MOST_LINK_WEIGHT, ORDINARY_LINK_WEIGHT
 from opicflow.pipelines.graph.slices import MOST_PAGES, encode, key_of
 from opicflow.pipelines.graph.store import MANIFEST, NO_CATEGORY, GraphRefused, StoredGraph, ranges_of, write_manifest
-from opicflow.schemas.arrays import Bytes, Ids, Ints
+from opicflow.schemas.arrays import Array, Bytes, Ids, Ints
 from opicflow.schemas.kernel import kernel, lean_kernel
 
 FEWEST_MEMORY_BYTES = 1 << 20
@@ -207,13 +207,13 @@ class GraphBuilder:
         np.cumsum(np.bincount(buckets, minlength=self.plan.buckets), out=starts[1:])
         return order, starts
 
-    def _append(self, name: str, column: npt.NDArray[Any]) -> None:
+    def _append(self, name: str, column: Array) -> None:
         """Append to a file. It is not kept open: there may be thousands of files."""
         with open((self.path if name in _GROWING else self._work) / name, "ab") as file:
             file.write(np.ascontiguousarray(column).data)
         self._lengths[name] = self._lengths.get(name, 0) + column.nbytes
 
-    def _read(self, name: str, dtype: Any) -> npt.NDArray[Any]:
+    def _read(self, name: str, dtype: Any) -> Array:
         """Read a file; empty if it was never written."""
         return np.fromfile(self._work / name, dtype) if self._lengths.get(name) else np.empty(0, dtype)
 

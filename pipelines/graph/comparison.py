@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from opicflow.schemas.arrays import Floats, Ids
+from opicflow.schemas.arrays import Bools, Floats, Ids
 from opicflow.schemas.kernel import kernel
 from opicflow.schemas.ranking import highest
 
@@ -150,7 +149,7 @@ def kendall_tau(first: Floats, second: Floats) -> float | None:
     return agreeing_less_others / math.sqrt(untied_a * untied_b)
 
 
-def _pairs_between(begins: npt.NDArray[np.bool_]) -> int:
+def _pairs_between(begins: Bools) -> int:
     """Count the pairs within runs of equals; `begins[i]`: a run begins at row i + 1."""
     ends = np.concatenate(([-1], np.flatnonzero(begins), [len(begins)]))
     lengths = np.diff(ends)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.schemas.arrays import Ints
+from opicflow.schemas.arrays import Bools, Ints
 from opicflow.schemas.kernel import kernel
 
 ORDINARY_LINK_WEIGHT = 1024
@@ -97,7 +97,7 @@ class Graph:
         sums = _starts(self.weights)
         return sums[self.starts[1:]] - sums[self.starts[:-1]]
 
-    def without_links(self, mask: npt.NDArray[np.bool_]) -> Graph:
+    def without_links(self, mask: Bools) -> Graph:
         """Return the graph with the links of the masked pages removed: pages never read, or gone, are dangling."""
         if mask.dtype != np.bool_ or mask.shape != (self.pages,):
             raise ValueError(f"the mask must hold {self.pages} booleans, one for each page")

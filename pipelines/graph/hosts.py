@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from opicflow.schemas.arrays import Floats
+from opicflow.schemas.arrays import Bytes, Floats, Ints
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import kernel
 from opicflow.schemas.pages import page_ids
 
 
-def weights_of_hosts(text: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], weights: dict[bytes, float]) -> Floats:
+def weights_of_hosts(text: Bytes, ends: Ints, weights: dict[bytes, float]) -> Floats:
     """Return the weight of each page's host; 0 for hosts without a weight."""
     hosts = page_ids(weights)
     order = np.argsort(hosts)

@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.graph import scans
 from opicflow.pipelines.graph.equations import (
@@ -48,7 +47,7 @@ from opicflow.pipelines.graph.equations import (
     pieces,
 )
 from opicflow.pipelines.graph.store import GraphRefused, LinkBlock, StoredGraph
-from opicflow.schemas.arrays import Floats
+from opicflow.schemas.arrays import Array, Floats
 
 HUBS, AUTHORITIES = "hubs", "authorities"
 _STATE = "ranks.json"
@@ -210,7 +209,7 @@ class _Iteration(ABC):
         for name in self._stored_names():
             setattr(self, name, state[name])
 
-    def _slice(self, vector: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _slice(self, vector: Array) -> Array:
         return vector[self.first : self.end]
 
     def _paid(self, first: int, end: int) -> Floats:

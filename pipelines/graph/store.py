@@ -21,11 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from opicflow.pipelines.graph.slices import BlockLinks, DecodeBuffers, decode
-from opicflow.schemas.arrays import Bytes, Ids, Ints
+from opicflow.schemas.arrays import Array, Bytes, Ids, Ints
 from opicflow.schemas.errors import UserError
 
 FORMAT, VERSION = "opicflow graph", 1
@@ -200,13 +199,13 @@ class StoredGraph:
             self._blocks[slice_] = found
         return found
 
-    def _column(self, name: str) -> npt.NDArray[Any]:
-        column: npt.NDArray[Any] = self._mapped(name, np.dtype(_COLUMNS[name]))
+    def _column(self, name: str) -> Array:
+        column: Array = self._mapped(name, np.dtype(_COLUMNS[name]))
         if len(column) != self.pages:
             raise self._damaged(name)
         return column
 
-    def _mapped(self, name: str, dtype: np.dtype[Any], check: bool = True) -> npt.NDArray[Any]:
+    def _mapped(self, name: str, dtype: np.dtype[Any], check: bool = True) -> Array:
         if name not in self._files:
             raise self._damaged(MANIFEST)
         if check and self._digest(name) != self._files[name][1]:

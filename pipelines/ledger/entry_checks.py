@@ -5,10 +5,7 @@ Kernels check no bounds. So types are checked as strictly as values: a log may b
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.ledger.config import (
     MOST_CASH,
@@ -38,7 +35,7 @@ from opicflow.pipelines.ledger.entries import (
     sum_transfers,
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused
-from opicflow.schemas.arrays import Ints
+from opicflow.schemas.arrays import Array, Ids, Ints
 from opicflow.schemas.records import Policy
 
 MOST_LINKS = 1 << 20
@@ -244,11 +241,11 @@ def _position_problem(items: CrawlItems, start: LogPosition, end: LogPosition) -
     return "a row is outside the entry's range" if first < start or last >= end else ""
 
 
-def _is_column(column: npt.NDArray[Any], dtype: type) -> bool:
+def _is_column(column: Array, dtype: type) -> bool:
     return type(column) is np.ndarray and column.dtype == dtype and column.ndim == 1
 
 
-def _outside(pages: npt.NDArray[np.uint64], first_id: int, last_id: int) -> bool:
+def _outside(pages: Ids, first_id: int, last_id: int) -> bool:
     return bool(pages.min() < first_id or pages.max() > last_id)
 
 

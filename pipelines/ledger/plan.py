@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.ledger.config import RefreshConfig
 from opicflow.pipelines.ledger.survey import BY_BUDGET, BY_PIN, DAY, DISCOVERY, FORBIDDEN, Budget, Survey, caps_of
 from opicflow.pipelines.refresh.orders import allowances, chosen
 from opicflow.pipelines.refresh.policies import Policies, host_caps
 from opicflow.pipelines.refresh.strategies import Allocation, Costs, costs, solve
-from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 
 WHY = ("OTHER", "DISCOVERY", "REFRESH", "REQUESTED")
 """The words of the published schema, by the numbers that columns hold."""
@@ -65,10 +64,10 @@ def cost_of(survey: Survey, shared: Sharing, alpha: float) -> Costs:
     return costs(survey.wanted, shared.plan.frequencies, alpha)
 
 
-def can_be_ordered(survey: Survey, config: RefreshConfig) -> npt.NDArray[np.bool_]:
+def can_be_ordered(survey: Survey, config: RefreshConfig) -> Bools:
     """Whether a page has a URL, may be fetched, and has no order that may still be answered."""
     outstanding = (survey.ordered > 0) & (survey.ordered + config.order_timeout_hours * 3600 > survey.second)
-    free: npt.NDArray[np.bool_] = survey.has_url & ~outstanding & (survey.decided_by != FORBIDDEN)
+    free: Bools = survey.has_url & ~outstanding & (survey.decided_by != FORBIDDEN)
     return free
 
 
@@ -152,8 +151,8 @@ def _soonest(survey: Survey, due: Ints) -> Ints:
 
 
 def _groups(
-    survey: Survey, policies: Policies, budget: Budget, passed: int, candidates: npt.NDArray[np.bool_]
-) -> tuple[Ints | None, Ints, npt.NDArray[np.bool_]]:
+    survey: Survey, policies: Policies, budget: Budget, passed: int, candidates: Bools
+) -> tuple[Ints | None, Ints, Bools]:
     """The number of every page's host, how many orders each host may get now, and which hosts have a limit.
 
     The numbers are None if no host has a limit.

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import RefreshConfig
@@ -17,7 +16,7 @@ from opicflow.pipelines.refresh.orders import back_off_seconds
 from opicflow.pipelines.refresh.policies import Directives, Policies, directives, host_caps
 from opicflow.pipelines.refresh.rates import change_rates
 from opicflow.pipelines.refresh.strategies import Demand
-from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.pages import page_id
 
 DECIDED_BY = ("OTHER", "BUDGET", "PINNED", "FORBIDDEN", "DISCOVERY", "BACK_OFF", "GONE", "LIMIT", "REQUESTED")
@@ -65,16 +64,16 @@ class Survey:
     fetched: Ints
     """The second of the last visit, however it ended; 0 = never, or not known."""
     ordered: Ints
-    requested: npt.NDArray[np.bool_]
+    requested: Bools
     """Whether a policy requests it and it was not fetched since."""
-    announced_change: npt.NDArray[np.bool_]
+    announced_change: Bools
     """Whether a change was announced since it was fetched."""
     retry_seconds: Floats
     """How long to wait before a retry of a page that does not answer; 0 for others."""
     wanted: Demand
     """The pages that share the bandwidth for refreshing, at `sharing`."""
     sharing: Ints
-    has_url: npt.NDArray[np.bool_]
+    has_url: Bools
     hosts: Ids
     """A hash of the host of every page, 0 = not known; empty where no host has a limit."""
     suspended: str

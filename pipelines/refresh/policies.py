@@ -21,7 +21,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
@@ -460,10 +459,10 @@ class _IndexRows(NamedTuple):
     """
 
     pages: Ids
-    of_page: npt.NDArray[np.int64]
-    of_prefix: npt.NDArray[np.int64]
+    of_page: Ints
+    of_prefix: Ints
     """The latest of a prefix and its ancestors."""
-    of_category: npt.NDArray[np.int64]
+    of_category: Ints
 
 
 class _PolicyIndex(NamedTuple):

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.schemas.arrays import Array
+from opicflow.schemas.arrays import Array, Bools, Bytes, Floats
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 # Words and numbers in kernels, for which Python has no types.
@@ -72,15 +72,15 @@ _MOST_STEPS = 16
 class ChangeRates(NamedTuple):
     """The change rate of every page, its relative standard error, and its source."""
 
-    rates: npt.NDArray[np.float64]
-    errors: npt.NDArray[np.float64]
-    known_from: npt.NDArray[np.uint8]
+    rates: Floats
+    errors: Floats
+    known_from: Bytes
 
 
 def change_rates(
     intervals: npt.NDArray[np.uint64],
     dated: npt.NDArray[np.uint64],
-    use_dates: npt.NDArray[np.bool_],
+    use_dates: Bools,
     estimator: str = "likelihood",
     default_rate: float = DEFAULT_CHANGES_PER_DAY,
 ) -> ChangeRates:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
@@ -20,7 +19,7 @@ from opicflow.pipelines.replay.inputs import known_format
 from opicflow.pipelines.transforms.decode import decode_range, route_rows
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
-from opicflow.schemas.arrays import Bools, Bytes, Ids, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.columns import spans
 
 Tell = Callable[[int, float], None]
@@ -72,7 +71,7 @@ class Crawled:
     urls: Urls
     newest_ms: int
     rejects: int = 0
-    importance: npt.NDArray[np.float64] | None = None
+    importance: Floats | None = None
 
 
 def crawled_in_logs(logs: Sequence[str], rules: Rules, tell: Tell) -> Crawled:

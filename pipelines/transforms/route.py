@@ -18,11 +18,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Outcome
 from opicflow.pipelines.transforms.rules import MEDIA_CATEGORIES, ORDINARY_WEIGHT, LinkWeights, Rules
-from opicflow.schemas.arrays import Bytes
+from opicflow.schemas.arrays import Bytes, Ids
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.event_columns import BLOCKED, GONE, UNKNOWN_MEDIA, UNKNOWN_STATUS, CrawlEvents
 from opicflow.schemas.hashing import byte_at, hash_bytes
@@ -380,7 +379,7 @@ def hash_hosts(text: Any, begins: Any, states: Any, out: Any) -> None:
             out[i] = hash_bytes(text, first, at)
 
 
-def _sites(events: CrawlEvents, urls: CanonicalUrls, links: LinkWeights) -> npt.NDArray[np.uint64]:
+def _sites(events: CrawlEvents, urls: CanonicalUrls, links: LinkWeights) -> Ids:
     """Return a number for the site of every URL; zeros if internal and external links weigh the same."""
     sites = np.zeros(len(urls.ids), np.uint64)
     if links.internal == links.external:

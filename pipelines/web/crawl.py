@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph, PageNumbers
 from opicflow.pipelines.ledger.entries import CrawlEntry, CrawlItems, Kind, LogPosition, Outcome, TickEntry
 from opicflow.pipelines.ledger.ledger import Ledger
 from opicflow.pipelines.web.visit_orders import VisitOrder, set_page_count
-from opicflow.schemas.arrays import Ids, Ints
+from opicflow.schemas.arrays import Bytes, Ids, Ints
 
 SOURCE = "web"
 START_SECOND = 1_700_000_000
@@ -24,7 +23,7 @@ def visits(
     ids: Ids,
     numbers: Ints,
     start: int = 0,
-    outcomes: npt.NDArray[np.uint8] | None = None,
+    outcomes: Bytes | None = None,
     time_ms: Ints | None = None,
 ) -> CrawlEntry:
     """Return an entry with visits of the pages `numbers`, in that order, from offset `start` on.
@@ -87,7 +86,7 @@ class WebCrawl:
         ids: Ids,
         order: VisitOrder,
         choice: Ints | None = None,
-        outcomes: Callable[[Ints], npt.NDArray[np.uint8]] | None = None,
+        outcomes: Callable[[Ints], Bytes] | None = None,
         per_day: int | None = None,
     ) -> None:
         self.ledgers = ledgers

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.ledger.entries import Outcome
-from opicflow.schemas.arrays import Bools, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Ints
 
 
 class VisitFailures:
@@ -24,7 +23,7 @@ class VisitFailures:
         self.blocked: Bools = share_of(pages, blocked, self._random)
         self._failing = failing
 
-    def outcomes(self, numbers: Ints) -> npt.NDArray[np.uint8]:
+    def outcomes(self, numbers: Ints) -> Bytes:
         """Return one `Outcome` for each of these visits, in this order."""
         found = np.full(len(numbers), Outcome.FETCHED, np.uint8)
         if self._failing > 0.0:

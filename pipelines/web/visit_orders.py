@@ -6,17 +6,16 @@ An order has no end. It returns page numbers in batches, so that a ledger can ap
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph, PageNumbers
 from opicflow.pipelines.ledger.kernels.certified import damped
-from opicflow.schemas.arrays import Floats, Ints
+from opicflow.schemas.arrays import Array, Floats, Ints
 from opicflow.schemas.kernel import kernel
 
-Waiting = Callable[[], npt.NDArray[Any]]
+Waiting = Callable[[], Array]
 """Returns the current waiting cash of every page, by page number. Only orders that need it call it."""
 
 
@@ -165,7 +164,7 @@ def set_page_count(order: VisitOrder, pages: int) -> None:
         order.pages = pages
 
 
-def _highest(values: npt.NDArray[Any], count: int) -> Ints:
+def _highest(values: Array, count: int) -> Ints:
     """Return the rows of the `count` highest values, the highest first; equal values by row."""
     count = min(count, len(values))
     if count == 0:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from opicflow.pipelines.graph.csr import Graph
@@ -29,7 +28,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import page_ids, power_law_web
-from opicflow.schemas.arrays import Floats, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ints
 from support.crawls import Crawl, Errors, assert_within, exact_ranks, order_named, unchanged_answers
 from support.shards import Faults, Shards
 
@@ -112,9 +111,9 @@ class Case:
     web: Graph
     exact: Floats
     config: LedgerConfig = field(default_factory=LedgerConfig)
-    outcomes: npt.NDArray[np.uint8] | None = None
-    categories: npt.NDArray[np.uint8] | None = None
-    visited: npt.NDArray[np.bool_] | None = None
+    outcomes: Bytes | None = None
+    categories: Bytes | None = None
+    visited: Bools | None = None
 
 
 def weighted_links() -> Case:
@@ -360,7 +359,7 @@ def real_crawl(
     unread, barred = position < never_read * web.pages, position >= (1 - blocked) * web.pages
     answers = unchanged_answers(web.pages, unchanged, seed)
 
-    def outcomes(numbers: Ints) -> npt.NDArray[np.uint8]:
+    def outcomes(numbers: Ints) -> Bytes:
         return np.where(barred[numbers], np.uint8(Outcome.BLOCKED), answers(numbers))
 
     ledger = Ledger(LedgerConfig(remember_links=unchanged > 0))
@@ -393,14 +392,14 @@ def test_a_real_crawl_is_within_4_per_cent_of_pagerank_and_stays_so(troubles: di
     assert after_30.everywhere <= after_20.everywhere + 0.2, (after_20, after_30)
 
 
-def failing_for_ever(remember_links: bool) -> tuple[Crawl, Ledger, npt.NDArray[np.bool_]]:
+def failing_for_ever(remember_links: bool) -> tuple[Crawl, Ledger, Bools]:
     """Of a web where all pages were read, a tenth fail for ever after."""
     web = power_law_web(1000, seed=12)
     failing = np.random.default_rng(12).random(1000) < 0.1
     ledger = Ledger(LedgerConfig(remember_links=remember_links))
     broken = False
 
-    def outcomes(numbers: Ints) -> npt.NDArray[np.uint8]:
+    def outcomes(numbers: Ints) -> Bytes:
         return np.where(failing[numbers] & broken, Outcome.FAILED, Outcome.FETCHED).astype(np.uint8)
 
     crawl = Crawl(ledger, web, "cycle", outcomes=outcomes).run(4)

@@ -17,9 +17,9 @@ from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.failures import UnchangedVisits
 from opicflow.pipelines.web.visit_orders import CycleOrder, GreedyOrder, RandomOrder, VisitOrder
 from opicflow.pipelines.web.webs import page_ids
-from opicflow.schemas.arrays import Floats, Ids, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 
-Outcomes = Callable[[Ints], npt.NDArray[np.uint8]]
+Outcomes = Callable[[Ints], Bytes]
 """The outcomes of visits to these pages, in order."""
 
 
@@ -96,8 +96,8 @@ class Crawl:
         order: str,
         seed: int = 0,
         outcomes: Outcomes | None = None,
-        visited: npt.NDArray[np.bool_] | None = None,
-        categories: npt.NDArray[np.uint8] | None = None,
+        visited: Bools | None = None,
+        categories: Bytes | None = None,
         batches_per_crawl: int = 128,
     ) -> None:
         self.ledger: CrawlLedger = OneLedger(ledger) if isinstance(ledger, Ledger) else ledger
@@ -136,7 +136,7 @@ def unchanged_answers(pages: int, share: float, seed: int) -> Outcomes:
     """Return outcomes: the first visit fetches the page, and this share of later ones is "not modified"."""
     unchanged = UnchangedVisits(pages, share, np.random.default_rng(seed))
 
-    def outcomes(numbers: Ints) -> npt.NDArray[np.uint8]:
+    def outcomes(numbers: Ints) -> Bytes:
         return np.where(unchanged.among(numbers), Outcome.UNCHANGED, Outcome.FETCHED).astype(np.uint8)
 
     return outcomes

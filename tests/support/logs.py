@@ -12,11 +12,11 @@ from typing import Any
 
 import fastavro
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import ItemWriter, Ledger, LedgerConfig, LogPosition, Outcome, TickEntry
 from opicflow.pipelines.replay.runner import Progress, ReplayRequest, ReplayResult, replayed
+from opicflow.schemas.arrays import Floats
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.published_schemas import schema
@@ -173,7 +173,7 @@ def records_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line, parse_constant=refuse) for line in path.read_bytes().splitlines()]
 
 
-def importance_of(path: Path, pages: int) -> npt.NDArray[np.float64]:
+def importance_of(path: Path, pages: int) -> Floats:
     """Return the importance of the pages of a web by number; 0 for missing ones."""
     values = {record["url"]: record["importance"] for record in records_of(path)}
     return np.array([values.get(url(number), 0.0) for number in range(pages)])

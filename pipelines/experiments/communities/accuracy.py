@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.experiments.communities.domains import USUAL, Domain, SurveyedWeb, survey_web
 from opicflow.pipelines.experiments.measures import DAMPING
@@ -25,7 +24,7 @@ from opicflow.pipelines.graph.comparison import kendall_tau, l1, linf
 from opicflow.pipelines.ledger import Ledger, LedgerConfig
 from opicflow.pipelines.web.crawl import visits
 from opicflow.pipelines.web.webs import page_ids
-from opicflow.schemas.arrays import Floats
+from opicflow.schemas.arrays import Floats, Ints
 
 SC, SC_TABLE, PF, OUTLINKS, RANDOM = "SC-Select", "SC-Select, table", "PF-Select", "OutlinkCount", "Random"
 IMPORTANCE = "ledger's importance"
@@ -68,7 +67,7 @@ def selection_named(strategy: str, web: SurveyedWeb, seed: int) -> Select:
     return choices[strategy]()
 
 
-def impact(web: SurveyedWeb, local: npt.NDArray[np.int64]) -> Floats:
+def impact(web: SurveyedWeb, local: Ints) -> Floats:
     """Of every page of a web: its true rank times the share of its links that lead to the domain (6.2)."""
     graph = web.graph
     is_local = np.zeros(graph.pages, np.bool_)
@@ -105,9 +104,7 @@ def pace(domain: Domain) -> tuple[int, int]:
     return rounds, round(pages / rounds)
 
 
-def measured(
-    web: SurveyedWeb, local: npt.NDArray[np.int64], select: Select, rounds: int, pages_a_round: int
-) -> list[Row]:
+def measured(web: SurveyedWeb, local: Ints, select: Select, rounds: int, pages_a_round: int) -> list[Row]:
     """A row a round of FindGlobalPR on these pages."""
     true = web.exact[local] / web.exact[local].sum()
     impacts = impact(web, local)
@@ -173,9 +170,7 @@ def influences(
     return rows
 
 
-def estimate_with(
-    web: SurveyedWeb, local: npt.NDArray[np.int64], others: npt.NDArray[np.int64], page: int, ranks: Floats
-) -> Floats:
+def estimate_with(web: SurveyedWeb, local: Ints, others: Ints, page: int, ranks: Floats) -> Floats:
     """Return the ranks of a domain, scaled to sum 1, in F with one more page; `ranks` are those of F without it."""
     expansion = _of_pages(web, local, others)
     expansion.add(web.recorded.fetch(np.array([page], np.uint64)), np.zeros(1, np.bool_))
@@ -184,16 +179,16 @@ def estimate_with(
     return estimate
 
 
-def _half_way(web: SurveyedWeb, domain: Domain, seed: int) -> npt.NDArray[np.int64]:
+def _half_way(web: SurveyedWeb, domain: Domain, seed: int) -> Ints:
     """Return the pages that SC-Select reads in half of the rounds."""
     rounds, a_round = pace(domain)
     select, expansion = selection_named(SC, web, seed), _of_pages(web, domain.pages)
     *_, last = find_global_ranks(expansion, web.recorded, select, rounds // 2, a_round, DAMPING)
-    read: npt.NDArray[np.int64] = last.frontier.ids[len(domain.pages) :].astype(np.int64)
+    read: Ints = last.frontier.ids[len(domain.pages) :].astype(np.int64)
     return read
 
 
-def _of_pages(web: SurveyedWeb, local: npt.NDArray[np.int64], others: npt.NDArray[np.int64] | None = None) -> Expansion:
+def _of_pages(web: SurveyedWeb, local: Ints, others: Ints | None = None) -> Expansion:
     """Return an expansion of a local domain, and of other pages that were read."""
     expansion = Expansion()
     expansion.add(web.recorded.fetch(local.astype(np.uint64)), np.ones(len(local), np.bool_))
