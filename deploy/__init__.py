@@ -1,1 +1,1 @@
-"""What opicflow runs on: local services for development and tests. No part of the distribution."""
+"""Local services for development and tests. They are not part of the distribution."""

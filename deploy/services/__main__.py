@@ -27,7 +27,7 @@ def main() -> int:
     unknown = [name for name in names if name not in SERVICES]
     if unknown:
         parser.exit(2, f"services: there is no service {unknown[0]!r}: give some of {every}\n")
-    # As for Ctrl-C: stop what was started so far.
+    # Like Ctrl-C: stop the processes started so far.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     services = Services(chosen.folder, say, usual_ports=chosen.usual_ports)
     try:
@@ -36,7 +36,7 @@ def main() -> int:
         print(f"services: {problem}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("services: interrupted: what this command had started is stopped", file=sys.stderr)
+        print("services: interrupted: the services that this command had started are stopped", file=sys.stderr)
         return 130
 
 

@@ -19,7 +19,7 @@ OLDEST_JAVA = 17
 
 
 class ServicesRefused(Exception):
-    """A service cannot do what was requested. The message has the reason and what to do, in a few lines."""
+    """A service cannot fulfil a request. The message has the reason and advice, in a few lines."""
 
 
 class ServicesMissing(ServicesRefused):

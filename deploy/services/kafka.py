@@ -87,7 +87,7 @@ class Kafka:
         cluster = urlsafe_b64encode(b"opicflow" + secrets.token_bytes(8)).decode().rstrip("=")
         user = f"SCRAM-SHA-256=[name={USER},password={password}]"
         arguments = ["format", "-t", cluster, "-c", str(folder / "server.properties"), "--add-scram", user]
-        # Every user of the machine can read the arguments of a process; "@file" keeps the password out of them.
+        # Every user of the machine can read the arguments of a process; "@file" hides the password.
         hidden = write_secret(folder / "format.arguments", "\n".join(arguments).encode())
         tool = instance.jvm(
             ["kafka.tools.StorageTool", f"@{hidden}"], "-cp", f"{instance.jars}/*", "-XX:TieredStopAtLevel=1"
@@ -105,7 +105,7 @@ class Kafka:
         return {self.name: instance.jvm(main, "-Xms256m", "-Xmx640m", *logger, "-cp", f"{instance.jars}/*")}
 
     def check(self, instance: Instance) -> None:
-        """Check that the plain listener knows a broker, and the other one has a certificate of our authority."""
+        """Check that the plain listener lists a broker, and the other one has a certificate of our authority."""
         with connect(instance.ports["plain"]) as plain:
             plain.sendall(WHICH_BROKERS)
             _size, _request, brokers = struct.unpack(">iii", _receive(plain, 12))

@@ -93,11 +93,11 @@ class Services:
         return self._started()
 
     def kill(self, name: str, process: str | None = None) -> None:
-        """Kill a service, or one process of it. Ports and data stay, for `restart` and `revive`."""
+        """Kill a service, or one of its processes. Ports and data stay, for `restart` and `revive`."""
         processes.kill(self._some(name, process))
 
     def revive(self, name: str, process: str | None = None) -> list[str]:
-        """Start the processes of a service that have ended, or one of them, with the same ports and data.
+        """Start the ended processes of a service, or one of these, with the same ports and data.
 
         Returns their names when the service is ready. Processes that run are left alone.
         """

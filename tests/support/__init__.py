@@ -1,1 +1,1 @@
-"""What tests share: small webs, logs and crawls, references that code is compared with, fakes and local services."""
+"""Shared by tests: small webs, logs and crawls, reference implementations, fakes and local services."""

@@ -86,7 +86,7 @@ class Crawl:
 
     `outcomes` returns the outcome of each visit; without it every visit fetches the page. `visited` marks the pages
     that the order chooses from; without it these are all pages. `categories` are those of the announcements. A greedy
-    order reads the waiting cash `batches_per_crawl` times per round of these pages.
+    order reads the waiting cash `batches_per_crawl` times per round.
     """
 
     def __init__(
