@@ -1,4 +1,4 @@
-"""Messages for errors: one line that names the cause, the place and the remedy."""
+"""Messages for errors: one line with the cause, the file or option, and the remedy."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def size_of(text: str) -> int:
     """Return a number of bytes, such as that of 512MB."""
     found = _SIZE.fullmatch(text.strip())
     if not found:
-        raise InputRefused(f"--memory {text[:20]}: no size: write it like 512MB or 4GB")
+        raise InputRefused(f"--memory {text[:20]}: not a size: write it like 512MB or 4GB")
     return int(float(found[1]) * _UNITS[found[2].upper()])
 
 

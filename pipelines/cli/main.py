@@ -61,7 +61,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Run a command. What it raises here is an error of standard output: its own errors became exit codes."""
+    """Run a command and return its exit code. Only errors of standard output are raised."""
     try:
         options = parse(arguments)
     except UserError as problem:
@@ -103,7 +103,7 @@ def _run_command(options: argparse.Namespace) -> int:
 
 
 def _silence_beam() -> None:
-    """Silence Beam's loggers before it is imported: it warns of clouds that are not used, and logs what it raises."""
+    """Silence Beam's loggers before its import: it warns of unused clouds, and logs its exceptions."""
     logging.getLogger().setLevel(logging.ERROR)
     for name in ("common", "direct.executor"):
         logging.getLogger(f"apache_beam.runners.{name}").setLevel(logging.CRITICAL)

@@ -30,14 +30,14 @@ _LOG_HELP = (
 def whole(text: str) -> int:
     """Return a positive whole number."""
     if not text.isdecimal() or not 0 < int(text) < 1 << 40:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no positive whole number")
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a positive whole number")
     return int(text)
 
 
 def natural(text: str) -> int:
     """Return a whole number from 0."""
     if not text.isdecimal() or not int(text) < 1 << 31:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number from 0")
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a whole number from 0")
     return int(text)
 
 
@@ -48,7 +48,7 @@ def positive(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 1e-3 <= number <= 1e9:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number from 0.001")
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a number from 0.001")
     return number
 
 
@@ -59,7 +59,7 @@ def share(text: str) -> float:
     except ValueError:
         number = -1.0
     if not 0.0 <= number <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r} is no share from 0 to 1")
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a share from 0 to 1")
     return number
 
 
@@ -71,7 +71,7 @@ def moment(option: str, text: str | None) -> int | None:
         return None
     time_ms = time_ms_of(text)
     if time_ms is None:
-        raise InputRefused(f"{option} {text[:40]}: no time: write it like 2026-05-01 or 2026-05-01T12:00:00Z")
+        raise InputRefused(f"{option} {text[:40]}: not a time: write it like 2026-05-01 or 2026-05-01T12:00:00Z")
     return time_ms
 
 

@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(EXIT_USER, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Parse, and refuse what this command does not know here, so that the message names the right help."""
+        """Parse, and refuse unknown arguments here, so that the message names the help of this command."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -78,7 +78,7 @@ class Renamed(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
         """Set the option, and print its new name."""
-        print(f"opicflow: {option} is now {self._new}: the next version knows the new name only", file=sys.stderr)
+        print(f"opicflow: {option} is now {self._new}: the next version accepts the new name only", file=sys.stderr)
         setattr(namespace, self.dest, values)
 
 
@@ -123,7 +123,7 @@ def add_config(parser: argparse.ArgumentParser, default: Any = None) -> None:
 
 
 def complete_words() -> None:
-    """Print completions if the shell asks for them, and exit; otherwise return at once."""
+    """Print completions and exit if the shell requests them; otherwise return at once."""
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 

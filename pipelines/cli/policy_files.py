@@ -14,12 +14,12 @@ def in_words(policy: Policy) -> str:
     """Return a policy as a sentence."""
     subject, is_one = _subject(policy)
     verb = "is" if is_one else "are"
-    said = list(_phrases(policy, verb))
-    if not said:
-        said = ["its earlier policy is withdrawn" if is_one else "their earlier policy is withdrawn"]
+    phrases = list(_phrases(policy, verb))
+    if not phrases:
+        phrases = ["its earlier policy is withdrawn" if is_one else "their earlier policy is withdrawn"]
         subject = f"{subject}:"
     until = "" if policy.expires_at_ms is None else f" until {iso_time(policy.expires_at_ms)}"
-    return f"{subject} {', '.join(said)}{until}"
+    return f"{subject} {', '.join(phrases)}{until}"
 
 
 def _subject(policy: Policy) -> tuple[str, bool]:

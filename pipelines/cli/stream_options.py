@@ -1,4 +1,4 @@
-"""Options of commands that start a stream, and what they say about its ledgers."""
+"""Options of commands that start a stream, and the settings of its ledgers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_flink_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("where it runs (docs/guides/operations.md)")
+    group = parser.add_argument_group("deployment (docs/guides/operations.md)")
     group.add_argument("--runner", default="FlinkRunner", metavar="NAME", help="%(default)s")
     group.add_argument("--flink-master", metavar="HOST:PORT", help="Flink's REST (localhost:8081)")
     group.add_argument(
@@ -128,7 +128,7 @@ def ledger_topic_of(options: argparse.Namespace) -> str:
 
 
 def shards_of(options: argparse.Namespace, connection: Connection) -> int:
-    """Check the topics, print what is wrong with them, and return the number of shards."""
+    """Check the topics, print the findings, and return the number of shards."""
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.connectors.kafka.partitions import resolve
     from opicflow.pipelines.stream.origin import check_topics
@@ -155,7 +155,7 @@ def default_origin(shards: int) -> Origin:
 
 
 def requested_origin(options: argparse.Namespace, kept: Rules) -> Origin | None:
-    """Return the settings of ledgers that the options ask for; None if they ask for none."""
+    """Return the settings of ledgers in the options; None if there are none."""
     from opicflow.pipelines.ledger import Certified, ConfigRefused
     from opicflow.pipelines.stream.keeper import Origin
     from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
@@ -201,6 +201,6 @@ def submit_stream(
 
 
 def print_json(options: argparse.Namespace, values: dict[str, Any]) -> None:
-    """Print these values as JSON, if the options ask for JSON."""
+    """Print these values as JSON, if --json is given."""
     if options.json:
         print(json.dumps(values, indent=2))

@@ -309,7 +309,7 @@ def _check_runner(request: ReplayRequest) -> None:
     try:
         create_runner(request.runner)
     except (ValueError, ImportError, AttributeError):
-        raise ConfigRefused(f"--runner {request.runner}: Beam knows no such runner here: check its name") from None
+        raise ConfigRefused(f"--runner {request.runner}: Beam has no such runner here: check its name") from None
 
 
 def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig, Rules]:

@@ -144,7 +144,7 @@ def test_a_shard_without_ticks_has_no_time(topic: list[list[Arrived]]) -> None:
         ),
         (
             [report(1, minted=2 * UNITS_PER_PAGE + 1)],
-            "shard 1: the minted cash is no whole number of pages, by 1 unit ",
+            "shard 1: the minted cash is not a whole number of pages, by 1 unit ",
         ),
         ([report(1, sent=39)], "shard 1: its pairs sealed 1 unit more than it has sent"),
         ([report(1, received=39)], "shard 1: its pairs counted 1 unit more than it has received"),
@@ -247,7 +247,7 @@ def test_follow_prints_each_change_once_and_faults_at_once(topic: list[list[Arri
         ([], [], "audit is empty: start a stream and wait for a tick, or send a replay's results with --to"),
         ([], ["--prefix", "p-"], "p-audit is empty"),
         ([], ["--since", "2026-05-01"], "audit holds no record from 2026-05-01 on: give an earlier --since, or none"),
-        ([], ["--since", "yesterday"], "--since yesterday: no time"),
+        ([], ["--since", "yesterday"], "--since yesterday: not a time"),
         ([BROKEN], [], "audit: none of its records can be read: check which other program writes to this topic"),
     ],
 )

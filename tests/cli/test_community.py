@@ -365,7 +365,7 @@ def test_wrong_options_give_one_line_of_error(log: Path, hosts: Path, tmp_path: 
         ("a b\n", "line 1: neither a host nor a URL"),
         ("ok.example\nhttp://\n", "line 2: neither a host nor a URL"),
         ("a.example/path\n", "line 1: neither a host nor a URL"),
-        ("d.example\n", "no page of it in"),
+        ("d.example\n", "none of its pages is in"),
     ):
         other = tmp_path / "other.txt"
         other.write_text(text)

@@ -487,9 +487,9 @@ def test_wrong_options_give_one_line_of_error(tmp_path: Path) -> None:
         "no column of ranks url": (right, right, "--rank", "url"),
         "no column of ranks nope: name one of visits, importance, score": (right, right, "--rank-b", "nope"),
         "importance is 0 for every page": (right, zeros, "--normalise"),
-        "'0' is no positive whole number": (right, right, "--top", "10,0"),
-        "'' is no positive whole number": (right, right, "--top", "10,"),
-        "'-1' is no number from 0": (right, right, "--worst", "-1"),
+        "'0' is not a positive whole number": (right, right, "--top", "10,0"),
+        "'' is not a positive whole number": (right, right, "--top", "10,"),
+        "'-1' is not a whole number from 0": (right, right, "--worst", "-1"),
     }
     for message, arguments in cases.items():
         code, out, err = command("compare", *arguments)

@@ -115,7 +115,7 @@ def test_a_wrong_word_gives_one_line_with_a_suggestion(
 )
 def test_an_old_option_name_works_with_a_warning(arguments: list[str], old: str, new: str) -> None:
     result = command(*arguments, old, "harmonic")
-    warning = f"opicflow: {old} is now {new}: the next version knows the new name only\n"
+    warning = f"opicflow: {old} is now {new}: the next version accepts the new name only\n"
     assert result.err.startswith(warning) and "unknown option" not in result.err
     assert old not in output_of(arguments[0], "--help").replace(new, "")
 

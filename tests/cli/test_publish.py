@@ -209,8 +209,8 @@ def test_invalid_and_too_large_records_are_sent_to_rejects_in_order(
     ("options", "message"),
     [
         (["--partition", "4"], "--partition 4: crawl-events has 4 partitions: give 0 to 3"),
-        (["--rate", "0"], "'0' is no number from"),
-        (["--partition", "-1"], "'-1' is no number from 0"),
+        (["--rate", "0"], "'0' is not a number from 0.001"),
+        (["--partition", "-1"], "'-1' is not a whole number from 0"),
         (["--brokers"], "expected one argument"),
     ],
 )
@@ -350,9 +350,9 @@ def test_options_become_a_policy_and_a_sentence(arguments: list[str], policy: Po
         ([], "nothing to publish: name its pages with --url, --host"),
         (["--host", "a.example"], "no statement: give one, such as --every 6h"),
         (["--host", "a.example", "--default", "--every", "2d"], "--default withdraws the policy: omit --every"),
-        (["--host", "a.example", "--every", "soon"], "--every soon: no span of time"),
+        (["--host", "a.example", "--every", "soon"], "--every soon: not a duration"),
         (["--host", "a.example", "--every", "6h", "--never"], "contradict each other"),
-        (["--host", "a.example", "--never", "--expires", "later"], "--expires later: no time"),
+        (["--host", "a.example", "--never", "--expires", "later"], "--expires later: not a time"),
         (["--host", "a.example", "--never", "--expires", "2020-01-01T00:00:00Z"], "not after published_at"),
         (["--all", "--never"], "it cannot hold for all pages"),
         (["--all", "--default"], "no setting of the whole crawl"),

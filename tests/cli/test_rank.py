@@ -267,7 +267,7 @@ def test_an_interrupted_build_of_several_logs_continues(tmp_path: Path, monkeypa
         (["rank", "{g}", "--damping", "1"], "not a number from 0 to below 1"),
         (["rank", "{g}", "--tolerance", "0"], "not above 0"),
         (["rank", "{g}", "{log}"], "name one graph, or logs"),
-        (["rank", "{g}", "--memory", "lots"], "--memory lots: no size: write it like 512MB"),
+        (["rank", "{g}", "--memory", "lots"], "--memory lots: not a size: write it like 512MB"),
         (["rank", "{d}"], "no graph there: build one with opicflow graph build"),
         (["rank", "{d}/none.jsonl"], "none.jsonl"),
         (["graph", "build", "--out", "{d}/h"], "name logs, or a replay's state"),

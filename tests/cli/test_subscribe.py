@@ -326,11 +326,14 @@ def test_on_a_terminal_the_first_twenty_pages_are_shown(cluster: Cluster, monkey
         (["importance", "--url", "mailto:a"], "mailto:a"),
         (["crawl-orders", "--min-score", "2"], "--min-score goes with importance: crawl-orders has no scores"),
         (["importance", "--min-score", "nan"], "--min-score nan: give a number"),
-        (["importance", "--top", "0"], "'0' is no positive whole number"),
+        (["importance", "--top", "0"], "'0' is not a positive whole number"),
         (["importance", "--top", "3", "--follow", "--format", "jsonl"], "give --format table, or omit one of them"),
-        (["importance", "--since", "yesterday"], "--since yesterday: no time"),
+        (["importance", "--since", "yesterday"], "--since yesterday: not a time"),
         (["importance", "--new"], "--new shows records published from now on: give --follow too"),
-        (["importance", "--new", "--follow", "--since", "2026-05-01"], "--new and --since are two beginnings"),
+        (
+            ["importance", "--new", "--follow", "--since", "2026-05-01"],
+            "--new and --since both set the start: omit one",
+        ),
     ],
 )
 def test_wrong_options_give_one_line_of_error(cluster: Cluster, arguments: list[str], message: str) -> None:

@@ -215,7 +215,7 @@ def test_a_repeated_command_writes_the_same_bytes_without_measuring(discovered: 
     [
         (("fig2", "--pages", "10"), "--pages 10: too few pages for a meaningful error: give 1000 or more"),
         (("fig7",), "unknown value 'fig7': do you mean fig6?"),
-        (("fig2", "--runs", "0"), "is no positive whole number"),
+        (("fig2", "--runs", "0"), "is not a positive whole number"),
     ],
 )
 def test_wrong_options_give_one_line_of_error(more: tuple[str, ...], why: str, tmp_path: Path) -> None:

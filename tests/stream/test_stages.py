@@ -319,7 +319,7 @@ def test_removed_pages_are_counted_under_the_new_and_the_old_name(monkeypatch: p
 def options_of(command: str) -> set[str]:
     parsers = next(a for a in build_parser([command])._actions if isinstance(a, argparse._SubParsersAction)).choices
     groups = [
-        g for g in parsers[command]._action_groups if g.title == "options" or str(g.title).startswith("where it runs")
+        g for g in parsers[command]._action_groups if g.title == "options" or str(g.title).startswith("deployment")
     ]
     actions = [action for group in groups for action in group._group_actions if action.help != argparse.SUPPRESS]
     return {option for action in actions for option in action.option_strings if option.startswith("--")}

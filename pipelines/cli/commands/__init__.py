@@ -40,7 +40,7 @@ GROUPS = (
         },
     ),
     Group(
-        "steer and look",
+        "inspect and control",
         "opicflow top --state state --host",
         {
             "top": "show the most important pages or hosts of a state",

@@ -190,7 +190,7 @@ def _balanced(verdict: Verdict) -> str:
 
 
 def _reasons(verdict: Verdict) -> list[str]:
-    """Why there is no verdict yet."""
+    """Return the reasons why there is no verdict yet."""
     if verdict.state is not AuditState.NOT_YET or not verdict.shards:
         return []
     reasons = []
@@ -231,7 +231,7 @@ def _what(fault: Fault) -> str:
     if fault.law is Law.BALANCE:
         return f"{units} {more} were minted than are held, sent and not received"
     if fault.law is Law.MINTED:
-        return f"the minted cash is no whole number of pages, by {units}"
+        return f"the minted cash is not a whole number of pages, by {units}"
     if fault.law is Law.SENT:
         return f"its pairs sealed {units} more than it has sent"
     if fault.law is Law.RECEIVED:
@@ -241,8 +241,10 @@ def _what(fault: Fault) -> str:
     if fault.law is Law.PAIR:
         return f"{units} {more} were received than were sent" if fault.units else "other transfers of the same sum came"
     if fault.law is Law.TWICE:
-        said = f"{units} {more} than it reported before" if fault.units else "another digest than it reported before"
-        return f"shard {fault.by} contradicts itself, {said}"
+        difference = (
+            f"{units} {more} than it reported before" if fault.units else "another digest than it reported before"
+        )
+        return f"shard {fault.by} contradicts itself, {difference}"
     assert fault.law is Law.FALLS
     return f"the counts of shard {fault.by} fell by {units}"
 

@@ -116,7 +116,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan what to read, rank what was read, or list what is missing."""
+    """Plan the next pages, rank the domain, list impact, or try selections."""
     from opicflow.connectors.files.rank_writer import check_name_of_ranks
 
     begun = time.perf_counter()
@@ -135,18 +135,18 @@ def run(options: argparse.Namespace) -> int:
     announce_compilation(options.quiet)
     surroundings = _Surroundings.read(options)
     what = {"plan": _plan, "rank": _rank, "impact": _impact, "try": _try}[options.what]
-    told, lines = what(surroundings, options)
-    told["seconds"] = round(time.perf_counter() - begun, 3)
-    print(json.dumps(told, indent=2) if options.json else "\n".join(lines))
+    summary, lines = what(surroundings, options)
+    summary["seconds"] = round(time.perf_counter() - begun, 3)
+    print(json.dumps(summary, indent=2) if options.json else "\n".join(lines))
     return 0
 
 
-# -- what was read -----------------------------------------------------------------------------------------------------
+# -- input -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class _Surroundings:
-    """What a crawl read, and which pages of it, read or not, belong to the local domain, by ascending id."""
+    """The links that a crawl read, and the ids of the local domain in ascending order, read or not."""
 
     crawled: Crawled
     local: Ids
@@ -182,7 +182,9 @@ class _Surroundings:
         local = np.union1d(crawled.urls.of_hosts(hosts), pages)
         if not np.isin(crawled.fetched.pages, local).any():
             where = options.links_of or ", ".join(options.logs)
-            raise InputRefused(f"{options.local}: no page of it in {str(where)[:200]}: name hosts as they are in URLs")
+            raise InputRefused(
+                f"{options.local}: none of its pages is in {str(where)[:200]}: name hosts as they are in URLs"
+            )
         return cls(crawled, local, options.damping)
 
     def expanded(self, only_local: bool = False) -> Expansion:
@@ -208,7 +210,7 @@ class _Surroundings:
     def in_words(self, frontier: Frontier) -> str:
         """Return the counts as a sentence."""
         counts = self.counts(frontier)
-        inside = f", {counts['frontier_local']:,} of them of the local domain" if counts["frontier_local"] else ""
+        inside = f", {counts['frontier_local']:,} of the local domain" if counts["frontier_local"] else ""
         return (
             f"read: {counts['local_pages']:,} pages of the local domain, {counts['other_pages']:,} others; "
             f"{counts['failed']:,} failed; frontier: {counts['frontier']:,} pages{inside}"
@@ -221,7 +223,7 @@ class _Surroundings:
 
 
 def local_of(path: Path, rules: UrlRules) -> tuple[list[bytes], Ids]:
-    """The hosts that a file names, and the pages: a host or a URL a line, # begins a comment."""
+    """Return the hosts and pages that a file names: a host or a URL a line; # starts a comment."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as problem:
@@ -259,7 +261,7 @@ def _ranked(frontier: Frontier, damping: float) -> PageRanks:
 
 
 def _selection(name: str, options: argparse.Namespace, crawled: Crawled) -> Select:
-    """The scores of a selection, by the words of the command line."""
+    """Return the scores of the selection with this name."""
     if name == "influence":
         return lambda frontier, ranks, round_: influence(frontier, ranks, options.damping)
     if name == "flow":
@@ -272,7 +274,7 @@ def _selection(name: str, options: argparse.Namespace, crawled: Crawled) -> Sele
 
 
 def _importance(crawled: Crawled, frontier: Frontier, ranks: Floats, round_: int) -> Floats:
-    """What a ledger knows of pages that were not read."""
+    """Return the importance of unread pages in a ledger."""
     assert crawled.importance is not None
     found: Floats = crawled.importance[np.searchsorted(crawled.urls.pages, frontier.pages)]
     return found
@@ -299,7 +301,7 @@ def _plan(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dic
         {"url": url, "page": f"{page:016x}", options.select: score, "expected_rank": rank}
         for url, page, score, rank in zip(urls, pages.tolist(), scores[at].tolist(), expected[at].tolist(), strict=True)
     ]
-    told = {**surroundings.counts(frontier), "ordered": len(urls), "select": options.select}
+    summary = {**surroundings.counts(frontier), "ordered": len(urls), "select": options.select}
     lines = [surroundings.in_words(frontier), f"{len(urls):,} pages ordered by {options.select}:"]
     lines += [f"  {row[options.select]:.3e}  {printable(str(row['url']))}" for row in shown[: options.top]]
     if len(urls) < options.pages:
@@ -308,11 +310,11 @@ def _plan(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dic
         lines.append(f"these orders are the whole frontier{more}")
     if options.out is not None:
         lines.append(f"written: {options.out}")
-    return {**told, "orders": shown[: options.top]}, lines
+    return {**summary, "orders": shown[: options.top]}, lines
 
 
 def _order_columns(urls: list[str], pages: Ids, scores: Floats, ranks: Floats, moment_ms: int) -> dict[str, list[Any]]:
-    """The values of `CrawlOrder` records, by field: the priority is the score that chose them."""
+    """Return the columns of `CrawlOrder` records; the priority is the score."""
     nothing: list[Any] = [None] * len(urls)
     return {
         "url": urls,
@@ -336,7 +338,7 @@ def _order_columns(urls: list[str], pages: Ids, scores: Floats, ranks: Floats, m
 
 
 def _rank(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
-    """The ranks of the local domain, with the sum 1."""
+    """Return the ranks of the local domain, with the sum 1."""
     from opicflow.connectors.files.rank_writer import write_ranks
 
     frontier = surroundings.expanded().frontier()
@@ -354,12 +356,12 @@ def _rank(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dic
             strict=True,
         )
     ]
-    told = {**surroundings.counts(frontier), "residual": ranks.residual, "iterations": ranks.iterations, "top": top}
+    summary = {**surroundings.counts(frontier), "residual": ranks.residual, "iterations": ranks.iterations, "top": top}
     lines = [surroundings.in_words(frontier), "importance within the local domain:"]
     lines += [f"  {row['rank']:.9f}  {printable(str(row['url']))}" for row in top]
     if options.out is not None:
         lines.append(f"written: {options.out}, {len(estimate.pages):,} pages")
-    return told, lines
+    return summary, lines
 
 
 def _rank_rows(surroundings: _Surroundings, pages: Ids, values: Floats) -> Iterator[RankRows]:
@@ -371,7 +373,7 @@ def _rank_rows(surroundings: _Surroundings, pages: Ids, values: Floats) -> Itera
 
 
 def _impact(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
-    """The pages of others that give most to the local domain."""
+    """Return the other pages that give most to the local domain."""
     expansion = surroundings.expanded()
     frontier = expansion.frontier()
     ranks = _ranked(frontier, options.damping).values
@@ -398,7 +400,7 @@ def _impact(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[d
 
 
 def _try(surroundings: _Surroundings, options: argparse.Namespace) -> tuple[dict[str, Any], list[str]]:
-    """FindGlobalPR with what a crawl read as the web: from the local pages alone, a selection after the other."""
+    """Run FindGlobalPR for each selection from the local pages, with the pages of the crawl as the web."""
     frontier = surroundings.expanded().frontier()
     exact = frontier.local_ranks(_ranked(frontier, options.damping).values)
     web = RecordedWeb(surroundings.crawled.fetched)

@@ -25,7 +25,7 @@ _SAME_SUM = 1e-3
 
 
 class _Side(NamedTuple):
-    """One of the two: where its ranks are from, what they are, and what they add up to."""
+    """One of the two files: its name, its ranks and their sum."""
 
     letter: str
     file: str
@@ -111,7 +111,7 @@ def _notes(a: _Side, b: _Side, found: Comparison, normalise: bool) -> list[str]:
         elif ranks.repeated:
             notes.append(f"{side.letter}: {ranks.repeated:,} rows repeat a page: the last one of each page counts")
         if ranks.gone:
-            notes.append(f"{side.letter}: {ranks.gone:,} pages are left out: their last record says that they are gone")
+            notes.append(f"{side.letter}: {ranks.gone:,} pages are left out: their last record is a tombstone")
     if not found.pages_of_both:
         notes.append("no page is in both: are they from one crawl, with canonical URLs?")
     elif found.errors_over < found.pages_of_both:
@@ -167,7 +167,7 @@ def _or_dash(value: float | None, form: str) -> str:
 def _as_json(
     a: _Side, b: _Side, found: Comparison, urls: dict[int, str], notes: list[str], normalise: bool
 ) -> dict[str, Any]:
-    """All of it. What is no number, or too large for one, is null."""
+    """Return the comparison as JSON. Undefined and infinite values are null."""
     return {
         "a": _side_as_json(a, found.pages_of_first_only, found.rank_of_first_only),
         "b": _side_as_json(b, found.pages_of_second_only, found.rank_of_second_only),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # they need matplotlib
     from opicflow.pipelines.experiments.task_runner import MeasureTask
 
 EXAMPLES = """examples:
-  opicflow experiment fig2 --out build/experiments --pages 10000 --runs 1     a quick look
+  opicflow experiment fig2 --out build/experiments --pages 10000 --runs 1     a quick run
   opicflow experiment all --out build/experiments       everything; stopped, the same command continues
   opicflow experiment table1 community --out build/mine --edges links.tsv.gz           communities of your own web
 
@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pages", type=whole, metavar="N", help="of each web (100000; of communities 300000)")
     parser.add_argument("--runs", type=whole, metavar="R", help="seeds to take means of (2; of communities 5)")
     parser.add_argument("--edges", metavar="FILE", help="of communities: the web of this edge list instead")
-    parser.add_argument("--seed", type=natural, default=1, metavar="S", help="the first of them (%(default)s)")
+    parser.add_argument("--seed", type=natural, default=1, metavar="S", help="the first seed (%(default)s)")
     parser.add_argument("--processes", type=whole, metavar="N", help="at once (as many as there are cores)")
     add_quiet(parser)
 
@@ -100,7 +100,7 @@ def _scale(options: argparse.Namespace, one: Experiment) -> Scale:
 def _tasks_of_edges(
     options: argparse.Namespace, chosen: Sequence[Experiment], scales: dict[str, Scale]
 ) -> dict[str, list[MeasureTask]]:
-    """The tasks of these experiments on an edge list; it says how many pages there are. All of them, or a refusal."""
+    """Return the tasks of these experiments on an edge list. Raises `InputRefused` if one has none."""
     from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
     from opicflow.pipelines.experiments.communities.domains import FEWEST_PAGES, LARGEST_SHARE, survey_edge_list
 

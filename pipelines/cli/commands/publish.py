@@ -73,7 +73,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     statement.add_argument("--factor", type=float, metavar="F", help="of their importance in refreshing")
     statement.add_argument("--drop", action="store_true", help="remove them, once; links may add them again")
     statement.add_argument("--forget", action="store_true", help="remove them, and do not add them again")
-    statement.add_argument("--shortest", metavar="SPAN", help="between two fetches, whatever the budget says")
+    statement.add_argument("--shortest", metavar="SPAN", help="between two fetches, whatever the budget is")
     statement.add_argument("--longest", metavar="SPAN", help="between two fetches")
     statement.add_argument("--host-fetches", type=float, metavar="N", help="a day at most, of the host or of each host")
     statement.add_argument("--bandwidth", type=float, metavar="N", help="fetches a day of the whole crawl")
@@ -160,18 +160,18 @@ def _publish_policies(options: argparse.Namespace) -> int:
     topic = names(options.prefix).policies
     framer = Framer(connection, topic, "Policy")
     with Publisher(connection) as publisher:
-        places = publisher.deliver(topic, [framer.encode(to_avro(policy)) for policy in policies])
+        positions = publisher.deliver(topic, [framer.encode(to_avro(policy)) for policy in policies])
     if options.json:
         rows = [
-            {"said": in_words(policy), "topic": topic, "partition": place.partition, "offset": place.offset}
-            for policy, place in zip(policies, places, strict=True)
+            {"said": in_words(policy), "topic": topic, "partition": position.partition, "offset": position.offset}
+            for policy, position in zip(policies, positions, strict=True)
         ]
         print(json.dumps(rows, indent=2))
         return 0
-    for policy, place in list(zip(policies, places, strict=True))[:_MOST_SHOWN]:
-        print(f"{in_words(policy)}  ({topic}, partition {place.partition}, offset {place.offset})")
+    for policy, position in list(zip(policies, positions, strict=True))[:_MOST_SHOWN]:
+        print(f"{in_words(policy)}  ({topic}, partition {position.partition}, offset {position.offset})")
     if len(policies) > _MOST_SHOWN:
-        print(f"… and {len(policies) - _MOST_SHOWN:,} more, up to offset {places[-1].offset}")
+        print(f"… and {len(policies) - _MOST_SHOWN:,} more, up to offset {positions[-1].offset}")
     return 0
 
 
@@ -237,7 +237,7 @@ def _policies_of_file(options: argparse.Namespace, published_at_ms: int) -> list
 
 
 def _categories(policy: Policy) -> int:
-    """Return how many categories there may be: only the stream knows the number."""
+    """Return the largest possible number of categories: only the stream has the real one."""
     if policy.class_weights:
         return len(policy.class_weights) // 2
     return len(policy.link_bonus_per_1024) if policy.link_bonus_per_1024 else _MOST_CATEGORIES
@@ -312,12 +312,12 @@ def _span_seconds(option: str, text: str | None) -> float | None:
         return None
     match = _SPAN.fullmatch(text.strip().lower())
     if match is None:
-        raise PolicyRefused(f"{option} {text[:40]}: no span of time: write it like 30min, 6h, 2d or 1w")
+        raise PolicyRefused(f"{option} {text[:40]}: not a duration: write it like 30min, 6h, 2d or 1w")
     return float(match[1]) * _UNITS[match[2]]
 
 
 def _time(option: str, text: str) -> int:
     time_ms = time_ms_of(text)
     if time_ms is None:
-        raise PolicyRefused(f"{option} {text[:40]}: no time: write it like 2026-12-31T00:00:00Z")
+        raise PolicyRefused(f"{option} {text[:40]}: not a time: write it like 2026-12-31T00:00:00Z")
     return time_ms

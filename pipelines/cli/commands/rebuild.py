@@ -26,7 +26,9 @@ PRINTS_AS_IT_GOES = True
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("--to-ledger", metavar="TOPIC", help="the new topic of their logs (page-ledger-N)")
-    parser.add_argument("--replication", type=whole, metavar="N", help="copies of it (3, or as many as brokers)")
+    parser.add_argument(
+        "--replication", type=whole, metavar="N", help="replicas of the new topics (3, or as many as brokers)"
+    )
     parser.add_argument(
         "--shards", type=whole, required=True, metavar="N", help="how many ledgers: the partitions of their topic"
     )

@@ -59,9 +59,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     topics.add_argument("--until", metavar="TIME", help="omit events from this time on")
     topics.add_argument("--to", metavar="ADDRESS", help="send the results to the topics of kafka://HOST:PORT")
     add_kafka_options(parser, brokers=False)
-    out = parser.add_argument_group("what comes out")
+    out = parser.add_argument_group("results")
     out.add_argument("--out", type=Path, metavar="DIR", help="write importance, rejects and summary.json there")
-    out.add_argument("--format", choices=["jsonl", "avro", "parquet"], default="jsonl", help="of these (%(default)s)")
+    out.add_argument(
+        "--format", choices=["jsonl", "avro", "parquet"], default="jsonl", help="of the results (%(default)s)"
+    )
     out.add_argument("--top", type=natural, default=10, metavar="N", help="show so many pages (%(default)s)")
     out.add_argument("--report", type=Path, metavar="FILE", help="write a report as one HTML page")
     out.add_argument("--publications", action="store_true", help="also write what would be published during the crawl")

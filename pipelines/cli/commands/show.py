@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print all that the ledger of a state knows about a page."""
+    """Print the data of a page in the ledger of a state."""
     import numpy as np
 
     from opicflow.pipelines.ledger import Outcome

@@ -74,7 +74,7 @@ def _all_or_some(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write a crawl log and, if asked for, the exact importance of its web."""
+    """Write a crawl log and, with --ranks, the exact importance of its web."""
     from opicflow.pipelines.experiments.simulated_log import (
         SimulatedCrawl,
         site_of_edges,

@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     if options.new and not options.follow:
         raise KafkaRefused("--new shows records published from now on: give --follow too, or --since TIME instead")
     if options.new and options.since is not None:
-        raise KafkaRefused("--new and --since are two beginnings: omit one of them")
+        raise KafkaRefused("--new and --since both set the start: omit one")
     if options.url is not None and stream not in _BY_PAGE:
         raise KafkaRefused(f"--url goes with {' and '.join(_BY_PAGE)}: {stream} has no record per page")
     as_table = options.format == "table" if options.format else sys.stdout.isatty()
@@ -108,7 +108,7 @@ class _Lines:
     def take(self, arrived: Iterable[Arrived]) -> None:
         for one in arrived:
             if one.broken:
-                _tell_broken(one)
+                _report_broken(one)
             elif one.record is None:
                 self._say(one, f"(no longer known) {printable((one.key or b'').decode('utf-8', 'replace'))}")
             elif self._min_score is None or one.record.score >= self._min_score:
@@ -129,7 +129,7 @@ class _Lines:
 
 
 class _Newest:
-    """The newest record of each key, the highest of them shown: once at the end, or again and again."""
+    """The newest record of each key. It prints the highest, once at the end or repeatedly."""
 
     def __init__(self, options: argparse.Namespace, as_table: bool) -> None:
         self._table = _TABLES[options.stream]
@@ -144,7 +144,7 @@ class _Newest:
     def take(self, arrived: Iterable[Arrived]) -> None:
         for one in arrived:
             if one.broken:
-                _tell_broken(one)
+                _report_broken(one)
                 continue
             self._changed = True
             key = one.key or b""
@@ -188,7 +188,7 @@ def _view(options: argparse.Namespace, as_table: bool, url: str) -> Any:
     return _Lines(options, as_table)
 
 
-def _tell_broken(one: Arrived) -> None:
+def _report_broken(one: Arrived) -> None:
     where = f"partition {one.partition}, offset {one.offset}"
     print(f"opicflow: {where}: {printable(one.broken)}", file=sys.stderr)
 
@@ -251,6 +251,6 @@ _TABLES = {
 
 
 def _drift(books: Any) -> int:
-    """What is missing from the books; 0 where all is well."""
+    """Return the cash that is missing from the accounts; 0 = balanced."""
     held = books.cash + books.uncollected + books.virtual + books.absorbed + books.sent - books.received
     return int(books.minted - held)

@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Create the topics that are missing, if asked to, and check all of them."""
+    """Check all topics; with `create`, create the missing ones first."""
     from opicflow.connectors.kafka.topics import findings, make, read_cluster, specs
 
     connection = connection_of(options)
