@@ -262,15 +262,15 @@ def test_an_interrupt_reports_the_acknowledged_records(
     assert cluster.fakes[0].closed
 
 
-def test_a_rate_waits_when_events_are_ahead_of_it() -> None:
+def test_a_rate_waits_when_events_are_ahead_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
-    class Never:
+    class Pause:
         def wait(self, seconds: float) -> None:
             waits.append(seconds)
 
     pace = log_publisher.SendRate(0.5)
-    pace._pause = Never()  # type: ignore[assignment]
+    monkeypatch.setattr(pace, "_pause", Pause())
     for events in (0, 500, 1000):
         pace.wait(events)
     assert len(waits) == 2

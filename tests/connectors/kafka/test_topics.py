@@ -26,8 +26,8 @@ from opicflow.connectors.kafka.topics import (
     specs,
     topic_id,
 )
-from opicflow.pipelines.cli.main import main
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
+from support.commands import command, output_of
 from support.services import LocalKafka
 
 DAY_MS = 24 * 3600 * 1000
@@ -181,27 +181,24 @@ def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("the broker never came to know")
 
 
-def test_topics_are_created_once_and_have_no_findings(
-    kafka: LocalKafka, topic_prefix: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_topics_are_created_once_and_have_no_findings(kafka: LocalKafka, topic_prefix: str) -> None:
     cluster = ["--brokers", f"kafka://{kafka.brokers}", "--prefix", topic_prefix]
-    assert main(["topics", "check", *cluster]) == 2
-    out, err = capsys.readouterr()
+    code, out, err = command("topics", "check", *cluster)
+    assert code == 2
     assert out.count("is missing") == len(out.splitlines()) == len(Names())
     assert len(err.splitlines()) == 1
-    assert main(["topics", "create", *cluster, "--shards", "3", "--event-partitions", "2"]) == 0
-    assert capsys.readouterr().out.count("created") == len(Names())
+    created = output_of("topics", "create", *cluster, "--shards", 3, "--event-partitions", 2)
+    assert created.count("created") == len(Names())
     ledger, events = names(topic_prefix).page_ledger, names(topic_prefix).crawl_events
     connection = Connection(kafka.brokers)
     first = topic_id(connection, ledger)
     assert (partition_count(connection, ledger), partition_count(connection, events)) == (3, 2)
-    assert main(["topics", "create", *cluster]) == 0
-    assert capsys.readouterr().out.count("existed") == len(Names())
+    assert output_of("topics", "create", *cluster).count("existed") == len(Names())
     assert topic_id(connection, ledger) == first
-    assert main(["topics", "check", *cluster]) == 0
-    assert capsys.readouterr().out == "all 8 topics are as they should be\n"
-    assert main(["topics", "check", *cluster, "--shards", "4", "--json"]) == 2
-    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert output_of("topics", "check", *cluster) == "all 8 topics are as they should be\n"
+    code, out, _ = command("topics", "check", *cluster, "--shards", 4, "--json")
+    assert code == 2
+    (found,) = json.loads(out)["findings"]
     assert (found["topic"], found["setting"], found["value"], found["should"]) == (ledger, "partitions", "3", "4")
     with connection.admin() as admin:
         admin.delete_topics([ledger])
@@ -239,9 +236,7 @@ def test_each_changed_setting_of_a_topic_is_a_finding(kafka: LocalKafka, topic_p
     assert found() == expected
 
 
-def test_a_topic_that_cannot_be_created_is_refused(
-    kafka: LocalKafka, topic_prefix: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_topic_that_cannot_be_created_is_refused(kafka: LocalKafka, topic_prefix: str) -> None:
     connection = Connection(kafka.brokers)
     with pytest.raises(KafkaRefused, match="--replication 2: the cluster has only 1 brokers"):
         make(connection, specs(topic_prefix), replication=2)
@@ -249,5 +244,5 @@ def test_a_topic_that_cannot_be_created_is_refused(
         make(connection, specs("no good "))
     with pytest.raises(KafkaRefused, match=r"no such topic.*opicflow topics create"):
         topic_id(connection, f"{topic_prefix}none")
-    assert main(["topics", "check"]) == 2
-    assert capsys.readouterr().err.startswith("opicflow: no brokers: ")
+    code, _, err = command("topics", "check")
+    assert code == 2 and err.startswith("opicflow: no brokers: ")
