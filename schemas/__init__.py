@@ -1,1 +1,1 @@
-"""What travels: URLs, page ids and shards, and the records and framing of every stream."""
+"""URLs, page ids and shards; the records of every stream, and their framing."""

@@ -43,7 +43,7 @@ class ColumnSpec:
     dtype: type[np.generic]
     default: int = 0
     starts: str = ""
-    """The column that says where the values of each row start; empty where there is one value for each row."""
+    """The column with the start of the values of each row; empty where each row has one value."""
     is_starts: bool = False
     """Whether it holds the starts of ragged columns: one value more than there are rows, the first is 0."""
     is_rising: bool = False

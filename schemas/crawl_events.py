@@ -1,8 +1,8 @@
-"""A crawl event: what a crawler tells of one page, and why one may be refused. Small, and forgiving.
+"""A crawl event: a report of a crawler about one page; and the reasons for which one is refused.
 
-Everything a crawler may not know is optional. `status` is the HTTP status, `failure` what went wrong where there was
-none. `url` is the page that answered; `redirects` are the URLs it was reached through, the one asked for first. Of
-`links`, None = not known (no transfer), () = the page has none.
+Only `url` is required. `status` is the HTTP status; `failure` names the failure of a fetch without a status. `url` is
+the page that answered; `redirects` are the URLs that led to it, the requested one first. `links` = None: unknown (no
+transfer), `links` = (): the page has none.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Link(NamedTuple):
 class CrawlEvent:
     """One event, before its URLs are made canonical. Times are milliseconds since 1970, None = not known.
 
-    `announce` is a page told of and not fetched: a seed, a sitemap entry (its lastmod is `last_modified_ms`), a push.
+    `announce` is a page that was not fetched: a seed, a sitemap entry (its lastmod is `last_modified_ms`), a push.
     """
 
     url: str
@@ -81,7 +81,7 @@ class CrawlEvent:
 
 @dataclass(frozen=True)
 class Reject:
-    """What was not taken, whole: its bytes, the reason, and the place it came from (a file and an offset in it)."""
+    """An input that was refused: its bytes, the reason, its source (a file) and its offset there."""
 
     reason: Reason
     detail: str

@@ -1,6 +1,6 @@
-"""Crawl events as columns: how whole batches of them travel from the readers to the router.
+"""Crawl events as columns: the form in which batches go from the readers to the router.
 
-Nothing is judged here but what needs no other event: URLs are still as the crawler wrote them, as parts of one text.
+Checks that need more than one event are made later. URLs are as the crawler wrote them, as parts of one text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ORDINARY_WEIGHT = 1024
 HEAVIEST_WEIGHT = 65535
 
 UNKNOWN_MEDIA, HTML, XML, FEED, PDF, OTHER_MEDIA = range(6)
-"""Kinds of content, as told by its type."""
+"""Kinds of content, by the content type."""
 MEDIA_TYPES = {
     "text/html": HTML,
     "application/xhtml+xml": HTML,
@@ -52,7 +52,7 @@ MEDIA_TYPES = {
 """Content types of each kind; what begins with + is how one ends. The first that fits counts."""
 
 URL, CANONICAL, FIRST_HOP = 0, 1, 2
-"""The places of an event's URLs: its own, the canonical one, the hops it was reached through, then its links."""
+"""The order of an event's URLs: its own, the canonical one, the hops that led to it, then its links."""
 
 _BLANKS = re.compile(r"[\x00-\x20]+")
 _BLOCKED_WORDS = ("robots", "robots-txt", "robotstxt", "blocked", "filtered", "forbidden", "denied", "excluded")
@@ -63,8 +63,8 @@ _GONE_WORDS = ("gone", "not-found", "notfound")
 class CrawlEvents:
     """Events in the order of their source, a row each; their URLs in a column of parts of `text`.
 
-    `offset` is the place in the source and increases. `status` is an HTTP status, `UNKNOWN_STATUS`, or one of
-    `FAILED`, `BLOCKED`, `GONE`. Times are 0 where they are not known, `digest` likewise; `media` is a kind of content.
+    `offset` is the position in the source and increases. `status` is an HTTP status, `UNKNOWN_STATUS`, or one of
+    `FAILED`, `BLOCKED`, `GONE`. Unknown times and digests are 0; `media` is a kind of content.
     Event i has the URLs `url_starts[i]` up to `url_starts[i+1]`: its own, its canonical one (begin -1 = none),
     `hops[i]` hops, its links.
     """
@@ -144,7 +144,7 @@ class EventWriter:
         if len(links) > MOST_LINKS:
             raise EventRefused(Reason.TOO_MANY_LINKS, f"it has {len(links)} links, more than {MOST_LINKS}")
         if len(event.redirects) > MOST_REDIRECTS:
-            raise EventRefused(Reason.BAD_FIELD, f"redirects: more than {MOST_REDIRECTS} of them")
+            raise EventRefused(Reason.BAD_FIELD, f"redirects: more than {MOST_REDIRECTS}")
         weights = [quantised(link.weight) for link in links]
         times = (
             checked_time_ms(event.fetched_at_ms, "fetched_at"),
@@ -217,7 +217,7 @@ def checked_time_ms(time_ms: int | None, name: str) -> int:
     if time_ms is None:
         return 0
     if not _is_time(time_ms):
-        raise EventRefused(Reason.BAD_TIME, f"{name}: it lies outside the years 1990 to 2099")
+        raise EventRefused(Reason.BAD_TIME, f"{name}: it is outside the years 1990 to 2099")
     return time_ms
 
 
@@ -277,7 +277,7 @@ _NOFOLLOW_BYTES = np.array([list(word.encode().ljust(9, b"\0")) for word in _NOF
 
 @lean_kernel
 def says_nofollow(text: Any, begin: Any, end: Any) -> Any:
-    """Within kernels: what `is_nofollow` says of a rel attribute."""
+    """Within kernels: the result of `is_nofollow` for a rel attribute."""
     at = begin
     while at < end:
         word = at
@@ -304,7 +304,7 @@ _MEDIA_OF_TYPES = np.array(list(MEDIA_TYPES.values()), np.int64)
 
 @lean_kernel
 def media_of(text: Any, begin: Any, end: Any) -> Any:
-    """Within kernels: the kind of content that a content type tells of, whatever its parameters."""
+    """Within kernels: the kind of content of a content type, whatever its parameters."""
     last = begin
     while last < end and byte_at(text, last) != 59:  # ;
         last += 1

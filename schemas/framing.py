@@ -27,11 +27,11 @@ MOST_MESSAGE_BYTES = 2 * MOST_EVENT_BYTES
 
 
 class FramingRefused(UserError, ValueError):
-    """A message is not what it should be. The text is one line for people."""
+    """A message does not have the expected form. The text is one line for people."""
 
 
 class FrameKind(Enum):
-    """How a message says which schema it was written with."""
+    """How a message identifies the schema of its writer."""
 
     SINGLE_OBJECT = "single-object"
     CONFLUENT = "Confluent"
@@ -42,7 +42,7 @@ _BODY_STARTS = {FrameKind.SINGLE_OBJECT: 10, FrameKind.CONFLUENT: 5}
 
 
 class Frame(NamedTuple):
-    """What a message says of its writer's schema: a fingerprint (single-object) or a registry's id (Confluent)."""
+    """The id of a writer's schema in a message: a fingerprint (single-object) or a registry's id (Confluent)."""
 
     kind: FrameKind
     number: int
@@ -53,7 +53,7 @@ class Frame(NamedTuple):
 
 
 WriterOf = Callable[[Frame], "Schema | None"]
-"""Finds the writer's schema of a frame; None = there is none. It is trusted, and asked once for each frame."""
+"""Returns the writer's schema of a frame, None if there is none. It is trusted, and called once for each frame."""
 
 
 def frame_kind(message: bytes) -> FrameKind | None:
@@ -76,12 +76,12 @@ def encode_single_object(name: str, values: dict[str, Any]) -> bytes:
 
 
 def encode_confluent(name: str, values: dict[str, Any], schema_id: int) -> bytes:
-    """`values` as a record of the latest version of schema `name`, which a schema registry knows as `schema_id`."""
+    """Encode a record of the latest version of schema `name`, whose id in a schema registry is `schema_id`."""
     return _encode(name, values, FrameKind.CONFLUENT, schema_id.to_bytes(4, "big"))
 
 
 class Decoder:
-    """Reads messages as the latest version of one schema, whatever version of it they were written with.
+    """Reads messages as the latest version of one schema, whatever version they were written with.
 
     Times come as whole milliseconds, fields that the writer did not have as their defaults. Everything that is not such
     a message, from its first byte to its last, is `FramingRefused`; what `writer_of` raises passes through.
@@ -103,15 +103,15 @@ class Decoder:
         try:
             values = fastavro.schemaless_reader(stream, writer, self._reader)
         except Exception:
-            # fastavro stumbles over a broken body in many ways; what it says of it differs from run to run.
+            # fastavro raises many exceptions for a broken body; their messages differ from run to run.
             raise FramingRefused(
                 f"a {self._name} of {frame} breaks off or is damaged near byte {stream.tell()} of {len(message)}: "
-                "send it again, or correct what it says it was written with"
+                "send it again, or correct the schema that it names"
             ) from None
         if stream.tell() != len(message):
             raise FramingRefused(
                 f"a {self._name} of {frame} ends at byte {stream.tell()} of {len(message)}: send one record a message, "
-                "or correct what it says it was written with"
+                "or correct the schema that it names"
             )
         return cast(dict[str, Any], values)
 

@@ -24,13 +24,13 @@ def _turned(value: Any, bits: Any) -> Any:
 
 @inlined_kernel
 def byte_at(text: Any, at: Any) -> Any:
-    """One byte. The place is made unsigned, which cannot count from the end: that saves a comparison a byte."""
+    """Return one byte. An unsigned index cannot count from the end: that saves a comparison a byte."""
     return text[np.uint64(at)]
 
 
 @inlined_kernel
 def word_at(text: Any, at: Any) -> Any:
-    """Eight bytes, little endian. LLVM makes one load of it, as unsigned places cannot count from the end."""
+    """Return eight bytes, little endian. LLVM makes one load, because unsigned indices cannot count from the end."""
     i = np.uint64(at)
     return (
         np.uint64(text[i])

@@ -1,7 +1,7 @@
-"""Crawl events as JSON objects: which names a field may have, and how forgiving their values are read.
+"""Crawl events as JSON objects: the names that a field may have, and the forms that its values may have.
 
-Besides its own name every field goes by the names that Scrapy items, Heritrix logs and Nutch dumps use. Where an object
-has several of them, the first in the list counts. Names that are in no list are passed over.
+Besides its own name every field may have those of Scrapy items, Heritrix logs and Nutch dumps. If an object has several
+names of one field, the first in the list counts. Names in no list are ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def event_of(value: object) -> CrawlEvent:
-    """The event that a JSON value says; `EventRefused` if it is none."""
+    """Return the event of a JSON value; raises `EventRefused` if it is none."""
     if not isinstance(value, dict):
         raise EventRefused(Reason.NOT_AN_EVENT, f"it is {_kind_of(value)}, not an object with a url")
     found = {name: _first(value, names) for name, names in FIELD_NAMES.items()}
@@ -56,7 +56,7 @@ def event_of(value: object) -> CrawlEvent:
     if url is None:
         raise EventRefused(Reason.NOT_AN_EVENT, "it has no url")
     status, failure = found["status"], found["failure"]
-    if isinstance(status, str):  # "404", or what went wrong
+    if isinstance(status, str):  # "404", or a failure
         status, failure = (float(status), failure) if _is_number(status) else (None, failure or status)
     if isinstance(status, float) and status.is_integer():
         status = int(status)
@@ -186,7 +186,7 @@ def _time_ms(value: object, name: str) -> int | None:
 
 
 def _time_or_nothing(value: object) -> int | None:
-    """What a server says of its pages is often no time at all: that is no reason to lose the event."""
+    """Return None for a value that is no time: servers often send such, and the event is good without it."""
     return time_ms_of(value)
 
 

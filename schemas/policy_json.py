@@ -1,6 +1,6 @@
 """Policies as JSON: an object a line, with the field names of the schema `Policy`.
 
-What a line says is taken exactly or refused: a name that is misspelt must not become a policy that says nothing.
+A line is read exactly or refused: a misspelt name must not become a policy without effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WITH_ZONE = re.compile(r"\d{4}-.*([Zz]|[+-]\d\d:?\d\d)")
 
 
 class PolicyRefused(UserError, ValueError):
-    """A policy that cannot be. The message is one line: what is wrong, and what to do."""
+    """A policy is not valid. The message is one line: the mistake, and the remedy."""
 
 
 def policies_of(lines: Iterable[bytes], source: str) -> list[Policy]:
@@ -40,7 +40,7 @@ def policies_of(lines: Iterable[bytes], source: str) -> list[Policy]:
 
 
 def policy_from_json(value: object) -> Policy:
-    """The policy that a JSON value says. One without `rules_version` gets the least version that it needs."""
+    """Return the policy of a JSON value. One without `rules_version` gets the least version that it needs."""
     if not isinstance(value, dict):
         raise PolicyRefused("it is no JSON object: write one policy a line, in braces")
     known = _fields()
@@ -54,7 +54,7 @@ def policy_from_json(value: object) -> Policy:
 
 
 def policy_to_json(policy: Policy) -> dict[str, Any]:
-    """Plain values that `policy_from_json` makes the same policy of: the version, and what is not a default."""
+    """Return the plain values of a policy for `policy_from_json`: the version, and values that are no defaults."""
     known = _fields()
     return {
         name: value
@@ -148,7 +148,7 @@ def _value_of(line: bytes) -> object:
     try:
         return json.loads(line.decode("utf-8"), object_pairs_hook=_object)
     except UnicodeDecodeError:
-        raise PolicyRefused("it is not UTF-8: write it anew") from None
+        raise PolicyRefused("it is not UTF-8: write it again") from None
     except json.JSONDecodeError as problem:
         raise PolicyRefused(f"it is no JSON ({problem.msg}, character {problem.colno}): correct it") from None
     except PolicyRefused:
@@ -162,7 +162,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise PolicyRefused(f"{twice[:40]!r} is given twice: leave one of them out")
+        raise PolicyRefused(f"{twice[:40]!r} is given twice: omit one")
     return found
 
 

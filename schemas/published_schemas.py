@@ -1,8 +1,8 @@
-"""The published schemas: what every version of every stream's records looks like, for good.
+"""The published schemas: the lasting form of every version of every stream's records.
 
 They are the files `published/<Name>-<version>.avsc`. A published file is never changed: a new version is a new file,
 which adds fields with defaults, and renames and removes none. So every reader can read every version, its own and
-others (`breaks` says what would be in the way).
+others (`breaks` lists obstacles).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PROMOTED = {
     ("string", "bytes"),
     ("bytes", "string"),
 }
-"""What may be read as something else (Avro specification, "Schema Resolution"): written, read."""
+"""Types that may be read as another one (Avro specification, "Schema Resolution"): written, read."""
 
 
 class SchemaUnknown(UserError, LookupError):
@@ -60,7 +60,7 @@ def versions(name: str) -> tuple[int, ...]:
 
 @cache
 def schema(name: str, version: int | None = None) -> Schema:
-    """A published schema as its file says, the latest version unless one is named. It is shared: do not change it."""
+    """Return a published schema, the latest version unless one is named. It is shared: do not change it."""
     known = versions(name)
     version = known[-1] if version is None else version
     if version not in known:
@@ -84,10 +84,10 @@ def with_fingerprint(number: int) -> Published | None:
 
 
 def breaks(writer: Schema, reader: Schema) -> list[str]:
-    """What is in the way of reading all data of schema `writer` as `reader`, a line for each; empty = nothing.
+    """Return the obstacles to reading data of schema `writer` as `reader`, a line for each.
 
-    Names must be the same, namespaces need not; aliases do not count, for nothing is ever renamed. What is no schema
-    raises what fastavro's `parse_schema` does.
+    Names must be the same, namespaces need not; aliases do not count, because nothing is ever renamed. Raises the
+    errors of fastavro's `parse_schema` for a value that is no schema.
     """
     written, read = _with_names(writer), _with_names(reader)
     return list(_Comparison(written[1], read[1]).of(written[0], read[0], where=""))
@@ -144,11 +144,11 @@ class _Comparison:
             self._compared.add(pair)
             written = {field["name"]: field for field in writer["fields"]}
             for field in reader["fields"]:
-                place = f"{where}.{field['name']}" if where else field["name"]
+                path = f"{where}.{field['name']}" if where else field["name"]
                 if field["name"] in written:
-                    yield from self.of(written[field["name"]]["type"], field["type"], place)
+                    yield from self.of(written[field["name"]]["type"], field["type"], path)
                 elif "default" not in field:
-                    yield f"{place} is missing and has no default"
+                    yield f"{path} is missing and has no default"
 
 
 def _with_names(schema: Schema) -> tuple[Any, Mapping[str, Any]]:

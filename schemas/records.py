@@ -2,7 +2,7 @@
 
 A field `x_ms` here is the timestamp-millis `x` there, a `Hex64` the 16 hexadecimal digits of a 64-bit number (JSON
 readers lose the last digits of such numbers, and Avro has no unsigned ones), a tuple an array, `announce` a kind. All
-else is the same on both sides. What a field means is said once, in the published schema of the record's name.
+else is the same on both sides. The published schema of the record's name documents the meaning of each field.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Why = Literal["OTHER", "DISCOVERY", "REFRESH", "REQUESTED"]
 
 @dataclass(frozen=True)
 class Importance:
-    """How important a page is, and what that rests on, at one moment."""
+    """The importance of a page at one moment, and the figures behind it."""
 
     url: str
     page: Hex64
@@ -123,7 +123,7 @@ class Policy:
 
 
 class PairTotal(NamedTuple):
-    """What one shard ever sent to another, up to and including a cut of the sender."""
+    """All cash that one shard sent to another, up to and including a cut of the sender."""
 
     shard: int
     cut: int

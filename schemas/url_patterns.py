@@ -1,4 +1,4 @@
-"""URL patterns: which pages somebody means. `*` stands for any run of characters, everything else for itself.
+"""URL patterns select pages. `*` matches any run of characters, every other character itself.
 
 A pattern is matched against whole canonical URLs: `https://example.org/news/*`, `*.pdf`.
 """
@@ -80,9 +80,9 @@ def _why_not(pattern: str) -> str:
 
 
 class _Pieces(NamedTuple):
-    """What lies between the stars of patterns, of pattern i the pieces from `starts[i]` up to `starts[i+1]`.
+    """The pieces between the stars of patterns; pattern i has those from `starts[i]` up to `starts[i+1]`.
 
-    `heads` are their first eight bytes, as one number, zeros behind; `masks` tell which of the bits those are.
+    `heads` are their first eight bytes, as one number, zeros behind; `masks` has their bits set.
     """
 
     starts: Any
@@ -125,16 +125,16 @@ def find_patterns(text: Any, begins: Any, ends: Any, states: Any, pieces: _Piece
 def _matches(text: Any, begin: Any, end: Any, pieces: _Pieces, pattern: Any) -> Any:
     """Whether a URL begins with the first piece and ends with the last, and has the others in between in their order.
 
-    Each of those may be taken at the first place where it stands: that leaves the most to the next ones.
+    Each of the others is matched at its first occurrence: that leaves the most room for the next ones.
     """
     first, last = pieces.starts[pattern], pieces.starts[pattern + 1] - 1
-    if pieces.least_bytes[pattern] > end - begin or not _stands(text, begin, pieces, first):
+    if pieces.least_bytes[pattern] > end - begin or not _is_at(text, begin, pieces, first):
         return False
     if first == last:
         return end - begin == pieces.sizes[first]
     at = begin + pieces.sizes[first]
     end -= pieces.sizes[last]
-    if not _stands(text, end, pieces, last):
+    if not _is_at(text, end, pieces, last):
         return False
     for piece in range(first + 1, last):
         at = _found(text, at, end - pieces.sizes[piece], pieces, piece)
@@ -146,7 +146,7 @@ def _matches(text: Any, begin: Any, end: Any, pieces: _Pieces, pattern: Any) -> 
 
 @inlined_kernel
 def _found(text: Any, at: Any, last: Any, pieces: _Pieces, piece: Any) -> Any:
-    """The first place from `at` to `last` where a piece stands; -1 if there is none."""
+    """Return the first occurrence of a piece from `at` to `last`; -1 if there is none."""
     first_byte = _ONES * (pieces.heads[piece] & np.uint64(255))
     second_byte = _ONES * (pieces.heads[piece] >> np.uint64(8) & np.uint64(255))
     while at <= last:
@@ -157,16 +157,16 @@ def _found(text: Any, at: Any, last: Any, pieces: _Pieces, piece: Any) -> Any:
             if not same:
                 at += 7
                 continue
-            at += np.int64(trailing_zeros(same)) >> 3  # the lowest bit is that of the first place where both bytes are
-        if at <= last and _stands(text, at, pieces, piece):
+            at += np.int64(trailing_zeros(same)) >> 3  # the lowest bit marks the first occurrence of both bytes
+        if at <= last and _is_at(text, at, pieces, piece):
             return at
         at += 1
     return np.int64(-1)
 
 
 @inlined_kernel
-def _stands(text: Any, at: Any, pieces: _Pieces, piece: Any) -> Any:
-    """Whether a piece stands here, where the text has room for it."""
+def _is_at(text: Any, at: Any, pieces: _Pieces, piece: Any) -> Any:
+    """Whether the text has a piece at `at`; it must have room for it."""
     if (_word(text, at) & pieces.masks[piece]) != pieces.heads[piece]:
         return False
     size = pieces.sizes[piece]

@@ -1,10 +1,10 @@
 """Canonical URLs: what makes two addresses one page.
 
 A canonical URL is the WHATWG's normal form (by the library ada) of an http or https URL, without fragment and without
-user name and password, at most `LONGEST_URL` bytes, all ASCII. Rules may fold more; they are off unless asked for.
+user name and password, at most `LONGEST_URL` bytes, all ASCII. Rules may fold more; they are off by default.
 
 Most URLs of a crawl log are canonical already. A kernel recognises the plain ones among them and hashes them where
-they lie; all others go to the library. The kernel is careful rather than clever: what it does not know it leaves.
+they are; all others go to the library. The kernel is careful rather than clever: it leaves every doubtful URL.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NotAPage(UserError, ValueError):
 
 @dataclass(frozen=True)
 class UrlRules:
-    """What else makes two addresses one page. `drop_parameters` are names; one that ends in * begins like this."""
+    """Further rules that make two addresses one page. `drop_parameters` are names, or prefixes with * at the end."""
 
     drop_parameters: tuple[str, ...] = ()
     fold_www: bool = False
@@ -59,7 +59,7 @@ NO_RULES = UrlRules()
 
 
 def canonical(url: str, base: str | None = None, rules: UrlRules = NO_RULES) -> bytes:
-    """The canonical form of a URL, or of a relative one on a page `base`. `NotAPage` says why it has none."""
+    """Return the canonical form of a URL, or of a relative one on a page `base`. Raises `NotAPage` with the reason."""
     plain = url.partition("#")[0]
     try:
         form = ada_url.join_url(base, plain) if base is not None else ada_url.normalize_url(plain)
@@ -98,7 +98,7 @@ def host(url: bytes) -> bytes:
 
 
 def registrable_domain(url: bytes) -> bytes:
-    """What somebody registered of a canonical URL's host (example.co.uk), by the public suffix list; else the host."""
+    """Return the registered domain of a canonical URL (example.co.uk), by the public suffix list, or its host."""
     name = host(url)
     domain = name.split(b":")[0]
     if domain.rpartition(b".")[2].isdigit():
@@ -125,15 +125,15 @@ def _public_suffixes() -> Any:
 
 PAGE = 0
 ASK = 1
-"""The library has to look at it."""
+"""The library has to decide."""
 NO_PAGE = 2
 ABSENT = 3
-"""There is no URL in this place."""
+"""The row has no URL."""
 
 
 @dataclass
 class Canonicaliser:
-    """Makes URLs canonical in batches. It remembers what the library said; that changes nothing but the speed."""
+    """Makes URLs canonical in batches. It caches the library's results; that changes nothing but the speed."""
 
     rules: UrlRules = NO_RULES
     _remembered: dict[bytes, bytes | None] = field(default_factory=dict)
@@ -147,15 +147,19 @@ class Canonicaliser:
         ids = np.zeros(len(begins), np.uint64)
         ends = ends.copy()
         recognise(text, begins, ends, _rule_bits(self.rules), states, ids)
-        asked = np.flatnonzero(states == ASK)
-        if len(asked) == 0:
+        undecided = np.flatnonzero(states == ASK)
+        if len(undecided) == 0:
             return CanonicalUrls(text, begins, ends, states, ids)
         begins = begins.copy()
-        raw = text.tobytes() if len(asked) > 64 else None  # slices of bytes are faster than slices of arrays
+        raw = text.tobytes() if len(undecided) > 64 else None  # slices of bytes are faster than slices of arrays
         added: dict[int, bytes] = {}
         size = len(text)
         for row, begin, end, base in zip(
-            asked.tolist(), begins[asked].tolist(), ends[asked].tolist(), base_of[asked].tolist(), strict=True
+            undecided.tolist(),
+            begins[undecided].tolist(),
+            ends[undecided].tolist(),
+            base_of[undecided].tolist(),
+            strict=True,
         ):
             given = raw[begin:end] if raw is not None else text[begin:end].tobytes()
             form = self._absolute(given)
@@ -299,7 +303,7 @@ def _end_of_host(text: Any, begin: Any, end: Any, rules: Any) -> Any:
 
 @inlined_kernel
 def _end_of_path(text: Any, begin: Any, end: Any, rules: Any) -> Any:
-    """Where the URL ends that goes on with a path at `begin`; -1 if the library might change anything of it."""
+    """Return the end of a URL whose path begins at `begin`; -1 if the library might change it."""
     at = begin + 1
     segment = at
     while at < end:

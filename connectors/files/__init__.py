@@ -1,6 +1,6 @@
 """Crawl logs and ranks in files.
 
-- Opening: `opening` finds files and decompresses them, also after damage; `formats` detects what they hold.
+- Opening: `opening` finds files and decompresses them, also after damage; `formats` detects their format.
 - Crawl logs: `log_reader` reads files of every format in batches. `jsonl`, `avro`, `warc` (also WAT) and `edges` read
   one format each; `warc_records` splits WARC files, `html_links` finds the links of a page.
 - Decoded events: `decoded` is the result of every reader; `scan` the columns that kernels fill.

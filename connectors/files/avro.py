@@ -1,7 +1,7 @@
 """Crawl events from Avro container files: a kernel decodes blocks of the published schema, fastavro all others.
 
-The container is taken apart here, so that reading can go on at the next sync marker after a block that is damaged. A
-record whose values the kernel does not like goes to fastavro by itself, which says what is wrong with it.
+The container is read here, so that reading can continue at the next sync marker after a damaged block. A record with
+values that the kernel does not support goes to fastavro by itself, which reports the problem.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class WrongSchema(UserError, ValueError):
 
 @dataclass(frozen=True)
 class Container:
-    """What the head of a container file says. `plain` = its records are laid out as the published schema has them."""
+    """The head of a container file. `plain` = its records have the layout of the published schema."""
 
     writer: Any
     sync: bytes
@@ -86,7 +86,7 @@ class Container:
 
 
 class AvroBlock(NamedTuple):
-    """A block of the file, unpacked; where it could not be, `detail` says what is wrong with the bytes of `damaged`."""
+    """A block of the file, unpacked. If that failed, `detail` is the reason, and `damaged` has the bytes."""
 
     offset: int
     end: int
@@ -115,16 +115,16 @@ def read_header(first: bytes) -> Container:
 
 
 def is_plain(writer: Any) -> bool:
-    """Whether records of this schema are laid out as the published one has them, which is what the kernel reads."""
+    """Whether records of this schema have the layout of the published one: the kernel reads no other."""
     plain = parse_schema(_with_plain_times(writer))
     return to_parsing_canonical_form(plain) == to_parsing_canonical_form(_reader()) and not _has_other_times(plain)
 
 
 def read_blocks(container: Container, pieces: Iterable[Block | Damage], start: int) -> Iterator[AvroBlock]:
-    """The blocks from `start` on, which is where one begins. After damage, from the next that can be found."""
+    """Yield the blocks from `start`, the begin of one. After damage it continues at the next one that it finds."""
     tape, at = _Tape(pieces, start), start
     while tape.has(at, 1):
-        tape.let_go(at)
+        tape.release(at)
         begin = at
         try:
             records, data, at = tape.block(begin, container.sync)
@@ -144,7 +144,7 @@ def read_blocks(container: Container, pieces: Iterable[Block | Damage], start: i
 
 
 def decode_avro(container: Container, blocks: Sequence[AvroBlock], source: str) -> Decoded:
-    """The events of blocks. The place of one is that of its block and its number in it."""
+    """Decode the events of blocks. The offset of an event is that of its block, plus its number in it."""
     others, rejects = EventWriter(), RejectWriter(source)
     for block in blocks:
         if block.detail:
@@ -191,9 +191,9 @@ def _decode_plain(
 def scan_avro(
     text: Bytes, begins: Ints, ends: Ints, offsets: Ints, records: Ints, ascii_only: bool
 ) -> tuple[Scan, Ints, Ints]:
-    """Decode blocks of records of the published schema that lie in a text; how far each was read, and how many records.
+    """Decode blocks of records of the published schema; also returns the end and the number of records read of each.
 
-    `ascii_only` lists records with texts that are not ASCII among those that need a look: fastavro wants UTF-8.
+    `ascii_only` leaves records with texts that are not ASCII to fastavro, which checks UTF-8.
     """
     sizes = ends - begins
     rows = int(np.minimum(records, sizes // _LEAST_RECORD_BYTES + 1).sum())
@@ -224,22 +224,22 @@ def _decode_others(container: Container, block: AvroBlock, others: EventWriter, 
 
 
 def _places(block: AvroBlock) -> int:
-    """How many of its records can have a place of their own before the next block."""
+    """How many of its records can have an offset of their own before the next block."""
     return min(block.records, block.end - block.offset - 1)
 
 
 def _reject_rest(block: AvroBlock, done: int, rest: bytes, rejects: RejectWriter) -> None:
-    place = block.offset + min(done, block.end - block.offset - 1)
+    offset = block.offset + min(done, block.end - block.offset - 1)
     if done < block.records:
         detail = f"record {done + 1} of {block.records} of the block is damaged: what follows in the block is lost too"
     else:
         detail = f"{len(rest)} bytes after the {done} records of the block belong to none"
-    rejects.add(Reason.CORRUPT, detail, place, rest)
+    rejects.add(Reason.CORRUPT, detail, offset, rest)
 
 
 def _reject_crowd(block: AvroBlock, done: int, rest: bytes, rejects: RejectWriter) -> None:
     detail = (
-        f"the block has {block.records} records in {block.end - block.offset} bytes, and each needs one for its place: "
+        f"the block has {block.records} records in {block.end - block.offset} bytes, too few for an offset each: "
         f"those from number {done + 1} on are lost: write it with less compression"
     )
     rejects.add(Reason.TOO_LARGE, detail, block.offset + done, rest)
@@ -281,7 +281,7 @@ def _with_plain_times(written: Any) -> Any:
 
 
 def _has_other_times(written: Any) -> bool:
-    """Whether any number means something else than it says."""
+    """Whether any number has a logical type other than plain milliseconds."""
     if isinstance(written, list):
         return any(map(_has_other_times, written))
     return isinstance(written, dict) and ("logicalType" in written or any(map(_has_other_times, written.values())))
@@ -339,7 +339,7 @@ _CODECS: dict[str, Callable[[Data], Data]] = {
 
 
 class _Corrupt(Exception):
-    """A block is damaged. `end` is where it would end if all of it but its marker were right, 0 where nobody knows."""
+    """A block is damaged. `end` is its end if only its marker is wrong, else 0."""
 
     def __init__(self, message: str, end: int = 0) -> None:
         super().__init__(message)
@@ -347,7 +347,7 @@ class _Corrupt(Exception):
 
 
 class _Tape:
-    """The bytes of a file from a place on, which are let go when nobody needs them any more."""
+    """The bytes of a file from an offset on; bytes before `release` are dropped."""
 
     def __init__(self, pieces: Iterable[Block | Damage], start: int) -> None:
         self._pieces = iter(pieces)
@@ -356,7 +356,7 @@ class _Tape:
         self._needed_at = start
 
     def has(self, at: int, size: int) -> bool:
-        """Whether there are so many bytes from `at` on."""
+        """Read until there are `size` bytes from `at`; False at the end of the file."""
         missing = at + size - self._held_at - len(self._held)
         if missing <= 0:
             return True
@@ -369,8 +369,8 @@ class _Tape:
         self._held = b"".join(parts)
         return missing <= 0
 
-    def let_go(self, at: int) -> None:
-        """Nobody needs what lies before `at`."""
+    def release(self, at: int) -> None:
+        """Allow the bytes before `at` to be dropped."""
         self._needed_at = at
 
     def view(self, at: int, size: int) -> memoryview:
@@ -414,7 +414,7 @@ class _Tape:
             until = found + _SYNC_BYTES if found >= 0 else len(self._held) - _SYNC_BYTES + 1
             passed += self._held[begin : min(until, begin + _KEPT_BYTES - len(passed))]
             at = self._held_at + until
-            self.let_go(at)
+            self.release(at)
             if found >= 0:
                 return at, passed
         rest = len(self._held) - (at - self._held_at)
@@ -439,10 +439,10 @@ def scan_records(
     at: Any,
     out: Scan,
 ) -> None:
-    """Decode records into rows. One with values that need a look is listed; a block is left at a damaged one.
+    """Decode records into rows. Records with unsupported values are listed; a block ends at a damaged one.
 
-    `read_to` and `done_of` take how far every block was read, in bytes and in records; `at` is where the reader is,
-    where the block ends, and whether a text of the record is not ASCII: 1 if so, -1 = nobody asks.
+    `read_to` and `done_of` receive the end of reading of every block, in bytes and in records. `at` has the position,
+    the end of the block, and whether a text of the record is not ASCII: 1 = yes, -1 = not checked.
     """
     rows = np.int64(0)
     urls = np.int64(0)

@@ -1,7 +1,7 @@
 """Reads edge lists: a line for each link.
 
 The reader takes the blocks of `opening.decompressed` and yields (offset, event or reject) in the order of the file.
-Offsets are those of the decompressed file and increase. A reader that starts at one of them yields that item and all
+Offsets are those of the decompressed file and increase. A reader that starts at such an offset yields that item and all
 after it.
 """
 

@@ -1,4 +1,4 @@
-"""Tells what a file holds: its first bytes decide, its name only where they say nothing."""
+"""Detects the format of a file: by its first bytes, and by its name where these fit several formats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Format(Enum):
-    """What a crawl log can be written in."""
+    """The formats of a crawl log."""
 
     JSONL = "JSON lines"
     AVRO = "Avro"
@@ -35,7 +35,7 @@ _MOST_LINES = 50
 
 
 def sniff(first: bytes, name: str) -> Format | None:
-    """What the file of this name holds, by its first decompressed bytes; None = nothing known here."""
+    """Return the format of a file, by its first decompressed bytes and its name; None = an unknown one."""
     text = first.removeprefix(b"\xef\xbb\xbf").lstrip()
     if first.startswith(b"Obj\x01"):
         return Format.AVRO

@@ -220,7 +220,7 @@ def _end_of_line(text: Any, at: Any) -> Any:
 
 @inlined_kernel
 def _end_of_string(text: Any, at: Any, end: Any) -> Any:
-    """Where the string ends that goes on at `at`; -1 if anything of it is not plain ASCII."""
+    """Return the end of the string that continues at `at`; -1 unless it is plain ASCII."""
     while at + 8 <= end:
         x = word_at(text, at)
         q = x ^ _QUOTES
@@ -293,7 +293,7 @@ def _past_number(text: Any, at: Any, end: Any) -> Any:
         while at < end and 48 <= byte_at(text, at) <= 57:
             at += 1
     if at < end and (byte_at(text, at) == 101 or byte_at(text, at) == 69):
-        return -1  # exponents may overflow: orjson knows
+        return -1  # exponents may overflow: left to orjson
     return at
 
 
@@ -457,7 +457,7 @@ def _past_anything(text: Any, at: Any, end: Any) -> Any:
 
 @inlined_kernel
 def _digits(text: Any, begin: Any, end: Any) -> Any:
-    """The number that the digits of `text[begin:end]` say; -1 if there is anything else, or more than 16 of them."""
+    """Return the number in `text[begin:end]`; -1 if it has other characters than digits, or more than 16."""
     if end - begin > 16 or end <= begin:
         return np.int64(-1)
     number = np.int64(0)
@@ -470,7 +470,7 @@ def _digits(text: Any, begin: Any, end: Any) -> Any:
 
 @lean_kernel
 def _iso_ms(text: Any, begin: Any, end: Any) -> Any:
-    """The time that YYYY-MM-DDThh:mm:ss[.fff…][Z or ±hh:mm] says; -1 for all other forms."""
+    """Return the time of the form YYYY-MM-DDThh:mm:ss[.fff…][Z or ±hh:mm]; -1 for all other forms."""
     if end - begin < 19:
         return np.int64(-1)
     if (
@@ -619,7 +619,7 @@ def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Sc
 def _take_string(
     text: Any, begin: Any, end: Any, code: Any, words: Any, codes: Any, out: Scan, row: Any, first_url: Any
 ) -> Any:
-    """Keep the string of a field; False if the library has to look at it."""
+    """Store the string of a field; False if the library has to read it."""
     if code in (_URL, _CANONICAL):
         if end <= begin:
             return False
@@ -665,7 +665,7 @@ def _take_string(
 
 @inlined_kernel
 def _epoch_ms(text: Any, begin: Any, end: Any) -> Any:
-    """The time that an epoch says, in seconds or milliseconds, with a fraction or not; -1 where rounding may matter."""
+    """Return the time of an epoch, in seconds or milliseconds, with or without fraction; -1 if rounding may matter."""
     point = begin
     while point < end and byte_at(text, point) != 46:
         point += 1
@@ -681,21 +681,21 @@ def _epoch_ms(text: Any, begin: Any, end: Any) -> Any:
     if number >= LEAST_MILLISECONDS:
         return number
     milliseconds = np.int64(0)
-    for place in range(3):
+    for digit in range(3):
         milliseconds *= 10
-        if point + 1 + place < end:
-            milliseconds += np.int64(byte_at(text, point + 1 + place)) - 48
+        if point + 1 + digit < end:
+            milliseconds += np.int64(byte_at(text, point + 1 + digit)) - 48
     return number * 1000 + milliseconds
 
 
 @inlined_kernel
 def _take_number(text: Any, begin: Any, end: Any, code: Any, out: Scan, row: Any) -> Any:
-    """Keep the number of a field; False if the library has to look at it."""
+    """Store the number of a field; False if the library has to read it."""
     if code == _STATUS:
         number = _digits(text, begin, end)
         if number < 0:
             return False
-        if out.status[row] == 0:  # a failure says more
+        if out.status[row] == 0:  # a failure takes precedence
             out.status[row] = number
         return 100 <= number < 1000
     if code in (_TIME, _MODIFIED):
@@ -809,9 +809,9 @@ def _weight(text: Any, begin: Any, end: Any) -> Any:
         return np.int64(-1)
     if point == end:
         return whole * ORDINARY_WEIGHT
-    places = end - point - 1
+    decimals = end - point - 1
     fraction = _digits(text, point + 1, end)
-    if fraction < 0 or places > 3:
+    if fraction < 0 or decimals > 3:
         return np.int64(-1)
-    scale = 10 if places == 1 else 100 if places == 2 else 1000
+    scale = 10 if decimals == 1 else 100 if decimals == 2 else 1000
     return np.int64(np.rint(np.float64(whole * scale + fraction) / np.float64(scale) * ORDINARY_WEIGHT))

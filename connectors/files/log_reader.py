@@ -1,7 +1,7 @@
-"""Reads crawl logs of any format as a row of batches: each is a stretch of its file, and can be decoded by itself.
+"""Reads crawl logs of any format as a sequence of batches: each is a range of its file, and is decoded by itself.
 
-The batches of a file touch: one begins where the one before ended, and their places only depend on the file. So they
-can be decoded in any order, on any thread, and reading can go on from the end of any of them.
+Each batch begins at the end of the previous one, and their offsets depend on the file alone. So they can be decoded in
+any order, on any thread, and reading can continue from the end of any batch.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _BATCH_LINKS = 50_000
 class FileRange:
     """A part of a file: the records that begin from `start` up to (not including) `end`, an offset after decompression.
 
-    `source` is the name under which the ledger keeps its mark. `in_a_line` tells that `start` may lie within a line;
-    `may_grow` that the file is read again when it has grown: a last line that breaks off then waits for its rest.
+    `source` is the name under which the ledger keeps its mark. `in_a_line`: `start` may be within a line.
+    `may_grow`: the file is read again when it has grown, so an incomplete last line waits for its rest.
     """
 
     source: str
@@ -61,10 +61,10 @@ class FileRange:
 
 
 class Batch(NamedTuple):
-    """Records of a stretch, in [start, end), still to be decoded: as columns, or one by one in their order.
+    """Records in [start, end), still to be decoded: as columns, or one by one in their order.
 
-    Both have the same events and rejects, but for one thing that columns leave to whoever judges their URLs: text in
-    Avro that is not UTF-8.
+    Both have the same events and rejects, with one exception: columns may have text of Avro that is not UTF-8, which
+    is found when their URLs are checked.
     """
 
     start: int
@@ -74,7 +74,7 @@ class Batch(NamedTuple):
 
 
 def format_of(file: str) -> Format | None:
-    """What a file holds; None if it is empty, whatever its name says. `InputRefused` if it is nothing known here."""
+    """Return the format of a file; None if it is empty. Raises `InputRefused` if it is unknown."""
     blocks = decompressed(file, block_bytes=_HEAD_BYTES)
     begins_with = next(blocks, None)
     if begins_with is None:
@@ -90,7 +90,7 @@ def format_of(file: str) -> Format | None:
 
 
 def split(input_range: FileRange, range_bytes: int) -> list[FileRange]:
-    """The stretch in ranges that can be read in parallel: plain JSON lines on this machine; others stay whole."""
+    """Split a range into ranges to read in parallel: plain JSON lines on this machine; others stay whole."""
     if input_range.format is not Format.JSONL or "://" in input_range.file or not os.path.isfile(input_range.file):
         return [input_range]
     with open(input_range.file, "rb") as file:
@@ -104,7 +104,7 @@ def split(input_range: FileRange, range_bytes: int) -> list[FileRange]:
 
 
 def read(input_range: FileRange) -> Iterator[Batch]:
-    """The batches of a stretch, in order."""
+    """Yield the batches of a range, in order."""
     blocks = decompressed(input_range.file, start=input_range.start, block_bytes=BATCH_BYTES)
     if input_range.format is Format.JSONL:
         return _lines(blocks, input_range)
@@ -177,7 +177,7 @@ def _of_lines(begin: int, end: int, held: bytes, source: str, is_too_long: bool 
 
 
 def _items_of_lines(block: bytes, source: str, first_offset: int) -> Iterator[Item]:
-    """The kernel says which lines are events; read again, they cannot fail."""
+    """Read the lines again that the kernel decoded: they cannot fail."""
     decoded = decode_jsonl(block, source, first_offset)
 
     def events() -> Iterator[Item]:
@@ -196,7 +196,7 @@ def _with_rejects(events: Iterator[Item], decoded: Decoded) -> Iterator[Item]:
 
 
 def _avro(blocks: Iterator[Block | Damage], input_range: FileRange) -> Iterator[Batch]:
-    """The blocks of a container. If its head says nothing readable, the whole file is one reject."""
+    """Yield the blocks of a container. If its head cannot be read, the whole file is one reject."""
     head = decompressed(input_range.file, block_bytes=_MOST_HEADER_BYTES) if input_range.start else blocks
     first = b""
     for piece in head:
@@ -206,7 +206,7 @@ def _avro(blocks: Iterator[Block | Damage], input_range: FileRange) -> Iterator[
     try:
         container = read_header(first)
     except WrongSchema as problem:
-        if first and input_range.start == 0:  # or it was said before
+        if first and input_range.start == 0:  # else it was reported before
             reject = Reject(Reason.WRONG_SCHEMA, str(problem), input_range.source, 0, first[:MOST_REJECTED_BYTES])
             size = len(first) + sum(len(p.data) if isinstance(p, Block) else 1 for p in blocks)
             yield _of_reject(0, size, reject)
@@ -237,17 +237,17 @@ def _of_blocks(begin: int, end: int, container: Container, blocks: list[AvroBloc
 
 
 def _items_of_blocks(container: Container, blocks: list[AvroBlock], source: str) -> Iterator[Item]:
-    """The columns say which records are events; those before them in their block are read to come to them."""
+    """Yield the records that are events in the columns; it has to read those before them in their block too."""
     decoded = decode_avro(container, blocks, source)
     offsets = decoded.events.offset
-    places = set(offsets.tolist())
+    decoded_offsets = set(offsets.tolist())
 
     def events() -> Iterator[Item]:
         for block in blocks:
             before = int(offsets.searchsorted(block.end))
             last = int(offsets[before - 1]) if before else -1
             stream = BytesIO(block.data)
-            for place in range(block.offset, last + 1):
+            for offset in range(block.offset, last + 1):
                 begin = stream.tell()
                 try:
                     item: CrawlEvent | Reject = read_record(container, stream)
@@ -255,9 +255,9 @@ def _items_of_blocks(container: Container, blocks: list[AvroBlock], source: str)
                     stream.seek(begin)
                     read_record(container, stream, unicode_errors="replace")
                     original = bytes(block.data[begin : stream.tell()][:MOST_REJECTED_BYTES])
-                    item = Reject(Reason.NOT_UTF8, "a text of the record is no UTF-8", source, place, original)
-                if place in places:
-                    yield place, item
+                    item = Reject(Reason.NOT_UTF8, "a text of the record is no UTF-8", source, offset, original)
+                if offset in decoded_offsets:
+                    yield offset, item
 
     return _with_rejects(events(), decoded)
 
@@ -275,14 +275,14 @@ def _items(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
     readers = {Format.WARC: read_warc, Format.WAT: read_wat, Format.EDGES: read_edges}
     held: list[Item] = []
     links, begin = 0, input_range.start
-    for place, item in readers[input_range.format](counted(), input_range.source):
-        if _is_behind(place, input_range):
-            end = place
+    for offset, item in readers[input_range.format](counted(), input_range.source):
+        if _is_behind(offset, input_range):
+            end = offset
             break
         if len(held) >= _BATCH_ITEMS or links >= _BATCH_LINKS:
-            yield _of_items(begin, place, held, input_range.source)
-            held, links, begin = [], 0, place
-        held.append((place, item))
+            yield _of_items(begin, offset, held, input_range.source)
+            held, links, begin = [], 0, offset
+        held.append((offset, item))
         links += len(item.links or ()) if isinstance(item, CrawlEvent) else 0
     if held or end > begin:
         yield _of_items(begin, max(end, begin + 1), held, input_range.source)
@@ -295,21 +295,21 @@ def _of_items(begin: int, end: int, items: list[Item], source: str) -> Batch:
 def _judged(items: list[Item], source: str) -> Iterator[Item]:
     """Events that were read one by one, without those that no columns take."""
     decoded = _written(items, source)
-    places = set(decoded.events.offset.tolist())
-    return _with_rejects((item for item in items if item[0] in places), decoded)
+    offsets = set(decoded.events.offset.tolist())
+    return _with_rejects((item for item in items if item[0] in offsets), decoded)
 
 
 def _written(items: list[Item], source: str) -> Decoded:
     """Events that were read one by one, as columns."""
     events, rejects = EventWriter(), RejectWriter(source)
-    for place, item in items:
+    for offset, item in items:
         if isinstance(item, Reject):
             rejects.rejects.append(item)
             continue
         try:
-            events.add(place, item)
+            events.add(offset, item)
         except EventRefused as problem:
-            rejects.add(problem.reason, str(problem), place, item.url.encode("utf-8", "surrogatepass"))
+            rejects.add(problem.reason, str(problem), offset, item.url.encode("utf-8", "surrogatepass"))
     return Decoded(events.events(), rejects.rejects)
 
 

@@ -1,8 +1,7 @@
-"""Finds the files that somebody named, and reads their bytes, decompressed, in blocks of bounded size.
+"""Finds files by name or pattern, and reads their bytes, decompressed, in blocks of bounded size.
 
-Damage is part of what is read: where a gzip member or a zstd frame breaks off stands a `Damage`, and reading
-goes on at the next member or frame that can be decoded. The same file always gives the same blocks and offsets, so an
-offset is a place to go on from.
+A damaged gzip member or zstd frame yields a `Damage`, and reading continues at the next member or frame that can be
+decoded. The same file always gives the same blocks and offsets, so reading can continue from any offset.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _PIECE_BYTES = 64 << 10
 _TRY_BYTES = 4 << 10
 _MOST_TRIES = 4096
 _KEPT_BYTES = 1 << 20
-"""How far back a search for the next member may go from the place where the damage showed."""
+"""How far back a search for the next member may go from the byte at which decoding failed."""
 
 _GZIP = b"\x1f\x8b\x08"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -40,17 +39,17 @@ class InputRefused(UserError, ValueError):
 
 
 class Block(NamedTuple):
-    """A stretch of decompressed bytes. The next block begins where it ends, unless there is damage between them."""
+    """Consecutive decompressed bytes. The next block begins at its end, unless there is damage between them."""
 
     offset: int
     data: bytes
 
 
 class Damage(NamedTuple):
-    """Bytes that cannot be decompressed. It counts as one byte, so that its place is no other's.
+    """Bytes that cannot be decompressed. It counts as one byte, so that its offset is unique.
 
-    `compressed_offset` is where the broken member or frame begins in the file, `detail` one line for people. What was
-    decoded of it, from `unsure_from` to `offset`, stands before: no checksum vouches for it.
+    The broken member or frame begins at `compressed_offset` of the file; `detail` is one line for people. Its decoded
+    bytes, from `unsure_from` to `offset`, were yielded before: no checksum covers them.
     """
 
     offset: int
@@ -91,8 +90,8 @@ def open_bytes(name: str) -> BinaryIO:
 def decompressed(source: str | BinaryIO, *, start: int = 0, block_bytes: int = BLOCK_BYTES) -> Iterator[Block | Damage]:
     """The bytes of a file from the offset `start` on, plain, gzip or zstd: its content decides, not its name.
 
-    Blocks hold `block_bytes`, the last one before damage or the end less. What lies before `start` is passed over where
-    the file can be, else read and dropped.
+    Blocks have `block_bytes`, the last one before damage or the end fewer. Bytes before `start` are skipped if the file
+    can seek, else read and dropped.
     """
     file = open_bytes(source) if isinstance(source, str) else source
     name = source if isinstance(source, str) else ""
@@ -154,7 +153,7 @@ def _one_line(error: Exception) -> str:
 
 
 class _Tape:
-    """The bytes of a file that is read once, forwards, the last of them kept so that a search can go back a little."""
+    """The bytes of a file, read once, forwards. The last ones are kept, so that a search can go back a little."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -180,7 +179,7 @@ class _Tape:
 
 
 _Piece = bytes | tuple[int, str] | None
-"""What a file gives: decoded bytes; (where the broken member begins, what is wrong); None where a member begins."""
+"""Decoded bytes; or the begin of a broken member and the problem; or None at the begin of a member."""
 
 
 class _Broken(Exception):
@@ -194,7 +193,9 @@ class _Broken(Exception):
 class _Codec(NamedTuple):
     name: str
     magic: bytes
-    decode: Callable[[_Tape, int], Generator[bytes, None, int]]  # yields what it decodes, returns where the next begins
+    decode: Callable[
+        [_Tape, int], Generator[bytes, None, int]
+    ]  # yields decoded bytes, returns the begin of the next member
     begins: Callable[[_Tape, int], bool]  # whether a member really begins here
 
 
@@ -218,7 +219,7 @@ def _codec_of(first: bytes, name: str) -> _Codec | None:
         return _GZIP_CODEC
     if first.startswith(_ZSTD) or _SKIPPABLE.match(first):
         return _ZSTD_CODEC
-    # A compressed file whose very first bytes are damaged: only its name still tells, and text has no such bytes.
+    # The first bytes of a compressed file may be damaged: then its name decides, and bytes that no text has.
     if re.search(rb"[\x00-\x08]", first) and not first.startswith(b"Obj\x01"):
         return {".gz": _GZIP_CODEC, ".zst": _ZSTD_CODEC}.get(os.path.splitext(name)[1].lower())
     return None
@@ -244,7 +245,7 @@ def _members(tape: _Tape, codec: _Codec) -> Iterator[_Piece]:
             at, given_up = _next_member(tape, codec, max(broken.at - back_bytes, begins + 1))
             after = f"reading goes on at byte {at}"
             if given_up:
-                after = f"{_MOST_TRIES} places after it look like another and are not: the rest of the file is not read"
+                after = f"{_MOST_TRIES} candidates after it are none: the rest of the file is not read"
             elif not tape.piece(at, 1):
                 after = "there is no other after it"
             yield begins, f"the {codec.name} at byte {begins} is damaged at byte {broken.at} ({broken}), {after}"
@@ -287,7 +288,7 @@ def _gzip_member(tape: _Tape, at: int) -> Generator[bytes, None, int]:
 
 
 def _salvaged(decoder: Any, piece: bytes) -> Generator[bytes, None, int]:
-    """What can be decoded of a piece that is damaged: a call that fails gives nothing, so the calls grow smaller."""
+    """Decode the good part of a damaged piece. A call that fails returns nothing, so the calls get smaller."""
     at = 0
     for size in (4096, 64, 1):
         while at < len(piece):
@@ -311,7 +312,7 @@ def _gzip_begins(tape: _Tape, at: int) -> bool:
 
 
 def _zstd_frame(tape: _Tape, at: int) -> Generator[bytes, None, int]:
-    """One frame, a block of it at a time: zstandard has no bound for what one call gives, but a block has (128 KiB)."""
+    """Decode a frame block by block: the output of one call has no bound, but a block has at most 128 KiB."""
     if _SKIPPABLE.match(tape.piece(at, 4)):
         size = tape.piece(at + 4, 4)
         end = at + 8 + int.from_bytes(size, "little")
@@ -360,7 +361,7 @@ _ZSTD_CODEC = _Codec("zstd frame", _ZSTD, _zstd_frame, _zstd_begins)
 
 
 def _gathered(pieces: Iterator[_Piece], start: int, block_bytes: int) -> Iterator[Block | Damage]:
-    """Blocks of one size from pieces of any, and the offsets; what lies before `start` is dropped."""
+    """Join pieces into blocks of one size, with offsets; bytes before `start` are dropped."""
     waiting = bytearray()
     offset = 0  # of the first byte that waits
     member = 0

@@ -1,9 +1,9 @@
 """Reads files of ranks: a page a row, as replays, `simulate --ranks`, `rank` and `subscribe importance` write them.
 
-Rows have a `url`, a `page` (the page id, 16 hexadecimal digits) or both, and a number for each rank. The content of a
-file decides what it is: Parquet, Avro, JSON lines or CSV, the last two plain, gzip or zstd. Of a page that occurs again
-the last row counts; a JSON line that says `"gone": true`, and no rank, takes a page away. Whole columns are read, a
-batch of rows at a time. Lines of JSON are orjson's: pyarrow takes no less time, and dies of one that says `null`.
+Rows have a `url`, a `page` (the page id, 16 hexadecimal digits) or both, and a number for each rank. The format
+is detected by the content: Parquet, Avro, JSON lines or CSV, the last two plain, gzip or zstd. If a page has several
+rows, the last one counts; a JSON line with `"gone": true` and no rank removes a page. Whole columns are read, a batch
+of rows at a time. orjson reads JSON lines: pyarrow takes no less time, and crashes at a line `null`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _MOST_NAMES_SHOWN = 400
 _ID_DIGITS = 16
 _BOM = b"\xef\xbb\xbf"
 _FIELD_OF_RECORDS = "clock"
-"""Records of importance say the moment that they hold for: a file of them is a stream, in which newer ones replace
-older ones. In a file without it every page is expected once."""
+"""Records of importance have the moment of the estimate: a file with this field is a stream, in which newer records
+replace older ones. In a file without it every page is expected once."""
 
 _DIGITS = np.full(256, 255, np.uint8)
 _DIGITS[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
@@ -50,8 +50,8 @@ _DIGITS[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
 class Ranks:
     """One rank of all pages of a file. Pages ascend, each is there once.
 
-    `rows` were read: those of these pages, `repeated` ones that later ones replaced, and `gone` ones that took a page
-    away for good. `is_stream` says that they are records of importance, among which pages are repeated as a rule.
+    `rows` were read: one for each page here, `repeated` ones that later ones replaced, and `gone` ones that removed a
+    page. `is_stream`: the rows are records of importance, in which pages are usually repeated.
     """
 
     pages: Ids
@@ -64,7 +64,7 @@ class Ranks:
     parts: tuple[_UrlPart, ...]
 
     def urls(self, pages: Sequence[int]) -> dict[int, str]:
-        """The URLs of these pages, as far as they are there and known."""
+        """Return the known URLs of pages."""
         ids = np.array(pages, np.uint64)
         at = np.searchsorted(self.pages, ids)
         at[at == len(self.pages)] = 0
@@ -73,7 +73,7 @@ class Ranks:
         ends = np.cumsum([part.rows for part in self.parts])
         part_of = np.searchsorted(ends, rows, side="right")
         found: dict[int, str] = {}
-        for number in np.unique(part_of).tolist():  # unpacked once each, however many of its pages are asked for
+        for number in np.unique(part_of).tolist():  # each is unpacked once, however many of its pages are requested
             part, some = self.parts[number], part_of == number
             if part.packed is not None:
                 texts = _unpacked(part.packed).take(pa.array(rows[some] - (ends[number] - part.rows))).to_pylist()
@@ -82,7 +82,7 @@ class Ranks:
 
 
 class _UrlPart(NamedTuple):
-    """The URLs of consecutive rows, compressed: few of them are ever shown."""
+    """The URLs of consecutive rows, compressed: few are ever shown."""
 
     rows: int
     packed: Any
@@ -97,7 +97,7 @@ class _Batch(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """What a file says of its rows before the first one, and its rows."""
+    """The rows of a file, and whether it is a stream."""
 
     is_stream: bool
     batches: Iterator[_Batch]
@@ -135,7 +135,7 @@ def read_ranks(name: str, rank: str) -> Ranks:
     row_of, pages = order[last], every[last]
     there = ~np.isnan(ranks[row_of])
     if not there.any():
-        raise InputRefused(f"{name}: {'all pages of it are gone' if len(every) else 'no page is in it'}: name another")
+        raise InputRefused(f"{name}: {'all its pages are gone' if len(every) else 'no page is in it'}: name another")
     return Ranks(
         pages[there],
         ranks[row_of][there],
@@ -149,14 +149,14 @@ def read_ranks(name: str, rank: str) -> Ranks:
 
 
 def _file_of(name: str) -> str:
-    """The file that is meant: of a folder that a replay wrote, the one of importance."""
+    """Return the name; of a folder that a replay wrote, its file of importance."""
     if name == STDIN or not Path(name).is_dir():
         return name
     found = [file for ending in ("jsonl", "avro", "parquet") if (file := Path(name) / f"importance.{ending}").is_file()]
     if not found:
         raise InputRefused(f"{name}: no file of importance in this folder: name one that replay --out wrote, or a file")
     if len(found) > 1:
-        raise InputRefused(f"{name}: {' and '.join(file.name for file in found)} are in it: name one of them")
+        raise InputRefused(f"{name}: {' and '.join(file.name for file in found)} are in it: name one file")
     return str(found[0])
 
 
@@ -168,7 +168,7 @@ def _pieces(name: str) -> Generator[bytes, None, None]:
 
 
 def _layout(name: str, rank: str, opened: ExitStack) -> _Layout:
-    """What is in a file, which stays open for as long as `opened`."""
+    """Open a file, which stays open as long as `opened`, and return its layout."""
     pieces: Iterator[bytes] = opened.enter_context(closing(_pieces(name)))
     first = next(pieces, b"")
     if first.startswith((b"PAR1", b"Obj\x01")):
@@ -218,7 +218,7 @@ def _whole_lines(name: str, pieces: Iterator[bytes]) -> Iterator[_Lines]:
 
 
 def _json_lines(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
-    first = next(lines)  # there is one: it told that these are JSON lines
+    first = next(lines)  # there is one: the format was detected by it
     begun = _objects(name, first)
     is_stream = any(_FIELD_OF_RECORDS in row or "gone" in row for row in begun)
     objects = ((some, _objects(name, some)) for some in lines)
@@ -234,7 +234,7 @@ def _json_lines(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
 
 
 def _objects(name: str, lines: _Lines) -> list[dict[str, Any]]:
-    """The objects of these lines, read as one array; if they are none, line by line, to say which is wrong."""
+    """Return the objects of lines, read as one array; if that fails, line by line, to find the wrong one."""
     try:
         rows: list[dict[str, Any]] = orjson.loads(b"[" + lines.text.removesuffix(b"\n").replace(b"\n", b",") + b"]")
         if len(rows) == lines.text.count(b"\n") + (not lines.text.endswith(b"\n")) and set(map(type, rows)) == {dict}:
@@ -266,7 +266,7 @@ def _csv(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
     _check_names(name, names, rank)
     for column in ("url", "page", rank):
         if names.count(column) > 1:
-            raise InputRefused(f"{name}: several columns {column}: leave one of them")
+            raise InputRefused(f"{name}: several columns {column}: keep one")
     lines = chain([_Lines(2, rest)] if rest.strip() else [], lines)
     return _Layout(_FIELD_OF_RECORDS in names, (_csv_batch(name, names, some, rank) for some in lines))
 
@@ -300,15 +300,15 @@ def _say_what_is_wrong(name: str, names: list[str], lines: _Lines, rank: str) ->
     for number, line in enumerate(lines.text.split(b"\n"), lines.number):
         cells = _cells(line)
         if cells is None:
-            raise InputRefused(f"{name}, line {number}: not UTF-8: write it anew")
+            raise InputRefused(f"{name}, line {number}: not UTF-8: write it again")
         if line.strip() and len(cells) != len(names):
-            raise InputRefused(f"{name}, line {number}: {len(cells)} columns, not {len(names)}: write it anew")
+            raise InputRefused(f"{name}, line {number}: {len(cells)} columns, not {len(names)}: write it again")
         try:
             if line.strip():
                 float(cells[names.index(rank)])
         except ValueError:
-            said = _no_rank(rank, cells[names.index(rank)])
-            raise InputRefused(f"{name}, line {number}: {said}") from None
+            problem = _no_rank(rank, cells[names.index(rank)])
+            raise InputRefused(f"{name}, line {number}: {problem}") from None
 
 
 def _cells(line: bytes) -> list[str] | None:
@@ -374,11 +374,11 @@ def _is_text(type_: Any) -> bool:
 
 
 def _avro(name: str, file: BinaryIO, rank: str) -> _Layout:
-    """Records, one after the other: fastavro skips the fields that are not asked for."""
+    """Read records one by one: fastavro skips the fields that are not requested."""
 
     def damaged(row: int, problem: Exception) -> InputRefused:
-        said = _shown(str(problem)) or type(problem).__name__
-        return InputRefused(f"{name}, from row {row}: damaged ({said}): write it again")
+        detail = _shown(str(problem)) or type(problem).__name__
+        return InputRefused(f"{name}, from row {row}: damaged ({detail}): write it again")
 
     try:
         written: Any = fastavro.reader(file).writer_schema
@@ -388,14 +388,14 @@ def _avro(name: str, file: BinaryIO, rank: str) -> _Layout:
     is_record = isinstance(written, dict) and written.get("type") == "record"
     fields = {field["name"]: field for field in written["fields"]} if is_record else {}
     _check_names(name, list(fields), rank)
-    asked = {**written, "fields": [fields[column] for column in ("url", "page", rank) if column in fields]}
+    requested = {**written, "fields": [fields[column] for column in ("url", "page", rank) if column in fields]}
 
     def batches() -> Iterator[_Batch]:
         row = 1
         records: Any = None
         while True:
             try:
-                records = records or fastavro.reader(file, asked)
+                records = records or fastavro.reader(file, requested)
                 rows = list(islice(records, _ROWS_AT_ONCE))
             except Exception as problem:
                 raise damaged(row, problem) from None
@@ -458,22 +458,22 @@ def _texts(rows: list[dict[str, Any]], name: str) -> Any:
         raise _BadRow(row, f"{name} is no text: write it as one") from None
 
 
-def _checked(values: Floats, say: Callable[[int], str], gone: Any, urls: Any, pages: Any, rank: str) -> _Batch:
-    """A batch of rows that are in order. `say` tells what a row holds as its rank."""
+def _checked(values: Floats, rank_text: Callable[[int], str], gone: Any, urls: Any, pages: Any, rank: str) -> _Batch:
+    """Check rows and return them as a batch. `rank_text` returns the rank of a row as it was written."""
     ids = _ids(urls, pages, len(values))
     wrong = ~(np.isfinite(values) & (values >= 0.0)) & ~gone
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise _BadRow(row, _no_rank(rank, say(row)))
+        raise _BadRow(row, _no_rank(rank, rank_text(row)))
     return _Batch(ids, np.where(gone, np.nan, values) if gone.any() else values, urls)
 
 
-def _no_rank(rank: str, said: str) -> str:
-    return f"{rank} {_shown(said) or 'is empty'}: a rank is a number from 0: mend it, or name another column"
+def _no_rank(rank: str, written: str) -> str:
+    return f"{rank} {_shown(written) or 'is empty'}: a rank is a number from 0: mend it, or name another column"
 
 
 def _ids(urls: Any, pages: Any, rows: int) -> Ids:
-    """The page of every row: as it says, or that of its URL."""
+    """Return the page id of every row: its own, or that of its URL."""
     hashed = _starts_and_text(urls, rows)
     named = _starts_and_text(pages, rows)
     lengths = np.diff(named.starts)
@@ -493,7 +493,7 @@ def _ids(urls: Any, pages: Any, rows: int) -> Ids:
         by_url = lengths == 0
         empty = by_url & (np.diff(hashed.starts) == 0)
         if empty.any():
-            raise _BadRow(int(np.argmax(empty)), "neither url nor page: give one of them")
+            raise _BadRow(int(np.argmax(empty)), "neither url nor page: give one")
         ids[by_url] = _hashed(hashed.text, hashed.starts)[by_url]
     return ids
 
@@ -546,7 +546,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _shown(text: str, most: int = _MOST_SHOWN) -> str:
-    """What a file says, in one line that is not too long and holds nothing that a terminal would obey."""
+    """Return a text of a file as one short line without control characters."""
     text = " ".join(text[: 2 * most].split())
     text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
     return text if len(text) <= most else text[:most] + "…"

@@ -36,7 +36,7 @@ def check_name_of_ranks(path: Path) -> None:
 
 
 def write_ranks(path: Path, names: Sequence[str], rows: Iterable[RankRows]) -> None:
-    """Write ranks of these names, in the format that the file's name says. The file is there whole or not at all."""
+    """Write ranks under their names, in the format of the file's name. The file is written whole or not at all."""
     write = _write_parquet if path.name.endswith(".parquet") else _write_text
     with whole_file(path) as file:
         write(file, path.name, names, rows)

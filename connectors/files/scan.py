@@ -1,4 +1,4 @@
-"""What the kernels that read events fill: columns with room for all that a text may hold."""
+"""Columns for kernels that read events, with room for all events that a text may have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opicflow.schemas.event_columns import CrawlEvents
 
 
 class Scan(NamedTuple):
-    """The columns of `CrawlEvents`, and the records that a kernel left to others: place, begin and end of each.
+    """The columns of `CrawlEvents`, and the records that a kernel left to others: offset, begin and end of each.
 
     `counts`: rows, URLs, records left to others, and whether the room for URLs was too small.
     """
@@ -65,7 +65,7 @@ class Scan(NamedTuple):
 
 
 def new_scan(rows: int, urls: int) -> Scan:
-    """Room for so many records, and URLs of all of them together."""
+    """Make room for a number of records, and of URLs of all records together."""
     return Scan(
         offset=np.empty(rows, np.int64),
         announce=np.empty(rows, np.uint8),

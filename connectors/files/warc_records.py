@@ -194,7 +194,7 @@ def read_fields(head: bytes) -> Fields:
 
 
 def _length_problem(cursor: Cursor, head_bytes: int, size_bytes: int) -> str | None:
-    """Return why the record cannot end where its Content-Length says; None if it can."""
+    """Return why the record cannot end at its Content-Length; None if it can."""
     if size_bytes - head_bytes > MOST_EVENT_BYTES:
         cursor.has(head_bytes + MOST_EVENT_BYTES)
         other = cursor.search(_SURE_BEGIN, cursor.at + head_bytes, cursor.at + head_bytes + MOST_EVENT_BYTES)
@@ -208,7 +208,7 @@ def _length_problem(cursor: Cursor, head_bytes: int, size_bytes: int) -> str | N
         return "the checksum of the record is wrong"
     if after.startswith(b"\r\n\r\n") or b"WARC/".startswith(more[:5]):
         return None
-    return "the record does not end where its Content-Length says"
+    return "the record does not end at its Content-Length"
 
 
 def _skip_broken(cursor: Cursor, source: str, detail: str, good_bytes: int) -> Item:

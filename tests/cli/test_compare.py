@@ -296,7 +296,7 @@ def test_the_newest_record_of_a_page_counts_and_tombstones_remove_pages(tmp_path
     assert re.search(r"L1 +0\n", out)
     assert "A: 8 records: the newest of each page counts" in out and "A: 2 pages are left out" in out
     write(tmp_path / "all.jsonl", tombstone(a) + row(a, 1) + tombstone(a))
-    assert "all pages of it are gone" in command("compare", tmp_path / "all.jsonl", last).err
+    assert "all its pages are gone" in command("compare", tmp_path / "all.jsonl", last).err
 
 
 def test_a_page_that_is_repeated_in_a_file_gives_a_note(tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ def test_the_default_version_is_the_latest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ask", "says"),
+    ("ask", "expected"),
     [
         (
             lambda: published_schemas.versions("Imprtance"),
@@ -313,10 +313,10 @@ def test_the_default_version_is_the_latest() -> None:
         (lambda: published_schemas.fingerprint("Audit", 0), "there is no version 0 of Audit"),
     ],
 )
-def test_an_unpublished_schema_is_refused_in_one_line(ask: Any, says: str) -> None:
+def test_an_unpublished_schema_is_refused_in_one_line(ask: Any, expected: str) -> None:
     with pytest.raises(SchemaUnknown) as refused:
         ask()
-    assert says in str(refused.value)
+    assert expected in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -358,7 +358,7 @@ LINKS = EVENT["fields"][-1]["type"]
 
 
 @pytest.mark.parametrize(
-    ("writer", "reader", "says"),
+    ("writer", "reader", "expected"),
     [
         (ORDER, with_field(ORDER, name="added", type="int"), ["added is missing and has no default"]),
         (without_field(ORDER, "priority"), ORDER, ["priority is missing and has no default"]),
@@ -387,8 +387,8 @@ LINKS = EVENT["fields"][-1]["type"]
         ),
     ],
 )
-def test_a_change_that_breaks_readers_is_named(writer: Any, reader: Any, says: list[str]) -> None:
-    assert breaks(writer, reader) == says
+def test_a_change_that_breaks_readers_is_named(writer: Any, reader: Any, expected: list[str]) -> None:
+    assert breaks(writer, reader) == expected
     assert breaks(writer, writer) == breaks(reader, reader) == []
 
 
@@ -621,7 +621,7 @@ EVENT_MESSAGE = encode_single_object("CrawlEvent", to_avro(EXAMPLES["CrawlEvent"
 
 
 @pytest.mark.parametrize(
-    ("message", "says"),
+    ("message", "expected"),
     [
         (b"", "a CrawlEvent begins with nothing: frame it as"),
         (b'{"url": "https://example.org/"}', "a CrawlEvent begins with 7b 22: frame it as"),
@@ -634,10 +634,10 @@ EVENT_MESSAGE = encode_single_object("CrawlEvent", to_avro(EXAMPLES["CrawlEvent"
         (encode_single_object("Reject", to_avro(EXAMPLES["Reject"])), "not record opicflow.CrawlEvent): write with"),
     ],
 )
-def test_a_refusal_names_the_problem_the_position_and_the_remedy(message: bytes, says: str) -> None:
-    said = refused(Decoder("CrawlEvent"), message)
-    assert said and says in said
-    assert said == refused(Decoder("CrawlEvent"), message), "the same in every replay"
+def test_a_refusal_names_the_problem_the_position_and_the_remedy(message: bytes, expected: str) -> None:
+    message_text = refused(Decoder("CrawlEvent"), message)
+    assert message_text and expected in message_text
+    assert message_text == refused(Decoder("CrawlEvent"), message), "the same in every replay"
 
 
 def test_a_message_above_the_limit_is_neither_written_nor_read() -> None:

@@ -284,7 +284,7 @@ def test_a_url_alone_is_an_event(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("writer", "says"),
+    ("writer", "expected"),
     [
         (changed(url=None), "its records have no field url"),
         (
@@ -297,11 +297,11 @@ def test_a_url_alone_is_an_event(tmp_path: Path) -> None:
     ],
     ids=["no url", "links are strings", "url is a number", "no record", "another name"],
 )
-def test_a_file_with_other_records_is_one_reject(writer: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_a_file_with_other_records_is_one_reject(writer: dict[str, Any], expected: str, tmp_path: Path) -> None:
     file = BytesIO()
     fastavro.writer(file, writer, [])
     data = file.getvalue() + b"x" * 70_000
-    with pytest.raises(WrongSchema, match=says):
+    with pytest.raises(WrongSchema, match=expected):
         read_header(data)
     assert in_a_file(data, tmp_path) == ([], [(Reason.WRONG_SCHEMA, 0)])
     (batch,) = read(FileRange("f", str(tmp_path / "f.avro"), Format.AVRO))

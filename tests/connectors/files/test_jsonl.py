@@ -595,10 +595,10 @@ def test_kinds_of_content_are_documented() -> None:
     text = (TOP / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
     rows = re.search(r"\| kind of content .*\n\|.*\n((?:\|.*\n)+)", text)
     assert rows
-    said = [[cell.strip() for cell in row.split("|")[1:3]] for row in rows[1].splitlines()]
+    table = [[cell.strip() for cell in row.split("|")[1:3]] for row in rows[1].splitlines()]
     names = {"html": HTML, "feed": FEED, "pdf": PDF, "xml": XML, "other": OTHER_MEDIA, "unknown": UNKNOWN_MEDIA}
-    assert [kind for kind, _ in said] == list(names)
-    types = {name: names[kind] for kind, cell in said for name in re.findall("`([^`]+)`", cell)}
+    assert [kind for kind, _ in table] == list(names)
+    types = {name: names[kind] for kind, cell in table for name in re.findall("`([^`]+)`", cell)}
     assert types == MEDIA_TYPES
 
 
@@ -703,7 +703,7 @@ def test_the_length_of_a_line_is_limited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "status"),
+    ("json_fields", "status"),
     [
         ('"status":200', 200),
         ('"status":"404"', 404),
@@ -725,9 +725,9 @@ def test_the_length_of_a_line_is_limited() -> None:
         ('"error":"","status":200', 200),
     ],
 )
-def test_status_and_failure_determine_the_status_column(said: str, status: int) -> None:
-    check(b'{"url":"a",' + said.encode() + b"}")
-    assert one('{"url":"a",' + said + "}")[4] == status
+def test_status_and_failure_determine_the_status_column(json_fields: str, status: int) -> None:
+    check(b'{"url":"a",' + json_fields.encode() + b"}")
+    assert one('{"url":"a",' + json_fields + "}")[4] == status
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_a_line_that_is_too_long_and_ends_in_damage_is_a_reject_of_its_own(tmp_p
     cut = gzip.compress(b"x" * (MOST_EVENT_BYTES + (8 << 20)), 1)
     file.write_bytes(gz(lines(1)) + cut[: len(cut) * 9 // 10] + gz(lines(1)))
     whole = read_all(file)
-    assert [said for _, said in whole] == ["http://a.b/0", "too-large", "corrupt", "http://a.b/0"]
+    assert [found for _, found in whole] == ["http://a.b/0", "too-large", "corrupt", "http://a.b/0"]
     assert read_all(file, start=whole[2][0]) == whole[2:]
 
 
