@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import builtins
 import importlib
+import inspect
 import pkgutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +42,16 @@ def test_every_error_that_a_user_can_cause_is_a_user_error() -> None:
     found = {each.__name__: each for each in exceptions() if not each.__name__.startswith("_")}
     assert len(found) > 20
     assert {name for name, each in found.items() if not issubclass(each, UserError)} == set(INTERNAL)
+
+
+def test_a_private_error_never_leaves_its_module() -> None:
+    private = [each for each in exceptions() if each.__name__.startswith("_")]
+    assert private
+    for each in private:
+        tree = ast.parse(inspect.getsource(sys.modules[each.__module__]))
+        handlers = [node for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
+        caught = {ast.unparse(handler.type) for handler in handlers if handler.type}
+        assert caught & {base.__name__ for base in each.__mro__ if base not in (Exception, BaseException)}, each
 
 
 def test_user_errors_have_names_of_their_own() -> None:
