@@ -175,13 +175,13 @@ def _decode_plain(
     sizes = np.array([len(block.data) for block in blocks], np.int64)
     ends = np.cumsum(sizes)
     offsets = np.array([block.offset for block in blocks], np.int64)
-    records = np.array([_places(block) for block in blocks], np.int64)
+    records = np.array([_records_with_offset(block) for block in blocks], np.int64)
     scan, read_to, done = scan_avro(text, ends - sizes, ends, offsets, records, ascii_only=False)
     plain = scan.events(text)
     for offset, begin, end in scan.odd():
         _take_record(container, BytesIO(data[begin:end]), data[begin:end], offset, others, rejects)
     for block, end, to, passed in zip(blocks, ends.tolist(), read_to.tolist(), done.tolist(), strict=True):
-        if passed < _places(block) or (passed == block.records and to < end):
+        if passed < _records_with_offset(block) or (passed == block.records and to < end):
             _reject_rest(block, passed, data[to:end], rejects)
         elif passed < block.records:
             _reject_crowd(block, passed, data[to:end], rejects)
@@ -211,19 +211,19 @@ def scan_avro(
 def _decode_others(container: Container, block: AvroBlock, others: EventWriter, rejects: RejectWriter) -> None:
     """Records of another writer's schema, one by one."""
     stream = BytesIO(block.data)
-    for number in range(_places(block)):
+    for number in range(_records_with_offset(block)):
         begin = stream.tell()
         if not _take_record(container, stream, block.data, block.offset + number, others, rejects):
             return
         if stream.tell() - begin == 0:
             return
-    if block.records > _places(block):
-        _reject_crowd(block, _places(block), bytes(block.data[stream.tell() :]), rejects)
+    if block.records > _records_with_offset(block):
+        _reject_crowd(block, _records_with_offset(block), bytes(block.data[stream.tell() :]), rejects)
     elif stream.tell() < len(block.data):
         _reject_rest(block, block.records, bytes(block.data[stream.tell() :]), rejects)
 
 
-def _places(block: AvroBlock) -> int:
+def _records_with_offset(block: AvroBlock) -> int:
     """How many of its records can have an offset of their own before the next block."""
     return min(block.records, block.end - block.offset - 1)
 

@@ -1,4 +1,4 @@
-"""Canonical URLs: the kernel and the library never differ, and what is one page is one URL."""
+"""Canonical URLs: the kernel and the library never differ, and one page is one URL."""
 
 from __future__ import annotations
 
@@ -272,7 +272,7 @@ def test_ordinary_urls_do_not_go_to_the_library() -> None:
     assert quick >= 0.9 * len(PLAIN), f"{quick} of {len(PLAIN)}"
 
 
-# -- what is a page
+# -- pages and other addresses
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ class Record(NamedTuple):
 
 @dataclass
 class Partition:
-    """What lies in a partition: its records, from its first offset up to its end."""
+    """A partition: its records, from its first offset up to its end."""
 
     records: list[Record]
     first: int = 0
@@ -52,14 +52,14 @@ class Partition:
 
 @dataclass(eq=False)
 class Cluster:
-    """Stands for a connection, and for the cluster behind it. Fetches are cut by chance."""
+    """A connection, and the cluster behind it. Fetches have random sizes."""
 
     partitions: dict[int, Partition]
     seed: int = 0
     topic_id: str | None = TOPIC_ID
     brokers: str = "b:9092"
     problems: dict[int, BaseException] = field(default_factory=dict)
-    """What polls raise, by their number; a poll raises it once."""
+    """Errors that polls raise, by the number of the poll; each is raised once."""
     silent_from: int = 1 << 30
     closed: int = 0
     held: int = 0
@@ -213,7 +213,7 @@ def advanced_to(input_range: TopicRange, step: Step) -> TopicRange:
 
 
 def in_order(input_range: TopicRange, cluster: Cluster) -> list[tuple[int, str, int]]:
-    """The rule of docs/decisions/kafka-order.md, record by record, on what lies in the partitions."""
+    """The rule of docs/decisions/kafka-order.md, record by record, on the records of the partitions."""
     at = {one.partition: one.start for one in input_range.partitions}
     left = {
         one.partition: [r for r in cluster.partitions[one.partition].records if one.start <= r.offset < one.end]

@@ -119,7 +119,7 @@ def test_every_range_returns_the_lines_that_begin_in_it(
 
 
 def broken(members: list[bytes], which: int, seed: int = 0) -> bytes:
-    """Return a gzip file of these members. One member has a changed byte."""
+    """Return a gzip file with a member for each argument. One member has a changed byte."""
     chance = random.Random(seed)
     packed = [bytearray(gz(member)) for member in members]
     packed[which][chance.randrange(12, len(packed[which]) - 8)] ^= 1 << chance.randrange(8)
