@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from opicflow.pipelines.refresh.rates import (
     DEFAULT_CHANGES_PER_DAY,
@@ -23,9 +22,8 @@ from opicflow.pipelines.refresh.rates import (
     MOST_SECONDS,
     change_rates,
 )
-from opicflow.schemas.arrays import Bools, Floats
+from opicflow.schemas.arrays import Bools, Floats, Words
 
-Words = npt.NDArray[np.uint64]
 Schedule = Callable[[np.random.Generator, int, int], Floats]
 
 SEED = 1

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.harness import Figure, check, race, say, touch_memory, versus
 from opicflow.pipelines.ledger import (
@@ -29,7 +28,7 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.refresh.calendar import DAY_S, Calendar, due_by_scan, due_times
 from opicflow.pipelines.refresh.rates import LEAST_RATE, LEAST_SECONDS, MOST_CODE, MOST_RATE, MOST_SECONDS, change_rates
 from opicflow.pipelines.refresh.strategies import STRATEGIES, Demand, solve
-from opicflow.schemas.arrays import Bools, Floats, Ints
+from opicflow.schemas.arrays import Bools, Floats, Ints, Words
 from opicflow.schemas.pages import page_id
 
 SEED = 1
@@ -101,7 +100,7 @@ def in_the_ledger(sizes: Sizes) -> Iterator[Figure]:
     yield versus("refresh.ledger_plan", whole, "pages/s", alone, how)
 
 
-def _visits(pages: int, day: int, version: npt.NDArray[np.uint64]) -> CrawlEntry:
+def _visits(pages: int, day: int, version: Words) -> CrawlEntry:
     """Every page visited once, one after the other over a day; its content is told by `version`."""
     numbers = np.arange(pages)
     text = b"".join(

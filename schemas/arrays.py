@@ -31,6 +31,7 @@ Floats = npt.NDArray[np.float64]
 Hashes = npt.NDArray[np.uint64]
 Ids = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
 
 _KEY = "column"
 

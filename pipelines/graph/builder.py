@@ -29,7 +29,7 @@ import xxhash
 from opicflow.pipelines.graph.csr import MOST_LINK_WEIGHT, ORDINARY_LINK_WEIGHT
 from opicflow.pipelines.graph.slices import MOST_PAGES, encode, key_of
 from opicflow.pipelines.graph.store import MANIFEST, NO_CATEGORY, GraphRefused, StoredGraph, ranges_of, write_manifest
-from opicflow.schemas.arrays import Array, Bytes, Ids, Ints
+from opicflow.schemas.arrays import Array, Bytes, Ids, Ints, Words
 from opicflow.schemas.kernel import kernel, lean_kernel
 
 FEWEST_MEMORY_BYTES = 1 << 20
@@ -84,7 +84,7 @@ class GraphBuilder:
         """Start a build, or continue an interrupted one."""
         self.path, self.plan = path, plan
         self._work = path / "work"
-        self._links: list[npt.NDArray[np.uint64]] = []
+        self._links: list[Words] = []
         self._pages: list[tuple[Ids, Bytes, Ints, Bytes]] = []
         self._waiting = 0
         if (path / MANIFEST).exists():
@@ -192,7 +192,7 @@ class GraphBuilder:
                 text_first = int(ends[first] - lengths[first])
                 self._append(f"text-{bucket}", moved[text_first : int(ends[end - 1])])
 
-    def _scatter(self, name: str, rows: npt.NDArray[np.uint64], column: int) -> None:
+    def _scatter(self, name: str, rows: Words, column: int) -> None:
         """Append rows to buckets by the id in a column, keeping their order."""
         order, starts = self._by_bucket(rows[:, column])
         rows = rows[order]
@@ -217,7 +217,7 @@ class GraphBuilder:
         """Read a file; empty if it was never written."""
         return np.fromfile(self._work / name, dtype) if self._lengths.get(name) else np.empty(0, dtype)
 
-    def _rows(self, name: str, columns: int) -> npt.NDArray[np.uint64]:
+    def _rows(self, name: str, columns: int) -> Words:
         """Read all rows of a bucket."""
         return self._read(name, np.uint64).reshape(-1, columns)
 
@@ -424,13 +424,13 @@ class _SortedLinks:
     """The sorted links of a bucket."""
 
     def __init__(self, work: Path, bucket: int) -> None:
-        self.keys: npt.NDArray[np.uint64] = _mapped(work / f"keys-{bucket}", np.uint64)
+        self.keys: Words = _mapped(work / f"keys-{bucket}", np.uint64)
         self.weights: npt.NDArray[np.uint16] = _mapped(work / f"weights-{bucket}", np.uint16)
 
 
 def _merge(
     merged: list[_SortedLinks], first_source: int, end_source: int, first: int, end: int
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint16]]:
+) -> tuple[Words, npt.NDArray[np.uint16]]:
     """Merge the links of a range of sources to the pages first … end-1; weights only if one is not ordinary."""
     keys, weights, weighted = [], [], False
     for one in merged:

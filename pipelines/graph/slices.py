@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT
-from opicflow.schemas.arrays import Bytes, Ints
+from opicflow.schemas.arrays import Bytes, Ints, Words
 from opicflow.schemas.kernel import kernel, lean_kernel
 from opicflow.schemas.varint import put_unsigned, read_unsigned
 
-Keys = npt.NDArray[np.uint64]
 Weights = npt.NDArray[np.uint16]
 
 MOST_PAGES = 2**31 - 1
@@ -54,13 +53,13 @@ class DecodeBuffers(NamedTuple):
         return cls(np.empty(rows, np.int32), np.empty(rows + 1, np.int32), np.empty(links, np.int32))
 
 
-def key_of(sources: Ints, targets: Ints) -> Keys:
+def key_of(sources: Ints, targets: Ints) -> Words:
     """Return links as integers that sort by source, then by target."""
-    keys: Keys = (sources.astype(np.uint64) << np.uint64(32)) | targets.astype(np.uint64)
+    keys: Words = (sources.astype(np.uint64) << np.uint64(32)) | targets.astype(np.uint64)
     return keys
 
 
-def encode(keys: Keys, weights: Weights, first_source: int, first_target: int) -> Bytes:
+def encode(keys: Words, weights: Weights, first_source: int, first_target: int) -> Bytes:
     """Encode a block of links, which ascend without duplicates. `weights` is empty if all links are ordinary."""
     out = np.empty(len(keys) * 3 * _MOST_BYTES_A_NUMBER, np.uint8)
     size = int(_encode(keys, first_source, first_target, out))

@@ -22,9 +22,8 @@ import math
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from opicflow.schemas.arrays import Array, Bools, Bytes, Floats
+from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Words
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 # Words and numbers in kernels, for which Python has no types.
@@ -78,8 +77,8 @@ class ChangeRates(NamedTuple):
 
 
 def change_rates(
-    intervals: npt.NDArray[np.uint64],
-    dated: npt.NDArray[np.uint64],
+    intervals: Words,
+    dated: Words,
     use_dates: Bools,
     estimator: str = "likelihood",
     default_rate: float = DEFAULT_CHANGES_PER_DAY,
