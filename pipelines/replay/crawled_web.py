@@ -1,4 +1,4 @@
-"""What a crawl read, in memory: pages with their links and URLs, from logs or from the state of a replay."""
+"""The pages that a crawl has read, with their links and URLs, in memory: from logs or from the state of a replay."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.columns import spans
 
-Tell = Callable[[int, float], None]
+Progress = Callable[[int, float], None]
 
 _UNREAD = (Outcome.GONE, Outcome.FAILED, Outcome.BLOCKED)
 
@@ -64,7 +64,8 @@ class Urls:
 class Crawled:
     """Pages that were read, by ascending page id, pages that failed and were never read, and what all are called.
 
-    `newest_ms` is the time of the newest visit, 0 if none tells. `importance` is a ledger's, of the pages of `urls`.
+    `newest_ms` is the time of the newest visit, 0 if no visit has a time. `importance` is a ledger's, in the
+    order of `urls`.
     """
 
     fetched: FetchedPages
@@ -74,8 +75,8 @@ class Crawled:
     importance: Floats | None = None
 
 
-def crawled_in_logs(logs: Sequence[str], rules: Rules, tell: Tell) -> Crawled:
-    """What logs tell. Of each page the links of its last visit that told them count, as in the graph of a crawl."""
+def crawled_in_logs(logs: Sequence[str], rules: Rules, progress: Progress) -> Crawled:
+    """Read logs. The links of a page are those of its last visit with known links, as in the graph of a crawl."""
     files = [(file, known_format(file)) for file in dict.fromkeys(expand(logs))]
     if not any(format_ for _, format_ in files):
         raise InputRefused(f"{', '.join(file for file, _ in files)[:200]}: empty: there is nothing to read")
@@ -89,14 +90,14 @@ def crawled_in_logs(logs: Sequence[str], rules: Rules, tell: Tell) -> Crawled:
             reader.events += routed.counts.get("events_read", 0)
             reader.rejects += len(routed.rejects)
             reader.add(routed.items, together=format_ is Format.EDGES)
-            tell(reader.events, time.perf_counter() - begun)
+            progress(reader.events, time.perf_counter() - begun)
     if not reader.pages:
         raise InputRefused(f"{', '.join(logs)[:200]}: no crawl event in it (opicflow validate shows why)")
     return reader.crawled()
 
 
 def crawled_in_ledger(ledger: Ledger) -> Crawled:
-    """What a ledger that remembers links knows."""
+    """Read the pages of a ledger that remembers links."""
     known = ledger.estimate_all()
     order = np.argsort(known.pages)
     pages, outcomes, visits = known.pages[order], known.last_outcome[order], known.visits[order]
@@ -114,7 +115,7 @@ def crawled_in_ledger(ledger: Ledger) -> Crawled:
 
 @dataclass
 class _Reader:
-    """Gathers what the rows of a log tell of links and URLs."""
+    """Gathers links and URLs from the rows of a log."""
 
     events: int = 0
     rejects: int = 0
@@ -136,8 +137,8 @@ class _Reader:
         if not len(items):
             return
         visits = items.kind == Kind.VISIT
-        tells = visits & ((items.links_known != 0) | (items.outcome == Outcome.GONE))
-        rows = np.flatnonzero(tells)
+        has_links = visits & ((items.links_known != 0) | (items.outcome == Outcome.GONE))
+        rows = np.flatnonzero(has_links)
         links, starts = spans(items.link_starts, rows)
         first = self.visits + 1
         self.visits += 0 if together else len(rows)
@@ -147,7 +148,7 @@ class _Reader:
         self.counts.append(np.diff(starts))
         self.link_pages.append(items.link_pages[links])
         self.link_weights.append(items.link_weights[links].astype(np.int64))
-        self.failed.append(items.page[visits & ~tells & np.isin(items.outcome, _UNREAD)])
+        self.failed.append(items.page[visits & ~has_links & np.isin(items.outcome, _UNREAD)])
         has_url = np.flatnonzero(np.diff(items.url_starts))
         bytes_, url_starts = spans(items.url_starts, has_url)
         self.url_pages.append(items.page[has_url])
@@ -156,7 +157,7 @@ class _Reader:
         self.newest_ms = max(self.newest_ms, int(items.time_ms.max()))
 
     def crawled(self) -> Crawled:
-        """All of it: the last visit of each page, or the rows of its only one together."""
+        """Return everything: the last visit of each page, or all rows of its only visit."""
         pages, numbers = np.concatenate(self.pages), np.concatenate(self.numbers)
         gone, counts = np.concatenate(self.gone), np.concatenate(self.counts)
         order = np.lexsort((numbers, pages))

@@ -1,4 +1,4 @@
-"""What a replay reads: log files, or a topic of Kafka. Where each source begins, and what is told of it."""
+"""The inputs of a replay: log files, or a topic of Kafka; where each source begins; notes about them."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ class Input(ABC):
     """Sources of events. Their marks are in the state, by the names that `find` gives them."""
 
     unit = ""
-    """What progress is counted in."""
+    """The unit of progress."""
 
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """What a run is known by: a replay of the same goes on where the last one was killed."""
+        """The identity of a run: a replay with the same names continues where the last one was killed."""
 
     @abstractmethod
     def find(self, state: State, notes: list[str], may_grow: bool) -> FoundInput:
-        """What is to be read from where the state stands. New sources are added to the state."""
+        """Find the ranges to read, from where the state ends. New sources are added to the state."""
 
     @abstractmethod
     def is_read(self, state: State) -> bool:
@@ -55,7 +55,7 @@ class Input(ABC):
 
     @abstractmethod
     def done(self, input_ranges: Sequence[InputRange], state: State) -> int:
-        """How much of it was read."""
+        """Return how much was read."""
 
     @abstractmethod
     def remember(self, source: Source, read: SourceProgress) -> None:
@@ -63,11 +63,11 @@ class Input(ABC):
 
     @abstractmethod
     def notes_at_end(self, input_ranges: Sequence[InputRange], state: State) -> list[str]:
-        """What is to be told when all was read."""
+        """Return notes for the user, when everything was read."""
 
 
 def known_format(file: str) -> Format | None:
-    """What a file holds; None if it is empty. Standard input cannot be looked into, and is taken for JSON lines."""
+    """Detect the format of a file; None if it is empty. Standard input cannot be read twice: it is JSON lines."""
     return Format.JSONL if file == STDIN else format_of(file)
 
 
@@ -84,11 +84,11 @@ class LogFiles(Input):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """As they were asked for."""
+        """The names as the user gave them."""
         return self._logs
 
     def find(self, state: State, notes: list[str], may_grow: bool) -> FoundInput:
-        """The files from where the state stands: a file is known again by how it begins and ends."""
+        """Find the files to read, from where the state ends. A file is recognised by its first and last bytes."""
         starts: dict[str, int] = state.run["starts"]
         input_ranges: list[InputRange] = []
         empty, used = [], set[str]()
@@ -111,7 +111,7 @@ class LogFiles(Input):
         return FoundInput(input_ranges, empty)
 
     def is_read(self, state: State) -> bool:
-        """Whether all files end where they ended when all of them was read."""
+        """Return whether all files end where they ended when they were read."""
         return all(
             file != STDIN and (known_format(file) is None or is_read(identify(file, list(state.sources), set()).source))
             for file in self.files
@@ -153,7 +153,7 @@ class LogFiles(Input):
 
 @dataclass(frozen=True)
 class Topic(Input):
-    """A topic as one log, up to a time or to now. A replay of its state goes on where it stands."""
+    """A topic as one log, up to a time or to now. A replay with its state continues where it ended."""
 
     connection: Connection
     topic: str
@@ -167,7 +167,7 @@ class Topic(Input):
         return (f"kafka:{self.topic}",)
 
     def find(self, state: State, notes: list[str], may_grow: bool) -> FoundInput:
-        """The topic from where the state stands; refused if it is not the one that the state has read."""
+        """Find the topic, from where the state ends; refused if it is not the topic that the state has read."""
         input_range = self._resolved(state)
         source = next((source for source in state.sources if source.name == input_range.source), None)
         if source is None:
@@ -179,7 +179,7 @@ class Topic(Input):
         return FoundInput([input_range], [])
 
     def is_read(self, state: State) -> bool:
-        """Whether the topic ends where the state stands."""
+        """Return whether the topic ends where the state ends."""
         return self._resolved(state).records == 0
 
     def total(self, input_ranges: Sequence[InputRange]) -> int | None:
@@ -187,12 +187,12 @@ class Topic(Input):
         return sum(input_range.records for input_range in input_ranges if isinstance(input_range, TopicRange))
 
     def done(self, input_ranges: Sequence[InputRange], state: State) -> int:
-        """How many of them were read now."""
+        """Return how many records were read so far."""
         at = {source.name: source.at for source in state.sources}
         return sum(at[input_range.source] - input_range.start for input_range in input_ranges)
 
     def remember(self, source: Source, read: SourceProgress) -> None:
-        """Each partition is known again by the last record that was read of it."""
+        """Keep the last record read of each partition: it recognises the partition."""
         if read.partitions:  # there was something to read
             source.partitions = [list(one) for one in read.partitions]
 
@@ -207,11 +207,11 @@ class Topic(Input):
         ]
 
     def _resolved(self, state: State) -> TopicRange:
-        """The topic, from where the state stands."""
+        """Return the range of the topic, from where the state ends."""
         source = next((source for source in state.sources if source.file == self.topic and source.partitions), None)
         reached = tuple(PartitionProgress(*one) for one in source.partitions) if source else ()
         _, partitions = partitions_of_topic(self.connection, self.topic)
-        starts = {one.partition: one.at for one in reached if one.partition < partitions}  # fewer: it was made anew
+        starts = {one.partition: one.at for one in reached if one.partition < partitions}  # fewer: it was created again
         found = topic_range(resolve(self.connection, self.topic, self.since_ms, self.until_ms, starts))
         if source is None:
             return found

@@ -73,7 +73,7 @@ class OutOfOrder(Exception):
 
 @dataclass(frozen=True)
 class KeeperConfig:
-    """How a ledger is kept, and what it publishes.
+    """The settings of a replay's ledger, and of its publications.
 
     `settle_rounds`: the final importance is that of the remembered graph, settled for so many rounds (0 = as in the
     ledger). `samples`: report how the crawl went. `publications`: publish during the crawl, at most `records_per_visit`
@@ -212,7 +212,7 @@ class ReplayKeeper:
 
     def take(self, data: bytes) -> Iterator[Part]:
         """Apply a batch, and those that waited for it. Holds a batch that is early, drops one that was applied."""
-        link = self.head.chain.encode() + data[:FRAME_BYTES]  # which holds the checksum of all of it
+        link = self.head.chain.encode() + data[:FRAME_BYTES]  # it holds the checksum of the batch
         self.head = replace(self.head, chain=hashlib.blake2b(link, digest_size=16).hexdigest())
         yield from self._take(data)
 
@@ -454,7 +454,7 @@ def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | Non
 
 
 def policies_chain(policies: Iterable[Policy], chain: str = "") -> str:
-    """Return the hash of a chain of policies. `chain` is the hash of those before them."""
+    """Return the hash of a chain of policies. `chain` is the hash of the policies before."""
     for policy in policies:
         link = chain + json.dumps(policy_to_json(policy), sort_keys=True)
         chain = hashlib.blake2b(link.encode(), digest_size=16).hexdigest()

@@ -80,7 +80,7 @@ def graph_of_logs(
 
 
 def _plan(options: GraphOptions, categories: tuple[str, ...], size_bytes: int, identity: str) -> BuildPlan:
-    """Return the plan of a build: buckets of a small part of the memory each; many of them for an unknown size, 0."""
+    """Return the plan of a build: buckets of a small part of the memory each; many buckets for an unknown size, 0."""
     wanted = 64 * size_bytes // options.memory_bytes
     buckets = min(MOST_BUCKETS, max(16, 1 << max(wanted, 1).bit_length())) if size_bytes else 256
     return BuildPlan(
@@ -169,7 +169,7 @@ class _LogReader:
 
 
 def graph_of_ledger(ledger: Ledger, rules: Rules, folder: Path, options: GraphOptions, identity: str) -> StoredGraph:
-    """Build the graph of the links that a ledger remembers. `identity` tells this ledger from another one."""
+    """Build the graph of the links that a ledger remembers. `identity` distinguishes this ledger from others."""
     names = rules.categories.names if rules.categories.count > 1 else MEDIA_CATEGORIES
     pages = ledger.estimate_all().pages
     plan = _plan(options, names, 30 * len(pages), identity)

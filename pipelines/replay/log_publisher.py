@@ -52,7 +52,7 @@ def publish_logs(
     only: int | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Tally:
-    """Publish every event of the logs to crawl-events, and what is no event to rejects.
+    """Publish every event of the logs to crawl-events, and records that are not events to rejects.
 
     `per_second` limits the rate; `only` is the partition for all events, in the order of the logs.
     """

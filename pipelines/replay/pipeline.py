@@ -47,7 +47,7 @@ class Replay(beam.PTransform):
         routed.entries.element_type = typehints.KV[int, bytes]  # or they would be pickled
         keep = KeepLedger(ReplayKeeperFactory(self._config, self._resume or ReplayHead()), self._run, self._durable)
         kept = routed.entries | "KeepLedger" >> beam.ParDo(keep)
-        # Not flattened: each is saved in the stage that makes it, so memory never holds all of it.
+        # Not flattened: each is saved in the stage that makes it, so memory never holds everything.
         return {"rejects": routed[REJECTS], "kept": kept}
 
 

@@ -1,7 +1,7 @@
 """A report about a crawl: `render` makes one HTML page of figures, for people. Pure: same report, same page.
 
-The page stands alone: no script, nothing is loaded, and its content security policy forbids both. Whatever came from a
-page or a log is hostile until `_text` or an attribute of `_element` has escaped it: only these make `Html` of strings,
+The page stands alone: no script, nothing is loaded, and its content security policy forbids both. Everything from a page
+or a log is hostile until `_text` or an attribute of `_element` has escaped it: only these make `Html` of strings,
 and the type checker refuses a plain string where Html belongs. All that is given is shown: some hundreds of samples and
 rows make a page that reads well. A number that is not known (not finite) is a dash, and a gap in a line.
 """
@@ -53,10 +53,10 @@ class TopPage:
 
 @dataclass(frozen=True)
 class Report:
-    """What a report shows; `samples` in the order of the crawl, `top` and `hosts` the most important first.
+    """The content of a report; `samples` in the order of the crawl, `top` and `hosts` the most important first.
 
     `summary` is shown key by key, known or not. `score_counts` are bins (from score, to score, pages), best of equal
-    width on a log scale. `idle` tells for each last outcome the share of all cash that waits on such pages. `rejects`
+    width on a log scale. `idle` has for each last outcome the share of all cash that waits on such pages. `rejects`
     counts by reason; `reject_examples` are (reason, where, excerpt). `notes` are sentences for the user.
     """
 
@@ -94,8 +94,8 @@ def _text(text: str) -> Html:
 
 def _element(name: str, *content: Html, **attributes: str) -> Html:
     """An element. Attributes are escaped; `class_` names class, `aria_label` aria-label."""
-    said = "".join(f' {key.rstrip("_").replace("_", "-")}="{_text(value)}"' for key, value in attributes.items())
-    return Html(f"<{name}{said}>{''.join(content)}</{name}>")
+    written = "".join(f' {key.rstrip("_").replace("_", "-")}="{_text(value)}"' for key, value in attributes.items())
+    return Html(f"<{name}{written}>{''.join(content)}</{name}>")
 
 
 def _long(text: str, most: int) -> Html:
@@ -107,7 +107,7 @@ def _long(text: str, most: int) -> Html:
 
 
 def _link(url: str, most: int) -> Html:
-    """A URL as text; also a link if it is one of the web, and the link leads where the text says."""
+    """A URL as text; also a link to that URL if its scheme is http or https."""
     shown = _long(url, most)
     if not (url.startswith(("http://", "https://")) and url.isprintable()):
         return shown
@@ -212,7 +212,7 @@ class _Axis:
     shown: Callable[[float], str] = _short
 
     def share(self, value: float) -> float:
-        """How far along the axis a value lies, from 0 to 1; NaN where it cannot be drawn."""
+        """The position of a value on the axis, from 0 to 1; NaN where it cannot be drawn."""
         if not _is_drawable(value) or (self.is_log and value == 0):
             return math.nan
         if self.is_log:
@@ -253,13 +253,13 @@ class _Plot:
     x: _Axis
     y: _Axis
 
-    def place(self, x: float, y: float) -> tuple[float, float]:
+    def point(self, x: float, y: float) -> tuple[float, float]:
         return _LEFT + (_RIGHT - _LEFT) * self.x.share(x), _BOTTOM - (_BOTTOM - _TOP) * self.y.share(y)
 
     def line(self, points: Iterable[tuple[float, float]], class_: str, title: str) -> Html:
         """A line through the points, with a gap where one cannot be drawn; a point between gaps is a dash."""
         runs: list[list[str]] = [[]]
-        for x, y in (self.place(*point) for point in points):
+        for x, y in (self.point(*one) for one in points):
             if not math.isnan(x + y):
                 runs[-1].append(f"{x:.1f},{y:.1f}")
             elif runs[-1]:
@@ -268,7 +268,7 @@ class _Plot:
         return _element("g", _element("title", _text(title)), _element("path", d=path), class_=f"line {class_}")
 
     def figure(self, label: str, *marks: Html, legend: Sequence[tuple[str, str]] = ()) -> Html:
-        """The marks on their axes. `label` says to those who cannot see it what is drawn; `legend` is (class, name)."""
+        """The marks on their axes. `label` describes them to people who cannot see; `legend` is (class, name)."""
         grid = [_text_at(0.0, 12.0, self.y.title, "start"), _text_at(_RIGHT, _HEIGHT - 5.0, self.x.title, "end")]
         for tick in filter(_is_drawable, self.y.ticks):
             y = _BOTTOM - (_BOTTOM - _TOP) * self.y.share(tick)
@@ -310,7 +310,7 @@ def _apart(heights: Sequence[float]) -> list[float]:
 
 _LEADS = {
     "Importance": "How many pages have which score: an even fall to the right is what a web looks like, a narrow hump "
-    "means that pages are not told apart yet, and lone bars far to the right deserve a look for link farms.",
+    "means that pages do not differ yet, and single bars far to the right may be link farms.",
     "Discovery": "Pages known and pages read: where known pages flatten, most of what can be reached has been seen; "
     "where read pages flatten early, visits go to the same pages again.",
     "Movement": "Importance of the final top pages while the crawl ran: flat lines have settled, crossing ones still "
@@ -318,11 +318,11 @@ _LEADS = {
     "Idle cash": "Cash that waits on pages which cannot pass it on, over the crawl and now by last outcome: the less "
     "the better, since importance is measured by the cash that moves.",
     "Top pages": "Importance sums to 1 over all pages, and a score of 1 is an average page: trust many visits and a "
-    "small trend, and wait where it says “default history”, for such a page is not measured yet.",
+    "small trend, and wait where the table shows “default history”: such a page is not measured yet.",
     "Top hosts": "Hosts by the importance of their pages: much on few pages is a good find, little on very many may be "
     "a trap, and a host of which few pages were read is not known well.",
     "Rejects": "What could not be used, by reason, with examples of the original bytes: none is best, and many of one "
-    "kind mean that the crawl log says something in a way that opicflow does not understand.",
+    "kind mean that the crawl log has records that opicflow does not understand.",
 }
 
 
@@ -354,15 +354,15 @@ def _period(samples: Sequence[Sample]) -> str:
 
 
 def _account(summary: dict[str, int | float | str]) -> str:
-    """Nothing is dropped in silence: a sentence that says whether the figures add up, if they are there."""
+    """A sentence on whether the counts add up, if they are there."""
     read = summary.get("events_read")
     parts = [summary.get(key) for key in ("visits", "announcements", "rejects", "duplicates")]
     counts = [part for part in parts if isinstance(part, int)]
     if not isinstance(read, int) or len(counts) < len(parts):
         return ""
     lost = read - sum(counts)
-    said = f"not so, {_number(lost)} are missing: please report this" if lost else "all are accounted for"
-    return f"Events read = visits + announcements + rejects + duplicates: {said}."
+    verdict = f"not so, {_number(lost)} are missing: please report this" if lost else "all are accounted for"
+    return f"Events read = visits + announcements + rejects + duplicates: {verdict}."
 
 
 def _distribution(report: Report) -> Html:
@@ -386,7 +386,7 @@ def _distribution(report: Report) -> Html:
 
 
 def _histogram_bar(plot: _Plot, low: float, high: float, pages: int) -> Html:
-    (left, top), (right, _) = plot.place(low, pages), plot.place(high, pages)
+    (left, top), (right, _) = plot.point(low, pages), plot.point(high, pages)
     title = _element("title", _text(f"score {_number(low)} to {_number(high)}: {_number(pages)} pages"))
     size = {"width": f"{max(right - left - 1.0, 0.5):.1f}", "height": f"{_BOTTOM - top:.1f}"}
     return _element("rect", title, x=f"{left:.1f}", y=f"{top:.1f}", class_="colour0", **size)
@@ -411,11 +411,11 @@ def _movement(report: Report) -> Html:
     then = [(sample.events, dict(sample.top)) for sample in report.samples]
     lines = [[(events, rates.get(one.page, math.nan)) for events, rates in then] for one in top]
     plot = _Plot(_linear("visits", (x for x, _ in then)), _log("importance", (y for line in lines for _, y in line)))
-    # Ten lines are told apart by five colours, two kinds of line, and their ranks at the end.
+    # Ten lines differ by five colours, two kinds of line, and their ranks at the end.
     classes = [f"colour{i % 5}{' dashed' * (i >= 5)}" for i in range(len(top))]
     names = [f"{rank}: {one.url}" for rank, one in enumerate(top, 1)]
     marks = [plot.line(*one) for one in zip(lines, classes, names, strict=True)]
-    ends = {i: height for i, line in enumerate(lines) if not math.isnan(height := plot.place(*line[-1])[1])}
+    ends = {i: height for i, line in enumerate(lines) if not math.isnan(height := plot.point(*line[-1])[1])}
     for i, height in zip(ends, _apart(list(ends.values())), strict=True):
         marks.append(_text_at(_RIGHT + 8.0, height + 4.0, str(i + 1), "start", f"rank {classes[i]}"))
     drawn = plot.figure("Line plot: importance of the final top pages, listed beside it, against visits.", *marks)
@@ -475,7 +475,7 @@ def _hosts(report: Report) -> Html:
         ]
         for one in report.hosts
     ]
-    columns = ["host", "#importance", "#pages", "#read of them"]
+    columns = ["host", "#importance", "#pages", "#read"]
     return _section("Top hosts", _table("Top hosts", columns, rows, "There are no hosts."))
 
 

@@ -54,7 +54,7 @@ _SUMMED = ("tally", "rejects", "samples", "refused_policies")
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """What to replay, and how. `rules` and `focus` None: those of the state, or the defaults."""
+    """The input of a replay, and its options. `rules` and `focus` None: those of the state, or the defaults."""
 
     logs: tuple[str, ...] = ()
     out: Path | None = None
@@ -296,7 +296,7 @@ def _check_policies(request: ReplayRequest, config: KeeperConfig, keeper: Replay
     had = keeper.policies_had if keeper else 0
     if keeper and config.policies and policies_chain(config.policies[:had]) != keeper.head.policies_chain:
         raise StateRefused(
-            f"{request.state}: the {had} policies it has had are not the first of these: give all of them again, "
+            f"{request.state}: the {had} policies it has applied are not the first ones here: give all policies again, "
             "and put new ones after them, with later times"
         )
 
@@ -347,8 +347,8 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
     return keeper_config, rules
 
 
-def _difference(asked: LedgerConfig, kept: LedgerConfig) -> str:
-    ours, theirs = asked.to_json(), kept.to_json()
+def _difference(requested: LedgerConfig, kept: LedgerConfig) -> str:
+    ours, theirs = requested.to_json(), kept.to_json()
     return ", ".join(f"{name}: {theirs[name]}" for name in ours if ours[name] != theirs[name])
 
 

@@ -42,7 +42,7 @@ class SegmentDone(NamedTuple):
 
 @dataclass
 class SegmentRunner:
-    """What to replay, and how."""
+    """The input of a replay, and its settings."""
 
     input_ranges: list[InputRange]
     config: KeeperConfig

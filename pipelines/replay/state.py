@@ -1,12 +1,12 @@
 """The folder that keeps a replay's ledger from one day to the next, and through a kill -9.
 
     lock               held by the replay that is using the folder
-    state.json         everything but the ledger, and the name of its snapshot; renamed into place when both are on disk
+    state.json         everything but the ledger, and the name of its snapshot; renamed when both are on disk
     snapshot-000012/   the chunks of the ledger
     answers-000012/    a copy of the final results of that snapshot, if the run has finished (answers.py)
-    work/              parts of the run that is under way, and what was rejected and published in the last one
+    work/              parts of the current run; rejects and publications of the last one
 
-The crawl log is the journal: what came after the last checkpoint is read from it again.
+The crawl log is the journal: events after the last checkpoint are read from it again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class StateRefused(UserError, ValueError):
 
 @dataclass
 class Source:
-    """A file as the ledger knows it: by how it begins, and what stands before the place `at` up to which it was read.
+    """A file that the ledger has read: recognised by its first bytes and those before `at`, where reading ended.
 
-    Its name may change. `tail_end` and `tail_digest` are of the file's bytes as they lie, taken when all of it was
+    Its name may change. `tail_end` and `tail_digest` are of the file's bytes on disk, taken when everything was
     read; compressed files are then known again without decompressing them.
     """
 
@@ -56,12 +56,12 @@ class Source:
     tail_end: int = 0
     tail_digest: str = ""
     partitions: list[list[Any]] = field(default_factory=list)
-    """Of a topic: each partition, up to where it was read, and what tells the record before that from any other."""
+    """Of a topic: each partition, the offset where reading ended, and a digest of the record before it."""
 
 
 @dataclass
 class State:
-    """What a folder keeps beside the ledger. `run` is the replay that is under way, or the last one."""
+    """Everything that a folder keeps beside the ledger. `run` is the current replay, or the last one."""
 
     config: dict[str, Any]
     rules: list[dict[str, Any]]
@@ -115,7 +115,7 @@ class StateFolder:
             raise self._unreadable() from None
         if version != STATE_VERSION:
             raise StateRefused(
-                f"{self.path}: its state has version {str(version)[:20]!r}, this code knows version {STATE_VERSION}: "
+                f"{self.path}: its state has version {str(version)[:20]!r}, this code reads version {STATE_VERSION}: "
                 "use the opicflow that wrote it"
             )
         if digest != _digest_of(values):
@@ -124,7 +124,7 @@ class StateFolder:
 
     def _unreadable(self) -> StateRefused:
         return StateRefused(
-            f"{self.path}: its state.json was damaged: restore the folder, or begin anew in another one"
+            f"{self.path}: its state.json was damaged: restore the folder, or start again in another one"
         )
 
     def keeper(self, state: State, config: KeeperConfig) -> ReplayKeeper:
@@ -136,7 +136,7 @@ class StateFolder:
         except (OSError, LedgerError) as problem:
             reason = " ".join(str(problem).split())
             raise StateRefused(
-                f"{folder}: the ledger cannot be restored ({reason}): restore the folder, or begin anew in another one"
+                f"{folder}: the ledger cannot be restored ({reason}): restore the folder, or start again in another one"
             ) from None
         return ReplayKeeper.from_notes(config, ledger, state.notes.encode())
 
@@ -166,7 +166,7 @@ class StateFolder:
         return size
 
     def write_state(self, state: State) -> None:
-        """Write what is not the ledger."""
+        """Write everything but the ledger."""
         values = asdict(state)
         stored = {"version": STATE_VERSION, "digest": _digest_of(values), "state": values}
         with whole_file(self.path / "state.json") as file:
@@ -189,7 +189,7 @@ def identify(file: str, known: list[Source], used: set[str]) -> Identified:
     """The source that a file is: one that is known, or a new one.
 
     A file that grew, was renamed or compressed is the same: it begins as it did, and has the same bytes before the
-    place up to which it was read. Logs of two days often begin with the same seeds, so the beginning alone says little.
+    end of what was read. Logs of two days often begin with the same seeds, so the first bytes alone prove little.
     """
     first = b""
     if file != STDIN:
@@ -227,7 +227,7 @@ def remember_end(source: Source) -> None:
 
 
 def is_read(source: Source) -> bool:
-    """Whether its file ends where it ended when all of it was read."""
+    """Return whether its file ends where it ended when it was read."""
     if not source.tail_digest:
         return False
     with open_bytes(source.file) as file:
@@ -243,7 +243,7 @@ def _goes_on_alike(file: str, source: Source) -> bool:
         packed = is_compressed(opened.read(4))
         if packed == source.is_compressed:
             return _tail(opened, source.tail_end) == source.tail_digest
-    if not packed:  # it is not any more: how much of it is in the tail cannot be told
+    if not packed:  # it no longer is: how much of it the tail covers is unknown
         return True
     start = max(source.at - _TAIL_BYTES, 0)
     found = b""

@@ -76,7 +76,7 @@ def _listed(values: Any) -> Any:
 
 
 def write_records(path: Path, format_: str, name: str, parts: Iterator[dict[str, list[Any]]]) -> int:
-    """Write columns as records of a published schema, in the format asked for."""
+    """Write columns as records of a published schema, in the requested format."""
     if format_ != "jsonl":
         return _write(path, format_, name, parts)
     return _write_lines(path, map(json_lines, parts))

@@ -48,7 +48,7 @@ class RankSpec:
     """A rank to compute, written `KIND` or `KIND:OF`; with OF, the virtual page pays only some pages.
 
     OF is the name of a category; `importance`: the importance that is computed first; or `@FILE`: a file of ranks, a
-    column of it as `@FILE#COLUMN`, or the hosts in a text file, one a line, with a weight or without.
+    column as `@FILE#COLUMN`, or the hosts in a text file, one a line, with a weight or without.
     """
 
     kind: RankKind
@@ -118,25 +118,25 @@ class Ranker:
 
     def ranks(self) -> list[Rank]:
         """Compute all ranks. Returns them in the order of the request; authorities after hubs."""
-        asked: list[RankSpec] = list(self.options.ranks)
-        on_others = [one for one in asked if one.of == "importance"]
-        if on_others and RankSpec("importance") not in asked:
+        requested: list[RankSpec] = list(self.options.ranks)
+        on_others = [one for one in requested if one.of == "importance"]
+        if on_others and RankSpec("importance") not in requested:
             raise InputRefused(f"{on_others[0].kind}:importance: it needs importance: add importance to --ranks")
-        for one in asked:
+        for one in requested:
             if one not in on_others and not one.of.startswith("@"):
-                self._paid(one)  # what is wrong with it is refused before anything is computed
-        for some in ([one for one in asked if one not in on_others], on_others):
+                self._paid(one)  # mistakes are refused before anything is computed
+        for some in ([one for one in requested if one not in on_others], on_others):
             for group in self._groups(some):
                 for rank in self._solve(group, self.folder):
                     self.found[rank.name] = rank
-        names = [name for one in asked for name in ((HUBS, AUTHORITIES) if one.kind == "hubs" else (one.name,))]
+        names = [name for one in requested for name in ((HUBS, AUTHORITIES) if one.kind == "hubs" else (one.name,))]
         return [self.found[name] for name in names]
 
     def clean(self) -> None:
         """Remove the vectors, after they were written. Those that are mapped stay readable until they are released."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _groups(self, asked: Sequence[RankSpec]) -> Iterator[list[RankSpec]]:
+    def _groups(self, requested: Sequence[RankSpec]) -> Iterator[list[RankSpec]]:
         """Yield groups of ranks that fit into half of the memory: the other half is for the links."""
         alone = memory_bytes(self.stored, [RankRequest("one", "importance")])
         at_once = max(1, self.options.memory_bytes // 2 // alone)
@@ -144,10 +144,10 @@ class Ranker:
             at_once = 1
         if alone > self.options.memory_bytes:
             raise InputRefused(
-                f"{self.stored.path}: a slice of it takes {alone >> 20:,} MB: give more --memory, or build it with less"
+                f"{self.stored.path}: a slice takes {alone >> 20:,} MB: give more --memory, or build it with less"
             )
-        for first in range(0, len(asked), at_once):
-            yield list(asked[first : first + at_once])
+        for first in range(0, len(requested), at_once):
+            yield list(requested[first : first + at_once])
 
     def _solve(self, group: Sequence[RankSpec], folder: Path) -> list[Rank]:
         wanted = [RankRequest(one.name, one.kind, self._paid(one), self._start(one)) for one in group]
@@ -210,27 +210,27 @@ class Ranker:
         files += [_file_digest(str(self.options.start))] if self.options.start else []
         return xxhash.xxh64_hexdigest(graph_ + repr((how, files)).encode())
 
-    def _paid(self, asked: RankSpec) -> Floats | None:
-        if not asked.of:
+    def _paid(self, requested: RankSpec) -> Floats | None:
+        if not requested.of:
             return None
-        if asked.of == "importance":
+        if requested.of == "importance":
             return np.array(self.found["importance"].values)
-        if asked.of.startswith("@"):
-            return self._of_file(asked.of[1:], f"{asked.kind}:{asked.of}")
-        if asked.of not in self.stored.categories:
+        if requested.of.startswith("@"):
+            return self._of_file(requested.of[1:], f"{requested.kind}:{requested.of}")
+        if requested.of not in self.stored.categories:
             known = ", ".join(self.stored.categories) or "none"
-            raise InputRefused(f"{asked.kind}:{asked.of[:60]}: no such category: the graph has {known[:300]}")
-        inside = self.stored.page_categories == self.stored.categories.index(asked.of)
+            raise InputRefused(f"{requested.kind}:{requested.of[:60]}: no such category: the graph has {known[:300]}")
+        inside = self.stored.page_categories == self.stored.categories.index(requested.of)
         if not inside.any():
-            raise InputRefused(f"{asked.kind}:{asked.of[:60]}: no page of the graph is known to be of this category")
+            raise InputRefused(f"{requested.kind}:{requested.of[:60]}: no page of the graph is in this category")
         paid: Floats = inside.astype(np.float64)
         return paid
 
-    def _start(self, asked: RankSpec) -> Floats | None:
+    def _start(self, requested: RankSpec) -> Floats | None:
         """Return the start vector: the rank of the same name in a file."""
-        if self.options.start is None or asked.kind == "hubs":
+        if self.options.start is None or requested.kind == "hubs":
             return None
-        return self._of_file(f"{self.options.start}#{asked.name}", "--start")
+        return self._of_file(f"{self.options.start}#{requested.name}", "--start")
 
     def _of_file(self, text: str, what: str) -> Floats:
         """Return the vector of a file: ranks by page, or weights of hosts."""
@@ -286,7 +286,7 @@ def _file_digest(name: str) -> str:
 
 
 def urls_of(stored: StoredGraph, first: int, end: int) -> list[str]:
-    """Return the URLs of a range of pages; empty where the graph knows only the id."""
+    """Return the URLs of a range of pages; empty where the graph has only the id."""
     ends = np.asarray(stored.url_ends[first:end])
     begin = int(stored.url_ends[first - 1]) if first else 0
     text = stored.url_bytes[begin : int(ends[-1])].tobytes().decode("utf-8") if len(ends) else ""

@@ -75,7 +75,7 @@ def remove_parts(work: Path, from_segment: int = 0) -> None:
 
 
 def remove_final_parts(work: Path) -> None:
-    """Remove what was made at the end of the input."""
+    """Remove the parts that were made at the end of the input."""
     for kind in FINAL:
         for path in work.glob(f"{kind.value}-*"):
             with suppress(FileNotFoundError):

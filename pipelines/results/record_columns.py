@@ -151,13 +151,13 @@ def importance_lines(pages: Pages) -> bytes:
 
 
 def _numbers(column: Array) -> list[str]:
-    """Numbers as JSON says them. orjson writes a whole column in the time that Python takes for some of it."""
+    """Numbers as in JSON. orjson writes a whole column in the time that Python takes for a few values."""
     text = orjson.dumps(np.ascontiguousarray(column), option=orjson.OPT_SERIALIZE_NUMPY).decode("ascii")
     return text[1:-1].split(",") if len(column) else []
 
 
 def importance_columns(pages: Pages) -> dict[str, Any]:
-    """The values of `Importance` records, by field: whole columns where they can be, as there are so many of these."""
+    """The values of `Importance` records, by field: whole columns where they can be, because there are so many."""
     c, rows = pages.columns, len(pages.texts)
     words = np.frombuffer(c["pages"].astype(">u8").tobytes().hex().encode("ascii"), np.uint8)
     return {
@@ -194,7 +194,7 @@ def reject_columns(lines: bytes) -> dict[str, list[Any]]:
 
 
 def json_lines(columns: dict[str, list[Any]]) -> bytes:
-    """Columns of texts, or of numbers and nothing, as lines of JSON, a row each: columns are said as wholes."""
+    """Columns of texts, or of numbers and nothing, as lines of JSON, a row each."""
     texts = []
     line = []
     for name, values in columns.items():
@@ -212,7 +212,7 @@ def json_lines(columns: dict[str, list[Any]]) -> bytes:
 
 @dataclass(frozen=True)
 class Host:
-    """A host with its pages, how many of them were read, and the sum of their importance."""
+    """A host with its pages, how many were read, and the sum of their importance."""
 
     host: str
     pages: int

@@ -45,12 +45,12 @@ class Compared:
 
 
 def planned(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None) -> Planned:
-    """The plan of these options; what people published of them holds where nothing else is said here."""
+    """The plan of these options; policies decide where an option is not given."""
     return ledger.preview(refresh, _budget(ledger, refresh, bandwidth_per_day))
 
 
 def compared(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None) -> Iterator[Compared]:
-    """What every strategy makes of the same pages, limits and bandwidth."""
+    """The plans of all strategies for the same pages, limits and bandwidth."""
     for strategy in STRATEGIES:
         config = replace(refresh, strategy=strategy)
         plan = planned(ledger, config, bandwidth_per_day)
@@ -79,7 +79,7 @@ def plan_notes(plan: dict[str, Any]) -> list[str]:
 def export(path: Path, ledger: Ledger, plan: Planned) -> int:
     """Write who is fetched from when on, soonest first, in the shape that a frontier takes. Returns how many.
 
-    CSV where the name ends like that, else lines of JSON. Priority is the page's score times what was published of it,
+    CSV where the name ends like that, else lines of JSON. Priority is the page's score times the factor of a policy,
     1 = an average page. Pages that are not to be fetched again are left out.
     """
     survey, shared = plan.survey, plan.shared

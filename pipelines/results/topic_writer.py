@@ -1,4 +1,4 @@
-"""What goes to topics: of a replay the same records as it writes to files, of a stream what its ledgers put out.
+"""Results to topics: of a replay the same records as in files, of a stream the outputs of its ledgers.
 
 Importance and schedules are keyed by URL and lie in the partition of their page id: of one page the newest record is
 found by reading one partition. Orders of one host lie in one partition, so that one consumer sees all of a host.
@@ -72,9 +72,9 @@ class Destination:
 
 
 def send_results(to: Destination, work: Path, audit: dict[str, Any]) -> list[Sent]:
-    """Send the parts that a replay made, as messages. When this returns, all of them have arrived.
+    """Send the parts that a replay made, as messages. When this returns, all have arrived.
 
-    What was published while the crawl ran goes first, then which pages went, then what is so at the end: the newest
+    Publications during the crawl go first, then removed pages, then the final results: the newest
     record of a page is last.
     """
     with Publisher(to.connection, connect_seconds=_PATIENCE_SECONDS) as publisher:
@@ -108,7 +108,7 @@ def send_importance(to: Destination, parts: Iterable[bytes]) -> int:
 
 
 class SendOutputs(SendingDoFn):
-    """What the ledgers of a stream put out goes to its topics, in its order: transfers to the logs of other shards."""
+    """Sends the outputs of a stream's ledgers to topics, in their order: transfers to the logs of other shards."""
 
     def __init__(self, to: Destination, ledger_topic: str) -> None:
         """The logs are the partitions of `ledger_topic`."""
@@ -193,7 +193,7 @@ class _Sender:
         self._records[topic] += len(keys)
 
     def bury(self, topic: str, parts: Iterable[bytes]) -> None:
-        """Tell that pages are no longer there. One whose URL was never known was never published either."""
+        """Send tombstones of removed pages. A page whose URL was never known was never published either."""
         for pages in map(pages_of, parts):
             rows = [row for row, url in enumerate(pages.urls) if url]
             keys = [pages.urls[row].encode() for row in rows]

@@ -249,7 +249,7 @@ def test_an_interrupted_build_of_several_logs_continues(tmp_path: Path, monkeypa
     "arguments, words",
     [
         (["rank", "{g}", "--ranks", "nonsense"], "no rank: give importance"),
-        (["rank", "{g}", "--ranks", "interest:pdf"], "no page of the graph is known to be of this category"),
+        (["rank", "{g}", "--ranks", "interest:pdf"], "no page of the graph is in this category"),
         (["rank", "{g}", "--ranks", "interest:nothing"], "no such category: the graph has unknown, html, xml"),
         (["rank", "{g}", "--ranks", "interest:importance"], "it needs importance: add importance to --ranks"),
         (["rank", "{g}", "--ranks", "importance:@{d}/none.csv"], "none.csv: cannot be read"),
