@@ -1,7 +1,7 @@
 """A report about a crawl: `render` makes one HTML page of figures, for people. Pure: same report, same page.
 
-The page stands alone: no script, nothing is loaded, and its content security policy forbids both. Everything from a page
-or a log is hostile until `_text` or an attribute of `_element` has escaped it: only these make `Html` of strings,
+The page stands alone: no script, nothing is loaded, and its content security policy forbids both. Text from pages
+and logs is hostile until `_text` or an attribute of `_element` has escaped it: only these make `Html` of strings,
 and the type checker refuses a plain string where Html belongs. All that is given is shown: some hundreds of samples and
 rows make a page that reads well. A number that is not known (not finite) is a dash, and a gap in a line.
 """

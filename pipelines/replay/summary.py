@@ -101,8 +101,8 @@ def notes_for(summary: dict[str, Any], idle: dict[str, float], remembers: bool =
         )
     if summary["visits_without_time"] > 0.05 * visits:
         notes.append(
-            f"{summary['visits_without_time'] / visits:.0%} of the visits have no fetched_at: duplicates cannot be "
-            "told, and there are no trends."
+            f"{summary['visits_without_time'] / visits:.0%} of the visits have no fetched_at: duplicates are not "
+            "recognised, and there are no trends."
         )
     if idle.get("UNCHANGED", 0) > 0.05 and not remembers:
         notes.append(
