@@ -202,7 +202,7 @@ def test_importance_is_nearly_exact_after_three_visits_of_every_page(order: str)
     crawl = WebCrawl(ledger := Ledger(LedgerConfig(history=Certified())), web, order, 1).run(3)
     ledger.audit()
     certificate = ledger.certificate()
-    assert certificate is not None and np.abs(crawl.books.importance(crawl.ids) - exact).sum() <= certificate < 0.01
+    assert certificate is not None and np.abs(crawl.ledger.importance(crawl.ids) - exact).sum() <= certificate < 0.01
     assert crawl.errors(exact).everywhere < 0.05
 
 

@@ -179,7 +179,7 @@ def test_canonical_urls_are_those_of_the_code() -> None:
 
 
 def test_url_rules_do_what_is_said() -> None:
-    rows = [[code(cell)[0] for cell in row] for row in table(FORMATS[FORMATS.index("What else makes") :], "option")]
+    rows = [[code(cell)[0] for cell in row] for row in table(FORMATS[FORMATS.index("## URLs") :], "option")]
     assert len(rows) == 5
     for option, given, becomes in rows:
         name, _, value = option.partition(" ")
