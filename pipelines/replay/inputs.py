@@ -217,8 +217,8 @@ class Topic(Input):
             return found
         if source.name != found.source:
             raise StateRefused(
-                f"{self.topic}: the topic was made anew since it was replayed into this state: replay it into another "
-                "folder"
+                f"{self.topic}: the topic was created again since it was replayed into this state: replay it into "
+                "another folder"
             )
         return found.advanced_to(source.at, reached)
 

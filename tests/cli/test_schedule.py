@@ -246,7 +246,7 @@ def test_policies_give_the_same_bytes_after_restarts_and_replays(log: Path, tmp_
         assert expected == (tmp_path / f"cut/{name}.jsonl").read_bytes()
         assert expected == b"".join((tmp_path / f"half-{half}/{name}.jsonl").read_bytes() for half in (0, 1))
     changed = (policies[0], Policy(url=url(30), refresh_forbidden=True, published_at_ms=FIRST_MS), *policies[1:])
-    with pytest.raises(StateRefused, match="8 policies it has had are not the first"):
+    with pytest.raises(StateRefused, match="8 policies it has applied are not the first"):
         run([log], state=tmp_path / "a", policies=changed)
 
 

@@ -210,7 +210,7 @@ def test_a_state_of_another_version_is_refused(lines: list[bytes], tmp_path: Pat
     replay([path], tmp_path / "state")
     file = tmp_path / "state/state.json"
     file.write_bytes(file.read_bytes().replace(b'"version":1', b'"version":7'))
-    assert "version '7', this code knows version 1" in refused([path], tmp_path / "state")
+    assert "version '7', this code reads version 1" in refused([path], tmp_path / "state")
 
 
 def test_a_damaged_state_is_refused(lines: list[bytes], tmp_path: Path, seed: int) -> None:
@@ -239,7 +239,7 @@ def test_a_damaged_state_is_refused(lines: list[bytes], tmp_path: Path, seed: in
         if file.name == "state.json" and kind == 3:
             continue  # a folder without one is a new state
         message = refused([path], state)
-        assert str(state) in message and ("anew" in message or "version" in message), message
+        assert str(state) in message and ("start again" in message or "version" in message), message
 
 
 def test_a_state_needs_the_runner_of_this_process(lines: list[bytes], tmp_path: Path) -> None:

@@ -388,7 +388,7 @@ def test_a_recreated_topic_is_refused(kafka: LocalKafka, topic_prefix: str, tmp_
         wait_for(lambda: topic.topic not in admin.list_topics())
         admin.create_topics([NewTopic(topic.topic, partitions, 1)])
     produce(kafka, topic.topic, numbered_events(range(40)), partitions)
-    with pytest.raises(StateRefused, match="made anew since it was replayed into this state"):
+    with pytest.raises(StateRefused, match="created again since it was replayed into this state"):
         replay(topic, state=tmp_path)
 
 
