@@ -37,7 +37,8 @@ def balance_of(table: Table, book: Book) -> Balance:
     """Count the balance from the columns."""
     counts = book.counts[0]
     if book.modes[0].policy == at.P_CERTIFIED:
-        return _certified_balance(table, book)
+        carried, _, lost = _recount(table, book)
+        return _certified_balance(table, book, carried, lost)
     cash, uncollected, _ = reads.sum_cash(table, book)
     return Balance(
         minted=int(counts.minted),
@@ -86,11 +87,10 @@ def _refuse_broken(laws: dict[str, bool], shard: int) -> None:
         raise LedgerBroken(f"the books of shard {shard} do not balance: not so: {'; '.join(broken)}")
 
 
-def _certified_balance(table: Table, book: Book) -> Balance:
+def _certified_balance(table: Table, book: Book, carried: Ints, lost: Ints) -> Balance:
     """The law of `certified`, summed: cash is what pages have paid and hold, absorbed what removed pages received."""
     sums = book.sums[0]
     slots = int(book.counts[0].slots)
-    carried, _, lost = _recount(table, book)
     return Balance(
         minted=int(sums.bases) + exact_sum(carried) + exact_sum(lost),
         cash=exact_sum(table.totals[:slots]) + exact_sum(table.hot[:slots, 1]),
@@ -152,4 +152,4 @@ def _audit_certified(table: Table, book: Book, shard: int) -> Balance:
         "shares equal their sum": observations.sum_shares(table, book) == counts.shares,
     }
     _refuse_broken(laws, shard)
-    return _certified_balance(table, book)
+    return _certified_balance(table, book, carried, lost_amounts)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
 from opicflow.pipelines.ledger.kernels.index import find, guess
+from opicflow.pipelines.ledger.kernels.links import links_of, stored_weight
 from opicflow.pipelines.ledger.layout import P_CERTIFIED, Book, Bool, Int, Scratch, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
@@ -128,8 +128,8 @@ def receive(table: Table, book: Book, slot: Int, amount: Int) -> None:
 
 
 @inlined_kernel
-def take_residual(table: Table, book: Book, slot: Int) -> Int:
-    """The residual of a page becomes part of what it has paid; the caller pays it on. Returns it."""
+def take_residual(table: Table, book: Book, slot: Int) -> None:
+    """The residual of a page becomes part of what it has paid; the caller pays it on."""
     sums = book.sums[0]
     residual = table.hot[slot, 1]
     table.hot[slot, 1] = 0
@@ -137,7 +137,6 @@ def take_residual(table: Table, book: Book, slot: Int) -> Int:
     sums.residual -= residual
     sums.residual_size -= abs(residual)
     sums.paid += residual
-    return residual
 
 
 @inlined_kernel
@@ -151,24 +150,12 @@ def deliver(table: Table, book: Book, page: Int, amount: Int, slot: Int) -> None
         lose(book, page, amount)
 
 
-@inlined_kernel
-def stored_weight(book: Book, start: Int, count: Int, weighted: Bool, i: Int) -> Int:
-    """The weight of a remembered link."""
-    if not weighted:
-        return np.int64(ORDINARY_LINK_WEIGHT)
-    packed = np.uint64(book.links[start + count + i // 4])
-    return np.int64((packed >> np.uint64(16 * (i % 4))) & np.uint64(0xFFFF))
-
-
 @lean_kernel
 def pay_remembered(table: Table, book: Book, scratch: Scratch, slot: Int, before: Int, after: Int) -> None:
     """A page's remembered links carry what they do for `after` paid, damped, instead of for `before`."""
     if before == after:
         return
-    count = np.int64(table.link_count[slot])
-    weighted = count < 0
-    if weighted:
-        count = -1 - count
+    count, weighted = links_of(table, slot), table.link_count[slot] < 0
     start = table.link_start[slot]
     book.counts[0].transfers += count
     total = np.int64(0)
@@ -276,12 +263,9 @@ def recount(table: Table, book: Book, carried: Array, lost_ids: Array, lost_amou
     """Count what links carry to every slot, and to pages that are not in the ledger. Returns how many of the latter."""
     lost = np.int64(0)
     for slot in range(book.counts[0].slots):
-        count = np.int64(table.link_count[slot])
+        count, weighted = links_of(table, slot), table.link_count[slot] < 0
         if count == 0 or table.pages[slot].flags == 0:
             continue
-        weighted = count < 0
-        if weighted:
-            count = -1 - count
         start = table.link_start[slot]
         total = np.int64(0)
         for i in range(count):

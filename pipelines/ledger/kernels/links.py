@@ -79,22 +79,24 @@ def links_of(table: Table, slot: Int) -> Int:
     return count if count >= 0 else -1 - count
 
 
+@inlined_kernel
+def stored_weight(book: Book, start: Int, count: Int, weighted: Bool, i: Int) -> Int:
+    """The weight of a page's remembered link."""
+    if not weighted:
+        return np.int64(ORDINARY_LINK_WEIGHT)
+    packed = np.uint64(book.links[start + count + i // 4])
+    return np.int64((packed >> np.uint64(16 * (i % 4))) & np.uint64(0xFFFF))
+
+
 @lean_kernel
 def has_same_links(table: Table, book: Book, scratch: Scratch, slot: Int) -> Bool:
     """Whether the links in `scratch`, which are as many as the page's remembered ones, are the same."""
-    count = np.int64(table.link_count[slot])
-    weighted = count < 0
-    if weighted:
-        count = -1 - count
+    count, weighted = links_of(table, slot), table.link_count[slot] < 0
     start = table.link_start[slot]
     for i in range(count):
         if book.links[start + i] != scratch.pages[i]:
             return False
-        weight = np.int64(ORDINARY_LINK_WEIGHT)
-        if weighted:
-            packed = np.uint64(book.links[start + count + i // 4])
-            weight = np.int64((packed >> np.uint64(16 * (i % 4))) & np.uint64(0xFFFF))
-        if weight != scratch.weights[i]:
+        if stored_weight(book, start, count, weighted, i) != scratch.weights[i]:
             return False
     return True
 

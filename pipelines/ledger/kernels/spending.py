@@ -22,7 +22,7 @@ from opicflow.pipelines.ledger.kernels.certified import (
 )
 from opicflow.pipelines.ledger.kernels.history import keep, keep_newcomer, rate_and_span
 from opicflow.pipelines.ledger.kernels.index import find, guess, insert, remove
-from opicflow.pipelines.ledger.kernels.links import forget_links, recall_links
+from opicflow.pipelines.ledger.kernels.links import forget_links, links_of, recall_links
 from opicflow.pipelines.ledger.kernels.observations import be_born_unseen, set_share
 from opicflow.pipelines.ledger.layout import (
     CIRCULATED,
@@ -422,8 +422,7 @@ def drop_certified(table: Table, book: Book, scratch: Scratch, slot: Int) -> Non
     sums = book.sums[0]
     if pays(table, slot):
         take_back(table, book, scratch, slot)
-        count = np.int64(table.link_count[slot])
-        sums.links -= count if count >= 0 else -1 - count
+        sums.links -= links_of(table, slot)
     base = base_of(book, table.pages[slot].class_)
     paid = table.totals[slot]
     lose(book, table.hot[slot, 0], paid - base)
