@@ -1,7 +1,7 @@
 """`make demo`: replay the example log on the command line, and print its top pages beside their exact PageRank.
 
 The exact ranks come from the same log by an independent way: the links of every page's last answer, all in memory,
-iterated until nothing changes. The ledger receives one event after the other and needs no graph.
+iterated until nothing changes. The ledger receives one event after the other.
 """
 
 from __future__ import annotations
@@ -41,24 +41,27 @@ def main() -> int:
     OUT.mkdir(parents=True)
     if not is_compiled():
         print("The kernels are compiled now, once on every machine: this takes up to a minute.", flush=True)
-    print("A crawl log of five days, replayed; links are remembered for pages that answer 'not modified':", flush=True)
-    code = run(LOG, "--remember-links", "--out", OUT, "--state", OUT / "state", "--report", OUT / "report.html")
+    print("A crawl log of five days, replayed. The ledger keeps importance exact, and proves how exact:", flush=True)
+    code = run(LOG, "--out", OUT, "--state", OUT / "state", "--report", OUT / "report.html")
     if code == 0:
-        print("\nThe same log settled: the ranks of the graph that it contains.", flush=True)
+        print("\nThe same log with a window, as the paper does it: an estimate, without links in memory.", flush=True)
         with redirect_stdout(StringIO()):
-            code = run(LOG, "--settle", "40", "--out", OUT / "settled")
+            code = run(LOG, "--history", "interpolation", "--out", OUT / "window")
     if code:
         return code
-    crawled, settled, exact = importance(OUT), importance(OUT / "settled"), exact_ranks(LOG)
-    print("\nBoth beside the exact PageRank of that graph, computed independently:\n")
-    print("  importance     settled   PageRank      off  settled  page")
+    certified, window, exact = importance(OUT), importance(OUT / "window"), exact_ranks(LOG)
+    print("\nBoth beside the exact PageRank of the graph that the log leaves behind, computed independently:\n")
+    print("   certified  by window   PageRank  certified    window  page")
     for url in sorted(exact, key=lambda url: -exact[url])[:SHOWN]:
-        off, off_settled = crawled[url] / exact[url] - 1, settled[url] / exact[url] - 1
-        print(f"  {crawled[url]:10.6f}  {settled[url]:10.6f} {exact[url]:10.6f} {off:+8.1%} {off_settled:+8.2%}  {url}")
-    for name, ranks in (("as the crawl went:", crawled), ("settled:", settled)):
+        off, off_window = certified[url] / exact[url] - 1, window[url] / exact[url] - 1
+        print(f"  {certified[url]:10.6f} {window[url]:10.6f} {exact[url]:10.6f} {off:+10.4%} {off_window:+9.1%}  {url}")
+    print()
+    for name, ranks in (("certified", certified), ("by window", window)):
         all_pages, top_tenth = mean_errors(ranks, exact)
-        print(f"\n  mean error {name:18} all pages {all_pages:6.2%}, the top tenth {top_tenth:6.2%}", end="")
-    print("\n\nOne page:   .venv/bin/opicflow show https://docs.tern.example/ --state build/demo/state")
+        print(f"  mean error, {name}: all pages {all_pages:.4%}, the top tenth {top_tenth:.4%}")
+    distance = sum(abs(certified[url] - exact[url]) for url in exact)
+    print(f"  certificate: the sum of all errors is at most {certificate(OUT):.4%}; it is {distance:.4%}")
+    print("\nOne page:   .venv/bin/opicflow show https://docs.tern.example/ --state build/demo/state")
     print("Your log:   .venv/bin/opicflow replay LOG (the guide is docs/guides/replay.md)")
     print("The report: build/demo/report.html, for a browser")
     return 0
@@ -75,6 +78,11 @@ def importance(folder: Path) -> dict[str, float]:
     """The importance of every page, from the file that the replay wrote."""
     with open(folder / "importance.jsonl", "rb") as lines:
         return {record["url"]: record["importance"] for record in map(json.loads, lines)}
+
+
+def certificate(folder: Path) -> float:
+    """The bound of the sum of all errors that the replay proved."""
+    return float(json.loads((folder / "summary.json").read_text(encoding="utf-8"))["certificate"])
 
 
 def exact_ranks(log: Path) -> dict[str, float]:

@@ -48,6 +48,7 @@ class Importance:
     event_time_ms: int | None
     shard: int
     cut: int
+    certificate: float | None = None
 
 
 @dataclass(frozen=True)

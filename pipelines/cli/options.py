@@ -190,10 +190,10 @@ def rules_of(options: argparse.Namespace) -> Rules | None:
     return Rules(urls, links, categories)
 
 
-def add_ledger_options(parser: argparse.ArgumentParser) -> Any:
-    """Add how the ledger computes importance. Returns the group."""
+def add_ledger_options(parser: argparse.ArgumentParser, histories: str) -> Any:
+    """Add how the ledger computes importance, with these history policies named first. Returns the group."""
     group = parser.add_argument_group("how importance is computed")
-    group.add_argument("--history", metavar="NAME", help="interpolation (the default), certified, all, …")
+    group.add_argument("--history", metavar="NAME", help=f"{histories}, all, …")
     window = group.add_mutually_exclusive_group()
     window.add_argument("--window-turns", type=float, metavar="T", help="of the histories with a window (8)")
     window.add_argument("--window-days", type=float, metavar="DAYS", help="the window in days of event time")

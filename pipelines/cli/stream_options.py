@@ -40,7 +40,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
     add_kafka_options(parser)
     _add_flink_options(parser)
-    add_ledger_options(parser)
+    add_ledger_options(parser, "interpolation (the default)")
     add_rule_options(parser)
     add_refresh_options(parser, "--refresh-strategy")
     add_focus_options(parser)

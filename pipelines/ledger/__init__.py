@@ -24,6 +24,7 @@ from opicflow.pipelines.ledger.config import (
     PaperInterpolation,
     RefreshConfig,
     Variable,
+    history_name,
 )
 from opicflow.pipelines.ledger.entries import (
     NO_CATEGORY,
@@ -106,4 +107,5 @@ __all__ = [
     "TickEntry",
     "TransfersEntry",
     "Variable",
+    "history_name",
 ]

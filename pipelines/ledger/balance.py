@@ -88,15 +88,20 @@ def _refuse_broken(laws: dict[str, bool], shard: int) -> None:
 
 
 def _certified_balance(table: Table, book: Book, carried: Ints, lost: Ints) -> Balance:
-    """The law of `certified`, summed: cash is what pages have paid and hold, absorbed what removed pages received."""
-    sums = book.sums[0]
-    slots = int(book.counts[0].slots)
+    """The law of `certified`, summed over all pages. A page is minted like any other, and keeps its base of that.
+
+    Cash is what pages hold, which may be negative. Absorbed is the rest of what was minted, and what pages have paid
+    and no link carries to a page.
+    """
+    counts, sums = book.counts[0], book.sums[0]
+    slots = int(counts.slots)
+    paid, carried_in_all = exact_sum(table.totals[:slots]), exact_sum(carried) + exact_sum(lost)
     return Balance(
-        minted=int(sums.bases) + exact_sum(carried) + exact_sum(lost),
-        cash=exact_sum(table.totals[:slots]) + exact_sum(table.hot[:slots, 1]),
+        minted=int(counts.minted),
+        cash=exact_sum(table.hot[:slots, 1]),
         uncollected=0,
         virtual=0,
-        absorbed=int(sums.lost),
+        absorbed=int(counts.minted) - int(sums.bases) + paid - carried_in_all + int(sums.lost),
         sent=0,
         received=0,
     )

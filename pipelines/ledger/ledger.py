@@ -72,7 +72,7 @@ from opicflow.pipelines.ledger.survey import Budget
 from opicflow.pipelines.ledger.window import SECONDS_PER_DAY, turns, window_turns
 from opicflow.pipelines.refresh.policies import Policies
 from opicflow.pipelines.refresh.strategies import SHARE_UNITS
-from opicflow.schemas.arrays import Array, Bytes, Ids, Ints
+from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints
 from opicflow.schemas.pages import shard_bounds
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.ranking import highest
@@ -610,6 +610,13 @@ class Ledger:
         """All pages, the most important first; equal ones by page id."""
         return self._reader.ranked()
 
+    def payers(self, pages: Ids, importance: Floats, most: int) -> tuple[Ids, npt.NDArray[np.float32]]:
+        """The pages that pay each of all pages most along remembered links, and the part of its importance from each.
+
+        Both are [pages, most], the page that pays most first; a part of 0 stands for none.
+        """
+        return self._reader.payers(pages, importance, most)
+
     def rate_sum(self) -> float:
         """The sum of the rates of all pages of this shard, now."""
         return self._reader.rate_sum()
@@ -673,6 +680,11 @@ class Ledger:
     def pages(self) -> int:
         """Pages of this shard."""
         return int(self._counts.pages)
+
+    @property
+    def pages_everywhere(self) -> int:
+        """Pages of all shards, as far as their gossip tells."""
+        return self._reader.pages_everywhere()
 
     @property
     def pages_read(self) -> int:

@@ -12,6 +12,7 @@ from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.kernels import index, links, reads, url_arena
+from opicflow.pipelines.ledger.kernels.payers import find_payers
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.room import Room
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
@@ -110,6 +111,19 @@ class Reader:
     def pages_everywhere(self) -> int:
         """Pages of all shards."""
         return self._peers.pages(int(self._room.book.counts[0].pages))
+
+    def payers(self, pages: Ids, importance: Floats, most: int) -> tuple[Ids, npt.NDArray[np.float32]]:
+        """For each page, the pages that pay it most along remembered links, and the part of its importance from each.
+
+        `pages` are all pages, with their importance. Both results are [pages, most]; a part of 0 stands for none.
+        """
+        room, slots = self._room, self.slots_of(pages)
+        by_slot = np.zeros(int(room.book.counts[0].slots), np.float64)
+        by_slot[slots] = importance
+        payers, parts = np.zeros((len(by_slot), most), np.int64), np.zeros((len(by_slot), most), np.float32)
+        if room.book.modes[0].remember:
+            find_payers(room.table, room.book, by_slot, payers, parts)
+        return room.table.hot[payers[slots], 0].view(np.uint64), parts[slots]
 
     # -- single columns --------------------------------------------------------------------------------------------
 

@@ -110,7 +110,8 @@ def crawled_in_ledger(ledger: Ledger) -> Crawled:
     )
     url_starts, text = ledger.urls(pages)
     newest = int(known.last_visit_ms.max(initial=0))
-    return Crawled(fetched, Urls(pages, url_starts, text), newest, importance=known.importance[order])
+    importance = ledger.settle_certified().importance if ledger.is_certified else known.importance
+    return Crawled(fetched, Urls(pages, url_starts, text), newest, importance=importance[order])
 
 
 @dataclass

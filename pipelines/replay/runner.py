@@ -60,6 +60,8 @@ class ReplayRequest:
     out: Path | None = None
     format: str = "jsonl"
     counting: LedgerOptions = field(default_factory=LedgerOptions)
+    prefers_certified: bool = False
+    """Whether a new ledger is certified where no option names a history policy or needs another one."""
     focus: CashFocus | None = None
     policies: tuple[Policy, ...] = ()
     rules: Rules | None = None
@@ -316,24 +318,21 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
     """Return the settings of the request and the state; refused where they contradict each other."""
     rules = request.rules or (Rules.from_json(state.rules[-1]) if state else Rules())
     if state is None:
-        counting = request.counting
-        if request.settle_rounds and counting.remember_links is None:
-            counting = replace(counting, remember_links=True)
-        config = (request.focus or CashFocus()).over(counting.over(LedgerConfig()), rules.categories)
+        config = _new_ledger(request, rules)
     else:
         kept = LedgerConfig.from_json(state.config["ledger"])
         config = request.counting.over(kept)
         if rules.categories.count != kept.categories:
             raise StateRefused(
                 f"{request.state}: its ledger has {kept.categories} categories of pages, and these rules have "
-                f"{rules.categories.count}: leave --by-media and --category away, or name another folder"
+                f"{rules.categories.count}: omit --by-media and --category, or name another folder"
             )
         if request.focus is not None:
             config = request.focus.over(config, rules.categories)
         if config != kept:
             raise StateRefused(
-                f"{request.state}: its ledger counts with other options ({_difference(config, kept)}): leave the "
-                "options away, or name another folder"
+                f"{request.state}: its ledger counts with other options ({_difference(config, kept)}): omit the "
+                "options, or name another folder"
             )
     if request.settle_rounds and not config.remember_links:
         raise ConfigRefused("--settle needs remembered links: replay from the start with --remember-links")
@@ -347,8 +346,25 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
     return keeper_config, rules
 
 
+def _new_ledger(request: ReplayRequest, rules: Rules) -> LedgerConfig:
+    """Return the settings of a ledger that begins now."""
+    counting = request.counting
+    if request.settle_rounds and counting.remember_links is None:
+        counting = replace(counting, remember_links=True)
+    if request.prefers_certified and counting.history is None:
+        with suppress(ConfigRefused):  # an option needs a window, or cash that certified ledgers do not have
+            return _ledger_of(request, replace(counting, history="certified"), rules)
+    return _ledger_of(request, counting, rules)
+
+
+def _ledger_of(request: ReplayRequest, counting: LedgerOptions, rules: Rules) -> LedgerConfig:
+    return (request.focus or CashFocus()).over(counting.over(LedgerConfig()), rules.categories)
+
+
 def _difference(requested: LedgerConfig, kept: LedgerConfig) -> str:
     ours, theirs = requested.to_json(), kept.to_json()
+    if ours["history"]["policy"] != theirs["history"]["policy"]:
+        theirs["history"] = theirs["history"]["policy"]
     return ", ".join(f"{name}: {theirs[name]}" for name in ours if ours[name] != theirs[name])
 
 

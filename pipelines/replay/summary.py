@@ -59,6 +59,7 @@ def summary_of(state: State, empty_files: Sequence[str], input_ranges: Sequence[
         "pages_removed": removed,
         "pages_let_go": removed,  # the old name, for one version
         "plan": last["plan"],
+        "history": state.config["ledger"]["history"]["policy"],
         **({"certificate": last["certificate"]} if "certificate" in last else {}),
     }
     total = sum(summary[name] for name in ("visits", "announcements", "rejects", "duplicates"))

@@ -126,9 +126,10 @@ def importance_lines(pages: Pages) -> bytes:
     """Pages as lines of JSON, the fields in the order of the schema."""
     c, moment = pages.columns, pages.moment
     event_time = moment["event_time_ms"] or "null"
+    certificate = "null" if moment.get("certificate") is None else repr(moment["certificate"])
     tail = (
         f',"pages":{moment["pages"]},"clock":{moment["clock"]!r},"event_time":{event_time},'
-        f'"shard":{moment["shard"]},"cut":{moment["cut"]}}}\n'
+        f'"shard":{moment["shard"]},"cut":{moment["cut"]},"certificate":{certificate}}}\n'
     )
     line = (
         '{"url":"%s","page":"%016x","importance":%s,"score":%s,"trend_per_day":%s,"cash":%s,"waiting_cash":%s,'
@@ -179,6 +180,7 @@ def importance_columns(pages: Pages) -> dict[str, Any]:
         "event_time": [pages.moment["event_time_ms"] or None] * rows,
         "shard": np.full(rows, pages.moment["shard"]),
         "cut": np.full(rows, pages.moment["cut"]),
+        "certificate": [pages.moment.get("certificate")] * rows,
     }
 
 

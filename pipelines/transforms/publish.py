@@ -10,20 +10,28 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opicflow.pipelines.ledger import Applied, Balance, Estimates, Ledger, Outcome, Planned, Settled
-from opicflow.schemas.arrays import Array, Ids, Ints
+from opicflow.schemas.arrays import Array, Floats, Ids, Ints
 from opicflow.schemas.columns import pack, unpack
 
 KIND = "importance"
 ROWS_PER_PART = 1 << 16
 _DAY = 86400.0
 _SECONDS_PER_HOUR = 3600
+MOST_PAYERS = 5
+"""So many of the pages that pay a page most are named."""
+_MOST_PAGES_WITH_PAYERS = 1_000_000
 _LEFT_OUT = ("known",)
 FLOWING = (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED)
 """Last outcomes of pages that pass on their cash at their next visit."""
 
 
-def pack_estimates(ledger: Ledger, estimates: Estimates) -> bytes:
-    """Pack estimates with the URLs of their pages."""
+def pack_estimates(
+    ledger: Ledger, estimates: Estimates, certificate: float | None = None, more: Mapping[str, Array] | None = None
+) -> bytes:
+    """Pack estimates with the URLs of their pages, and with more columns.
+
+    `certificate` is the bound of their error, if it is not the ledger's.
+    """
     starts, urls = ledger.urls(estimates.pages)
     columns: dict[str, Array] = {
         f.name: getattr(estimates, f.name) for f in dataclasses.fields(estimates) if f.name not in _LEFT_OUT
@@ -31,7 +39,10 @@ def pack_estimates(ledger: Ledger, estimates: Estimates) -> bytes:
     columns["measured"] = estimates.measured.view(np.uint8)
     columns["url_lengths"] = np.diff(starts)
     columns["url_bytes"] = urls
-    return pack(KIND, moment(ledger), columns)
+    values = moment(ledger)
+    if certificate is not None:
+        values["certificate"] = certificate
+    return pack(KIND, values, {**columns, **(more or {})})
 
 
 def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
@@ -156,29 +167,46 @@ def _pack_rows(ledger: Ledger, kind: str, columns: dict[str, Array], second: int
 def moment(ledger: Ledger) -> dict[str, Any]:
     """Return the values that all records of one time share."""
     return {
-        "pages": ledger.pages,
+        "pages": ledger.pages_everywhere,
         "clock": ledger.turns,
         "event_time_ms": max(ledger.tick_second, 0) * 1000,
         "shard": ledger.shard,
         "cut": ledger.cut,
+        "certificate": ledger.certificate(),
     }
 
 
 def everything(ledger: Ledger, settled: Settled | None, rows_per_part: int = ROWS_PER_PART) -> Iterator[bytes]:
-    """Yield all pages as packed estimates, the most important first; with the settled ranks if given."""
-    order, ranks = ledger.ranked(), None
+    """Yield all pages as packed estimates, the most important first; with the settled ranks if given.
+
+    Of ledgers that remember links, also the pages that pay each page most, unless there are too many pages.
+    """
+    order, rate_sum, ranks = ledger.ranked(), ledger.rate_sum(), None
     if settled is not None:
         rows = np.lexsort((settled.pages, -settled.importance))
         order, ranks = settled.pages[rows], settled.importance[rows]
+    payers: dict[str, Array] = {}
+    if ledger.config.remember_links and ledger.pages <= _MOST_PAGES_WITH_PAYERS:
+        payers = _payers(ledger, order, ledger.estimate(order, rate_sum).importance if ranks is None else ranks)
     known = np.diff(ledger.urls(order)[0]) > 0  # pages without a URL are published when it is known
     order, ranks = order[known], None if ranks is None else ranks[known]
-    rate_sum = ledger.rate_sum()
+    payers = {name: column[known] for name, column in payers.items()}
+    certificate = settled.residual if settled is not None and ledger.is_certified else None
     for first in range(0, max(len(order), 1), rows_per_part):
         part = slice(first, first + rows_per_part)
         estimates = ledger.estimate(order[part], rate_sum)
         if ranks is not None:
             estimates = replace(estimates, importance=ranks[part], score=ranks[part] * ledger.pages)
-        yield pack_estimates(ledger, estimates)
+        yield pack_estimates(ledger, estimates, certificate, {name: column[part] for name, column in payers.items()})
+
+
+def _payers(ledger: Ledger, pages: Ids, importance: Floats) -> dict[str, Array]:
+    """Return the pages that pay each page most, and the part of its importance from each, as columns."""
+    payers, parts = ledger.payers(pages, importance, MOST_PAYERS)
+    columns: dict[str, Array] = {}
+    for i in range(MOST_PAYERS):
+        columns |= {f"payer_{i}": payers[:, i], f"payer_part_{i}": parts[:, i]}
+    return columns
 
 
 def rows_of(estimates: Estimates, rows: Any) -> Estimates:

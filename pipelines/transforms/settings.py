@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from opicflow.pipelines.ledger import HISTORIES, ORDINARY_CLASS_WEIGHT, ConfigRefused, LedgerConfig
+from opicflow.pipelines.ledger import HISTORIES, ORDINARY_CLASS_WEIGHT, ConfigRefused, LedgerConfig, history_name
 from opicflow.pipelines.transforms.rules import Categories
 
 
@@ -35,9 +35,8 @@ class LedgerOptions:
             value = getattr(self, name)
             if value is not None:
                 if name not in {field.name for field in fields(history)}:
-                    named = next(n for n, policy in HISTORIES.items() if isinstance(history, policy))
                     option = "--" + name.replace("_", "-")
-                    raise ConfigRefused(f"{option}: the history {named} has no window: omit the option")
+                    raise ConfigRefused(f"{option}: the history {history_name(history)} has no window: omit the option")
                 history = replace(history, **{name: value})
         names = ("damping", "remember_links", "max_pages", "max_unread_per_host")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}

@@ -356,7 +356,7 @@ def test_wrong_options_give_one_line_of_error(log: Path, hosts: Path, tmp_path: 
     assert "give the state of a replay" in refused(*plan, "--from", log, "--select", "importance")
     assert "orders end in .jsonl or .avro" in refused(*plan, "--from", log, "--out", tmp_path / "orders.csv")
     assert "ranks end in .csv" in refused("rank", "--local", hosts, "--from", log, "--out", tmp_path / "ranks.txt")
-    output_of("replay", log, "--state", tmp_path / "state", "--out", tmp_path / "out", "--quiet")
+    output_of("replay", log, "--state", tmp_path / "state", "--history", "interpolation", "--quiet")
     assert "remembers no links" in refused(*plan, "--state", tmp_path / "state")
     (tmp_path / "empty.jsonl").write_text("")
     assert "empty" in refused(*plan, "--from", tmp_path / "empty.jsonl")

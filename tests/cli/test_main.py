@@ -121,7 +121,10 @@ def test_show_and_top_print_the_values_of_the_results(log: Path, opicflow: Run, 
     code, out, _ = opicflow("show", first["url"].upper().replace("/PAGE", "/page"), "--state", state, "--json")
     (again,) = (record for record in records_of(tmp_path / "refresh-schedule.jsonl") if record["url"] == first["url"])
     names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
-    assert code == 0 and json.loads(out) == {**first, "rank": 1, **{name: again[name] for name in names}}
+    shown = json.loads(out)
+    payers = shown.pop("payers")
+    assert code == 0 and shown == {**first, "rank": 1, **{name: again[name] for name in names}}
+    assert len(payers) == 5 and [payer["part"] for payer in payers] == sorted((p["part"] for p in payers), reverse=True)
     out = opicflow("show", first["url"], "--state", state)[1]
     for text in (first["url"], f"{first['importance']:.9f}", "rank 1 of", first["page"], f"{first['cash']:,} units"):
         assert text in out
@@ -141,6 +144,8 @@ def test_show_notes_that_an_unread_page_has_the_default_history(log: Path, opicf
         write(tmp_path / "a.jsonl", json_line(CrawlEvent(url(1), links=(Link(url(2)),)))),
         "--state",
         tmp_path / "s",
+        "--history",
+        "interpolation",
     )
     assert "(the default: it was not visited twice)" in opicflow("show", url(2), "--state", tmp_path / "s")[1]
     assert "(measured)" in opicflow("show", url(1), "--state", tmp_path / "s")[1]
@@ -197,9 +202,11 @@ def test_urls_cannot_inject_html_or_control_characters(opicflow: Run, tmp_path: 
 # -- rules
 
 
-def importances(opicflow: Run, tmp_path: Path, events: list[CrawlEvent], *options: str) -> dict[str, float]:
+def cash_of_pages(opicflow: Run, tmp_path: Path, events: list[CrawlEvent], *options: str) -> dict[str, float]:
     path = write(tmp_path / "rules.jsonl", jsonl(events))
-    code, _, err = opicflow("replay", path, "--quiet", "--out", tmp_path / "rules", *options)
+    code, _, err = opicflow(
+        "replay", path, "--quiet", "--history", "interpolation", "--out", tmp_path / "rules", *options
+    )
     assert code == 0, err
     return {record["url"]: record["cash"] for record in records_of(tmp_path / "rules/importance.jsonl")}
 
@@ -224,7 +231,7 @@ def test_rules_decide_which_urls_are_one_page(
     options: list[str], urls: set[str], opicflow: Run, tmp_path: Path
 ) -> None:
     named = ["http://www.a.example/?utm_source=x&id=1&sid=2", "https://a.example/?id=1", "http://a.example/?id=1"]
-    assert set(importances(opicflow, tmp_path, [CrawlEvent(name) for name in named], *options)) == urls
+    assert set(cash_of_pages(opicflow, tmp_path, [CrawlEvent(name) for name in named], *options)) == urls
 
 
 PAGES = {
@@ -253,7 +260,7 @@ def test_a_link_has_the_weight_of_its_kind(
     options: list[str], weights: dict[str, float], opicflow: Run, tmp_path: Path
 ) -> None:
     seeds = [CrawlEvent(name, announce=True) for name in PAGES.values()]
-    cash = importances(opicflow, tmp_path, [*seeds, CrawlEvent("https://a.site.example/", links=LINKS)], *options)
+    cash = cash_of_pages(opicflow, tmp_path, [*seeds, CrawlEvent("https://a.site.example/", links=LINKS)], *options)
     minted = cash[PAGES["nofollow"]] if not weights["nofollow"] else 0
     received = {key: cash[name] - minted for key, name in PAGES.items()}
     if minted:

@@ -206,7 +206,7 @@ def test_the_graph_of_remembered_links_equals_that_of_the_log(log: Path, tmp_pat
     found = columns(out)
     assert found["importance"] == pytest.approx(exact(), abs=1e-12)
     assert found["interest_feed"] == pytest.approx(exact(["https://a.example/feed.xml"], backward=True), abs=1e-12)
-    command("replay", log, "--state", tmp_path / "other", "--quiet")
+    command("replay", log, "--state", tmp_path / "other", "--history", "interpolation", "--quiet")
     done = command("graph", "build", "--state", tmp_path / "other", "--out", tmp_path / "h", "--quiet", code=2)
     assert "remembers no links: replay with --remember-links" in done.err
 

@@ -279,7 +279,8 @@ def test_the_plain_crawler_writes_a_log_that_says_everything(site: str, tmp_path
     ((code, out, _),) = opicflow(tmp_path, ["replay", "crawl.jsonl", "--json", "--quiet"])
     summary = json.loads(out)
     assert code == 0
-    assert (summary["rejects"], summary["visits"], summary["redirects"], summary["aliases"]) == (0, 6, 1, 1)
+    visits = summary["visits"] + summary["duplicates"]  # /b may be fetched twice in one millisecond
+    assert (summary["rejects"], visits, summary["redirects"], summary["aliases"]) == (0, 6, 1, 1)
 
 
 class Response(SimpleNamespace):

@@ -38,4 +38,4 @@ def test_readme_shows_an_example_with_its_output_by_line_25() -> None:
     before = "\n".join(README.splitlines()[:25])
     assert "make demo" in before
     assert "make test" in before
-    assert "PageRank      off" in before
+    assert "PageRank  certified    window" in before

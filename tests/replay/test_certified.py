@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from opicflow.pipelines.cli.states import read_answers
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import ConfigRefused
-from opicflow.pipelines.transforms.settings import LedgerOptions
+from opicflow.pipelines.results.record_columns import pages_of
+from opicflow.pipelines.transforms.publish import MOST_PAYERS
+from opicflow.pipelines.transforms.rules import Categories, Rules
+from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from support.crawls import exact_ranks
-from support.logs import WebLog, importance_of, json_line, run
+from support.logs import WebLog, id_of, importance_of, json_line, records_of, run
 
 CERTIFIED = LedgerOptions(history="certified")
 
@@ -50,10 +55,73 @@ def test_two_replays_into_a_state_end_as_one(web: Graph, logs: list[Path], tmp_p
     assert one == two
 
 
-def test_a_bonus_of_links_is_refused(logs: list[Path]) -> None:
-    from opicflow.pipelines.transforms.rules import Categories, Rules
-    from opicflow.pipelines.transforms.settings import CashFocus
+@pytest.mark.parametrize(
+    ("options", "history"),
+    [
+        ({}, "certified"),
+        ({"counting": LedgerOptions(damping=0.7)}, "certified"),
+        ({"counting": LedgerOptions(window_turns=4.0)}, "interpolation"),
+        ({"counting": LedgerOptions(window_days=4.0)}, "interpolation"),
+        ({"counting": LedgerOptions(damping=1.0)}, "interpolation"),
+        ({"counting": LedgerOptions(history="all")}, "all"),
+        ({"focus": CashFocus(bonus={"other": 0.5})}, "interpolation"),
+        ({"focus": CashFocus(unread_weight=2.0)}, "certified"),
+    ],
+)
+def test_a_new_ledger_is_certified_unless_an_option_needs_another_policy(
+    options: dict[str, Any], history: str, logs: list[Path]
+) -> None:
+    summary = run(logs, prefers_certified=True, rules=Rules(categories=Categories(by_media=True)), **options).summary
+    assert summary["history"] == history
+    assert ("certificate" in summary) == (history == "certified")
 
+
+def test_a_state_keeps_its_policy(logs: list[Path], tmp_path: Path) -> None:
+    first = run(logs[:1], state=tmp_path / "state", counting=LedgerOptions(history="interpolation"))
+    second = run(logs[1:], state=tmp_path / "state", prefers_certified=True)
+    assert first.summary["history"] == second.summary["history"] == "interpolation"
+
+
+def test_every_record_has_the_certificate(logs: list[Path], tmp_path: Path) -> None:
+    summary = run(logs, tmp_path / "out", counting=CERTIFIED, publications=True).summary
+    assert {record["certificate"] for record in records_of(tmp_path / "out/importance.jsonl")} == {
+        summary["certificate"]
+    }
+    early = [record["certificate"] for record in records_of(tmp_path / "out/publications.jsonl")]
+    assert all(bound > 0 for bound in early)
+    run(logs, tmp_path / "other")
+    assert {record["certificate"] for record in records_of(tmp_path / "other/importance.jsonl")} == {None}
+
+
+@pytest.mark.parametrize("counting", [CERTIFIED, LedgerOptions(remember_links=True)])
+def test_the_pages_that_pay_most_are_those_of_the_graph(
+    counting: LedgerOptions, web: Graph, logs: list[Path], tmp_path: Path
+) -> None:
+    """What a page receives along a link is damping x importance / links of the page that pays."""
+    run(logs, state=tmp_path / "state", counting=counting)
+    (pages,) = (pages_of(part) for part in read_answers(tmp_path / "state")[0].importance)
+    columns = pages.columns
+    number = {page: row for row, page in enumerate(columns["pages"].tolist())}
+    paid: dict[int, dict[int, float]] = {row: {} for row in number.values()}
+    log = WebLog(web)
+    for page in range(web.pages):
+        row, targets = number[id_of(page)], [one for one in log.targets(page) if one != page]
+        for target in targets:
+            to = number[id_of(target)]
+            part = 0.85 * columns["importance"][row] / len(targets) / columns["importance"][to]
+            paid[to][row] = part
+    for row, payers in paid.items():
+        parts = {
+            number[int(columns[f"payer_{i}"][row])]: float(columns[f"payer_part_{i}"][row])
+            for i in range(MOST_PAYERS)
+            if columns[f"payer_part_{i}"][row] > 0
+        }
+        most = sorted(payers.values(), reverse=True)[:MOST_PAYERS]
+        assert list(parts.values()) == pytest.approx(most, rel=1e-6)
+        assert parts == pytest.approx({payer: payers[payer] for payer in parts}, rel=1e-6)
+
+
+def test_a_bonus_of_links_is_refused(logs: list[Path]) -> None:
     rules = Rules(categories=Categories(by_media=True))
     with pytest.raises(ConfigRefused, match="certified"):
         run(logs, counting=CERTIFIED, rules=rules, focus=CashFocus(bonus={"pdf": 0.5}))

@@ -190,7 +190,19 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_a_replay_between_topics_gives_the_bytes_of_one_between_files(published: Published, tmp_path: Path) -> None:
     kafka, prefix = published.kafka, published.prefix
     address = f"kafka://{kafka.brokers}"
-    words = ("replay", "--from", address, "--to", address, "--prefix", prefix, "--json", "--quiet")
+    words = (
+        "replay",
+        "--from",
+        address,
+        "--to",
+        address,
+        "--prefix",
+        prefix,
+        "--json",
+        "--quiet",
+        "--history",
+        "interpolation",
+    )
     summary = json.loads(output_of(*words))
     for stream in STREAMS:
         assert subscribed(kafka, prefix, stream) == lines_of(published.out / f"{stream}.jsonl"), stream
@@ -414,6 +426,8 @@ def test_a_part_of_a_topic_is_replayed_between_two_times(published: Published, t
     since, until_ = iso(since_ms), iso(until_ms)
     words = (
         "replay",
+        "--history",
+        "interpolation",
         "--from",
         f"kafka://{published.kafka.brokers}",
         "--prefix",
@@ -537,7 +551,7 @@ def test_any_consumer_and_any_avro_reader_can_read_importance(
     create_topics(kafka.brokers, topic_prefix)
     replay(published.topic, tmp_path, topic_prefix)
     expected = [(page["url"], page["importance"]) for page in records_of(tmp_path / "importance.jsonl")]
-    file = TOP / "schemas" / "published" / "Importance-1.avsc"
+    file = TOP / "schemas" / "published" / "Importance-2.avsc"
     alone = json.loads(file.read_bytes())
     mark = b"\xc3\x01" + int(
         fastavro.schema.fingerprint(fastavro.schema.to_parsing_canonical_form(alone), "CRC-64-AVRO"), 16
@@ -789,7 +803,17 @@ def test_a_load_of_events_is_counted_completely_in_bounded_memory(
             file.write(f'{{"url":"{url(number * 13 % 4999)}","fetched_at":{time_ms},"links":[{links}]}}\n')
     result = json.loads(output_of("publish", "events", log, *at(kafka, topic_prefix), "--quiet", "--json"))
     assert result["summary"]["published"] == events
-    words = ("replay", "--from", f"kafka://{kafka.brokers}", "--prefix", topic_prefix, "--json", "--quiet")
+    words = (
+        "replay",
+        "--from",
+        f"kafka://{kafka.brokers}",
+        "--prefix",
+        topic_prefix,
+        "--json",
+        "--quiet",
+        "--history",
+        "interpolation",
+    )
     fifth, least_kib = measure(*words, "--until", iso(FIRST_MS + events // 5 * 1000))
     assert fifth["visits"] == events // 5
     whole, most_kib = measure(*words, "--out", tmp_path / "out")

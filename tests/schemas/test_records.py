@@ -60,6 +60,7 @@ PUBLISHED = {
     ("CrawlOrder", 1): (0x9560F8C65D7BE7E0, "edd47c168d0ad7bcfb3a9c58d181ad057a67a1538775fb0a3a90f11e0a4d23e8"),
     ("CrawlOrder", 2): (0x1AFC7FA6632B7826, "482f522c4f96fdf2118c4c04777e297e7d3200758543c2f0c241a442cd28bff3"),
     ("Importance", 1): (0xC5E0900A1F1846E8, "6b5c9c07cadc117059872959dc8c6fcba0a66ac614990117f9fb468029e95ca4"),
+    ("Importance", 2): (0x2E97F6AF4E7C731C, "376d04c26d11b1bc20e3d7560afe057281a49ff9071f674da2a6eb951d31c785"),
     ("Policy", 1): (0x168512476606AFAD, "f50d82efa57ed22c6a6ee71d99b8d0db1b7cd1859e8c4ba0e2d27fb4e8d0f3f3"),
     ("Policy", 2): (0x221BF672A6736AD7, "4deabf37562dfd140bd8b2ccc1e5370c57946b52da84fce51d3b319215c2ccee"),
     ("RefreshSchedule", 1): (0x43149E6E6C9C98BE, "1b0738b65ddc0ee39002882477890c62d31fd3e1f884be9f16bda8d085d711e5"),
@@ -101,6 +102,7 @@ EXAMPLES: dict[str, Record] = {
         event_time_ms=TIME_MS + 1,
         shard=2,
         cut=77,
+        certificate=0.03125,
     ),
     "RefreshSchedule": RefreshSchedule(
         url="https://example.org/",

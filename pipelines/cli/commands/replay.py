@@ -69,7 +69,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--publications", action="store_true", help="also write what would be published during the crawl")
     out.add_argument("--json", action="store_true", help="print the summary as JSON")
     add_quiet(out)
-    ledger = add_ledger_options(parser)
+    ledger = add_ledger_options(parser, "certified (the default), interpolation")
     ledger.add_argument("--settle", type=whole, default=0, metavar="ROUNDS", help="settle the ranks of the graph seen")
     add_rule_options(parser)
     add_refresh_options(parser, "--refresh-strategy")
@@ -127,6 +127,7 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         to=_destination(options),
         format=options.format,
         counting=ledger_options_of(options),
+        prefers_certified=True,
         focus=focus_of(options),
         policies=_policies(options, rules),
         rules=rules,
@@ -232,6 +233,8 @@ def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> Non
     if "certificate" in summary:
         percent = math.ceil(summary["certificate"] * 1e6) / 1e4  # rounded up: it is a bound
         print(f"importance is within {percent:g} % of the exact ranks of the graph seen (certified)")
+    else:
+        print(f"importance is an estimate (history policy {summary['history']}): --history certified bounds its error")
     for reason, count in summary["rejects_by_reason"].items():
         print(f"  {count:10,}  {reason}")
     for note in result.notes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_json, add_state_options, state_of
@@ -49,15 +49,18 @@ def run(options: argparse.Namespace) -> int:
         int(np.count_nonzero(pages_of(part).columns["importance"] > e["importance"]))
         for part in answers.importance[: ranked.part + 1]
     )
+    payers = _payers(answers.importance, ranked.pages)
     if options.json:
         record = json.loads(importance_lines(ranked.pages))
         names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
-        print(json.dumps({**record, "rank": rank, **{name: schedule[name] for name in names}}, indent=2))
+        print(
+            json.dumps({**record, "rank": rank, **{name: schedule[name] for name in names}, "payers": payers}, indent=2)
+        )
         return 0
     known = ranked.pages.moment["pages"]
     interval = schedule["interval_seconds"]
     rows = [
-        ("importance", f"{e['importance']:.9f}  (rank {rank:,} of {known:,} pages)"),
+        ("importance", f"{e['importance']:.9f}  (rank {rank:,} of {known:,} pages{_bound(ranked.pages)})"),
         ("score", f"{e['score']:.3f}  (1 = an average page)"),
         ("trend", f"{e['trend_per_day']:+.3g} a day"),
         ("history", f"{e['rate']:.6g}  ({'measured' if e['measured'] else 'the default: it was not visited twice'})"),
@@ -75,10 +78,44 @@ def run(options: argparse.Namespace) -> int:
         ("error factor", f"{e['error_factor']:.3g}"),
         ("page id", f"{page:016x}"),
     ]
+    if ranked.pages.moment.get("certificate") is not None:  # rates rest on all links, and cash has one account
+        rows = [row for row in rows if row[0] not in ("history", "error factor", "cash")]
     print(f"{url.decode()}\n")
     for name, value in rows:
         print(f"  {name:14} {value}")
+    if payers:
+        print("\n  where its importance comes from: the pages that pay it most")
+        for payer in payers:
+            print(f"  {payer['part']:14.1%} {payer['url']}")
+        rest = max(1 - sum(payer["part"] for payer in payers), 0)
+        print(f"  {rest:14.1%} other pages, and what all pages receive alike")
     return 0
+
+
+def _bound(page: Pages) -> str:
+    """Return the bound of the error of all importance, in words."""
+    certificate = page.moment.get("certificate")
+    return "" if certificate is None else f"; certified: all errors together are at most {certificate:.2g}"
+
+
+def _payers(parts: Sequence[bytes], page: Pages) -> list[dict[str, Any]]:
+    """Return the pages that pay a page most, where links are remembered."""
+    import numpy as np
+
+    from opicflow.pipelines.results.record_columns import pages_of
+
+    numbers = range(len([name for name in page.columns if name.startswith("payer_part_")]))
+    paid = {int(page.columns[f"payer_{i}"][0]): float(page.columns[f"payer_part_{i}"][0]) for i in numbers}
+    paid = {payer: part for payer, part in paid.items() if part > 0}
+    urls: dict[int, str] = {}
+    for part in parts if paid else ():
+        pages = pages_of(part)
+        found = pages.rows(np.flatnonzero(np.isin(pages.columns["pages"], np.array(list(paid), np.uint64))))
+        urls |= dict(zip(found.columns["pages"].tolist(), found.urls, strict=True))
+    return [
+        {"url": urls.get(payer, f"page {payer:016x}"), "part": round(part, 6)}
+        for payer, part in sorted(paid.items(), key=lambda one: (-one[1], one[0]))
+    ]
 
 
 class _Found(NamedTuple):

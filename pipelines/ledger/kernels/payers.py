@@ -1,0 +1,44 @@
+"""The pages that pay a page most, for all pages in one pass over the remembered links."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opicflow.pipelines.ledger.kernels.index import find
+from opicflow.pipelines.ledger.kernels.links import links_of, stored_weight
+from opicflow.pipelines.ledger.layout import LINKS_KNOWN, Book, Table
+from opicflow.schemas.arrays import Array
+from opicflow.schemas.kernel import lean_kernel
+
+
+@lean_kernel
+def find_payers(table: Table, book: Book, importance: Array, payers: Array, parts: Array) -> None:
+    """Fill in, for each slot, the slots of the pages that pay it most, and the part of its importance from each.
+
+    `payers` and `parts` are [slots, most]; the page that pays most comes first, and of equal ones the one born first.
+    """
+    most = parts.shape[1]
+    damping = book.rules[0].damping
+    for slot in range(book.counts[0].slots):
+        count, weighted = links_of(table, slot), table.link_count[slot] < 0
+        if count == 0 or (table.pages[slot].flags & LINKS_KNOWN) == 0:
+            continue
+        start = table.link_start[slot]
+        total = np.int64(0)
+        for i in range(count):
+            total += stored_weight(book, start, count, weighted, i)
+        for i in range(count):
+            to = find(table.id_index, table.id_index_old, table.hot, book.links[start + i])
+            if to < 0 or importance[to] <= 0.0:
+                continue
+            paid = damping * importance[slot] * np.float64(stored_weight(book, start, count, weighted, i))
+            part = np.float32(paid / np.float64(total) / importance[to])
+            place = most
+            while place > 0 and part > parts[to, place - 1]:
+                place -= 1
+            if place < most:
+                for lower in range(most - 1, place, -1):
+                    parts[to, lower] = parts[to, lower - 1]
+                    payers[to, lower] = payers[to, lower - 1]
+                parts[to, place] = part
+                payers[to, place] = slot
