@@ -25,7 +25,7 @@ PAGE_ROW = np.dtype(
         ("last_visit_ms", np.int64),
         ("theta", np.uint64),  # the turn clock when it last spent, or at its birth
         ("visits", np.uint32),
-        ("anchor", np.float32),  # its importance smoothed over trend_days; NaN before the first sweep
+        ("anchor", np.float32),  # its score smoothed over trend_days; NaN before its trend begins
         ("published", np.float32),  # its score when it was last published; 0 = never
         ("class_", np.uint8),  # 2 * category + (1 if read)
         ("flags", np.uint8),

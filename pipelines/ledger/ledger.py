@@ -81,6 +81,8 @@ from opicflow.schemas.records import Policy
 _SECONDS_PER_MINUTE = 60
 _WRAP = 1 << 64
 _VISITS_PER_MESSAGE = 64  # of a cut; with fewer, messages would cost more than the visits themselves
+_GROWTH_OF_TRENDS = 1.25
+_LEAST_TURNS_OF_TRENDS = 2.0  # that a rate rests on: before that it moves because the crawl begins
 _SWEEP_SHARE = 64  # a sweep is due after a visit, or cash, of one page in so many
 
 
@@ -428,14 +430,23 @@ class Ledger:
         return received * _SWEEP_SHARE >= int(counts.minted) or (past >= _SECONDS_PER_MINUTE and received + visits > 0)
 
     def _sweep(self, second: int) -> None:
-        """Sum all rates, and move the anchors, from which trends are computed, towards importance."""
+        """Sum all rates, and move the anchors, from which trends are computed, towards scores.
+
+        Anchors begin again when the graph seen has grown by a quarter: how it is found is no movement of its pages.
+        """
         room, times = self._room, self._times
         rates, times.sweep_rate_sum = self._reader.rates()
         everywhere = self._peers.rate_sum(times.sweep_rate_sum)
         if everywhere > 0:
             past = 0.0 if times.sweep_second < 0 else (second - times.sweep_second) / SECONDS_PER_DAY
             share = 1.0 - float(np.exp(-past / self.config.trend_days))
-            reads.smooth_anchors(room.table, room.book, rates, 1.0 / everywhere, share)
+            pages = self._reader.pages_everywhere()
+            begins_again = pages > _GROWTH_OF_TRENDS * times.anchor_pages
+            if begins_again:
+                times.anchor_pages = pages
+            reads.smooth_anchors(
+                room.table, room.book, rates, pages / everywhere, share, begins_again, _LEAST_TURNS_OF_TRENDS
+            )
         times.sweep_second = second
         times.sweep_received = int(room.book.counts[0].received)
         room.book.counts[0].visits_since_sweep = 0
@@ -552,6 +563,8 @@ class Ledger:
             snapshots.refuse(state_problem(values, config, ledger.shard, ledger.shards))
             ledger._adopt(decode_state(values))
             ledger._adopt_columns(columns)
+            if not ledger._times.anchor_pages:  # an older snapshot: its anchors are no scores
+                ledger._room.table.pages["anchor"] = np.nan
             ledger.audit()
         except (KeyError, TypeError, ValueError, LedgerBroken) as problem:
             raise SnapshotRefused(f"the snapshot makes no ledger: {shown(problem)}: take an older one") from None

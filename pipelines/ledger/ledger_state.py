@@ -42,6 +42,8 @@ class Times:
     first_tick_second: int = -1
     planned_second: int = -1
     sweep_received: int = 0
+    anchor_pages: int = 0
+    """The pages of all shards when trends began, or began again; 0 before the first sweep."""
 
 
 @dataclass
@@ -140,6 +142,7 @@ def _encode_times(times: Times) -> dict[str, Any]:
         "first_tick_second": times.first_tick_second,
         "planned_second": times.planned_second,
         "sweep_received": times.sweep_received,
+        "anchor_pages": times.anchor_pages,
     }
 
 
@@ -151,5 +154,6 @@ def _decode_times(values: dict[str, Any]) -> Times:
         days=[(second, theta) for second, theta in values["days"]],
         first_tick_second=values["first_tick_second"],
         planned_second=values["planned_second"],
-        sweep_received=values.get("sweep_received", 0),  # older snapshots do not have it
+        sweep_received=values.get("sweep_received", 0),  # older snapshots do not have these
+        anchor_pages=values.get("anchor_pages", 0),
     )

@@ -25,22 +25,22 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.schemas.records import Policy
 
 SNAPSHOTS = {
-    "all-1-links": "a81b4b99961b011011c11708fb867821",
-    "fixed-1-links": "b781b1b44b03e8513f3f7130db58ac1d",
-    "improved-fixed-1-links": "11e42d87de42c14774a1445107353ea8",
-    "variable-1-links": "321de054289a381d7af46eaad1203763",
-    "paper-interpolation-1-links": "ac6ecde89fc73f59d7c54a9619958cd3",
-    "interpolation-1-links": "9c8b1b4a52ee3d2fb9514231d7749ce5",
-    "absorbing-1-links": "ca72612ab07707ba00db58412625a036",
-    "all-4-plain": "331fa0eab5d7cad652a469b51377df05",
-    "fixed-4-plain": "3244440f10e36b0ef4e6a3d8188651d0",
-    "improved-fixed-4-plain": "9aaa729f80b9e829740b793203c631e5",
-    "variable-4-plain": "a0f09275039ca3635879a76f66597de4",
-    "paper-interpolation-4-plain": "b7d0f5021126e32b6e2c7169246816e1",
-    "interpolation-4-plain": "eccaa7eaa1ff302d8182c172aad792cd",
-    "absorbing-4-plain": "c10e3f85f1cb2b5e32c5407c0b4637c2",
-    "interpolation-3-links": "5765172b0242ccf84366ab0aaff7d2f3",
-    "interpolation-1-plain": "c35bd6c54f14c9c5b0d89265c522d672",
+    "all-1-links": "d915a3e8d00763316232cad9fb3675d1",
+    "fixed-1-links": "a689ad9f71f83f67f896cd5f36a596aa",
+    "improved-fixed-1-links": "be6c317a60c6b035cc211b9dc2382d37",
+    "variable-1-links": "a032ecf21da966f588e312c8c72f7c06",
+    "paper-interpolation-1-links": "0168d0e2f208bc1887cf319a6c80a44b",
+    "interpolation-1-links": "f1a2bb7867d62c61092e0892ecc77e12",
+    "absorbing-1-links": "c196038083583fdc2385b3ddb5749526",
+    "all-4-plain": "c2026e45937c96250ee035dda89f1079",
+    "fixed-4-plain": "b63d2a71e34f14444ebe81743bd29ac1",
+    "improved-fixed-4-plain": "46f251977aa86574d379893efe31ba40",
+    "variable-4-plain": "1e5e663da457c71d519fc5bd259c3480",
+    "paper-interpolation-4-plain": "e51cd3fcbc4781a954a06597f0325ec0",
+    "interpolation-4-plain": "4604c6654fcc8a2a74739b18c08b2c98",
+    "absorbing-4-plain": "29a9b77c435aa3a5c6dbbf5d6bea9696",
+    "interpolation-3-links": "5831850761c6429c84e589a7a1f11445",
+    "interpolation-1-plain": "cc477148f3d5866c8a172de72362e056",
 }
 ENTRIES = {
     "crawl": "145188e885d07d0f95a4526ba9010653",
@@ -52,7 +52,7 @@ ENTRIES = {
     "end": "4ea207ca53dafde5642be7bfc6ad711f",
     "open": "49e3d5640a1acfd79702a95d9274a498",
 }
-PLANNED = "8fb71f0de86733550f537c36d9a29524"
+PLANNED = "6fc65bd296d75abc7846ccaa0f09c359"
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:

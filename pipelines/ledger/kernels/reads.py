@@ -10,7 +10,7 @@ from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.kernels.certified import base_of
 from opicflow.pipelines.ledger.kernels.history import rate_and_span
 from opicflow.pipelines.ledger.kernels.spending import cash_of
-from opicflow.pipelines.ledger.layout import P_ABSORBING, P_CERTIFIED, SPENT, Book, Float, Int, Table
+from opicflow.pipelines.ledger.layout import P_ABSORBING, P_CERTIFIED, SPENT, Book, Bool, Float, Int, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
@@ -73,7 +73,7 @@ def read_estimates(
         out.rate[i] = rate
         out.importance[i] = importance
         out.score[i] = importance * pages
-        out.trend_per_day[i] = 0.0 if np.isnan(row.anchor) else (importance - row.anchor) / trend_days
+        out.trend_per_day[i] = 0.0 if np.isnan(row.anchor) else (importance - row.anchor / pages) / trend_days
         out.error_factor[i] = 1.0 / span
         out.cash[i] = cash
         out.waiting[i] = waiting
@@ -117,16 +117,26 @@ def read_waiting(table: Table, book: Book, waiting: Array) -> None:
 
 
 @lean_kernel
-def smooth_anchors(table: Table, book: Book, rates: Array, per_rate: Float, share: Float) -> None:
-    """Move every page's anchor towards its importance (rate * per_rate) by `share`; new pages start there."""
+def smooth_anchors(
+    table: Table, book: Book, rates: Array, per_rate: Float, share: Float, begins_again: Bool, least_span: Float
+) -> None:
+    """Move every page's anchor towards its score (rate * per_rate) by `share`.
+
+    A page without an anchor gets its score, once its rate rests on so many turns; all pages do if this begins again.
+    """
+    theta = book.clocks[0].theta
+    certified = book.modes[0].policy == P_CERTIFIED
     for slot in range(book.counts[0].slots):
         row = table.pages[slot]
-        if row.flags != 0:
-            importance = rates[slot] * per_rate
-            if np.isnan(row.anchor):
-                row.anchor = importance
-            else:
-                row.anchor += share * (importance - row.anchor)
+        if row.flags == 0:
+            continue
+        score = rates[slot] * per_rate
+        if not begins_again and not np.isnan(row.anchor):
+            row.anchor += share * (score - row.anchor)
+        elif certified or rate_and_span(table, book, slot, unread_cash(table, book, slot), theta)[1] >= least_span:
+            row.anchor = score
+        else:
+            row.anchor = np.nan
 
 
 @lean_kernel
