@@ -51,6 +51,7 @@ from opicflow.schemas.arrays import Array, Floats
 
 HUBS, AUTHORITIES = "hubs", "authorities"
 _STATE = "ranks.json"
+_ROUNDINGS = 1e-12
 _MOST_FRUITLESS_SWEEPS = 20
 """After so many sweeps without a smaller residual, the rest is rounding."""
 
@@ -157,7 +158,12 @@ class _Iteration(ABC):
     def goes_on(self) -> bool:
         """Whether another sweep may bring the rank nearer."""
         stuck = self.iterations - self.best_at >= _MOST_FRUITLESS_SWEEPS
-        return not (self.done or stuck or self.iterations >= self.settings.max_iterations)
+        return not (self.done or (stuck and self.ends_when_stuck) or self.iterations >= self.settings.max_iterations)
+
+    @property
+    def ends_when_stuck(self) -> bool:
+        """Whether sweeps that reach no smaller residual show that roundings are all that is left of it."""
+        return True
 
     def note_residual(self) -> None:
         """Remember the smallest residual, and the sweep that reached it."""
@@ -417,6 +423,11 @@ class _Hubs(_Iteration):
         )
         self.done = self.residual <= self.settings.tolerance
         self.side = 1 - self.side
+
+    @property
+    def ends_when_stuck(self) -> bool:
+        """Only near the precision of doubles: where one part of a graph slowly outgrows another, residuals rise."""
+        return self.residual <= _ROUNDINGS
 
     def ranks(self) -> list[Rank]:
         normalise(self.now)

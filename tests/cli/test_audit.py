@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from opicflow.connectors.kafka import connection
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import Arrived
@@ -261,7 +262,8 @@ def test_without_records_the_error_names_the_action(
     assert result.err.count("\n") == 1 + len(records)
 
 
-def test_missing_and_unreachable_brokers_are_errors() -> None:
+def test_missing_and_unreachable_brokers_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "BOOTSTRAP_TIMEOUT_SECONDS", 0.5)
     assert "no brokers: name them with --brokers HOST:PORT" in command("audit").err
     result = audit()
     assert (result.code, result.out) == (2, "")

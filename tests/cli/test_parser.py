@@ -177,7 +177,9 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_read_only_command_does_not_import_beam(line: str, crawled: Path) -> None:
     code = f"""
 import json, sys
+from opicflow.connectors.kafka import connection
 from opicflow.pipelines.cli.main import main
+connection.BOOTSTRAP_TIMEOUT_SECONDS = 0.5
 try:
     code = main({line.split()!r})
 except SystemExit as stopped:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from opicflow.connectors.kafka import topics
+from opicflow.connectors.kafka import connection, topics
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher, partition_of
 from opicflow.connectors.kafka.record_reader import Arrived
@@ -348,7 +348,8 @@ def assert_refused(result: CommandResult, message: str) -> None:
     assert result.err.count("\n") == 1
 
 
-def test_missing_and_unreachable_brokers_are_errors() -> None:
+def test_missing_and_unreachable_brokers_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "BOOTSTRAP_TIMEOUT_SECONDS", 0.5)
     assert_refused(command("subscribe", "importance"), "no brokers: name them with --brokers HOST:PORT")
     assert_refused(command("subscribe", "importance", *BROKERS), "127.0.0.1:1: connecting: no broker answers")
 

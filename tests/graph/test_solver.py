@@ -122,6 +122,28 @@ def test_hubs_and_authorities_are_eigenvectors(graphs, slice_pages) -> None:
         assert abs(rank.values.sum() - 1) < 1e-12
 
 
+def test_hubs_of_a_part_that_slowly_outgrows_another_are_found(tmp_path: Path) -> None:
+    """Residuals rise for dozens of sweeps, while the part with the slightly larger eigenvalue takes over."""
+    blocks = [(10, 10), (3, 34)]  # hubs and authorities: eigenvalues 100 and 102
+    sources, targets, first = [], [], 0
+    for hubs, authorities in blocks:
+        block = np.arange(first, first + hubs)
+        sources.append(np.repeat(block, authorities))
+        targets.append(np.tile(np.arange(first + hubs, first + hubs + authorities), hubs))
+        first += hubs + authorities
+    graph = stored(tmp_path / "g", Graph.from_links(first, np.concatenate(sources), np.concatenate(targets)))
+    residuals: list[float] = []
+    hubs, _ = solve(
+        graph,
+        [RankRequest(HUBS, "hubs")],
+        Settings(tolerance=1e-10, max_iterations=5000),
+        after_scan=lambda scan, left: residuals.append(left[HUBS]),
+    )
+    assert hubs.converged and hubs.values[:10].max() < 1e-7
+    assert hubs.values[20:23] == pytest.approx(1 / 3, abs=1e-7)
+    assert residuals[40] > residuals[5]
+
+
 def test_hubs_of_nothing_are_refused(graphs) -> None:
     with pytest.raises(GraphRefused, match="no links: there are no hubs"):
         solve(graphs("no links", None), [RankRequest(HUBS, "hubs")], Settings())

@@ -11,6 +11,7 @@ from opicflow.pipelines.experiments.measures import DAMPING, correlation, errors
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import All, History, Interpolation, Ledger, LedgerConfig, Outcome, Variable
+from opicflow.pipelines.transforms.publish import idle_cash
 from opicflow.pipelines.web.changes import induced_web
 from opicflow.pipelines.web.crawl import DiscoveringCrawl, WebCrawl
 from opicflow.pipelines.web.failures import UnchangedVisits, VisitFailures, share_of
@@ -105,7 +106,7 @@ def trouble(pages: int, seed: int, order: str, unreadable: float, unchanged: flo
         crawl.run(web, crawls * pages)
         found = errors(ledger.estimate(ids).importance, exact)
         row: Row = {"seed": seed, "order": order, "unreadable": unreadable, "unchanged": unchanged}
-        stuck = sum(ledger.idle_cash().values()) / ledger.minted * 100.0
+        stuck = idle_cash(ledger.idle_cash()) / ledger.minted * 100.0
         row |= {"remember": int(remember), "crawls": crawls, "everywhere": found.everywhere, "top": found.top}
         rows.append(row | {"idle_cash": stuck})
     ledger.audit()
