@@ -82,7 +82,7 @@ def test_the_accuracy_page_has_every_table_filled(tmp_path: Path) -> None:
         measured = [i for i, name in enumerate(rows[0]) if re.match(r"after|as it is|\d+ round", name)]
         assert measured
         assert [row for row in rows[2:] if not all(figure.fullmatch(row[i]) for i in measured)] == []
-    assert len(tables[0].splitlines()) == 2 + 7 * 4
+    assert len(tables[0].splitlines()) == 2 + 8 * 4
 
 
 def test_a_web_too_small_for_the_accuracy_page_is_one_line_and_exit_code_2() -> None:
