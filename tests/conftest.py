@@ -17,6 +17,9 @@ from xdist.scheduler import LoadFileScheduling
 
 from support.services import MISSING, LocalCluster, LocalKafka, running, running_cluster
 
+# Services of tests live for minutes: without the second compiler of Java they start in two thirds of the time.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # The same examples in every run, so that a failure is never a matter of luck; `make soak` looks for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("soak", deadline=None, max_examples=2_000, print_blob=True)
@@ -49,9 +52,9 @@ def lone_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]
         yield started
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def flink_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A broker and a Flink cluster for the tests of a file, which may kill all of it. There is no registry."""
+    """A broker and a Flink cluster that tests share. They may kill all of it, and leave it running, without jobs."""
     with running_cluster(tmp_path_factory.mktemp("services")) as started:
         yield started
 

@@ -449,14 +449,14 @@ sys.exit(main.main(["replay", "log"]))
 def test_closed_standard_output_is_not_an_error(log: Path, tmp_path: Path) -> None:
     read, write_ = os.pipe()
     os.close(read)
-    for unbuffered in ("", "1"):
-        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-        arguments = [*COMMAND, "replay", str(log), "--quiet", "--state", str(tmp_path / "state")]
-        done = subprocess.run(arguments, stdout=write_, stderr=subprocess.PIPE, env=environment)
-        assert (done.returncode, done.stderr) == (0, b"")
-        with open("/dev/full", "wb") as full:
-            done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, env=environment)
-        assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"standard output" in done.stderr
+    arguments = [*COMMAND, "replay", str(log), "--quiet", "--state", str(tmp_path / "state")]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(arguments, stdout=write_, stderr=subprocess.PIPE, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    with open("/dev/full", "wb") as full:
+        environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+        done = subprocess.run(arguments, stdout=full, stderr=subprocess.PIPE, env=environment)
+    assert done.returncode == 2 and done.stderr.count(b"\n") == 1 and b"standard output" in done.stderr
     os.close(write_)
     closed = subprocess.run(["sh", "-c", f"exec {' '.join(arguments)} >&-"], stderr=subprocess.PIPE)
     assert (closed.returncode, closed.stderr) == (0, b"")
@@ -574,7 +574,7 @@ def fuzz(tmp_path: Path, seed: int, rounds: int, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_damaged_log_is_read_as_far_as_possible(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    fuzz(tmp_path, seed, 150, monkeypatch)
+    fuzz(tmp_path, seed, 60, monkeypatch)
 
 
 @pytest.mark.soak

@@ -126,7 +126,7 @@ def check_against_the_reference(crawl: tuple[LedgerConfig, Log], begins: set[int
 
 @pytest.mark.parametrize("policy", sorted(HISTORIES))
 def test_a_ledger_is_what_its_rules_say(policy: str) -> None:
-    settings(max_examples=150)(given(crawls(policy), splits)(check_against_the_reference))()
+    settings(max_examples=60)(given(crawls(policy), splits)(check_against_the_reference))()
 
 
 @pytest.mark.parametrize("policy", sorted(HISTORIES))
@@ -176,7 +176,7 @@ def test_a_ledger_is_what_its_rules_say_at_length(crawl: tuple[LedgerConfig, Log
 # Entries
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(crawls(), splits)
 def test_splitting_a_log_into_entries_anywhere_changes_nothing(
     crawl: tuple[LedgerConfig, Log], begins: set[int]
@@ -265,7 +265,7 @@ def message_words(message: TransfersEntry) -> tuple[object, ...]:
     return (*vars(replace(message, pages=None, amounts=None)).values(), *map(tuple, (message.pages, message.amounts)))
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(crawls(), splits, st.data())
 def test_an_entry_that_comes_again_changes_nothing(
     crawl: tuple[LedgerConfig, Log], begins: set[int], data: st.DataObject
@@ -281,7 +281,7 @@ def test_an_entry_that_comes_again_changes_nothing(
         assert fingerprint(ledger) == before
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(crawls(), splits, st.data())
 def test_what_an_entry_overlaps_counts_once(
     crawl: tuple[LedgerConfig, Log], begins: set[int], data: st.DataObject
@@ -303,7 +303,7 @@ def refused(ledger: Ledger, entry: CrawlEntry | PolicyEntry | TransfersEntry, wh
     assert fingerprint(ledger) == before
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(crawls(), splits, st.data())
 def test_an_entry_that_leaves_a_hole_or_counts_otherwise_is_refused_and_changes_nothing(
     crawl: tuple[LedgerConfig, Log], begins: set[int], data: st.DataObject
@@ -334,7 +334,7 @@ def restored(snapshot: Sequence[Chunk]) -> Ledger:
     return Ledger.restore(chunk.data for chunk in snapshot)
 
 
-@settings(max_examples=120)
+@settings(max_examples=50)
 @given(crawls(), splits, st.data())
 def test_a_restored_ledger_is_the_same_and_stays_so(
     crawl: tuple[LedgerConfig, Log], begins: set[int], data: st.DataObject
@@ -387,7 +387,7 @@ def again(steps: Log) -> list[Row | Rules | Tick]:
     return moved
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(crawls(), st.data())
 def test_a_forgotten_page_is_never_learnt_again(crawl: tuple[LedgerConfig, Log], data: st.DataObject) -> None:
     config, steps = crawl
@@ -500,7 +500,7 @@ def test_the_error_stays_below_one_over_all_history(damping: float) -> None:
     four units a visit, and the theorem strictly: the bounds are at least a whole U away from M.
     """
 
-    @settings(max_examples=100)
+    @settings(max_examples=50)
     @given(connected_webs(any_weight), st.lists(st.integers(0, 6), max_size=40), st.randoms(use_true_random=False))
     def check(web: dict[int, list[PageLink]], more: list[int], chance: random.Random) -> None:
         d = round(damping * 2**20) / 2**20
@@ -526,7 +526,7 @@ def test_the_error_stays_below_one_over_all_history(damping: float) -> None:
     check()
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(
     connected_webs(st.just(1024), most_links=2),
     st.lists(st.integers(0, 6), max_size=12),
@@ -683,7 +683,7 @@ def check_shards(shards: int, crawl: tuple[LedgerConfig, Log], seed: int) -> Non
     assert sum(b.minted - b.cash - b.uncollected - b.virtual - b.absorbed for b in books) == outside
 
 
-@pytest.mark.parametrize(("shards", "examples"), [(2, 120), (4, 60), (16, 10)])
+@pytest.mark.parametrize(("shards", "examples"), [(2, 40), (4, 25), (16, 5)])
 def test_shards_that_exchange_what_they_seal_are_what_the_rules_say(shards: int, examples: int) -> None:
     settings(max_examples=examples)(given(st.just(shards), crawls(), st.integers(0, 1 << 32))(check_shards))()
 
@@ -692,7 +692,7 @@ def test_a_remainder_of_the_turn_clock_is_carried_whole_when_less_is_minted_than
     """Silent shards count as large as this one; then their gossip arrives: they are empty."""
     web = [1, 2, 3]
     rows = [Row(LogPosition(i, 0), Kind.VISIT, web[i % 3], [PageLink(web[i % 2])], Outcome.FETCHED) for i in range(40)]
-    for seed in range(10):
+    for seed in range(3):
         check_shards(16, (LedgerConfig(), [*rows[:20], Tick(60), *rows[20:]]), seed)
 
 

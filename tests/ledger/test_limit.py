@@ -219,9 +219,7 @@ LIMITS = {
 @pytest.mark.parametrize(
     ("history", "order", "everywhere", "top", "shards"),
     [
-        pytest.param(
-            *limit, shards, id=f"{name}-{shards}", marks=[pytest.mark.soak] * (shards == 16 and "all" not in name)
-        )
+        pytest.param(*limit, shards, id=f"{name}-{shards}", marks=[pytest.mark.soak] * (shards == 16))
         for name, limit in LIMITS.items()
         for shards in (1, 2, 4, 16)
     ],
@@ -371,7 +369,7 @@ def real_crawl(
     return after_20, after_30, ledger
 
 
-@pytest.mark.parametrize("order", ["greedy", "mixed"])
+@pytest.mark.parametrize("order", ["greedy", pytest.param("mixed", marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     "troubles",
     [

@@ -800,7 +800,7 @@ SNAPSHOTS = [snapshot_of(ledger_of_these_tests(config)) for config in HISTORIES]
 LEDGERS: list[Ledger | None] = [None] * len(SNAPSHOTS)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=500)
 @given(st.integers(0, len(LEDGERS) - 1), damaged_entries())
 def test_a_damaged_entry_is_refused_or_the_books_balance(which: int, entry: Any) -> None:
     ledger = LEDGERS[which] or Ledger.restore(SNAPSHOTS[which])

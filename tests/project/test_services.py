@@ -28,8 +28,7 @@ from deploy.services.processes import Process
 from deploy.services.supervisor import Services
 from opicflow.connectors.flink.rest import FlinkCluster, Job
 from support.paths import TOP
-from support.services import OUTSIDE, LocalKafka
-from support.services import running as started
+from support.services import OUTSIDE, LocalCluster, LocalKafka
 
 Launch = Callable[..., Process]
 
@@ -486,7 +485,7 @@ class CountedStream:
     """The stream of counting_stream.py on a cluster."""
 
     def __init__(self, folder: Path, services: Services) -> None:
-        self.services, self.flink, self.instance = services, Flink(), services.instance("flink")
+        self.flink, self.instance = Flink(), services.instance("flink")
         self.cluster = FlinkCluster(self.flink.rest(self.instance))
         self.numbers, self.logs = folder / "numbers", folder / "workers"
         self.numbers.mkdir()
@@ -504,8 +503,8 @@ class CountedStream:
             "--job_name=counting",
             "--environment_type=PROCESS",
             f"--environment_config={json.dumps(worker)}",
-            "--parallelism=4",
-            "--sdk_worker_parallelism=2",
+            "--parallelism=2",
+            "--sdk_worker_parallelism=1",
             "--checkpointing_interval=1000",
             "--max_bundle_time_mills=100",
             "--state_backend=rocksdb",
@@ -545,39 +544,38 @@ class CountedStream:
         ]
 
 
-@pytest.mark.cluster
-def test_a_stream_continues_after_a_crash_and_from_its_savepoint(tmp_path: Path) -> None:
-    with started(tmp_path / "flink", "flink") as local:
-        stream = CountedStream(tmp_path, local.services)
-        cluster = stream.cluster
-        assert (cluster.overview().task_managers, cluster.overview().slots) == (2, 4)
-        job = stream.submit()
-        assert cluster.wait(job.id, lambda one: one.runs, PATIENCE) is not None
-        assert processes.wait_until(lambda: cluster.checkpoints(job.id).completed > 0, PATIENCE)
-        assert stream.is_continuing()
-        assert processes.wait_until(lambda: cluster.beam_metrics(job.id).get("events", 0) > 0, PATIENCE)
+def test_a_stream_continues_after_a_crash_and_from_its_savepoint(flink_kafka: LocalCluster, tmp_path: Path) -> None:
+    services = flink_kafka.services
+    stream = CountedStream(tmp_path, services)
+    cluster = stream.cluster
+    assert (cluster.overview().task_managers, cluster.overview().slots) == (2, 4)
+    job = stream.submit()
+    assert cluster.wait(job.id, lambda one: one.runs, PATIENCE) is not None
+    assert processes.wait_until(lambda: cluster.checkpoints(job.id).completed > 0, PATIENCE)
+    assert stream.is_continuing()
+    assert processes.wait_until(lambda: cluster.beam_metrics(job.id).get("events", 0) > 0, PATIENCE)
 
-        # One of the two TaskManagers crashes: its workers end with it, and the stream continues from a checkpoint.
-        first = next(one for one in local.services.status()["flink"].processes if one.name == "flink-tasks-1")
-        workers = stream.workers_of(first)
-        assert len(workers) == 2
-        before = cluster.details(job.id).running_since_ms
-        local.services.kill("flink", "flink-tasks-1")
-        assert processes.wait_until(lambda: not any(processes.birth(worker) for worker in workers), 30)
-        assert local.services.revive("flink") == ["flink-tasks-1"]
-        again = cluster.wait(job.id, lambda one: one.runs and one.running_since_ms > before, PATIENCE)
-        assert again is not None and again.trouble
-        assert cluster.checkpoints(job.id).restored > 0
-        assert stream.is_continuing()
+    # One of the two TaskManagers crashes: its workers end with it, and the stream continues from a checkpoint.
+    first = next(one for one in services.status()["flink"].processes if one.name == "flink-tasks-1")
+    workers = stream.workers_of(first)
+    assert len(workers) == 1
+    before = cluster.details(job.id).running_since_ms
+    services.kill("flink", "flink-tasks-1")
+    assert processes.wait_until(lambda: not any(processes.birth(worker) for worker in workers), 30)
+    assert services.revive("flink") == ["flink-tasks-1"]
+    again = cluster.wait(job.id, lambda one: one.runs and one.running_since_ms > before, PATIENCE)
+    assert again is not None and again.trouble
+    assert cluster.checkpoints(job.id).restored > 0
+    assert stream.is_continuing()
 
-        # Stopped with a savepoint and submitted again, the stream continues: no number is repeated.
-        savepoint = cluster.stop(job.id)
-        assert Path(savepoint.removeprefix("file:")).parent == stream.flink.savepoints(stream.instance)
-        at_the_stop = stream.written()
-        job = stream.submit(f"--savepoint_path={savepoint}")
-        assert stream.is_continuing()
-        assert cluster.cancel(job.id).state == "CANCELED"
-        for key, found in stream.written().items():
-            assert [n for n, _ in found[len(at_the_stop[key]) :]][:1] == [max(at_the_stop[key])[0] + 1]
-            assert sorted({n for n, _ in found}) == list(range(1, max(found)[0] + 1))
-            assert all(total == n * (n + 1) // 2 for n, total in found)
+    # Stopped with a savepoint and submitted again, the stream continues: no number is repeated.
+    savepoint = cluster.stop(job.id)
+    assert Path(savepoint.removeprefix("file:")).parent == stream.flink.savepoints(stream.instance)
+    at_the_stop = stream.written()
+    job = stream.submit(f"--savepoint_path={savepoint}")
+    assert stream.is_continuing()
+    assert cluster.cancel(job.id).state == "CANCELED"
+    for key, found in stream.written().items():
+        assert [n for n, _ in found[len(at_the_stop[key]) :]][:1] == [max(at_the_stop[key])[0] + 1]
+        assert sorted({n for n, _ in found}) == list(range(1, max(found)[0] + 1))
+        assert all(total == n * (n + 1) // 2 for n, total in found)

@@ -65,7 +65,7 @@ def write(path: Path, data: bytes) -> Path:
 def test_a_replay_gives_the_results_of_a_ledger_that_is_used_directly(
     order: str, config: LedgerConfig, announced: bool, tmp_path: Path
 ) -> None:
-    log = WebLog(power_law_web(1200, 3, dangling=0.1), config, announced).crawl(order, 5 * 1200, seed=4)
+    log = WebLog(power_law_web(600, 3, dangling=0.1), config, announced).crawl(order, 5 * 600, seed=4)
     history = {"Absorbing": "absorbing", "All": "all"}.get(type(config.history).__name__)
     counting = LedgerOptions(history=history, damping=config.damping, remember_links=config.remember_links)
     result = run([write(tmp_path / "log.jsonl", jsonl(log.events))], tmp_path / "out", counting=counting)
@@ -93,12 +93,12 @@ def test_a_replay_gives_the_results_of_a_ledger_that_is_used_directly(
 def test_importance_is_as_near_to_pagerank_as_documented(
     order: str, history: str, bounds: tuple[float, float], tmp_path: Path
 ) -> None:
-    web = power_law_web(1500, 5)
+    web = power_law_web(800, 5)
     log = WebLog(web, LedgerConfig(history=Absorbing() if history == "absorbing" else LedgerConfig().history))
-    log.crawl(order, 10 * 1500, seed=1)
+    log.crawl(order, 10 * 800, seed=1)
     path = write(tmp_path / "log.jsonl", jsonl(log.events))
     run([path], tmp_path / "out", counting=LedgerOptions(history=history))
-    errors = Errors.of(importance_of(tmp_path / "out/importance.jsonl", 1500), exact_ranks(web))
+    errors = Errors.of(importance_of(tmp_path / "out/importance.jsonl", 800), exact_ranks(web))
     assert_within(errors, *bounds)
 
 

@@ -299,7 +299,7 @@ def steps(state: Path) -> int:
 
 
 def test_a_replay_that_is_killed_ends_with_the_same_bytes(tmp_path: Path, seed: int) -> None:
-    kill_and_compare(tmp_path, seed, visits=12_000, kills=3)
+    kill_and_compare(tmp_path, seed, visits=8_000, kills=2)
 
 
 @pytest.mark.soak

@@ -790,7 +790,7 @@ def measure(*arguments: object) -> tuple[dict[str, Any], int]:
     return json.loads(ended.stdout), int(ended.stderr.split()[-1])
 
 
-@pytest.mark.parametrize("events", [50_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("events", [30_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
 def test_a_load_of_events_is_counted_completely_in_bounded_memory(
     kafka: LocalKafka, topic_prefix: str, tmp_path: Path, events: int
 ) -> None:

@@ -114,7 +114,7 @@ def in_a_file(data: bytes, folder: Path, start: int = 0, end: int | None = None)
 # -- the kernel and fastavro
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(events, max_size=12), st.sampled_from(CODECS), st.sampled_from([1, 100, 16_000]))
 @example([CrawlEvent("", redirects=("",) * MOST_REDIRECTS)] * 20, "null", 16_000)
 @example([CrawlEvent("a", failure="", status=200)], "null", 1)

@@ -305,7 +305,7 @@ lines = st.tuples(spaces, mostly(objects(FIELD_NAMES, field_values), anything), 
 encoded_lines = lines.map(lambda line: line.encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=1500)
+@settings(max_examples=500)
 @given(encoded_lines)
 @example(b'{"url":"a","redirects":[{"url":"b"}]}')
 @example(b'{"url":"a","status":"404.0"}')
@@ -393,7 +393,7 @@ SHAPES = [
 ]
 
 
-@settings(max_examples=600)
+@settings(max_examples=300)
 @given(st.sampled_from(SHAPES), st.data())
 def test_the_kernel_and_the_library_agree_on_damaged_lines(line: str, data: st.DataObject) -> None:
     damaged = bytearray(line.encode())

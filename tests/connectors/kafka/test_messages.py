@@ -178,7 +178,7 @@ odd_values: st.SearchStrategy[bytes | None] = st.sampled_from(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(framed | odd_values, max_size=10))
 @example([None])
 @example([])
