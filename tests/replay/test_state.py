@@ -313,7 +313,7 @@ def kill_and_compare(tmp_path: Path, seed: int, visits: int, kills: int) -> None
     events = []
     for number in range(visits):
         links = tuple(Link(url(chance.randrange(4000))) for _ in range(12))
-        events.append(CrawlEvent(url(chance.randrange(3000)), fetched_at_ms=FIRST_MS + number * 10_000, links=links))
+        events.append(CrawlEvent(url(chance.randrange(3000)), fetched_at_ms=FIRST_MS + number * 15_000, links=links))
     found = jsonl(events).splitlines(keepends=True)
     found[700::2000] = [b"nonsense\n"] * len(found[700::2000])
     whole = b"".join(found)
