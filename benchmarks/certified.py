@@ -152,7 +152,8 @@ def changes(sizes: Sizes) -> Iterator[Figure]:
             check(distance <= TOLERANCE, f"{name} is within {TOLERANCE} of the exact ranks: {distance:.1e}")
         distance = float(np.abs(found[number] - exact).sum())
         check(distance <= certificates[number], f"the certificate {certificates[number]:.1e} covers {distance:.1e}")
-    of = f"{sizes.pages:,} pages, {LINKS} links each, {_CHANGED_SHARE:.0%} of them with other links, to within {TOLERANCE}"
+    changed = f"{_CHANGED_SHARE:.0%} of them with other links"
+    of = f"{sizes.pages:,} pages, {LINKS} links each, {changed}, to within {TOLERANCE}"
     for name, baseline in zip(others, theirs, strict=True):
         figure = "certified.update_vs_recompute" if name == "cold" else f"certified.update_vs_{name}"
         yield versus(figure, ours, "updates/s", baseline, f"against {DESCRIPTIONS[name]}, {of}")

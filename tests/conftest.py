@@ -1,4 +1,4 @@
-"""Shared by all tests: hypothesis profiles, the seed of simulations, services, markers, and two workers."""
+"""Shared by all tests: hypothesis profiles, the seed of simulations, services, markers, and three workers."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def topic_prefix() -> str:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two workers for all tests; none for chosen files, which are done before two have started."""
+    """Three workers for all tests, as those with services often wait; none for chosen files, which are done before."""
     everything = config.args == config.getini("testpaths")
-    return 2 if everything and (os.cpu_count() or 1) > 1 else 0
+    return 3 if everything and (os.cpu_count() or 1) > 1 else 0
 
 
 class ByFile(LoadFileScheduling):

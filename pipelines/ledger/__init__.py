@@ -57,7 +57,7 @@ from opicflow.pipelines.ledger.errors import (
 from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.ledger import Applied, Ledger
 from opicflow.pipelines.ledger.planner import Planned
-from opicflow.pipelines.ledger.settlement import Settled
+from opicflow.pipelines.ledger.residuals import Settled
 from opicflow.pipelines.ledger.snapshot import Chunk
 
 __all__ = [

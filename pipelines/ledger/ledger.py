@@ -64,9 +64,8 @@ from opicflow.pipelines.ledger.planner import Planned, Planner
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.removal import Removal
-from opicflow.pipelines.ledger.residuals import Residuals
+from opicflow.pipelines.ledger.residuals import Residuals, Settled
 from opicflow.pipelines.ledger.room import Room, new_book, new_table, set_rules
-from opicflow.pipelines.ledger.settlement import Settled, settle_links
 from opicflow.pipelines.ledger.snapshot_checks import column_problem, lost_problem, recent_problem, state_problem
 from opicflow.pipelines.ledger.survey import Budget
 from opicflow.pipelines.ledger.window import SECONDS_PER_DAY, turns, window_turns
@@ -509,27 +508,20 @@ class Ledger:
         """
         return self._planner.plan(most_moved, least_move)
 
-    def settle(self, rounds: int) -> Settled:
-        """Spend along remembered links for so many rounds, on a copy: the ranks of the graph as it is known.
+    def settle(self, tolerance: float | None = None) -> Settled:
+        """Push cash along remembered links until the certificate is below a tolerance: the exact ranks of the graph.
 
-        The result is what pages earned in the later half of the rounds. The ledger does not change. A ledger that is
-        certified needs no rounds: `settle_certified`.
+        It works on a copy: the ledger does not change. Without a tolerance it is that of the policy `certified`.
         """
-        if self.is_certified:
-            return self.settle_certified()
+        history = self.config.history
         if not self.config.remember_links or self.shards != 1:
-            raise ConfigRefused("settle needs remember_links=True and one shard: replay the log with them")
-        if rounds < 1:
-            raise ConfigRefused(f"settle takes a positive number of rounds, not {rounds!r}")
+            raise ConfigRefused("settle needs remembered links and one shard: replay the log with --remember-links")
+        if int(self._room.book.modes[0].damping_q20) == 1 << 20:
+            raise ConfigRefused("settle needs a damping below 1: without the small edge ranks have no certificate")
+        if tolerance is None:
+            tolerance = history.tolerance if isinstance(history, Certified) else Certified().tolerance
         ids, slots = self._reader.live()
-        return settle_links(self._room.table, self._room.book, ids, slots, rounds)
-
-    def settle_certified(self) -> Settled:
-        """Push residuals until the certificate is below the tolerance, on a copy: the ledger does not change."""
-        if not isinstance(self.config.history, Certified):
-            raise ConfigRefused("the ledger has no certificate: replay the log with --history certified")
-        ids, slots = self._reader.live()
-        return self._residuals.settle(self.config.history.tolerance, ids, slots)
+        return self._residuals.settle(tolerance, ids, slots)
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 

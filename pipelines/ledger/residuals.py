@@ -10,17 +10,27 @@ Links and pages are there for the roundings: less than a unit each.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from opicflow.pipelines.ledger.kernels import certified, reads
-from opicflow.pipelines.ledger.layout import Book
+from opicflow.pipelines.ledger.layout import LINKS_KNOWN, P_CERTIFIED, Book
 from opicflow.pipelines.ledger.room import Room
-from opicflow.pipelines.ledger.settlement import Settled
-from opicflow.schemas.arrays import Array, Ids, Ints
+from opicflow.schemas.arrays import Array, Floats, Ids, Ints
 
 LARGEST_DISTANCE = 2.0
 """The largest L1 distance between two distributions."""
 _MOST_PUSHES_PER_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The exact ranks of the graph seen, as near as the certificate says: a bound of the sum of all differences."""
+
+    pages: Ids
+    importance: Floats
+    certificate: float
 
 
 def certificate_of(book: Book) -> float:
@@ -65,6 +75,8 @@ class Residuals:
     def settle(self, tolerance: float, pages: Ids, slots: Ints) -> Settled:
         """Push on a copy of the columns that pushing changes, until the certificate is below the tolerance."""
         copy = self._room.copy_for_pushing()
+        if copy.book.modes[0].policy != P_CERTIFIED:
+            begin_payments(copy)
         push_residuals(copy, tolerance, _MOST_PUSHES_PER_PAGE * len(pages))
         rates = np.zeros(int(copy.book.counts[0].slots), np.float64)
         total = float(reads.read_all_rates(copy.table, copy.book, rates))
@@ -72,13 +84,37 @@ class Residuals:
         return Settled(pages, importance, certificate_of(copy.book))
 
 
+def begin_payments(room: Room) -> None:
+    """Begin the payments of `certified` in a room of another policy: no page has paid along its links yet."""
+    table, book = room.table, room.book
+    slots = int(book.counts[0].slots)
+    rows = table.pages[:slots]
+    known = (rows["flags"] & LINKS_KNOWN) != 0
+    link_counts = np.where(known, table.link_count[:slots], 0).astype(table.link_count.dtype)
+    small_edge = (1 << 20) - int(book.modes[0].damping_q20)
+    bases = np.where(rows["flags"] != 0, small_edge * book.class_weights[rows["class_"]], 0)
+    pays = link_counts != 0
+    table.hot[:slots, 1] = np.where(pays, bases, 0)
+    totals = np.where(pays, 0, bases)
+    room.table = table._replace(totals=totals, link_count=link_counts)
+    room.book = book._replace(modes=book.modes.copy())
+    room.book.modes[0].policy = P_CERTIFIED
+    sums = room.book.sums[0]
+    sums.bases, sums.paid = bases.sum(), totals.sum()
+    sums.residual = sums.residual_size = table.hot[:slots, 1].sum()
+    sums.links = np.where(link_counts >= 0, link_counts, -1 - link_counts.astype(np.int64)).sum()
+
+
 def push_residuals(room: Room, tolerance: float, most: int) -> None:
-    """Push at most so many pages, those with a residual above the mean, while the certificate is above a tolerance."""
+    """Push at most so many pages, while the certificate is above a tolerance.
+
+    Those whose residual is below the mean of all wait: pushed now, they would soon have to be pushed again.
+    """
     room.make_scratch(int(room.book.modes[0].longest))
     while most > 0 and certificate_of(room.book) > tolerance:
         room.make_lost(int(room.book.modes[0].longest))
         counts, sums = room.book.counts[0], room.book.sums[0]
-        least = int(sums.residual_size) // max(int(counts.pages), 1)
+        least = max(int(sums.residual_size) // max(int(counts.pages), 1), 1)
         pushed = int(certified.push_pages(room.table, room.book, room.scratch, least, most))
         if pushed == 0:
             return

@@ -85,7 +85,7 @@ def answers_of(ledger: Ledger) -> Answers:
 
     planned = ledger.preview()
     return Answers(
-        importance=list(everything(ledger, final_ranks(ledger, 0))),
+        importance=list(everything(ledger, final_ranks(ledger, settle=False))),
         schedules=list(schedule_parts(ledger, planned)),
         orders=pack_orders(ledger, planned),
         plan=plan_in_words(ledger, planned),

@@ -110,7 +110,7 @@ def crawled_in_ledger(ledger: Ledger) -> Crawled:
     )
     url_starts, text = ledger.urls(pages)
     newest = int(known.last_visit_ms.max(initial=0))
-    importance = ledger.settle_certified().importance if ledger.is_certified else known.importance
+    importance = ledger.settle().importance if ledger.is_certified else known.importance
     return Crawled(fetched, Urls(pages, url_starts, text), newest, importance=importance[order])
 
 

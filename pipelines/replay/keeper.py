@@ -75,15 +75,14 @@ class OutOfOrder(Exception):
 class KeeperConfig:
     """The settings of a replay's ledger, and of its publications.
 
-    `settle_rounds`: the final importance is that of the remembered graph, settled for so many rounds (0 = as in the
-    ledger). `samples`: report how the crawl went. `publications`: publish during the crawl, at most `records_per_visit`
-    in sweeps, of pages whose score moved by more than `least_move` of itself; and plan every cycle. `policies` are in
-    the order of their times (`policy_time_ms`): each is applied when the crawl reaches its time. The plan at the end
-    includes those that are still to come.
+    `settle`: the final importance is that of the remembered graph, settled. `samples`: report how the crawl went.
+    `publications`: publish during the crawl, at most `records_per_visit` in sweeps, of pages whose score moved by more
+    than `least_move` of itself; and plan every cycle. `policies` are in the order of their times (`policy_time_ms`):
+    each is applied when the crawl reaches its time. The plan at the end includes those that are still to come.
     """
 
     ledger: LedgerConfig = field(default_factory=LedgerConfig)
-    settle_rounds: int = 0
+    settle: bool = False
     samples: bool = False
     publications: bool = False
     records_per_visit: float = 2.0
@@ -94,7 +93,7 @@ class KeeperConfig:
         """Return the configuration as plain values, without policies: they are part of the log, as events are."""
         return {
             "ledger": self.ledger.to_json(),
-            "settle_rounds": self.settle_rounds,
+            "settle_rounds": int(self.settle),
             "samples": self.samples,
             "publications": self.publications,
             "records_per_visit": self.records_per_visit,
@@ -377,8 +376,8 @@ class ReplayKeeper:
 
     def _publish_importance(self) -> Iterator[Part]:
         """Publish all pages, the most important first."""
-        settled = final_ranks(self.ledger, self.config.settle_rounds)
-        self._certificate = settled.residual if settled and self.ledger.is_certified else None
+        settled = final_ranks(self.ledger, self.config.settle)
+        self._certificate = settled.certificate if settled else None
         for number, part in enumerate(everything(self.ledger, settled)):
             yield Part(PartKind.IMPORTANCE, (number,), part)
 
@@ -416,10 +415,10 @@ class ReplayKeeper:
         return json.dumps(report, separators=(",", ":")).encode()
 
 
-def final_ranks(ledger: Ledger, settle_rounds: int) -> Settled | None:
+def final_ranks(ledger: Ledger, settle: bool) -> Settled | None:
     """Return the ranks at the end of a replay if they are not those of the ledger: settled ones, or certified ones."""
-    if ledger.pages and (settle_rounds or ledger.is_certified):
-        return ledger.settle(settle_rounds)
+    if ledger.pages and (settle or ledger.is_certified):
+        return ledger.settle()
     return None
 
 

@@ -65,7 +65,7 @@ class ReplayRequest:
     focus: CashFocus | None = None
     policies: tuple[Policy, ...] = ()
     rules: Rules | None = None
-    settle_rounds: int = 0
+    settle: bool = False
     state: Path | None = None
     samples: bool = False
     publications: bool = False
@@ -211,7 +211,7 @@ class _Replay:
     def _are_answers(self, keeper: ReplayKeeper) -> bool:
         """Return whether the final parts are those of the ledger as it is: not settled, no policies still to come."""
         config = self.config
-        is_as_kept = (keeper.ledger.is_certified or not config.settle_rounds) and not config.publications
+        is_as_kept = (keeper.ledger.is_certified or not config.settle) and not config.publications
         return is_as_kept and keeper.policies_had == len(config.policies) and keeper.ledger.pages <= MOST_PAGES
 
     def _write_checkpoint(self, segment: SegmentDone) -> None:
@@ -334,11 +334,11 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
                 f"{request.state}: its ledger counts with other options ({_difference(config, kept)}): omit the "
                 "options, or name another folder"
             )
-    if request.settle_rounds and not config.remember_links:
+    if request.settle and not config.remember_links:
         raise ConfigRefused("--settle needs remembered links: replay from the start with --remember-links")
     keeper_config = KeeperConfig(
         ledger=config,
-        settle_rounds=request.settle_rounds,
+        settle=request.settle,
         samples=request.samples,
         publications=request.publications,
         policies=tuple(sorted(request.policies, key=policy_time_ms)),
@@ -349,7 +349,7 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
 def _new_ledger(request: ReplayRequest, rules: Rules) -> LedgerConfig:
     """Return the settings of a ledger that begins now."""
     counting = request.counting
-    if request.settle_rounds and counting.remember_links is None:
+    if request.settle and counting.remember_links is None:
         counting = replace(counting, remember_links=True)
     if request.prefers_certified and counting.history is None:
         with suppress(ConfigRefused):  # an option needs a window, or cash that certified ledgers do not have

@@ -191,7 +191,7 @@ def everything(ledger: Ledger, settled: Settled | None, rows_per_part: int = ROW
     known = np.diff(ledger.urls(order)[0]) > 0  # pages without a URL are published when it is known
     order, ranks = order[known], None if ranks is None else ranks[known]
     payers = {name: column[known] for name, column in payers.items()}
-    certificate = settled.residual if settled is not None and ledger.is_certified else None
+    certificate = None if settled is None else settled.certificate
     for first in range(0, max(len(order), 1), rows_per_part):
         part = slice(first, first + rows_per_part)
         estimates = ledger.estimate(order[part], rate_sum)

@@ -302,7 +302,7 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "window not positive": ([log, "--window-turns", "-3"], "window_turns"),
         "damping": ([log, "--damping", "nan"], "damping"),
         "damping word": ([log, "--damping", "much"], "invalid float"),
-        "settle": ([log, "--settle", "0"], "not a positive whole number"),
+        "settle": (["--settle", log], "name the logs before it"),
         "weight": ([log, "--nofollow-weight", "-1"], "nofollow"),
         "weight inf": ([log, "--external-weight", "inf"], "external"),
         "format": ([log, "--format", "xml"], "--format: unknown value 'xml': give one of jsonl, avro, parquet"),

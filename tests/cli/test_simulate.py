@@ -130,7 +130,7 @@ def test_a_long_crawl_converges_to_its_exact_ranks(tmp_path: Path) -> None:
     exact = {row["url"]: float(row["importance"]) for row in rows}
     assert len(exact) == 300 and sum(exact.values()) == pytest.approx(1)
     assert list(exact.values()) == sorted(exact.values(), reverse=True)
-    run([log], tmp_path / "out", settle_rounds=60)
+    run([log], tmp_path / "out", settle=True)
     settled = {record["url"]: record["importance"] for record in records_of(tmp_path / "out/importance.jsonl")}
     assert set(settled) == set(exact)
     assert sum(abs(settled[url] - exact[url]) for url in exact) < 1e-3

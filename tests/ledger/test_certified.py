@@ -12,6 +12,8 @@ from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.ledger import (
     Certified,
     ConfigRefused,
+    History,
+    Interpolation,
     Ledger,
     LedgerConfig,
     LogPosition,
@@ -180,10 +182,24 @@ def test_settling_ends_within_the_tolerance_and_leaves_the_ledger_as_it_was(seed
     for _ in crawl.run(50):
         pass
     before = crawl.ledger.snapshot()
-    settled = crawl.ledger.settle_certified()
-    assert settled.residual <= 1e-4
-    assert np.abs(settled.importance - crawl.model.ranks(settled.pages)).sum() <= settled.residual
+    settled = crawl.ledger.settle()
+    assert settled.certificate <= 1e-4
+    assert np.abs(settled.importance - crawl.model.ranks(settled.pages)).sum() <= settled.certificate
     assert crawl.ledger.snapshot() == before
+
+
+@pytest.mark.parametrize("history", [Certified(), Interpolation()])
+@pytest.mark.parametrize("pages", [2, 3, 10])
+def test_pages_with_equal_residuals_are_pushed(history: History, pages: int) -> None:
+    """A ring in which every page was read once: no page has more than another."""
+    writer = ItemWriter(START)
+    for page in range(1, pages + 1):
+        writer.visit(page, [page % pages + 1])
+    ledger = Ledger(LedgerConfig(history=history, remember_links=True))
+    ledger.apply(writer.entry())
+    settled = ledger.settle()
+    assert settled.certificate <= 1e-4
+    assert np.abs(settled.importance - 1 / pages).sum() <= settled.certificate
 
 
 @pytest.mark.parametrize("seed", range(4))

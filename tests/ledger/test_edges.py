@@ -350,7 +350,7 @@ def test_an_empty_ledger_answers(history: History) -> None:
         assert each.waiting_cash(np.array([7], np.uint64)).tolist() == [-1]
         assert set(each.idle_cash().values()) == {0}
         assert each.url(7) is None
-        assert len(each.settle(3).pages) == 0
+        assert len(each.settle().pages) == 0
     assert again.snapshot() == ledger.snapshot()
 
 

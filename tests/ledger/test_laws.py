@@ -220,7 +220,7 @@ def test_splitting_changes_nothing_while_tables_grow_and_cuts_fall_inside(
 ) -> None:
     config = LedgerConfig(history, remember_links=remember_links, cut_visits_per_1000_pages=100)
     # Enough for the memory of links to be tidied up once or more: pages of this web change theirs all the time.
-    steps = large_log(seed=1, pages=2_500 * shards, rows=12_000 * shards)
+    steps = large_log(seed=1, pages=2_200 * shards, rows=6_000 * shards)
     chance = random.Random(2)
     begins = {i for i in range(len(steps)) if chance.random() < 0.01}
     seen = []

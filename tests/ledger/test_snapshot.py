@@ -261,7 +261,7 @@ def test_an_empty_ledger_has_a_snapshot() -> None:
 
 def test_a_ledger_that_settled_on_remembered_links_settles_the_same_once_restored() -> None:
     first, second = grown("all-1-links"), Ledger.restore(data(kept("all-1-links")))
-    assert first.settle(6).importance.tolist() == second.settle(6).importance.tolist()
+    assert first.settle().importance.tolist() == second.settle().importance.tolist()
 
 
 def test_the_length_of_chunks_is_no_part_of_the_ledger() -> None:

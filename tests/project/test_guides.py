@@ -67,7 +67,7 @@ def test_the_log_is_small_and_has_no_time_in_its_head() -> None:
 
 
 def test_the_log_replayed_has_the_documentation_on_top(tmp_path: Path) -> None:
-    command = ["replay", str(LOG), "--settle", "40", "--out", "out", "--quiet"]
+    command = ["replay", str(LOG), "--settle", "--out", "out", "--quiet"]
     ((code, _, errors),) = opicflow(tmp_path, command)
     assert (code, errors) == (0, "")
     first = json.loads((tmp_path / "out" / "importance.jsonl").read_text().splitlines()[0])

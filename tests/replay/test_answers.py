@@ -67,7 +67,7 @@ def test_answers_follow_the_next_replay(log: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"settle_rounds": 5, "counting": LedgerOptions(remember_links=True)},
+        {"settle": True, "counting": LedgerOptions(remember_links=True)},
         {"publications": True},
         {"policies": (Policy(url=url(1), refresh_forbidden=True, published_at_ms=FIRST_MS + 10**12),)},
     ],

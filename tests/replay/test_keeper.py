@@ -222,9 +222,9 @@ def test_the_final_importance_is_that_of_the_ledger_ranked_with_sum_1() -> None:
 
 
 def test_settled_importance_is_that_of_the_remembered_graph() -> None:
-    config = KeeperConfig(ledger=LedgerConfig(remember_links=True), settle_rounds=20)
+    config = KeeperConfig(ledger=LedgerConfig(remember_links=True), settle=True)
     keeper, outputs = kept(batches(a_log(), []), config)
-    settled = keeper.ledger.settle(20)
+    settled = keeper.ledger.settle()
     expected = dict(zip(settled.pages.tolist(), settled.importance.tolist(), strict=True))
     final = published(outputs, "importance")
     assert {page: importance for page, importance, _ in final} == expected

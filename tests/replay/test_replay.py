@@ -123,7 +123,7 @@ def test_a_log_of_one_visit_a_page_settles_to_pagerank_in_every_format(tmp_path:
     exact = exact_ranks(log.graph)
     found = {}
     for name, data in files.items():
-        result = run([write(tmp_path / name, data)], tmp_path / f"{name}.out", settle_rounds=30)
+        result = run([write(tmp_path / name, data)], tmp_path / f"{name}.out", settle=True)
         assert (result.summary["visits"], result.summary["rejects"]) == (1000, 0), name
         found[name] = (tmp_path / f"{name}.out/importance.jsonl").read_bytes()
         ranks = importance_of(tmp_path / f"{name}.out/importance.jsonl", 1000)

@@ -192,10 +192,10 @@ def test_options_that_contradict_the_state_are_refused(lines: list[bytes], tmp_p
         LedgerOptions(remember_links=True),
     ):
         replay([path], state, counting=counting)
-    replay([path], state, settle_rounds=3)
+    replay([path], state, settle=True)
     other = tmp_path / "other"
     replay([path], other)
-    assert "--remember-links" in refused([path], other, settle_rounds=3)
+    assert "--remember-links" in refused([path], other, settle=True)
 
 
 def test_a_state_that_is_in_use_is_refused(lines: list[bytes], tmp_path: Path) -> None:

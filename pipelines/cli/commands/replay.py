@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import (
@@ -43,9 +43,24 @@ EXAMPLES = """examples:
   opicflow replay 'logs/*.jsonl.gz' --out results --report report.html
   zcat crawl.gz | opicflow replay -                    from another program (JSON lines)
   opicflow replay today.jsonl --state state            continues yesterday's ledger, or a replay that was killed
-  opicflow replay CC-*.warc.wat.gz --settle 10         every page visited once: the exact ranks of the graph seen
+  opicflow replay CC-*.warc.wat.gz --settle            every page visited once: the exact ranks of the graph seen
   opicflow replay --from kafka://localhost:9092 --to kafka://localhost:9092    from topics to topics
 """
+
+
+class Settle(argparse.Action):
+    """The option `--settle`. It took a number of rounds before version 0.2, which still may be there."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, nargs="?", default=False, metavar="ROUNDS")
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
+        """Set the option; warn of rounds, and refuse a log that was taken for them."""
+        if values is not None and not values.isdecimal():
+            parser.error(f"argument --settle: it takes no value ({values[:80]!r}): name the logs before it")
+        if values is not None:
+            print("opicflow: --settle takes no rounds any more: it ends when ranks are exact", file=sys.stderr)
+        setattr(namespace, self.dest, True)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +85,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--json", action="store_true", help="print the summary as JSON")
     add_quiet(out)
     ledger = add_ledger_options(parser, "certified (the default), interpolation")
-    ledger.add_argument("--settle", type=whole, default=0, metavar="ROUNDS", help="settle the ranks of the graph seen")
+    ledger.add_argument(
+        "--settle",
+        action=Settle,
+        help="push cash on without visits, until the ranks of the graph seen are exact (ROUNDS no longer counts)",
+    )
     add_rule_options(parser)
     add_refresh_options(parser, "--refresh-strategy")
     focus = add_focus_options(parser)
@@ -131,7 +150,7 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         focus=focus_of(options),
         policies=_policies(options, rules),
         rules=rules,
-        settle_rounds=options.settle,
+        settle=options.settle,
         state=options.state,
         samples=options.report is not None,
         publications=options.publications,

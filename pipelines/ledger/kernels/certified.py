@@ -205,7 +205,7 @@ def pay_all(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
 
 @lean_kernel
 def push_pages(table: Table, book: Book, scratch: Scratch, least: Int, most: Int) -> Int:
-    """Push at most `most` pages with a residual above `least`, from the cursor on, each slot once. Returns how many."""
+    """Push at most `most` pages with a residual of `least` or more, each slot once, from the cursor. Returns how many."""
     counts = book.counts[0]
     slots = counts.slots
     slot = counts.cursor if counts.cursor < slots else np.int64(0)
@@ -213,7 +213,7 @@ def push_pages(table: Table, book: Book, scratch: Scratch, least: Int, most: Int
     for _ in range(slots):
         if pushed >= most or not has_room_for_lost(book, book.modes[0].longest):
             break
-        if abs(table.hot[slot, 1]) > least:
+        if abs(table.hot[slot, 1]) >= least:
             push(table, book, scratch, slot)
             pushed += 1
         slot += 1
