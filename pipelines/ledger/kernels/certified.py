@@ -205,7 +205,7 @@ def pay_all(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
 
 @lean_kernel
 def push_pages(table: Table, book: Book, scratch: Scratch, least: Int, most: Int) -> Int:
-    """Push at most `most` pages with a residual of `least` or more, each slot once, from the cursor. Returns how many."""
+    """Push at most `most` pages with a residual of `least` or more, each slot once. Returns how many."""
     counts = book.counts[0]
     slots = counts.slots
     slot = counts.cursor if counts.cursor < slots else np.int64(0)
