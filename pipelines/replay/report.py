@@ -335,10 +335,11 @@ def _header(report: Report, title: str) -> Html:
         _element("div", _element("dt", _text(key.replace("_", " "))), _element("dd", shown)) for key, shown in figures
     ]
     notes = [_element("li", _long(note, 2_000)) for note in report.notes]
+    sentences = (_period(report.samples), _account(report.summary), _accuracy(report.summary))
     return _element(
         "header",
         _element("h1", _long(title, 200)),
-        _element("p", _text(f"{_period(report.samples)} {_account(report.summary)}")),
+        _element("p", _text(" ".join(filter(None, sentences)))),
         _element("dl", *tiles) if tiles else _nothing("There are no figures."),
         _element("ul", *notes, class_="notes") if notes else Html(""),
         class_="wide",
@@ -363,6 +364,15 @@ def _account(summary: dict[str, int | float | str]) -> str:
     lost = read - sum(counts)
     verdict = f"not so, {_number(lost)} are missing: please report this" if lost else "all are accounted for"
     return f"Events read = visits + announcements + rejects + duplicates: {verdict}."
+
+
+def _accuracy(summary: dict[str, int | float | str]) -> str:
+    """A sentence on how near importance is to the exact ranks, if that is known."""
+    certificate = summary.get("certificate")
+    if not isinstance(certificate, float) or not math.isfinite(certificate):
+        return ""
+    percent = math.ceil(certificate * 1e6) / 1e4  # rounded up: it is a bound
+    return f"Importance is within {percent:g} % of the exact ranks of the graph seen (certified)."
 
 
 def _distribution(report: Report) -> Html:

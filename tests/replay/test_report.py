@@ -281,6 +281,13 @@ def test_the_summary_shows_whether_every_event_is_accounted_for() -> None:
     assert not any("Events read" in text for text in parsed(EMPTY).texts)
 
 
+def test_the_summary_says_how_near_to_exact_importance_is() -> None:
+    certified = dataclasses.replace(FULL, summary={**SUMMARY, "certificate": 8.701e-05})
+    said = "Importance is within 0.0088 % of the exact ranks of the graph seen (certified)."
+    assert any(said in text for text in parsed(certified).texts)
+    assert not any("certified" in text for text in parsed(FULL).texts)
+
+
 def test_the_time_of_the_crawl_is_that_of_the_samples_with_times() -> None:
     times = [0, 1_700_000_000_000, 1_700_090_000_000, 10**30]
     samples = tuple(dataclasses.replace(SAMPLES[0], time_ms=time_ms) for time_ms in times)
