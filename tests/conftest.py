@@ -21,7 +21,7 @@ from support.services import MISSING, LocalCluster, LocalKafka, running, running
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # The same examples in every run, so that a failure is never a matter of luck; `make soak` looks for new ones.
-settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("soak", deadline=None, max_examples=2_000, print_blob=True)
 settings.load_profile(os.environ.get("OPICFLOW_HYPOTHESIS", "ci"))
 

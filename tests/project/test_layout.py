@@ -6,8 +6,6 @@ import ast
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
 from support.paths import TOP
 
 ROOTS = ["pipelines", "connectors", "schemas"]
