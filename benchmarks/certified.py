@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.harness import Figure, check, race, say, versus
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
-from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig
+from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig, TickEntry
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import page_ids, power_law_web
 from opicflow.schemas.arrays import Floats, Ids, Ints
@@ -105,7 +105,7 @@ def with_other_links(web: Graph, changed: Ints, random: np.random.Generator) -> 
     targets[of_changed] = random.choice(targets, int(of_changed.sum()))
     loops = targets == sources
     targets[loops] = (targets[loops] + 1) % web.pages
-    return Graph.from_links(web.pages, sources, targets)
+    return Graph.from_links(web.pages, sources, targets, web.weights)
 
 
 def changes(sizes: Sizes) -> Iterator[Figure]:
@@ -120,6 +120,7 @@ def changes(sizes: Sizes) -> Iterator[Figure]:
 
     def update(number: int) -> float:
         ledger.apply(web.entries[number])
+        ledger.apply(TickEntry(3600 * (number + 1)))  # what the last cut left is pushed
         found.append(ledger.estimate(web.ids).importance)
         certificates.append(ledger.certificate() or 0.0)
         return 1.0

@@ -544,10 +544,20 @@ class CountedStream:
         ]
 
 
-def test_a_stream_continues_after_a_crash_and_from_its_savepoint(flink_kafka: LocalCluster, tmp_path: Path) -> None:
-    services = flink_kafka.services
-    stream = CountedStream(tmp_path, services)
-    cluster = stream.cluster
+@pytest.fixture
+def counted(flink_kafka: LocalCluster, tmp_path: Path) -> Iterator[CountedStream]:
+    """The counting stream, which does not run yet. Afterwards none of its jobs runs."""
+    stream = CountedStream(tmp_path, flink_kafka.services)
+    yield stream
+    for job in stream.cluster.jobs("counting"):
+        if not job.ended:
+            stream.cluster.cancel(job.id)
+
+
+def test_a_stream_continues_after_a_crash_and_from_its_savepoint(
+    counted: CountedStream, flink_kafka: LocalCluster
+) -> None:
+    stream, services, cluster = counted, flink_kafka.services, counted.cluster
     assert (cluster.overview().task_managers, cluster.overview().slots) == (2, 4)
     job = stream.submit()
     assert cluster.wait(job.id, lambda one: one.runs, PATIENCE) is not None

@@ -74,6 +74,7 @@ def main(folder: str, *options: str) -> None:
     )
     result = pipeline.run()
     print(result.state, flush=True)
+    os._exit(0)  # the job runs without this process; joining the threads of Beam's client has hung once
 
 
 if __name__ == "__main__":
