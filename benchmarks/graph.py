@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,13 @@ import numpy as np
 
 from benchmarks.harness import Figure, check, race, say, versus
 from opicflow.pipelines.graph.builder import BuildPlan, GraphBuilder
-from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT, Graph
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.graph.parallel import solve_with_workers
 from opicflow.pipelines.graph.solver import RankRequest, Settings, Vectors, solve
 from opicflow.pipelines.graph.store import StoredGraph
 from opicflow.pipelines.web.webs import page_ids, power_law_web
+from opicflow.schemas.arrays import Floats
 
 SEED = 1
 LINKS = 10
@@ -52,23 +53,9 @@ def measure(tiny: bool) -> Iterator[Figure]:
 
 def _in_memory(pages: int, tiny: bool) -> Iterator[Figure]:
     """To the same true error, on a web without dangling pages: others give these another meaning."""
-    try:
-        import igraph
-        from scipy import sparse
-        from sknetwork.ranking import PageRank
-    except ImportError as missing:
-        say(f"graph: SKIPPED, nothing to compare with: {missing}; pip install scikit-network igraph")
-        return
     web = power_law_web(pages, SEED)
     true = pagerank(web, tolerance=1e-15, max_iterations=200).values
-    links = sparse.csr_matrix((np.ones(web.links), web.targets, web.starts), shape=(pages, pages))
-    sources = np.repeat(np.arange(pages), web.out_degrees)
-    other = igraph.Graph(n=pages, edges=np.stack((sources, web.targets), 1), directed=True)
-    baselines = {
-        "scikit_network": lambda: PageRank(n_iter=15, tol=0).fit_predict(links),
-        "igraph": lambda: np.array(other.pagerank()),
-    }
-    for name, baseline in baselines.items():
+    for name, baseline in library_solvers(web, most_steps=15, tolerance=0).items():
         say(f"graph: {name}")
         error = float(np.abs(baseline() - true).sum())
         tolerance = next(
@@ -88,6 +75,26 @@ def _in_memory(pages: int, tiny: bool) -> Iterator[Figure]:
         fast, slow = race(1 if tiny else 3, ours, theirs)
         how = f"PageRank of {pages:,} pages, {LINKS} links each, to its true error of {error:.1e}, conversion included"
         yield versus(f"graph.pagerank_vs_{name}", fast, "ranks/s", slow, how)
+
+
+def library_solvers(web: Graph, most_steps: int, tolerance: float) -> dict[str, Callable[[], Floats]]:
+    """The PageRank of other libraries, on graphs of theirs that are ready; none, and a line, if they are missing."""
+    try:
+        import igraph
+        from scipy import sparse
+        from sknetwork.ranking import PageRank
+    except ImportError as missing:
+        say(f"SKIPPED, nothing to compare with: {missing}; pip install scikit-network igraph")
+        return {}
+    weights = web.weights / ORDINARY_LINK_WEIGHT
+    links = sparse.csr_matrix((weights, web.targets, web.starts), shape=(web.pages, web.pages))
+    sources = np.repeat(np.arange(web.pages), web.out_degrees)
+    other = igraph.Graph(n=web.pages, edges=np.stack((sources, web.targets), 1), directed=True)
+    weighted = None if (weights == 1).all() else weights.tolist()
+    return {
+        "scikit_network": lambda: PageRank(n_iter=most_steps, tol=tolerance).fit_predict(links),
+        "igraph": lambda: np.array(other.pagerank(weights=weighted)),
+    }
 
 
 def _ranks(web: Graph, tolerance: float) -> Any:

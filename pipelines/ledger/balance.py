@@ -122,12 +122,20 @@ def _recount(table: Table, book: Book) -> tuple[Ints, Ints, Ints]:
     return carried, ids[sums != 0], sums[sums != 0]
 
 
+def bases_of(table: Table, book: Book) -> Ints:
+    """The base of every slot, 0 where no page is: the cash that the small edge gives under `certified`."""
+    rows = table.pages[: int(book.counts[0].slots)]
+    small_edge = (1 << 20) - int(book.modes[0].damping_q20)
+    bases: Ints = np.where(rows["flags"] != 0, small_edge * book.class_weights[rows["class_"]], 0)
+    return bases
+
+
 def _audit_certified(table: Table, book: Book, shard: int) -> Balance:
     counts, sums = book.counts[0], book.sums[0]
     slots = int(counts.slots)
     rows, residual, paid = table.pages[:slots], table.hot[:slots, 1], table.totals[:slots]
     live = rows["flags"] != 0
-    bases = np.where(live, ((1 << 20) - int(book.modes[0].damping_q20)) * book.class_weights[rows["class_"]], 0)
+    bases = bases_of(table, book)
     carried, lost_ids, lost_amounts = _recount(table, book)
     taken = np.flatnonzero(book.lost_amounts)
     taken = taken[np.argsort(book.lost_ids[taken])]
@@ -150,7 +158,7 @@ def _audit_certified(table: Table, book: Book, shard: int) -> Balance:
         "residuals equal their sums": exact_sum(residual) == sums.residual
         and exact_sum(np.abs(residual)) == sums.residual_size,
         "lost amounts equal their sum": exact_sum(kept_amounts) == sums.lost,
-        "links equal their number": int(np.where(link_counts >= 0, link_counts, -1 - link_counts).sum()) == sums.links,
+        "links equal their number": int(at.link_numbers(link_counts).sum()) == sums.links,
         "pages equal the sum of their classes": np.array_equal(classes, book.class_pages)
         and classes.sum() == counts.pages == counts.slots - counts.free,
         "minted cash is a whole number of births": int(counts.minted) == UNITS_PER_PAGE * int(counts.births),

@@ -172,6 +172,11 @@ ACCOUNTS = {"counts": COUNTS, "clocks": CLOCKS, "rules": RULES, "modes": MODES}
 """The columns of `Book` that are one row of accounts, and the types of these rows."""
 
 
+def link_numbers(stored: Array) -> Array:
+    """How many links are remembered, of values of the column `link_count`: it is negative where they have weights."""
+    return np.where(stored >= 0, stored, -1 - stored)
+
+
 def flat(accounts: Any) -> Array:
     """Return a view of accounts as a plain array, in the order of their names: snapshots store them so."""
     values: Array = accounts.view(accounts.dtype[0])

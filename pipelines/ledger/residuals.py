@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opicflow.pipelines.ledger.balance import bases_of
 from opicflow.pipelines.ledger.kernels import certified, reads
-from opicflow.pipelines.ledger.layout import LINKS_KNOWN, P_CERTIFIED, Book
+from opicflow.pipelines.ledger.layout import LINKS_KNOWN, P_CERTIFIED, Book, link_numbers
 from opicflow.pipelines.ledger.room import Room
 from opicflow.schemas.arrays import Array, Floats, Ids, Ints
 
@@ -88,12 +89,9 @@ def begin_payments(room: Room) -> None:
     """Begin the payments of `certified` in a room of another policy: no page has paid along its links yet."""
     table, book = room.table, room.book
     slots = int(book.counts[0].slots)
-    rows = table.pages[:slots]
-    known = (rows["flags"] & LINKS_KNOWN) != 0
+    known = (table.pages["flags"][:slots] & LINKS_KNOWN) != 0
     link_counts = np.where(known, table.link_count[:slots], 0).astype(table.link_count.dtype)
-    small_edge = (1 << 20) - int(book.modes[0].damping_q20)
-    bases = np.where(rows["flags"] != 0, small_edge * book.class_weights[rows["class_"]], 0)
-    pays = link_counts != 0
+    bases, pays = bases_of(table, book), link_counts != 0
     table.hot[:slots, 1] = np.where(pays, bases, 0)
     totals = np.where(pays, 0, bases)
     room.table = table._replace(totals=totals, link_count=link_counts)
@@ -102,7 +100,7 @@ def begin_payments(room: Room) -> None:
     sums = room.book.sums[0]
     sums.bases, sums.paid = bases.sum(), totals.sum()
     sums.residual = sums.residual_size = table.hot[:slots, 1].sum()
-    sums.links = np.where(link_counts >= 0, link_counts, -1 - link_counts.astype(np.int64)).sum()
+    sums.links = link_numbers(link_counts).sum(dtype=np.int64)
 
 
 def push_residuals(room: Room, tolerance: float, most: int) -> None:

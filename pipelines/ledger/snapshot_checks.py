@@ -297,7 +297,7 @@ def _arena_problem(config: LedgerConfig, table: Table, book: Book) -> str:
     if not config.remember_links:
         return "" if len(book.links) == 0 else "it remembers links"
     stored = table.link_count.astype(np.int64)
-    counts = np.where(stored >= 0, stored, -1 - stored)
+    counts = at.link_numbers(stored)
     words = np.where(stored >= 0, counts, counts + (counts + 3) // 4)
     starts = table.link_start
     if (counts > book.modes[0].longest).any():

@@ -371,8 +371,12 @@ def _accuracy(summary: dict[str, int | float | str]) -> str:
     certificate = summary.get("certificate")
     if not isinstance(certificate, float) or not math.isfinite(certificate):
         return ""
-    percent = math.ceil(certificate * 1e6) / 1e4  # rounded up: it is a bound
-    return f"Importance is within {percent:g} % of the exact ranks of the graph seen (certified)."
+    return f"Importance is {certified_in_words(certificate)}."
+
+
+def certified_in_words(certificate: float) -> str:
+    """How near importance is to the exact ranks, in words; rounded up, because it is a bound."""
+    return f"within {math.ceil(certificate * 1e6) / 1e4:g} % of the exact ranks of the graph seen (certified)"
 
 
 def _distribution(report: Report) -> Html:

@@ -336,6 +336,8 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
             )
     if request.settle and not config.remember_links:
         raise ConfigRefused("--settle needs remembered links: replay from the start with --remember-links")
+    if request.settle and round(config.damping * (1 << 20)) == 1 << 20:
+        raise ConfigRefused("--settle needs a damping below 1: without the small edge ranks have no certificate")
     keeper_config = KeeperConfig(
         ledger=config,
         settle=request.settle,

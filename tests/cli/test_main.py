@@ -303,6 +303,7 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[object], str]]:
         "damping": ([log, "--damping", "nan"], "damping"),
         "damping word": ([log, "--damping", "much"], "invalid float"),
         "settle": (["--settle", log], "name the logs before it"),
+        "settle without a small edge": ([log, "--settle", "--damping", "1"], "--settle needs a damping below 1"),
         "weight": ([log, "--nofollow-weight", "-1"], "nofollow"),
         "weight inf": ([log, "--external-weight", "inf"], "external"),
         "format": ([log, "--format", "xml"], "--format: unknown value 'xml': give one of jsonl, avro, parquet"),
@@ -341,6 +342,13 @@ def test_show_top_and_validate_give_one_line_of_error(log: Path, opicflow: Run, 
     ):
         code, out, err = opicflow(*arguments)
         assert (code, out, err.count("\n")) == (2, "", 1), (arguments, err)
+
+
+@pytest.mark.parametrize("rounds", [[], ["40"]])
+def test_settling_says_its_certificate_and_that_it_takes_no_rounds(log: Path, opicflow: Run, rounds: list[str]) -> None:
+    code, out, err = opicflow("replay", log, "--history", "interpolation", "--quiet", "--settle", *rounds)
+    assert code == 0 and "of the exact ranks of the graph seen (certified)" in out
+    assert err == "opicflow: --settle takes no rounds any more: it ends when ranks are exact\n" * len(rounds)
 
 
 def test_a_bug_gives_a_traceback_and_exit_code_1(log: Path, opicflow: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -238,6 +237,7 @@ def _policies_of_topic(options: argparse.Namespace) -> Iterator[Policy]:
 
 
 def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> None:
+    from opicflow.pipelines.replay.report import certified_in_words
     from opicflow.pipelines.results.record_columns import pages_of
 
     summary = result.summary
@@ -250,8 +250,7 @@ def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> Non
         f"{summary['late']:,} visits came late"
     )
     if "certificate" in summary:
-        percent = math.ceil(summary["certificate"] * 1e6) / 1e4  # rounded up: it is a bound
-        print(f"importance is within {percent:g} % of the exact ranks of the graph seen (certified)")
+        print(f"importance is {certified_in_words(summary['certificate'])}")
     else:
         print(f"importance is an estimate (history policy {summary['history']}): --history certified bounds its error")
     for reason, count in summary["rejects_by_reason"].items():
