@@ -156,7 +156,6 @@ def default_origin(shards: int) -> Origin:
 
 def requested_origin(options: argparse.Namespace, kept: Rules) -> Origin | None:
     """Return the settings of ledgers in the options; None if there are none."""
-    from opicflow.pipelines.ledger import Certified, ConfigRefused
     from opicflow.pipelines.stream.keeper import Origin
     from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 
@@ -165,8 +164,6 @@ def requested_origin(options: argparse.Namespace, kept: Rules) -> Origin | None:
         return None
     rules = rules or kept
     ledger = given.over(default_origin(1).ledger)
-    if isinstance(ledger.history, Certified):
-        raise ConfigRefused("--history certified: for replays: a stream has several shards, and it needs one")
     if focus is not None or rules.categories.count > 1:
         ledger = (focus or CashFocus()).over(ledger, rules.categories)
     return Origin(ledger, options.shards or 0, rules)

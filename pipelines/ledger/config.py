@@ -83,7 +83,7 @@ class Absorbing:
 
 @dataclass(frozen=True)
 class Certified:
-    """Exact ranks of the graph seen, with a bound of their error. Needs one shard, and remembers all links.
+    """Exact ranks of the graph seen, with a bound of their error. Remembers all links.
 
     Residual cash is pushed on at cuts and ticks, at most `pushes_per_visit` times a visit, until the certificate is
     below `tolerance`.

@@ -24,6 +24,7 @@ from opicflow.pipelines.ledger.entries import (
     LogPosition,
     OpenEntry,
     PolicyEntry,
+    ResidualSums,
     TickEntry,
     TransfersEntry,
 )
@@ -191,7 +192,7 @@ def _pop_range(values: _Values) -> _Values:
 
 
 def _encode_gossip(gossip: Gossip) -> _Values:
-    return {
+    values: _Values = {
         "advance": gossip.advance,
         "minted": gossip.minted,
         "pages": gossip.pages,
@@ -199,6 +200,9 @@ def _encode_gossip(gossip: Gossip) -> _Values:
         "rate_sum": gossip.rate_sum,
         "shares": gossip.shares,
     }
+    if gossip.residuals is not None:
+        values["residuals"] = encode_residual_sums(gossip.residuals)
+    return values
 
 
 def _decode_gossip(values: _Values) -> Gossip:
@@ -209,10 +213,34 @@ def _decode_gossip(values: _Values) -> Gossip:
         weighted_pages=values.pop("weighted_pages"),
         rate_sum=values.pop("rate_sum"),
         shares=values.pop("shares", 0),
+        residuals=decode_residual_sums(values.pop("residuals", None)),
     )
     if values:
         raise KeyError(*values)
     return gossip
+
+
+def encode_residual_sums(sums: ResidualSums) -> list[Any]:
+    """The sums as a plain list, for logs and snapshots."""
+    return [
+        sums.bases,
+        sums.paid,
+        sums.residual,
+        sums.residual_size,
+        sums.links,
+        list(sums.sent),
+        list(sums.received),
+    ]
+
+
+def decode_residual_sums(values: list[Any] | None) -> ResidualSums | None:
+    """The sums that `encode_residual_sums` was given; None for None. `TypeError` for anything else."""
+    if values is None:
+        return None
+    if type(values) is not list or len(values) != 7 or not all(type(flow) is list for flow in values[5:]):
+        raise TypeError(f"residuals are {shown(values)}")
+    bases, paid, residual, residual_size, links, sent, received = values
+    return ResidualSums(bases, paid, residual, residual_size, links, tuple(sent), tuple(received))
 
 
 def _encode_items(items: CrawlItems) -> _Columns:

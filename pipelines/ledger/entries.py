@@ -214,6 +214,28 @@ class TickEntry:
 
 
 @dataclass(frozen=True)
+class ResidualSums:
+    """Sums over the pages of a `certified` shard, or of all shards, from which a certificate is computed.
+
+    `sent` and `received` have one value for each shard: the sizes of all amounts ever sent to it, or received from it.
+    """
+
+    bases: int
+    paid: int
+    residual: int
+    residual_size: int
+    links: int
+    sent: tuple[int, ...] = ()
+    received: tuple[int, ...] = ()
+
+    @property
+    def scale(self) -> float:
+        """The factor by which payments are scaled, so that all residuals together are nothing; 1 if there is none."""
+        rest = self.bases - self.residual
+        return self.bases / rest if self.bases > 0 and rest > 0 else 1.0
+
+
+@dataclass(frozen=True)
 class Gossip:
     """What a shard sends to the others at a cut: its advance of the turn clock, cash minted, pages, and sums."""
 
@@ -223,6 +245,8 @@ class Gossip:
     weighted_pages: int
     rate_sum: float
     shares: int = 0
+    residuals: ResidualSums | None = None
+    """Under `certified`, and only there."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +254,8 @@ class TransfersEntry:
     """Cash from another shard: the items [first, first + len(pages)) of one cut, sorted by page id.
 
     The last message of a cut also carries that shard's part of the virtual account and its gossip.
-    `sent_total` and `sent_digest` cover all it ever sent to this shard up to the end of this message.
+    `sent_total` and `sent_digest` cover all it ever sent to this shard up to the end of this message. Under `certified`
+    amounts may be negative; `sent_total` sums their sizes, so that it never falls.
     """
 
     source_shard: int
@@ -281,8 +306,9 @@ class TransfersEntry:
                     gossip,
                 )
             )
-            total -= int(amounts.sum()) + virtual
-            digest = (digest - transfer_digest(pages, amounts, virtual, self.cut)) % (1 << 64)
+            sums = sum_transfers(pages, amounts, virtual, self.cut)
+            total -= sums.size + virtual
+            digest = (digest - sums.digest) % (1 << 64)
         return messages[::-1]
 
 
@@ -325,12 +351,14 @@ LogEntry = Entry | ControlEntry | EndEntry | OpenEntry
 
 
 class TransferSums(NamedTuple):
-    """Sums over transfers. `digest` includes the virtual part, `cash` does not."""
+    """Sums over transfers. `digest` includes the virtual part, the others do not."""
 
     digest: int
-    cash: int
+    size: int
+    """The sum of the sizes of all amounts."""
     most: int
-    """The largest amount; a negative one counts as enormous."""
+    """The largest size."""
+    has_negative: bool
     is_rising: bool
     """Whether page ids increase."""
 
@@ -340,8 +368,10 @@ def sum_transfers(pages: Ids, amounts: Ints, virtual: int, cut: int) -> Transfer
     if pages.ndim != 1 or pages.shape != amounts.shape:
         raise ValueError("pages and amounts must be columns, one as long as the other")
     pages, units = (np.require(one, np.uint64, ["C", "A", "W"]) for one in (pages, amounts.view(np.uint64)))
-    digest, high, low, most, is_rising = sum_columns(pages, units, np.uint64(index(virtual)), np.uint64(index(cut)))
-    return TransferSums(int(digest), (int(high) << 32) + int(low), int(most), bool(is_rising))
+    digest, high, low, most, has_negative, is_rising = sum_columns(
+        pages, units, np.uint64(index(virtual)), np.uint64(index(cut))
+    )
+    return TransferSums(int(digest), (int(high) << 32) + int(low), int(most), bool(has_negative), bool(is_rising))
 
 
 def transfer_digest(pages: Ids, amounts: Ints, virtual: int, cut: int) -> int:

@@ -29,6 +29,7 @@ from opicflow.pipelines.ledger.entries import (
     OpenEntry,
     Outcome,
     PolicyEntry,
+    ResidualSums,
     TickEntry,
     TransfersEntry,
     TransferSums,
@@ -124,14 +125,19 @@ def check_tick(entry: TickEntry) -> None:
         raise EntryRefused(f"a tick has the second {shown(entry.second)}: give whole seconds since 1970")
 
 
-def check_transfers(entry: TransfersEntry, shard: int, shards: int, first_id: int, last_id: int) -> TransferSums:
-    """Refuse cash that is negative, enormous, unsorted, or not for this shard. Returns its sums."""
+def check_transfers(
+    entry: TransfersEntry, shard: int, shards: int, ids: tuple[int, int], is_certified: bool
+) -> TransferSums:
+    """Refuse cash that is enormous, unsorted, or not for this shard; and negative, but under `certified`.
+
+    Returns its sums.
+    """
     if not is_whole(entry.source_shard, 0, shards - 1) or entry.source_shard == shard:
         raise EntryRefused(f"transfers of shard {shown(entry.source_shard)}: this is shard {shard} of {shards}")
-    problem = _transfers_problem(entry)
+    problem = _transfers_problem(entry, shards, is_certified)
     if not problem:
         sums = sum_transfers(entry.pages, entry.amounts, entry.virtual, entry.cut)
-        problem = _sums_problem(entry, sums, first_id, last_id)
+        problem = _sums_problem(entry, sums, ids, is_certified)
     if problem:
         raise EntryRefused(f"transfers of shard {entry.source_shard}, cut {shown(entry.cut)}: {problem}")
     return sums
@@ -142,7 +148,7 @@ def exact_sum(amounts: Ints) -> int:
     return (int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFFFFFF).sum()) if len(amounts) else 0
 
 
-def _transfers_problem(entry: TransfersEntry) -> str:
+def _transfers_problem(entry: TransfersEntry, shards: int, is_certified: bool) -> str:
     pages, amounts = entry.pages, entry.amounts
     if not (is_whole(entry.sent_total, 0, _MOST) and is_whole(entry.sent_digest, 0, (1 << 64) - 1)):
         return "sent_total and sent_digest must be whole numbers, from 0"
@@ -154,24 +160,26 @@ def _transfers_problem(entry: TransfersEntry) -> str:
         return "the last message of a cut, and no other, carries the virtual part and the gossip"
     if not is_whole(entry.virtual, 0, MOST_CASH):
         return "the virtual part is negative or enormous, or no number"
-    if entry.gossip is not None and not is_gossip(entry.gossip):
-        return "the gossip is out of bounds"
+    if is_certified and entry.virtual != 0:
+        return "there is a virtual part, which the policy certified does not have"
+    if entry.gossip is not None and not is_gossip(entry.gossip, shards, is_certified):
+        return "the gossip is out of bounds, or of another history policy"
     return ""
 
 
-def _sums_problem(entry: TransfersEntry, sums: TransferSums, first_id: int, last_id: int) -> str:
-    pages = entry.pages
-    if sums.most > MOST_CASH:
+def _sums_problem(entry: TransfersEntry, sums: TransferSums, ids: tuple[int, int], is_certified: bool) -> str:
+    pages, (first_id, last_id) = entry.pages, ids
+    if sums.most > MOST_CASH or (sums.has_negative and not is_certified):
         return "an amount is negative or enormous"
-    if sums.cash + entry.virtual > MOST_CASH:
+    if sums.size + entry.virtual > MOST_CASH:
         return "the amounts together are enormous"
     if len(pages) and not (sums.is_rising and first_id <= int(pages[0]) and int(pages[-1]) <= last_id):
         return "pages must be of this shard, sorted by id, each once"
     return ""
 
 
-def is_gossip(gossip: Gossip) -> bool:
-    """Whether another shard can have sent this."""
+def is_gossip(gossip: Gossip, shards: int, is_certified: bool) -> bool:
+    """Whether one of so many shards can have sent this."""
     return (
         type(gossip) is Gossip
         and is_whole(gossip.advance, 0, (1 << 64) - 1)
@@ -179,6 +187,19 @@ def is_gossip(gossip: Gossip) -> bool:
         and is_whole(gossip.shares, 0, MOST_CASH)
         and isinstance(gossip.rate_sum, float)
         and 0.0 <= gossip.rate_sum < float("inf")
+        and (_are_residual_sums(gossip.residuals, shards) if is_certified else gossip.residuals is None)
+    )
+
+
+def _are_residual_sums(sums: ResidualSums | None, shards: int) -> bool:
+    if type(sums) is not ResidualSums:
+        return False
+    flows = (sums.sent, sums.received)
+    return (
+        all(is_whole(value, 0, MOST_CASH) for value in (sums.bases, sums.paid, sums.residual_size, sums.links))
+        and is_whole(sums.residual, -sums.residual_size, sums.residual_size)
+        and all(type(flow) is tuple and len(flow) == shards for flow in flows)
+        and all(is_whole(value, 0, MOST_CASH) for flow in flows for value in flow)
     )
 
 

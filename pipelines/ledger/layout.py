@@ -165,8 +165,13 @@ SUMS = _accounts(
     "lost_to_zero",  # the part of it for the page id 0
     "lost_rows",  # rows of the side table that are taken
     "links",  # remembered links
+    "sent",  # what links carry to pages of other shards
+    "received",  # what links of other shards carry to pages of this one, as far as it has arrived
 )
 """The sums of the policy `certified`."""
+
+SUMS_OF_ONE_SHARD = 8
+"""How many of them older snapshots have."""
 
 ACCOUNTS = {"counts": COUNTS, "clocks": CLOCKS, "rules": RULES, "modes": MODES}
 """The columns of `Book` that are one row of accounts, and the types of these rows."""

@@ -39,6 +39,7 @@ from opicflow.pipelines.ledger.entries import (
     Outcome,
     PolicyEntry,
     RemovalReason,
+    ResidualSums,
     TickEntry,
     TransfersEntry,
     kernel_items,
@@ -64,7 +65,7 @@ from opicflow.pipelines.ledger.planner import Planned, Planner
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.removal import Removal
-from opicflow.pipelines.ledger.residuals import Residuals, Settled
+from opicflow.pipelines.ledger.residuals import Residuals, Settled, residual_sums
 from opicflow.pipelines.ledger.room import Room, new_book, new_table, set_rules
 from opicflow.pipelines.ledger.snapshot_checks import column_problem, lost_problem, recent_problem, state_problem
 from opicflow.pipelines.ledger.survey import Budget
@@ -79,6 +80,7 @@ from opicflow.schemas.records import Policy
 
 _SECONDS_PER_MINUTE = 60
 _WRAP = 1 << 64
+_PUSHED_SHARE = 4  # a tick pushes one page in so many, where residuals come from other shards
 _VISITS_PER_MESSAGE = 64  # of a cut; with fewer, messages would cost more than the visits themselves
 _GROWTH_OF_TRENDS = 1.25
 _LEAST_TURNS_OF_TRENDS = 2.0  # that a rate rests on: before that it moves because the crawl begins
@@ -116,8 +118,6 @@ class Ledger:
     ) -> None:
         config = config or LedgerConfig()
         check_shard(shard, shards)
-        if isinstance(config.history, Certified) and shards != 1:
-            raise ConfigRefused("the policy certified needs one shard: choose another --history for a stream")
         check_theta(theta_start)
         self.config = config
         self.shard = shard
@@ -139,7 +139,7 @@ class Ledger:
         self._peers = Peers(self.shard, self.shards, state.peers)
         self._reader = Reader(self._room, self._peers, self.config.trend_days)
         self._removal = Removal(self.config, self._room, self._reader, state.url_generation)
-        self._residuals = Residuals(self._room)
+        self._residuals = Residuals(self._room, self._peers)
         self._policies = PoliciesInForce(
             state.policies, state.budget, self.config.categories, self._room, self._reader, self._removal
         )
@@ -236,7 +236,7 @@ class Ledger:
         room.make_scratch(max(most_links, int(room.book.modes[0].longest)))
         done, least_visits = 0, _VISITS_PER_MESSAGE * (self.shards - 1)
         if self.is_certified:
-            least_visits = _VISITS_PER_MESSAGE
+            least_visits = max(least_visits, _VISITS_PER_MESSAGE)
         while True:
             done, why = batches.apply_items(room.table, room.book, room.scratch, rows, done, least_visits)
             if why == batches.NEEDS_CUT:
@@ -253,7 +253,7 @@ class Ledger:
         return sealed
 
     def _apply_transfers(self, entry: TransfersEntry) -> list[tuple[int, TransfersEntry]]:
-        sums = check_transfers(entry, self.shard, self.shards, *self._ids)
+        sums = check_transfers(entry, self.shard, self.shards, self._ids, self.is_certified)
         source = f"{SHARD_SOURCE}{entry.source_shard}"
         mark = self._marks.get(source, Mark())
         if not check_range(source, entry.start, entry.end, mark.position):
@@ -262,7 +262,7 @@ class Ledger:
         pages, amounts = entry.pages[known:], entry.amounts[known:]
         if known:
             sums = sum_transfers(pages, amounts, entry.virtual, entry.cut)
-        cash = sums.cash + entry.virtual
+        cash = sums.size + entry.virtual
         total = mark.total + cash
         digest = (mark.digest + sums.digest) % _WRAP
         if (total, digest) != (entry.sent_total, entry.sent_digest):
@@ -284,7 +284,8 @@ class Ledger:
             room.make(births=1)
         room.move_index(8 * len(pages))
         if entry.gossip is not None:
-            counts.virtual += spending.declare_dividend(room.book, entry.virtual)
+            if entry.virtual:
+                counts.virtual += spending.declare_dividend(room.book, entry.virtual)
             self._receive_gossip(entry.source_shard, entry.gossip)
         self._marks[source] = Mark(entry.end, total, digest)
         return []
@@ -325,29 +326,45 @@ class Ledger:
         self._removal.evict()
         if self._is_time_to_sweep(entry.second):
             self._sweep(entry.second)
-        return self._seal_cut()
+        return self._seal_cut(at_tick=True)
 
     # -- cuts and gossip -------------------------------------------------------------------------------------------
 
-    def _seal_cut(self) -> list[tuple[int, TransfersEntry]]:
-        """Seal outgoing transfers and share the virtual account among all shards."""
-        book = self._room.book
-        counts = book.counts[0]
+    def _seal_cut(self, at_tick: bool = False) -> list[tuple[int, TransfersEntry]]:
+        """Push residuals, seal outgoing transfers, and share the virtual account among all shards."""
+        counts = self._room.book.counts[0]
         visits = int(counts.visits_since_cut)
         counts.visits_since_cut = 0
         if isinstance(self.config.history, Certified):
-            self._residuals.push(self.config.history.tolerance, visits * self.config.history.pushes_per_visit)
-            return []
-        if self.shards == 1:
-            counts.virtual = spending.declare_dividend(book, counts.virtual)
-            return []
+            most = visits * self.config.history.pushes_per_visit
+            if at_tick and self.shards > 1:  # what other shards send comes without visits
+                most += int(counts.pages) // _PUSHED_SHARE + 1
+            self._residuals.push(self.config.history.tolerance, most)
+        elif self.shards == 1:
+            counts.virtual = spending.declare_dividend(self._room.book, counts.virtual)
+        return [] if self.shards == 1 else self._seal_transfers()
+
+    def _seal_transfers(self) -> list[tuple[int, TransfersEntry]]:
+        book = self._room.book
+        counts = book.counts[0]
         pages, amounts = self._take_outbox()
         own = int(counts.weighted_pages)
         weighted = self._peers.weighted_pages(own)
         everywhere = own + sum(weighted.values())
         virtual = int(counts.virtual)
         quotient, rest = divmod(max(virtual, 0), everywhere) if everywhere else (0, 0)
-        sealed = []
+        parts = {
+            other: quotient * weight + (rest * weight // everywhere if everywhere else 0)
+            for other, weight in weighted.items()
+        }
+        edges = [*np.searchsorted(pages, self._first_ids).tolist(), len(pages)]
+        for other, peer in self._peers.by_shard.items():
+            here = slice(edges[other], edges[other + 1])
+            sums = sum_transfers(pages[here], amounts[here], parts[other], self._cut)
+            peer.sent_total += sums.size + parts[other]
+            peer.sent_digest = (peer.sent_digest + sums.digest) % _WRAP
+            if self.is_certified:
+                counts.sent += sums.size
         gossip = Gossip(
             advance=int(book.clocks[0].own_advance),
             minted=int(counts.minted),
@@ -355,16 +372,11 @@ class Ledger:
             weighted_pages=own,
             rate_sum=self._times.sweep_rate_sum,
             shares=int(counts.shares),
+            residuals=self._residual_sums() if self.is_certified else None,
         )
-        left = virtual
-        edges = [*np.searchsorted(pages, self._first_ids).tolist(), len(pages)]
+        sealed = []
         for other, peer in self._peers.by_shard.items():
             here = slice(edges[other], edges[other + 1])
-            part = quotient * weighted[other] + (rest * weighted[other] // everywhere if everywhere else 0)
-            left -= part
-            sums = sum_transfers(pages[here], amounts[here], part, self._cut)
-            peer.sent_total += sums.cash + part
-            peer.sent_digest = (peer.sent_digest + sums.digest) % _WRAP
             transfers = TransfersEntry(
                 source_shard=self.shard,
                 cut=self._cut,
@@ -372,28 +384,33 @@ class Ledger:
                 last=True,
                 pages=pages[here].copy(),
                 amounts=amounts[here].copy(),
-                virtual=part,
+                virtual=parts[other],
                 sent_total=peer.sent_total,
                 sent_digest=peer.sent_digest,
                 gossip=gossip,
             )
             sealed.append((other, transfers))
-        counts.sent += virtual - left
-        counts.virtual = spending.declare_dividend(book, left)
+        if not self.is_certified:
+            given = sum(parts.values())
+            counts.sent += given
+            counts.virtual = spending.declare_dividend(book, virtual - given)
         self._cut += 1
         return sealed
 
     def _take_outbox(self) -> tuple[Ids, Ints]:
         """Empty the outbox. Returns its pages, sorted by id, each with the sum of its amounts."""
+        self._room.sum_outbox()
         book = self._room.book
         size = int(book.counts[0].outbox)
         book.counts[0].outbox = 0
-        pages = book.outbox_pages[:size].view(np.uint64)
-        order = np.argsort(pages)  # amounts of one page in any order: sums of whole numbers are exact
-        pages = pages[order]
-        firsts = np.flatnonzero(np.concatenate((np.ones(min(size, 1), bool), pages[1:] != pages[:-1])))
-        sums = np.add.reduceat(book.outbox_amounts[:size][order], firsts) if size else np.zeros(0, np.int64)
-        return pages[firsts], sums
+        return book.outbox_pages[:size].view(np.uint64).copy(), book.outbox_amounts[:size].copy()
+
+    def _residual_sums(self) -> ResidualSums:
+        """The sums of this shard's residuals, with all that it has sent to each shard and received from it."""
+        shards, peers, marks = range(self.shards), self._peers.by_shard, self._marks
+        sent = tuple(peers[other].sent_total if other in peers else 0 for other in shards)
+        received = tuple(marks.get(f"{SHARD_SOURCE}{other}", Mark()).total for other in shards)
+        return residual_sums(self._room.book, sent, received)
 
     def _receive_gossip(self, other: int, gossip: Gossip) -> None:
         """Advance the turn clock by another shard's part, and update the totals over all shards."""
@@ -435,7 +452,7 @@ class Ledger:
         """
         room, times = self._room, self._times
         rates, times.sweep_rate_sum = self._reader.rates()
-        everywhere = self._peers.rate_sum(times.sweep_rate_sum)
+        everywhere = self._reader.rate_sum_everywhere(times.sweep_rate_sum)
         if everywhere > 0:
             past = 0.0 if times.sweep_second < 0 else (second - times.sweep_second) / SECONDS_PER_DAY
             share = 1.0 - float(np.exp(-past / self.config.trend_days))
@@ -461,7 +478,7 @@ class Ledger:
         is_sent = slots >= 0
         is_sent[is_sent] = self._room.table.url_start[slots[is_sent]] != 0
         swept = self._times.sweep_rate_sum
-        rate_sum = self._peers.rate_sum(swept) if swept > 0 else 0.0
+        rate_sum = self._reader.rate_sum_everywhere(swept) if swept > 0 else 0.0
         if rate_sum <= 0:
             is_sent[:] = False
         return self._publish_slots(pages[is_sent], slots[is_sent], rate_sum)
@@ -472,7 +489,7 @@ class Ledger:
         Only pages count whose score moved by more than the share `least_move`. Importance is relative to all rates now.
         """
         rates, own = self._reader.rates()
-        rate_sum = self._peers.rate_sum(own)
+        rate_sum = self._reader.rate_sum_everywhere(own)
         per_rate = self._reader.pages_everywhere() / rate_sum if rate_sum > 0 else 0.0
         moves = np.zeros(len(rates), np.float64)
         reads.read_movements(self._room.table, rates, per_rate, least_move, moves)
@@ -529,6 +546,8 @@ class Ledger:
         """The whole ledger in chunks of at most 4 MiB. Full chunks of URLs keep their bytes until one is forgotten."""
         self._check_not_broken()
         self._room.compact_links(-1)  # their order depends on batches: in a snapshot it must not
+        if self.is_certified:
+            self._room.sum_outbox()
         self._room.turn_recent()
         counts = self._room.book.counts.copy()
         for name in at.TRANSIENT_COUNTS:
@@ -566,7 +585,10 @@ class Ledger:
         room = self._room
         columns = {**columns, **{name: columns[name].view(kind) for name, kind in at.ACCOUNTS.items()}}
         if self.is_certified:
-            columns["sums"] = columns["sums"].view(at.SUMS)
+            sums = columns["sums"]
+            if len(sums) == at.SUMS_OF_ONE_SHARD:  # an older snapshot
+                sums = np.append(sums, np.zeros(len(at.SUMS.names or ()) - len(sums), np.int64))
+            columns["sums"] = sums.view(at.SUMS)
         room.book = room.book._replace(**{name: column for name, column in columns.items() if name in Book._fields})
         room.table = room.table._replace(**{name: column for name, column in columns.items() if name in Table._fields})
         latest, before = (columns[name] for name in snapshots.RECENT_COLUMNS)
@@ -587,9 +609,10 @@ class Ledger:
     def certificate(self) -> float | None:
         """A bound of the L1 distance between importance and the exact ranks of the graph seen; None if there is none.
 
-        2 is the largest distance that there can be.
+        2 is the largest distance that there can be. With several shards it is the graph that all of them have seen, as
+        far as their gossip has arrived; 2 until every shard has sent some.
         """
-        return self._residuals.certificate() if self.is_certified else None
+        return self._residuals.certificate(self._residual_sums()) if self.is_certified else None
 
     def _check_not_broken(self) -> None:
         broken = self._room.book.counts[0].broken

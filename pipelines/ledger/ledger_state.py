@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from opicflow.pipelines.ledger.config import LedgerConfig
+from opicflow.pipelines.ledger.encoding import decode_residual_sums, encode_residual_sums
 from opicflow.pipelines.ledger.entries import START, Gossip, LogPosition
 from opicflow.pipelines.refresh.policies import Policies
 
@@ -116,7 +117,7 @@ def decode_state(values: dict[str, Any]) -> LedgerState:
 
 def decode_gossip(values: list[Any]) -> Gossip:
     """The gossip that a snapshot stores as a list."""
-    advance, minted, pages, weighted_pages, rate_sum, shares = values
+    advance, minted, pages, weighted_pages, rate_sum, shares, *residuals = values
     return Gossip(
         advance=advance,
         minted=minted,
@@ -124,13 +125,15 @@ def decode_gossip(values: list[Any]) -> Gossip:
         weighted_pages=weighted_pages,
         rate_sum=rate_sum,
         shares=shares,
+        residuals=decode_residual_sums(*residuals) if residuals else None,
     )
 
 
 def _encode_gossip(gossip: Gossip | None) -> list[Any] | None:
     if gossip is None:
         return None
-    return [gossip.advance, gossip.minted, gossip.pages, gossip.weighted_pages, gossip.rate_sum, gossip.shares]
+    values = [gossip.advance, gossip.minted, gossip.pages, gossip.weighted_pages, gossip.rate_sum, gossip.shares]
+    return values if gossip.residuals is None else [*values, encode_residual_sums(gossip.residuals)]
 
 
 def _encode_times(times: Times) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from opicflow.pipelines.ledger.entries import Gossip
+from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
+from opicflow.pipelines.ledger.entries import Gossip, ResidualSums
 from opicflow.pipelines.ledger.ledger_state import Peer
 
 _WRAP = 1 << 64
@@ -50,6 +51,37 @@ class Peers:
         sums = (peer.gossip.rate_sum if peer.gossip else 0.0 for peer in self.by_shard.values())
         return own + sum(rate_sum if rate_sum > 0 else own for rate_sum in sums)
 
+    def residual_sums(self, own: ResidualSums) -> ResidualSums:
+        """The sums over all shards that have sent gossip, without transfers."""
+        every = [own, *self._reports()]
+        return ResidualSums(
+            sum(one.bases for one in every),
+            sum(one.paid for one in every),
+            sum(one.residual for one in every),
+            sum(one.residual_size for one in every),
+            sum(one.links for one in every),
+        )
+
+    def under_way(self, own: ResidualSums) -> int:
+        """The size of all amounts that one side of a pair of shards has reported and the other has not.
+
+        All shards have sent gossip.
+        """
+        reports = {self.shard: own}
+        for other, peer in self.by_shard.items():
+            assert peer.gossip is not None and peer.gossip.residuals is not None
+            reports[other] = peer.gossip.residuals
+        return sum(abs(reports[a].sent[b] - reports[b].received[a]) for a in reports for b in reports if a != b)
+
+    def certified_rate_sum(self, own: ResidualSums) -> float:
+        """The rates of all pages of all shards under `certified`; a silent shard counts like this one."""
+        scale = self.residual_sums(own).scale
+
+        def rates(one: ResidualSums) -> float:
+            return (one.bases + scale * (one.paid + one.residual - one.bases)) / UNITS_PER_PAGE
+
+        return rates(own) * (1 + self.silent) + sum(map(rates, self._reports()))
+
     def part_of_bandwidth(self, shares: int, pages: int) -> float:
         """The part that this shard has: by shares where every shard has some, else by pages."""
         if not self.by_shard:
@@ -59,6 +91,9 @@ class Peers:
         if shares and all(others):
             return shares / (shares + sum(others))
         return pages / max(pages + sum(gossip.pages if gossip else pages for gossip in gossips), 1)
+
+    def _reports(self) -> Iterator[ResidualSums]:
+        return (gossip.residuals for gossip in self._gossips() if gossip.residuals)
 
     def _gossips(self) -> Iterator[Gossip]:
         return (peer.gossip for peer in self.by_shard.values() if peer.gossip)

@@ -139,7 +139,7 @@ class Planner:
     def _survey(self, config: RefreshConfig, budget: Budget, stated: Policies) -> Survey:
         room, reader, tick_second = self._room, self._reader, self._times.tick_second
         rates, own = reader.rates()
-        rate_sum = self._peers.rate_sum(own)
+        rate_sum = reader.rate_sum_everywhere(own)
         ids, slots = reader.live()
         latest = int(room.table.pages["last_visit_ms"][slots].max()) // 1000 if len(slots) else 0
         if tick_second >= 0:  # a visit far in the future was timed by a wrong clock

@@ -14,6 +14,7 @@ from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.kernels import index, links, reads, url_arena
 from opicflow.pipelines.ledger.kernels.payers import find_payers
 from opicflow.pipelines.ledger.peers import Peers
+from opicflow.pipelines.ledger.residuals import residual_sums
 from opicflow.pipelines.ledger.room import Room
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
 from opicflow.schemas.ranking import highest
@@ -45,7 +46,7 @@ class Reader:
         """The rate of every slot, 0 for free ones, and their sum."""
         room = self._room
         rates = np.zeros(int(room.book.counts[0].slots), np.float64)
-        return rates, float(reads.read_all_rates(room.table, room.book, rates))
+        return rates, float(reads.read_all_rates(room.table, room.book, self._scale(), rates))
 
     def waiting(self) -> Ints:
         """The waiting cash of every slot, -1 for free ones."""
@@ -67,24 +68,37 @@ class Reader:
             return (int(counts.earned) + idle) / UNITS_PER_PAGE
         return self.rates()[1]
 
+    def rate_sum_everywhere(self, own: float) -> float:
+        """The sum of the rates of all pages of all shards; `own` is this one's."""
+        book = self._room.book
+        if book.modes[0].policy == at.P_CERTIFIED and self._peers.by_shard:
+            return self._peers.certified_rate_sum(residual_sums(book))
+        return self._peers.rate_sum(own)
+
+    def _scale(self) -> float:
+        book = self._room.book
+        if book.modes[0].policy != at.P_CERTIFIED:
+            return 1.0
+        return self._peers.residual_sums(residual_sums(book)).scale
+
     def estimate(self, pages: Ids | Iterable[int], rate_sum: float | None = None) -> Estimates:
         """Estimates of these pages. `rate_sum` is this shard's, counted from the columns unless it is given."""
         ids = np.asarray(pages if isinstance(pages, np.ndarray) else list(pages), np.uint64)
         slots = self.slots_of(ids)
         own = self.rate_sum() if rate_sum is None else rate_sum
-        return self.estimate_slots(ids, slots, self._peers.rate_sum(own))
+        return self.estimate_slots(ids, slots, self.rate_sum_everywhere(own))
 
     def estimate_all(self) -> Estimates:
         """Estimates of all pages, in slot order."""
         ids, slots = self.live()
-        return self.estimate_slots(ids, slots, self._peers.rate_sum(self.rate_sum()))
+        return self.estimate_slots(ids, slots, self.rate_sum_everywhere(self.rate_sum()))
 
     def top(self, k: int) -> Estimates:
         """Estimates of the `k` most important pages, most important first; equal ones by page id."""
         rates, own = self.rates()
         ids, slots = self.live()
         rows = highest(rates[slots], ids, k)
-        return self.estimate_slots(ids[rows], slots[rows], self._peers.rate_sum(own))
+        return self.estimate_slots(ids[rows], slots[rows], self.rate_sum_everywhere(own))
 
     def ranked(self) -> Ids:
         """All pages, the most important first; equal ones by page id."""
@@ -101,6 +115,7 @@ class Reader:
             room.table,
             room.book,
             slots,
+            self._scale(),
             1.0 / rate_sum if rate_sum > 0 else 0.0,
             self.pages_everywhere(),
             self._trend_days,

@@ -54,7 +54,7 @@ class Removal:
             done = int(spending.drop_pages(room.table, room.book, room.scratch, ids, done))
             if done == len(ids):
                 break
-            room.make_lost(int(room.book.modes[0].longest) + 1)
+            room.make_to_pay(int(room.book.modes[0].longest) + 1)
 
     def forget(self, pages: Ids, until: int) -> None:
         """Remove pages and their URLs, and refuse to learn them again before the second `until`."""

@@ -3,9 +3,10 @@
 With C the sum of all bases, Σr and Σ|r| of the residuals, Σp of all payments, and t = C / (C - Σr), importance is
 proportional to c + t (p + r - c), and its L1 distance from the exact ranks of the graph seen is at most
 
-    d (t Σ|r| + |1 - t| C + links + pages) / ((1 - d) t Σp)
+    (d (t Σ|r| + |1 - t| C + links + pages) + 2 t u) / ((1 - d) t Σp)
 
-Links and pages are there for the roundings: less than a unit each.
+Links and pages are there for the roundings: less than a unit each. With several shards the sums are over the newest
+reports of all; u is the size of all amounts between them that have not arrived yet (docs/decisions/certified.md).
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from opicflow.pipelines.ledger.balance import bases_of
+from opicflow.pipelines.ledger.entries import ResidualSums
+from opicflow.pipelines.ledger.entry_checks import exact_sum
 from opicflow.pipelines.ledger.kernels import certified, reads
 from opicflow.pipelines.ledger.layout import LINKS_KNOWN, P_CERTIFIED, Book, link_numbers
+from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.room import Room
 from opicflow.schemas.arrays import Array, Floats, Ids, Ints
 
@@ -34,34 +38,60 @@ class Settled:
     certificate: float
 
 
-def certificate_of(book: Book) -> float:
-    """The certificate of a book."""
-    counts, sums = book.counts[0], book.sums[0]
-    pages, base, paid = int(counts.pages), int(sums.bases), int(sums.paid)
-    rest = base - int(sums.residual)
+def residual_sums(book: Book, sent: tuple[int, ...] = (), received: tuple[int, ...] = ()) -> ResidualSums:
+    """The sums of a book."""
+    sums = book.sums[0]
+    return ResidualSums(
+        int(sums.bases),
+        int(sums.paid),
+        int(sums.residual),
+        int(sums.residual_size),
+        int(sums.links),
+        sent,
+        received,
+    )
+
+
+def largest_distance(sums: ResidualSums, scale: float, pages: int, damping: float, under_way: int = 0) -> float:
+    """The bound of the distance that these sums prove."""
     if pages == 0:
         return 0.0
-    if base <= 0 or rest <= 0 or paid <= 0:
+    if sums.bases <= 0 or sums.paid <= 0 or scale <= 0:
         return LARGEST_DISTANCE
-    scale = base / rest
-    damping = int(book.modes[0].damping_q20) / (1 << 20)
-    off = scale * int(sums.residual_size) + abs(1 - scale) * base + int(sums.links) + pages
-    return float(min(damping * off / ((1 - damping) * scale * paid), LARGEST_DISTANCE))
+    off = scale * sums.residual_size + abs(1 - scale) * sums.bases + sums.links + pages
+    bound = (damping * off + 2 * scale * under_way) / ((1 - damping) * scale * sums.paid)
+    return float(min(bound, LARGEST_DISTANCE))
 
 
 class Residuals:
     """Pushes the residuals of a ledger's pages."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, peers: Peers) -> None:
         self._room = room
+        self._peers = peers
 
-    def certificate(self) -> float:
-        """A bound of the L1 distance between importance and the exact ranks of the graph seen."""
-        return certificate_of(self._room.book)
+    def certificate(self, own: ResidualSums) -> float:
+        """A bound of the L1 distance between importance and the exact ranks of the graph that all shards have seen.
+
+        `own` are the sums of this shard now, with what it has sent and received.
+        """
+        room, peers = self._room, self._peers
+        counts = room.book.counts[0]
+        if peers.silent:
+            return LARGEST_DISTANCE
+        sums = peers.residual_sums(own)
+        under_way = 0
+        if peers.by_shard:
+            room.sum_outbox()
+            under_way = peers.under_way(own) + exact_sum(np.abs(room.book.outbox_amounts[: int(counts.outbox)]))
+        pages = peers.pages(int(counts.pages))
+        if sums.bases <= sums.residual:
+            return LARGEST_DISTANCE if pages else 0.0
+        return largest_distance(sums, sums.scale, pages, _damping_of(room.book), under_way)
 
     def push(self, tolerance: float, most: int) -> None:
-        """Push at most so many pages, while the certificate is above the tolerance."""
-        push_residuals(self._room, tolerance, most)
+        """Push at most so many pages, while this shard's part of the certificate is above its part of the tolerance."""
+        push_residuals(self._room, self._peers, tolerance, most)
 
     def apply_rules(self, damping_q20: int, class_weights: Array) -> None:
         """Change all bases and payments from these rules to those that hold now."""
@@ -71,18 +101,19 @@ class Residuals:
             slot = int(certified.apply_rules(room.table, room.book, room.scratch, damping_q20, class_weights, slot))
             if slot == int(room.book.counts[0].slots):
                 return
-            room.make_lost(int(room.book.modes[0].longest))
+            room.make_to_pay(int(room.book.modes[0].longest))
 
     def settle(self, tolerance: float, pages: Ids, slots: Ints) -> Settled:
         """Push on a copy of the columns that pushing changes, until the certificate is below the tolerance."""
         copy = self._room.copy_for_pushing()
         if copy.book.modes[0].policy != P_CERTIFIED:
             begin_payments(copy)
-        push_residuals(copy, tolerance, _MOST_PUSHES_PER_PAGE * len(pages))
+        push_residuals(copy, self._peers, tolerance, _MOST_PUSHES_PER_PAGE * len(pages))
+        scale = residual_sums(copy.book).scale
         rates = np.zeros(int(copy.book.counts[0].slots), np.float64)
-        total = float(reads.read_all_rates(copy.table, copy.book, rates))
+        total = float(reads.read_all_rates(copy.table, copy.book, scale, rates))
         importance = rates[slots] / total if total > 0 else np.zeros(len(slots))
-        return Settled(pages, importance, certificate_of(copy.book))
+        return Settled(pages, importance, Residuals(copy, self._peers).certificate(residual_sums(copy.book)))
 
 
 def begin_payments(room: Room) -> None:
@@ -103,17 +134,26 @@ def begin_payments(room: Room) -> None:
     sums.links = link_numbers(link_counts).sum(dtype=np.int64)
 
 
-def push_residuals(room: Room, tolerance: float, most: int) -> None:
-    """Push at most so many pages, while the certificate is above a tolerance.
+def push_residuals(room: Room, peers: Peers, tolerance: float, most: int) -> None:
+    """Push at most so many pages, while this shard's part of the certificate is above its part of the tolerance.
 
-    Those whose residual is below the mean of all wait: pushed now, they would soon have to be pushed again.
+    The parts are its share of all payments. Pages whose residual is below the mean wait: pushed now, they would soon
+    have to be pushed again.
     """
     room.make_scratch(int(room.book.modes[0].longest))
-    while most > 0 and certificate_of(room.book) > tolerance:
-        room.make_lost(int(room.book.modes[0].longest))
-        counts, sums = room.book.counts[0], room.book.sums[0]
-        least = max(int(sums.residual_size) // max(int(counts.pages), 1), 1)
+    while most > 0:
+        room.make_to_pay(int(room.book.modes[0].longest))
+        own, pages = residual_sums(room.book), int(room.book.counts[0].pages)
+        everywhere = peers.residual_sums(own)
+        is_sound = everywhere.bases > everywhere.residual
+        if is_sound and largest_distance(own, everywhere.scale, pages, _damping_of(room.book)) <= tolerance:
+            return
+        least = max(own.residual_size // max(pages, 1), 1)
         pushed = int(certified.push_pages(room.table, room.book, room.scratch, least, most))
         if pushed == 0:
             return
         most -= pushed
+
+
+def _damping_of(book: Book) -> float:
+    return int(book.modes[0].damping_q20) / (1 << 20)

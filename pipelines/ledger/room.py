@@ -29,6 +29,7 @@ from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
 from opicflow.schemas.arrays import Array
 
 _FEWEST_ROWS = 256
+_FEWEST_OUTGOING = 1 << 14
 _EVERY_ID = (0, (1 << 64) - 1)
 
 
@@ -214,9 +215,38 @@ class Room:
         grow(book.links, int(counts.link_end) + words, 8)
         grow(book.urls, int(counts.url_end) + url_bytes + 2, 8)
         if book.modes[0].policy == at.P_CERTIFIED:
-            self.make_lost(lost)
+            self.make_lost(lost + 1)
         if not recent.has_room_for_a_visit(book):
             self.set_recent(*recent_visits(book), 2 * book.recent.shape[1])
+
+    def make_to_pay(self, links: int) -> None:
+        """Room for payments along so many links under `certified`, in the side table and in the outbox."""
+        self.make_lost(links)
+        book = self.book
+        if book.modes[0].alone == 0:
+            rows = len(book.outbox_pages)
+            if int(book.counts[0].outbox) + links > rows:
+                self.sum_outbox()
+            if int(book.counts[0].outbox) > rows // 2 or int(book.counts[0].outbox) + links > rows:
+                more = max(links, rows, _FEWEST_OUTGOING)
+                grow(book.outbox_pages, int(book.counts[0].outbox) + more, 8)
+                grow(book.outbox_amounts, int(book.counts[0].outbox) + more, 8)
+
+    def sum_outbox(self) -> None:
+        """Sort the outbox by page, with one row for each: the sum of its amounts, if that is not 0."""
+        book = self.book
+        size = int(book.counts[0].outbox)
+        if size == 0:
+            return
+        pages = book.outbox_pages[:size].view(np.uint64)
+        order = np.argsort(pages)  # amounts of one page in any order: sums of whole numbers are exact
+        pages = pages[order]
+        firsts = np.flatnonzero(np.concatenate((np.ones(1, bool), pages[1:] != pages[:-1])))
+        sums = np.add.reduceat(book.outbox_amounts[:size][order], firsts)
+        pages, sums = pages[firsts][sums != 0], sums[sums != 0]
+        book.outbox_pages[: len(pages)] = pages.view(np.int64)
+        book.outbox_amounts[: len(pages)] = sums
+        book.counts[0].outbox = len(pages)
 
     def make_lost(self, rows: int) -> None:
         """Room for so many more rows of the side table of `certified`; rows without an amount are removed."""

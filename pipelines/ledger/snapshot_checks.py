@@ -17,6 +17,7 @@ from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import (
     MOST_CASH,
     UNITS_PER_PAGE,
+    Certified,
     LedgerConfig,
     check_class_weights,
     check_link_bonus,
@@ -85,7 +86,8 @@ def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shard
     names = [mark[0] for mark in state["marks"]]
     if names != sorted(set(names)):
         return "its marks are out of order"
-    if not (_are_lists(state["peers"], 4) and all(_is_peer(peer) for peer in state["peers"])):
+    is_certified = isinstance(config.history, Certified)
+    if not (_are_lists(state["peers"], 4) and all(_is_peer(peer, shards, is_certified) for peer in state["peers"])):
         return "a peer is none"
     if [peer[0] for peer in state["peers"]] != [other for other in range(shards) if other != shard]:
         return "its peers are not the other shards"
@@ -146,13 +148,13 @@ def _is_mark(mark: list[Any]) -> bool:
     )
 
 
-def _is_peer(peer: list[Any]) -> bool:
+def _is_peer(peer: list[Any], shards: int, is_certified: bool) -> bool:
     gossip = peer[3]
     return (
         is_whole(peer[0], 0, _MOST)
         and is_whole(peer[1], 0, _MOST)
         and is_whole(peer[2], 0, _WRAP - 1)
-        and (gossip is None or (type(gossip) is list and len(gossip) == 6 and is_gossip(decode_gossip(gossip))))
+        and (gossip is None or (type(gossip) is list and is_gossip(decode_gossip(gossip), shards, is_certified)))
     )
 
 
@@ -291,9 +293,14 @@ def _arena_problem(config: LedgerConfig, table: Table, book: Book) -> str:
     lengths = book.urls[url_start - 1].astype(np.int64) + (book.urls[url_start].astype(np.int64) << 8)
     if (url_start + 1 + lengths > len(book.urls)).any():
         return "a URL ends outside of the arena"
-    limit = float(book.counts[0].minted) + float(book.counts[0].received)
-    if (book.outbox_amounts <= 0).any() or book.outbox_amounts.astype(float).sum() > 1.000001 * limit:
-        return "an amount in the outbox is out of bounds"
+    if book.modes[0].policy == at.P_CERTIFIED:
+        ids, sizes = book.outbox_pages.view(np.uint64), np.abs(book.outbox_amounts.astype(float))
+        if (sizes == 0).any() or sizes.sum() > MOST_CASH or (ids[1:] <= ids[:-1]).any():
+            return "its outbox is out of order, or out of bounds"
+    else:
+        limit = float(book.counts[0].minted) + float(book.counts[0].received)
+        if (book.outbox_amounts <= 0).any() or book.outbox_amounts.astype(float).sum() > 1.000001 * limit:
+            return "an amount in the outbox is out of bounds"
     if not config.remember_links:
         return "" if len(book.links) == 0 else "it remembers links"
     stored = table.link_count.astype(np.int64)

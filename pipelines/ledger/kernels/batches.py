@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.ledger.kernels.certified import has_room_for_lost, pay_all, push, take_back
+from opicflow.pipelines.ledger.kernels.certified import (
+    has_room_for_lost,
+    is_local,
+    kept_amount,
+    lose,
+    pay_all,
+    push,
+    receive,
+    take_back,
+)
 from opicflow.pipelines.ledger.kernels.index import FULLEST, find, guess, home, look_up_early
 from opicflow.pipelines.ledger.kernels.links import (
     forget_links,
@@ -72,7 +81,7 @@ def has_room(table: Table, book: Book, births: Int, outgoing: Int, links: Int, u
         and counts.link_end + links <= book.links.shape[0]
         and counts.url_end + url_bytes + 2 <= book.urls.shape[0]
         and has_room_for_a_visit(book)
-        and has_room_for_lost(book, links + 2 * book.modes[0].longest)
+        and has_room_for_lost(book, links + 2 * book.modes[0].longest + 1)
     )
 
 
@@ -295,12 +304,32 @@ def pay_certified(table: Table, book: Book, scratch: Scratch, items: Any, i: Int
             remember_links(table, book, scratch, slot, links)
             sums.links += links - had
             for j in range(links):
-                if find(table.id_index, table.id_index_old, table.hot, scratch.pages[j]) < 0:
+                target = scratch.pages[j]
+                if book.modes[0].alone == 0 and not is_local(book, target):
+                    continue
+                if find(table.id_index, table.id_index_old, table.hot, target) < 0:
                     category = scratch.categories[j]
-                    give_birth(table, book, scratch.pages[j], 0 if category == _NO_CATEGORY else category, 0.0)
+                    give_birth(table, book, target, 0 if category == _NO_CATEGORY else category, 0.0)
             pay_all(table, book, scratch, slot)
     elif had > 0:
         push(table, book, scratch, slot)
+
+
+@lean_kernel
+def receive_certified(table: Table, book: Book, page: Int, slot: Int, amount: Int) -> None:
+    """A page receives an amount from another shard, under `certified`.
+
+    An unknown page is learnt when links begin to carry something to it. A page that was removed keeps what they carried
+    until then: later payments along the same links do not bring it back.
+    """
+    book.sums[0].received += amount
+    if slot >= 0:
+        receive(table, book, slot, amount)
+        return
+    before = kept_amount(book, page)
+    lose(book, page, amount)
+    if before <= 0 < before + amount:
+        give_birth(table, book, page, 0, 0.0)
 
 
 @lean_kernel
@@ -311,6 +340,9 @@ def apply_transfers(table: Table, book: Book, pages: Array, amounts: Array, firs
             return i, NEEDS_ROOM
         look_up_early(table, pages, i)
         slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
+        if book.modes[0].policy == P_CERTIFIED:
+            receive_certified(table, book, pages[i], slot, amounts[i])
+            continue
         if slot < 0:
             slot = give_birth(table, book, pages[i], 0, 0.0)
         if slot < 0:

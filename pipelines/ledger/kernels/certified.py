@@ -5,8 +5,9 @@ negative). With c, the base of its class, and s(p), what a link carries of all t
 
     p + r == c + the sum of s(p_i) over the links to the page
 
-A page that pays nobody has no residual: what it receives is paid at once. What links carry to pages that are not in
-the ledger is kept in a side table, until such a page is learnt again.
+A page that pays nobody has no residual: what it receives is paid at once. What links carry to pages of this shard that
+are not in the ledger is kept in a side table, until such a page is learnt again. What they carry to pages of other
+shards waits in the outbox for the next cut.
 """
 
 from __future__ import annotations
@@ -98,6 +99,22 @@ def fill_lost(ids: Array, amounts: Array, from_ids: Array, from_amounts: Array) 
 
 
 @inlined_kernel
+def kept_amount(book: Book, page: Int) -> Int:
+    """What the side table keeps for a page."""
+    if page == _EMPTY:
+        return book.sums[0].lost_to_zero
+    return book.lost_amounts[lost_row(book.lost_ids, page)]
+
+
+@inlined_kernel
+def has_room_to_pay(book: Book, rows: Int) -> Bool:
+    """Whether payments along so many links fit in the side table and in the outbox."""
+    if not has_room_for_lost(book, rows):
+        return False
+    return book.modes[0].alone != 0 or book.counts[0].outbox + rows <= book.outbox_pages.shape[0]
+
+
+@inlined_kernel
 def has_room_for_lost(book: Book, rows: Int) -> Bool:
     """Whether the side table has room for so many more rows; other policies have none."""
     return book.modes[0].policy != P_CERTIFIED or 2 * (book.sums[0].lost_rows + rows) <= book.lost_ids.shape[0]
@@ -140,8 +157,22 @@ def take_residual(table: Table, book: Book, slot: Int) -> None:
 
 
 @inlined_kernel
+def is_local(book: Book, page: Int) -> Bool:
+    """Whether a page id falls in this shard's range."""
+    return np.uint64(book.modes[0].first_id) <= np.uint64(page) <= np.uint64(book.modes[0].last_id)
+
+
+@inlined_kernel
 def deliver(table: Table, book: Book, page: Int, amount: Int, slot: Int) -> None:
-    """Bring an amount to a page, at `slot` if that is its slot."""
+    """Bring an amount to a page, at `slot` if that is its slot. The caller has seen to room."""
+    if book.modes[0].alone == 0 and not is_local(book, page):
+        if amount != 0:
+            at = book.counts[0].outbox
+            book.outbox_pages[at] = page
+            book.outbox_amounts[at] = amount
+            book.counts[0].outbox = at + 1
+            book.sums[0].sent += amount
+        return
     if slot < 0 or table.hot[slot, 0] != page:
         slot = find(table.id_index, table.id_index_old, table.hot, page)
     if slot >= 0:
@@ -211,7 +242,7 @@ def push_pages(table: Table, book: Book, scratch: Scratch, least: Int, most: Int
     slot = counts.cursor if counts.cursor < slots else np.int64(0)
     pushed = np.int64(0)
     for _ in range(slots):
-        if pushed >= most or not has_room_for_lost(book, book.modes[0].longest):
+        if pushed >= most or not has_room_to_pay(book, book.modes[0].longest):
             break
         if abs(table.hot[slot, 1]) >= least:
             push(table, book, scratch, slot)
@@ -244,7 +275,7 @@ def apply_rules(
     """
     old_base = np.int64(1 << 20) - old_damping_q20
     for slot in range(first, book.counts[0].slots):
-        if not has_room_for_lost(book, book.modes[0].longest):
+        if not has_room_to_pay(book, book.modes[0].longest):
             return slot
         row = table.pages[slot]
         if row.flags != 0:
@@ -259,9 +290,12 @@ def apply_rules(
 
 
 @lean_kernel
-def recount(table: Table, book: Book, carried: Array, lost_ids: Array, lost_amounts: Array) -> Int:
-    """Count what links carry to every slot, and to pages that are not in the ledger. Returns how many of the latter."""
-    lost = np.int64(0)
+def recount(table: Table, book: Book, carried: Array, lost_ids: Array, lost_amounts: Array) -> tuple[Int, Int]:
+    """Count what links carry to every slot, and to pages of this shard that are not in the ledger.
+
+    Returns how many of the latter, and what links carry to pages of other shards.
+    """
+    lost, sent = np.int64(0), np.int64(0)
     for slot in range(book.counts[0].slots):
         count, weighted = links_of(table, slot), table.link_count[slot] < 0
         if count == 0 or table.pages[slot].flags == 0:
@@ -273,6 +307,9 @@ def recount(table: Table, book: Book, carried: Array, lost_ids: Array, lost_amou
         amount = damped_total(table, book, slot)
         for i in range(count):
             part = split(amount, stored_weight(book, start, count, weighted, i), total)
+            if book.modes[0].alone == 0 and not is_local(book, book.links[start + i]):
+                sent += part
+                continue
             to = find(table.id_index, table.id_index_old, table.hot, book.links[start + i])
             if to >= 0:
                 carried[to] += part
@@ -281,4 +318,4 @@ def recount(table: Table, book: Book, carried: Array, lost_ids: Array, lost_amou
                     lost_ids[lost] = book.links[start + i]
                     lost_amounts[lost] = part
                 lost += 1
-    return lost
+    return lost, sent

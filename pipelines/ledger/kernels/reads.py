@@ -26,16 +26,8 @@ def unread_cash(table: Table, book: Book, slot: Int) -> Int:
 
 
 @inlined_kernel
-def certified_scale(book: Book) -> Float:
-    """The factor by which what pages have paid is scaled, so that all residuals together are nothing."""
-    sums = book.sums[0]
-    rest = sums.bases - sums.residual
-    return np.float64(sums.bases) / np.float64(rest) if rest > 0 else 1.0
-
-
-@inlined_kernel
 def certified_rate(table: Table, book: Book, slot: Int, scale: Float) -> Float:
-    """What a page earns, one more step along its links included, in pages' worth of cash."""
+    """What a page earns, one more step along its links included, in pages' worth of cash (see `ResidualSums.scale`)."""
     base = base_of(book, table.pages[slot].class_)
     carried = table.totals[slot] + table.hot[slot, 1] - base
     return (np.float64(base) + scale * np.float64(carried)) / UNITS_PER_PAGE
@@ -50,12 +42,11 @@ def certified_waiting(table: Table, slot: Int) -> Int:
 
 @lean_kernel
 def read_estimates(
-    table: Table, book: Book, slots: Array, per_rate: Float, pages: Int, trend_days: Float, out: Any
+    table: Table, book: Book, slots: Array, scale: Float, per_rate: Float, pages: Int, trend_days: Float, out: Any
 ) -> None:
     """Fill the columns of `Estimates` for the pages at `slots`; rows of slot NOWHERE stay as they are, zero."""
     theta = book.clocks[0].theta
     certified = book.modes[0].policy == P_CERTIFIED
-    scale = certified_scale(book) if certified else 1.0
     for i in range(slots.shape[0]):
         slot = slots[i]
         if slot < 0:
@@ -84,11 +75,10 @@ def read_estimates(
 
 
 @lean_kernel
-def read_all_rates(table: Table, book: Book, rates: Array) -> Float:
+def read_all_rates(table: Table, book: Book, scale: Float, rates: Array) -> Float:
     """The rate of every slot (0 for free ones), and their sum in slot order."""
     theta = book.clocks[0].theta
     certified = book.modes[0].policy == P_CERTIFIED
-    scale = certified_scale(book) if certified else 1.0
     total = 0.0
     for slot in range(book.counts[0].slots):
         if table.pages[slot].flags == 0:

@@ -14,7 +14,8 @@ from opicflow.pipelines.ledger.kernels.certified import (
     base_of,
     change_base,
     damped,
-    has_room_for_lost,
+    has_room_to_pay,
+    is_local,
     lose,
     pays,
     regain,
@@ -265,12 +266,6 @@ def pay_dangling(book: Book, amount: Int) -> None:
 
 
 @inlined_kernel
-def is_local(book: Book, page: Int) -> Bool:
-    """Whether a page id falls in this shard's range."""
-    return np.uint64(book.modes[0].first_id) <= np.uint64(page) <= np.uint64(book.modes[0].last_id)
-
-
-@inlined_kernel
 def refund_due(book: Book, aside: Int) -> Int:
     """The refund to a page whose links have become known, out of the cash `aside` that the round took.
 
@@ -438,7 +433,7 @@ def drop_pages(table: Table, book: Book, scratch: Scratch, pages: Array, first: 
     The index is not growing, and there is room for free slots.
     """
     for i in range(first, pages.shape[0]):
-        if not has_room_for_lost(book, book.modes[0].longest + 1):
+        if book.modes[0].policy == P_CERTIFIED and not has_room_to_pay(book, book.modes[0].longest + 1):
             return i
         slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
         if slot >= 0:
