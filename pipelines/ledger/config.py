@@ -229,8 +229,7 @@ class LedgerConfig:
         )
         _check(_is_number(self.trend_days, 0.01, MOST_DAYS), "trend_days", self.trend_days, "a positive number of days")
         if isinstance(self.history, Certified):
-            _check(not any(self.link_bonus_per_1024), "link_bonus_per_1024", self.link_bonus_per_1024, _NO_BONUS)
-            _check_certified_damping(self.damping)
+            check_certified_rules(self.damping, self.link_bonus_per_1024)
             object.__setattr__(self, "remember_links", True)
         _check(type(self.refresh) is RefreshConfig, "refresh", self.refresh, "a RefreshConfig")
         for name in ("max_pages", "max_unread_per_host"):
@@ -342,9 +341,11 @@ def check_damping(damping: float) -> None:
 _NO_BONUS = "none with the policy certified: links pay what they carry, or choose another --history"
 
 
-def _check_certified_damping(damping: float) -> None:
+def check_certified_rules(damping: float | None, link_bonus: tuple[int, ...] | None) -> None:
+    """Refuse rules that the history policy certified cannot follow; None is a rule that does not change."""
     give = "a share from 0.01 to 0.999 with the policy certified, usually 0.85"
-    _check(_is_number(damping, 0.01, 0.999), "damping", damping, give)
+    _check(damping is None or _is_number(damping, 0.01, 0.999), "damping", damping, give)
+    _check(not any(link_bonus or ()), "link_bonus_per_1024", link_bonus, _NO_BONUS)
 
 
 def check_class_weights(weights: tuple[int, ...], categories: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.config import (
     MOST_CASH,
+    check_certified_rules,
     check_class_weights,
     check_damping,
     check_link_bonus,
@@ -101,7 +102,7 @@ def check_crawl(entry: CrawlEntry, categories: int, first_id: int, last_id: int)
         raise EntryRefused(f"{entry.source}, {_words(entry.start)} to {_words(entry.end)}: {problem}")
 
 
-def check_policy(entry: PolicyEntry, categories: int) -> None:
+def check_policy(entry: PolicyEntry, categories: int, is_certified: bool) -> None:
     """Refuse rules that make no sense."""
     try:
         if entry.damping is not None:
@@ -110,6 +111,8 @@ def check_policy(entry: PolicyEntry, categories: int) -> None:
             check_class_weights(entry.class_weights, categories)
         if entry.link_bonus_per_1024 is not None:
             check_link_bonus(entry.link_bonus_per_1024, categories)
+        if is_certified:
+            check_certified_rules(entry.damping, entry.link_bonus_per_1024)
         for name, pages in (("drop", entry.drop), ("forget", entry.forget)):
             if type(pages) is not tuple or not all(is_whole(page, 0, (1 << 64) - 1) for page in pages):
                 raise ConfigRefused(f"{name} is {shown(pages)}: give a tuple of page ids, whole numbers of 64 bits")

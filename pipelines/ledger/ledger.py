@@ -65,8 +65,8 @@ from opicflow.pipelines.ledger.planner import Planned, Planner
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.removal import Removal
-from opicflow.pipelines.ledger.residuals import Residuals, Settled, residual_sums
-from opicflow.pipelines.ledger.room import Room, new_book, new_table, set_rules
+from opicflow.pipelines.ledger.residuals import Residuals, Settled, change_rules, residual_sums
+from opicflow.pipelines.ledger.room import Room, new_book, new_table
 from opicflow.pipelines.ledger.snapshot_checks import column_problem, lost_problem, recent_problem, state_problem
 from opicflow.pipelines.ledger.survey import Budget
 from opicflow.pipelines.ledger.window import SECONDS_PER_DAY, turns, window_turns
@@ -245,8 +245,9 @@ class Ledger:
                 row_links = int(items.link_starts[done + 1] - items.link_starts[done])
                 url_bytes = int(items.url_starts[done + 1] - items.url_starts[done])
                 outgoing = 0 if self.shards == 1 else 2 * (row_links + 2 * int(room.book.modes[0].longest))
-                lost = row_links + 2 * int(room.book.modes[0].longest)
-                room.make(row_links + 1, outgoing, links.words_for(row_links, True), url_bytes, lost)
+                words = links.words_for(row_links, True)
+                lost = words + 2 * int(room.book.modes[0].longest)  # as `has_room` counts them
+                room.make(row_links + 1, outgoing, words, url_bytes, lost)
             else:
                 break
         room.move_index(8 * (len(items) + len(items.link_pages)))
@@ -292,15 +293,12 @@ class Ledger:
 
     def _apply_policy(self, entry: PolicyEntry) -> list[tuple[int, TransfersEntry]]:
         check_source(entry)
-        check_policy(entry, self.config.categories)
+        check_policy(entry, self.config.categories, self.is_certified)
         mark = self._marks.get(entry.source, Mark())
         if check_range(entry.source, entry.start, entry.end, mark.position):
             if entry.start < mark.position:
                 raise EntryRefused(f"{entry.source}: a policy entry overlaps the one before; send it whole")
-            before = self._room.book.modes[0].damping_q20, self._room.book.class_weights.copy()
-            set_rules(self._room.book, entry.damping, entry.class_weights, entry.link_bonus_per_1024)
-            if self.is_certified:
-                self._residuals.apply_rules(*before)
+            change_rules(self._room, entry.damping, entry.class_weights, entry.link_bonus_per_1024)
             self._removal.drop(np.array(entry.drop, np.uint64))
             self._policies.forget_pages(entry.forget)
             for policy in entry.policies:

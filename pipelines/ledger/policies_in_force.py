@@ -7,10 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from opicflow.pipelines.ledger.config import check_certified_rules
 from opicflow.pipelines.ledger.entries import RemovalReason
+from opicflow.pipelines.ledger.errors import ConfigRefused
+from opicflow.pipelines.ledger.layout import P_CERTIFIED
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.removal import FOR_EVER, Removal
-from opicflow.pipelines.ledger.room import Room, set_rules
+from opicflow.pipelines.ledger.residuals import change_rules
+from opicflow.pipelines.ledger.room import Room
 from opicflow.pipelines.refresh import policies
 from opicflow.pipelines.refresh.policies import Policies, Prefixes
 from opicflow.schemas.arrays import Ids
@@ -60,13 +64,18 @@ class PoliciesInForce:
         """
         policy = policy_from_json(policy_to_json(given))  # as a snapshot restores it
         policies.check(policy, self._categories)
+        if self._room.book.modes[0].policy == P_CERTIFIED:
+            try:
+                check_certified_rules(policy.damping, policy.link_bonus_per_1024)
+            except ConfigRefused as problem:
+                raise PolicyRefused(str(problem)) from None
         self._check_not_forgotten(policy)
         stated = self._stated.add(policy, second)
         if policy.refresh_interval_seconds is not None:
             self._check_pins(stated, refresh_per_day())
         self._hold(stated)
         self.budget.update({name: v for name in BUDGET_FIELDS if (v := getattr(policy, name)) is not None})
-        set_rules(self._room.book, policy.damping, policy.class_weights, policy.link_bonus_per_1024)
+        change_rules(self._room, policy.damping, policy.class_weights, policy.link_bonus_per_1024)
         if policy.drop or policy.forget:
             pages = self._pages_of(policy)
             if policy.forget:

@@ -21,8 +21,8 @@ from opicflow.pipelines.ledger.entry_checks import exact_sum
 from opicflow.pipelines.ledger.kernels import certified, reads
 from opicflow.pipelines.ledger.layout import LINKS_KNOWN, P_CERTIFIED, Book, link_numbers
 from opicflow.pipelines.ledger.peers import Peers
-from opicflow.pipelines.ledger.room import Room
-from opicflow.schemas.arrays import Array, Floats, Ids, Ints
+from opicflow.pipelines.ledger.room import Room, set_rules
+from opicflow.schemas.arrays import Floats, Ids, Ints
 
 LARGEST_DISTANCE = 2.0
 """The largest L1 distance between two distributions."""
@@ -93,16 +93,6 @@ class Residuals:
         """Push at most so many pages, while this shard's part of the certificate is above its part of the tolerance."""
         push_residuals(self._room, self._peers, tolerance, most)
 
-    def apply_rules(self, damping_q20: int, class_weights: Array) -> None:
-        """Change all bases and payments from these rules to those that hold now."""
-        room, slot = self._room, 0
-        room.make_scratch(int(room.book.modes[0].longest))
-        while True:
-            slot = int(certified.apply_rules(room.table, room.book, room.scratch, damping_q20, class_weights, slot))
-            if slot == int(room.book.counts[0].slots):
-                return
-            room.make_to_pay(int(room.book.modes[0].longest))
-
     def settle(self, tolerance: float, pages: Ids, slots: Ints) -> Settled:
         """Push on a copy of the columns that pushing changes, until the certificate is below the tolerance."""
         copy = self._room.copy_for_pushing()
@@ -114,6 +104,27 @@ class Residuals:
         total = float(reads.read_all_rates(copy.table, copy.book, scale, rates))
         importance = rates[slots] / total if total > 0 else np.zeros(len(slots))
         return Settled(pages, importance, Residuals(copy, self._peers).certificate(residual_sums(copy.book)))
+
+
+def change_rules(
+    room: Room,
+    damping: float | None,
+    class_weights: tuple[int, ...] | None,
+    link_bonus_per_1024: tuple[int, ...] | None,
+) -> None:
+    """Set rules of any history policy; None leaves a rule unchanged. Bases and payments of `certified` follow them."""
+    before = int(room.book.modes[0].damping_q20), room.book.class_weights.copy()
+    set_rules(room.book, damping, class_weights, link_bonus_per_1024)
+    is_changed = before[0] != room.book.modes[0].damping_q20 or (before[1] != room.book.class_weights).any()
+    if room.book.modes[0].policy != P_CERTIFIED or not is_changed:
+        return
+    slot = 0
+    room.make_scratch(int(room.book.modes[0].longest))
+    while True:
+        slot = int(certified.apply_rules(room.table, room.book, room.scratch, *before, slot))
+        if slot == int(room.book.counts[0].slots):
+            return
+        room.make_to_pay(int(room.book.modes[0].longest))
 
 
 def begin_payments(room: Room) -> None:

@@ -20,6 +20,7 @@ from opicflow.pipelines.ledger import (
     UNITS_PER_PAGE,
     All,
     Applied,
+    Certified,
     Chunk,
     CrawlEntry,
     EntryRefused,
@@ -212,8 +213,8 @@ def large_log(seed: int, pages: int, rows: int) -> list[Row | Rules]:
 
 @pytest.mark.parametrize(
     ("history", "shards", "remember_links"),
-    [(Interpolation(), 1, True), (ImprovedFixed(), 2, True), (All(), 2, False)],
-    ids=["interpolation, links remembered", "improved fixed, links remembered, 2 shards", "all, 2 shards"],
+    [(Interpolation(), 1, True), (ImprovedFixed(), 2, True), (All(), 2, False), (Certified(), 2, True)],
+    ids=["interpolation, links remembered", "improved fixed, links remembered, 2 shards", "all, 2 shards", "certified"],
 )
 def test_splitting_changes_nothing_while_tables_grow_and_cuts_fall_inside(
     history: History, shards: int, remember_links: bool

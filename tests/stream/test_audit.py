@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.pipelines.ledger import UNITS_PER_PAGE, Applied, Ledger, TransfersEntry
+from opicflow.pipelines.ledger import (
+    UNITS_PER_PAGE,
+    Applied,
+    Certified,
+    History,
+    Interpolation,
+    Ledger,
+    LedgerConfig,
+    TransfersEntry,
+)
 from opicflow.pipelines.stream.audit import (
     Auditor,
     AuditRefused,
@@ -219,8 +228,9 @@ def test_an_auditor_that_begins_at_any_record_has_the_same_final_verdict(crawl: 
     assert verdict(records[middle:]) == verdict(records)
 
 
-def test_real_ledgers_have_no_faults_while_queues_delay_split_and_repeat(seed: int) -> None:
-    shards = Shards(None, 3, seed, Faults(wait=600))
+@pytest.mark.parametrize("history", [Interpolation(), Certified()])
+def test_real_ledgers_have_no_faults_while_queues_delay_split_and_repeat(seed: int, history: History) -> None:
+    shards = Shards(LedgerConfig(history=history), 3, seed, Faults(wait=600))
     totals: list[tuple[list[PairTotal], list[PairTotal]]] = [([], []) for _ in shards.ledgers]
     auditor = Auditor()
 

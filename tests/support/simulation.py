@@ -22,7 +22,10 @@ from functools import cached_property
 import numpy as np
 
 from opicflow.pipelines.ledger import (
+    Certified,
     CrawlItems,
+    History,
+    Interpolation,
     ItemWriter,
     Kind,
     LedgerConfig,
@@ -86,13 +89,14 @@ class World:
     policies: tuple[Policy, ...]
 
     @classmethod
-    def of(cls, chance: random.Random, partitions: int, events: int, pages: int) -> World:
+    def of(cls, chance: random.Random, partitions: int, events: int, pages: int, history: History) -> World:
         """Make repeated visits of pages, with redirects, late visits and duplicates."""
         web = [chance.getrandbits(64) for _ in range(pages)]
         links = {page: chance.sample(web, chance.randint(0, min(4, pages))) for page in web}
         for page in web:  # a page that is never visited and has no other link to it
             links[page] += [chance.getrandbits(64)] * (chance.random() < 0.5)
         config = LedgerConfig(
+            history=history,
             remember_links=chance.random() < 0.5,
             remembered_visits=1 << 12,
             cut_visits_per_1000_pages=chance.choice([10, 200, 1000]),
@@ -344,7 +348,8 @@ class Simulation:
         self.faults = faults or Faults()
         self.steps = steps
         self.shards = chance.choice([1, 2, 3, 4])
-        self.world = World.of(chance, chance.randint(1, 3), chance.randint(10, 50), chance.randint(1, 16))
+        history = Certified() if seed % 3 == 0 else Interpolation()
+        self.world = World.of(chance, chance.randint(1, 3), chance.randint(10, 50), chance.randint(1, 16), history)
         self.now_ms = FIRST_MS
         self.most_entry_bytes = 4 << 20
         self.happened: Counter[str] = Counter()
