@@ -152,6 +152,7 @@ class Audit:
     sent_to: tuple[PairTotal, ...] = ()
     received_from: tuple[PairTotal, ...] = ()
     fingerprint: str = ""
+    certificate: float | None = None
 
 
 Record = CrawlEvent | Importance | RefreshSchedule | CrawlOrder | Policy | Reject | Audit

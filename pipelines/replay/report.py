@@ -376,6 +376,8 @@ def _accuracy(summary: dict[str, int | float | str]) -> str:
 
 def certified_in_words(certificate: float) -> str:
     """How near importance is to the exact ranks, in words; rounded up, because it is a bound."""
+    if certificate >= 2:  # the largest distance that there can be
+        return "not proven to be near the exact ranks yet (certified)"
     return f"within {math.ceil(certificate * 1e6) / 1e4:g} % of the exact ranks of the graph seen (certified)"
 
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.schemas.errors import UserError
@@ -145,6 +145,8 @@ class Verdict:
     """The pair with the largest lag, if any."""
     others: tuple[OtherLedgers, ...] = ()
     """Other sets of ledgers, whose records are ignored."""
+    certificate: float | None = None
+    """The largest certificate of a shard: a bound of the error of importance. None if a shard has none."""
 
     @property
     def in_transit(self) -> int:
@@ -356,6 +358,7 @@ class _Set:
         lags = [Lag(*ends, pair.newest[_SENDER].cut - pair.compared) for ends, pair in compared]
         lag = max(lags, key=lambda one: (one.cuts, -one.shard, -one.other), default=None)
         complete = not silent and not uncompared
+        certificates: list[Any] = [record.certificate for record in records]
         for fault in self._unsent():
             self._keep(fault)
         return Verdict(
@@ -376,6 +379,7 @@ class _Set:
             unreported=tuple(sorted(unreported)[:_MOST_NAMED]),
             ahead=len(ahead),
             lag=lag if lag is not None and lag.cuts > 0 else None,
+            certificate=None if silent or None in certificates else max(certificates, default=None),
         )
 
     def _above(self, side: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -394,8 +395,10 @@ class LogKeeper:
         """Return the gauges of the ledger."""
         if self.ledger is None:
             return {}
-        idle = idle_cash(self.ledger.idle_cash())
+        idle, certificate = idle_cash(self.ledger.idle_cash()), self.ledger.certificate()
+        certified = {} if certificate is None else {"certificate_per_million": math.ceil(1e6 * certificate)}
         return {
+            **certified,
             "pages": self.ledger.pages,
             "idle_cash_per_million": int(1e6 * idle / max(self.ledger.minted, 1)),
             "audit_drift": self.ledger.balance().drift,

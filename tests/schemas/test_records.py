@@ -56,6 +56,7 @@ FILES = Path(published_schemas.__file__).parent / "published"
 PUBLISHED = {
     ("Audit", 1): (0x6B2209FFC0F71BE5, "7c7c4ed00bfc5e04bdefe5d5beb83b076da2e3a7774bcd4cc73c7c6d3b91ebba"),
     ("Audit", 2): (0x28903FE30DD179C0, "5ba3d025a8681be9fac4891c356cae06f62b2568268de49b84f782a542373935"),
+    ("Audit", 3): (0xCE0E30A315314098, "309cf23e27c09d25ebc8df8693d9888f0cee5658b26cd8fa01f7796c7e174b2e"),
     ("CrawlEvent", 1): (0xCB540FDEA9A20DA5, "b853c96318b77cf2db9ba46f0cf402ea61eb9185adc5ff5e0869c13b77b1163c"),
     ("CrawlOrder", 1): (0x9560F8C65D7BE7E0, "edd47c168d0ad7bcfb3a9c58d181ad057a67a1538775fb0a3a90f11e0a4d23e8"),
     ("CrawlOrder", 2): (0x1AFC7FA6632B7826, "482f522c4f96fdf2118c4c04777e297e7d3200758543c2f0c241a442cd28bff3"),
@@ -176,6 +177,7 @@ EXAMPLES: dict[str, Record] = {
         sent_to=(PairTotal(0, 76, 30, 0xFFFFFFFFFFFFFFFF), PairTotal(2, 76, 20, 1)),
         received_from=(PairTotal(2, 75, 14, 0),),
         fingerprint="00000000deadbeef",
+        certificate=0.0001,
     ),
 }
 

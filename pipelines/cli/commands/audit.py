@@ -185,6 +185,10 @@ def _balanced(verdict: Verdict) -> str:
         line += f"; {counted(verdict.lag.cuts, 'cut')} at most not compared yet ({pair})"
     if verdict.ahead:
         line += f"; {counted(verdict.ahead, 'pair')} received more than the sender has reported yet"
+    if verdict.certificate is not None:
+        from opicflow.pipelines.replay.report import certified_in_words
+
+        line += f"; importance is {certified_in_words(verdict.certificate)}"
     behind = verdict.newest_second - verdict.second
     return f"{line}; ticks {behind:,} s apart" if behind else line
 
@@ -279,6 +283,7 @@ def _as_json(verdict: Verdict, left_out: int) -> dict[str, Any]:
         "pairs_ahead": verdict.ahead,
         "other_sets": [other._asdict() for other in verdict.others],
         "records_left_out": left_out,
+        "certificate": verdict.certificate,
     }
 
 

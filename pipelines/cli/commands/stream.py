@@ -189,6 +189,11 @@ def _sum_of(prefix: str) -> Callable[[dict[str, float]], str]:
     return lambda metrics: f"{int(sum(value for name, value in metrics.items() if name.startswith(prefix))):,}"
 
 
+def _certificate(metrics: dict[str, float]) -> str:
+    bounds = [value for name, value in metrics.items() if name.startswith("certificate_per_million_shard_")]
+    return f"all errors of importance together are at most {max(bounds) / 1e6:.2g}" if bounds else "none"
+
+
 _METRICS: dict[str, Callable[[dict[str, float]], str]] = {
     "events": _number("events_read"),
     "visits": _number("visits"),
@@ -198,6 +203,7 @@ _METRICS: dict[str, Callable[[dict[str, float]], str]] = {
     "rejected": lambda metrics: f"{int(metrics.get('rejected_events', 0) + metrics.get('rejected', 0)):,}",
     "pages": _sum_of("pages_shard_"),
     "audit drift": _sum_of("audit_drift_shard_"),
+    "certificate": _certificate,
 }
 
 
