@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from opicflow.pipelines.transforms.rules import Rules
 
 _CYCLE_HOURS = 1.0
+_LEAST_CERTIFIED_MOVE = 0.01
+"""Exact importance is published again after smaller moves than an estimate."""
 
 
 def add_stream_options(parser: argparse.ArgumentParser) -> None:
@@ -156,6 +158,7 @@ def default_origin(shards: int) -> Origin:
 
 def requested_origin(options: argparse.Namespace, kept: Rules) -> Origin | None:
     """Return the settings of ledgers in the options; None if there are none."""
+    from opicflow.pipelines.ledger import Certified
     from opicflow.pipelines.stream.keeper import Origin
     from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 
@@ -166,6 +169,8 @@ def requested_origin(options: argparse.Namespace, kept: Rules) -> Origin | None:
     ledger = given.over(default_origin(1).ledger)
     if focus is not None or rules.categories.count > 1:
         ledger = (focus or CashFocus()).over(ledger, rules.categories)
+    if isinstance(ledger.history, Certified):
+        return Origin(ledger, options.shards or 0, rules, least_move=_LEAST_CERTIFIED_MOVE)
     return Origin(ledger, options.shards or 0, rules)
 
 

@@ -79,6 +79,7 @@ from opicflow.schemas.ranking import highest
 from opicflow.schemas.records import Policy
 
 _SECONDS_PER_MINUTE = 60
+_CERTIFIED_SWEEP_SECONDS = 10  # exact ranks are published soon after the residuals of other shards have been pushed
 _WRAP = 1 << 64
 _PUSHED_SHARE = 4  # a tick pushes one page in so many, where residuals come from other shards
 _VISITS_PER_MESSAGE = 64  # of a cut; with fewer, messages would cost more than the visits themselves
@@ -441,7 +442,8 @@ class Ledger:
             return False
         received = int(counts.received) - times.sweep_received
         visits = int(counts.visits_since_sweep)
-        return received * _SWEEP_SHARE >= int(counts.minted) or (past >= _SECONDS_PER_MINUTE and received + visits > 0)
+        pause = _CERTIFIED_SWEEP_SECONDS if self.is_certified else _SECONDS_PER_MINUTE
+        return received * _SWEEP_SHARE >= int(counts.minted) or (past >= pause and received + visits > 0)
 
     def _sweep(self, second: int) -> None:
         """Sum all rates, and move the anchors, from which trends are computed, towards scores.

@@ -362,7 +362,9 @@ class LogKeeper:
             if has_swept:
                 # A sweep leaves its unused records to the next: scores still change after the last visit.
                 most = int(origin.records_per_visit * ledger.visits) - notes.movers
-                movers = publish_movers(ledger, min(most, ledger.pages), origin.least_move)
+                # What is not certain to a share yet is not published for moving by less: records are saved for later.
+                least_move = max(origin.least_move, ledger.certificate() or 0.0)
+                movers = publish_movers(ledger, min(most, ledger.pages), least_move)
                 if movers is not None:
                     notes.movers += rows_in(movers)
                     yield Output(IMPORTANCE, movers)

@@ -29,6 +29,7 @@ from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.arrays import Floats, Ids
 from opicflow.schemas.pages import shard_of
 from support.crawls import Crawl as WebCrawl
+from support.shards import Faults, Shards
 
 START = LogPosition(0, 0)
 DAY = 86_400
@@ -424,6 +425,22 @@ def test_shards_that_are_restored_all_the_time_continue_with_the_same_bytes(seed
     for one, other in zip(whole.ledgers, parts.ledgers, strict=True):
         assert one.snapshot() == other.snapshot()
         assert one.certificate() == other.certificate()
+
+
+def test_a_backlog_on_16_shards_ends_at_the_ranks_of_one_ledger() -> None:
+    """All visits are applied before the first transfer arrives: as when a stream begins on topics that are full."""
+    web = power_law_web(1500, 1)
+    shards = Shards(LedgerConfig(history=Certified()), 16, 1, Faults(wait=1000, split=0, again=0, early=0))
+    crawl = WebCrawl(shards, web, "cycle", 1).run(2)
+    exact = pagerank(web).values
+    for second in range(100):
+        shards.drain(10**9 + second)
+        certificate = max(ledger.certificate() or 0.0 for ledger in shards.ledgers)
+        assert np.abs(shards.importance(crawl.ids) - exact).sum() <= certificate
+        if certificate <= 2e-4:
+            break
+    assert certificate <= 2e-4
+    assert shards.balance().drift == shards.travelling() == 0
 
 
 def test_a_page_that_was_removed_is_not_brought_back_by_payments_along_old_links() -> None:

@@ -18,7 +18,7 @@ from opicflow.schemas.crawl_events import CrawlEvent, Link
 from support.chaos import Chaos
 from support.commands import command
 from support.crawls import Errors, exact_ranks
-from support.local_stream import PATIENCE_SECONDS, LocalStream, resident_mib
+from support.local_stream import NEARLY_EXACT, PATIENCE_SECONDS, Ledgers, LocalStream, resident_mib
 from support.logs import WebLog, id_of, importance_of
 from support.paths import TOP
 from support.services import LocalCluster
@@ -153,7 +153,7 @@ def test_the_commands_in_the_guide_run_as_written(flink_kafka: LocalCluster, tmp
             stream.drain()
     started, status, audited, proven, best, stopped = outputs
     assert "the stream runs" in started and "RUNNING, 0 restarts" in status
-    assert audited.startswith("balanced at ") and "8 shards" in audited
+    assert audited.startswith("balanced at ") and "8 shards" in audited and "(certified)" in audited
     assert proven.count(": equals its log\n") == 8
     assert proven.endswith("proven: all 8 ledgers equal their logs, byte for byte\n")
     assert "https://docs.tern.example/" in best
@@ -239,7 +239,7 @@ def test_importance_is_as_accurate_as_that_of_one_ledger(
 
 def run_with_faults(
     stream: LocalStream, faults: list[str], seed: int, pages: int = 500, per_second: float = 60.0
-) -> None:
+) -> Ledgers:
     """Cause all these faults while events flow, and check that nothing is lost or counted twice."""
     over = threading.Event()
     web = power_law_web(pages, 3 + seed % 1000, dangling=0.1)
@@ -266,8 +266,9 @@ def run_with_faults(
             print(f"{fault}: events counted again after {seconds:.1f} s")
         over.set()
         publisher.join(PATIENCE_SECONDS)
-    stream.check()
+    ledgers = stream.check()
     stream.cancel()
+    return ledgers
 
 
 @pytest.mark.soak
@@ -278,6 +279,21 @@ def test_every_event_is_counted_once_under_any_fault(
     Random(seed).shuffle(faults)
     backend, snapshot_mb = "heap" if seed % 2 else "rocksdb", 16.0 if seed % 3 else 0.05
     run_with_faults(LocalStream(flink_kafka, tmp_path, topic_prefix, 4, backend, snapshot_mb), faults, seed)
+
+
+@pytest.mark.soak
+def test_certified_importance_is_exact_after_any_fault(
+    flink_kafka: LocalCluster, tmp_path: Path, topic_prefix: str, seed: int
+) -> None:
+    faults = list(FAULTS)
+    Random(seed).shuffle(faults)
+    backend, snapshot_mb = "heap" if seed % 2 else "rocksdb", 16.0 if seed % 3 else 0.05
+    stream = LocalStream(flink_kafka, tmp_path, topic_prefix, 4, backend, snapshot_mb, "certified")
+    ledgers, pages = run_with_faults(stream, faults, seed), 500
+    alone = stream.replay(tmp_path / "out")
+    exact = importance_of(tmp_path / "out" / "importance.jsonl", pages)
+    ids = np.array([id_of(number) for number in range(pages)], np.uint64)
+    assert np.abs(ledgers.importance(ids) - exact).sum() <= NEARLY_EXACT + alone["certificate"]
 
 
 @pytest.mark.soak

@@ -27,6 +27,7 @@ from opicflow.pipelines.replay.inputs import Topic
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.stream.keeper import request_fingerprint
 from opicflow.pipelines.stream.prove import Proof, prove
+from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.schemas.arrays import Ids
 from opicflow.schemas.crawl_events import CrawlEvent, Reject
 from opicflow.schemas.pages import page_id, shard_of
@@ -38,6 +39,8 @@ from support.services import LocalCluster
 PATIENCE_SECONDS = 420.0
 """Other programs may use the machine too. If a worker is killed before it has opened its data channel, Beam waits three
 minutes for it before Flink restarts the job."""
+NEARLY_EXACT = 2e-4
+"""The certificate at which a stream is at rest: each shard stops pushing when its own part is below 1e-4."""
 _COMMAND_SECONDS = 300.0
 _PARTITIONS = 3
 Floats = np.ndarray[Any, np.dtype[np.float64]]
@@ -121,9 +124,10 @@ class LocalStream:
         shards: int,
         state_backend: str = "rocksdb",
         snapshot_mb: float = 16.0,
+        history: str | None = None,
     ) -> None:
-        """Create the topics."""
-        self.state_backend, self.snapshot_mb = state_backend, snapshot_mb
+        """Create the topics. `history` is the history policy, if it is not the default."""
+        self.state_backend, self.snapshot_mb, self.history = state_backend, snapshot_mb, history
         self.cluster, self.flink = cluster, cluster.flink
         self.prefix, self.shards, self.name = prefix, shards, f"{prefix}stream"
         self.ledger_topic = f"{prefix}page-ledger"
@@ -153,6 +157,7 @@ class LocalStream:
             *("--snapshot-mb", str(self.snapshot_mb)),
             *("--parallelism", "2"),
             *("--workers", "1"),
+            *(("--history", self.history) if self.history else ()),
         ]
 
     def command(self, *arguments: object) -> CommandResult:
@@ -232,8 +237,8 @@ class LocalStream:
     def drain(self, limit_seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
         """Wait until all events are counted and less cash than that of one page is in transit, twice in a row.
 
-        The remainders of dividends circulate without end, at every tick. Returns the summary of a replay of the same
-        events, which has the number of events.
+        The remainders of dividends circulate without end, at every tick. Certified importance must be nearly exact.
+        Returns the summary of a replay of the same events, which has the number of events.
         """
         expected = self.replay()
         before: list[Any] = []
@@ -244,6 +249,8 @@ class LocalStream:
             state = [found.get(name) for name in ("verdict", "visits", "pages", "minted")]
             seen, before[:] = list(before), state
             if state == seen and state[0] == "balanced" and state[1] >= expected["visits"]:
+                if self.history == "certified" and found["certificate"] > NEARLY_EXACT:
+                    return Pending(f"certificate {found['certificate']}")
                 return found["under_way"] < UNITS_PER_PAGE or Pending(f"{found['under_way']:,} units in transit")
             return Pending(f"{state}, before it {seen}, of {expected['visits']:,} visits")
 
@@ -288,7 +295,12 @@ class LocalStream:
     def replay(self, out: Path | None = None) -> dict[str, Any]:
         """Replay the same events into one ledger, in this process; return the summary."""
         with replayed(
-            ReplayRequest(topic=Topic(self.connection, f"{self.prefix}crawl-events"), out=out), _ignore
+            ReplayRequest(
+                topic=Topic(self.connection, f"{self.prefix}crawl-events"),
+                out=out,
+                counting=LedgerOptions(history=self.history),
+            ),
+            _ignore,
         ) as result:
             return dict(result.summary)
 
