@@ -98,8 +98,7 @@ class Chaos:
             for log in resolve(stream.connection, stream.ledger_topic):
                 first = self._random.randrange(max(log.end - 200, 1))
                 old = replace(log, start=first, end=min(first + 200, log.end))
-                for batch in read_range(old):
-                    messages = batch.messages
+                for messages in read_range(old):
                     for row in range(len(messages)):
                         publisher.send(stream.ledger_topic, None, messages.value(row), log.partition)
                     copies += len(messages)
