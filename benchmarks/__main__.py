@@ -17,7 +17,7 @@ NO_GROUPS = {"__main__", "harness", "accuracy", "change_rates", "experiments", "
 
 
 def main() -> None:
-    """Read the command line and run what it asks for."""
+    """Read the command line and run the groups that it names."""
     groups = sorted({module.name for module in pkgutil.iter_modules(benchmarks.__path__)} - NO_GROUPS)
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="measure speed and memory")
     parser.add_argument("group", nargs="?", help=f"one of {', '.join(groups)}; all of them without it")

@@ -32,7 +32,7 @@ class Receive(beam.DoFn):
     def process(
         self,
         element: tuple[str, float],
-        cash: Any = beam.DoFn.StateParam(CASH),  # noqa: B008  (how Beam is told)
+        cash: Any = beam.DoFn.StateParam(CASH),  # noqa: B008  (Beam's way to declare state)
     ) -> Iterator[tuple[str, float]]:
         """One transfer."""
         page, amount = element

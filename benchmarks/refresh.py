@@ -101,7 +101,7 @@ def in_the_ledger(sizes: Sizes) -> Iterator[Figure]:
 
 
 def _visits(pages: int, day: int, version: Words) -> CrawlEntry:
-    """Every page visited once, one after the other over a day; its content is told by `version`."""
+    """Every page visited once, one after the other over a day; `version` decides its content."""
     numbers = np.arange(pages)
     text = b"".join(
         b"https://host-%06d.example/page/%08d" % (n % (pages // PAGES_PER_HOST + 1), n) for n in range(pages)

@@ -175,7 +175,7 @@ def memory(work: Path, sizes: Sizes) -> Iterator[Figure]:
 
 
 def write_wide_log(path: Path, events: int, pages: int) -> None:
-    """A log in which every page is linked: event i links to the next pages nobody has seen, and to popular ones."""
+    """A log in which every page is linked: event i links to the next pages that no event had, and to popular ones."""
     fresh = -(-pages // events)
     random = np.random.default_rng(SEED)
     with open(path, "w", encoding="ascii") as file:

@@ -19,7 +19,7 @@ SEED = 1
 
 
 def measure(tiny: bool) -> Iterator[Figure]:
-    """Webs, crawls by each order against a ledger that hears of the same visits, and Greedy against the naive one."""
+    """Webs, crawls by each order against a ledger of the same visits, and Greedy against the naive one."""
     pages = 2_000 if tiny else 200_000
     for name, make in (("power_law", power_law_web), ("poisson", poisson_web)):
         make(1_000, SEED)

@@ -2,7 +2,7 @@
 
     python examples/stand_in_crawler.py WANTED >> fetched.jsonl
 
-WANTED are hosts, one a line, or the crawl orders of `opicflow community plan`. It prints what the log tells of them.
+WANTED are hosts, one a line, or the crawl orders of `opicflow community plan`. It prints the log's events of them.
 """
 
 from __future__ import annotations

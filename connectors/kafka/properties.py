@@ -189,7 +189,7 @@ class Properties:
         return self.values.get(name) or None
 
     def client_settings(self) -> dict[str, Any]:
-        """What a client of kafka-python is to be told, without the brokers."""
+        """The settings of a client of kafka-python, without the brokers."""
         settings: dict[str, Any] = {"security_protocol": self._protocol()}
         if self.get("client.id"):
             settings["client_id"] = self.get("client.id")
@@ -317,13 +317,13 @@ class Properties:
             if key_file:
                 whole += b"\n" + self._pem("key", key_file)
         password = Secret(self.get("ssl.key.password") or "")
-        # OpenSSL takes files only: one that nobody else may read, for as long as it is looked at.
+        # OpenSSL reads files only: a temporary one that no other user may read.
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "identity.pem")
             with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
                 file.write(whole)
             try:
-                context.load_cert_chain(path, password=lambda: str(password))  # never asks at the terminal
+                context.load_cert_chain(path, password=lambda: str(password))  # never prompts at the terminal
             except (ssl.SSLError, ValueError):
                 self._refuse(
                     "ssl.keystore",
@@ -332,7 +332,7 @@ class Properties:
                 )
 
     def _pem(self, store: str, path: str) -> bytes:
-        """The contents of a file in PEM. Stores of Java are told how to become one."""
+        """The contents of a file in PEM. For a store of Java, the error says how to convert it."""
         name = "ssl.key.location" if store == "key" else f"ssl.{store}.location"
         try:
             contents = Path(path).read_bytes()

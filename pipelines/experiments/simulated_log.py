@@ -367,7 +367,7 @@ def _avro_long(number: int) -> bytes:
 
 
 def write_exact_ranks(path: Path, site: Site, unreadable: Bools) -> None:
-    """The exact importance of all pages, the most important first. Pages that nobody can read have no links."""
+    """The exact importance of all pages, the most important first. Pages that cannot be read have no links."""
     ranks = pagerank(site.graph.without_links(unreadable)).values
     with whole_file(path) as file:
         text = io.TextIOWrapper(file, "utf-8", newline="", write_through=True)

@@ -711,7 +711,7 @@ class Ledger:
 
     @property
     def pages_everywhere(self) -> int:
-        """Pages of all shards, as far as their gossip tells."""
+        """Pages of all shards, by their newest gossip."""
         return self._reader.pages_everywhere()
 
     @property

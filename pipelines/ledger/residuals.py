@@ -151,19 +151,22 @@ def push_residuals(room: Room, peers: Peers, tolerance: float, most: int) -> Non
     The parts are its share of all payments. Pages whose residual is below the mean wait: pushed now, they would soon
     have to be pushed again.
     """
-    room.make_scratch(int(room.book.modes[0].longest))
+    longest = int(room.book.modes[0].longest)
+    room.make_scratch(longest)
     while most > 0:
-        room.make_to_pay(int(room.book.modes[0].longest))
         own, pages = residual_sums(room.book), int(room.book.counts[0].pages)
         everywhere = peers.residual_sums(own)
         is_sound = everywhere.bases > everywhere.residual
         if is_sound and largest_distance(own, everywhere.scale, pages, _damping_of(room.book)) <= tolerance:
             return
         least = max(own.residual_size // max(pages, 1), 1)
-        pushed = int(certified.push_pages(room.table, room.book, room.scratch, least, most))
-        if pushed == 0:
+        before, slots = most, int(room.book.counts[0].slots)
+        while slots > 0:
+            room.make_to_pay(longest)
+            pushed, slots = certified.push_pages(room.table, room.book, room.scratch, least, most, slots)
+            most -= int(pushed)
+        if most == before:
             return
-        most -= pushed
 
 
 def _damping_of(book: Book) -> float:

@@ -22,6 +22,7 @@ from opicflow.pipelines.ledger import (
     PageLink,
     PolicyEntry,
     TickEntry,
+    room,
 )
 from opicflow.pipelines.ledger.balance import bases_of
 from opicflow.pipelines.ledger.entries import ItemWriter, LogEntry, TransfersEntry
@@ -425,6 +426,29 @@ def test_shards_that_are_restored_all_the_time_continue_with_the_same_bytes(seed
     for one, other in zip(whole.ledgers, parts.ledgers, strict=True):
         assert one.snapshot() == other.snapshot()
         assert one.certificate() == other.certificate()
+
+
+def test_how_tables_grow_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger that was restored has tables without room to grow, and pushes the same pages."""
+    chance = random.Random(1)
+    ids = [chance.getrandbits(63) for _ in range(300)]  # of the first of two shards
+    ids += [chance.getrandbits(63) | 1 << 63 for _ in range(300)]
+    writer = ItemWriter(START)
+    for page in ids[:300]:
+        writer.visit(page, chance.sample(ids, 9))
+
+    def run() -> list[object]:
+        ledger = Ledger(SHARDED, 0, 2)
+        sealed = [
+            *ledger.apply(writer.entry()).sealed,
+            *(cut for t in range(9) for cut in ledger.apply(TickEntry(t)).sealed),
+        ]
+        return [[(cut.pages.tolist(), cut.amounts.tolist()) for _, cut in sealed], ledger.snapshot()]
+
+    whole = run()
+    for name in ("_FEWEST_ROWS", "_FEWEST_OUTGOING"):
+        monkeypatch.setattr(room, name, 2)
+    assert run() == whole
 
 
 def test_a_backlog_on_16_shards_ends_at_the_ranks_of_one_ledger() -> None:

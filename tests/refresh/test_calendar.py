@@ -62,7 +62,7 @@ class Crawl:
         return Orders(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
     def by_calendar(self, refile_share: float = np.inf, horizon: int = 40) -> Orders:
-        """Filed anew when S has moved by more than this share since all pages were filed."""
+        """Filed again when S has moved by more than this share since all pages were filed."""
         last = self.first_fetch_s.copy()
         calendar = Calendar(START, horizon=horizon)
         filed = self.sums[0]

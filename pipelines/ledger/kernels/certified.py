@@ -235,15 +235,18 @@ def pay_all(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
 
 
 @lean_kernel
-def push_pages(table: Table, book: Book, scratch: Scratch, least: Int, most: Int) -> Int:
-    """Push at most `most` pages with a residual of `least` or more, each slot once. Returns how many."""
+def push_pages(table: Table, book: Book, scratch: Scratch, least: Int, most: Int, slots_left: Int) -> tuple[Int, Int]:
+    """Push at most `most` pages with a residual of `least` or more, among so many slots from the cursor on.
+
+    Returns how many, and the slots that it has no room for. (Room depends on how tables have grown, and must decide
+    nothing: the caller makes room, and goes on with the same `least`.)
+    """
     counts = book.counts[0]
     slots = counts.slots
     slot = counts.cursor if counts.cursor < slots else np.int64(0)
     pushed = np.int64(0)
-    for _ in range(slots):
-        if pushed >= most or not has_room_to_pay(book, book.modes[0].longest):
-            break
+    while slots_left > 0 and pushed < most and has_room_to_pay(book, book.modes[0].longest):
+        slots_left -= 1
         if abs(table.hot[slot, 1]) >= least:
             push(table, book, scratch, slot)
             pushed += 1
@@ -252,7 +255,7 @@ def push_pages(table: Table, book: Book, scratch: Scratch, least: Int, most: Int
             slot = np.int64(0)
     counts.cursor = slot
     counts.round_spends += pushed
-    return pushed
+    return pushed, slots_left if pushed < most else np.int64(0)
 
 
 # -- rules that change -------------------------------------------------------------------------------------------------
