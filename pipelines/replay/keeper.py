@@ -411,6 +411,8 @@ class ReplayKeeper:
         }
         if self._certificate is not None:
             report["certificate"] = self._certificate
+            if audit:
+                report["audit"]["certificate"] = self._certificate
         self._tally, self._rejects, self._samples, self._refused = {}, {}, [], []
         return json.dumps(report, separators=(",", ":")).encode()
 

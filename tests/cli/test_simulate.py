@@ -84,7 +84,7 @@ def site() -> Site:
     "options",
     [
         ["--strategy", "random", "--not-modified", "0.5"],
-        ["--strategy", "cycle", "--web", "poisson"],
+        pytest.param(["--strategy", "cycle", "--web", "poisson"], marks=pytest.mark.soak),
         ["--strategy", "greedy", "--web", "hosts", "--announce", "5", "--never-read", "0.2", "--not-modified", "1"],
         ["--strategy", "xyleme", "--announce", "3"],
         ["--strategy", "breadth-first", "--web", "hosts"],

@@ -27,7 +27,7 @@ PAGES = 500
 SMALL: dict[str, dict[str, Any]] = {
     "convergence": {"web": "power-law", "order": "greedy"},
     "off_line": {"web": "poisson"},
-    "windows": {"order": "cycle", "rate": 10.0},
+    "windows": {"order": "cycle", "rate": 10.0, "pages": 200},
     "growing": {"history": "default", "newcomers": True},
     "trouble": {"order": "greedy", "unreadable": 0.6, "unchanged": 0.8, "remember": True},
     "discovery": {"web": "power-law", "order": "greedy"},
@@ -84,7 +84,7 @@ def test_by_importance_uses_another_policy_for_the_important_tenth() -> None:
 @pytest.mark.parametrize("measure", MEASURES)
 def test_every_measure_has_its_pinned_figures(measure: str) -> None:
     """Figures of small webs, pinned. Renew them on purpose only: OPICFLOW_RENEW_GOLDEN=1."""
-    rows = MeasureTask.of(measure, pages=PAGES, seed=1, **SMALL[measure]).run()
+    rows = MeasureTask.of(measure, seed=1, **{"pages": PAGES, **SMALL[measure]}).run()
     rows = rows[:: -(-len(rows) // MOST_PINNED)]
     pinned: dict[str, list[Row]] = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {}
     if os.environ.get("OPICFLOW_RENEW_GOLDEN"):

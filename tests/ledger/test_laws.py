@@ -127,7 +127,7 @@ def check_against_the_reference(crawl: tuple[LedgerConfig, Log], begins: set[int
 
 @pytest.mark.parametrize("policy", sorted(HISTORIES))
 def test_a_ledger_is_what_its_rules_say(policy: str) -> None:
-    settings(max_examples=60)(given(crawls(policy), splits)(check_against_the_reference))()
+    settings(max_examples=40)(given(crawls(policy), splits)(check_against_the_reference))()
 
 
 @pytest.mark.parametrize("policy", sorted(HISTORIES))

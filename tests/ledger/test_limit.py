@@ -162,17 +162,17 @@ def classes_that_draw_more() -> Case:
     ("case", "history", "everywhere", "top"),
     [
         (weighted_links, All(), 1.3, 0.6),  # measured 0.76/0.31
-        (weighted_links, Interpolation(), 6.0, 3.0),  # 3.90/1.87
+        pytest.param(weighted_links, Interpolation(), 6.0, 3.0, marks=pytest.mark.soak),  # 3.90/1.87
         (half_damping, All(), 0.25, 0.2),  # 0.13/0.12
-        (half_damping, Interpolation(), 0.9, 0.8),  # 0.54/0.42
+        pytest.param(half_damping, Interpolation(), 0.9, 0.8, marks=pytest.mark.soak),  # 0.54/0.42
         (high_damping, All(), 0.8, 0.25),  # 0.47/0.13
-        (high_damping, Interpolation(), 3.0, 1.2),  # 1.73/0.67
-        (dangling_and_gone_pages, All(), 0.4, 0.3),  # 0.22/0.17
+        pytest.param(high_damping, Interpolation(), 3.0, 1.2, marks=pytest.mark.soak),  # 1.73/0.67
+        pytest.param(dangling_and_gone_pages, All(), 0.4, 0.3, marks=pytest.mark.soak),  # 0.22/0.17
         (dangling_and_gone_pages, Interpolation(), 1.5, 1.2),  # 0.89/0.70
         (redirects_and_aliases, All(), 1.2, 0.8),  # 0.70/0.48
-        (redirects_and_aliases, Interpolation(), 4.5, 3.7),  # 2.80/2.27
+        pytest.param(redirects_and_aliases, Interpolation(), 4.5, 3.7, marks=pytest.mark.soak),  # 2.80/2.27
         # Cash paid while pages were unread, in other classes, wears off under All as 1 / turns.
-        (classes_that_draw_more, All(), 7.0, 1.8),  # 4.40/1.12
+        pytest.param(classes_that_draw_more, All(), 7.0, 1.8, marks=pytest.mark.soak),  # 4.40/1.12
         (classes_that_draw_more, Interpolation(), 3.0, 1.2),  # 1.96/0.69
     ],
 )
@@ -219,7 +219,7 @@ LIMITS = {
 @pytest.mark.parametrize(
     ("history", "order", "everywhere", "top", "shards"),
     [
-        pytest.param(*limit, shards, id=f"{name}-{shards}", marks=[pytest.mark.soak] * (shards == 16))
+        pytest.param(*limit, shards, id=f"{name}-{shards}", marks=[pytest.mark.soak] * (shards in (2, 16)))
         for name, limit in LIMITS.items()
         for shards in (1, 2, 4, 16)
     ],
@@ -328,7 +328,9 @@ class GrowingCrawl:
     [
         # Measured while growing, 5 crawls later and 10 more later, without unreadable pages and with them:
         (Interpolation(), "greedy", {0.0: 2.8, 0.4: 1.0}),  # 26, 5.5, 1.7; 9.2, 1.6, 0.6
-        (Interpolation(), "random", {0.0: 7.0, 0.4: 2.7}),  # 44, 17, 4.4; 13, 4.1, 1.7
+        pytest.param(
+            Interpolation(), "random", {0.0: 7.0, 0.4: 2.7}, marks=pytest.mark.soak
+        ),  # 44, 17, 4.4; 13, 4.1, 1.7
         (Variable(8), "greedy", {0.0: 4.2, 0.4: 1.0}),  # 20, 7.6, 2.6; 8.2, 1.7, 0.6
     ],
 )
@@ -373,8 +375,8 @@ def real_crawl(
 @pytest.mark.parametrize(
     "troubles",
     [
-        {"never_read": 0.6},
-        {"blocked": 0.05},
+        pytest.param({"never_read": 0.6}, marks=pytest.mark.soak),
+        pytest.param({"blocked": 0.05}, marks=pytest.mark.soak),
         {"unchanged": 0.6},
         {"never_read": 0.6, "blocked": 0.05, "unchanged": 0.6},
     ],

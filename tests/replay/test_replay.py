@@ -65,7 +65,7 @@ def write(path: Path, data: bytes) -> Path:
 def test_a_replay_gives_the_results_of_a_ledger_that_is_used_directly(
     order: str, config: LedgerConfig, announced: bool, tmp_path: Path
 ) -> None:
-    log = WebLog(power_law_web(600, 3, dangling=0.1), config, announced).crawl(order, 5 * 600, seed=4)
+    log = WebLog(power_law_web(300, 3, dangling=0.1), config, announced).crawl(order, 4 * 300, seed=4)
     history = {"Absorbing": "absorbing", "All": "all"}.get(type(config.history).__name__)
     counting = LedgerOptions(history=history, damping=config.damping, remember_links=config.remember_links)
     result = run([write(tmp_path / "log.jsonl", jsonl(log.events))], tmp_path / "out", counting=counting)
@@ -88,7 +88,7 @@ def test_a_replay_gives_the_results_of_a_ledger_that_is_used_directly(
 
 @pytest.mark.parametrize(
     ("order", "history", "bounds"),
-    [("cycle", "interpolation", (2.5, 4.0)), ("greedy", "absorbing", (1.5, 0.5))],
+    [("cycle", "interpolation", (2.5, 4.0)), pytest.param("greedy", "absorbing", (1.5, 0.5), marks=pytest.mark.soak)],
 )
 def test_importance_is_as_near_to_pagerank_as_documented(
     order: str, history: str, bounds: tuple[float, float], tmp_path: Path
@@ -253,7 +253,7 @@ BAD = st.sampled_from(
 )
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(GOOD.map(json_line) | BAD, min_size=1, max_size=40), fold=st.booleans())
 def test_every_event_is_a_visit_an_announcement_a_reject_or_a_duplicate(
     lines: list[bytes], fold: bool, tmp_path_factory: pytest.TempPathFactory

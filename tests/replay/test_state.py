@@ -371,7 +371,7 @@ def go(
     return go
 
 
-@pytest.mark.parametrize("checkpoints", [0, 5])
+@pytest.mark.parametrize("checkpoints", [pytest.param(0, marks=pytest.mark.soak), 5])
 def test_a_replay_that_stopped_after_any_checkpoint_continues(
     checkpoints: int, go: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -234,7 +234,7 @@ class LocalStream:
         """Return the rejects of crawl-events."""
         return [one for one in self.rejects() if one.source.startswith(f"{self.prefix}crawl-events/")]
 
-    def drain(self, limit_seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
+    def drain(self, limit_seconds: float = PATIENCE_SECONDS, most_under_way: int = UNITS_PER_PAGE) -> dict[str, Any]:
         """Wait until all events are counted and less cash than that of one page is in transit, twice in a row.
 
         The remainders of dividends circulate without end, at every tick. Certified importance must be nearly exact.
@@ -251,7 +251,7 @@ class LocalStream:
             if state == seen and state[0] == "balanced" and state[1] >= expected["visits"]:
                 if self.history == "certified" and found["certificate"] > NEARLY_EXACT:
                     return Pending(f"certificate {found['certificate']}")
-                return found["under_way"] < UNITS_PER_PAGE or Pending(f"{found['under_way']:,} units in transit")
+                return found["under_way"] < most_under_way or Pending(f"{found['under_way']:,} units in transit")
             return Pending(f"{state}, before it {seen}, of {expected['visits']:,} visits")
 
         self.wait_for("all events are counted and all cash has arrived", at_rest, limit_seconds)
