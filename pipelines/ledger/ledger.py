@@ -57,7 +57,7 @@ from opicflow.pipelines.ledger.entry_checks import (
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused, LedgerBroken, SnapshotRefused
 from opicflow.pipelines.ledger.estimates import Estimates
-from opicflow.pipelines.ledger.kernels import batches, links, reads, spending
+from opicflow.pipelines.ledger.kernels import batches, links, spending
 from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.ledger.ledger_state import LedgerState, Mark, decode_state, encode_state, new_state
 from opicflow.pipelines.ledger.peers import Peers
@@ -69,23 +69,19 @@ from opicflow.pipelines.ledger.residuals import Residuals, Settled, change_rules
 from opicflow.pipelines.ledger.room import Room, new_book, new_table
 from opicflow.pipelines.ledger.snapshot_checks import column_problem, lost_problem, recent_problem, state_problem
 from opicflow.pipelines.ledger.survey import Budget
-from opicflow.pipelines.ledger.window import SECONDS_PER_DAY, turns, window_turns
+from opicflow.pipelines.ledger.sweeps import Sweeps
+from opicflow.pipelines.ledger.window import turns, window_turns
 from opicflow.pipelines.refresh.policies import Policies
 from opicflow.pipelines.refresh.strategies import SHARE_UNITS
 from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints
 from opicflow.schemas.pages import shard_bounds
 from opicflow.schemas.policy_json import PolicyRefused
-from opicflow.schemas.ranking import highest
 from opicflow.schemas.records import Policy
 
-_SECONDS_PER_MINUTE = 60
-_CERTIFIED_SWEEP_SECONDS = 10  # exact ranks are published soon after the residuals of other shards have been pushed
 _WRAP = 1 << 64
+_SETTLING = 0.1  # with a larger certificate scores move because residuals of other shards arrive
 _PUSHED_SHARE = 4  # a tick pushes one page in so many, where residuals come from other shards
 _VISITS_PER_MESSAGE = 64  # of a cut; with fewer, messages would cost more than the visits themselves
-_GROWTH_OF_TRENDS = 1.25
-_LEAST_TURNS_OF_TRENDS = 2.0  # that a rate rests on: before that it moves because the crawl begins
-_SWEEP_SHARE = 64  # a sweep is due after a visit, or cash, of one page in so many
 
 
 @dataclass(frozen=True)
@@ -141,6 +137,7 @@ class Ledger:
         self._reader = Reader(self._room, self._peers, self.config.trend_days)
         self._removal = Removal(self.config, self._room, self._reader, state.url_generation)
         self._residuals = Residuals(self._room, self._peers)
+        self._sweeps = Sweeps(self.config, self._room, self._reader, self._times, self.shards)
         self._policies = PoliciesInForce(
             state.policies, state.budget, self.config.categories, self._room, self._reader, self._removal
         )
@@ -323,8 +320,9 @@ class Ledger:
         self._removal.readmit(entry.second)
         self._removal.drop_gone()
         self._removal.evict()
-        if self._is_time_to_sweep(entry.second):
-            self._sweep(entry.second)
+        if self._sweeps.is_due(entry.second):
+            certificate = self.certificate() if self.shards > 1 else None
+            self._sweeps.sweep(entry.second, is_settling=certificate is not None and certificate > _SETTLING)
         return self._seal_cut(at_tick=True)
 
     # -- cuts and gossip -------------------------------------------------------------------------------------------
@@ -429,44 +427,6 @@ class Ledger:
             theta, theta_start = int(book.clocks[0].theta), int(book.clocks[0].theta_start)
             book.rules[0].window = window_turns(self._times.days, window_days, second, theta, theta_start)
 
-    def _is_time_to_sweep(self, second: int) -> bool:
-        """Whether a sweep is due: after a day, after enough visits, or after enough cash from other shards.
-
-        Cash still arrives when visits have ended.
-        """
-        counts, times = self._room.book.counts[0], self._times
-        past = second - times.sweep_second
-        if past >= SECONDS_PER_DAY or counts.visits_since_sweep * _SWEEP_SHARE >= counts.pages:
-            return True
-        if self.shards == 1:
-            return False
-        received = int(counts.received) - times.sweep_received
-        visits = int(counts.visits_since_sweep)
-        pause = _CERTIFIED_SWEEP_SECONDS if self.is_certified else _SECONDS_PER_MINUTE
-        return received * _SWEEP_SHARE >= int(counts.minted) or (past >= pause and received + visits > 0)
-
-    def _sweep(self, second: int) -> None:
-        """Sum all rates, and move the anchors, from which trends are computed, towards scores.
-
-        Anchors begin again when the graph seen has grown by a quarter: how it is found is no movement of its pages.
-        """
-        room, times = self._room, self._times
-        rates, times.sweep_rate_sum = self._reader.rates()
-        everywhere = self._reader.rate_sum_everywhere(times.sweep_rate_sum)
-        if everywhere > 0:
-            past = 0.0 if times.sweep_second < 0 else (second - times.sweep_second) / SECONDS_PER_DAY
-            share = 1.0 - float(np.exp(-past / self.config.trend_days))
-            pages = self._reader.pages_everywhere()
-            begins_again = pages > _GROWTH_OF_TRENDS * times.anchor_pages
-            if begins_again:
-                times.anchor_pages = pages
-            reads.smooth_anchors(
-                room.table, room.book, rates, pages / everywhere, share, begins_again, _LEAST_TURNS_OF_TRENDS
-            )
-        times.sweep_second = second
-        times.sweep_received = int(room.book.counts[0].received)
-        room.book.counts[0].visits_since_sweep = 0
-
     # -- publishing and planning -----------------------------------------------------------------------------------
 
     def publish(self, pages: Ids) -> Estimates:
@@ -474,34 +434,14 @@ class Ledger:
 
         Empty before the first sweep. The estimates returned count as published.
         """
-        slots = self._reader.slots_of(pages)
-        is_sent = slots >= 0
-        is_sent[is_sent] = self._room.table.url_start[slots[is_sent]] != 0
-        swept = self._times.sweep_rate_sum
-        rate_sum = self._reader.rate_sum_everywhere(swept) if swept > 0 else 0.0
-        if rate_sum <= 0:
-            is_sent[:] = False
-        return self._publish_slots(pages[is_sent], slots[is_sent], rate_sum)
+        return self._sweeps.publish(pages)
 
     def publish_movers(self, most: int, least_move: float) -> Estimates:
         """Estimates to publish of at most `most` pages whose score moved most since it was published.
 
         Only pages count whose score moved by more than the share `least_move`. Importance is relative to all rates now.
         """
-        rates, own = self._reader.rates()
-        rate_sum = self._reader.rate_sum_everywhere(own)
-        per_rate = self._reader.pages_everywhere() / rate_sum if rate_sum > 0 else 0.0
-        moves = np.zeros(len(rates), np.float64)
-        reads.read_movements(self._room.table, rates, per_rate, least_move, moves)
-        slots = np.flatnonzero(moves > 0)
-        ids = self._room.table.hot[slots, 0].view(np.uint64)
-        best = highest(moves[slots], ids, most)
-        return self._publish_slots(ids[best], slots[best], rate_sum)
-
-    def _publish_slots(self, pages: Ids, slots: Ints, rate_sum: float) -> Estimates:
-        estimates = self._reader.estimate_slots(pages, slots, rate_sum)
-        reads.mark_published(self._room.table, slots, estimates.score)
-        return estimates
+        return self._sweeps.publish_movers(most, least_move)
 
     def budget(self) -> Budget:
         """The fetches that this shard may plan now, as configured and as policies have changed it."""

@@ -246,7 +246,7 @@ def test_impossible_options_are_refused_in_one_line(options: dict[str, object]) 
 
 
 def importance_read(web: Graph, history: History, seed: int) -> float:
-    """The importance of the first tenth of the pages that a crawl reads, if it takes those with the most waiting cash."""
+    """The importance of the first tenth of the pages that a crawl reads; it takes those with the most waiting cash."""
     ids, ledger = page_ids(web.pages, seed), Ledger(LedgerConfig(history=history))
     seeds = np.random.default_rng(seed).choice(web.pages, 10, replace=False)
     known = announcements(ids[seeds])
