@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.ledger import (
     Certified,
     ConfigRefused,
+    EntryRefused,
+    Gossip,
     History,
     Interpolation,
     Ledger,
@@ -24,8 +27,11 @@ from opicflow.pipelines.ledger import (
     PolicyEntry,
     TickEntry,
     room,
+    snapshot,
 )
 from opicflow.pipelines.ledger.balance import bases_of
+from opicflow.pipelines.ledger.config import MOST_CASH
+from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ItemWriter, LogEntry, TransfersEntry
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import hosted_web, page_ids, power_law_web
@@ -516,3 +522,66 @@ def test_a_page_that_was_removed_is_not_brought_back_by_payments_along_old_links
     assert second.pages == 0
     visit(3, [there])
     assert second.pages == 1, "links carry something to it again"
+
+
+def first_transfers() -> TransfersEntry:
+    ledger = Ledger(SHARDED, 0, 2)
+    ledger.apply(ItemWriter(START).visit(1, [1 << 63, (1 << 63) + 5]).entry())
+    ((_, transfers),) = ledger.apply(TickEntry(1)).sealed
+    return transfers
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"virtual": 5}, "virtual part"),
+        ({"gossip": Gossip(0, 0, 1, 1, 0.0)}, "gossip"),
+        ({"sums": {"sent": (0, 1, 2)}}, "gossip"),
+        ({"sums": {"residual": 1 << 50}}, "gossip"),
+        ({"sums": {"paid": -1}}, "gossip"),
+        ({"amounts": np.array([MOST_CASH + 1, 1])}, "enormous"),
+        ({"amounts": np.array([-1, 1])}, "audit does not fit"),
+    ],
+)
+def test_transfers_that_no_certified_shard_sends_are_refused(change: dict[str, Any], why: str) -> None:
+    entry = replace(first_transfers(), cut=0)
+    if "sums" in change:
+        assert entry.gossip is not None and entry.gossip.residuals is not None
+        change = {"gossip": replace(entry.gossip, residuals=replace(entry.gossip.residuals, **change["sums"]))}
+    ledger = Ledger(SHARDED, 1, 2)
+    before = ledger.snapshot()
+    with pytest.raises(EntryRefused, match=why):
+        ledger.apply(replace(entry, **change))
+    assert ledger.snapshot() == before
+
+
+def test_residuals_and_negative_amounts_are_refused_by_other_policies() -> None:
+    entry = replace(first_transfers(), cut=0)
+    with pytest.raises(EntryRefused, match="another history policy"):
+        Ledger(LedgerConfig(), 1, 2).apply(entry)
+    assert entry.gossip is not None
+    plain = replace(entry, gossip=replace(entry.gossip, residuals=None), amounts=-entry.amounts)
+    with pytest.raises(EntryRefused, match="negative"):
+        Ledger(LedgerConfig(), 1, 2).apply(plain)
+
+
+def test_entries_with_residuals_are_stored_and_read() -> None:
+    entry = replace(first_transfers(), amounts=np.array([-3, 1 << 40]))
+    decoded = decode_entry(encode_entry(entry)).entry
+    assert isinstance(decoded, TransfersEntry)
+    assert (decoded.gossip, decoded.amounts.tolist()) == (entry.gossip, [-3, 1 << 40])
+
+
+def test_a_snapshot_from_before_shards_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    crawl = Crawl(CONFIG, 1)
+    for _ in crawl.run(20):
+        pass
+    whole = crawl.ledger.snapshot()
+    columns = snapshot._certified_columns
+    monkeypatch.setattr(
+        snapshot, "_certified_columns", lambda book: {**columns(book), "sums": columns(book)["sums"][:8]}
+    )
+    older = crawl.ledger.snapshot()
+    assert older != whole
+    monkeypatch.undo()
+    assert Ledger.restore(chunk.data for chunk in older).snapshot() == whole
