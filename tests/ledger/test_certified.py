@@ -526,8 +526,8 @@ def test_a_page_that_was_removed_is_not_brought_back_by_payments_along_old_links
 
 def first_transfers() -> TransfersEntry:
     ledger = Ledger(SHARDED, 0, 2)
-    ledger.apply(ItemWriter(START).visit(1, [1 << 63, (1 << 63) + 5]).entry())
-    ((_, transfers),) = ledger.apply(TickEntry(1)).sealed
+    ((_, transfers),) = ledger.apply(ItemWriter(START).visit(1, [1 << 63, (1 << 63) + 5]).entry()).sealed
+    assert len(transfers.pages) == 2
     return transfers
 
 
@@ -544,7 +544,7 @@ def first_transfers() -> TransfersEntry:
     ],
 )
 def test_transfers_that_no_certified_shard_sends_are_refused(change: dict[str, Any], why: str) -> None:
-    entry = replace(first_transfers(), cut=0)
+    entry = first_transfers()
     if "sums" in change:
         assert entry.gossip is not None and entry.gossip.residuals is not None
         change = {"gossip": replace(entry.gossip, residuals=replace(entry.gossip.residuals, **change["sums"]))}
@@ -556,7 +556,7 @@ def test_transfers_that_no_certified_shard_sends_are_refused(change: dict[str, A
 
 
 def test_residuals_and_negative_amounts_are_refused_by_other_policies() -> None:
-    entry = replace(first_transfers(), cut=0)
+    entry = first_transfers()
     with pytest.raises(EntryRefused, match="another history policy"):
         Ledger(LedgerConfig(), 1, 2).apply(entry)
     assert entry.gossip is not None
