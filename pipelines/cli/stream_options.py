@@ -169,9 +169,8 @@ def requested_origin(options: argparse.Namespace, kept: Rules) -> Origin | None:
     ledger = given.over(default_origin(1).ledger)
     if focus is not None or rules.categories.count > 1:
         ledger = (focus or CashFocus()).over(ledger, rules.categories)
-    if isinstance(ledger.history, Certified):
-        return Origin(ledger, options.shards or 0, rules, least_move=_LEAST_CERTIFIED_MOVE)
-    return Origin(ledger, options.shards or 0, rules)
+    origin = Origin(ledger, options.shards or 0, rules)
+    return replace(origin, least_move=_LEAST_CERTIFIED_MOVE) if isinstance(ledger.history, Certified) else origin
 
 
 def submit_stream(

@@ -150,6 +150,7 @@ def _audit_certified(table: Table, book: Book, shard: int) -> Balance:
     live = rows["flags"] != 0
     bases = bases_of(table, book)
     carried = _recount(table, book)
+    balance = _certified_balance(table, book, carried)
     taken = np.flatnonzero(book.lost_amounts)
     taken = taken[np.argsort(book.lost_ids[taken])]
     kept_ids, kept_amounts = book.lost_ids[taken], book.lost_amounts[taken]
@@ -168,10 +169,7 @@ def _audit_certified(table: Table, book: Book, shard: int) -> Balance:
         }
     else:  # what links of other shards carry to a page is known in all only
         laws = {
-            "pages have paid and hold their bases and what links carry to them": _certified_balance(
-                table, book, carried
-            ).drift
-            == 0,
+            "pages have paid and hold their bases and what links carry to them": balance.drift == 0,
             "what links carry to other shards was sent": carried.sent == sums.sent,
         }
     laws |= {
@@ -189,4 +187,4 @@ def _audit_certified(table: Table, book: Book, shard: int) -> Balance:
         "shares equal their sum": observations.sum_shares(table, book) == counts.shares,
     }
     _refuse_broken(laws, shard)
-    return _certified_balance(table, book, carried)
+    return balance

@@ -395,12 +395,12 @@ class Ledger:
         return sealed
 
     def _take_outbox(self) -> tuple[Ids, Ints]:
-        """Empty the outbox. Returns its pages, sorted by id, each with the sum of its amounts."""
+        """Empty the outbox. Returns its pages, sorted by id, each with the sum of its amounts: copy them at once."""
         self._room.sum_outbox()
         book = self._room.book
         size = int(book.counts[0].outbox)
         book.counts[0].outbox = 0
-        return book.outbox_pages[:size].view(np.uint64).copy(), book.outbox_amounts[:size].copy()
+        return book.outbox_pages[:size].view(np.uint64), book.outbox_amounts[:size]
 
     def _residual_sums(self) -> ResidualSums:
         """The sums of this shard's residuals, with all that it has sent to each shard and received from it."""

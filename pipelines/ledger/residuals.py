@@ -52,12 +52,15 @@ def residual_sums(book: Book, sent: tuple[int, ...] = (), received: tuple[int, .
     )
 
 
-def largest_distance(sums: ResidualSums, scale: float, pages: int, damping: float, under_way: int = 0) -> float:
-    """The bound of the distance that these sums prove."""
+def largest_distance(
+    sums: ResidualSums, everywhere: ResidualSums, pages: int, damping: float, under_way: int = 0
+) -> float:
+    """The bound of the distance that these sums of one shard, or of all, prove; `everywhere` are those of all."""
     if pages == 0:
         return 0.0
-    if sums.bases <= 0 or sums.paid <= 0 or scale <= 0:
+    if everywhere.bases <= everywhere.residual or sums.bases <= 0 or sums.paid <= 0:
         return LARGEST_DISTANCE
+    scale = everywhere.scale
     off = scale * sums.residual_size + abs(1 - scale) * sums.bases + sums.links + pages
     bound = (damping * off + 2 * scale * under_way) / ((1 - damping) * scale * sums.paid)
     return float(min(bound, LARGEST_DISTANCE))
@@ -84,10 +87,7 @@ class Residuals:
         if peers.by_shard:
             room.sum_outbox()
             under_way = peers.under_way(own) + exact_sum(np.abs(room.book.outbox_amounts[: int(counts.outbox)]))
-        pages = peers.pages(int(counts.pages))
-        if sums.bases <= sums.residual:
-            return LARGEST_DISTANCE if pages else 0.0
-        return largest_distance(sums, sums.scale, pages, _damping_of(room.book), under_way)
+        return largest_distance(sums, sums, peers.pages(int(counts.pages)), _damping_of(room.book), under_way)
 
     def push(self, tolerance: float, most: int) -> None:
         """Push at most so many pages, while this shard's part of the certificate is above its part of the tolerance."""
@@ -155,9 +155,7 @@ def push_residuals(room: Room, peers: Peers, tolerance: float, most: int) -> Non
     room.make_scratch(longest)
     while most > 0:
         own, pages = residual_sums(room.book), int(room.book.counts[0].pages)
-        everywhere = peers.residual_sums(own)
-        is_sound = everywhere.bases > everywhere.residual
-        if is_sound and largest_distance(own, everywhere.scale, pages, _damping_of(room.book)) <= tolerance:
+        if largest_distance(own, peers.residual_sums(own), pages, _damping_of(room.book)) <= tolerance:
             return
         least = max(own.residual_size // max(pages, 1), 1)
         before, slots = most, int(room.book.counts[0].slots)

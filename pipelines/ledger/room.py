@@ -225,12 +225,14 @@ class Room:
         book = self.book
         if book.modes[0].alone == 0:
             rows = len(book.outbox_pages)
-            if int(book.counts[0].outbox) + links > rows:
-                self.sum_outbox()
-            if int(book.counts[0].outbox) > rows // 2 or int(book.counts[0].outbox) + links > rows:
-                more = max(links, rows, _FEWEST_OUTGOING)
-                grow(book.outbox_pages, int(book.counts[0].outbox) + more, 8)
-                grow(book.outbox_amounts, int(book.counts[0].outbox) + more, 8)
+            if int(book.counts[0].outbox) + links <= rows:
+                return
+            self.sum_outbox()
+            needed = int(book.counts[0].outbox) + links
+            if 2 * needed > rows:
+                needed += max(rows, _FEWEST_OUTGOING)
+                grow(book.outbox_pages, needed, 8)
+                grow(book.outbox_amounts, needed, 8)
 
     def sum_outbox(self) -> None:
         """Sort the outbox by page, with one row for each: the sum of its amounts, if that is not 0."""

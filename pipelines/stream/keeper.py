@@ -200,6 +200,7 @@ class LogKeeper:
         self.counts: Counter[str] = Counter()
         """Events since the metrics were last recorded; not a part of the state."""
         self.has_audited = False
+        self._drift = 0  # by the last audit
         """Whether the ledger was audited since the metrics were last recorded; not a part of the state."""
         self.snapshot_bytes = self.journal_bytes = self.journal_to_ms = 0
         self.journal_from_ms: int | None = None
@@ -384,8 +385,10 @@ class LogKeeper:
         ledger, notes = self.ledger, self._notes
         assert ledger is not None
         self.has_audited = True
+        balance = ledger.audit()
+        self._drift = balance.drift
         record = {
-            **audit_values(ledger, ledger.audit()),
+            **audit_values(ledger, balance),
             "sent_to": _reported(notes.sent_to),
             "received_from": _reported(notes.received_from),
             "fingerprint": fingerprint,
@@ -403,7 +406,7 @@ class LogKeeper:
             **certified,
             "pages": self.ledger.pages,
             "idle_cash_per_million": int(1e6 * idle / max(self.ledger.minted, 1)),
-            "audit_drift": self.ledger.balance().drift,
+            "audit_drift": self._drift,
         }
 
     def _reject(self, reason: Reason, detail: str, offset: int, value: bytes) -> Output:

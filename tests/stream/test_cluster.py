@@ -271,25 +271,30 @@ def run_with_faults(
     return ledgers
 
 
+def run_with_any_faults(
+    cluster: LocalCluster, folder: Path, prefix: str, seed: int, history: str | None = None
+) -> tuple[LocalStream, Ledgers]:
+    """Cause each kind of fault once, in an order and with storage that depend on the seed."""
+    faults = list(FAULTS)
+    Random(seed).shuffle(faults)
+    backend, snapshot_mb = "heap" if seed % 2 else "rocksdb", 16.0 if seed % 3 else 0.05
+    stream = LocalStream(cluster, folder, prefix, 4, backend, snapshot_mb, history)
+    return stream, run_with_faults(stream, faults, seed)
+
+
 @pytest.mark.soak
 def test_every_event_is_counted_once_under_any_fault(
     flink_kafka: LocalCluster, tmp_path: Path, topic_prefix: str, seed: int
 ) -> None:
-    faults = list(FAULTS)
-    Random(seed).shuffle(faults)
-    backend, snapshot_mb = "heap" if seed % 2 else "rocksdb", 16.0 if seed % 3 else 0.05
-    run_with_faults(LocalStream(flink_kafka, tmp_path, topic_prefix, 4, backend, snapshot_mb), faults, seed)
+    run_with_any_faults(flink_kafka, tmp_path, topic_prefix, seed)
 
 
 @pytest.mark.soak
 def test_certified_importance_is_exact_after_any_fault(
     flink_kafka: LocalCluster, tmp_path: Path, topic_prefix: str, seed: int
 ) -> None:
-    faults = list(FAULTS)
-    Random(seed).shuffle(faults)
-    backend, snapshot_mb = "heap" if seed % 2 else "rocksdb", 16.0 if seed % 3 else 0.05
-    stream = LocalStream(flink_kafka, tmp_path, topic_prefix, 4, backend, snapshot_mb, "certified")
-    ledgers, pages = run_with_faults(stream, faults, seed), 500
+    stream, ledgers = run_with_any_faults(flink_kafka, tmp_path, topic_prefix, seed, "certified")
+    pages = 500
     alone = stream.replay(tmp_path / "out")
     exact = importance_of(tmp_path / "out" / "importance.jsonl", pages)
     ids = np.array([id_of(number) for number in range(pages)], np.uint64)

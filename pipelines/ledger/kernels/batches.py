@@ -305,9 +305,7 @@ def pay_certified(table: Table, book: Book, scratch: Scratch, items: Any, i: Int
             sums.links += links - had
             for j in range(links):
                 target = scratch.pages[j]
-                if book.modes[0].alone == 0 and not is_local(book, target):
-                    continue
-                if find(table.id_index, table.id_index_old, table.hot, target) < 0:
+                if is_local(book, target) and find(table.id_index, table.id_index_old, table.hot, target) < 0:
                     category = scratch.categories[j]
                     give_birth(table, book, target, 0 if category == _NO_CATEGORY else category, 0.0)
             pay_all(table, book, scratch, slot)

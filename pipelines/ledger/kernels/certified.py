@@ -108,7 +108,9 @@ def kept_amount(book: Book, page: Int) -> Int:
 
 @inlined_kernel
 def has_room_to_pay(book: Book, rows: Int) -> Bool:
-    """Whether payments along so many links fit in the side table and in the outbox."""
+    """Whether payments along so many links fit in the side table and in the outbox; other policies need no room."""
+    if book.modes[0].policy != P_CERTIFIED:
+        return True
     if not has_room_for_lost(book, rows):
         return False
     return book.modes[0].alone != 0 or book.counts[0].outbox + rows <= book.outbox_pages.shape[0]
@@ -159,18 +161,26 @@ def take_residual(table: Table, book: Book, slot: Int) -> None:
 @inlined_kernel
 def is_local(book: Book, page: Int) -> Bool:
     """Whether a page id falls in this shard's range."""
+    if book.modes[0].alone != 0:
+        return True
     return np.uint64(book.modes[0].first_id) <= np.uint64(page) <= np.uint64(book.modes[0].last_id)
+
+
+@inlined_kernel
+def put_in_outbox(book: Book, page: Int, amount: Int) -> None:
+    """An amount for a page of another shard waits for the next cut. The caller has seen to room."""
+    at = book.counts[0].outbox
+    book.outbox_pages[at] = page
+    book.outbox_amounts[at] = amount
+    book.counts[0].outbox = at + 1
 
 
 @inlined_kernel
 def deliver(table: Table, book: Book, page: Int, amount: Int, slot: Int) -> None:
     """Bring an amount to a page, at `slot` if that is its slot. The caller has seen to room."""
-    if book.modes[0].alone == 0 and not is_local(book, page):
+    if not is_local(book, page):
         if amount != 0:
-            at = book.counts[0].outbox
-            book.outbox_pages[at] = page
-            book.outbox_amounts[at] = amount
-            book.counts[0].outbox = at + 1
+            put_in_outbox(book, page, amount)
             book.sums[0].sent += amount
         return
     if slot < 0 or table.hot[slot, 0] != page:
@@ -310,7 +320,7 @@ def recount(table: Table, book: Book, carried: Array, lost_ids: Array, lost_amou
         amount = damped_total(table, book, slot)
         for i in range(count):
             part = split(amount, stored_weight(book, start, count, weighted, i), total)
-            if book.modes[0].alone == 0 and not is_local(book, book.links[start + i]):
+            if not is_local(book, book.links[start + i]):
                 sent += part
                 continue
             to = find(table.id_index, table.id_index_old, table.hot, book.links[start + i])

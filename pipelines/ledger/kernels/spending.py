@@ -18,6 +18,7 @@ from opicflow.pipelines.ledger.kernels.certified import (
     is_local,
     lose,
     pays,
+    put_in_outbox,
     regain,
     take_back,
 )
@@ -362,10 +363,7 @@ def pay_bonus(table: Table, book: Book, scratch: Scratch, out: Int, links: Int, 
 def send(book: Book, page: Int, amount: Int) -> None:
     """Cash leaves for a page of another shard: it waits in the outbox for the next cut."""
     if amount > 0:
-        at = book.counts[0].outbox
-        book.outbox_pages[at] = page
-        book.outbox_amounts[at] = amount
-        book.counts[0].outbox = at + 1
+        put_in_outbox(book, page, amount)
         book.counts[0].sent += amount
 
 
@@ -433,7 +431,7 @@ def drop_pages(table: Table, book: Book, scratch: Scratch, pages: Array, first: 
     The index is not growing, and there is room for free slots.
     """
     for i in range(first, pages.shape[0]):
-        if book.modes[0].policy == P_CERTIFIED and not has_room_to_pay(book, book.modes[0].longest + 1):
+        if not has_room_to_pay(book, book.modes[0].longest + 1):
             return i
         slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
         if slot >= 0:
