@@ -77,6 +77,7 @@ def visits_beside_default(sizes: Sizes) -> Iterator[Figure]:
     yield versus("certified.visits_vs_default", value, "visits/s", baseline, f"against the default history, {of}")
     how = "columns and index, room to grow included, without URLs and remembered links"
     yield Figure("certified.bytes_per_page", certified.bytes_per_page(), "bytes", how)
+    yield Figure("certified.bytes_per_link", certified.link_bytes(), "bytes", "remembered links, room to grow included")
 
 
 class ChangingWeb:

@@ -199,7 +199,7 @@ def add_ledger_options(parser: argparse.ArgumentParser, histories: str) -> Any:
     window.add_argument("--window-days", type=float, metavar="DAYS", help="the window in days of event time")
     group.add_argument("--damping", type=float, metavar="D", help="the share of cash that follows links (0.85)")
     group.add_argument(
-        "--remember-links", action="store_true", default=None, help="keep the links of pages, at 8 bytes a link"
+        "--remember-links", action="store_true", default=None, help="keep the links of pages, at 5 bytes a link"
     )
     group.add_argument("--max-pages", type=whole, metavar="N", help="remove the poorest unread pages beyond so many")
     group.add_argument("--max-unread-per-host", type=whole, metavar="N", help="the same for the unread of one host")

@@ -88,16 +88,15 @@ def _refuse_broken(laws: dict[str, bool], shard: int) -> None:
 
 
 class _Carried(NamedTuple):
-    """What links carry: to every slot; to pages that are not in the ledger, sorted; to pages of other shards."""
+    """What links carry: to every slot, to every row of the absent pages, and to pages of other shards."""
 
     to_slots: Ints
-    lost_ids: Ints
-    lost_amounts: Ints
+    to_absent: Ints
     sent: int
 
     @property
     def total(self) -> int:
-        return exact_sum(self.to_slots) + exact_sum(self.lost_amounts) + self.sent
+        return exact_sum(self.to_slots) + exact_sum(self.to_absent) + self.sent
 
 
 def _certified_balance(table: Table, book: Book, carried: _Carried) -> Balance:
@@ -122,17 +121,8 @@ def _certified_balance(table: Table, book: Book, carried: _Carried) -> Balance:
 
 
 def _recount(table: Table, book: Book) -> _Carried:
-    carried = np.zeros(int(book.counts[0].slots), np.int64)
-    ids, amounts = np.zeros(0, np.int64), np.zeros(0, np.int64)
-    rows, sent = certified.recount(table, book, carried, ids, amounts)
-    if rows:
-        carried[:] = 0
-        ids, amounts = np.zeros(int(rows), np.int64), np.zeros(int(rows), np.int64)
-        certified.recount(table, book, carried, ids, amounts)
-    ids, of = np.unique(ids, return_inverse=True)
-    sums = np.zeros(len(ids), np.int64)
-    np.add.at(sums, of, amounts)
-    return _Carried(carried, ids[sums != 0], sums[sums != 0], int(sent))
+    to_slots, to_absent = (np.zeros(int(rows), np.int64) for rows in (book.counts[0].slots, book.store[0].absent))
+    return _Carried(to_slots, to_absent, int(certified.recount(table, book, to_slots, to_absent)))
 
 
 def bases_of(table: Table, book: Book) -> Ints:
@@ -151,12 +141,7 @@ def _audit_certified(table: Table, book: Book, shard: int) -> Balance:
     bases = bases_of(table, book)
     carried = _recount(table, book)
     balance = _certified_balance(table, book, carried)
-    taken = np.flatnonzero(book.lost_amounts)
-    taken = taken[np.argsort(book.lost_ids[taken])]
-    kept_ids, kept_amounts = book.lost_ids[taken], book.lost_amounts[taken]
-    if sums.lost_to_zero:
-        at_zero = np.searchsorted(kept_ids, 0)
-        kept_ids, kept_amounts = np.insert(kept_ids, at_zero, 0), np.insert(kept_amounts, at_zero, sums.lost_to_zero)
+    lost = book.absent_amounts[: int(book.store[0].absent)]
     link_counts = table.link_count[:slots].astype(np.int64)
     classes = np.bincount(rows["class_"][live], minlength=len(book.class_pages))
     if book.modes[0].alone:
@@ -164,8 +149,7 @@ def _audit_certified(table: Table, book: Book, shard: int) -> Balance:
             "every page has paid and holds its base and what links carry to it": np.array_equal(
                 paid + residual, bases + carried.to_slots
             ),
-            "what links carry to pages that are not here is kept": np.array_equal(kept_ids, carried.lost_ids)
-            and np.array_equal(kept_amounts, carried.lost_amounts),
+            "what links carry to pages that are not here is kept": np.array_equal(lost, carried.to_absent),
         }
     else:  # what links of other shards carry to a page is known in all only
         laws = {
@@ -179,7 +163,7 @@ def _audit_certified(table: Table, book: Book, shard: int) -> Balance:
         "payments equal their sum": exact_sum(paid) == sums.paid,
         "residuals equal their sums": exact_sum(residual) == sums.residual
         and exact_sum(np.abs(residual)) == sums.residual_size,
-        "lost amounts equal their sum": exact_sum(kept_amounts) == sums.lost,
+        "lost amounts equal their sum": exact_sum(lost) == sums.lost,
         "links equal their number": int(at.link_numbers(link_counts).sum()) == sums.links,
         "pages equal the sum of their classes": np.array_equal(classes, book.class_pages)
         and classes.sum() == counts.pages == counts.slots - counts.free,

@@ -162,8 +162,8 @@ SUMS = _accounts(
     "residual",  # the residuals of all pages
     "residual_size",  # their absolute values
     "lost",  # what links carry to pages that are not in the ledger
-    "lost_to_zero",  # the part of it for the page id 0
-    "lost_rows",  # rows of the side table that are taken
+    "lost_to_zero",  # in snapshots: the part of it for the page id 0
+    "lost_rows",  # in snapshots: how many other pages have a part
     "links",  # remembered links
     "sent",  # what links carry to pages of other shards
     "received",  # what links of other shards carry to pages of this one, as far as it has arrived
@@ -172,6 +172,15 @@ SUMS = _accounts(
 
 SUMS_OF_ONE_SHARD = 8
 """How many of them older snapshots have."""
+
+STORE = _accounts(
+    np.int64,
+    "numbers",  # page numbers given (kernels/numbers.py)
+    "absent",  # rows of absent pages
+    "slide_from",  # where blocks of links are being moved from, and to (kernels/links.py)
+    "slide_to",
+)
+"""How remembered links are stored: no part of the ledger's state."""
 
 ACCOUNTS = {"counts": COUNTS, "clocks": CLOCKS, "rules": RULES, "modes": MODES}
 """The columns of `Book` that are one row of accounts, and the types of these rows."""
@@ -187,6 +196,10 @@ def flat(accounts: Any) -> Array:
     values: Array = accounts.view(accounts.dtype[0])
     return values
 
+
+NOWHERE = -1
+ELSEWHERE = -2
+"""Slots of links whose page is not in this ledger: not known here (or barred), in another shard."""
 
 # Numbers of the history policies.
 P_ALL = 0
@@ -211,8 +224,9 @@ class Table(NamedTuple):
     measure_theta: Array  # uint64 [n, measures]
     before_theta: Array  # uint64 [n]: the turn clock of the spending before the oldest measure kept
     url_start: Array  # int64 [n]: 1 + position in the URL arena, 0 = URL not known
-    link_start: Array  # int64 [n]
+    link_start: Array  # int64 [n]: where the links of its block begin (kernels/links.py)
     link_count: Array  # int32 [n]: links remembered; -1-count where weights follow them
+    numbers: Array  # int32 [n]: the number of the page (kernels/numbers.py); no rows while numbers are slots
     free: Array  # int64: a stack of free slots
     id_index: Array  # uint64: tag and slot + 1, open addressing
     id_index_old: Array  # uint64: the index before it grew, while entries still move over
@@ -232,12 +246,16 @@ class Book(NamedTuple):
     forgotten: Array  # int64, sorted: ids that must not be learnt again
     forgotten_until: Array  # int64: the second from which each may
     urls: Array  # uint8: the URL arena: length (2 bytes, little endian) and bytes of each
-    links: Array  # int64: remembered links: ids, then packed weights where they are not ordinary
+    links: Array  # int32: remembered links, a block for each page (kernels/links.py)
+    named: Array  # int32: the slot of each page number, or ~row of an absent page; no rows while numbers are slots
+    absent_ids: Array  # int64: pages of this shard that links lead to, or have led to, and that are not in the ledger
+    absent_amounts: Array  # int64: what links carry to each (certified)
+    absent_numbers: Array  # int32: the number of each; -1 = none
+    absent_index: Array  # int32: row + 1, open addressing by page id
+    store: Any  # STORE [1]
     outbox_pages: Array  # int64
     outbox_amounts: Array  # int64
     sums: Any  # SUMS [1] (certified)
-    lost_ids: Array  # int64: the side table of `certified`, open addressing: pages that are not in the ledger
-    lost_amounts: Array  # int64: what links carry to each
     recent: Array  # int64 [2, n]: hashes of recent visits, open addressing, two sides
 
 

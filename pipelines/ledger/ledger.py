@@ -81,6 +81,7 @@ from opicflow.schemas.records import Policy
 _WRAP = 1 << 64
 _SETTLING = 0.1  # with a larger certificate scores move because residuals of other shards arrive
 _PUSHED_SHARE = 4  # a tick pushes one page in so many, where residuals come from other shards
+_LEAST_SLIDE = 1 << 14  # words of remembered links that an entry moves at most, besides some for each of its links
 _VISITS_PER_MESSAGE = 64  # of a cut; with fewer, messages would cost more than the visits themselves
 
 
@@ -222,7 +223,7 @@ class Ledger:
             self._removal.forget(np.array([page], np.uint64), until)
             first = row
         sealed += self._apply_rows(items.rows(first, len(items)), self._fates[first:])
-        self._room.compact_links(max(int(self._room.book.counts[0].link_end) // 2, 1 << 15))
+        self._room.slide_links(_LEAST_SLIDE + 32 * len(entry.items.link_pages))
         self._marks[entry.source] = Mark(entry.end, total)
         return sealed
 
@@ -243,9 +244,8 @@ class Ledger:
                 row_links = int(items.link_starts[done + 1] - items.link_starts[done])
                 url_bytes = int(items.url_starts[done + 1] - items.url_starts[done])
                 outgoing = 0 if self.shards == 1 else 2 * (row_links + 2 * int(room.book.modes[0].longest))
-                words = links.words_for(row_links, True)
-                lost = words + 2 * int(room.book.modes[0].longest)  # as `has_room` counts them
-                room.make(row_links + 1, outgoing, words, url_bytes, lost)
+                words = links.most_words(row_links, self.shards == 1)
+                room.make(row_links + 1, outgoing, words, url_bytes)
             else:
                 break
         room.move_index(8 * (len(items) + len(items.link_pages)))
@@ -485,7 +485,6 @@ class Ledger:
     def snapshot(self) -> list[snapshots.Chunk]:
         """The whole ledger in chunks of at most 4 MiB. Full chunks of URLs keep their bytes until one is forgotten."""
         self._check_not_broken()
-        self._room.compact_links(-1)  # their order depends on batches: in a snapshot it must not
         if self.is_certified:
             self._room.sum_outbox()
         self._room.turn_recent()
@@ -529,17 +528,22 @@ class Ledger:
             if len(sums) == at.SUMS_OF_ONE_SHARD:  # an older snapshot
                 sums = np.append(sums, np.zeros(len(at.SUMS.names or ()) - len(sums), np.int64))
             columns["sums"] = sums.view(at.SUMS)
+        stored = columns.pop("links")
         room.book = room.book._replace(**{name: column for name, column in columns.items() if name in Book._fields})
         room.table = room.table._replace(**{name: column for name, column in columns.items() if name in Table._fields})
         latest, before = (columns[name] for name in snapshots.RECENT_COLUMNS)
         snapshots.refuse(recent_problem(self.config, room.book, latest, before))
         room.set_recent(latest, before)
         if self.is_certified:
-            snapshots.refuse(lost_problem(room.book))
-            room.set_lost(room.book.lost_ids, room.book.lost_amounts)
+            lost = columns["lost_ids"], columns["lost_amounts"]
+            snapshots.refuse(lost_problem(room.book, *lost))
         like_us = 1 + self._peers.silent
-        snapshots.refuse(column_problem(self.config, room.table, room.book, self._ids, like_us))
+        snapshots.refuse(column_problem(self.config, room.table, room.book, stored, self._ids, like_us))
         snapshots.refuse("a page is there twice" if room.rebuild_index() else "")
+        if self.is_certified:
+            room.take_lost(*lost)
+        if self.config.remember_links:
+            room.take_links(stored)
 
     @property
     def is_certified(self) -> bool:
@@ -634,6 +638,10 @@ class Ledger:
     def bytes_per_page(self) -> float:
         """Memory of the columns and the index a page, room to grow included; without refreshing, URLs and links."""
         return self._room.bytes_in_use() / max(self.pages, 1)
+
+    def link_bytes(self) -> float:
+        """Memory a remembered link, room to grow included; without the columns that lead to those of a page."""
+        return self._room.link_bytes()
 
     def refresh_bytes_per_page(self) -> float:
         """Memory that refreshing takes a page, room to grow included."""

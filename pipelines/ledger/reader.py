@@ -196,7 +196,7 @@ class Reader:
             return starts, np.empty(0, np.uint64), np.empty(0, np.uint16)
         links.measure_links(room.table, slots, starts)
         targets, weights = np.empty(int(starts[-1]), np.int64), np.empty(int(starts[-1]), np.uint16)
-        links.gather_remembered(room.table, room.book, slots, starts, targets, weights)
+        links.copy_links(room.table, room.book, slots, starts, targets, weights)
         return starts, targets.view(np.uint64), weights
 
     def measures_per_page(self) -> float:

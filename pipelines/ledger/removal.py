@@ -45,6 +45,9 @@ class Removal:
         room.finish_moving()
         room.make_free(len(pages))
         known = pages[self._reader.slots_of(pages) >= 0]
+        if room.book.modes[0].remember and len(known):
+            room.begin_numbers()
+            room.make_numbers(0, len(known))
         if len(known):
             self.removed.append((reason, known))
             self.removed_urls.append(self._reader.urls(known))
@@ -54,7 +57,7 @@ class Removal:
             done = int(spending.drop_pages(room.table, room.book, room.scratch, ids, done))
             if done == len(ids):
                 break
-            room.make_to_pay(int(room.book.modes[0].longest) + 1)
+            room.make_to_pay(int(room.book.modes[0].longest))
 
     def forget(self, pages: Ids, until: int) -> None:
         """Remove pages and their URLs, and refuse to learn them again before the second `until`."""

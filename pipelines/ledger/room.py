@@ -23,13 +23,14 @@ from opicflow.pipelines.ledger.config import (
     PaperInterpolation,
     Variable,
 )
-from opicflow.pipelines.ledger.kernels import certified, index, links, recent, url_arena
-from opicflow.pipelines.ledger.layout import Book, Scratch, Table
+from opicflow.pipelines.ledger.kernels import index, links, numbers, recent, url_arena
+from opicflow.pipelines.ledger.layout import Book, Scratch, Table, link_numbers
 from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
-from opicflow.schemas.arrays import Array
+from opicflow.schemas.arrays import Array, Ints
 
 _FEWEST_ROWS = 256
 _FEWEST_OUTGOING = 1 << 14
+_FEWEST_STALE = 1 << 12
 _EVERY_ID = (0, (1 << 64) - 1)
 
 
@@ -87,6 +88,7 @@ def new_table(config: LedgerConfig) -> Table:
         url_start=np.zeros(0, np.int64),
         link_start=np.zeros(0, np.int64),
         link_count=np.zeros(0, np.int32),
+        numbers=np.zeros(0, np.int32),
         free=np.zeros(0, np.int64),
         id_index=np.zeros(_FEWEST_ROWS, np.uint64),
         id_index_old=np.zeros(0, np.uint64),
@@ -127,12 +129,16 @@ def new_book(config: LedgerConfig, ids: tuple[int, int] = _EVERY_ID, theta_start
         forgotten=np.zeros(0, np.int64),
         forgotten_until=np.zeros(0, np.int64),
         urls=np.zeros(0, np.uint8),
-        links=np.zeros(0, np.int64),
+        links=np.zeros(0, np.int32),
+        named=np.zeros(0, np.int32),
+        absent_ids=np.zeros(0, np.int64),
+        absent_amounts=np.zeros(0, np.int64),
+        absent_numbers=np.zeros(0, np.int32),
+        absent_index=np.zeros(1, np.int32),
+        store=np.zeros(1, at.STORE),
         outbox_pages=np.zeros(0, np.int64),
         outbox_amounts=np.zeros(0, np.int64),
         sums=np.zeros(1, at.SUMS),
-        lost_ids=np.zeros(_FEWEST_ROWS if modes.policy == at.P_CERTIFIED else 0, np.int64),
-        lost_amounts=np.zeros(_FEWEST_ROWS if modes.policy == at.P_CERTIFIED else 0, np.int64),
         recent=np.zeros((2, _FEWEST_ROWS), np.int64),
     )
     set_rules(book, config.damping, config.class_weights, config.link_bonus_per_1024)
@@ -196,8 +202,8 @@ class Room:
         self._used = columns_used(config)
         self._moved = 0
 
-    def make(self, births: int = 0, outgoing: int = 0, words: int = 0, url_bytes: int = 0, lost: int = 0) -> None:
-        """Room for so many births, transfers to other shards, words of links, bytes of URLs, rows of the side table."""
+    def make(self, births: int = 0, outgoing: int = 0, words: int = 0, url_bytes: int = 0) -> None:
+        """Room for so many births, transfers to other shards, words of links, bytes of URLs."""
         counts, table, book = self.book.counts[0], self.table, self.book
         rows = int(counts.slots - counts.free) + births
         if rows > table.hot.shape[0]:
@@ -212,16 +218,15 @@ class Room:
             self._moved = 0
         grow(book.outbox_pages, int(counts.outbox) + outgoing, 8)
         grow(book.outbox_amounts, int(counts.outbox) + outgoing, 8)
-        grow(book.links, int(counts.link_end) + words, 8)
+        grow(book.links, int(counts.link_end) + words, 64)
         grow(book.urls, int(counts.url_end) + url_bytes + 2, 8)
-        if book.modes[0].policy == at.P_CERTIFIED:
-            self.make_lost(lost + 1)
+        if book.modes[0].remember:
+            self.make_numbers(births, births)
         if not recent.has_room_for_a_visit(book):
             self.set_recent(*recent_visits(book), 2 * book.recent.shape[1])
 
     def make_to_pay(self, links: int) -> None:
-        """Room for payments along so many links under `certified`, in the side table and in the outbox."""
-        self.make_lost(links)
+        """Room in the outbox for payments along so many links under `certified`."""
         book = self.book
         if book.modes[0].alone == 0:
             rows = len(book.outbox_pages)
@@ -250,19 +255,60 @@ class Room:
         book.outbox_amounts[: len(pages)] = sums
         book.counts[0].outbox = len(pages)
 
-    def make_lost(self, rows: int) -> None:
-        """Room for so many more rows of the side table of `certified`; rows without an amount are removed."""
-        book = self.book
-        if 2 * (int(book.sums[0].lost_rows) + rows) > len(book.lost_ids):
-            self.set_lost(book.lost_ids, book.lost_amounts, rows)
+    def make_numbers(self, births: int, absent: int) -> None:
+        """Room for the page numbers of so many births, and for so many more absent pages."""
+        store, pages = self.book.store[0], int(self.book.counts[0].pages)
+        if int(store.absent) + absent > len(self.book.absent_ids):
+            if store.absent:
+                self.renumber()
+            rows = max(_FEWEST_ROWS, 2 * (int(self.book.store[0].absent) + absent), pages // 8)
+            self._set_absent(np.arange(int(self.book.store[0].absent)), rows)
+        more = births + absent
+        if int(store.numbers) + more > max(len(self.book.named), 2 * len(self.table.hot)):
+            self.renumber()
+        if len(self.book.forgotten):
+            self.begin_numbers()
+        if len(self.book.named):
+            grow(self.book.named, int(self.book.store[0].numbers) + more, 32)
+            grow(self.table.numbers, len(self.table.hot), 32)
 
-    def set_lost(self, ids: Array, amounts: Array, more: int = 0) -> None:
-        """Replace the side table by one with these rows, and room for more."""
-        taken = int(np.count_nonzero(amounts))
-        size = max(_FEWEST_ROWS, 1 << (4 * (taken + more + 1) - 1).bit_length())
-        fresh_ids, fresh_amounts = np.zeros(size, np.int64), np.zeros(size, np.int64)
-        self.book.sums[0].lost_rows = certified.fill_lost(fresh_ids, fresh_amounts, ids, amounts)
-        self.book = self.book._replace(lost_ids=fresh_ids, lost_amounts=fresh_amounts)
+    def begin_numbers(self) -> None:
+        """Begin the table of page numbers: every page keeps its slot as its number from now on."""
+        if len(self.book.named) == 0:
+            numbers = np.arange(len(self.table.hot), dtype=np.int32)
+            self.table = self.table._replace(numbers=numbers)
+            self.book = self.book._replace(named=numbers.copy())
+            self.book.store[0].numbers = len(numbers)
+
+    def renumber(self) -> None:
+        """Make every page's slot its number again; remove absent pages that nothing leads or is carried to."""
+        book, absent = self.book, int(self.book.store[0].absent)
+        rows, slots = np.zeros(absent, np.int32), int(book.counts[0].slots)
+        linked = int(links.renumber_links(self.table, book, rows))
+        order = np.argsort(np.where(rows >= 0, rows, absent), kind="stable")
+        is_kept = (rows >= 0) | (book.absent_amounts[:absent] != 0)
+        self._set_absent(order[is_kept[order]], len(book.absent_ids))
+        no_rows = np.zeros(0, np.int32)
+        self.table, self.book = self.table._replace(numbers=no_rows), self.book._replace(named=no_rows)
+        self.book.store[0].numbers = 0
+        self.book.absent_numbers[:] = -1
+        if linked:
+            self.begin_numbers()
+            self.book = self.book._replace(named=np.append(self.book.named[:slots], ~np.arange(linked, dtype=np.int32)))
+            self.book.absent_numbers[:linked] = slots + np.arange(linked)
+            self.book.store[0].numbers = slots + linked
+
+    def _set_absent(self, kept: Ints, rows: int) -> None:
+        """Keep these rows of the absent pages, in this order, in a table of so many."""
+        book = self.book
+        columns = {name: getattr(book, name) for name in ("absent_ids", "absent_amounts", "absent_numbers")}
+        fresh = {name: np.zeros(rows, column.dtype) for name, column in columns.items()}
+        for name, column in columns.items():
+            fresh[name][: len(kept)] = column[kept]
+        index = np.zeros(1 << (2 * rows - 1).bit_length(), np.int32)
+        numbers.fill_absent_index(index, fresh["absent_ids"], len(kept))
+        self.book = book._replace(**fresh, absent_index=index)
+        self.book.store[0].absent = len(kept)
 
     def copy_for_pushing(self) -> Room:
         """Return a room with copies of what pushing residuals changes; it shares everything else with this one."""
@@ -272,8 +318,7 @@ class Room:
         copy.book = book._replace(
             counts=book.counts.copy(),
             sums=book.sums.copy(),
-            lost_ids=book.lost_ids.copy(),
-            lost_amounts=book.lost_amounts.copy(),
+            absent_amounts=book.absent_amounts.copy(),
         )
         return copy
 
@@ -326,14 +371,42 @@ class Room:
         """Room for so many more free slots."""
         grow(self.table.free, int(self.book.counts[0].free) + pages, 8)
 
-    def compact_links(self, most_stale_words: int) -> None:
-        """Rewrite the arena of remembered links in the order of the slots, if more of it than this is stale."""
+    def slide_links(self, words: int) -> None:
+        """Go on closing the gaps between remembered links, by so many words, if a twentieth of them is without use."""
         counts = self.book.counts[0]
-        if self.book.modes[0].remember and counts.link_stale > most_stale_words:
-            fresh = np.zeros(int(counts.link_end - counts.link_stale), np.int64)
-            counts.link_end = links.compact_links(self.table, self.book, fresh)
-            counts.link_stale = 0
-            self.book = self.book._replace(links=fresh)
+        if self.book.store[0].slide_from or int(counts.link_stale) > max(int(counts.link_end) // 20, _FEWEST_STALE):
+            links.slide_links(self.table, self.book, words)
+
+    def take_lost(self, ids: Array, amounts: Array) -> None:
+        """Take over what links carry to absent pages, of a snapshot's columns; that to the page id 0 is in the sums."""
+        sums = self.book.sums[0]
+        if sums.lost_to_zero:
+            ids, amounts = np.append(ids, 0), np.append(amounts, sums.lost_to_zero)
+        self.make_numbers(0, len(ids))
+        numbers.add_all_absent(self.book, ids, amounts)
+        sums.lost_to_zero = sums.lost_rows = 0
+
+    def take_links(self, stored: Array) -> None:
+        """Take over the remembered links of a snapshot, whose other columns are in place, the index of pages too."""
+        table, book = self.table, self.book
+        starts, stored_counts = table.link_start.copy(), table.link_count.copy()
+        table.link_start[:] = table.link_count[:] = 0
+        counts = link_numbers(stored_counts)
+        weights = np.where(stored_counts < 0, (counts + 1) // 2, 0)
+        ids = 0 if book.modes[0].alone else 2 * counts
+        words = int(((counts > 0) + counts + weights + ids).sum())
+        self.book = book._replace(links=np.zeros(words, np.int32))
+        book.counts[0].link_end = 0
+        longest, slot = int(book.modes[0].longest), 0
+        self.make_scratch(longest)
+        self.make_numbers(0, longest)
+        while True:
+            slot = int(links.take_links(self.table, self.book, self.scratch, stored_counts, starts, stored, slot))
+            if slot == int(book.counts[0].slots):
+                break
+            self.begin_numbers()
+            self.make_numbers(0, longest)
+        self.book.links.resize(int(book.counts[0].link_end), refcheck=False)
 
     def compact_urls(self) -> None:
         """Rewrite the arena of URLs in the order of the slots, without those of removed pages."""
@@ -348,3 +421,10 @@ class Room:
         table = self.table
         names = [name for name in self._used if name not in ("refresh", "url_start", "link_start", "link_count")]
         return sum(getattr(table, name).nbytes for name in (*names, "id_index", "id_index_old"))
+
+    def link_bytes(self) -> float:
+        """The memory of remembered links, for each of them, room to grow and page numbers included."""
+        table, book = self.table, self.book
+        number = int(link_numbers(table.link_count[: int(book.counts[0].slots)]).sum(dtype=np.int64))
+        used = (book.links, book.named, book.absent_ids, book.absent_amounts, book.absent_numbers, book.absent_index)
+        return (sum(column.nbytes for column in used) + table.numbers.nbytes) / max(number, 1)

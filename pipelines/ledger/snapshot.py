@@ -21,6 +21,7 @@ import xxhash
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import LedgerConfig, is_whole, shown
 from opicflow.pipelines.ledger.errors import LedgerError, SnapshotRefused
+from opicflow.pipelines.ledger.kernels import links
 from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.ledger.room import columns_used, new_book, new_table, recent_visits
 from opicflow.schemas.arrays import Array
@@ -33,6 +34,7 @@ _MAGIC = b"OPLS"
 _MANIFEST, _COLUMN, _URLS = 0, 1, 2
 _KINDS = ("manifest", "column", "urls")
 _DIGEST_BYTES = 16
+_NO_WORDS = np.zeros(0, np.int64)
 _ANY = -1  # the checksum of a chunk that is not known
 PAYLOAD_BYTES = CHUNK_BYTES - _HEADER.size - _CHECKSUM.size
 
@@ -61,7 +63,7 @@ class Chunk(NamedTuple):
 
 def write(state: dict[str, Any], config: LedgerConfig, table: Table, book: Book) -> list[Chunk]:
     """The chunks of a ledger: its state that is not columns, and its columns."""
-    columns = _columns(config, table, book)
+    columns = _columns(config, *_with_stored_links(table, book))
     pieces = [piece for column in columns.values() for piece in _pieces(_bytes_of(column))]
     body = [_seal(_COLUMN, i, piece) for i, piece in enumerate(pieces)]
     url_pieces = _pieces(_bytes_of(book.urls[: int(book.counts[0].url_end)]))
@@ -193,20 +195,34 @@ def _columns(config: LedgerConfig, table: Table, book: Book) -> dict[str, Array]
         **(_certified_columns(book) if book.modes[0].policy == at.P_CERTIFIED else {}),
         "outbox_pages": book.outbox_pages[: int(counts.outbox)],
         "outbox_amounts": book.outbox_amounts[: int(counts.outbox)],
-        "links": book.links[: int(counts.link_end)],
+        "links": book.links[: int(counts.link_end)].astype(np.int64, copy=False),
         **dict(zip(RECENT_COLUMNS, recent_visits(book), strict=True)),
         "free": table.free[: int(counts.free)],
         **{name: getattr(table, name)[: int(counts.slots)] for name in columns_used(config)},
     }
 
 
+def _with_stored_links(table: Table, book: Book) -> tuple[Table, Book]:
+    """The table and the book with remembered links in the order of their slots, as page ids."""
+    starts, counts = np.zeros(len(table.link_start), np.int64), book.counts.copy()
+    words = int(links.store_links(table, book, starts, _NO_WORDS)) if book.modes[0].remember else 0
+    stored = np.zeros(words, np.int64)
+    if words:
+        links.store_links(table, book, starts, stored)
+    counts[0].link_end, counts[0].link_stale = words, 0
+    return table._replace(link_start=starts), book._replace(links=stored, counts=counts)
+
+
 def _certified_columns(book: Book) -> dict[str, Array]:
-    """The sums, and the side table without empty rows, sorted by page."""
-    rows = np.flatnonzero(book.lost_amounts)
-    rows = rows[np.argsort(book.lost_ids[rows])]
+    """The sums, and what links carry to absent pages, sorted by page. That of the page id 0 is one of the sums."""
+    carried = np.flatnonzero(book.absent_amounts[: int(book.store[0].absent)])
+    rows = carried[book.absent_ids[carried] != 0]
+    rows = rows[np.argsort(book.absent_ids[rows])]
     sums = book.sums.copy()
     sums[0].lost_rows = len(rows)
-    return dict(zip(CERTIFIED_COLUMNS, (at.flat(sums), book.lost_ids[rows], book.lost_amounts[rows]), strict=True))
+    sums[0].lost_to_zero = book.absent_amounts[carried].sum() - book.absent_amounts[rows].sum()
+    columns = at.flat(sums), book.absent_ids[rows], book.absent_amounts[rows]
+    return dict(zip(CERTIFIED_COLUMNS, columns, strict=True))
 
 
 def _pieces(data: memoryview) -> Iterator[memoryview]:

@@ -106,13 +106,18 @@ def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shard
     )
 
 
-def column_problem(config: LedgerConfig, table: Table, book: Book, ids: tuple[int, int], unheard: int) -> str:
-    """The first problem of the columns, whose types and shapes are right; empty if there is none."""
+def column_problem(
+    config: LedgerConfig, table: Table, book: Book, links: Array, ids: tuple[int, int], unheard: int
+) -> str:
+    """The first problem of the columns, whose types and shapes are right; empty if there is none.
+
+    `links` are the stored ones: the book does not have them yet.
+    """
     return (
-        _length_problem(config, table, book)
+        _length_problem(config, table, book, links)
         or _book_problem(config, book, ids, unheard)
         or _page_problem(config, table, book)
-        or _arena_problem(config, table, book)
+        or _arena_problem(config, table, book, links)
     )
 
 
@@ -129,13 +134,12 @@ def recent_problem(config: LedgerConfig, book: Book, latest: Array, before: Arra
     return "" if len(before) in (0, most) else "its visits before the latest are too few or too many"
 
 
-def lost_problem(book: Book) -> str:
-    """The first problem of the side table of `certified`; empty if there is none."""
-    ids = book.lost_ids
-    if len(ids) != len(book.lost_amounts) or len(book.sums) != 1 or book.sums[0].lost_rows != len(ids):
-        return "its side table is not as long as its count"
-    if (ids == 0).any() or (ids[1:] <= ids[:-1]).any() or (book.lost_amounts == 0).any():
-        return "its side table is out of order"
+def lost_problem(book: Book, ids: Array, amounts: Array) -> str:
+    """The first problem of what links carry to absent pages under `certified`; empty if there is none."""
+    if len(ids) != len(amounts) or len(book.sums) != 1 or book.sums[0].lost_rows != len(ids):
+        return "its absent pages are not as many as their count"
+    if (ids == 0).any() or (ids[1:] <= ids[:-1]).any() or (amounts == 0).any():
+        return "its absent pages are out of order"
     return ""
 
 
@@ -248,7 +252,7 @@ def _differ(accounts: Any, others: Any, but: tuple[str, ...]) -> bool:
     return any(accounts[name] != others[name] for name in accounts.dtype.names if name not in but)
 
 
-def _length_problem(config: LedgerConfig, table: Table, book: Book) -> str:
+def _length_problem(config: LedgerConfig, table: Table, book: Book, links: Array) -> str:
     fresh = new_book(config)
     fixed = ("counts", "clocks", "rules", "modes", "dividends", "class_pages", "class_weights", "link_bonus")
     if any(len(getattr(book, name)) != len(getattr(fresh, name)) for name in fixed):
@@ -260,7 +264,7 @@ def _length_problem(config: LedgerConfig, table: Table, book: Book) -> str:
         "slots": len(table.hot),
         "free": len(table.free),
         "outbox": len(book.outbox_pages),
-        "link_end": len(book.links),
+        "link_end": len(links),
         "url_end": len(book.urls),
     }
     if any(counts[name] != length for name, length in lengths.items()) or counts.link_stale:
@@ -286,7 +290,7 @@ def _page_problem(config: LedgerConfig, table: Table, book: Book) -> str:
     return "" if np.isfinite(table.measure_cash).all() else "a measure is no number"
 
 
-def _arena_problem(config: LedgerConfig, table: Table, book: Book) -> str:
+def _arena_problem(config: LedgerConfig, table: Table, book: Book, links: Array) -> str:
     url_start = table.url_start[table.url_start != 0]
     if len(url_start) and (url_start.min() < 1 or url_start.max() > len(book.urls) - 1):
         return "a URL starts outside of the arena"
@@ -302,14 +306,14 @@ def _arena_problem(config: LedgerConfig, table: Table, book: Book) -> str:
         if (book.outbox_amounts <= 0).any() or book.outbox_amounts.astype(float).sum() > 1.000001 * limit:
             return "an amount in the outbox is out of bounds"
     if not config.remember_links:
-        return "" if len(book.links) == 0 else "it remembers links"
+        return "" if len(links) == 0 else "it remembers links"
     stored = table.link_count.astype(np.int64)
     counts = at.link_numbers(stored)
     words = np.where(stored >= 0, counts, counts + (counts + 3) // 4)
     starts = table.link_start
     if (counts > book.modes[0].longest).any():
         return "a page has more links than any"
-    if not np.array_equal(starts, np.where(words > 0, _sums_before(words), 0)) or words.sum() != len(book.links):
+    if not np.array_equal(starts, np.where(words > 0, _sums_before(words), 0)) or words.sum() != len(links):
         return "remembered links are out of order"
     return ""
 

@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger.kernels.certified import (
-    has_room_for_lost,
-    is_local,
-    kept_amount,
     lose,
     pay_all,
     push,
@@ -22,14 +19,17 @@ from opicflow.pipelines.ledger.kernels.certified import (
 )
 from opicflow.pipelines.ledger.kernels.index import FULLEST, find, guess, home, look_up_early
 from opicflow.pipelines.ledger.kernels.links import (
+    find_slots,
     forget_links,
     gather_links,
+    has_room_for_links,
     has_same_links,
     links_of,
+    most_words,
     recall_links,
     remember_links,
-    words_for,
 )
+from opicflow.pipelines.ledger.kernels.numbers import absent_row, add_absent
 from opicflow.pipelines.ledger.kernels.observations import announce_change, observe
 from opicflow.pipelines.ledger.kernels.recent import has_room_for_a_visit, is_recent, keep_visit, visit_key
 from opicflow.pipelines.ledger.kernels.spending import (
@@ -50,6 +50,7 @@ from opicflow.pipelines.ledger.kernels.url_arena import keep_url
 from opicflow.pipelines.ledger.layout import (
     CIRCULATED,
     LINKS_KNOWN,
+    NOWHERE,
     P_CERTIFIED,
     Book,
     Bool,
@@ -71,17 +72,16 @@ _LATE, _DUPLICATE, _REFUSED = 1, 2, 3
 
 
 @inlined_kernel
-def has_room(table: Table, book: Book, births: Int, outgoing: Int, links: Int, url_bytes: Int) -> Bool:
-    """Whether there is room for everything that a row may add."""
+def has_room(table: Table, book: Book, births: Int, outgoing: Int, words: Int, url_bytes: Int) -> Bool:
+    """Whether there is room for everything that a row may add; `words` are those of its links."""
     counts = book.counts[0]
     return (
         counts.slots - counts.free + births <= table.hot.shape[0]
         and np.float64(counts.pages + births) <= FULLEST * np.float64(table.id_index.shape[0])
         and counts.outbox + outgoing <= book.outbox_pages.shape[0]
-        and counts.link_end + links <= book.links.shape[0]
+        and has_room_for_links(book, words, births)
         and counts.url_end + url_bytes + 2 <= book.urls.shape[0]
         and has_room_for_a_visit(book)
-        and has_room_for_lost(book, links + 2 * book.modes[0].longest + 1)
     )
 
 
@@ -106,7 +106,7 @@ def apply_items(
             book,
             links + 1,
             outgoing,
-            words_for(links, True),
+            most_words(links, alone),
             items.url_starts[i + 1] - items.url_starts[i],
         ):
             return i, NEEDS_ROOM
@@ -224,12 +224,13 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
     keep_outcome(table, slot, outcome, time_ms)
 
     remembers = book.modes[0].remember != 0 and had_links
+    is_fresh = items.links_known[i] != 0 and answered and outcome != _GONE
     pays: Int = np.int64(-1)  # the number of links to pay along; -1: the visit moves nothing by itself
     if outcome == _GONE:
         row.flags &= ~LINKS_KNOWN
         forget_links(table, book, slot)
         pays = 0
-    elif items.links_known[i] != 0 and answered:
+    elif is_fresh:
         row.flags |= LINKS_KNOWN
         pays = gather_links(
             book,
@@ -241,8 +242,6 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
             items.link_starts[i],
             items.link_starts[i + 1],
         )
-        if book.modes[0].remember != 0:
-            remember_links(table, book, scratch, slot, pays)
     elif outcome == _UNCHANGED and remembers:
         pays = recall_links(table, book, scratch, slot)
     elif not remembers and (outcome == _BLOCKED or (outcome == _FAILED and failed_before) or outcome <= _ALIASED):
@@ -258,7 +257,9 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
     if pays == 0:
         pay_dangling(book, amount)
     else:
-        pay_links(table, book, scratch, slot, amount, pays, items.links_known[i] != 0, refund)
+        pay_links(table, book, scratch, slot, amount, pays, is_fresh, refund)
+    if is_fresh and book.modes[0].remember != 0:
+        remember_links(table, book, scratch, slot, pays)
     return True
 
 
@@ -301,13 +302,15 @@ def pay_certified(table: Table, book: Book, scratch: Scratch, items: Any, i: Int
         else:
             if had > 0:
                 take_back(table, book, scratch, slot)
-            remember_links(table, book, scratch, slot, links)
             sums.links += links - had
-            for j in range(links):
-                target = scratch.pages[j]
-                if is_local(book, target) and find(table.id_index, table.id_index_old, table.hot, target) < 0:
-                    category = scratch.categories[j]
-                    give_birth(table, book, target, 0 if category == _NO_CATEGORY else category, 0.0)
+            if find_slots(table, book, scratch, links):
+                for j in range(links):
+                    if scratch.slots[j] == NOWHERE:
+                        category = scratch.categories[j]
+                        scratch.slots[j] = give_birth(
+                            table, book, scratch.pages[j], 0 if category == _NO_CATEGORY else category, 0.0
+                        )
+            remember_links(table, book, scratch, slot, links)
             pay_all(table, book, scratch, slot)
     elif had > 0:
         push(table, book, scratch, slot)
@@ -321,13 +324,15 @@ def receive_certified(table: Table, book: Book, page: Int, slot: Int, amount: In
     until then: later payments along the same links do not bring it back.
     """
     book.sums[0].received += amount
+    if slot < 0:
+        row = absent_row(book, page)
+        before = book.absent_amounts[row] if row >= 0 else np.int64(0)
+        if before <= 0 < before + amount:
+            slot = give_birth(table, book, page, 0, 0.0)
     if slot >= 0:
         receive(table, book, slot, amount)
-        return
-    before = kept_amount(book, page)
-    lose(book, page, amount)
-    if before <= 0 < before + amount:
-        give_birth(table, book, page, 0, 0.0)
+    else:
+        lose(book, add_absent(book, page), amount)
 
 
 @lean_kernel

@@ -6,7 +6,7 @@ negative). With c, the base of its class, and s(p), what a link carries of all t
     p + r == c + the sum of s(p_i) over the links to the page
 
 A page that pays nobody has no residual: what it receives is paid at once. What links carry to pages of this shard that
-are not in the ledger is kept in a side table, until such a page is learnt again. What they carry to pages of other
+are not in the ledger is kept with their numbers, until such a page is learnt again. What they carry to pages of other
 shards waits in the outbox for the next cut.
 """
 
@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.kernels.index import find, guess
-from opicflow.pipelines.ledger.kernels.links import links_of, stored_weight
+from opicflow.pipelines.ledger.kernels.links import id_elsewhere, links_of, stored_weight, total_weight
+from opicflow.pipelines.ledger.kernels.numbers import follow
 from opicflow.pipelines.ledger.layout import P_CERTIFIED, Book, Bool, Int, Scratch, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 _LOW_Q20 = (1 << 20) - 1
-_EMPTY = np.int64(0)
 
 
 @inlined_kernel
@@ -37,89 +36,43 @@ def split(amount: Int, weight: Int, total: Int) -> Int:
 
 
 @inlined_kernel
+def split_evenly(amount: Int, links: Int) -> Int:
+    """The part of each of so many links of equal weight: what `split` returns, with one division."""
+    return np.int64(np.uint64(amount) // np.uint64(links))
+
+
+@inlined_kernel
 def base_of(book: Book, class_: Int) -> Int:
     """The base of a class, c: the cash that the small edge gives a page, (1 - damping) * units * weight / 16."""
     return (np.int64(1 << 20) - book.modes[0].damping_q20) * book.class_weights[class_]
 
 
-# -- the side table ----------------------------------------------------------------------------------------------------
+# -- absent pages ------------------------------------------------------------------------------------------------------
 
 
 @inlined_kernel
-def lost_row(ids: Array, page: Int) -> Int:
-    """The row of a page in the side table, or the empty row where it would be."""
-    mask = np.int64(ids.shape[0] - 1)
-    row = np.int64((np.uint64(page) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
-    while ids[row] != _EMPTY and ids[row] != page:
-        row = (row + 1) & mask
-    return row
+def lose(book: Book, row: Int, amount: Int) -> None:
+    """Keep what links carry to a page that is not in the ledger."""
+    book.absent_amounts[row] += amount
+    book.sums[0].lost += amount
 
 
-@lean_kernel
-def lose(book: Book, page: Int, amount: Int) -> None:
-    """Keep what a link carries to a page that is not in the ledger. The caller has seen to room."""
-    sums = book.sums[0]
-    sums.lost += amount
-    if page == _EMPTY:
-        sums.lost_to_zero += amount
-        return
-    row = lost_row(book.lost_ids, page)
-    if book.lost_ids[row] == _EMPTY:
-        book.lost_ids[row] = page
-        sums.lost_rows += 1
-    book.lost_amounts[row] += amount
-
-
-@lean_kernel
-def regain(book: Book, page: Int) -> Int:
-    """Take what links carry to a page that is learnt (again) out of the side table."""
-    sums = book.sums[0]
-    if page == _EMPTY:
-        amount = sums.lost_to_zero
-        sums.lost_to_zero = 0
-    else:
-        row = lost_row(book.lost_ids, page)
-        amount = book.lost_amounts[row]
-        book.lost_amounts[row] = 0
-    sums.lost -= amount
+@inlined_kernel
+def regain(book: Book, row: Int) -> Int:
+    """Take what links carry to a page that is learnt (again), of which `row` is -1 if nothing was kept."""
+    if row < 0:
+        return np.int64(0)
+    amount = book.absent_amounts[row]
+    lose(book, row, -amount)
     return amount
 
 
-@lean_kernel
-def fill_lost(ids: Array, amounts: Array, from_ids: Array, from_amounts: Array) -> Int:
-    """Fill an empty side table with the rows of another that are not 0. Returns how many there are."""
-    rows = np.int64(0)
-    for i in range(from_ids.shape[0]):
-        if from_ids[i] != _EMPTY and from_amounts[i] != 0:
-            row = lost_row(ids, from_ids[i])
-            ids[row] = from_ids[i]
-            amounts[row] = from_amounts[i]
-            rows += 1
-    return rows
-
-
 @inlined_kernel
-def kept_amount(book: Book, page: Int) -> Int:
-    """What the side table keeps for a page."""
-    if page == _EMPTY:
-        return book.sums[0].lost_to_zero
-    return book.lost_amounts[lost_row(book.lost_ids, page)]
-
-
-@inlined_kernel
-def has_room_to_pay(book: Book, rows: Int) -> Bool:
-    """Whether payments along so many links fit in the side table and in the outbox; other policies need no room."""
-    if book.modes[0].policy != P_CERTIFIED:
+def has_room_to_pay(book: Book, links: Int) -> Bool:
+    """Whether payments along so many links fit in the outbox; other policies check that themselves."""
+    if book.modes[0].policy != P_CERTIFIED or book.modes[0].alone != 0:
         return True
-    if not has_room_for_lost(book, rows):
-        return False
-    return book.modes[0].alone != 0 or book.counts[0].outbox + rows <= book.outbox_pages.shape[0]
-
-
-@inlined_kernel
-def has_room_for_lost(book: Book, rows: Int) -> Bool:
-    """Whether the side table has room for so many more rows; other policies have none."""
-    return book.modes[0].policy != P_CERTIFIED or 2 * (book.sums[0].lost_rows + rows) <= book.lost_ids.shape[0]
+    return book.counts[0].outbox + links <= book.outbox_pages.shape[0]
 
 
 # -- payments ----------------------------------------------------------------------------------------------------------
@@ -159,36 +112,12 @@ def take_residual(table: Table, book: Book, slot: Int) -> None:
 
 
 @inlined_kernel
-def is_local(book: Book, page: Int) -> Bool:
-    """Whether a page id falls in this shard's range."""
-    if book.modes[0].alone != 0:
-        return True
-    return np.uint64(book.modes[0].first_id) <= np.uint64(page) <= np.uint64(book.modes[0].last_id)
-
-
-@inlined_kernel
 def put_in_outbox(book: Book, page: Int, amount: Int) -> None:
     """An amount for a page of another shard waits for the next cut. The caller has seen to room."""
     at = book.counts[0].outbox
     book.outbox_pages[at] = page
     book.outbox_amounts[at] = amount
     book.counts[0].outbox = at + 1
-
-
-@inlined_kernel
-def deliver(table: Table, book: Book, page: Int, amount: Int, slot: Int) -> None:
-    """Bring an amount to a page, at `slot` if that is its slot. The caller has seen to room."""
-    if not is_local(book, page):
-        if amount != 0:
-            put_in_outbox(book, page, amount)
-            book.sums[0].sent += amount
-        return
-    if slot < 0 or table.hot[slot, 0] != page:
-        slot = find(table.id_index, table.id_index_old, table.hot, page)
-    if slot >= 0:
-        receive(table, book, slot, amount)
-    else:
-        lose(book, page, amount)
 
 
 @lean_kernel
@@ -199,21 +128,40 @@ def pay_remembered(table: Table, book: Book, scratch: Scratch, slot: Int, before
     count, weighted = links_of(table, slot), table.link_count[slot] < 0
     start = table.link_start[slot]
     book.counts[0].transfers += count
-    total = np.int64(0)
     for i in range(count):
-        page = book.links[start + i]
-        to = guess(table.id_index, table.hot, page)
-        scratch.slots[i] = to
-        if to >= 0:
-            prefetch(table.hot, to)
-        total += stored_weight(book, start, count, weighted, i)
-    weight, change = np.int64(-1), np.int64(0)
+        link = book.links[start + i]
+        if link >= 0:
+            to = follow(book, link)
+            scratch.slots[i] = to
+            if to >= 0:
+                prefetch(table.hot, to)
+                prefetch(table.link_count, to)
+    total = total_weight(book, start, count, weighted)
+    change = split_evenly(after, count) - split_evenly(before, count)
+    residual, residual_size, paid = np.int64(0), np.int64(0), np.int64(0)
     for i in range(count):
-        of_link = stored_weight(book, start, count, weighted, i)
-        if of_link != weight:
-            weight = of_link
+        if weighted:
+            weight = stored_weight(book, start, count, weighted, i)
             change = split(after, weight, total) - split(before, weight, total)
-        deliver(table, book, book.links[start + i], change, scratch.slots[i])
+        link, to = book.links[start + i], scratch.slots[i]
+        if link < 0:
+            if change != 0:
+                put_in_outbox(book, id_elsewhere(book, start, count, weighted, link), change)
+                book.sums[0].sent += change
+        elif to < 0:
+            lose(book, ~to, change)
+        elif pays(table, to):
+            had = table.hot[to, 1]
+            table.hot[to, 1] = had + change
+            residual += change
+            residual_size += abs(had + change) - abs(had)
+        else:
+            table.totals[to] += change
+            paid += change
+    sums = book.sums[0]
+    sums.residual += residual
+    sums.residual_size += residual_size
+    sums.paid += paid
 
 
 @inlined_kernel
@@ -303,32 +251,24 @@ def apply_rules(
 
 
 @lean_kernel
-def recount(table: Table, book: Book, carried: Array, lost_ids: Array, lost_amounts: Array) -> tuple[Int, Int]:
-    """Count what links carry to every slot, and to pages of this shard that are not in the ledger.
-
-    Returns how many of the latter, and what links carry to pages of other shards.
-    """
-    lost, sent = np.int64(0), np.int64(0)
+def recount(table: Table, book: Book, carried: Array, lost: Array) -> Int:
+    """Count what links carry to every slot, and to every absent page. Returns what they carry to other shards."""
+    sent = np.int64(0)
     for slot in range(book.counts[0].slots):
         count, weighted = links_of(table, slot), table.link_count[slot] < 0
         if count == 0 or table.pages[slot].flags == 0:
             continue
         start = table.link_start[slot]
-        total = np.int64(0)
-        for i in range(count):
-            total += stored_weight(book, start, count, weighted, i)
-        amount = damped_total(table, book, slot)
+        total, amount = total_weight(book, start, count, weighted), damped_total(table, book, slot)
         for i in range(count):
             part = split(amount, stored_weight(book, start, count, weighted, i), total)
-            if not is_local(book, book.links[start + i]):
+            link = book.links[start + i]
+            if link < 0:
                 sent += part
                 continue
-            to = find(table.id_index, table.id_index_old, table.hot, book.links[start + i])
+            to = follow(book, link)
             if to >= 0:
                 carried[to] += part
             else:
-                if lost < lost_ids.shape[0]:
-                    lost_ids[lost] = book.links[start + i]
-                    lost_amounts[lost] = part
-                lost += 1
-    return lost, sent
+                lost[~to] += part
+    return sent

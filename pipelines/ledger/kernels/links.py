@@ -1,11 +1,31 @@
-"""The links of a visit, and the remembered links of pages (docs/decisions/remembered-links.md)."""
+"""The links of a visit, and the remembered links of pages (docs/decisions/remembered-links.md).
+
+The remembered links of a page are a block of 4-byte words in one array:
+
+    slot | a word for each link | weights, two to a word, unless all are ordinary | ids of pages of other shards
+
+A link to a page of this shard is the page's number (kernels/numbers.py). A link to a page of another shard is `~k`, for
+the k-th of the 8-byte ids at the end. The block of a page that has other links now begins with `~n`, where n words
+follow, until `slide_links` has moved the later blocks down over it.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
+from opicflow.pipelines.ledger.kernels.index import find, guess, home
+from opicflow.pipelines.ledger.kernels.numbers import (
+    follow,
+    has_room_for_absent,
+    has_room_for_numbers,
+    is_local,
+    number_of,
+    number_of_absent,
+)
 from opicflow.pipelines.ledger.layout import (
+    ELSEWHERE,
+    NOWHERE,
     Book,
     Bool,
     Int,
@@ -13,9 +33,11 @@ from opicflow.pipelines.ledger.layout import (
     Table,
 )
 from opicflow.schemas.arrays import Array
-from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
 MOST_LINK_WEIGHT = 65535
+_LOW_WORD = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
 
 
 @inlined_kernel
@@ -59,17 +81,28 @@ def gather_links(
     return count
 
 
-@inlined_kernel
-def words_for(count: Int, weighted: Bool) -> Int:
-    """The 8-byte words that `count` remembered links take: ids, and packed weights unless all are ordinary."""
-    return count + (count + 3) // 4 if weighted else count
-
-
 @lean_kernel
-def remembered_words(table: Table, slot: Int) -> Int:
-    """The words of the link arena that a page's remembered links take."""
-    count = np.int64(table.link_count[slot])
-    return words_for(count, False) if count >= 0 else words_for(-1 - count, True)
+def find_slots(table: Table, book: Book, scratch: Scratch, links: Int) -> Bool:
+    """Find the slots of the first `links` links in `scratch`. Returns whether a page of this shard is not known."""
+    hot, index, index_old = table.hot, table.id_index, table.id_index_old
+    pages, slots = scratch.pages, scratch.slots
+    alone, some_new = book.modes[0].alone != 0, False
+    for i in range(links):
+        if alone or is_local(book, pages[i]):
+            slots[i] = guess(index, hot, pages[i])
+            if slots[i] >= 0:
+                prefetch(hot, slots[i])
+        else:
+            slots[i] = ELSEWHERE
+    for i in range(links):
+        to = slots[i]
+        if to != ELSEWHERE and (to < 0 or hot[to, 0] != pages[i]):
+            slots[i] = find(index, index_old, hot, pages[i])
+            some_new |= slots[i] < 0
+    return some_new
+
+
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
 @inlined_kernel
@@ -80,12 +113,53 @@ def links_of(table: Table, slot: Int) -> Int:
 
 
 @inlined_kernel
+def weight_words(count: Int, weighted: Bool) -> Int:
+    """The words that the weights of so many links take."""
+    return (count + 1) // 2 if weighted else np.int64(0)
+
+
+@inlined_kernel
+def most_words(links: Int, alone: Bool) -> Int:
+    """The words that so many links take at most."""
+    return 1 + links + (links + 1) // 2 + (0 if alone else 2 * links)
+
+
+@inlined_kernel
 def stored_weight(book: Book, start: Int, count: Int, weighted: Bool, i: Int) -> Int:
     """The weight of a page's remembered link."""
     if not weighted:
         return np.int64(ORDINARY_LINK_WEIGHT)
-    packed = np.uint64(book.links[start + count + i // 4])
-    return np.int64((packed >> np.uint64(16 * (i % 4))) & np.uint64(0xFFFF))
+    packed = np.uint32(book.links[start + count + i // 2])
+    return np.int64((packed >> np.uint32(16 * (i % 2))) & np.uint32(0xFFFF))
+
+
+@inlined_kernel
+def total_weight(book: Book, start: Int, count: Int, weighted: Bool) -> Int:
+    """The weights of a page's remembered links together."""
+    if not weighted:
+        return count * np.int64(ORDINARY_LINK_WEIGHT)
+    total = np.int64(0)
+    for i in range(count):
+        total += stored_weight(book, start, count, weighted, i)
+    return total
+
+
+@inlined_kernel
+def id_elsewhere(book: Book, start: Int, count: Int, weighted: Bool, link: Int) -> Int:
+    """The id of the page of another shard that a link leads to; `link` is its word."""
+    at = start + count + weight_words(count, weighted) + 2 * ~np.int64(link)
+    low, high = np.uint64(np.uint32(book.links[at])), np.uint64(np.uint32(book.links[at + 1]))
+    return np.int64(low | (high << _HALF))
+
+
+@inlined_kernel
+def page_of_link(table: Table, book: Book, start: Int, count: Int, weighted: Bool, i: Int) -> Int:
+    """The id of the page that a link leads to."""
+    link = book.links[start + i]
+    if link < 0:
+        return id_elsewhere(book, start, count, weighted, link)
+    to = follow(book, link)
+    return table.hot[to, 0] if to >= 0 else book.absent_ids[~to]
 
 
 @lean_kernel
@@ -94,7 +168,7 @@ def has_same_links(table: Table, book: Book, scratch: Scratch, slot: Int) -> Boo
     count, weighted = links_of(table, slot), table.link_count[slot] < 0
     start = table.link_start[slot]
     for i in range(count):
-        if book.links[start + i] != scratch.pages[i]:
+        if page_of_link(table, book, start, count, weighted, i) != scratch.pages[i]:
             return False
         if stored_weight(book, start, count, weighted, i) != scratch.weights[i]:
             return False
@@ -102,57 +176,22 @@ def has_same_links(table: Table, book: Book, scratch: Scratch, slot: Int) -> Boo
 
 
 @lean_kernel
-def remember_links(table: Table, book: Book, scratch: Scratch, slot: Int, links: Int) -> None:
-    """Remember the links in `scratch`; they overwrite the page's earlier ones where they fit."""
-    counts = book.counts[0]
-    book.modes[0].longest = max(book.modes[0].longest, links)
-    weighted = False
-    for i in range(links):
-        weighted |= scratch.weights[i] != ORDINARY_LINK_WEIGHT
-    words = words_for(links, weighted)
-    had = remembered_words(table, slot)
-    if words > had:
-        counts.link_stale += had
-        table.link_start[slot] = counts.link_end
-        counts.link_end += words
-    else:
-        counts.link_stale += had - words
-    start = table.link_start[slot]
-    table.link_count[slot] = -1 - links if weighted else links
-    for i in range(links):
-        book.links[start + i] = scratch.pages[i]
-    if weighted:
-        for word in range((links + 3) // 4):
-            packed = np.uint64(0)
-            for lane in range(min(4, links - 4 * word)):
-                packed |= np.uint64(scratch.weights[4 * word + lane]) << np.uint64(16 * lane)
-            book.links[start + links + word] = np.int64(packed)
-
-
-@lean_kernel
-def forget_links(table: Table, book: Book, slot: Int) -> None:
-    """Forget a page's links."""
-    if book.modes[0].remember != 0:
-        book.counts[0].link_stale += remembered_words(table, slot)
-        table.link_count[slot] = 0
-
-
-@lean_kernel
 def recall_links(table: Table, book: Book, scratch: Scratch, slot: Int) -> Int:
-    """Copy a page's remembered links to `scratch`."""
-    count = np.int64(table.link_count[slot])
+    """Copy a page's remembered links to `scratch`, with the slots of their pages."""
+    count, weighted = links_of(table, slot), table.link_count[slot] < 0
     start = table.link_start[slot]
-    weighted = count < 0
-    if weighted:
-        count = -1 - count
     for i in range(count):
-        scratch.pages[i] = book.links[start + i]
-        scratch.categories[i] = 255
-        if weighted:
-            packed = np.uint64(book.links[start + count + i // 4])
-            scratch.weights[i] = np.int64((packed >> np.uint64(16 * (i % 4))) & np.uint64(0xFFFF))
+        link = book.links[start + i]
+        if link < 0:
+            scratch.slots[i] = ELSEWHERE
+            scratch.pages[i] = id_elsewhere(book, start, count, weighted, link)
         else:
-            scratch.weights[i] = ORDINARY_LINK_WEIGHT
+            to = follow(book, link)
+            scratch.slots[i] = to if to >= 0 else NOWHERE
+            if to >= 0:
+                prefetch(table.hot, to)
+        scratch.categories[i] = 255
+        scratch.weights[i] = stored_weight(book, start, count, weighted, i)
     return count
 
 
@@ -161,36 +200,214 @@ def measure_links(table: Table, slots: Array, starts: Array) -> None:
     """Compute where the remembered links of each slot start in one column; slot -1 has none."""
     starts[0] = 0
     for i in range(slots.shape[0]):
-        count = np.int64(table.link_count[slots[i]]) if slots[i] >= 0 else np.int64(0)
-        starts[i + 1] = starts[i] + (count if count >= 0 else -1 - count)
+        starts[i + 1] = starts[i] + (links_of(table, slots[i]) if slots[i] >= 0 else np.int64(0))
 
 
 @lean_kernel
-def gather_remembered(table: Table, book: Book, slots: Array, starts: Array, pages: Array, weights: Array) -> None:
+def copy_links(table: Table, book: Book, slots: Array, starts: Array, pages: Array, weights: Array) -> None:
     """Copy the remembered links of these slots to one column, as `measure_links` has measured."""
     for i in range(slots.shape[0]):
-        count = starts[i + 1] - starts[i]
-        if count == 0:
+        if starts[i + 1] == starts[i]:
             continue
-        start = table.link_start[slots[i]]
-        weighted = table.link_count[slots[i]] < 0
+        slot = slots[i]
+        count, weighted = links_of(table, slot), table.link_count[slot] < 0
+        start = table.link_start[slot]
         for j in range(count):
-            pages[starts[i] + j] = book.links[start + j]
-            weights[starts[i] + j] = ORDINARY_LINK_WEIGHT
-            if weighted:
-                packed = np.uint64(book.links[start + count + j // 4])
-                weights[starts[i] + j] = np.int64((packed >> np.uint64(16 * (j % 4))) & np.uint64(0xFFFF))
+            pages[starts[i] + j] = page_of_link(table, book, start, count, weighted, j)
+            weights[starts[i] + j] = stored_weight(book, start, count, weighted, j)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+@inlined_kernel
+def has_room_for_links(book: Book, words: Int, links: Int) -> Bool:
+    """Whether so many links, of so many words together, can be remembered; their pages may all be new, or absent."""
+    if book.modes[0].remember == 0:
+        return True
+    return (
+        book.counts[0].link_end + words <= book.links.shape[0]
+        and has_room_for_numbers(book, links)
+        and has_room_for_absent(book, links)
+    )
 
 
 @lean_kernel
-def compact_links(table: Table, book: Book, fresh: Array) -> Int:
-    """Copy every page's remembered links to a fresh arena in slot order. Returns its length."""
+def renumber_links(table: Table, book: Book, rows: Array) -> Int:
+    """Let all links refer to slots: to `slots + k` for the k-th absent page, in the order of the links.
+
+    Fills in k for the row of each such page, and -1 for the others. Returns how many there are.
+    """
+    slots, found = book.counts[0].slots, np.int64(0)
+    rows[:] = -1
+    for slot in range(slots):
+        start = table.link_start[slot]
+        for i in range(start, start + links_of(table, slot)):
+            if book.links[i] >= 0:
+                to = follow(book, book.links[i])
+                if to < 0:
+                    if rows[~to] < 0:
+                        rows[~to] = found
+                        found += 1
+                    to = slots + rows[~to]
+                book.links[i] = to
+    return found
+
+
+@lean_kernel
+def remembered_words(table: Table, book: Book, slot: Int) -> Int:
+    """The words of a page's block, without the first."""
+    count, weighted = links_of(table, slot), table.link_count[slot] < 0
+    elsewhere = np.int64(0)
+    if book.modes[0].alone == 0:
+        for i in range(count):
+            elsewhere += np.int64(book.links[table.link_start[slot] + i] < 0)
+    return count + weight_words(count, weighted) + 2 * elsewhere
+
+
+@lean_kernel
+def remember_links(table: Table, book: Book, scratch: Scratch, slot: Int, links: Int) -> None:
+    """Remember the links in `scratch`, whose slots are known, instead of the page's earlier ones.
+
+    They overwrite these where they fit. The caller has seen to room.
+    """
+    counts = book.counts[0]
+    book.modes[0].longest = max(book.modes[0].longest, links)
+    weighted, elsewhere = False, np.int64(0)
+    for i in range(links):
+        weighted |= scratch.weights[i] != ORDINARY_LINK_WEIGHT
+        elsewhere += np.int64(scratch.slots[i] == ELSEWHERE)
+    words = links + weight_words(links, weighted) + 2 * elsewhere
+    had = remembered_words(table, book, slot)
+    start = table.link_start[slot]
+    if words == 0 or words > had:
+        forget_links(table, book, slot)
+        if words == 0:
+            return
+        book.links[counts.link_end] = slot
+        start = counts.link_end + 1
+        counts.link_end = start + words
+    elif words < had:
+        book.links[start + words] = ~(had - words - 1)
+        counts.link_stale += had - words
+    table.link_start[slot] = start
+    table.link_count[slot] = -1 - links if weighted else links
+    ids_at, elsewhere = start + links + weight_words(links, weighted), np.int64(0)
+    for i in range(links):
+        to = scratch.slots[i]
+        if to >= 0:
+            book.links[start + i] = number_of(table, book, to)
+        elif to == NOWHERE:
+            book.links[start + i] = number_of_absent(book, scratch.pages[i])
+        else:
+            page = np.uint64(scratch.pages[i])
+            book.links[start + i] = ~elsewhere
+            book.links[ids_at + 2 * elsewhere] = np.int64(page & _LOW_WORD)
+            book.links[ids_at + 2 * elsewhere + 1] = np.int64(page >> _HALF)
+            elsewhere += 1
+    if weighted:
+        for word in range((links + 1) // 2):
+            packed = scratch.weights[2 * word]
+            if 2 * word + 1 < links:
+                packed |= scratch.weights[2 * word + 1] << 16
+            book.links[start + links + word] = packed
+
+
+@lean_kernel
+def forget_links(table: Table, book: Book, slot: Int) -> None:
+    """Forget a page's links."""
+    if book.modes[0].remember != 0 and table.link_count[slot] != 0:
+        words = remembered_words(table, book, slot)
+        book.links[table.link_start[slot] - 1] = ~words
+        book.counts[0].link_stale += 1 + words
+        table.link_count[slot] = 0
+
+
+@lean_kernel
+def slide_links(table: Table, book: Book, words: Int) -> None:
+    """Move blocks down over those without use, among the next `words` words at least; at the end, begin again."""
+    counts, store = book.counts[0], book.store[0]
+    links = book.links
+    last = min(store.slide_from + words, counts.link_end)
+    while store.slide_from < last:
+        at = store.slide_from
+        slot = np.int64(links[at])
+        if slot < 0:
+            store.slide_from = at + 1 + ~slot
+            continue
+        block = 1 + remembered_words(table, book, slot)
+        to = store.slide_to
+        if to < at:
+            for i in range(block):
+                links[to + i] = links[at + i]
+            table.link_start[slot] = to + 1
+        store.slide_from = at + block
+        store.slide_to = to + block
+    if store.slide_from >= counts.link_end:
+        counts.link_stale -= counts.link_end - store.slide_to
+        counts.link_end = store.slide_to
+        store.slide_from = 0
+        store.slide_to = 0
+
+
+# -- snapshots ---------------------------------------------------------------------------------------------------------
+
+
+@inlined_kernel
+def stored_words(count: Int, weighted: Bool) -> Int:
+    """The 8-byte words that so many links take in a snapshot: ids, then weights, four to a word."""
+    return count + (count + 3) // 4 if weighted else count
+
+
+@lean_kernel
+def store_links(table: Table, book: Book, starts: Array, stored: Array) -> Int:
+    """Write the links of all slots in a snapshot's form, and where those of each start. Returns their words.
+
+    With no rows in `stored` it only measures.
+    """
     end = np.int64(0)
     for slot in range(book.counts[0].slots):
-        words = remembered_words(table, slot)
-        start = table.link_start[slot]
-        for i in range(words):
-            fresh[end + i] = book.links[start + i]
-        table.link_start[slot] = end if words > 0 else 0
+        count, weighted = links_of(table, slot), table.link_count[slot] < 0
+        words = stored_words(count, weighted)
+        starts[slot] = end if words > 0 else np.int64(0)
+        if stored.shape[0] > 0 and words > 0:
+            start = table.link_start[slot]
+            for i in range(count):
+                stored[end + i] = page_of_link(table, book, start, count, weighted, i)
+            for word in range(words - count):
+                packed = np.uint64(0)
+                for lane in range(min(np.int64(4), count - 4 * word)):
+                    weight = stored_weight(book, start, count, weighted, 4 * word + lane)
+                    packed |= np.uint64(weight) << np.uint64(16 * lane)
+                stored[end + count + word] = np.int64(packed)
         end += words
     return end
+
+
+@lean_kernel
+def take_links(
+    table: Table, book: Book, scratch: Scratch, counts: Array, starts: Array, stored: Array, first: Int
+) -> Int:
+    """Remember the links of a snapshot, from a slot on. Returns the slot that it has no room or no number for.
+
+    `counts` and `starts` are the snapshot's columns; the ledger's have no links yet.
+    """
+    for slot in range(first, book.counts[0].slots):
+        count, weighted = np.int64(counts[slot]), counts[slot] < 0
+        if weighted:
+            count = -1 - count
+        if not has_room_for_links(book, 0, count):
+            return slot
+        start = starts[slot]
+        for i in range(count):
+            prefetch(table.id_index, home(stored[start + i], table.id_index.shape[0]))
+        for i in range(count):
+            scratch.pages[i] = stored[start + i]
+            scratch.weights[i] = ORDINARY_LINK_WEIGHT
+            if weighted:
+                packed = np.uint64(stored[start + count + i // 4])
+                scratch.weights[i] = np.int64((packed >> np.uint64(16 * (i % 4))) & np.uint64(0xFFFF))
+        if find_slots(table, book, scratch, count) and book.named.shape[0] == 0:
+            return slot
+        remember_links(table, book, scratch, slot, count)
+    return book.counts[0].slots

@@ -6,7 +6,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.entries import Outcome
-from opicflow.pipelines.ledger.kernels.certified import is_local
+from opicflow.pipelines.ledger.kernels.numbers import is_local
 from opicflow.pipelines.ledger.kernels.observations import MOST_SHARE, WAS_GONE
 from opicflow.pipelines.ledger.kernels.spending import cash_of, is_forgotten
 from opicflow.pipelines.ledger.layout import Book, Int, Table

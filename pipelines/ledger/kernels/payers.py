@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.kernels.index import find
-from opicflow.pipelines.ledger.kernels.links import links_of, stored_weight
-from opicflow.pipelines.ledger.layout import LINKS_KNOWN, Book, Table
+from opicflow.pipelines.ledger.kernels.links import links_of, stored_weight, total_weight
+from opicflow.pipelines.ledger.kernels.numbers import follow
+from opicflow.pipelines.ledger.layout import LINKS_KNOWN, NOWHERE, Book, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import lean_kernel
 
@@ -24,11 +24,10 @@ def find_payers(table: Table, book: Book, importance: Array, payers: Array, part
         if count == 0 or (table.pages[slot].flags & LINKS_KNOWN) == 0:
             continue
         start = table.link_start[slot]
-        total = np.int64(0)
+        total = total_weight(book, start, count, weighted)
         for i in range(count):
-            total += stored_weight(book, start, count, weighted, i)
-        for i in range(count):
-            to = find(table.id_index, table.id_index_old, table.hot, book.links[start + i])
+            link = book.links[start + i]
+            to = follow(book, link) if link >= 0 else np.int64(NOWHERE)
             if to < 0 or importance[to] <= 0.0:
                 continue
             paid = damping * importance[slot] * np.float64(stored_weight(book, start, count, weighted, i))

@@ -15,7 +15,6 @@ from opicflow.pipelines.ledger.kernels.certified import (
     change_base,
     damped,
     has_room_to_pay,
-    is_local,
     lose,
     pays,
     put_in_outbox,
@@ -23,13 +22,16 @@ from opicflow.pipelines.ledger.kernels.certified import (
     take_back,
 )
 from opicflow.pipelines.ledger.kernels.history import keep, keep_newcomer, rate_and_span
-from opicflow.pipelines.ledger.kernels.index import find, guess, insert, remove
-from opicflow.pipelines.ledger.kernels.links import forget_links, links_of, recall_links
+from opicflow.pipelines.ledger.kernels.index import find, insert, remove
+from opicflow.pipelines.ledger.kernels.links import find_slots, forget_links, links_of, recall_links
+from opicflow.pipelines.ledger.kernels.numbers import absent_row, add_absent, give_number, keep_number
 from opicflow.pipelines.ledger.kernels.observations import be_born_unseen, set_share
 from opicflow.pipelines.ledger.layout import (
     CIRCULATED,
+    ELSEWHERE,
     LINKS_KNOWN,
     LIVE,
+    NOWHERE,
     P_ABSORBING,
     P_ALL,
     P_CERTIFIED,
@@ -42,11 +44,7 @@ from opicflow.pipelines.ledger.layout import (
     Table,
 )
 from opicflow.schemas.arrays import Array
-from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
-
-NOWHERE = -1
-ELSEWHERE = -2
-"""Slots of links whose page is not in this ledger: not known here (or barred), in another shard."""
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 _MOST = np.int64(0x7FFFFFFFFFFFFFFF)
 
@@ -148,10 +146,11 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     row.flags = LIVE | CIRCULATED  # the crawl has one round's time to read it before the round spends for it
     row.outcome = 0
     row.measures = 0
+    absent = absent_row(book, page)
     if book.modes[0].policy == P_CERTIFIED:
         base = base_of(book, class_)
         table.hot[slot, 1] = 0
-        table.totals[slot] = base + regain(book, page)
+        table.totals[slot] = base + regain(book, absent)
         book.sums[0].bases += base
         book.sums[0].paid += table.totals[slot]
         row.opening = 0
@@ -166,6 +165,7 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     if book.modes[0].remember != 0:
         table.link_start[slot] = 0
         table.link_count[slot] = 0
+        give_number(table, book, slot, absent)
     insert(table.id_index, page, slot)
     counts.pages += 1
     counts.births += 1
@@ -283,8 +283,9 @@ def pay_links(
 ) -> None:
     """Pay `amount` along the first `links` links in `scratch`, the small edge and all remainders to the virtual page.
 
-    Links of a visit (`fresh`) bring unknown pages into the ledger; remembered ones do not: a page that was dropped
-    is not born again by a memory, its share goes to the virtual page. `refund` comes from the virtual account.
+    Links of a visit (`fresh`) bring unknown pages into the ledger; remembered ones, whose slots are known, do not: a
+    page that was dropped is not born again by a memory, its share goes to the virtual page. `refund` comes from the
+    virtual account.
     """
     total = np.int64(0)
     for i in range(links):
@@ -292,23 +293,8 @@ def pay_links(
     if total == 0:
         pay_dangling(book, amount)
         return
-    hot, index, index_old = table.hot, table.id_index, table.id_index_old
     pages, weights, slots = scratch.pages, scratch.weights, scratch.slots
-    alone = book.modes[0].alone != 0
-    births = False
-    for i in range(links):
-        if alone or is_local(book, pages[i]):
-            slots[i] = guess(index, hot, pages[i])
-            if slots[i] >= 0:
-                prefetch(hot, slots[i])
-        else:
-            slots[i] = ELSEWHERE
-    for i in range(links):
-        to = slots[i]
-        if to != ELSEWHERE and (to < 0 or hot[to, 0] != pages[i]):
-            slots[i] = find(index, index_old, hot, pages[i])
-            births |= slots[i] < 0
-    if births and fresh:
+    if fresh and find_slots(table, book, scratch, links):
         rate, _ = rate_and_span(table, book, slot, 0, book.clocks[0].theta)
         rate *= book.rules[0].damping / np.float64(total)
         for i in range(links):
@@ -418,7 +404,7 @@ def drop_certified(table: Table, book: Book, scratch: Scratch, slot: Int) -> Non
         sums.links -= links_of(table, slot)
     base = base_of(book, table.pages[slot].class_)
     paid = table.totals[slot]
-    lose(book, table.hot[slot, 0], paid - base)
+    lose(book, add_absent(book, table.hot[slot, 0]), paid - base)
     sums.bases -= base
     sums.paid -= paid
     table.totals[slot] = 0
@@ -428,10 +414,10 @@ def drop_certified(table: Table, book: Book, scratch: Scratch, slot: Int) -> Non
 def drop_pages(table: Table, book: Book, scratch: Scratch, pages: Array, first: Int) -> Int:
     """Remove pages from row `first` on; unknown ones are skipped. Returns the row that it has no room for.
 
-    The index is not growing, and there is room for free slots.
+    The index is not growing, and there is room for free slots, page numbers and absent pages.
     """
     for i in range(first, pages.shape[0]):
-        if not has_room_to_pay(book, book.modes[0].longest + 1):
+        if not has_room_to_pay(book, book.modes[0].longest):
             return i
         slot = find(table.id_index, table.id_index_old, table.hot, pages[i])
         if slot >= 0:
@@ -461,6 +447,8 @@ def drop_page(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
         counts.earned -= table.totals[slot]
         table.totals[slot] = 0
     forget_links(table, book, slot)
+    if book.modes[0].remember != 0:
+        keep_number(table, book, slot)
     set_share(table, book, slot, 0.0)
     be_born_unseen(table, slot)
     class_ = np.int64(row.class_)
