@@ -77,8 +77,10 @@ def _in_memory(pages: int, tiny: bool) -> Iterator[Figure]:
         yield versus(f"graph.pagerank_vs_{name}", fast, "ranks/s", slow, how)
 
 
-def library_solvers(web: Graph, most_steps: int, tolerance: float) -> dict[str, Callable[[], Floats]]:
-    """The PageRank of other libraries, on graphs of theirs that are ready; none, and a line, if they are missing."""
+def library_solvers(
+    web: Graph, most_steps: int, tolerance: float, only: str | None = None
+) -> dict[str, Callable[[], Floats]]:
+    """The PageRank of other libraries, or of one of them, on graphs that are ready; none, and a line, without them."""
     try:
         import igraph
         from scipy import sparse
@@ -87,14 +89,16 @@ def library_solvers(web: Graph, most_steps: int, tolerance: float) -> dict[str, 
         say(f"SKIPPED, nothing to compare with: {missing}; pip install scikit-network igraph")
         return {}
     weights = web.weights / ORDINARY_LINK_WEIGHT
-    links = sparse.csr_matrix((weights, web.targets, web.starts), shape=(web.pages, web.pages))
-    sources = np.repeat(np.arange(web.pages), web.out_degrees)
-    other = igraph.Graph(n=web.pages, edges=np.stack((sources, web.targets), 1), directed=True)
-    weighted = None if (weights == 1).all() else weights.tolist()
-    return {
-        "scikit_network": lambda: PageRank(n_iter=most_steps, tol=tolerance).fit_predict(links),
-        "igraph": lambda: np.array(other.pagerank(weights=weighted)),
-    }
+    solvers: dict[str, Callable[[], Floats]] = {}
+    if only in (None, "scikit_network"):
+        links = sparse.csr_matrix((weights, web.targets, web.starts), shape=(web.pages, web.pages))
+        solvers["scikit_network"] = lambda: PageRank(n_iter=most_steps, tol=tolerance).fit_predict(links)
+    if only in (None, "igraph"):
+        sources = np.repeat(np.arange(web.pages), web.out_degrees)
+        other = igraph.Graph(n=web.pages, edges=np.stack((sources, web.targets), 1), directed=True)
+        weighted = None if (weights == 1).all() else weights.tolist()
+        solvers["igraph"] = lambda: np.array(other.pagerank(weights=weighted))
+    return solvers
 
 
 def _ranks(web: Graph, tolerance: float) -> Any:
