@@ -27,6 +27,8 @@ from opicflow.schemas.arrays import Floats, Ids, Ints
 LARGEST_DISTANCE = 2.0
 """The largest L1 distance between two distributions."""
 _MOST_PUSHES_PER_PAGE = 1000
+_LEAST_MULTIPLE = 2
+"""Pages with a residual of at least so many times the mean are pushed first."""
 
 
 @dataclass(frozen=True)
@@ -148,23 +150,26 @@ def begin_payments(room: Room) -> None:
 def push_residuals(room: Room, peers: Peers, tolerance: float, most: int) -> None:
     """Push at most so many pages, while this shard's part of the certificate is above its part of the tolerance.
 
-    The parts are its share of all payments. Pages whose residual is below the mean wait: pushed now, they would soon
-    have to be pushed again.
+    The parts are its share of all payments. Pages whose residual is below twice the mean wait: pushed now, they would
+    soon have to be pushed again. When no other pages are left, those with the mean or more are pushed.
     """
     longest = int(room.book.modes[0].longest)
+    multiple = _LEAST_MULTIPLE
     room.make_scratch(longest)
     while most > 0:
         own, pages = residual_sums(room.book), int(room.book.counts[0].pages)
         if largest_distance(own, peers.residual_sums(own), pages, _damping_of(room.book)) <= tolerance:
             return
-        least = max(own.residual_size // max(pages, 1), 1)
+        least = max(multiple * own.residual_size // max(pages, 1), 1)
         before, slots = most, int(room.book.counts[0].slots)
         while slots > 0:
             room.make_to_pay(longest)
             pushed, slots = certified.push_pages(room.table, room.book, room.scratch, least, most, slots)
             most -= int(pushed)
         if most == before:
-            return
+            if multiple == 1:
+                return
+            multiple = 1
 
 
 def _damping_of(book: Book) -> float:

@@ -99,16 +99,21 @@ class WebCrawl:
         self._per_day = per_day
         self._hour = 0
         self._offset = 0
+        self._rest = np.empty(0, np.int64)
 
     def announce(self, ids: Ids) -> None:
         """Announce pages to all ledgers."""
         self._apply(announcements(ids, start=self._offset))
 
     def run(self, web: Graph, up_to: int) -> Ints:
-        """Visit this web until `up_to` visits were made in total, or the order ends. Return the visited pages."""
+        """Visit this web until `up_to` visits were made in total, or the order ends. Return the visited pages.
+
+        The next run begins with the rest of the last batch: where runs end changes no visit.
+        """
         visited = []
         while self.visits < up_to:
-            numbers = self._choice[self._order.next(self._waiting)][: up_to - self.visits]
+            chosen = self._rest if len(self._rest) else self._choice[self._order.next(self._waiting)]
+            numbers, self._rest = np.split(chosen, [up_to - self.visits])
             if len(numbers) == 0:
                 break
             outcomes = self._outcomes(numbers) if self._outcomes else None
@@ -173,6 +178,7 @@ class DiscoveringCrawl:
         self._order = order
         self._found = DiscoveredPages(len(ids), seeds)
         self._offset = 0
+        self._rest = np.empty(0, np.int64)
         self._apply(announcements(ids[seeds]))
 
     @property
@@ -181,11 +187,12 @@ class DiscoveringCrawl:
         return self._found.numbers
 
     def run(self, web: Graph, up_to: int) -> None:
-        """Visit pages until `up_to` visits were made in total."""
+        """Visit pages until `up_to` visits were made in total; the next run begins with the rest of the last batch."""
         while self.visits < up_to:
-            set_page_count(self._order, len(self.found))
-            rows = self._order.next(lambda: self.ledger.waiting_cash(self.ids[self.found]))
-            numbers = self.found[rows[: up_to - self.visits]]
+            if len(self._rest) == 0:
+                set_page_count(self._order, len(self.found))
+                self._rest = self.found[self._order.next(lambda: self.ledger.waiting_cash(self.ids[self.found]))]
+            numbers, self._rest = np.split(self._rest, [up_to - self.visits])
             self._apply(visits(web, self.ids, numbers, self._offset))
             self.visits += len(numbers)
             self.read[numbers] = True
