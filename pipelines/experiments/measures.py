@@ -8,6 +8,7 @@ import numpy as np
 
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.ledger import Ledger
 from opicflow.schemas.arrays import Floats
 
 DAMPING = 0.85
@@ -56,6 +57,16 @@ def exact_importance(web: Graph) -> Floats:
     if not ranks.converged:
         raise RuntimeError(f"PageRank of {web.pages} pages did not converge: there is nothing to measure against")
     return ranks.values
+
+
+def distance_from_seen(ledger: Ledger) -> float:
+    """Return the L1 distance of importance from the exact ranks of the graph that a ledger with all links has seen."""
+    known = ledger.estimate_all()
+    order = np.argsort(known.pages)
+    pages = known.pages[order]
+    starts, targets, weights = ledger.remembered(pages)
+    seen = Graph(starts, np.searchsorted(pages, targets), weights.astype(np.int64))
+    return float(np.abs(known.importance[order] - exact_importance(seen)).sum())
 
 
 def imbalance(web: Graph, importance: Floats) -> float:

@@ -15,9 +15,12 @@ Rows: TypeAlias = "Sequence[Row]"
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """A table as CSV: numbers with seven digits, so that what differs in the last bit is the same text."""
+    """A table as CSV: numbers with seven digits, so that what differs in the last bit is the same text.
+
+    It has the columns of all rows; a cell is empty where a row has no such column.
+    """
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
     writer.writeheader()
     for row in rows:
         writer.writerow({name: f"{value:.7g}" if isinstance(value, float) else value for name, value in row.items()})
@@ -26,7 +29,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 def where(rows: Iterable[Row], **wanted: Value) -> list[Row]:
     """The rows that have these values."""
-    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+    return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
 
 
 def mean(rows: Iterable[Row], name: str, **wanted: Value) -> float:

@@ -12,17 +12,22 @@ from pathlib import Path
 
 from opicflow.connectors.files.whole_file import write_atomically
 from opicflow.pipelines.experiments.communities.accuracy import communities, influences
-from opicflow.pipelines.experiments.importance.convergence import convergence, off_line
-from opicflow.pipelines.experiments.importance.extensions import discovery, growing, stated, trouble
-from opicflow.pipelines.experiments.importance.windows import windows
+from opicflow.pipelines.experiments.importance.convergence import convergence, convergence_certified, off_line
+from opicflow.pipelines.experiments.importance.extensions import discovery, growing, moved, stated, trends, trouble
+from opicflow.pipelines.experiments.importance.windows import windows, windows_certified
 from opicflow.pipelines.experiments.tables import Measure, Row, Value
 
 MEASURES: dict[str, Measure] = {
     one.__name__: one
-    for one in (convergence, off_line, windows, growing, trouble, discovery, stated, communities, influences)
+    for one in (
+        *(convergence, convergence_certified, off_line, windows, windows_certified),
+        *(growing, moved, trouble, discovery, stated, trends, communities, influences),
+    )
 }
 EDITION = 1
-"""Increased whenever a measure changes: stored rows of an earlier edition are not used."""
+EDITIONS = {"growing": 2, "stated": 2, "trouble": 2}
+"""Those of single measures, `EDITION` for all others. Increased when a measure changes: then its stored rows, and no
+others, are measured again."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class MeasureTask:
     @property
     def file_name(self) -> str:
         """The file that stores its rows."""
-        key = json.dumps([EDITION, self.measure, self.arguments])
+        key = json.dumps([EDITIONS.get(self.measure, EDITION), self.measure, self.arguments])
         return f"{self.measure}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
 
 

@@ -45,6 +45,8 @@ class Times:
     sweep_received: int = 0
     anchor_pages: int = 0
     """The pages of all shards when trends began, or began again; 0 before the first sweep."""
+    anchor_read: int = 0
+    """The pages of this shard that were read by then."""
 
 
 @dataclass
@@ -146,6 +148,7 @@ def _encode_times(times: Times) -> dict[str, Any]:
         "planned_second": times.planned_second,
         "sweep_received": times.sweep_received,
         "anchor_pages": times.anchor_pages,
+        "anchor_read": times.anchor_read,
     }
 
 
@@ -159,4 +162,5 @@ def _decode_times(values: dict[str, Any]) -> Times:
         planned_second=values["planned_second"],
         sweep_received=values.get("sweep_received", 0),  # older snapshots do not have these
         anchor_pages=values.get("anchor_pages", 0),
+        anchor_read=values.get("anchor_read", 0),
     )

@@ -72,7 +72,7 @@ _STATE = {
     "url_generation",
 }
 _TIMES = {"tick_second", "sweep_second", "sweep_rate_sum", "days", "first_tick_second", "planned_second"}
-_LATER_TIMES = {"sweep_received", "anchor_pages"}  # older snapshots do not have them
+_LATER_TIMES = {"sweep_received", "anchor_pages", "anchor_read"}  # older snapshots do not have them
 
 
 def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shards: int) -> str:
@@ -167,7 +167,7 @@ def _times_problem(times: Any) -> str:
         return "its times have other parts"
     if not is_whole(times.get("sweep_received", 0), 0, MOST_CASH):
         return "the cash received is out of bounds"
-    if not is_whole(times.get("anchor_pages", 0), 0, _MOST):
+    if not all(is_whole(times.get(name, 0), 0, _MOST) for name in ("anchor_pages", "anchor_read")):
         return "the pages of its trends are out of bounds"
     if not all(is_whole(times[name], -1, _MOST) for name in _TIMES if name.endswith("_second")):
         return "a time is no second"

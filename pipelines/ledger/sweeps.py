@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.config import Certified, LedgerConfig
+from opicflow.pipelines.ledger.config import Certified, Interpolation, LedgerConfig
 from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.kernels import reads
 from opicflow.pipelines.ledger.ledger_state import Times
@@ -18,7 +18,10 @@ _SWEEP_SHARE = 64  # a sweep is due after a visit, or cash, of one page in so ma
 _LEAST_SECONDS = 60  # between sweeps that cash from other shards causes
 _LEAST_CERTIFIED_SECONDS = 10  # exact ranks are published soon after residuals have been pushed
 _GROWTH_OF_TRENDS = 1.25
-_LEAST_TURNS_OF_TRENDS = 2.0  # that a rate rests on: before that it moves because the crawl begins
+# What a page's importance rests on before its trend begins: until then it moves because the crawl finds it.
+_LEAST_TURNS_OF_TRENDS = 2.0
+_MOST_TURNS_OF_TRENDS, _LEAST_WINDOW_OF_TRENDS = 6.0, 0.75
+_LEAST_VISITS_OF_TRENDS = 2
 
 
 class Sweeps:
@@ -50,8 +53,8 @@ class Sweeps:
     def sweep(self, second: int, is_settling: bool) -> None:
         """Sum all rates, and move the anchors, from which trends are computed, towards scores.
 
-        Anchors begin again when the graph seen has grown by a quarter, and while importance `is_settling`: how it is
-        found and computed is no movement of its pages.
+        Anchors begin again when a quarter more pages are known or read, and while importance `is_settling`: how the
+        graph is found and computed is no movement of its pages.
         """
         room, times = self._room, self._times
         rates, times.sweep_rate_sum = self._reader.rates()
@@ -59,16 +62,26 @@ class Sweeps:
         if everywhere > 0:
             past = 0.0 if times.sweep_second < 0 else (second - times.sweep_second) / SECONDS_PER_DAY
             share = 1.0 - float(np.exp(-past / self._config.trend_days))
-            pages = self._reader.pages_everywhere()
-            begins_again = is_settling or pages > _GROWTH_OF_TRENDS * times.anchor_pages
+            pages, read = self._reader.pages_everywhere(), int(room.book.class_pages[1::2].sum())
+            has_grown = pages > _GROWTH_OF_TRENDS * times.anchor_pages or read > _GROWTH_OF_TRENDS * times.anchor_read
+            begins_again = is_settling or has_grown
             if begins_again:
-                times.anchor_pages = pages
-            reads.smooth_anchors(
-                room.table, room.book, rates, pages / everywhere, share, begins_again, _LEAST_TURNS_OF_TRENDS
-            )
+                times.anchor_pages, times.anchor_read = pages, read
+            least_turns = self._least_turns_of_trends()
+            reads.smooth_anchors(room.table, room.book, rates, pages / everywhere, share, begins_again, least_turns)
+            if isinstance(self._config.history, Certified):
+                rows = room.table.pages[: len(rates)]
+                rows["anchor"][rows["visits"] < _LEAST_VISITS_OF_TRENDS] = np.nan
         times.sweep_second = second
         times.sweep_received = int(room.book.counts[0].received)
         room.book.counts[0].visits_since_sweep = 0
+
+    def _least_turns_of_trends(self) -> float:
+        """The turns that the rate of a page rests on before its trend begins. A young rate still converges."""
+        if not isinstance(self._config.history, Interpolation):
+            return _LEAST_TURNS_OF_TRENDS
+        window = float(self._room.book.rules[0].window)
+        return min(_MOST_TURNS_OF_TRENDS, _LEAST_WINDOW_OF_TRENDS * window)
 
     def publish(self, pages: Ids) -> Estimates:
         """Estimates of pages that were visited, to publish: see `Ledger.publish`."""

@@ -33,10 +33,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "name",
         nargs="+",
         choices=[
-            *("all", "fig2", "fig3", "fig4", "fig5", "fig6", "growing", "trouble", "discovery", "stated"),
+            *("all", "fig2", "fig3", "fig4", "fig5", "fig6", "growing", "moved", "trouble", "discovery", "stated"),
+            "trends",
             *("table1", "table2", "influence", "community"),
         ],
-        help="a figure of the paper, or growing webs, pages that cannot be read, discovery, what estimates state; of "
+        help="a figure of the paper, or growing webs, links that move, pages that cannot be read, discovery, what "
+        "estimates state, trends; of "
         "communities: sites, topics, the influence of one page, round by round",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the report, plots and data")

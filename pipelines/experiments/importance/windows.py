@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from opicflow.pipelines.experiments.importance.convergence import order_named
-from opicflow.pipelines.experiments.measures import DAMPING, errors, exact_importance
+from opicflow.pipelines.experiments.importance.convergence import CERTIFIED, order_named
+from opicflow.pipelines.experiments.measures import DAMPING, distance_from_seen, errors, exact_importance
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import (
     All,
+    Certified,
     Fixed,
     History,
     ImprovedFixed,
@@ -36,6 +37,7 @@ RATES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 RATES_OF_CYCLE = (0.0, 1.0, 10.0)
 
 BY_IMPORTANCE = "by importance"
+CERTIFIED_ALONE = "certified, by its own cash"
 _OF_IMPORTANT, _OF_OTHERS = "fixed, 8 months", "variable, 16"
 
 
@@ -90,6 +92,49 @@ def windows(pages: int, seed: int, order: str, rate: float) -> list[Row]:
         row: Row = {"seed": seed, "order": order, "rate": rate, "policy": name}
         row |= {"measures": measures[name], "turns_a_month": month}
         rows.append(row | {key: float(np.mean([one[key] for one in errors_found])) for key in errors_found[0]})
+    return rows
+
+
+def windows_certified(pages: int, seed: int, order: str, rate: float) -> list[Row]:
+    """The same webs and visits, with the history policy `certified`; errors as in `windows`.
+
+    Where the order is greedy, one more crawl is led by the waiting cash of the certified ledger itself. `distance` is
+    the L1 distance of importance from the exact ranks of the graph seen at last, `certificate` its bound, in per cent.
+    """
+    web = power_law_web(pages, seed)
+    random = np.random.Generator(np.random.PCG64([seed, round(rate * 1000)]))
+    ids = page_ids(pages, seed)
+    ledgers = {CERTIFIED: Ledger(LedgerConfig(history=Certified(), damping=DAMPING))}
+    paced = Ledger(LedgerConfig(history=All(), damping=DAMPING))
+    chosen = [order_named(order, web, seed, paced)]
+    crawls = [WebCrawl([paced, ledgers[CERTIFIED]], ids, chosen[0])]
+    if order == "greedy":
+        ledgers[CERTIFIED_ALONE] = Ledger(LedgerConfig(history=Certified(), damping=DAMPING))
+        chosen.append(order_named(order, web, seed, ledgers[CERTIFIED_ALONE]))
+        crawls.append(WebCrawl([ledgers[CERTIFIED_ALONE]], ids, chosen[1]))
+    for crawl in crawls:
+        crawl.announce(ids)
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in ledgers}
+    for step in range(1, CRAWLS * STEPS_A_CRAWL + 1):
+        for crawl in crawls:
+            crawl.run(web, step * pages // STEPS_A_CRAWL)
+        if step % STEPS_A_CRAWL == 0 and step >= MEASURED_FROM * STEPS_A_CRAWL:
+            exact = exact_importance(web)
+            for name, ledger in ledgers.items():
+                found[name].append(dataclasses.asdict(errors(ledger.estimate(ids).importance, exact)))
+        if rate:
+            web = changed(web, rate / 100.0 / STEPS_A_CRAWL, random)
+            for one in chosen:
+                if isinstance(one, ExactGreedyOrder):
+                    one.move_to(web)
+    rows: list[Row] = []
+    for name, ledger in ledgers.items():
+        ledger.audit()
+        row: Row = {"seed": seed, "order": order, "rate": rate, "policy": name}
+        row |= {"measures": ledger.measures_per_page(), "turns_a_month": ""}
+        row |= {key: float(np.mean([one[key] for one in found[name]])) for key in found[name][0]}
+        row |= {"distance": distance_from_seen(ledger) * 100.0, "certificate": (ledger.certificate() or 0.0) * 100.0}
+        rows.append(row)
     return rows
 
 
