@@ -5,8 +5,10 @@ proportional to c + t (p + r - c), and its L1 distance from the exact ranks of t
 
     (d (t Σ|r| + |1 - t| C + links + pages) + 2 t u) / ((1 - d) t Σp)
 
-Links and pages are there for the roundings: less than a unit each. With several shards the sums are over the newest
-reports of all; u is the size of all amounts between them that have not arrived yet (docs/decisions/certified.md).
+Links and pages are there for the roundings: less than a unit each. What residuals carry one link further may stand for
+d (t Σ|r| + |1 - t| C): it is much less, but takes a pass over all links (`closer_bound`). With several shards the sums
+are over the newest reports of all; u is the size of all amounts between them that have not arrived yet
+(docs/decisions/certified.md).
 """
 
 from __future__ import annotations
@@ -68,6 +70,21 @@ def largest_distance(
     return float(min(bound, LARGEST_DISTANCE))
 
 
+def closer_bound(room: Room) -> float:
+    """A closer bound than that of the sums, in one pass over all links of a ledger that has no other shards.
+
+    It carries every residual one link further, where residuals of both signs meet and mostly cancel.
+    """
+    book = room.book
+    sums, damping = residual_sums(book), _damping_of(book)
+    if sums.bases <= sums.residual or sums.paid <= 0:
+        return LARGEST_DISTANCE
+    carried = np.zeros(int(book.counts[0].slots), np.float64)
+    certified.carry_residuals(room.table, book, sums.scale, carried)
+    off = float(np.abs(carried).sum()) + damping * (sums.links + int(book.counts[0].pages))
+    return float(min(off / ((1 - damping) * sums.scale * sums.paid), LARGEST_DISTANCE))
+
+
 class Residuals:
     """Pushes the residuals of a ledger's pages."""
 
@@ -105,7 +122,8 @@ class Residuals:
         rates = np.zeros(int(copy.book.counts[0].slots), np.float64)
         total = float(reads.read_all_rates(copy.table, copy.book, scale, rates))
         importance = rates[slots] / total if total > 0 else np.zeros(len(slots))
-        return Settled(pages, importance, Residuals(copy, self._peers).certificate(residual_sums(copy.book)))
+        certificate = Residuals(copy, self._peers).certificate(residual_sums(copy.book))
+        return Settled(pages, importance, min(certificate, closer_bound(copy)))
 
 
 def change_rules(

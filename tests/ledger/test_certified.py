@@ -34,7 +34,7 @@ from opicflow.pipelines.ledger.config import MOST_CASH
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ItemWriter, LogEntry, TransfersEntry
 from opicflow.pipelines.web.crawl import announcements, visits
-from opicflow.pipelines.web.webs import hosted_web, page_ids, power_law_web
+from opicflow.pipelines.web.webs import hosted_web, page_ids, poisson_web, power_law_web
 from opicflow.schemas.arrays import Floats, Ids
 from opicflow.schemas.pages import shard_of
 from support.crawls import Crawl as WebCrawl
@@ -199,6 +199,24 @@ def test_settling_ends_within_the_tolerance_and_leaves_the_ledger_as_it_was(seed
     assert settled.certificate <= 1e-4
     assert np.abs(settled.importance - crawl.model.ranks(settled.pages)).sum() <= settled.certificate
     assert crawl.ledger.snapshot() == before
+
+
+@pytest.mark.parametrize("order", ["cycle", "greedy"])
+@pytest.mark.parametrize("name", ["power law", "hosts", "poisson"])
+def test_the_certificate_of_settled_ranks_is_within_twenty_times_of_the_distance(name: str, order: str) -> None:
+    webs = {
+        "power law": power_law_web(3000, 1),
+        "hosts": hosted_web(3000, 1).graph,
+        "poisson": poisson_web(3000, 1, dangling=0.2),
+    }
+    web = webs[name]
+    crawl = WebCrawl(ledger := Ledger(LedgerConfig(history=Certified())), web, order, 1).run(2)
+    assert ledger.pages_read == web.pages
+    settled = ledger.settle()
+    place = np.argsort(crawl.ids)
+    exact = pagerank(web, tolerance=1e-14).values[place[np.searchsorted(crawl.ids[place], settled.pages)]]
+    distance = np.abs(settled.importance - exact).sum()
+    assert distance <= settled.certificate <= 20 * distance
 
 
 @pytest.mark.parametrize("history", [Certified(), Interpolation()])

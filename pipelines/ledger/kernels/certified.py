@@ -16,7 +16,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.kernels.links import id_elsewhere, links_of, stored_weight, total_weight
 from opicflow.pipelines.ledger.kernels.numbers import follow
-from opicflow.pipelines.ledger.layout import P_CERTIFIED, Book, Bool, Int, Scratch, Table
+from opicflow.pipelines.ledger.layout import P_CERTIFIED, Book, Bool, Float, Int, Scratch, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
@@ -245,6 +245,27 @@ def apply_rules(
                 before = damped(table.totals[slot], old_damping_q20)
                 pay_remembered(table, book, scratch, slot, before, damped_total(table, book, slot))
     return book.counts[0].slots
+
+
+# -- the certificate ---------------------------------------------------------------------------------------------------
+
+
+@lean_kernel
+def carry_residuals(table: Table, book: Book, scale: Float, carried: Array) -> None:
+    """Carry `(1 - scale) * base + scale * residual` of all pages along their links, damped: a sum for every slot."""
+    damping = book.rules[0].damping
+    for slot in range(book.counts[0].slots):
+        count, weighted = links_of(table, slot), table.link_count[slot] < 0
+        if count == 0 or table.pages[slot].flags == 0:
+            continue
+        start = table.link_start[slot]
+        base = np.float64(base_of(book, table.pages[slot].class_))
+        off = damping * ((1.0 - scale) * base + scale * np.float64(table.hot[slot, 1]))
+        off /= np.float64(total_weight(book, start, count, weighted))
+        for i in range(count):
+            to = follow(book, book.links[start + i])
+            if to >= 0:
+                carried[to] += off * np.float64(stored_weight(book, start, count, weighted, i))
 
 
 # -- the audit ---------------------------------------------------------------------------------------------------------
