@@ -82,6 +82,7 @@ _WRAP = 1 << 64
 _SETTLING = 0.1  # with a larger certificate scores move because residuals of other shards arrive
 _PUSHED_SHARE = 4  # a tick pushes one page in so many, where residuals come from other shards
 _LEAST_SLIDE = 1 << 14  # words of remembered links that an entry moves at most, besides some for each of its links
+_EFFECTS = ("visits", "announcements", "sightings", "births", "duplicates", "late")
 _VISITS_PER_MESSAGE = 64  # of a cut; with fewer, messages would cost more than the visits themselves
 
 
@@ -155,7 +156,7 @@ class Ledger:
         """
         self._check_not_broken()
         check_kind(entry)
-        before = self._room.book.counts.copy()
+        before = self._effects()
         self._fates = np.zeros(0, np.uint8)
         self._refused = []
         self._removal.begin()
@@ -167,21 +168,24 @@ class Ledger:
             self._room.book.counts[0].broken = 2
             raise
         self._check_not_broken()
-        grown = at.flat(self._room.book.counts) - at.flat(before)
-        grown = grown.view(at.COUNTS)[0]
+        effects = zip(_EFFECTS, self._effects(), before, strict=True)
         return Applied(
-            visits=int(grown.visits),
-            announcements=int(grown.announcements),
-            sightings=int(grown.sightings),
-            births=int(grown.births),
-            duplicates=int(grown.duplicates),
-            late=int(grown.late),
+            **{name: after - earlier for name, after, earlier in effects},
             sealed=tuple(sealed),
             refused=tuple(self._refused),
             removed=tuple(self._removal.removed),
             removed_urls=tuple(self._removal.removed_urls),
             fates=self._fates,
         )
+
+    def _effects(self) -> list[int]:
+        """Return the counts that tell what an entry did.
+
+        A copy of all counts would take numpy, which copies field by field, as long as a kernel takes for hundreds of
+        transfers.
+        """
+        counts = self._room.book.counts
+        return [int(counts[name][0]) for name in _EFFECTS]
 
     def mark(self, source: str) -> LogPosition:
         """How far a source has been applied: its next entry may not begin above."""
@@ -559,7 +563,7 @@ class Ledger:
         return self._residuals.certificate(self._residual_sums()) if self.is_certified else None
 
     def _check_not_broken(self) -> None:
-        broken = self._room.book.counts[0].broken
+        broken = self._room.book.counts["broken"][0]  # for every entry, twice: faster than by the row
         if broken:
             why = f"the clock of shard {self.shard} would overflow 64 bits" if broken == 1 else "an entry was cut short"
             raise LedgerBroken(f"the ledger cannot go on: {why}: restore its last snapshot and go on from there")

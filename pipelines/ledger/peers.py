@@ -21,18 +21,19 @@ class Peers:
         self.shard = shard
         self.shards = shards
         self.by_shard = by_shard
+        self.silent = sum(peer.gossip is None for peer in by_shard.values())
+        """How many of the other shards have sent no gossip yet."""
 
     def receive_gossip(self, other: int, gossip: Gossip) -> int:
         """Keep a shard's gossip. Returns how far its part of the turn clock advanced since its previous gossip."""
         peer = self.by_shard[other]
-        before = peer.gossip.advance if peer.gossip else 0
+        before = 0
+        if peer.gossip is None:
+            self.silent -= 1
+        else:
+            before = peer.gossip.advance
         peer.gossip = gossip
         return (gossip.advance - before) % _WRAP
-
-    @property
-    def silent(self) -> int:
-        """How many of the other shards have sent no gossip yet."""
-        return sum(peer.gossip is None for peer in self.by_shard.values())
 
     def pages(self, own: int) -> int:
         """Pages of all shards; of silent ones none is counted."""
@@ -40,7 +41,8 @@ class Peers:
 
     def minted(self, own: int) -> int:
         """Cash minted by all shards."""
-        return sum(gossip.minted for gossip in self._gossips()) + own * (1 + self.silent)
+        others = [peer.gossip.minted for peer in self.by_shard.values() if peer.gossip]
+        return sum(others) + own * (1 + self.silent)
 
     def weighted_pages(self, own: int) -> dict[int, int]:
         """The weighted pages of each of the other shards."""
