@@ -71,6 +71,16 @@ def columns_of(declared: Any) -> tuple[ColumnSpec, ...]:
     return tuple(replace(one.metadata[_KEY], name=one.name) for one in fields(declared) if _KEY in one.metadata)
 
 
+def for_kernel(column: Array, dtype: type[np.generic] | None = None) -> Array:
+    """Return a column as kernels take it: in one piece and writable, which unpacked bytes are not. Copies if it is not.
+
+    `np.require` does the same, but takes as long as a kernel does for a small column.
+    """
+    if column.flags.carray and (dtype is None or column.dtype == dtype):
+        return column
+    return np.require(column, dtype, ["C", "A", "W"])
+
+
 def tuple_of(name: str, columns: Iterable[str], module: str) -> Any:
     """A named tuple of columns, for kernels: they compute with tuples of arrays. `module` is where it is assigned."""
     names = list(columns)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
 from opicflow.pipelines.ledger.kernels.sums import sum_columns
-from opicflow.schemas.arrays import Array, Bytes, Ids, Ints, columns_of, per_row, ragged, starts, tuple_of
+from opicflow.schemas.arrays import Array, Bytes, Ids, Ints, columns_of, for_kernel, per_row, ragged, starts, tuple_of
 from opicflow.schemas.columns import spans
 from opicflow.schemas.records import Policy
 
@@ -165,7 +165,7 @@ def kernel_items(items: CrawlItems, fates: Bytes) -> Any:
 
     Ids are passed as int64 with the same bits.
     """
-    plain = (np.require(getattr(items, column.name), requirements=["C", "A", "W"]) for column in _KERNEL_COLUMNS)
+    plain = (for_kernel(getattr(items, column.name)) for column in _KERNEL_COLUMNS)
     return KernelItems(*(column.view(np.int64) if column.dtype == np.uint64 else column for column in plain), fates)
 
 
@@ -367,9 +367,11 @@ def sum_transfers(pages: Ids, amounts: Ints, virtual: int, cut: int) -> Transfer
     """Sum transfers in one pass."""
     if pages.ndim != 1 or pages.shape != amounts.shape:
         raise ValueError("pages and amounts must be columns, one as long as the other")
-    pages, units = (np.require(one, np.uint64, ["C", "A", "W"]) for one in (pages, amounts.view(np.uint64)))
     digest, high, low, most, has_negative, is_rising = sum_columns(
-        pages, units, np.uint64(index(virtual)), np.uint64(index(cut))
+        for_kernel(pages, np.uint64),
+        for_kernel(amounts.view(np.uint64)),
+        np.uint64(index(virtual)),
+        np.uint64(index(cut)),
     )
     return TransferSums(int(digest), (int(high) << 32) + int(low), int(most), bool(has_negative), bool(is_rising))
 

@@ -73,7 +73,7 @@ from opicflow.pipelines.ledger.sweeps import Sweeps
 from opicflow.pipelines.ledger.window import turns, window_turns
 from opicflow.pipelines.refresh.policies import Policies
 from opicflow.pipelines.refresh.strategies import SHARE_UNITS
-from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints, for_kernel
 from opicflow.schemas.pages import shard_bounds
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.records import Policy
@@ -278,8 +278,8 @@ class Ledger:
         if int(counts.received) + cash > MOST_CASH:
             raise EntryRefused(f"{source}, cut {entry.cut}: the cash received would overflow: rebuild with more shards")
         counts.received += cash
-        ids, done = np.require(pages, requirements=["C", "A", "W"]).view(np.int64), 0
-        amounts = np.require(amounts, requirements=["C", "A", "W"])
+        ids, done = for_kernel(pages).view(np.int64), 0
+        amounts = for_kernel(amounts)
         while True:
             done, why = batches.apply_transfers(room.table, room.book, ids, amounts, done)
             if why == batches.DONE:
