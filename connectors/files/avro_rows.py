@@ -73,9 +73,14 @@ def _column(type_: Any, values: Values, everywhere: Bytes) -> _Column:
     null_at, kind = type_.index("null"), next(branch for branch in type_ if branch != "null")
     if len(type_) != 2:
         raise ValueError(f"a union of {len(type_)} types is for fastavro")
+    nulls = list(values).count(None)
+    if nulls == 0:  # most columns have no null, or nothing else
+        return _plain(kind, values, everywhere, np.full(rows, 1 - null_at, np.int64))
+    empty: Any = "" if kind == "string" else b"" if kind == "bytes" else 0
+    if nulls == rows:
+        return _plain(kind, [empty] * rows, np.zeros(rows, np.uint8), np.full(rows, null_at, np.int64))
     present = np.fromiter((value is not None for value in values), np.uint8, rows)
     branches = np.where(present, 1 - null_at, null_at).astype(np.int64)
-    empty: Any = "" if kind == "string" else b"" if kind == "bytes" else 0
     return _plain(kind, [empty if value is None else value for value in values], present, branches)
 
 
