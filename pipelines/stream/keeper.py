@@ -200,8 +200,8 @@ class LogKeeper:
         self.counts: Counter[str] = Counter()
         """Events since the metrics were last recorded; not a part of the state."""
         self.has_audited = False
-        self._drift = 0  # by the last audit
         """Whether the ledger was audited since the metrics were last recorded; not a part of the state."""
+        self._drift = 0  # by the last audit
         self.snapshot_bytes = self.journal_bytes = self.journal_to_ms = 0
         self.journal_from_ms: int | None = None
         self._notes = _Notes()
