@@ -49,6 +49,7 @@ class Importance:
     shard: int
     cut: int
     certificate: float | None = None
+    settled: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,7 @@ class Audit:
     received_from: tuple[PairTotal, ...] = ()
     fingerprint: str = ""
     certificate: float | None = None
+    settled: bool | None = None
 
 
 Record = CrawlEvent | Importance | RefreshSchedule | CrawlOrder | Policy | Reject | Audit

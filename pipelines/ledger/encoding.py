@@ -202,6 +202,8 @@ def _encode_gossip(gossip: Gossip) -> _Values:
     }
     if gossip.residuals is not None:
         values["residuals"] = encode_residual_sums(gossip.residuals)
+    if gossip.second >= 0:
+        values["second"] = gossip.second
     return values
 
 
@@ -214,6 +216,7 @@ def _decode_gossip(values: _Values) -> Gossip:
         rate_sum=values.pop("rate_sum"),
         shares=values.pop("shares", 0),
         residuals=decode_residual_sums(values.pop("residuals", None)),
+        second=values.pop("second", -1),
     )
     if values:
         raise KeyError(*values)

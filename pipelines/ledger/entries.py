@@ -247,6 +247,8 @@ class Gossip:
     shares: int = 0
     residuals: ResidualSums | None = None
     """Under `certified`, and only there."""
+    second: int = -1
+    """The shard's last tick; -1 if there was none, or the shard ran an older opicflow."""
 
 
 @dataclass(frozen=True)

@@ -188,6 +188,7 @@ def is_gossip(gossip: Gossip, shards: int, is_certified: bool) -> bool:
         and is_whole(gossip.advance, 0, (1 << 64) - 1)
         and all(is_whole(value, 0, MOST_CASH) for value in (gossip.minted, gossip.pages, gossip.weighted_pages))
         and is_whole(gossip.shares, 0, MOST_CASH)
+        and is_whole(gossip.second, -1, MOST_CASH)
         and isinstance(gossip.rate_sum, float)
         and 0.0 <= gossip.rate_sum < float("inf")
         and (_are_residual_sums(gossip.residuals, shards) if is_certified else gossip.residuals is None)

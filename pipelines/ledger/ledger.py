@@ -67,6 +67,7 @@ from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.removal import Removal
 from opicflow.pipelines.ledger.residuals import Residuals, Settled, change_rules, residual_sums
 from opicflow.pipelines.ledger.room import Room, new_book, new_table
+from opicflow.pipelines.ledger.settling import Settling
 from opicflow.pipelines.ledger.snapshot_checks import column_problem, lost_problem, recent_problem, state_problem
 from opicflow.pipelines.ledger.survey import Budget
 from opicflow.pipelines.ledger.sweeps import Sweeps
@@ -139,6 +140,7 @@ class Ledger:
         self._reader = Reader(self._room, self._peers, self.config.trend_days)
         self._removal = Removal(self.config, self._room, self._reader, state.url_generation)
         self._residuals = Residuals(self._room, self._peers)
+        self._settling = Settling(self.config, self._room, self._peers, self._times)
         self._sweeps = Sweeps(self.config, self._room, self._reader, self._times, self.shards)
         self._policies = PoliciesInForce(
             state.policies, state.budget, self.config.categories, self._room, self._reader, self._removal
@@ -229,6 +231,8 @@ class Ledger:
         sealed += self._apply_rows(items.rows(first, len(items)), self._fates[first:])
         self._room.slide_links(_LEAST_SLIDE + 32 * len(entry.items.link_pages))
         self._marks[entry.source] = Mark(entry.end, total)
+        if self._has_transfers and total > mark.total:
+            self._settling.note_visits()
         return sealed
 
     def _apply_rows(self, items: CrawlItems, fates: Bytes) -> list[tuple[int, TransfersEntry]]:
@@ -324,9 +328,10 @@ class Ledger:
         self._removal.readmit(entry.second)
         self._removal.drop_gone()
         self._removal.evict()
+        if self._has_transfers:
+            self._settling.note_tick(entry.second)
         if self._sweeps.is_due(entry.second):
-            certificate = self.certificate() if self.shards > 1 else None
-            self._sweeps.sweep(entry.second, is_settling=certificate is not None and certificate > _SETTLING)
+            self._sweeps.sweep(entry.second, is_settling=self.shards > 1 and not self.is_settled)
         return self._seal_cut(at_tick=True)
 
     # -- cuts and gossip -------------------------------------------------------------------------------------------
@@ -374,6 +379,7 @@ class Ledger:
             rate_sum=self._times.sweep_rate_sum,
             shares=int(counts.shares),
             residuals=self._residual_sums() if self.is_certified else None,
+            second=self._times.tick_second,
         )
         sealed = []
         for other, peer in self._peers.by_shard.items():
@@ -553,6 +559,21 @@ class Ledger:
     def is_certified(self) -> bool:
         """Whether the history policy is `certified`."""
         return isinstance(self.config.history, Certified)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether importance rests on a whole window in which transfers of other shards arrived in time.
+
+        While it does not, it changes because the crawl begins, or because visits were applied ahead of transfers. Under
+        `certified`: whether the certificate is below 0.1.
+        """
+        certificate = self.certificate()
+        return self._settling.is_settled() if certificate is None else certificate <= _SETTLING
+
+    @property
+    def _has_transfers(self) -> bool:
+        """Whether importance depends on transfers of other shards that arrive in time."""
+        return self.shards > 1 and not self.is_certified
 
     def certificate(self) -> float | None:
         """A bound of the L1 distance between importance and the exact ranks of the graph seen; None if there is none.

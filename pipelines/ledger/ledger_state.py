@@ -47,6 +47,10 @@ class Times:
     """The pages of all shards when trends began, or began again; 0 before the first sweep."""
     anchor_read: int = 0
     """The pages of this shard that were read by then."""
+    visits_by: list[tuple[int, int]] = field(default_factory=list)
+    """Visits applied by some seconds, from the last one that all other shards have reached: see `Settling`."""
+    ahead_theta: int | None = None
+    """The turn clock when visits were last ahead of the transfers of other shards; None if they never were."""
 
 
 @dataclass
@@ -119,7 +123,8 @@ def decode_state(values: dict[str, Any]) -> LedgerState:
 
 def decode_gossip(values: list[Any]) -> Gossip:
     """The gossip that a snapshot stores as a list."""
-    advance, minted, pages, weighted_pages, rate_sum, shares, *residuals = values
+    advance, minted, pages, weighted_pages, rate_sum, shares, *later = values
+    residuals = later[0] if later else None
     return Gossip(
         advance=advance,
         minted=minted,
@@ -127,7 +132,8 @@ def decode_gossip(values: list[Any]) -> Gossip:
         weighted_pages=weighted_pages,
         rate_sum=rate_sum,
         shares=shares,
-        residuals=decode_residual_sums(*residuals) if residuals else None,
+        residuals=decode_residual_sums(residuals),
+        second=later[1] if len(later) > 1 else -1,
     )
 
 
@@ -135,7 +141,10 @@ def _encode_gossip(gossip: Gossip | None) -> list[Any] | None:
     if gossip is None:
         return None
     values = [gossip.advance, gossip.minted, gossip.pages, gossip.weighted_pages, gossip.rate_sum, gossip.shares]
-    return values if gossip.residuals is None else [*values, encode_residual_sums(gossip.residuals)]
+    residuals = gossip.residuals and encode_residual_sums(gossip.residuals)
+    if gossip.second >= 0:
+        return [*values, residuals, gossip.second]
+    return [*values, residuals] if residuals else values
 
 
 def _encode_times(times: Times) -> dict[str, Any]:
@@ -149,6 +158,8 @@ def _encode_times(times: Times) -> dict[str, Any]:
         "sweep_received": times.sweep_received,
         "anchor_pages": times.anchor_pages,
         "anchor_read": times.anchor_read,
+        "visits_by": times.visits_by,
+        "ahead_theta": times.ahead_theta,
     }
 
 
@@ -163,4 +174,6 @@ def _decode_times(values: dict[str, Any]) -> Times:
         sweep_received=values.get("sweep_received", 0),  # older snapshots do not have these
         anchor_pages=values.get("anchor_pages", 0),
         anchor_read=values.get("anchor_read", 0),
+        visits_by=[(second, visits) for second, visits in values.get("visits_by", ())],
+        ahead_theta=values.get("ahead_theta"),
     )

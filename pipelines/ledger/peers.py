@@ -35,6 +35,10 @@ class Peers:
         peer.gossip = gossip
         return (gossip.advance - before) % _WRAP
 
+    def oldest_second(self) -> int:
+        """How far in the time of the logs the slowest of the other shards was at its last cut; -1 if one is silent."""
+        return min((peer.gossip.second if peer.gossip else -1 for peer in self.by_shard.values()), default=-1)
+
     def pages(self, own: int) -> int:
         """Pages of all shards; of silent ones none is counted."""
         return own + sum(gossip.pages for gossip in self._gossips())

@@ -72,7 +72,13 @@ _STATE = {
     "url_generation",
 }
 _TIMES = {"tick_second", "sweep_second", "sweep_rate_sum", "days", "first_tick_second", "planned_second"}
-_LATER_TIMES = {"sweep_received", "anchor_pages", "anchor_read"}  # older snapshots do not have them
+_LATER_TIMES = {
+    "sweep_received",
+    "anchor_pages",
+    "anchor_read",
+    "visits_by",
+    "ahead_theta",
+}  # older snapshots do not have them
 
 
 def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shards: int) -> str:
@@ -169,6 +175,11 @@ def _times_problem(times: Any) -> str:
         return "the cash received is out of bounds"
     if not all(is_whole(times.get(name, 0), 0, _MOST) for name in ("anchor_pages", "anchor_read")):
         return "the pages of its trends are out of bounds"
+    readings, ahead = times.get("visits_by", []), times.get("ahead_theta")
+    if not (_are_lists(readings, 2) and all(is_whole(one, 0, _MOST) for row in readings for one in row)):
+        return "its visits by second are out of bounds"
+    if ahead is not None and not is_whole(ahead, 0, _WRAP - 1):
+        return "its clock of visits ahead is out of bounds"
     if not all(is_whole(times[name], -1, _MOST) for name in _TIMES if name.endswith("_second")):
         return "a time is no second"
     rate_sum, days = times["sweep_rate_sum"], times["days"]

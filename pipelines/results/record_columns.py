@@ -127,9 +127,10 @@ def importance_lines(pages: Pages) -> bytes:
     c, moment = pages.columns, pages.moment
     event_time = moment["event_time_ms"] or "null"
     certificate = "null" if moment.get("certificate") is None else repr(moment["certificate"])
+    settled = orjson.dumps(moment.get("settled")).decode()
     tail = (
         f',"pages":{moment["pages"]},"clock":{moment["clock"]!r},"event_time":{event_time},'
-        f'"shard":{moment["shard"]},"cut":{moment["cut"]},"certificate":{certificate}}}\n'
+        f'"shard":{moment["shard"]},"cut":{moment["cut"]},"certificate":{certificate},"settled":{settled}}}\n'
     )
     line = (
         '{"url":"%s","page":"%016x","importance":%s,"score":%s,"trend_per_day":%s,"cash":%s,"waiting_cash":%s,'
@@ -181,6 +182,7 @@ def importance_columns(pages: Pages) -> dict[str, Any]:
         "shard": np.full(rows, pages.moment["shard"]),
         "cut": np.full(rows, pages.moment["cut"]),
         "certificate": [pages.moment.get("certificate")] * rows,
+        "settled": [pages.moment.get("settled")] * rows,
     }
 
 

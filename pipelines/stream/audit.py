@@ -147,6 +147,8 @@ class Verdict:
     """Other sets of ledgers, whose records are ignored."""
     certificate: float | None = None
     """The largest certificate of a shard: a bound of the error of importance. None if a shard has none."""
+    unsettled: int = 0
+    """Shards whose importance has not settled yet, by their newest records."""
 
     @property
     def in_transit(self) -> int:
@@ -380,6 +382,7 @@ class _Set:
             ahead=len(ahead),
             lag=lag if lag is not None and lag.cuts > 0 else None,
             certificate=None if silent or None in certificates else max(certificates, default=None),
+            unsettled=sum(record.settled is False for record in records),
         )
 
     def _above(self, side: int) -> int:

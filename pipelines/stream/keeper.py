@@ -404,6 +404,7 @@ class LogKeeper:
         certified = {} if certificate is None else {"certificate_per_million": math.ceil(1e6 * certificate)}
         return {
             **certified,
+            "unsettled": int(not self.ledger.is_settled),
             "pages": self.ledger.pages,
             "idle_cash_per_million": int(1e6 * idle / max(self.ledger.minted, 1)),
             "audit_drift": self._drift,

@@ -41,7 +41,7 @@ def pack_estimates(
     columns["url_bytes"] = urls
     values = moment(ledger)
     if certificate is not None:
-        values["certificate"] = certificate
+        values |= {"certificate": certificate, "settled": True}
     return pack(KIND, values, {**columns, **(more or {})})
 
 
@@ -149,6 +149,7 @@ def audit_values(ledger: Ledger, balance: Balance) -> dict[str, Any]:
         "visits": ledger.visits,
         **asdict(balance),
         "certificate": ledger.certificate(),
+        "settled": ledger.is_settled,
     }
 
 
@@ -174,6 +175,7 @@ def moment(ledger: Ledger) -> dict[str, Any]:
         "shard": ledger.shard,
         "cut": ledger.cut,
         "certificate": ledger.certificate(),
+        "settled": ledger.is_settled,
     }
 
 

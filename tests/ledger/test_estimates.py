@@ -230,7 +230,7 @@ def test_a_web_that_was_announced_whole_moves_little_while_it_is_read(history: H
     for day in range(2, 8):
         crawl.run(web, day * web.pages)
         best = ledger.top(20)
-        assert float(np.abs(best.trend_per_day / best.importance).max()) < 0.01, day
+        assert float(np.abs(best.trend_per_day / best.importance).max()) < 0.05, day
 
 
 def test_trends_begin_again_when_the_graph_seen_has_grown() -> None:

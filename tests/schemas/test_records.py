@@ -57,11 +57,13 @@ PUBLISHED = {
     ("Audit", 1): (0x6B2209FFC0F71BE5, "7c7c4ed00bfc5e04bdefe5d5beb83b076da2e3a7774bcd4cc73c7c6d3b91ebba"),
     ("Audit", 2): (0x28903FE30DD179C0, "5ba3d025a8681be9fac4891c356cae06f62b2568268de49b84f782a542373935"),
     ("Audit", 3): (0xCE0E30A315314098, "309cf23e27c09d25ebc8df8693d9888f0cee5658b26cd8fa01f7796c7e174b2e"),
+    ("Audit", 4): (0xD41BD54FD0DA421D, "c3aad445fcb3ae5218d351920b6f0e748242cc26491a5755ec38dc60a1f9c991"),
     ("CrawlEvent", 1): (0xCB540FDEA9A20DA5, "b853c96318b77cf2db9ba46f0cf402ea61eb9185adc5ff5e0869c13b77b1163c"),
     ("CrawlOrder", 1): (0x9560F8C65D7BE7E0, "edd47c168d0ad7bcfb3a9c58d181ad057a67a1538775fb0a3a90f11e0a4d23e8"),
     ("CrawlOrder", 2): (0x1AFC7FA6632B7826, "482f522c4f96fdf2118c4c04777e297e7d3200758543c2f0c241a442cd28bff3"),
     ("Importance", 1): (0xC5E0900A1F1846E8, "6b5c9c07cadc117059872959dc8c6fcba0a66ac614990117f9fb468029e95ca4"),
     ("Importance", 2): (0x2E97F6AF4E7C731C, "376d04c26d11b1bc20e3d7560afe057281a49ff9071f674da2a6eb951d31c785"),
+    ("Importance", 3): (0xF085B573DCACD52A, "c42162697b3dce7d595c9d4a1725833c9e52f06364ef7532835eb0ca50247ac6"),
     ("Policy", 1): (0x168512476606AFAD, "f50d82efa57ed22c6a6ee71d99b8d0db1b7cd1859e8c4ba0e2d27fb4e8d0f3f3"),
     ("Policy", 2): (0x221BF672A6736AD7, "4deabf37562dfd140bd8b2ccc1e5370c57946b52da84fce51d3b319215c2ccee"),
     ("RefreshSchedule", 1): (0x43149E6E6C9C98BE, "1b0738b65ddc0ee39002882477890c62d31fd3e1f884be9f16bda8d085d711e5"),
@@ -104,6 +106,7 @@ EXAMPLES: dict[str, Record] = {
         shard=2,
         cut=77,
         certificate=0.03125,
+        settled=False,
     ),
     "RefreshSchedule": RefreshSchedule(
         url="https://example.org/",
@@ -178,6 +181,7 @@ EXAMPLES: dict[str, Record] = {
         received_from=(PairTotal(2, 75, 14, 0),),
         fingerprint="00000000deadbeef",
         certificate=0.0001,
+        settled=True,
     ),
 }
 

@@ -161,25 +161,39 @@ def test_the_commands_in_the_guide_run_as_written(flink_kafka: LocalCluster, tmp
 
 
 @pytest.mark.soak
-def test_ledgers_rebuilt_with_another_number_of_shards_have_the_same_sums(stream: LocalStream, tmp_path: Path) -> None:
+@pytest.mark.parametrize("history", ["interpolation", "certified"])
+def test_ledgers_rebuilt_with_another_number_of_shards_have_the_same_sums(
+    flink_kafka: LocalCluster, tmp_path: Path, topic_prefix: str, history: str
+) -> None:
+    """Certified ones have the same importance, too.
+
+    Under a window both crawls are backlogs: five visits a page arrive at once, and visits are applied far ahead of
+    transfers, how far depends on the machine. So their importance differs, by 0.2 or 0.7, and has not settled.
+    """
+    stream = LocalStream(flink_kafka, tmp_path, topic_prefix, 4, history=history)
+    stream.start()
     web = power_law_web(200, 5)
     stream.publish(WebLog(web).crawl("cycle", 1000).events)
     before = stream.check()
     rebuilt = copy(stream)
-    rebuilt.shards, rebuilt.name, rebuilt.ledger_topic = 8, f"{stream.prefix}rebuilt", "four-eight"
-    result = stream.command("rebuild", "--shards", 8, "--to-ledger", "four-eight", *rebuilt.options)
+    rebuilt.shards, rebuilt.name, rebuilt.ledger_topic = 8, f"{stream.prefix}rebuilt", f"{stream.prefix}eight"
+    result = stream.command("rebuild", "--shards", 8, "--to-ledger", rebuilt.ledger_topic, *rebuilt.options)
     assert result.code == 0, f"{result}\n{rebuilt.diagnostics()}"
-    assert "rebuilding: job 'four-rebuilt'" in result.out
+    assert f"rebuilding: job '{rebuilt.name}'" in result.out
     try:
         stream.cancel()  # both publish their audits into one topic; only the number of shards differs
         after = rebuilt.check()
     finally:
         rebuilt.cancel()
-        stream.start("--from-savepoint", "latest")
     assert after.sums() == before.sums()
     ids = np.array([id_of(number) for number in range(web.pages)], np.uint64)
-    one, other = before.importance(ids), after.importance(ids)
-    assert float(np.abs(one - other).sum() / one.sum()) < 0.25
+    distance = float(np.abs(before.importance(ids) - after.importance(ids)).sum())
+    print(f"{history}: distance {distance:.5f}, settled {before.settled()} and {after.settled()}")
+    if history == "certified":
+        assert all(before.settled()) and all(after.settled())
+        assert distance <= 2 * NEARLY_EXACT
+    else:
+        assert not any(before.settled()) and not any(after.settled())
 
 
 @pytest.mark.soak

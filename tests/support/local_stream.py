@@ -102,6 +102,10 @@ class Ledgers:
             drift=sum(abs(balance.drift) for balance in balances),
         )
 
+    def settled(self) -> list[bool]:
+        """Return for each shard whether its importance has settled."""
+        return [keeper.ledger.is_settled for keeper in self._keepers if keeper.ledger is not None]
+
     def importance(self, pages: Ids) -> Floats:
         """Return the share of each page in the rates of all shards."""
         rates = np.zeros(len(pages))

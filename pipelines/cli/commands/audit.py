@@ -189,6 +189,8 @@ def _balanced(verdict: Verdict) -> str:
         from opicflow.pipelines.replay.report import certified_in_words
 
         line += f"; importance is {certified_in_words(verdict.certificate)}"
+    elif verdict.unsettled:
+        line += f"; importance is not settled yet in {counted(verdict.unsettled, 'shard')}"
     behind = verdict.newest_second - verdict.second
     return f"{line}; ticks {behind:,} s apart" if behind else line
 
@@ -284,6 +286,7 @@ def _as_json(verdict: Verdict, left_out: int) -> dict[str, Any]:
         "other_sets": [other._asdict() for other in verdict.others],
         "records_left_out": left_out,
         "certificate": verdict.certificate,
+        "unsettled_shards": verdict.unsettled,
     }
 
 

@@ -194,6 +194,14 @@ def _certificate(metrics: dict[str, float]) -> str:
     return f"all errors of importance together are at most {max(bounds) / 1e6:.2g}" if bounds else "none"
 
 
+def _settled(metrics: dict[str, float]) -> str:
+    shards = [value for name, value in metrics.items() if name.startswith("unsettled_shard_")]
+    if not shards:
+        return "not known"
+    unsettled = f"no, in {int(sum(shards))} of {len(shards)} shards: while pages are visited again, its errors fall"
+    return unsettled if any(shards) else "yes"
+
+
 _METRICS: dict[str, Callable[[dict[str, float]], str]] = {
     "events": _number("events_read"),
     "visits": _number("visits"),
@@ -204,6 +212,7 @@ _METRICS: dict[str, Callable[[dict[str, float]], str]] = {
     "pages": _sum_of("pages_shard_"),
     "audit drift": _sum_of("audit_drift_shard_"),
     "certificate": _certificate,
+    "settled": _settled,
 }
 
 
