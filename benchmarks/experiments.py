@@ -21,7 +21,9 @@ READING = """\
 # Experiments
 
 The experiments of papers 000 and 002, repeated, and some of this project. `make experiments` runs them and writes this
-page; running it again gives the same figures. The experiments on communities are in [communities.md](communities.md). A
+page; running it again gives the same figures. It measures two seeds; this page has the first (`python -m
+benchmarks.experiments --only opic -- --runs 1`). Rows that were measured are kept in build/experiments/parts: only what
+has changed since is measured again. The experiments on communities are in [communities.md](communities.md). A
 claim *holds* by the rules in [claims.py](../../pipelines/experiments/importance/claims.py). The columns of the data are
 explained in [convergence.py](../../pipelines/experiments/importance/convergence.py),
 [windows.py](../../pipelines/experiments/importance/windows.py) and
@@ -40,6 +42,17 @@ round. Other measures of the error, including disorder, rank the orders in the s
 - X| stays below 1/G, under Greedy by a factor of ten once all pages were read. Xyleme's order is as good as Greedy.
 Newcomers' history nearly halves the error of pages not read yet. Small windows are enough, and adapt faster than large
 ones.
+
+**Certified** is far nearer than any other history policy on every web that does not change or whose changes were read:
+0.03 % after 2N and 0.0004 % after 3N under Cycle, where the default has 40 and 19 %; 0.12 % one round after a tenth of
+the links moved (17 %); less than a fifth of the default's error at every change rate. No certificate was below the true
+distance; it was 4 to 80 times as large. It is exact for the graph *seen*: where 60 % of the pages are never read its
+error is below 0.0001 % against the graph seen, and 196 % against the whole web, as for every policy. On a web that grows it
+is hardly better than the default while it grows, because links that were not read yet are missing, and 20 times better
+after it. Its bound under Greedy, 0.02 % after 3N, holds in batches (0.003 %), not under exact Greedy (0.052 %): that reads
+the last unread pages just before 3N. Greedy that follows a certified ledger's own waiting cash finds and reads unread
+pages sooner, but reads few pages again: on a page that was read, cash waits only where importance has moved. To learn of
+changes, fetch again by a refresh strategy.
 
 **Cycle and Greedy are not about equal here.** On the power-law web Greedy's error after 10N is a quarter of Cycle's; on
 the Poisson web, where no page is far more important than others, they are nearly equal, as in the paper. This Greedy is
@@ -72,7 +85,9 @@ before. On the power-law web, where links lead to any page, both read equally mu
 links soon finds a page with many links to it.
 
 **The published trend** has the right sign for nine of ten pages that moved, from the fourth day on, and ranks them
-well. It never shows more than a tenth of the move a day: it is smoothed over three days here, by default over seven.
+well. It never shows more than a tenth of the move a day: it is smoothed over three days here, by default over seven. Of
+the highest trends 89 to 100 % are of pages that really rose under certified, 81 to 98 % under the default in cycle or
+greedy order; in random order the default is near chance (49 to 59 %, where 35 to 42 % of all pages rose).
 **The error factor** bounds the whole vector. It is no error bar of a single page: it is not larger where errors are,
 and under Greedy the error of up to a quarter of the pages exceeds it (half of the pages on day 5).
 """
@@ -155,10 +170,8 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.only != "communities":
         measured = _measured([name for name in EXPERIMENTS if name not in _COMMUNITIES], chosen.out, chosen.more)
-        page = (
-            READING + DISCUSSION + "\n" + _shown(measured, chosen.out, chosen.docs / "results" / "experiments") + "\n"
-        )
-        (chosen.docs / "results" / "experiments.md").write_text(page, encoding="utf-8")
+        page = READING + DISCUSSION + "\n" + _shown(measured, chosen.out, chosen.docs / "experiments") + "\n"
+        (chosen.docs / "experiments.md").write_text(page, encoding="utf-8")
     if chosen.only != "opic":
         out = chosen.out / "communities"
         measured = OF_COMMUNITIES + "\n" + _measured(_COMMUNITIES, out, chosen.more)

@@ -26,7 +26,7 @@ from opicflow.connectors.kafka.messages import encode_event
 from opicflow.pipelines.experiments.edge_lists import web_of_file
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
-from opicflow.pipelines.ledger import Ledger, Outcome
+from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig, Outcome
 from opicflow.pipelines.web.contents import Contents
 from opicflow.pipelines.web.crawl import DiscoveredPages, announcements, links_of, visits
 from opicflow.pipelines.web.failures import VisitFailures, share_of
@@ -46,6 +46,8 @@ from opicflow.schemas.pages import page_ids
 from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.urls import NotAPage, canonical
 
+FOLLOWED: dict[str, LedgerConfig] = {"interpolation": LedgerConfig(), "certified": LedgerConfig(history=Certified())}
+"""The ledgers whose cash a strategy can follow, by history policy."""
 STRATEGIES = ("random", "cycle", "greedy", "xyleme", "breadth-first")
 _BY_CASH = ("greedy", "xyleme")
 WEBS = ("power-law", "poisson", "hosts")
@@ -124,6 +126,7 @@ class Scenario:
     """What a simulated crawl does, and what it meets. Shares are from 0 to 1.
 
     `seeds` = how many pages are announced, all others being found by links; None = all pages are announced.
+    `history` = the history policy of the ledger whose cash the strategies greedy and xyleme follow.
     `not_modified` = the share of servers that answer so, without links, where a page did not change since it was read.
     """
 
@@ -137,11 +140,16 @@ class Scenario:
     first_ms: int = START_MS
     visits_per_day: float = 1000.0
     seed: int = 0
+    history: str = "interpolation"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be, in one line."""
         if self.strategy not in STRATEGIES:
             raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, not {self.strategy!r}")
+        if self.history not in FOLLOWED:
+            raise ValueError(f"history must be one of {', '.join(FOLLOWED)}, not {self.history!r}")
+        if self.history != "interpolation" and self.strategy not in _BY_CASH:
+            raise ValueError(f"history is for strategies that follow cash: {', '.join(_BY_CASH)}")
         if self.strategy == "cycle" and self.seeds is not None:
             raise ValueError("strategy cycle goes round pages that are all known: with seeds take breadth-first")
         for name in ("never_read", "not_modified"):
@@ -190,7 +198,7 @@ class SimulatedCrawl:
             raise ValueError(f"never_read {scenario.never_read:g} leaves no page to visit")
         self._order = self._new_order(chances[3])
         self._ids: Ids = page_ids(site.urls) if scenario.strategy in _BY_CASH else np.empty(0, np.uint64)
-        self._ledger = Ledger()
+        self._ledger = Ledger(FOLLOWED[scenario.history])
         self.outcomes: Counter[Outcome] = Counter()
         self.visited = self.written = 0
 

@@ -87,6 +87,7 @@ def site() -> Site:
         pytest.param(["--strategy", "cycle", "--web", "poisson"], marks=pytest.mark.soak),
         ["--strategy", "greedy", "--web", "hosts", "--announce", "5", "--never-read", "0.2", "--not-modified", "1"],
         ["--strategy", "xyleme", "--announce", "3"],
+        ["--strategy", "greedy", "--history", "certified"],
         ["--strategy", "breadth-first", "--web", "hosts"],
     ],
     ids=lambda options: options[1],

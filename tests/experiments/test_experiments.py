@@ -26,12 +26,16 @@ GOLDEN = TOP / "tests" / "golden" / "experiments.json"
 PAGES = 500
 SMALL: dict[str, dict[str, Any]] = {
     "convergence": {"web": "power-law", "order": "greedy"},
+    "convergence_certified": {"web": "power-law", "order": "cycle"},
     "off_line": {"web": "poisson"},
     "windows": {"order": "cycle", "rate": 10.0, "pages": 200},
-    "growing": {"history": "default", "newcomers": True},
-    "trouble": {"order": "greedy", "unreadable": 0.6, "unchanged": 0.8, "remember": True},
+    "windows_certified": {"order": "greedy", "rate": 10.0, "pages": 200},
+    "growing": {"history": "certified", "newcomers": False},
+    "moved": {"order": "cycle", "history": "certified"},
+    "trouble": {"order": "greedy", "unreadable": 0.6, "unchanged": 0.8, "history": "certified", "remember": True},
     "discovery": {"web": "power-law", "order": "greedy"},
-    "stated": {"order": "greedy"},
+    "stated": {"order": "greedy", "history": "default"},
+    "trends": {"web": "growing", "order": "random", "history": "certified"},
     "communities": {"domain": "topic"},
     "influences": {"domain": "subtopic 1", "moment": "half way"},
 }
@@ -154,6 +158,13 @@ def test_stored_measures_are_not_repeated(tmp_path: Path, monkeypatch: pytest.Mo
     assert again[tasks(1)[0]] == found[tasks(1)[0]]
 
 
+def test_a_measure_that_changed_is_measured_again_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = tasks(1)[0], MeasureTask.of("growing", pages=50, seed=1, history="all", newcomers=False)
+    before = one.file_name, other.file_name
+    monkeypatch.setitem(task_runner.EDITIONS, "growing", 3)
+    assert one.file_name == before[0] and other.file_name != before[1]
+
+
 def test_a_stopped_run_keeps_its_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(task: MeasureTask) -> None:
         raise KeyboardInterrupt
@@ -161,6 +172,12 @@ def test_a_stopped_run_keeps_its_measures(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(KeyboardInterrupt):
         run(tasks(3), tmp_path, 1, stop)
     assert [path.name for path in tmp_path.iterdir()] == [tasks(1)[0].file_name]
+
+
+@pytest.mark.parametrize("measure", ["convergence_certified", "windows_certified", "growing", "moved", "trends"])
+def test_no_certificate_is_below_the_true_distance(measure: str) -> None:
+    rows = MeasureTask.of(measure, seed=2, **{**SMALL[measure], "pages": 200}).run()
+    assert all(0 <= float(row["distance"]) <= float(row["certificate"]) <= 200 for row in rows)
 
 
 def test_two_processes_give_the_figures_of_one(tmp_path: Path) -> None:
@@ -198,7 +215,7 @@ def test_the_command_writes_report_plots_and_data(discovered: tuple[CommandResul
         assert (out / "plots" / name).stat().st_size > 5_000
     lines = (out / "data" / "discovery.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("seed,web,order,share,found,read")
-    assert len(lines) == 1 + 2 * 4 * 14
+    assert len(lines) == 1 + 2 * 6 * 14
 
 
 def test_a_repeated_command_writes_the_same_bytes_without_measuring(discovered: tuple[CommandResult, Path]) -> None:

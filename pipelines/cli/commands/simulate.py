@@ -52,6 +52,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="which page next; greedy = with the most waiting cash, xyleme = as often as important (%(default)s)",
     )
     crawl.add_argument(
+        "--history",
+        choices=["interpolation", "certified"],
+        default="interpolation",
+        help="of the ledger whose cash greedy and xyleme follow (%(default)s)",
+    )
+    crawl.add_argument(
         "--announce",
         type=_all_or_some,
         metavar="N",
@@ -140,6 +146,7 @@ def _scenario(options: argparse.Namespace, pages: int) -> Scenario:
         first_ms=START_MS if start_ms is None else start_ms,
         visits_per_day=options.per_day if options.per_day is not None else usual_rate(options.visits, pages),
         seed=options.seed,
+        history=options.history,
     )
 
 
@@ -162,7 +169,7 @@ def _by_options(problem: str) -> str:
     """A refusal in the words of the command line."""
     first, _, rest = problem.partition(" ")
     options = {"mean_links": "links", "visits_per_day": "per-day", "seeds": "announce"}
-    names = ("strategy", "dangling", "blocked", "failing", "never_read", "not_modified", *options)
+    names = ("strategy", "history", "dangling", "blocked", "failing", "never_read", "not_modified", *options)
     return f"--{options.get(first, first).replace('_', '-')} {rest}" if first in names else problem
 
 
