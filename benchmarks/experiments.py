@@ -43,16 +43,16 @@ round. Other measures of the error, including disorder, rank the orders in the s
 Newcomers' history nearly halves the error of pages not read yet. Small windows are enough, and adapt faster than large
 ones.
 
-**Certified** is far nearer than any other history policy on every web that does not change or whose changes were read:
-0.03 % after 2N and 0.0004 % after 3N under Cycle, where the default has 40 and 19 %; 0.12 % one round after a tenth of
-the links moved (17 %); less than a fifth of the default's error at every change rate. No certificate was below the true
-distance; it was 4 to 80 times as large. It is exact for the graph *seen*: where 60 % of the pages are never read its
-error is below 0.0001 % against the graph seen, and 196 % against the whole web, as for every policy. On a web that grows it
-is hardly better than the default while it grows, because links that were not read yet are missing, and 20 times better
-after it. Its bound under Greedy, 0.02 % after 3N, holds in batches (0.003 %), not under exact Greedy (0.052 %): that reads
-the last unread pages just before 3N. Greedy that follows a certified ledger's own waiting cash finds and reads unread
-pages sooner, but reads few pages again: on a page that was read, cash waits only where importance has moved. To learn of
-changes, fetch again by a refresh strategy.
+**Certified** is far nearer than any other history policy on every web that does not change or whose changes were
+read: 0.03 % after 2N and 0.0004 % after 3N under Cycle, where the default has 40 and 19 %; 0.12 % one round after a
+tenth of the links moved (17 %); less than a fifth of the default's error at every change rate. No certificate was
+below the true distance; it was 4 to 80 times as large. It is exact for the graph *seen*: where 60 % of the pages are
+never read its error is below 0.0001 % against the graph seen, and 196 % against the whole web, as for every policy.
+On a web that grows it is hardly better than the default while it grows, because links that were not read yet are
+missing, and 20 times better after it. Its bound under Greedy, 0.02 % after 3N, holds in batches (0.003 %), not under
+exact Greedy (0.052 %): that reads the last unread pages just before 3N. Greedy that follows a certified ledger's own
+waiting cash finds and reads unread pages sooner, but reads few pages again: on a page that was read, cash waits only
+where importance has moved. To learn of changes, fetch again by a refresh strategy.
 
 **Cycle and Greedy are not about equal here.** On the power-law web Greedy's error after 10N is a quarter of Cycle's; on
 the Poisson web, where no page is far more important than others, they are nearly equal, as in the paper. This Greedy is
