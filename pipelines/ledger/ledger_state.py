@@ -148,6 +148,12 @@ def _encode_gossip(gossip: Gossip | None) -> list[Any] | None:
 
 
 def _encode_times(times: Times) -> dict[str, Any]:
+    """The times as a snapshot stores them. What a ledger has not begun to note is left out, as in older snapshots."""
+    later = {
+        "anchor_read": times.anchor_read or None,
+        "visits_by": times.visits_by or None,
+        "ahead_theta": times.ahead_theta,
+    }
     return {
         "tick_second": times.tick_second,
         "sweep_second": times.sweep_second,
@@ -157,9 +163,7 @@ def _encode_times(times: Times) -> dict[str, Any]:
         "planned_second": times.planned_second,
         "sweep_received": times.sweep_received,
         "anchor_pages": times.anchor_pages,
-        "anchor_read": times.anchor_read,
-        "visits_by": times.visits_by,
-        "ahead_theta": times.ahead_theta,
+        **{name: value for name, value in later.items() if value is not None},
     }
 
 

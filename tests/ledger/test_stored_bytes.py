@@ -25,22 +25,22 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.schemas.records import Policy
 
 SNAPSHOTS = {
-    "all-1-links": "d915a3e8d00763316232cad9fb3675d1",
-    "fixed-1-links": "a689ad9f71f83f67f896cd5f36a596aa",
-    "improved-fixed-1-links": "be6c317a60c6b035cc211b9dc2382d37",
-    "variable-1-links": "a032ecf21da966f588e312c8c72f7c06",
-    "paper-interpolation-1-links": "0168d0e2f208bc1887cf319a6c80a44b",
-    "interpolation-1-links": "f1a2bb7867d62c61092e0892ecc77e12",
-    "absorbing-1-links": "c196038083583fdc2385b3ddb5749526",
-    "all-4-plain": "c2026e45937c96250ee035dda89f1079",
-    "fixed-4-plain": "b63d2a71e34f14444ebe81743bd29ac1",
-    "improved-fixed-4-plain": "46f251977aa86574d379893efe31ba40",
-    "variable-4-plain": "1e5e663da457c71d519fc5bd259c3480",
-    "paper-interpolation-4-plain": "e51cd3fcbc4781a954a06597f0325ec0",
-    "interpolation-4-plain": "4604c6654fcc8a2a74739b18c08b2c98",
-    "absorbing-4-plain": "29a9b77c435aa3a5c6dbbf5d6bea9696",
-    "interpolation-3-links": "5831850761c6429c84e589a7a1f11445",
-    "interpolation-1-plain": "cc477148f3d5866c8a172de72362e056",
+    "all-1-links": "11dda26b7fcbd07d4289d3d03311f317",
+    "fixed-1-links": "a65363fe240b850d54622c2449cf071f",
+    "improved-fixed-1-links": "8cdf73db3f7975e713485312fbdc5246",
+    "variable-1-links": "d81c073742565923769f77a48fd2fc56",
+    "paper-interpolation-1-links": "a8fe6d8c187fd7e8b4b515f5e19575fd",
+    "interpolation-1-links": "f1778976a97fd5198739432363ec076c",
+    "absorbing-1-links": "0c384a690f59d2fd606ebcb22c00f380",
+    "all-4-plain": "db1af2cbf305f702b1f612989de7f296",
+    "fixed-4-plain": "1a9e95095b1678df8771554cdac103d4",
+    "improved-fixed-4-plain": "e310f8d450fd954abbe00ad31843ac5f",
+    "variable-4-plain": "93f0a33952ea63296788f5dbdd2ea0c7",
+    "paper-interpolation-4-plain": "3941df94e111eef86ec69a26cffd03f6",
+    "interpolation-4-plain": "79d117aff119d8d895f8239f8031ce45",
+    "absorbing-4-plain": "87681389faafc62c91733633e416aee3",
+    "interpolation-3-links": "68eec5a9e265821fe94c7f6cdf91a3c9",
+    "interpolation-1-plain": "dc6430e7a6be53e77156c9688ae9d4e5",
 }
 ENTRIES = {
     "crawl": "145188e885d07d0f95a4526ba9010653",
@@ -52,7 +52,7 @@ ENTRIES = {
     "end": "4ea207ca53dafde5642be7bfc6ad711f",
     "open": "49e3d5640a1acfd79702a95d9274a498",
 }
-PLANNED = "6fc65bd296d75abc7846ccaa0f09c359"
+PLANNED = "a180d4a593493f18f2233f7b56f59660"
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:
