@@ -2,8 +2,8 @@
 
 numba's disk cache looks at the file of a function only: a kernel that calls one of another file would still use the
 old one after that file changed, or after an upgrade. So the cache lives in a folder named after the content of all
-files that kernels may be made of (docs/decisions/numba.md). Kernels of all three roots use it, and
-imports go down only: so it is here.
+files that kernels may be made of (docs/decisions/numba.md), and one process at a time compiles a kernel for it
+(kernel_cache.py). Kernels of all three roots use it, and imports go down only: so it is here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from tempfile import TemporaryFile
 from threading import RLock
 from types import CodeType
 from typing import Any, TypeVar, cast
+
+from opicflow.schemas.kernel_cache import compile_once
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -143,9 +145,12 @@ def _compiled(function: Callable[..., Any], options: dict[str, bool]) -> Any:
     folder = _cache_folder(Path(function.__code__.co_filename).relative_to(_TOP).parts[0], before)
     compiler.config.CACHE_DIR = folder
     try:
-        return compiler.njit(cache=folder != "", nogil=True, error_model="numpy", **options)(function)
+        made = compiler.njit(cache=folder != "", nogil=True, error_model="numpy", **options)(function)
     finally:
         compiler.config.CACHE_DIR = before
+    if folder and made is not function:  # as it is with NUMBA_DISABLE_JIT
+        compile_once(made, folder)
+    return made
 
 
 class Intrinsic(Deferred):

@@ -1,4 +1,4 @@
-"""Kernels are cached on disk, and compiled again when their sources change."""
+"""Kernels are cached on disk, compiled again when their sources change, and compiled by one process at a time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
+from threading import Timer
 
 import pytest
 
-from opicflow.schemas import kernel
+from opicflow.schemas import kernel, kernel_cache
 
 CALLEE = """
 from opicflow.schemas.kernel import kernel
@@ -50,6 +54,57 @@ def read_only(*arguments, dir=None, **options):
 tempfile.TemporaryFile = read_only
 """
 """Makes numba find a folder read-only: for root, every folder is writable."""
+PAUSED = """
+from numba.core import event
+class Pause(event.Listener):
+    def on_start(self, happened):
+        print("compiling", flush=True)
+        input()
+    def on_end(self, happened):
+        pass
+event.register("numba:compile", Pause())
+"""
+"""Waits for a line before each kernel is compiled, outer kernels first."""
+WATCHED = """
+import fcntl
+get_lock = fcntl.lockf
+def get_lock_and_tell(*arguments):
+    print("locking", flush=True)
+    get_lock(*arguments)
+    print("locked", flush=True)
+fcntl.lockf = get_lock_and_tell
+"""
+REFUSED = """
+from opicflow.pipelines.ledger.caller import twice_raised
+import numba
+try:
+    twice_raised("x")
+except numba.TypingError:
+    print("refused", flush=True)
+input()
+"""
+THREADS = """
+from concurrent.futures import ThreadPoolExecutor
+from opicflow.pipelines.ledger import callee, caller
+kernels = {} * 4
+with ThreadPoolExecutor(8) as threads:
+    print(sum(threads.map(lambda kernel: kernel(1), kernels)))
+"""
+CIRCLE = """
+import sys
+from pathlib import Path
+from opicflow.schemas.kernel_cache import SharedCache
+class Empty:
+    def load_overload(self, signature, target):
+        return None
+mine, other = (SharedCache(Empty(), Path(name)) for name in {!r})
+mine.load_overload((), None)
+print("has one", flush=True)
+input()
+print("wants both", flush=True)
+other.load_overload((), None)
+print("goes on", flush=True)
+"""
 
 
 class Project:
@@ -67,22 +122,16 @@ class Project:
         schemas.mkdir()
         (schemas / "__init__.py").touch()
         shutil.copy(kernel.__file__, schemas)
+        shutil.copy(kernel_cache.__file__, schemas)
         (self.callee.parent / "__init__.py").touch()
         self.callee.write_text(CALLEE)
         (self.callee.parent / "caller.py").write_text(CALLER)
 
     def run(self, before: str = "", **environment: str | None) -> list[str]:
         """Run the second kernel in another process. Returns its result, its origin, and numba's cache folder."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA", "XDG"))}
-        changes = {
-            "HOME": str(self.home),
-            "PYTHONPATH": str(self.folder),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            **environment,
-        }
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", before + RUN],
-            env={name: value for name, value in {**kept, **changes}.items() if value is not None},
+            env=self._environment(environment),
             cwd=self.folder,
             capture_output=True,
             text=True,
@@ -90,6 +139,26 @@ class Project:
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip().split(" | ")
+
+    @contextmanager
+    def start(self, script: str = RUN) -> Iterator[subprocess.Popen[str]]:
+        """Start another process that reads and writes lines. It is killed at the end, or after two minutes."""
+        command = [sys.executable, "-W", "error", "-c", script]
+        with subprocess.Popen(
+            command, env=self._environment({}), cwd=self.folder, stdin=PIPE, stdout=PIPE, text=True
+        ) as process:
+            limit = Timer(120, process.kill)
+            limit.start()
+            try:
+                yield process
+            finally:
+                limit.cancel()
+                process.kill()
+
+    def _environment(self, changes: dict[str, str | None]) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA", "XDG"))}
+        ours = {"HOME": str(self.home), "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        return {name: value for name, value in {**kept, **ours, **changes}.items() if value is not None}
 
     def cached(self, folder: Path) -> list[Path]:
         """Return the folders of cached kernels below a folder."""
@@ -153,6 +222,62 @@ def test_without_writable_folders_kernels_are_compiled_in_every_process(
     (project.package / "__pycache__").touch()
     before = HOMELESS if environment == {"HOME": None} else ""
     assert project.run(before, **environment)[:2] == ["3", "compiled"]
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    """Let a process go on that waits for a line."""
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    """Return the next line of a process; empty if it ended, or was killed after two minutes."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_a_process_waits_while_another_compiles_a_kernel_and_then_loads_it(project: Project) -> None:
+    with project.start(PAUSED + RUN) as first, project.start(WATCHED + "input()" + RUN) as second:
+        assert hear(first) == "compiling"
+        tell(second)
+        assert hear(second) == "locking"  # and not yet "locked": the first has the lock
+        tell(first)
+        assert hear(first) == "compiling"  # the callee
+        tell(first)
+        assert hear(first).startswith("3 | compiled")
+        assert [hear(second), hear(second)] == ["locked", "3 | from disk | none"]
+
+
+def test_the_death_of_a_process_that_compiles_lets_others_compile(project: Project) -> None:
+    with project.start(PAUSED + RUN) as first, project.start(WATCHED + "input()" + RUN) as second:
+        assert hear(first) == "compiling"
+        tell(second)
+        assert hear(second) == "locking"
+        first.kill()
+        callee = ["locking", "locked"]
+        assert [hear(second) for _ in range(4)] == ["locked", *callee, "3 | compiled | none"]
+
+
+def test_a_kernel_that_cannot_be_compiled_keeps_no_lock(project: Project) -> None:
+    with project.start(REFUSED) as first:
+        assert hear(first) == "refused"
+        assert project.run()[:2] == ["3", "compiled"]
+
+
+def test_threads_of_several_processes_may_call_nested_kernels_in_any_order(project: Project) -> None:
+    kernels = "[callee.raised, caller.twice_raised]", "[caller.twice_raised, callee.raised]"
+    with project.start(THREADS.format(kernels[0])) as first, project.start(THREADS.format(kernels[1])) as second:
+        assert [hear(first), hear(second)] == ["20", "20"]  # of eight calls each
+
+
+def test_processes_that_would_wait_in_a_circle_go_on_without_a_lock(project: Project) -> None:
+    with project.start(CIRCLE.format("ab")) as first, project.start(CIRCLE.format("ba")) as second:
+        assert [hear(first), hear(second)] == ["has one", "has one"]
+        tell(first)
+        tell(second)
+        assert [hear(first), hear(second)] == ["wants both", "wants both"]
+        assert [hear(first), hear(second)] == ["goes on", "goes on"]
 
 
 @pytest.mark.parametrize("root", kernel._MADE_OF)
