@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from support.services import MISSING, LocalCluster, LocalKafka, running, running_cluster
 
@@ -71,6 +72,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 3 if everything and (os.cpu_count() or 1) > 1 else 0
 
 
+LONGEST = ["cluster"]
+"""What is begun first, the longest first: a worker that begins it last keeps the others waiting at the end."""
+
+
 class ByFile(LoadFileScheduling):
     """Gives whole files to the workers, and all files with a Flink cluster to one: two clusters are too much.
 
@@ -80,6 +85,15 @@ class ByFile(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
         return "cluster" if uses_a_cluster(self.config.rootpath / file) else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Give the longest that is left. xdist would give the one with the most tests, which are short."""
+        self.workqueue.move_to_end(min(self.workqueue, key=place_of), last=False)
+        super()._assign_work_unit(node)
+
+
+def place_of(file: str) -> int:
+    return LONGEST.index(file) if file in LONGEST else len(LONGEST)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The client of Flink's REST interface: what it makes of answers, good and odd. The real one is in test_services.py."""
+"""The client of Flink's REST interface: what it makes of answers, good and odd. The real one: project/test_flink.py."""
 
 from __future__ import annotations
 
