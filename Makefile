@@ -5,6 +5,9 @@ PYTHON ?= python3
 VENV := .venv/bin
 STAMP := .venv/.opicflow-is-installed
 
+# Many machines that build say that Python shall not keep what it compiles: every process of the tests would compile again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check bench accuracy experiments soak services services-stop services-status clean rebuild
 

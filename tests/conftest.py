@@ -72,8 +72,26 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 3 if everything and (os.cpu_count() or 1) > 1 else 0
 
 
-LONGEST = ["cluster"]
-"""What is begun first, the longest first: a worker that begins it last keeps the others waiting at the end."""
+LONGEST = [
+    "cluster",
+    "tests/graph/test_solver.py",
+    "tests/replay/test_topics.py",
+    "tests/cli/test_main.py",
+    "tests/ledger/test_laws.py",
+    "tests/ledger/test_limit.py",
+    "tests/cli/test_community.py",
+    "tests/project/test_kafka_guide.py",
+    "tests/replay/test_state.py",
+    "tests/stream/test_simulation.py",
+    "tests/replay/test_replay.py",
+    "tests/schemas/test_kernel.py",
+    "tests/ledger/test_estimates.py",
+    "tests/ledger/test_refresh.py",
+    "tests/project/test_guides.py",
+    "tests/project/test_packaging.py",
+    "tests/project/test_benchmarks.py",
+]
+"""What begins first, the longest first: a worker that begins it at the end keeps the others waiting."""
 
 
 class ByFile(LoadFileScheduling):
@@ -92,8 +110,8 @@ class ByFile(LoadFileScheduling):
         super()._assign_work_unit(node)
 
 
-def place_of(file: str) -> int:
-    return LONGEST.index(file) if file in LONGEST else len(LONGEST)
+def place_of(scope: str) -> int:
+    return LONGEST.index(scope) if scope in LONGEST else len(LONGEST)
 
 
 @cache

@@ -447,13 +447,19 @@ def test_both_listeners_show_the_same_records_and_the_registry_answers(kafka: Lo
     assert isinstance(get_json(f"{kafka.registry}/subjects"), list)
 
 
+def is_a_hole(file: Path) -> bool:
+    """Whether a file takes no place on the disk, as the broker's empty indexes of 10 MB do: there is nothing in it."""
+    found = file.stat()
+    return found.st_size > 1 << 20 and found.st_blocks == 0
+
+
 def test_only_the_owner_can_read_the_password(kafka: LocalKafka) -> None:
     services, password = kafka.services, kafka.secured.password.encode()
     holders = []
     for folder, _, files in os.walk(services.folder):  # not rglob: the broker deletes folders of topics meanwhile
         for path in (Path(folder, name) for name in files):
             with suppress(FileNotFoundError):
-                if path.is_file() and password in path.read_bytes():
+                if path.is_file() and not is_a_hole(path) and password in path.read_bytes():
                     holders.append(path)
     assert kafka.secured.properties in holders
     assert {stat.S_IMODE(path.stat().st_mode) for path in holders} == {0o600}
