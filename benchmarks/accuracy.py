@@ -73,8 +73,9 @@ PROTOTYPES = {
 }
 
 INTRODUCTION = """\
-How far is the importance of pages from their exact PageRank, while a crawl runs? `{command}` measures it on a made-up
-web of {pages:,} pages (about {links} links a page, in-degrees by a power law of 2.1, damping {damping}, seed {seed}).
+How far is the importance of pages from their exact PageRank, while a crawl runs? `{command}` measures it on
+a made-up web of {pages:,} pages (about {links} links a page, in-degrees by a power law of 2.1, damping {damping}, seed
+{seed}).
 
 **How to read the tables.** Every cell has two errors in per cent: the mean over all pages / the mean over the most
 important tenth of them. "1.0" means that the importance of a page is wrong by a hundredth of itself, on average;

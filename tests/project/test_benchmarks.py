@@ -73,16 +73,21 @@ def test_the_accuracy_page_has_every_table_filled(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     page = out.read_text(encoding="utf-8")
     assert "a made-up web of 100 pages" in page and "--pages 100" in page
-    tables = re.findall(r"(?:^\|.*\n)+", page, flags=re.M)
+    policies, *tables = re.findall(r"(?:^\|.*\n)+", page, flags=re.M)
+    assert len(policies.splitlines()) == 2 + 8
     assert len(tables) == page.count("\n## ")
-    figure = re.compile(r"(0\.\d\d|[1-9]\.\d|\d\d+) / (0\.\d\d|[1-9]\.\d|\d\d+)")
+    figure = re.compile(r"(0\.\d\d|[1-9]\.\d|\d\d+) / (0\.\d\d|[1-9]\.\d|\d\d+)|[\d.e-]+ ≤ [\d.e+-]+|-")
     for table in tables:
         rows = [[cell.strip() for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
         assert {len(row) for row in rows} == {len(rows[0])}
-        measured = [i for i, name in enumerate(rows[0]) if re.match(r"after|as it is|to a tolerance|of ", name)]
+        measured = [
+            i
+            for i, name in enumerate(rows[0])
+            if re.match(r"after|at once|as it is|to a tolerance|of |\dN|proof", name)
+        ]
         assert measured
         assert [row for row in rows[2:] if not all(figure.fullmatch(row[i]) for i in measured)] == []
-    assert len(tables[0].splitlines()) == 2 + 8 * 4
+    assert len(tables[1].splitlines()) == 2 + 8 * 4
 
 
 def test_a_web_too_small_for_the_accuracy_page_is_one_line_and_exit_code_2() -> None:

@@ -364,5 +364,5 @@ def test_the_guide_names_every_metric() -> None:
         f"{name}_shard_N"
         for name in ("sent_to", "received_from", "fingerprint", "detail", "shard", "offset", "reason", "size")
     }
-    assert len(counted) > 8 and len(gauges) == 3
+    assert len(counted) > 8 and len(gauges) == 4
     assert {name for name in counted | gauges if name not in OPERATIONS} == set()
