@@ -375,12 +375,12 @@ def tables() -> list[Table]:
     return [
         Table(
             "Certified: exact, and proven",
-            "Every page is announced first. Beside every error stands its proof: the distance from the exact ranks of "
-            "the links read so far (the differences of all pages, added up, in per cent of all importance), and the "
-            "certificate, which the ledger computes without knowing them: it is never less. Before all pages were "
-            "read (random order: 5 % of the pages were not read after 3N) the error is that of links that nobody has "
-            "seen yet: no policy can know them. At the end of a replay the certificate is computed more closely, and "
-            "is 4 to 9 times the distance.",
+            "Every page is announced first. The column after each error has its proof: the distance from the exact "
+            "ranks of the links read so far (the differences of all pages, added up, in per cent of all importance), "
+            "and the certificate, which the ledger computes without these ranks: it is never less. As long as pages "
+            "are unread (random order: 5 % after 3N) most of the error comes from their links, which no policy can "
+            "include. At the end of a replay the certificate is computed more closely, and is 4 to 9 times the "
+            "distance.",
             ("order",),
             ("1N", "proof", "2N", "proof", "3N", "proof", "5N", "proof"),
             proven,

@@ -1,7 +1,7 @@
 """Of all processes that miss a kernel in the cache on disk, one compiles it: the others wait, and load it.
 
-The workers of a stream, or those of the tests, start together and call the same kernels. Without this all of them would
-compile the largest, for half a minute each. Two that save different signatures of one kernel at the same time could
+The workers of a stream, or those of the tests, start together and call the same kernels. Without a lock each would
+compile the largest one, for half a minute. Two that save different signatures of one kernel at the same time could
 also give the code of one to the other.
 """
 
@@ -16,7 +16,7 @@ def compile_once(dispatcher: Any, folder: str) -> None:
     """Make a kernel's dispatcher, which has a cache on disk, wait for other processes that compile the same.
 
     Locks are files in `folder`. numba's own lock is taken before, so one thread does all the waiting of a process; and
-    who has a kernel waits only for those that it calls. So nobody waits in a circle.
+    a process that has the lock of a kernel waits only for kernels that this one calls. So there is no deadlock.
     """
     from numba.core import compiler_lock
 
@@ -45,7 +45,7 @@ class SharedCache:
         self._lock: BufferedWriter | None = None
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """Load the code for a signature; None if it has to be compiled, which nobody else does meanwhile."""
+        """Load the code for a signature; None if it has to be compiled: by this process alone, until `unlock`."""
         found = self._cache.load_overload(signature, target)
         if found is None and self._lock is None:
             self._wait()
@@ -53,7 +53,7 @@ class SharedCache:
         return found
 
     def _wait(self) -> None:
-        """Get the lock, which nobody has who was killed. Where there are no locks, go on without."""
+        """Get the lock; a killed process loses it. Go on without where the system has no locks."""
         try:
             import fcntl
 
@@ -64,7 +64,7 @@ class SharedCache:
             self.unlock()
 
     def unlock(self) -> None:
-        """Let others look for what was saved."""
+        """Let other processes read the cache again."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None

@@ -91,7 +91,7 @@ LONGEST = [
     "tests/project/test_packaging.py",
     "tests/project/test_benchmarks.py",
 ]
-"""What begins first, the longest first: a worker that begins it at the end keeps the others waiting."""
+"""The tests that begin first, the longest first: a worker that begins it at the end keeps the others waiting."""
 
 
 class ByFile(LoadFileScheduling):

@@ -88,7 +88,7 @@ def _refuse_broken(laws: dict[str, bool], shard: int) -> None:
 
 
 class _Carried(NamedTuple):
-    """What links carry: to every slot, to every row of the absent pages, and to pages of other shards."""
+    """The amounts that links carry to every slot, to every row of the absent pages, and to pages of other shards."""
 
     to_slots: Ints
     to_absent: Ints

@@ -181,7 +181,7 @@ class Ledger:
         )
 
     def _effects(self) -> list[int]:
-        """Return the counts that tell what an entry did.
+        """Return the counts that an entry reports.
 
         A copy of all counts would take numpy, which copies field by field, as long as a kernel takes for hundreds of
         transfers.

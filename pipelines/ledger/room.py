@@ -372,7 +372,7 @@ class Room:
         grow(self.table.free, int(self.book.counts[0].free) + pages, 8)
 
     def slide_links(self, words: int) -> None:
-        """Go on closing the gaps between remembered links, by so many words, if a twentieth of them is without use."""
+        """Close gaps between remembered links, among so many words, if a twentieth of all words is without use."""
         counts = self.book.counts[0]
         if self.book.store[0].slide_from or int(counts.link_stale) > max(int(counts.link_end) // 20, _FEWEST_STALE):
             links.slide_links(self.table, self.book, words)
@@ -387,7 +387,7 @@ class Room:
         sums.lost_to_zero = sums.lost_rows = 0
 
     def take_links(self, stored: Array) -> None:
-        """Take over the remembered links of a snapshot, whose other columns are in place, the index of pages too."""
+        """Take over the remembered links of a snapshot, after its other columns and the index of pages."""
         table, book = self.table, self.book
         starts, stored_counts = table.link_start.copy(), table.link_count.copy()
         table.link_start[:] = table.link_count[:] = 0
@@ -423,7 +423,7 @@ class Room:
         return sum(getattr(table, name).nbytes for name in (*names, "id_index", "id_index_old"))
 
     def link_bytes(self) -> float:
-        """The memory of remembered links, for each of them, room to grow and page numbers included."""
+        """The memory that a remembered link takes, room to grow and page numbers included."""
         table, book = self.table, self.book
         number = int(link_numbers(table.link_count[: int(book.counts[0].slots)]).sum(dtype=np.int64))
         used = (book.links, book.named, book.absent_ids, book.absent_amounts, book.absent_numbers, book.absent_index)

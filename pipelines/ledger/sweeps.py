@@ -18,7 +18,8 @@ _SWEEP_SHARE = 64  # a sweep is due after a visit, or cash, of one page in so ma
 _LEAST_SECONDS = 60  # between sweeps that cash from other shards causes
 _LEAST_CERTIFIED_SECONDS = 10  # exact ranks are published soon after residuals have been pushed
 _GROWTH_OF_TRENDS = 1.25
-# What a page's importance rests on before its trend begins: until then it moves because the crawl finds it.
+# The turns and visits that a page's importance rests on before its trend begins: earlier it moves because the crawl
+# finds the page.
 _LEAST_TURNS_OF_TRENDS = 2.0
 _MOST_TURNS_OF_TRENDS, _LEAST_WINDOW_OF_TRENDS = 6.0, 0.75
 _LEAST_VISITS_OF_TRENDS = 2

@@ -448,7 +448,7 @@ def test_both_listeners_show_the_same_records_and_the_registry_answers(kafka: Lo
 
 
 def is_a_hole(file: Path) -> bool:
-    """Whether a file takes no place on the disk, as the broker's empty indexes of 10 MB do: there is nothing in it."""
+    """Whether a file takes no blocks of the disk, as the broker's empty indexes of 10 MB: it has no content."""
     found = file.stat()
     return found.st_size > 1 << 20 and found.st_blocks == 0
 

@@ -224,14 +224,14 @@ def test_without_writable_folders_kernels_are_compiled_in_every_process(
     assert project.run(before, **environment)[:2] == ["3", "compiled"]
 
 
-def tell(process: subprocess.Popen[str]) -> None:
+def resume(process: subprocess.Popen[str]) -> None:
     """Let a process go on that waits for a line."""
     assert process.stdin is not None
     process.stdin.write("\n")
     process.stdin.flush()
 
 
-def hear(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     """Return the next line of a process; empty if it ended, or was killed after two minutes."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
@@ -239,45 +239,45 @@ def hear(process: subprocess.Popen[str]) -> str:
 
 def test_a_process_waits_while_another_compiles_a_kernel_and_then_loads_it(project: Project) -> None:
     with project.start(PAUSED + RUN) as first, project.start(WATCHED + "input()" + RUN) as second:
-        assert hear(first) == "compiling"
-        tell(second)
-        assert hear(second) == "locking"  # and not yet "locked": the first has the lock
-        tell(first)
-        assert hear(first) == "compiling"  # the callee
-        tell(first)
-        assert hear(first).startswith("3 | compiled")
-        assert [hear(second), hear(second)] == ["locked", "3 | from disk | none"]
+        assert read_line(first) == "compiling"
+        resume(second)
+        assert read_line(second) == "locking"  # and not yet "locked": the first has the lock
+        resume(first)
+        assert read_line(first) == "compiling"  # the callee
+        resume(first)
+        assert read_line(first).startswith("3 | compiled")
+        assert [read_line(second), read_line(second)] == ["locked", "3 | from disk | none"]
 
 
 def test_the_death_of_a_process_that_compiles_lets_others_compile(project: Project) -> None:
     with project.start(PAUSED + RUN) as first, project.start(WATCHED + "input()" + RUN) as second:
-        assert hear(first) == "compiling"
-        tell(second)
-        assert hear(second) == "locking"
+        assert read_line(first) == "compiling"
+        resume(second)
+        assert read_line(second) == "locking"
         first.kill()
         callee = ["locking", "locked"]
-        assert [hear(second) for _ in range(4)] == ["locked", *callee, "3 | compiled | none"]
+        assert [read_line(second) for _ in range(4)] == ["locked", *callee, "3 | compiled | none"]
 
 
 def test_a_kernel_that_cannot_be_compiled_keeps_no_lock(project: Project) -> None:
     with project.start(REFUSED) as first:
-        assert hear(first) == "refused"
+        assert read_line(first) == "refused"
         assert project.run()[:2] == ["3", "compiled"]
 
 
 def test_threads_of_several_processes_may_call_nested_kernels_in_any_order(project: Project) -> None:
     kernels = "[callee.raised, caller.twice_raised]", "[caller.twice_raised, callee.raised]"
     with project.start(THREADS.format(kernels[0])) as first, project.start(THREADS.format(kernels[1])) as second:
-        assert [hear(first), hear(second)] == ["20", "20"]  # of eight calls each
+        assert [read_line(first), read_line(second)] == ["20", "20"]  # of eight calls each
 
 
 def test_processes_that_would_wait_in_a_circle_go_on_without_a_lock(project: Project) -> None:
     with project.start(CIRCLE.format("ab")) as first, project.start(CIRCLE.format("ba")) as second:
-        assert [hear(first), hear(second)] == ["has one", "has one"]
-        tell(first)
-        tell(second)
-        assert [hear(first), hear(second)] == ["wants both", "wants both"]
-        assert [hear(first), hear(second)] == ["goes on", "goes on"]
+        assert [read_line(first), read_line(second)] == ["has one", "has one"]
+        resume(first)
+        resume(second)
+        assert [read_line(first), read_line(second)] == ["wants both", "wants both"]
+        assert [read_line(first), read_line(second)] == ["goes on", "goes on"]
 
 
 @pytest.mark.parametrize("root", kernel._MADE_OF)

@@ -5,9 +5,9 @@ negative). With c, the base of its class, and s(p), what a link carries of all t
 
     p + r == c + the sum of s(p_i) over the links to the page
 
-A page that pays nobody has no residual: what it receives is paid at once. What links carry to pages of this shard that
-are not in the ledger is kept with their numbers, until such a page is learnt again. What they carry to pages of other
-shards waits in the outbox for the next cut.
+A page that pays nobody has no residual: what it receives is paid at once. Amounts for pages of this shard that are not
+in the ledger are kept with the numbers of these pages, until they are learnt again. Amounts for pages of other shards
+wait in the outbox for the next cut.
 """
 
 from __future__ import annotations
