@@ -44,6 +44,7 @@ from opicflow.pipelines.transforms.keep_ledger import KeeperFactory
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.outputs import Output
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
+from opicflow.schemas.shards import ShardRanges
 
 SHARDS = 16
 _WAIT_SECONDS = 600.0
@@ -112,8 +113,8 @@ def _ledgers(sizes: Iterable[int]) -> Iterator[Figure]:
 def _ledger(pages: int) -> tuple[float, float]:
     """Return events per second and bytes of state per event of a shard, for entries of 200 visits of 30 links."""
     keeper, random = LogKeeper(0), np.random.default_rng(1)
-    sharder = Sharder("events", SourceState.at(0, 1))
-    _feed(keeper, [Origin(LedgerConfig(), 1).entry()])
+    sharder = Sharder("events", SourceState.at(0, 1), ShardRanges())
+    _feed(keeper, [Origin(LedgerConfig(), ShardRanges.equal(1)).entry()])
     for begin in range(0, pages, 20_000):
         writer = ItemWriter(LogPosition(sharder.state.next, 0))
         for page in range(begin, min(begin + 20_000, pages)):
@@ -243,12 +244,12 @@ def _publish(connection: Connection, prefix: str, log: Path) -> None:
 
 def _stream(cluster: Cluster, prefix: str, factory: KeeperFactory) -> Callable[[int], Stream]:
     topic = f"{prefix}page-ledger"
-    origin = begin_logs(cluster.connection, topic, Origin(LedgerConfig(), SHARDS))
+    origin = begin_logs(cluster.connection, topic, Origin(LedgerConfig(), ShardRanges.equal(SHARDS)))
 
     def stream(slots: int) -> Stream:
         poll_ms = StreamConfig.poll_ms * slots
         return Stream(
-            StreamConfig(cluster.connection, origin, prefix, topic, run=prefix, poll_ms=poll_ms, factory=factory)
+            StreamConfig(cluster.connection, origin.shards, prefix, topic, run=prefix, poll_ms=poll_ms, factory=factory)
         )
 
     return stream

@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from opicflow.pipelines.web.visit_orders import GreedyOrder
-from opicflow.schemas.pages import page_id
+from opicflow.schemas.hashing import hash_text
 
 LOG = Path(__file__).with_name("crawl.jsonl.gz")
 SEED, VISITS, BATCH = 2003, 8_000, 8
@@ -389,7 +389,7 @@ class Crawler:
         is_known, self._version[url] = self._version.get(url) == version, version
         if is_known and page.content_type.startswith("text/html") and self._dice.one_in(6):
             return event | {"status": 304}
-        event |= {"status": 200, "digest": f"{page_id(f'{url} {version}'):016x}"}
+        event |= {"status": 200, "digest": f"{hash_text(f'{url} {version}'):016x}"}
         if page.canonical:
             event["canonical"] = page.canonical
         if page.content_type.startswith("text/html"):

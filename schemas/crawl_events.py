@@ -39,6 +39,8 @@ class Reason(str, Enum):
     CORRUPT = "corrupt"
     WRONG_SCHEMA = "wrong-schema"
     EMPTY_FILE = "empty-file"
+    COLLISION = "collision"
+    """By a ledger: a visit or an announcement whose page id is that of another URL."""
     REFUSED = "refused"
     """By a ledger: an entry that would leave a hole or break the books, or a policy that is impossible."""
 

@@ -24,9 +24,8 @@ from opicflow.schemas.crawl_events import (
     Link,
     Reason,
 )
-from opicflow.schemas.hashing import byte_at, hash_bytes
+from opicflow.schemas.hashing import byte_at, hash_bytes, hash_text, hash_texts
 from opicflow.schemas.kernel import lean_kernel
-from opicflow.schemas.pages import page_id, page_ids
 
 UNKNOWN_STATUS = 0
 FAILED, BLOCKED, GONE = -1, -2, -3
@@ -152,7 +151,7 @@ class EventWriter:
         )
         digest = 0
         if event.digest:
-            digest = page_id(event.digest.encode("utf-8", "surrogatepass"))
+            digest = hash_text(event.digest.encode("utf-8", "surrogatepass"))
         urls = [_encoded(event.url), None if event.canonical is None else _encoded(event.canonical)]
         urls += [_encoded(hop) for hop in event.redirects]
         urls += [_encoded(link.url) for link in links]
@@ -248,8 +247,8 @@ _HERITRIX_BLOCKED = frozenset({-9998, -5000, -5001, -5002, -5003, -5004})
 """Statuses below 100 are Heritrix's: these say that a rule kept it out, the others that the fetch failed."""
 
 
-_BLOCKED_HASHES = page_ids(_BLOCKED_WORDS)
-_GONE_HASHES = page_ids(_GONE_WORDS)
+_BLOCKED_HASHES = hash_texts(_BLOCKED_WORDS)
+_GONE_HASHES = hash_texts(_GONE_WORDS)
 
 
 @lean_kernel

@@ -1,11 +1,18 @@
-"""XXH64 within kernels: the same numbers as the xxhash library gives, without making an object of every URL."""
+"""Hashes within kernels: XXH64, and SipHash-1-3, which has a key.
+
+Anyone can find two texts with the same XXH64. Without the key nobody can find two with the same SipHash: page ids are
+made with it (docs/decisions/page-ids.md).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import xxhash
 
+from opicflow.schemas.arrays import Hashes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -15,6 +22,22 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 _START_1 = np.uint64((0x9E3779B185EBCA87 + 0xC2B2AE3D27D4EB4F) % (1 << 64))
 _START_4 = np.uint64((1 << 64) - 0x9E3779B185EBCA87)
+
+_SIP_1 = np.uint64(0x736F6D6570736575)
+_SIP_2 = np.uint64(0x646F72616E646F6D)
+_SIP_3 = np.uint64(0x6C7967656E657261)
+_SIP_4 = np.uint64(0x7465646279746573)
+_SIP_END = np.uint64(0xFF)
+
+
+def hash_text(text: bytes | str) -> int:
+    """XXH64, seed 0, of the UTF-8 bytes of a text."""
+    return xxhash.xxh64_intdigest(text.encode() if isinstance(text, str) else text)
+
+
+def hash_texts(texts: Iterable[bytes | str]) -> Hashes:
+    """XXH64, seed 0, of each text."""
+    return np.fromiter(map(hash_text, texts), dtype=np.uint64)
 
 
 @inlined_kernel
@@ -89,3 +112,48 @@ def hash_bytes(text: Any, begin: Any, end: Any) -> Any:
     digest = (digest ^ (digest >> np.uint64(33))) * _P2
     digest = (digest ^ (digest >> np.uint64(29))) * _P3
     return digest ^ (digest >> np.uint64(32))
+
+
+@inlined_kernel
+def _sip_round(a: Any, b: Any, c: Any, d: Any) -> Any:
+    a += b
+    c += d
+    b = _turned(b, 13) ^ a
+    d = _turned(d, 16) ^ c
+    a = _turned(a, 32)
+    c += b
+    a += d
+    b = _turned(b, 17) ^ c
+    d = _turned(d, 21) ^ a
+    return a, b, _turned(c, 32), d
+
+
+@inlined_kernel
+def _last_bytes(text: Any, begin: Any, at: Any, end: Any) -> Any:
+    """Return the bytes from `at` to `end`, fewer than eight, as a number; none before `begin` is read."""
+    if at == end:
+        return np.uint64(0)
+    if end - begin >= 8:
+        return word_at(text, end - 8) >> np.uint64(8 * (8 - (end - at)))
+    word = np.uint64(0)
+    for i in range(end - at):
+        word |= np.uint64(byte_at(text, at + i)) << np.uint64(8 * i)
+    return word
+
+
+@lean_kernel
+def keyed_hash(key: Any, text: Any, begin: Any, end: Any) -> Any:
+    """SipHash-1-3 of `text[begin:end]` with a key of two 64-bit words, as uint64. The bounds are believed."""
+    a, b, c, d = key[0] ^ _SIP_1, key[1] ^ _SIP_2, key[0] ^ _SIP_3, key[1] ^ _SIP_4
+    at = begin
+    while at + 8 <= end:
+        word = word_at(text, at)
+        a, b, c, d = _sip_round(a, b, c, d ^ word)
+        a ^= word
+        at += 8
+    word = (np.uint64(end - begin) << np.uint64(56)) | _last_bytes(text, begin, at, end)
+    a, b, c, d = _sip_round(a, b, c, d ^ word)
+    a, b, c, d = _sip_round(a ^ word, b, c ^ _SIP_END, d)
+    a, b, c, d = _sip_round(a, b, c, d)
+    a, b, c, d = _sip_round(a, b, c, d)
+    return a ^ b ^ c ^ d

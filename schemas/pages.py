@@ -1,56 +1,245 @@
-"""Pages and shards: a canonical URL's 64-bit page id, and which shard a page id belongs to.
+"""Page ids: the 64-bit hash of a canonical URL that keys its cash.
 
-A shard is a range of page ids, `shard = (id * shards) >> 64`, so doubling the number of shards splits each in
-two and moves no page between others. URLs are taken as they come: making them canonical is not done here.
+The first 16 bits are a hash of the page's site, so the pages of a site are close to each other; the other 48 bits are a
+hash of the URL. Both are made with a key: who does not know it cannot make a URL whose page id is that of another page
+(docs/decisions/page-ids.md). URLs are taken as they come: making them canonical is not done here.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
-import xxhash
 
-from opicflow.schemas.arrays import Ids, Ints
+from opicflow.schemas.arrays import Bytes, Hashes, Ids, Ints, Words
+from opicflow.schemas.errors import UserError
+from opicflow.schemas.hashing import byte_at, hash_bytes, keyed_hash, word_at
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+from opicflow.schemas.public_suffixes import PublicSuffixes, SuffixesRefused, SuffixTable, find_site, installed_suffixes
 
-MOST_SHARDS = 2**31 - 1
+SITE_BITS = 16
+"""How many bits of a page id are a hash of the site."""
+KEY_BYTES = 16
 
-_HALF = np.uint64(32)
-_LOW_HALF = np.uint64(2**32 - 1)
+_UNKEYED, _BY_SITE = 1, 2
+_PUBLIC_KEY = b"opicflow replays"
+_MEMO_SLOTS = 1024
+
+
+class PageIdsRefused(UserError, ValueError):
+    """Stored rules for page ids cannot be used. The message is one line."""
+
+
+class IdRules(NamedTuple):
+    """Rules for page ids, for kernels."""
+
+    version: Any
+    key: Any
+    suffixes: SuffixTable
+
+
+class HostMemo(NamedTuple):
+    """Hosts of a text whose site was found, and the hash of the site. It saves time and changes nothing."""
+
+    begins: Any
+    ends: Any
+    sites: Any
+
+    @classmethod
+    def empty(cls) -> HostMemo:
+        """Make a memo without hosts."""
+        return cls(np.zeros(_MEMO_SLOTS, np.int64), np.zeros(_MEMO_SLOTS, np.int64), np.zeros(_MEMO_SLOTS, np.uint64))
+
+
+@dataclass(frozen=True)
+class PageIds:
+    """The rules by which pages get their ids.
+
+    The default has a public key: the same log gives the same bytes on every machine. A stream has a secret one.
+
+    >>> ids = PageIds()
+    >>> a, b = ids.of("https://example.org/"), ids.of("https://www.example.org/about")
+    >>> a >> 48 == b >> 48, a == b
+    (True, False)
+    """
+
+    version: int = _BY_SITE
+    key: bytes = field(default=_PUBLIC_KEY, repr=False)
+    suffixes: PublicSuffixes | None = field(default=None, repr=False)
+    """The list by which sites are found; None = the installed one."""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible rules."""
+        if self.version not in (_UNKEYED, _BY_SITE):
+            raise PageIdsRefused(
+                f"page ids have version {str(self.version)[:20]}, this opicflow supports 1 and 2: update opicflow"
+            )
+        if type(self.key) is not bytes or len(self.key) != KEY_BYTES:
+            raise PageIdsRefused(f"the key of page ids must have {KEY_BYTES} bytes")
+        if self.suffixes is not None and self.suffixes == installed_suffixes():
+            object.__setattr__(self, "suffixes", None)
+
+    @classmethod
+    def unkeyed(cls) -> PageIds:
+        """Return the rules of version 1: XXH64 of the URL. Ledgers that began with them keep them."""
+        return cls(_UNKEYED)
+
+    @classmethod
+    def with_new_key(cls) -> PageIds:
+        """Return rules with a new secret key. It is random: only the start of a stream makes one."""
+        return cls(key=secrets.token_bytes(KEY_BYTES))
+
+    @property
+    def by_site(self) -> bool:
+        """Whether the ids of a site's pages are in one range."""
+        return self.version == _BY_SITE
+
+    @property
+    def is_public(self) -> bool:
+        """Whether everybody knows the key."""
+        return self.version == _UNKEYED or self.key == _PUBLIC_KEY
+
+    @property
+    def suffixes_version(self) -> str:
+        """The version of the list of public suffixes."""
+        return (self.suffixes or installed_suffixes()).version
+
+    def of(self, url: bytes | str) -> int:
+        """Return the page id of a canonical URL."""
+        return int(self.of_all([url])[0])
+
+    def of_all(self, urls: Iterable[bytes | str]) -> Ids:
+        """Return the page ids of canonical URLs, in their order."""
+        encoded = [url.encode() if isinstance(url, str) else url for url in urls]
+        ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        return self.of_text(np.frombuffer(b"".join(encoded), np.uint8), ends)
+
+    def of_text(self, text: Bytes, starts: Ints) -> Ids:
+        """Return the page ids of the canonical URLs `text[starts[i]:starts[i + 1]]`."""
+        ids, sites = np.empty(len(starts) - 1, np.uint64), np.empty(len(starts) - 1, np.uint64)
+        text, starts = np.require(text, np.uint8, ["C", "A", "W"]), np.require(starts, np.int64, ["C", "A", "W"])
+        rows = np.arange(len(ids))
+        hash_pages(self.rules, HostMemo.empty(), text, starts[:-1].copy(), starts[1:].copy(), rows, ids, sites)
+        return ids
+
+    def host_hashes(self, hosts: Iterable[bytes]) -> Hashes:
+        """Return a hash of each host, made with the key."""
+        texts = [np.frombuffer(host, np.uint8).copy() for host in hosts]
+        hashes = [int(keyed_hash(self.rules.key, text, 0, len(text))) for text in texts]
+        return np.array(hashes, np.uint64)
+
+    @property
+    def rules(self) -> IdRules:
+        """The rules for kernels."""
+        return _rules_of(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the rules as JSON values, for the state of a replay or the log of a ledger. They hold the key."""
+        if not self.by_site:
+            return {"version": self.version}
+        return {
+            "version": self.version,
+            "key": self.key.hex(),
+            "suffixes": (self.suffixes or installed_suffixes()).to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any] | None) -> PageIds:
+        """Read what `to_json` returned; None = version 1. Raises `PageIdsRefused`."""
+        try:
+            if not values or values["version"] == _UNKEYED:
+                return cls.unkeyed()
+            if values["version"] != _BY_SITE:
+                return cls(values["version"])
+            return cls(_BY_SITE, bytes.fromhex(values["key"]), PublicSuffixes.from_json(values["suffixes"]))
+        except SuffixesRefused as problem:
+            raise PageIdsRefused(str(problem)) from None
+        except (AttributeError, KeyError, TypeError, ValueError) as problem:
+            if isinstance(problem, PageIdsRefused):
+                raise
+            raise PageIdsRefused(f"the rules of page ids are damaged ({type(problem).__name__})") from None
+
+
+@lru_cache(maxsize=16)
+def _rules_of(page_ids: PageIds) -> IdRules:
+    key: Words = np.frombuffer(page_ids.key, np.uint64).copy()
+    suffixes = page_ids.suffixes or installed_suffixes()
+    return IdRules(np.array([page_ids.version]), key, suffixes.table(key))
 
 
 def page_id(url: bytes | str) -> int:
-    """The page id of a canonical URL: XXH64, seed 0, of its UTF-8 bytes."""
-    return xxhash.xxh64_intdigest(url.encode() if isinstance(url, str) else url)
+    """Return the page id of a canonical URL by the default rules, which replays have."""
+    return PageIds().of(url)
 
 
 def page_ids(urls: Iterable[bytes | str]) -> Ids:
-    """The page ids of canonical URLs, in their order."""
-    return np.fromiter(map(page_id, urls), dtype=np.uint64)
+    """Return the page ids of canonical URLs by the default rules, in their order."""
+    return PageIds().of_all(urls)
 
 
-def shard_of(ids: Ids, shards: int) -> Ints:
-    """The shard of each page id: exactly `(id * shards) >> 64`, for 1 to `MOST_SHARDS` shards."""
-    _check_shards(shards)
-    if ids.dtype != np.uint64:
-        raise TypeError(f"page ids are uint64, not {ids.dtype}")
-    # id * shards does not fit into 64 bits: multiply the halves of the id and carry by hand, as on paper.
-    carry = ((ids & _LOW_HALF) * np.uint64(shards)) >> _HALF
-    product = (ids >> _HALF) * np.uint64(shards) + carry
-    return (product >> _HALF).astype(np.int64)
+# -- kernels -----------------------------------------------------------------------------------------------------------
 
 
-def shard_bounds(shard: int, shards: int) -> tuple[int, int]:
-    """The first and the last page id of a shard, both inside it."""
-    _check_shards(shards)
-    if not 0 <= shard < shards:
-        raise ValueError(f"shard {shard} is not one of 0 to {shards - 1}")
-    # The first id of shard s is the smallest one with id * shards >= s * 2**64: a division rounded up.
-    first = -((-shard << 64) // shards)
-    after = -((-(shard + 1) << 64) // shards)
-    return first, after - 1
+@lean_kernel
+def hash_pages(
+    rules: IdRules, memo: HostMemo, text: Any, begins: Any, ends: Any, rows: Any, ids: Any, sites: Any
+) -> None:
+    """Write the page id, and a hash of the site, of the canonical URL `text[begins[row]:ends[row]]` for these rows."""
+    for at in range(rows.shape[0]):
+        row = rows[at]
+        host = begins[row]
+        while host < ends[row] and byte_at(text, host) != 47:  # behind ://
+            host += 1
+        host = min(host + 2, ends[row])
+        end = host
+        while end < ends[row] and byte_at(text, end) != 47:
+            end += 1
+        sites[row] = site_hash(rules, memo, text, begins[row], host, end)
+        ids[row] = id_of(rules, text, begins[row], ends[row], sites[row])
 
 
-def _check_shards(shards: int) -> None:
-    if not 1 <= shards <= MOST_SHARDS:
-        raise ValueError(f"a crawl has 1 to {MOST_SHARDS} shards, not {shards}")
+@inlined_kernel
+def id_of(rules: IdRules, text: Any, begin: Any, end: Any, site: Any) -> Any:
+    """Return the page id of the canonical URL `text[begin:end]` on a site with this hash."""
+    if rules.version[0] == _UNKEYED:
+        return hash_bytes(text, begin, end)
+    return (site >> np.uint64(48) << np.uint64(48)) | (keyed_hash(rules.key, text, begin, end) >> np.uint64(16))
+
+
+@inlined_kernel
+def site_hash(rules: IdRules, memo: HostMemo, text: Any, begin: Any, host: Any, end: Any) -> Any:
+    """Return a hash of the site of the host `text[host:end]`, in a URL that begins at `begin`."""
+    if end - begin < 8 or host >= end:
+        return np.uint64(0)
+    last = word_at(text, end - 8)
+    mixed = (last ^ np.uint64(end - host)) * np.uint64(0x9E3779B97F4A7C15)
+    if end - host > 8:
+        mixed ^= word_at(text, host) * np.uint64(0xC2B2AE3D27D4EB4F)
+    slot = np.int64(mixed >> np.uint64(54))
+    known = memo.begins[slot]
+    if memo.ends[slot] - known == end - host and _is_same(text, known, host, end):
+        return memo.sites[slot]
+    site_begin, site_end = find_site(rules.suffixes, rules.key, text, host, end)
+    site = keyed_hash(rules.key, text, site_begin, site_end)
+    memo.begins[slot], memo.ends[slot], memo.sites[slot] = host, end, site
+    return site
+
+
+@inlined_kernel
+def _is_same(text: Any, known: Any, begin: Any, end: Any) -> Any:
+    """Whether `text[begin:end]` is also at `known`."""
+    while begin + 8 <= end:
+        if word_at(text, known) != word_at(text, begin):
+            return False
+        begin += 8
+        known += 8
+    while begin < end:
+        if byte_at(text, known) != byte_at(text, begin):
+            return False
+        begin += 1
+        known += 1
+    return True

@@ -155,6 +155,7 @@ class Audit:
     fingerprint: str = ""
     certificate: float | None = None
     settled: bool | None = None
+    bytes: int = 0
 
 
 Record = CrawlEvent | Importance | RefreshSchedule | CrawlOrder | Policy | Reject | Audit

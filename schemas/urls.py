@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import ada_url
 import numpy as np
 
-from opicflow.schemas.arrays import Bytes, Ids, Ints
+from opicflow.schemas.arrays import Bytes, Hashes, Ids, Ints
 from opicflow.schemas.errors import UserError
-from opicflow.schemas.hashing import byte_at, hash_bytes
+from opicflow.schemas.hashing import byte_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
-from opicflow.schemas.pages import page_id
+from opicflow.schemas.pages import HostMemo, IdRules, PageIds, hash_pages, id_of, site_hash
 
 LONGEST_URL = 8192
 TRACKING_PARAMETERS = ("utm_*", "gclid", "dclid", "fbclid", "msclkid", "yclid", "mc_cid", "mc_eid", "igshid", "_ga")
@@ -97,28 +96,10 @@ def host(url: bytes) -> bytes:
     return url[begin : url.index(b"/", begin)]
 
 
-def registrable_domain(url: bytes) -> bytes:
-    """Return the registered domain of a canonical URL (example.co.uk), by the public suffix list, or its host."""
-    name = host(url)
-    domain = name.split(b":")[0]
-    if domain.rpartition(b".")[2].isdigit():
-        return name  # an address
-    found = _public_suffixes().privatesuffix(domain.decode())
-    return found.encode() if found else name
-
-
 def _is_dropped(part: str, names: tuple[str, ...]) -> bool:
     name = part.split("=", 1)[0].lower()
     lower = map(str.lower, names)
     return any(name.startswith(given[:-1]) if given.endswith("*") else name == given for given in lower)
-
-
-@cache
-def _public_suffixes() -> Any:
-    """The list of public suffixes. Reading it takes longer than some commands do, and most never need it."""
-    from publicsuffixlist import PublicSuffixList
-
-    return PublicSuffixList(accept_unknown=True)
 
 
 # -- whole batches -----------------------------------------------------------------------------------------------------
@@ -136,6 +117,7 @@ class Canonicaliser:
     """Makes URLs canonical in batches. It caches the library's results; that changes nothing but the speed."""
 
     rules: UrlRules = NO_RULES
+    page_ids: PageIds = field(default_factory=PageIds)
     _remembered: dict[bytes, bytes | None] = field(default_factory=dict)
 
     def canonicalise(self, text: Bytes, begins: Ints, ends: Ints, base_of: Ints) -> CanonicalUrls:
@@ -144,12 +126,13 @@ class Canonicaliser:
         `base_of[i]` is the row whose URL a relative one is resolved against: a row before it, or itself for none.
         """
         states = np.empty(len(begins), np.uint8)
-        ids = np.zeros(len(begins), np.uint64)
+        ids, sites = np.zeros(len(begins), np.uint64), np.zeros(len(begins), np.uint64)
         ends = ends.copy()
-        recognise(text, begins, ends, _rule_bits(self.rules), states, ids)
+        id_rules, memo = self.page_ids.rules, HostMemo.empty()
+        recognise(text, begins, ends, _rule_bits(self.rules), id_rules, memo, states, ids, sites)
         undecided = np.flatnonzero(states == ASK)
         if len(undecided) == 0:
-            return CanonicalUrls(text, begins, ends, states, ids)
+            return CanonicalUrls(text, begins, ends, states, ids, sites)
         begins = begins.copy()
         raw = text.tobytes() if len(undecided) > 64 else None  # slices of bytes are faster than slices of arrays
         added: dict[int, bytes] = {}
@@ -173,12 +156,13 @@ class Canonicaliser:
                 begins[row] = ends[row] = 0
                 continue
             states[row] = PAGE
-            ids[row] = page_id(form)
             begins[row], ends[row] = size, size + len(form)
             added[size] = form
             size += len(form)
         text = np.concatenate((text, np.frombuffer(b"".join(added.values()), np.uint8)))
-        return CanonicalUrls(text, begins, ends, states, ids)
+        rows = undecided[states[undecided] == PAGE]
+        hash_pages(id_rules, memo, text, begins, ends, rows, ids, sites)
+        return CanonicalUrls(text, begins, ends, states, ids, sites)
 
     def _absolute(self, given: bytes) -> bytes | None:
         """The canonical form of an absolute URL; None if it is none, empty if it is that of something else."""
@@ -203,13 +187,15 @@ class Canonicaliser:
 
 @dataclass(frozen=True)
 class CanonicalUrls:
-    """URLs as parts of a text, with their states and page ids; `begins` and `ends` mean something for `PAGE` only."""
+    """URLs as parts of a text, with their states; the other columns mean something for `PAGE` only."""
 
     text: Bytes
     begins: Ints
     ends: Ints
     states: Bytes
     ids: Ids
+    sites: Hashes
+    """A hash of the site of each page."""
 
 
 _FOLD_WWW, _FOLD_HTTPS, _DROP_IN_QUERY, _DROP_IN_PATH = 1, 2, 4, 8
@@ -236,42 +222,57 @@ _PLAIN = _table(_LETTERS_AND_DIGITS + "-_~!$&()*+,;=:@|[]")
 
 
 @lean_kernel
-def recognise(text: Any, begins: Any, ends: Any, rules: Any, states: Any, ids: Any) -> None:
+def recognise(
+    text: Any,
+    begins: Any,
+    ends: Any,
+    rules: Any,
+    id_rules: IdRules,
+    memo: HostMemo,
+    states: Any,
+    ids: Any,
+    sites: Any,
+) -> None:
     """Hash every URL that is plainly canonical, its fragment cut off (`ends`); leave the others to the library."""
     for i in range(begins.shape[0]):
-        if begins[i] < 0:
+        begin = begins[i]
+        if begin < 0:
             states[i] = ABSENT
             continue
-        end = canonical_end(text, begins[i], ends[i], rules)
+        host, host_end, end = canonical_parts(text, begin, ends[i], rules)
         if end < 0:
             states[i] = ASK
         else:
             states[i] = PAGE
             ends[i] = end
-            ids[i] = hash_bytes(text, begins[i], end)
+            sites[i] = site_hash(id_rules, memo, text, begin, host, host_end)
+            ids[i] = id_of(id_rules, text, begin, end, sites[i])
 
 
 @inlined_kernel
-def canonical_end(text: Any, begin: Any, end: Any, rules: Any) -> Any:
-    """Where a URL ends without its fragment, if it is plainly canonical and no rule touches it; else -1."""
+def canonical_parts(text: Any, begin: Any, end: Any, rules: Any) -> Any:
+    """Where the host of a URL begins and ends, and where the URL ends without its fragment.
+
+    The end is -1 unless the URL is plainly canonical and no rule touches it.
+    """
     if end - begin > LONGEST_URL or end - begin < 10:
-        return -1
+        return begin, begin, np.int64(-1)
     if (
         byte_at(text, begin) != 104
         or byte_at(text, begin + 1) != 116
         or byte_at(text, begin + 2) != 116
         or byte_at(text, begin + 3) != 112
     ):  # http
-        return -1
+        return begin, begin, np.int64(-1)
     at = begin + 4
     if byte_at(text, at) == 115:  # s
         at += 1
     elif rules & _FOLD_HTTPS:
-        return -1
+        return begin, begin, np.int64(-1)
     if byte_at(text, at) != 58 or byte_at(text, at + 1) != 47 or byte_at(text, at + 2) != 47:  # ://
-        return -1
-    at = _end_of_host(text, at + 3, end, rules)
-    return -1 if at < 0 else _end_of_path(text, at, end, rules)
+        return begin, begin, np.int64(-1)
+    host_end = _end_of_host(text, at + 3, end, rules)
+    return at + 3, host_end, np.int64(-1) if host_end < 0 else _end_of_path(text, host_end, end, rules)
 
 
 @inlined_kernel

@@ -34,7 +34,7 @@ from opicflow.schemas.event_columns import (
     merge,
     says_nofollow,
 )
-from opicflow.schemas.hashing import byte_at, hash_bytes, word_at
+from opicflow.schemas.hashing import byte_at, hash_bytes, hash_text, word_at
 from opicflow.schemas.json_events import (
     ANNOUNCED_BY,
     FIELD_NAMES,
@@ -44,7 +44,6 @@ from opicflow.schemas.json_events import (
     event_of,
 )
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
-from opicflow.schemas.pages import page_id
 
 
 def decode_jsonl(block: bytes, source: str, first_offset: int) -> Decoded:
@@ -118,7 +117,7 @@ def _word_table() -> tuple[Hashes, Bytes]:
     for name, code in coded:
         salt = _SALTS.get(name[0], 0)
         plain = name[1:] if salt else name
-        digest = page_id(plain) ^ salt
+        digest = hash_text(plain) ^ salt
         slot = digest % _SLOTS
         while codes[slot]:
             slot = (slot + 1) % _SLOTS

@@ -27,8 +27,7 @@ import pyarrow.parquet as pq
 
 from opicflow.connectors.files.opening import STDIN, Damage, InputRefused, decompressed, open_bytes
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
-from opicflow.schemas.hashing import hash_bytes
-from opicflow.schemas.kernel import kernel
+from opicflow.schemas.pages import PageIds
 
 _BLOCK_BYTES = 1 << 20
 _MOST_LINE_BYTES = 32 << 20
@@ -473,28 +472,28 @@ def _no_rank(rank: str, written: str) -> str:
 
 
 def _ids(urls: Any, pages: Any, rows: int) -> Ids:
-    """Return the page id of every row: its own, or that of its URL."""
+    """Return the page id of every row: that of its URL by the default rules, or its own where it has none.
+
+    Streams have page ids by keys of their own: so two files are compared by URLs.
+    """
     hashed = _starts_and_text(urls, rows)
     named = _starts_and_text(pages, rows)
     lengths = np.diff(named.starts)
-    ids = np.zeros(rows, np.uint64)
+    has_url = np.diff(hashed.starts) > 0
+    ids = PageIds().of_text(hashed.text, hashed.starts)
     by_id = np.flatnonzero(lengths == _ID_DIGITS)
+    wrong = np.flatnonzero((lengths != _ID_DIGITS) & (lengths != 0))
     if len(by_id):
         digits = _DIGITS[named.text[named.starts[by_id][:, None] + np.arange(_ID_DIGITS)]]
-        wrong = by_id[(digits > 15).any(axis=1)]
-        ids[by_id] = (digits[:, 0::2] << 4 | digits[:, 1::2]).view(">u8")[:, 0]
-    else:
-        wrong = by_id
-    wrong = np.concatenate((wrong, np.flatnonzero((lengths != _ID_DIGITS) & (lengths != 0))))
+        wrong = np.concatenate((by_id[(digits > 15).any(axis=1)], wrong))
+        own = (digits[:, 0::2] << 4 | digits[:, 1::2]).view(">u8")[:, 0]
+        ids[by_id] = np.where(has_url[by_id], ids[by_id], own)
     if len(wrong):
         row = int(wrong.min())
         raise _BadRow(row, f"page {_shown(pages[row].as_py())} is no page id: give 16 hexadecimal digits")
-    if len(by_id) < rows:
-        by_url = lengths == 0
-        empty = by_url & (np.diff(hashed.starts) == 0)
-        if empty.any():
-            raise _BadRow(int(np.argmax(empty)), "neither url nor page: give one")
-        ids[by_url] = _hashed(hashed.text, hashed.starts)[by_url]
+    empty = ~has_url & (lengths == 0)
+    if empty.any():
+        raise _BadRow(int(np.argmax(empty)), "neither url nor page: give one")
     return ids
 
 
@@ -513,15 +512,6 @@ def _starts_and_text(array: Any, rows: int) -> _Texts:
     _, offsets, text = array.buffers()
     starts = np.frombuffer(offsets, np.int32)[array.offset : array.offset + rows + 1].astype(np.int64)
     return _Texts(starts, np.zeros(0, np.uint8) if text is None else np.frombuffer(text, np.uint8))
-
-
-@kernel
-def _hashed(text: Bytes, starts: Ints) -> Ids:
-    """The page ids of URLs."""
-    ids = np.empty(starts.shape[0] - 1, np.uint64)
-    for row in range(ids.shape[0]):
-        ids[row] = hash_bytes(text, starts[row], starts[row + 1])
-    return ids
 
 
 def _packed(urls: Any) -> Any:

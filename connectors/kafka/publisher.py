@@ -29,9 +29,10 @@ from opicflow.connectors.kafka.client import (
     stop_sending,
 )
 from opicflow.connectors.kafka.connection import BOOTSTRAP_TIMEOUT_SECONDS, Connection, KafkaRefused
-from opicflow.schemas.arrays import Ids, Ints
+from opicflow.schemas.arrays import Ints
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
-from opicflow.schemas.pages import shard_of
+from opicflow.schemas.hashing import hash_text, hash_texts
+from opicflow.schemas.shards import ShardRanges
 
 MOST_UNACKNOWLEDGED_BYTES = 64 << 20
 """The limit of unacknowledged bytes: `send` waits while there are more."""
@@ -49,14 +50,18 @@ _GRACE_SECONDS = 10.0
 _CLOSING_SECONDS = 5.0
 
 
-def partition_of(page: int, partitions: int) -> int:
-    """The partition of a page id where partitions are ranges of page ids, as shards are."""
-    return (page * partitions) >> 64
+def partition_of(key: bytes | str, partitions: int) -> int:
+    """The partition of a record with this key, a URL or a host: partitions are equal ranges of XXH64 of the key.
+
+    It is no page id: who reads results need not know the key of page ids, and a rebuild with another one leaves every
+    record where it is.
+    """
+    return (hash_text(key) * partitions) >> 64
 
 
-def partitions_of(pages: Ids, partitions: int) -> Ints:
-    """`partition_of` of each page id."""
-    return shard_of(pages, partitions)
+def partitions_of(keys: Sequence[bytes | str], partitions: int) -> Ints:
+    """`partition_of` of each key."""
+    return ShardRanges.equal(partitions).of(hash_texts(keys))
 
 
 class RecordPosition(NamedTuple):

@@ -36,7 +36,7 @@ from opicflow.connectors.kafka.partitions import (
 )
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.framing import WriterOf
-from opicflow.schemas.pages import page_id
+from opicflow.schemas.hashing import hash_text
 
 BATCH_BYTES = 2 << 20
 BATCH_RECORDS = 8_192
@@ -270,7 +270,7 @@ def digest_of(record: Any) -> str:
     """Return a hash of offset, key and value, which identifies a record."""
     key, value = record.key or b"", record.value or b""
     sizes = b"%d %d %d " % (record.offset, record.serialized_key_size, record.serialized_value_size)
-    return f"{page_id(b''.join((sizes, key, value))):016x}"
+    return f"{hash_text(b''.join((sizes, key, value))):016x}"
 
 
 class _Reader:

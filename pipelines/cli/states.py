@@ -23,18 +23,18 @@ def read_ledger(path: Path) -> tuple[Ledger, Rules]:
     from opicflow.pipelines.ledger import LedgerConfig
     from opicflow.pipelines.replay.keeper import KeeperConfig
     from opicflow.pipelines.replay.state import StateFolder, StateRefused
-    from opicflow.pipelines.transforms.rules import Rules
 
     folder = StateFolder(path)
     while True:
         state = _read_state(folder)
         try:
-            keeper = folder.keeper(state, KeeperConfig(LedgerConfig.from_json(state.config["ledger"])))
+            config = KeeperConfig(LedgerConfig.from_json(state.config["ledger"]), page_ids=state.rules_of_page_ids)
+            keeper = folder.keeper(state, config)
         except StateRefused:
             if _read_state(folder).snapshot == state.snapshot:
                 raise
             continue  # a replay removed this checkpoint after it had written the next one
-        return keeper.ledger, Rules.from_json(state.rules[-1])
+        return keeper.ledger, state.last_rules
 
 
 def read_answers(path: Path) -> tuple[Answers, Rules]:
@@ -42,12 +42,11 @@ def read_answers(path: Path) -> tuple[Answers, Rules]:
     from opicflow.pipelines.replay.answers import answers_of
     from opicflow.pipelines.replay.answers import read_answers as read_kept_answers
     from opicflow.pipelines.replay.state import StateFolder
-    from opicflow.pipelines.transforms.rules import Rules
 
     state = _read_state(StateFolder(path))
     answers = read_kept_answers(path, state.snapshot)
     if answers is not None:
-        return answers, Rules.from_json(state.rules[-1])
+        return answers, state.last_rules
     ledger, rules = read_ledger(path)
     return answers_of(ledger), rules
 

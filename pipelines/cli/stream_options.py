@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.stream.keeper import Origin
     from opicflow.pipelines.stream.submit import FlinkJob
-    from opicflow.pipelines.transforms.rules import Rules
 
 _CYCLE_HOURS = 1.0
 _LEAST_CERTIFIED_MOVE = 0.01
@@ -148,16 +147,20 @@ def shards_of(options: argparse.Namespace, connection: Connection) -> int:
 
 
 def default_origin(shards: int) -> Origin:
-    """Return the settings of ledgers without any option."""
+    """Return the settings of ledgers without any option. Their page ids have a new key."""
     from opicflow.pipelines.ledger import LedgerConfig
     from opicflow.pipelines.stream.keeper import Origin
+    from opicflow.pipelines.transforms.rules import Rules
+    from opicflow.schemas.pages import PageIds
+    from opicflow.schemas.shards import ShardRanges
 
     ledger = LedgerConfig()
-    return Origin(replace(ledger, refresh=replace(ledger.refresh, cycle_hours=_CYCLE_HOURS)), shards)
+    hourly = replace(ledger, refresh=replace(ledger.refresh, cycle_hours=_CYCLE_HOURS))
+    return Origin(hourly, ShardRanges.equal(shards), Rules(page_ids=PageIds.with_new_key()))
 
 
-def requested_origin(options: argparse.Namespace, kept: Rules) -> Origin | None:
-    """Return the settings of ledgers in the options; None if there are none."""
+def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: int) -> Origin | None:
+    """Return the settings of ledgers in the options; None if there are none. Pages keep their ids and shards."""
     from opicflow.pipelines.ledger import Certified
     from opicflow.pipelines.stream.keeper import Origin
     from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
@@ -165,11 +168,13 @@ def requested_origin(options: argparse.Namespace, kept: Rules) -> Origin | None:
     rules, given, focus = rules_of(options), ledger_options_of(options), focus_of(options)
     if rules is None and given == LedgerOptions() and focus is None:
         return None
-    rules = rules or kept
-    ledger = given.over(default_origin(1).ledger)
+    base = default_origin(shards)
+    placed = kept or base
+    rules = replace(rules or placed.rules, page_ids=placed.rules.page_ids)
+    ledger = given.over(base.ledger)
     if focus is not None or rules.categories.count > 1:
         ledger = (focus or CashFocus()).over(ledger, rules.categories)
-    origin = Origin(ledger, options.shards or 0, rules)
+    origin = Origin(ledger, placed.ranges, rules)
     return replace(origin, least_move=_LEAST_CERTIFIED_MOVE) if isinstance(ledger.history, Certified) else origin
 
 
@@ -188,7 +193,7 @@ def submit_stream(
         return Stream(
             StreamConfig(
                 connection,
-                begun,
+                begun.shards,
                 options.prefix,
                 topic,
                 options.tick_seconds,

@@ -7,9 +7,9 @@ Incoming links and pages are written to buckets by the page id of their source. 
     sort      the links of a bucket by the numbers of their sources
     write     a slice: the links of its buckets merged, in blocks
 
-Page ids are hashes, so buckets have equal sizes, and a bucket of ids is a range of page numbers. After every step a
-small file records the progress and the lengths of all files: an interrupted build continues with its current step. The
-graph does not depend on the number of buckets, on how the input was divided, or on interruptions.
+Page ids are hashes, and mixed here, so buckets have equal sizes, and a bucket of ids is a range of page numbers. After
+every step a small file records the progress and the lengths of all files: an interrupted build continues with its
+current step. The graph does not depend on the number of buckets, on how the input was divided, or on interruptions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,15 @@ import xxhash
 
 from opicflow.pipelines.graph.csr import MOST_LINK_WEIGHT, ORDINARY_LINK_WEIGHT
 from opicflow.pipelines.graph.slices import MOST_PAGES, encode, key_of
-from opicflow.pipelines.graph.store import MANIFEST, NO_CATEGORY, GraphRefused, StoredGraph, ranges_of, write_manifest
+from opicflow.pipelines.graph.store import (
+    MANIFEST,
+    NO_CATEGORY,
+    GraphRefused,
+    StoredGraph,
+    mixed,
+    ranges_of,
+    write_manifest,
+)
 from opicflow.schemas.arrays import Array, Bytes, Ids, Ints, Words
 from opicflow.schemas.kernel import kernel, lean_kernel
 
@@ -114,6 +122,7 @@ class GraphBuilder:
         `together`: the visits hold parts of the links of their pages, and are older than all others: lines of edge
         lists.
         """
+        pages, link_pages = mixed(pages), mixed(link_pages)
         counts = np.diff(link_starts)
         first = int(self._state["visits"])
         visits = np.zeros(len(pages), np.int64) if together else np.arange(first, first + len(pages))
@@ -132,7 +141,7 @@ class GraphBuilder:
 
     def add_pages(self, pages: Ids, categories: Bytes, url_starts: Ints, url_bytes: Bytes) -> None:
         """Add pages, with their categories (255 = unknown) and URLs (empty = unknown)."""
-        self._pages.append((pages, categories, np.diff(url_starts), url_bytes))
+        self._pages.append((mixed(pages), categories, np.diff(url_starts), url_bytes))
         self._wait(9 * len(pages) + len(url_bytes))
 
     def checkpoint(self, position: Any) -> None:

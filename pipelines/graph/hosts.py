@@ -7,14 +7,13 @@ from typing import Any
 import numpy as np
 
 from opicflow.schemas.arrays import Bytes, Floats, Ints
-from opicflow.schemas.hashing import byte_at, hash_bytes
+from opicflow.schemas.hashing import byte_at, hash_bytes, hash_texts
 from opicflow.schemas.kernel import kernel
-from opicflow.schemas.pages import page_ids
 
 
 def weights_of_hosts(text: Bytes, ends: Ints, weights: dict[bytes, float]) -> Floats:
     """Return the weight of each page's host; 0 for hosts without a weight."""
-    hosts = page_ids(weights)
+    hosts = hash_texts(weights)
     order = np.argsort(hosts)
     found = np.zeros(len(ends))
     _weigh_hosts(text, ends, hosts[order], np.array(list(weights.values()))[order], found)

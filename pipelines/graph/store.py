@@ -1,14 +1,14 @@
 """Reads a graph on disk: its pages, and its links in vertical slices (thesis, 2.3.2).
 
     graph.json        the manifest: sizes, and a digest of every other file
-    pages.ids         page ids, ascending: page i of the graph has the i-th id
+    pages.ids         page ids, mixed (`mixed`) and ascending: page i of the graph has the i-th of them
     pages.out/.in     the summed weights of each page's links, and of the links to it
     pages.categories  the category of each page, 255 if unknown
     pages.urls        the URLs of all pages, one after the other; pages.ends: where each one ends
     slice-*.links     the links to the pages of a slice, in blocks (slices.py) by ranges of sources
     slice-*.blocks    for each block: its position, size, number of links, and digest
 
-A slice is a range of pages, so a range of page ids, as a shard is. While the links of a slice are read, its pages must
+A slice is a range of pages, so a range of mixed page ids. While the links of a slice are read, its pages must
 fit in memory. Ranges of sources end where slices end, so all sources of a block are in one slice too.
 """
 
@@ -27,7 +27,7 @@ from opicflow.pipelines.graph.slices import BlockLinks, DecodeBuffers, decode
 from opicflow.schemas.arrays import Array, Bytes, Ids, Ints
 from opicflow.schemas.errors import UserError
 
-FORMAT, VERSION = "opicflow graph", 1
+FORMAT, VERSION = "opicflow graph", 2
 MANIFEST = "graph.json"
 NO_CATEGORY = 255
 
@@ -39,11 +39,25 @@ _COLUMNS: dict[str, Any] = {
     "pages.ends": "<i8",
 }
 _WORDS_OF_A_BLOCK = 4
+_MULTIPLIER = 0x9E3779B97F4A7C15
 _BYTES_AT_ONCE = 16 << 20
 
 
 class GraphRefused(UserError, ValueError):
     """A graph cannot be read or built."""
+
+
+def mixed(ids: Ids) -> Ids:
+    """Return page ids such that those of one site are as far apart as others; `unmixed` is the inverse.
+
+    Page ids of a site begin alike. Buckets and slices are ranges, and should be of one size whatever the sites.
+    """
+    return ids * np.uint64(_MULTIPLIER)
+
+
+def unmixed(ids: Ids) -> Ids:
+    """Return the page ids that `mixed` was given."""
+    return ids * np.uint64(pow(_MULTIPLIER, -1, 1 << 64))
 
 
 class LinkBlock(NamedTuple):
@@ -87,9 +101,20 @@ class StoredGraph:
         self._bytes_left = most_bytes
         self._held.clear()
 
+    def ids(self, first: int = 0, end: int | None = None) -> Ids:
+        """Return the page ids of a range of pages; without an end, of all that follow."""
+        return unmixed(np.asarray(self._mixed_ids[first:end]))
+
+    def numbers_of(self, ids: Ids) -> Ints:
+        """Return the number of the page with each id, -1 where there is none."""
+        if self.pages == 0:
+            return np.full(len(ids), -1, np.int64)
+        wanted = mixed(ids)
+        at = np.minimum(np.searchsorted(self._mixed_ids, wanted), self.pages - 1)
+        return np.where(np.asarray(self._mixed_ids)[at] == wanted, at, -1)
+
     @cached_property
-    def ids(self) -> Ids:
-        """The page id of every page, ascending."""
+    def _mixed_ids(self) -> Ids:
         return self._column("pages.ids")
 
     @cached_property

@@ -13,7 +13,7 @@ from typing import Any
 from opicflow.pipelines.ledger.errors import ConfigRefused
 from opicflow.pipelines.refresh.rates import ESTIMATORS
 from opicflow.pipelines.refresh.strategies import STRATEGIES
-from opicflow.schemas.pages import MOST_SHARDS
+from opicflow.schemas.shards import MOST_SHARDS
 
 UNITS_PER_PAGE = 1 << 24
 """Cash minted with every page. Integer cash makes conservation exact (docs/decisions/integer-cash.md)."""

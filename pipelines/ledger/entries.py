@@ -68,6 +68,8 @@ class Fate(IntEnum):
     """The same page at the same time as an earlier visit; it moves nothing."""
     REFUSED = 3
     """A visit of a forgotten page; it moves nothing."""
+    COLLIDED = 4
+    """A visit or an announcement with another URL than the page of this id has; it moves nothing."""
 
 
 class RemovalReason(IntEnum):

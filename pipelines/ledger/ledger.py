@@ -59,7 +59,14 @@ from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused, Ledger
 from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.kernels import batches, links, spending
 from opicflow.pipelines.ledger.layout import Book, Table
-from opicflow.pipelines.ledger.ledger_state import LedgerState, Mark, decode_state, encode_state, new_state
+from opicflow.pipelines.ledger.ledger_state import (
+    LedgerState,
+    Mark,
+    decode_ranges,
+    decode_state,
+    encode_state,
+    new_state,
+)
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.planner import Planned, Planner
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
@@ -75,9 +82,10 @@ from opicflow.pipelines.ledger.window import turns, window_turns
 from opicflow.pipelines.refresh.policies import Policies
 from opicflow.pipelines.refresh.strategies import SHARE_UNITS
 from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints, for_kernel
-from opicflow.schemas.pages import shard_bounds
+from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.records import Policy
+from opicflow.schemas.shards import Shard, ShardRanges
 
 _WRAP = 1 << 64
 _SETTLING = 0.1  # with a larger certificate scores move because residuals of other shards arrive
@@ -111,24 +119,37 @@ class Applied:
 
 
 class Ledger:
-    """One shard's ledger. `theta_start` is where its turn clock begins: any value gives the same importance."""
+    """One shard's ledger."""
 
     def __init__(
-        self, config: LedgerConfig | None = None, shard: int = 0, shards: int = 1, theta_start: int = 0
+        self,
+        config: LedgerConfig | None = None,
+        shard: int = 0,
+        shards: int | ShardRanges = 1,
+        theta_start: int = 0,
+        page_ids: PageIds | None = None,
     ) -> None:
+        """Begin an empty ledger.
+
+        `shards` are the ranges of all shards, or how many of equal width there are. `theta_start` is where the turn
+        clock begins: any value gives the same importance. `page_ids` are the rules that gave the pages of the log
+        their ids: policies name pages by URL.
+        """
         config = config or LedgerConfig()
-        check_shard(shard, shards)
+        check_shard(shard, shards.count if isinstance(shards, ShardRanges) else shards)
         check_theta(theta_start)
         self.config = config
         self.shard = shard
-        self.shards = shards
-        self._ids = shard_bounds(shard, shards)
-        self._first_ids = np.array([shard_bounds(one, shards)[0] for one in range(shards)], np.uint64)
+        self.ranges = shards if isinstance(shards, ShardRanges) else ShardRanges.equal(shards)
+        self.shards = shards = self.ranges.count
+        self.page_ids = page_ids or PageIds()
+        self._place = Shard(shard, self.ranges, self.page_ids)
+        self._ids = self.ranges.bounds(shard)
         self._room = Room(config, new_table(config), new_book(config, self._ids, theta_start))
         self._room.book.modes[0].like_us = shards
         self._fates: Bytes = np.zeros(0, np.uint8)
         self._refused: list[tuple[Policy, str]] = []
-        self._adopt(new_state(shard, shards))
+        self._adopt(new_state(shard, shards, self.page_ids))
 
     def _adopt(self, state: LedgerState) -> None:
         """Make the parts of the ledger from its state."""
@@ -136,9 +157,9 @@ class Ledger:
         self._marks = state.marks
         self._times = state.times
         self._credits = state.credits
-        self._peers = Peers(self.shard, self.shards, state.peers)
+        self._peers = Peers(self._place, state.peers)
         self._reader = Reader(self._room, self._peers, self.config.trend_days)
-        self._removal = Removal(self.config, self._room, self._reader, state.url_generation)
+        self._removal = Removal(self.config, self._room, self._reader, self._place, state.url_generation)
         self._residuals = Residuals(self._room, self._peers)
         self._settling = Settling(self.config, self._room, self._peers, self._times)
         self._sweeps = Sweeps(self.config, self._room, self._reader, self._times, self.shards)
@@ -363,7 +384,7 @@ class Ledger:
             other: quotient * weight + (rest * weight // everywhere if everywhere else 0)
             for other, weight in weighted.items()
         }
-        edges = [*np.searchsorted(pages, self._first_ids).tolist(), len(pages)]
+        edges = [*np.searchsorted(pages, self.ranges.first_ids).tolist(), len(pages)]
         for other, peer in self._peers.by_shard.items():
             here = slice(edges[other], edges[other + 1])
             sums = sum_transfers(pages[here], amounts[here], parts[other], self._cut)
@@ -511,17 +532,20 @@ class Ledger:
             budget=self._policies.budget,
             url_generation=self._removal.url_generation,
         )
-        values = encode_state(state, self.config, self.shard, self.shards)
+        values = encode_state(state, self.config, self.shard, self.ranges)
         return snapshots.write(values, self.config, self._room.table, self._room.book._replace(counts=counts))
 
     @classmethod
-    def restore(cls, chunks: Iterable[bytes]) -> Ledger:
-        """The ledger of a snapshot's chunks, in their order. `SnapshotRefused` if one is missing, moved or altered."""
+    def restore(cls, chunks: Iterable[bytes], page_ids: PageIds | None = None) -> Ledger:
+        """The ledger of a snapshot's chunks, in their order. `SnapshotRefused` if one is missing, moved or altered.
+
+        `page_ids` are those that the ledger was made with.
+        """
         values, config, columns = snapshots.read(chunks)
         try:
-            ledger = cls(config, values["shard"], values["shards"])
+            ledger = cls(config, values["shard"], decode_ranges(values), page_ids=page_ids)
             snapshots.refuse(state_problem(values, config, ledger.shard, ledger.shards))
-            ledger._adopt(decode_state(values))
+            ledger._adopt(decode_state(values, ledger.page_ids))
             ledger._adopt_columns(columns)
             if not ledger._times.anchor_pages:  # an older snapshot: its anchors are no scores
                 ledger._room.table.pages["anchor"] = np.nan
@@ -667,6 +691,10 @@ class Ledger:
     def link_bytes(self) -> float:
         """Memory a remembered link, room to grow included; without the columns that lead to those of a page."""
         return self._room.link_bytes()
+
+    def content_bytes(self) -> int:
+        """What pages, URLs and remembered links take, without room to grow: a function of the log alone."""
+        return self._room.content_bytes()
 
     def refresh_bytes_per_page(self) -> float:
         """Memory that refreshing takes a page, room to grow included."""

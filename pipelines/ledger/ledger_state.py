@@ -12,6 +12,8 @@ from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_residual_sums, encode_residual_sums
 from opicflow.pipelines.ledger.entries import START, Gossip, LogPosition
 from opicflow.pipelines.refresh.policies import Policies
+from opicflow.schemas.pages import PageIds
+from opicflow.schemas.shards import ShardRanges
 
 
 @dataclass
@@ -75,18 +77,19 @@ class LedgerState:
     url_generation: int
 
 
-def new_state(shard: int, shards: int) -> LedgerState:
+def new_state(shard: int, shards: int, page_ids: PageIds) -> LedgerState:
     """The state of a ledger that has applied nothing."""
     peers = {other: Peer() for other in range(shards) if other != shard}
-    return LedgerState(0, {}, peers, Times(), Credits(), Policies(), {}, 0)
+    return LedgerState(0, {}, peers, Times(), Credits(), Policies(page_ids=page_ids), {}, 0)
 
 
-def encode_state(state: LedgerState, config: LedgerConfig, shard: int, shards: int) -> dict[str, Any]:
-    """The state as plain values, for the manifest of a snapshot."""
+def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: ShardRanges) -> dict[str, Any]:
+    """The state as plain values, for the manifest of a snapshot. Ranges of equal width are left out."""
     return {
         "config": config.to_json(),
         "shard": shard,
-        "shards": shards,
+        "shards": ranges.count,
+        **({} if ranges.is_equal else {"first_ids": ranges.to_json()}),
         "cut": state.cut,
         "marks": [[source, *mark.position, mark.total, mark.digest] for source, mark in sorted(state.marks.items())],
         "peers": [
@@ -101,7 +104,17 @@ def encode_state(state: LedgerState, config: LedgerConfig, shard: int, shards: i
     }
 
 
-def decode_state(values: dict[str, Any]) -> LedgerState:
+def decode_ranges(values: dict[str, Any]) -> ShardRanges:
+    """The ranges of the shards; raises `ValueError` or `TypeError` for values that are none."""
+    if "first_ids" not in values:
+        return ShardRanges.equal(values["shards"])
+    ranges = ShardRanges.from_json(values["first_ids"])
+    if ranges.count != values["shards"]:
+        raise ValueError(f"there are {ranges.count} boundaries of {values['shards']} shards")
+    return ranges
+
+
+def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:
     """The state that `encode_state` was given. `snapshot_checks.state_problem` has found nothing wrong with it."""
     return LedgerState(
         cut=values["cut"],
@@ -115,7 +128,7 @@ def decode_state(values: dict[str, Any]) -> LedgerState:
         },
         times=_decode_times(values["times"]),
         credits=Credits(refresh=values["credits"]["refresh"], discovery=values["credits"]["discovery"]),
-        policies=Policies.from_json(values["publications"]),
+        policies=Policies.from_json(values["publications"], page_ids),
         budget=dict(values["published_budget"]),
         url_generation=values["url_generation"],
     )

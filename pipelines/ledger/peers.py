@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Gossip, ResidualSums
 from opicflow.pipelines.ledger.ledger_state import Peer
+from opicflow.schemas.shards import Shard
 
 _WRAP = 1 << 64
 
@@ -17,9 +18,8 @@ _WRAP = 1 << 64
 class Peers:
     """Sums over all shards: this one's own part is an argument, the parts of the others come from their gossip."""
 
-    def __init__(self, shard: int, shards: int, by_shard: dict[int, Peer]) -> None:
+    def __init__(self, shard: Shard, by_shard: dict[int, Peer]) -> None:
         self.shard = shard
-        self.shards = shards
         self.by_shard = by_shard
         self.silent = sum(peer.gossip is None for peer in by_shard.values())
         """How many of the other shards have sent no gossip yet."""
@@ -73,7 +73,7 @@ class Peers:
 
         All shards have sent gossip.
         """
-        reports = {self.shard: own}
+        reports = {self.shard.number: own}
         for other, peer in self.by_shard.items():
             assert peer.gossip is not None and peer.gossip.residuals is not None
             reports[other] = peer.gossip.residuals

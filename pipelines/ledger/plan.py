@@ -160,12 +160,13 @@ def _groups(
     if len(survey.hosts) == 0:
         return None, np.zeros(0, np.int64), np.zeros(0, np.bool_)
     rows = np.flatnonzero(candidates)
-    names, numbers = np.unique(survey.hosts[rows], return_inverse=True)
+    names, examples, numbers = np.unique(survey.hosts[rows], return_index=True, return_inverse=True)
     groups = np.zeros(len(survey), np.int64)
     groups[rows] = numbers
     caps = caps_of(names, host_caps(policies), budget)
     is_capped = np.isfinite(caps)
-    allowed = allowances(caps, survey.second - passed, survey.second, budget.shard, budget.shards)
+    parts, before = budget.shard.parts_of_hosts(survey.pages[rows[examples]])
+    allowed = allowances(caps, survey.second - passed, survey.second, parts, before)
     return groups, np.where(is_capped, allowed, len(survey)), is_capped
 
 

@@ -80,7 +80,6 @@ class Planner:
             discovery_share=stated.get("discovery_share", refresh.discovery_share),
             host_most=np.inf if host_most is None else host_most,
             shard=self._peers.shard,
-            shards=self._peers.shards,
         )
 
     def refresh_per_day(self) -> float | None:

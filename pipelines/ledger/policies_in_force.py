@@ -18,7 +18,6 @@ from opicflow.pipelines.ledger.room import Room
 from opicflow.pipelines.refresh import policies
 from opicflow.pipelines.refresh.policies import Policies, Prefixes
 from opicflow.schemas.arrays import Ids
-from opicflow.schemas.pages import page_id
 from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy_to_json
 from opicflow.schemas.records import Policy
 
@@ -89,7 +88,7 @@ class PoliciesInForce:
             return
         stated, ids = self._stated, frozenset(pages)
         for one in stated:
-            if one.policy.url is not None and page_id(one.policy.url) in ids:
+            if one.policy.url is not None and stated.page_ids.of(one.policy.url) in ids:
                 stated = stated.add(Policy(url=one.policy.url, forget=True), 0)
         self._hold(stated)
         self._removal.forget(np.array(pages, np.uint64), FOR_EVER)
@@ -111,7 +110,7 @@ class PoliciesInForce:
     def _pages_of(self, policy: Policy) -> Ids:
         """The page of a policy's URL, known or not; the known pages of its host or prefix."""
         if policy.url is not None:
-            return np.array([page_id(policy.url)], np.uint64)
+            return self._stated.page_ids.of_all([policy.url])
         ids, slots = self._reader.live()
         room = self._room
         prefixes = policies.prefixes_of((policy,))
@@ -119,7 +118,11 @@ class PoliciesInForce:
 
     def _check_not_forgotten(self, policy: Policy) -> None:
         """Refuse a policy for a forgotten page: it would bring the URL back."""
-        if policy.url is not None and not policy.forget and self._removal.is_forgotten(page_id(policy.url)):
+        if (
+            policy.url is not None
+            and not policy.forget
+            and self._removal.is_forgotten(self._stated.page_ids.of(policy.url))
+        ):
             raise PolicyRefused("url is a page that was forgotten: publish for pages that may be known")
 
     def _check_pins(self, stated: Policies, refresh_per_day: float | None) -> None:

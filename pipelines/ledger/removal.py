@@ -11,7 +11,8 @@ from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.room import Room
 from opicflow.pipelines.refresh.orders import rank_within
 from opicflow.pipelines.refresh.policies import Prefixes, matches_ragged
-from opicflow.schemas.arrays import Bytes, Ids, Ints
+from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
+from opicflow.schemas.shards import Shard
 
 FOR_EVER = (1 << 63) - 1
 """Pages that are forgotten until this second are never learnt again."""
@@ -23,13 +24,14 @@ _EVICTED_SHARE = 64
 class Removal:
     """Removes pages, and keeps what was removed since `begin` for the result of an entry."""
 
-    def __init__(self, config: LedgerConfig, room: Room, reader: Reader, url_generation: int) -> None:
+    def __init__(self, config: LedgerConfig, room: Room, reader: Reader, shard: Shard, url_generation: int) -> None:
         self.url_generation = url_generation
         self.removed: list[tuple[RemovalReason, Ids]] = []
         self.removed_urls: list[tuple[Ints, Bytes]] = []
         self._config = config
         self._room = room
         self._reader = reader
+        self._shard = shard
 
     def begin(self) -> None:
         """Start the lists of removed pages for another entry."""
@@ -144,9 +146,10 @@ class Removal:
             goes = np.zeros(len(ids), np.bool_)
             if config.max_unread_per_host is not None:
                 hosts = np.zeros(len(slots), np.uint64)
-                url_arena.hash_hosts(room.table, room.book, slots, hosts)
+                url_arena.hash_hosts(room.table, room.book, slots, self._shard.page_ids.rules.key, hosts)
                 names, numbers = np.unique(hosts, return_inverse=True)
-                goes = (rank_within(numbers, len(names)) >= config.max_unread_per_host) & (hosts != 0)
+                most = np.ceil(config.max_unread_per_host * self._parts_of_hosts(ids))
+                goes = (rank_within(numbers, len(names)) >= most) & (hosts != 0)
             left = np.flatnonzero(~goes)
             more = too_many - int(goes.sum())
             if more > 0:
@@ -154,6 +157,13 @@ class Removal:
             counts.evicted += int(goes.sum())
             self.drop(ids[goes], RemovalReason.LIMIT)
         self._compact_urls(int(counts.url_end) // 2)
+
+    def _parts_of_hosts(self, pages: Ids) -> Floats:
+        """Return which part of the unread pages of each page's host may be in this shard.
+
+        Where ids do not keep sites together a limit holds in every shard: it did when their logs were written.
+        """
+        return self._shard.parts_of_hosts(pages)[0] if self._shard.page_ids.by_site else np.ones(len(pages))
 
     def _compact_urls(self, most_stale_bytes: int) -> None:
         """Rewrite the arena of URLs without those of removed pages, if they take more bytes than this."""

@@ -31,6 +31,7 @@ from opicflow.schemas.arrays import Array, Ints
 _FEWEST_ROWS = 256
 _FEWEST_OUTGOING = 1 << 14
 _FEWEST_STALE = 1 << 12
+_BYTES_OF_A_LINK = 4
 _EVERY_ID = (0, (1 << 64) - 1)
 
 
@@ -421,6 +422,14 @@ class Room:
         table = self.table
         names = [name for name in self._used if name not in ("refresh", "url_start", "link_start", "link_count")]
         return sum(getattr(table, name).nbytes for name in (*names, "id_index", "id_index_old"))
+
+    def content_bytes(self) -> int:
+        """What pages, URLs and remembered links take, without room to grow and without the index."""
+        counts, table = self.book.counts[0], self.table
+        of_a_page = sum(int(getattr(table, name)[:1].nbytes) for name in self._used)
+        links = int(link_numbers(table.link_count[: int(counts.slots)]).sum(dtype=np.int64))
+        urls = int(counts.url_end) - int(counts.url_stale)
+        return of_a_page * int(counts.pages) + urls + _BYTES_OF_A_LINK * links
 
     def link_bytes(self) -> float:
         """The memory that a remembered link takes, room to grow and page numbers included."""

@@ -31,6 +31,7 @@ from opicflow.pipelines.ledger.policies_in_force import BUDGET_FIELDS
 from opicflow.pipelines.ledger.room import columns_used, measures_kept, new_book
 from opicflow.pipelines.refresh.policies import Policies, check
 from opicflow.schemas.arrays import Array
+from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import policy_from_json
 
 _MOST = (1 << 63) - 1
@@ -83,7 +84,7 @@ _LATER_TIMES = {
 
 def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shards: int) -> str:
     """The first problem of the state that is not columns; empty if there is none."""
-    if set(state) != _STATE:
+    if set(state) - {"first_ids"} != _STATE:
         return "its state has other parts"
     if not (is_whole(state["cut"], 0, _MOST) and is_whole(state["url_generation"], 0, _MOST)):
         return "its cut or generation is no number"
@@ -198,7 +199,7 @@ def _policies_problem(values: Any, categories: int) -> str:
         is_whole(number, 1, values["count"]) and is_whole(second, 0, _MOST) for number, second, _ in listed
     ):
         return "a policy has no number or time"
-    found = Policies.from_json(values)
+    found = Policies.from_json(values, PageIds())  # whatever their rules: only what was stored is checked
     if found.to_json() != values:
         return "its policies are out of order"
     for one in found:

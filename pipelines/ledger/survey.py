@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from opicflow.pipelines.refresh.policies import Directives, Policies, directives
 from opicflow.pipelines.refresh.rates import change_rates
 from opicflow.pipelines.refresh.strategies import Demand
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
-from opicflow.schemas.pages import page_id
+from opicflow.schemas.shards import Shard
 
 DECIDED_BY = ("OTHER", "BUDGET", "PINNED", "FORBIDDEN", "DISCOVERY", "BACK_OFF", "GONE", "LIMIT", "REQUESTED")
 KNOWN_FROM = ("OTHER", "DEFAULT", "INTERVALS", "LAST_MODIFIED", "POLICY")
@@ -40,8 +40,7 @@ class Budget:
     discovery_share: float
     host_most: float
     """Fetches a day of a host without a limit of its own; inf = no limit."""
-    shard: int = 0
-    shards: int = 1
+    shard: Shard = field(default_factory=Shard)
 
 
 @dataclass(frozen=True)
@@ -146,10 +145,10 @@ def survey(
     hosts, host_numbers, host_most = np.zeros(0, np.uint64), None, None
     if caps or np.isfinite(budget.host_most):
         hosts = np.zeros(len(pages), np.uint64)
-        url_arena.hash_hosts(table, book, slots, hosts)
-        names, host_numbers = np.unique(hosts[sharing], return_inverse=True)
+        url_arena.hash_hosts(table, book, slots, budget.shard.page_ids.rules.key, hosts)
+        names, examples, host_numbers = np.unique(hosts[sharing], return_index=True, return_inverse=True)
         host_numbers = host_numbers.astype(np.int64)
-        host_most = caps_of(names, caps, budget) / budget.shards
+        host_most = caps_of(names, caps, budget) * budget.shard.parts_of_hosts(pages[sharing[examples]])[0]
     wanted = Demand(
         weights=np.minimum(weights[sharing], _MOST_WEIGHT),
         changes_per_day=changes[sharing],
@@ -213,7 +212,7 @@ def caps_of(names: Ids, caps: dict[bytes, float], budget: Budget) -> Floats:
     """
     most = np.where(names == 0, np.inf, budget.host_most)
     if len(caps) and len(names):
-        hashes = np.array([page_id(host) for host in caps], np.uint64)
+        hashes = budget.shard.page_ids.host_hashes(caps)
         rows = np.minimum(np.searchsorted(names, hashes), len(names) - 1)
         here = names[rows] == hashes
         most[rows[here]] = np.array(list(caps.values()))[here]

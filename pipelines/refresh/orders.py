@@ -1,7 +1,7 @@
 """Orders of a cycle: back-off of retries, caps of hosts, and the choice of pages if not all can be ordered.
 
 Everything is a pure function of columns, including page ids: the same pages wait the same jittered time in every run,
-and hosts' allowances add up exactly for any number of shards.
+and hosts' allowances add up exactly over time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ NEVER = 65535
 
 _STEPS_PER_OCTAVE = 2048
 _JITTER = 0.25
-_MOST_PER_DAY = 1e9  # for a host: exact for 9,000 years
+_MOST_PER_DAY = 1e9  # for a host
+_ROUNDING = 1e-6  # of a fetch
 
 
 def packed_intervals(seconds: Floats) -> npt.NDArray[np.uint16]:
@@ -50,16 +51,18 @@ def back_off_seconds(pages: Ids, failures: Ints, first_seconds: float, longest_s
     return seconds
 
 
-def allowances(per_day: Floats, since: int, until: int, shard: int, shards: int) -> Ints:
-    """Return how many orders this shard may give each host between two seconds, of `per_day` for all shards together.
+def allowances(per_day: Floats, since: int, until: int, parts: Floats, phases: Floats) -> Ints:
+    """Return how many orders a shard may give each host between two seconds, of `per_day` for all shards together.
 
-    Over shards and time allowances add up exactly: the sum of floor((x + s) / n) over all shards s of n is floor(x).
+    `parts` is the part of a host's fetches that the shard has, `phases` the sum of the parts of the shards before it:
+    so shards do not all order at the same time. Over time allowances add up exactly; over shards to less than one fetch
+    for each shard that the host is divided among.
     """
     begin, end = (
-        (np.floor(np.minimum(per_day, _MOST_PER_DAY) * (second / 86400)).astype(np.int64) + shard) // shards
+        np.floor(np.floor(np.minimum(per_day, _MOST_PER_DAY) * (second / 86400)) * parts + phases + _ROUNDING)
         for second in (since, until)
     )
-    allowed: Ints = end - begin
+    allowed: Ints = (end - begin).astype(np.int64)
     return allowed
 
 

@@ -16,7 +16,7 @@ the host: a rule that holds nothing else does not govern the host's pages.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -24,9 +24,9 @@ import numpy as np
 
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
-from opicflow.schemas.hashing import byte_at, hash_bytes
+from opicflow.schemas.hashing import byte_at, hash_bytes, hash_text
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
-from opicflow.schemas.pages import page_id
+from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy_to_json
 from opicflow.schemas.records import Policy
 from opicflow.schemas.urls import LONGEST_URL, NotAPage, canonical, host
@@ -194,6 +194,8 @@ class Policies:
     _statements: Mapping[_Statement, NumberedPolicy] = field(default_factory=dict)
     count: int = 0
     """How many policies were added so far: the number of the latest."""
+    page_ids: PageIds = field(default_factory=PageIds)
+    """The rules that give the page of a URL its id."""
 
     def add(self, policy: Policy, second: int) -> Policies:
         """Return the policies in force after one more, which `check` has accepted."""
@@ -210,7 +212,7 @@ class Policies:
             raise PolicyRefused(
                 f"{MOST_IN_FORCE} policies are in force, the most there can be: withdraw some, or let them expire"
             )
-        return Policies(statements, count)
+        return replace(self, _statements=statements, count=count)
 
     def expire(self, now_ms: int) -> Policies:
         """Return the policies that are still in force at a time."""
@@ -241,7 +243,7 @@ class Policies:
         return {"count": self.count, "publications": listed, **of_kind}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Policies:
+    def from_json(cls, values: Mapping[str, Any], page_ids: PageIds) -> Policies:
         """Read the values of `to_json`."""
         by_number = {
             number: NumberedPolicy(policy_from_json(policy), number, second)
@@ -252,7 +254,7 @@ class Policies:
             for kind in (_STANDING, _REQUESTED, _FORGOTTEN)
             for number in values[kind]
         }
-        return cls(statements, values["count"])
+        return cls(statements, values["count"], page_ids)
 
     @cached_property
     def forgotten(self) -> Prefixes:
@@ -263,7 +265,7 @@ class Policies:
         return sorted((one for key, one in self._statements.items() if key[0] == kind), key=lambda one: one.number)
 
     def _where(self, keeps: Any) -> Policies:
-        return Policies({key: one for key, one in self._statements.items() if keeps(key, one)}, self.count)
+        return replace(self, _statements={key: one for key, one in self._statements.items() if keeps(key, one)})
 
     @cached_property
     def _in_order(self) -> tuple[NumberedPolicy, ...]:
@@ -280,6 +282,7 @@ class Policies:
         return _index_of(
             [one for one in self._of_kind(_STANDING) if _governs(one.policy)],
             self._of_kind(_REQUESTED),
+            self.page_ids,
         )
 
 
@@ -472,14 +475,14 @@ class _PolicyIndex(NamedTuple):
     """The rule of each governing policy, and the second of each requesting one, in order; row 0: no rule."""
 
 
-def _index_of(standing: list[NumberedPolicy], requesting: list[NumberedPolicy]) -> _PolicyIndex:
+def _index_of(standing: list[NumberedPolicy], requesting: list[NumberedPolicy], page_ids: PageIds) -> _PolicyIndex:
     of_page: dict[int, list[int]] = {}
     of_text: dict[bytes, list[int]] = {}
     of_category = np.zeros((256, 2), np.int64)
     for column, policies in enumerate((standing, requesting)):
         for row, one in enumerate(policies, 1):
             if one.policy.url is not None:
-                of_page.setdefault(page_id(one.policy.url), [0, 0])[column] = row
+                of_page.setdefault(page_ids.of(one.policy.url), [0, 0])[column] = row
             if one.policy.category is not None:
                 of_category[one.policy.category, column] = row
             for text in _prefixes(one.policy):
@@ -526,7 +529,7 @@ def _prefixes(policy: Policy) -> list[bytes]:
 
 
 def _sorted_prefixes(given: Iterable[bytes]) -> tuple[Prefixes, list[bytes]]:
-    hashed = sorted((page_id(host(text)), text) for text in given)
+    hashed = sorted((hash_text(host(text)), text) for text in given)
     texts = [text for _, text in hashed]
     hosts, first = np.unique(np.array([hash_ for hash_, _ in hashed], np.uint64), return_index=True)
     parent = np.full(len(texts), -1, np.int64)

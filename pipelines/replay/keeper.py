@@ -48,8 +48,11 @@ from opicflow.pipelines.transforms.publish import (
     publish_plan,
     publish_visited,
 )
+from opicflow.pipelines.transforms.rejects import collisions, reject_line
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.columns import FRAME_BYTES
+from opicflow.schemas.crawl_events import Reason
+from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.records import Policy
 
@@ -88,6 +91,7 @@ class KeeperConfig:
     records_per_visit: float = 2.0
     least_move: float = 0.1
     policies: tuple[Policy, ...] = ()
+    page_ids: PageIds = field(default_factory=PageIds)
 
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as plain values, without policies: they are part of the log, as events are."""
@@ -251,6 +255,7 @@ class ReplayKeeper:
             applied = self.ledger.apply(rows)
             yield from self._publish_removed(applied, (*piece, AT_ROWS))
             self._count(rows.items, applied.fates)
+            yield from self._reject_collisions(note.get("name", entry.source), rows.items, applied.fates, piece)
             if self.config.publications:
                 yield from self._publish_visited(rows.items, (*piece, VISITED))
             if self.config.samples and self.ledger.visits >= self.head.next_sample_visits:
@@ -304,6 +309,14 @@ class ReplayKeeper:
         answered = answers(items)[-len(fates) :]
         for name, fate in (("duplicates", Fate.DUPLICATE), ("late", Fate.LATE), ("forgotten", Fate.REFUSED)):
             self._tally[name] = self._tally.get(name, 0) + int((answered & (fates == fate)).sum())
+
+    def _reject_collisions(self, name: str, items: CrawlItems, fates: Any, piece: Position) -> Iterator[Part]:
+        """Reject visits and announcements whose page id is that of another URL. `name` is that of their source."""
+        rejects = list(collisions(items, fates, name))
+        if rejects:
+            reason = Reason.COLLISION.value
+            self._rejects[reason] = self._rejects.get(reason, 0) + len(rejects)
+            yield Part(PartKind.REJECTS, piece, b"".join(reject_line(reject, name) for reject in rejects))
 
     def _sample(self) -> None:
         ledger = self.ledger
@@ -512,13 +525,13 @@ class ReplayKeeperFactory:
 
     def new(self, shard: int) -> ReplayKeeper:
         """Return a keeper before its first batch."""
-        return ReplayKeeper(self.config, Ledger(self.config.ledger), ReplayHead())
+        return ReplayKeeper(self.config, Ledger(self.config.ledger, page_ids=self.config.page_ids), ReplayHead())
 
     def restore(self, shard: int, chunks: Iterable[bytes]) -> ReplayKeeper:
         """Return the keeper that wrote these chunks."""
         remaining = iter(chunks)
         notes = next(remaining)
-        return ReplayKeeper.from_notes(self.config, Ledger.restore(remaining), notes)
+        return ReplayKeeper.from_notes(self.config, Ledger.restore(remaining, self.config.page_ids), notes)
 
     def decode_head(self, stored: bytes | None) -> ReplayHead:
         """Return the stored head, or the first one for None."""

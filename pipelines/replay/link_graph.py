@@ -24,7 +24,9 @@ from opicflow.pipelines.replay.inputs import known_format
 from opicflow.pipelines.transforms.decode import decode_range, route_rows
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import MEDIA_CATEGORIES, Categories, Rules
+from opicflow.schemas.arrays import Ids
 from opicflow.schemas.columns import spans
+from opicflow.schemas.pages import PageIds
 
 _BYTES_BETWEEN_CHECKPOINTS = 256 << 20
 _PAGES_OF_A_STATE_AT_ONCE = 1 << 17
@@ -169,17 +171,41 @@ class _LogReader:
 
 
 def graph_of_ledger(ledger: Ledger, rules: Rules, folder: Path, options: GraphOptions, identity: str) -> StoredGraph:
-    """Build the graph of the links that a ledger remembers. `identity` distinguishes this ledger from others."""
+    """Build the graph of the links that a ledger remembers. `identity` distinguishes this ledger from others.
+
+    Pages get the ids that they have in graphs of logs, whatever those of the ledger are.
+    """
     names = rules.categories.names if rules.categories.count > 1 else MEDIA_CATEGORIES
     pages = ledger.estimate_all().pages
     plan = _plan(options, names, 30 * len(pages), identity)
     builder = GraphBuilder(folder, plan)
+    ids = _DefaultIds(ledger, pages)
     for first in range(0, 0 if builder.is_read else len(pages), _PAGES_OF_A_STATE_AT_ONCE):
         some = pages[first : first + _PAGES_OF_A_STATE_AT_ONCE]
         categories = ledger.categories(some)
         if rules.categories.count == 1:
             categories = np.full(len(some), NO_CATEGORY, np.uint8)
-        builder.add_pages(some, categories, *ledger.urls(some))
+        builder.add_pages(ids.of(some), categories, *ledger.urls(some))
         starts, targets, weights = ledger.remembered(some)
-        builder.add_visits(some, starts, targets, weights, together=True)
+        builder.add_visits(ids.of(some), starts, ids.of(targets), weights, together=True)
     return builder.finish()
+
+
+class _DefaultIds:
+    """The ids by the default rules of the pages of a ledger. A page whose URL is not known keeps its id."""
+
+    def __init__(self, ledger: Ledger, pages: Ids) -> None:
+        self._pages = np.sort(pages) if ledger.page_ids != PageIds() else np.empty(0, np.uint64)
+        self._ids = self._pages.copy()
+        for first in range(0, len(self._pages), _PAGES_OF_A_STATE_AT_ONCE):
+            some = slice(first, first + _PAGES_OF_A_STATE_AT_ONCE)
+            starts, text = ledger.urls(self._pages[some])
+            has_url = np.diff(starts) > 0
+            self._ids[some] = np.where(has_url, PageIds().of_text(text, starts), self._pages[some])
+
+    def of(self, pages: Ids) -> Ids:
+        if len(self._pages) == 0:
+            return pages
+        at = np.minimum(np.searchsorted(self._pages, pages), len(self._pages) - 1)
+        found: Ids = np.where(self._pages[at] == pages, self._ids[at], pages)
+        return found

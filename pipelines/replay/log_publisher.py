@@ -19,7 +19,6 @@ from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.replay.inputs import known_format
 from opicflow.pipelines.replay.runner import Progress
 from opicflow.schemas.crawl_events import CrawlEvent, Reason, Reject
-from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import to_avro
 
 _EVENTS_BETWEEN_PROGRESS = 200
@@ -117,7 +116,7 @@ class _EventSender:
         """Send an event, or a reject if it is too large."""
         key = event.url.encode()
         value = self._prefix + encode_event(event)
-        partition = partition_of(page_id(key), self._partitions) if self._only is None else self._only
+        partition = partition_of(key, self._partitions) if self._only is None else self._only
         if self._publisher.send(self._topic, key, value, partition, time_ms):
             tally.published += 1
             return

@@ -39,11 +39,13 @@ from opicflow.pipelines.results.files import (
 from opicflow.pipelines.results.part_files import Parts, remove_final_parts, remove_parts, write_part
 from opicflow.pipelines.results.schedules import plan_notes
 from opicflow.pipelines.results.topic_writer import Destination, Sent, send_results
-from opicflow.pipelines.transforms.decode import name_of, reject_line
+from opicflow.pipelines.transforms.decode import name_of
 from opicflow.pipelines.transforms.parts import EMPTY_FILES, Part, PartKind
+from opicflow.pipelines.transforms.rejects import reject_line
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 from opicflow.schemas.crawl_events import Reason, Reject
+from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
 
 _LEAST_CHECKPOINT_BYTES = 64 << 20
@@ -65,6 +67,8 @@ class ReplayRequest:
     focus: CashFocus | None = None
     policies: tuple[Policy, ...] = ()
     rules: Rules | None = None
+    page_ids: PageIds | None = None
+    """Rules that give pages their ids. None: those of the state, or the default."""
     settle: bool = False
     state: Path | None = None
     samples: bool = False
@@ -120,7 +124,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
             folder = stack.enter_context(StateFolder.locked(request.state, create=True))
         stored = folder.read() if folder else None
         config, rules = _settings(request, stored)
-        state = stored or State(config.to_json(), [rules.to_json()])
+        state = stored or State(config.to_json(), [rules.to_json()], page_ids=rules.page_ids.to_json())
         keeper = folder.keeper(state, config) if folder and state.snapshot else None
         _check_policies(request, config, keeper)
         work = stack.enter_context(_work_folder(folder, request.out))
@@ -152,7 +156,7 @@ class _Replay:
 
     def use_rules(self) -> None:
         """Note a change of the rules in the state."""
-        if Rules.from_json(self.state.rules[-1]) != self.rules:
+        if self.state.last_rules != self.rules:
             self.state.rules.append(self.rules.to_json())
             self.notes.append("From here on other rules hold for addresses and links than before.")
 
@@ -316,7 +320,11 @@ def _check_runner(request: ReplayRequest) -> None:
 
 def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig, Rules]:
     """Return the settings of the request and the state; refused where they contradict each other."""
-    rules = request.rules or (Rules.from_json(state.rules[-1]) if state else Rules())
+    rules = request.rules or (state.last_rules if state else Rules())
+    page_ids = state.rules_of_page_ids if state else request.page_ids or PageIds()
+    if request.page_ids not in (None, page_ids):
+        raise StateRefused(f"{request.state}: its pages have ids by another key: omit --id-key, or name another folder")
+    rules = replace(rules, page_ids=page_ids)
     if state is None:
         config = _new_ledger(request, rules)
     else:
@@ -344,6 +352,7 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
         samples=request.samples,
         publications=request.publications,
         policies=tuple(sorted(request.policies, key=policy_time_ms)),
+        page_ids=page_ids,
     )
     return keeper_config, rules
 

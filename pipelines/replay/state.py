@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -28,7 +29,9 @@ from opicflow.connectors.files.whole_file import sync_folder, whole_file
 from opicflow.pipelines.ledger import Ledger, LedgerError
 from opicflow.pipelines.replay.answers import remove_other_answers
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper
+from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.errors import UserError
+from opicflow.schemas.pages import PageIds, PageIdsRefused
 
 STATE_VERSION = 1
 _HEAD_BYTES = 1 << 16
@@ -70,6 +73,18 @@ class State:
     snapshot: str = ""
     notes: str = ""
     checkpoints: int = 0
+    page_ids: dict[str, Any] | None = None
+    """The rules of page ids, with their key; None = version 1, as in older states."""
+
+    @cached_property
+    def rules_of_page_ids(self) -> PageIds:
+        """The rules that gave the pages of the ledger their ids."""
+        return PageIds.from_json(self.page_ids)
+
+    @property
+    def last_rules(self) -> Rules:
+        """The rules of the last replay."""
+        return Rules.from_json(self.rules[-1], self.rules_of_page_ids)
 
 
 class StateFolder:
@@ -120,7 +135,12 @@ class StateFolder:
             )
         if digest != _digest_of(values):
             raise self._unreadable()
-        return State(**{**values, "sources": [Source(**source) for source in values["sources"]]})
+        state = State(**{**values, "sources": [Source(**source) for source in values["sources"]]})
+        try:
+            _ = state.rules_of_page_ids
+        except PageIdsRefused as problem:
+            raise StateRefused(f"{self.path}: {problem}") from None
+        return state
 
     def _unreadable(self) -> StateRefused:
         return StateRefused(
@@ -132,7 +152,7 @@ class StateFolder:
         folder = self.path / state.snapshot
         try:
             names = sorted(folder.iterdir(), key=lambda chunk: chunk.name)
-            ledger = Ledger.restore(chunk.read_bytes() for chunk in names)
+            ledger = Ledger.restore((chunk.read_bytes() for chunk in names), config.page_ids)
         except (OSError, LedgerError) as problem:
             reason = " ".join(str(problem).split())
             raise StateRefused(

@@ -242,10 +242,8 @@ class Ranker:
             found[:] = known
         else:
             ranks = read_ranks(name, column or "importance")
-            at = np.searchsorted(self.stored.ids, ranks.pages)
-            at[at == self.stored.pages] = 0
-            here = np.asarray(self.stored.ids)[at] == ranks.pages
-            found[at[here]] = ranks.values[here]
+            at = self.stored.numbers_of(ranks.pages)
+            found[at[at >= 0]] = ranks.values[at >= 0]
         if not found.any():
             raise InputRefused(f"{what[:80]}: none of its pages is in the graph with a value above 0: check the file")
         return found
@@ -299,7 +297,7 @@ def rank_rows(stored: StoredGraph, ranked: Sequence[Rank]) -> Iterator[RankRows]
     for first in range(0, stored.pages, _ROWS_AT_ONCE):
         end = min(first + _ROWS_AT_ONCE, stored.pages)
         values = [np.ascontiguousarray(one.values[first:end]) for one in ranked]
-        yield RankRows(urls_of(stored, first, end), stored.ids[first:end], values)
+        yield RankRows(urls_of(stored, first, end), stored.ids(first, end), values)
 
 
 def top_pages(stored: StoredGraph, values: Floats, count: int) -> list[dict[str, Any]]:
@@ -311,7 +309,7 @@ def top_pages(stored: StoredGraph, values: Floats, count: int) -> list[dict[str,
     return [
         {
             "url": urls_of(stored, page, page + 1)[0],
-            "page": f"{int(stored.ids[page]):016x}",
+            "page": f"{int(stored.ids(page, page + 1)[0]):016x}",
             "rank": float(values[page]),
         }
         for page in best.tolist()

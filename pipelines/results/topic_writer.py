@@ -1,7 +1,7 @@
 """Results to topics: of a replay the same records as in files, of a stream the outputs of its ledgers.
 
-Importance and schedules are keyed by URL and lie in the partition of their page id: of one page the newest record is
-found by reading one partition. Orders of one host lie in one partition, so that one consumer sees all of a host.
+Importance and schedules are keyed by URL and lie in the partition of their key: of one page the newest record is found
+by reading one partition. Orders of one host lie in one partition, so that one consumer sees all of a host.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ from opicflow.pipelines.transforms.outputs import (
     Output,
 )
 from opicflow.pipelines.transforms.parts import PartKind
-from opicflow.schemas.arrays import Array
 from opicflow.schemas.columns import unpack
-from opicflow.schemas.pages import page_ids
 from opicflow.schemas.published_schemas import schema
 
 _PATIENCE_SECONDS = 120.0
@@ -91,9 +89,9 @@ def send_results(to: Destination, work: Path, audit: dict[str, Any]) -> list[Sen
         for lines in Parts(work, PartKind.REJECTS):
             columns = reject_columns(lines)
             keys = [f"{source}:{at}".encode() for source, at in zip(columns["source"], columns["offset"], strict=True)]
-            sender.send(REJECTS, page_ids(keys), keys, columns)
+            sender.send(REJECTS, keys, keys, columns)
         key = f"{audit['shard']}".encode()
-        sender.send_values(AUDIT, page_ids([key]), [key], [sender.framer(AUDIT).encode({**audit, **_NO_PAIRS})])
+        sender.send_values(AUDIT, [key], [key], [sender.framer(AUDIT).encode({**audit, **_NO_PAIRS})])
         publisher.flush()
     return sender.sent()
 
@@ -135,7 +133,7 @@ class SendOutputs(SendingDoFn):
         elif kind == AUDIT:
             values = orjson.loads(data)
             key = f"{values['shard']}".encode()
-            sender.send_values(AUDIT, page_ids([key]), [key], [sender.framer(AUDIT).encode(values)])
+            sender.send_values(AUDIT, [key], [key], [sender.framer(AUDIT).encode(values)])
         elif kind == REJECTS:
             _, values, columns = unpack(data)
             key = f"{self._ledger_topic}/{values['shard']}:{values['offset']}".encode()
@@ -146,7 +144,7 @@ class SendOutputs(SendingDoFn):
                 "offset": [values["offset"]],
                 "bytes": [columns["bytes"].tobytes()],
             }
-            sender.send(REJECTS, page_ids([key]), [key], reject)
+            sender.send(REJECTS, [key], [key], reject)
         count(f"sent_{kind.replace('-', '_')}", sender.sent_now())
 
 
@@ -179,25 +177,24 @@ class _Sender:
         for part in parts:
             pages = pages_of(part)
             columns = columns_of(pages)
-            ids = pages.columns["pages"]
-            if topic == ORDERS:
-                ids = page_ids([host.encode() for host in columns["host"]])
-            self.send(topic, ids, pages.texts, columns)
+            self.send(topic, columns["host"] if topic == ORDERS else pages.texts, pages.texts, columns)
 
-    def send(self, topic: str, ids: Array, keys: Sequence[bytes], columns: dict[str, list[Any]]) -> None:
+    def send(self, topic: str, by: Sequence[bytes | str], keys: Sequence[bytes], columns: dict[str, list[Any]]) -> None:
+        """Send rows; `by` are the texts that give them their partitions."""
         framer = self.framer(topic)
-        self.send_values(topic, ids, keys, encode_rows(schema(STREAMS[topic]), columns, framer.prefix))
+        self.send_values(topic, by, keys, encode_rows(schema(STREAMS[topic]), columns, framer.prefix))
 
-    def send_values(self, topic: str, ids: Array, keys: Sequence[bytes], values: Sequence[bytes]) -> None:
-        self._send(topic, ids, keys, values)
+    def send_values(
+        self, topic: str, by: Sequence[bytes | str], keys: Sequence[bytes], values: Sequence[bytes]
+    ) -> None:
+        self._send(topic, by, keys, values)
         self._records[topic] += len(keys)
 
     def bury(self, topic: str, parts: Iterable[bytes]) -> None:
         """Send tombstones of removed pages. A page whose URL was never known was never published either."""
         for pages in map(pages_of, parts):
-            rows = [row for row, url in enumerate(pages.urls) if url]
-            keys = [pages.urls[row].encode() for row in rows]
-            self._send(topic, pages.columns["pages"][rows], keys, [None] * len(keys))
+            keys = [url.encode() for url in pages.urls if url]
+            self._send(topic, keys, keys, [None] * len(keys))
             self._tombstones[topic] += len(keys)
 
     def sent(self) -> list[Sent]:
@@ -207,10 +204,10 @@ class _Sender:
         """How many records so far, tombstones included; a transfer is not counted."""
         return sum(self._records.values()) + sum(self._tombstones.values())
 
-    def _send(self, topic: str, ids: Array, keys: Sequence[bytes], values: Sequence[Any]) -> None:
+    def _send(self, topic: str, by: Sequence[bytes | str], keys: Sequence[bytes], values: Sequence[Any]) -> None:
         if not keys:
             return
         name = self._to.prefix + topic
-        partitions = partitions_of(ids, self._publisher.partitions(name)).tolist()
+        partitions = partitions_of(by, self._publisher.partitions(name)).tolist()
         if large := self._publisher.send_many(name, partitions, keys, values):
             raise KafkaRefused(f"{name}: takes no record of {len(values[large[0]])} bytes: raise its max.message.bytes")

@@ -14,7 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import xxhash
@@ -58,12 +58,15 @@ from opicflow.pipelines.transforms.publish import (
     publish_visited,
     rows_in,
 )
+from opicflow.pipelines.transforms.rejects import collisions
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.arrays import Bytes, Ids, Ints
 from opicflow.schemas.columns import ColumnsRefused, pack
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.errors import UserError
+from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import policy_to_json
+from opicflow.schemas.shards import ShardRanges
 
 MOST_TRANSFERS = 100_000
 """The most transfers of one message: 16 bytes each."""
@@ -75,6 +78,53 @@ class LogRefused(UserError):
 
 
 @dataclass(frozen=True)
+class Placement:
+    """What gives every page its shard: the rules of page ids, and the ranges of the shards.
+
+    `opicflow topics create --like` writes it into the logs before a stream begins.
+    """
+
+    STORED_AS: ClassVar = ("shards", "page_ids", "first_ids")
+
+    page_ids: PageIds
+    ranges: ShardRanges
+
+    def to_json(self) -> dict[str, Any]:
+        """Return JSON values; ids of version 1 and equal ranges are left out, as in older logs."""
+        values: dict[str, Any] = {"shards": self.ranges.count}
+        if self.page_ids.by_site:
+            values["page_ids"] = self.page_ids.to_json()
+        if not self.ranges.is_equal:
+            values["first_ids"] = self.ranges.to_json()
+        return values
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Placement:
+        """Read what `to_json` returned. Raises `ValueError`, `KeyError` or `TypeError`."""
+        if "first_ids" in values:
+            ranges = ShardRanges.from_json(values["first_ids"])
+            if ranges.count != values["shards"]:
+                raise ValueError(f"there are {ranges.count} boundaries of {values['shards']} shards")
+        else:
+            ranges = ShardRanges.equal(values["shards"])
+        return cls(PageIds.from_json(values.get("page_ids")), ranges)
+
+    def entry(self) -> bytes:
+        """Return the entry that reserves a log for this placement."""
+        return encode_entry(ControlEntry("stream", {"placement": self.to_json()}))
+
+    @classmethod
+    def of(cls, entry: LogEntry) -> Placement | None:
+        """Return the placement that an entry reserves a log for; None for other entries. Raises `LogRefused`."""
+        if not isinstance(entry, ControlEntry) or not isinstance(entry.values, dict) or "placement" not in entry.values:
+            return None
+        try:
+            return cls.from_json(entry.values["placement"])
+        except (KeyError, TypeError, ValueError) as problem:
+            raise LogRefused(f"the placement of pages in the log is damaged ({problem}): use a new topic") from None
+
+
+@dataclass(frozen=True)
 class Origin:
     """The settings of the ledgers of a topic: the first entry of each log, never changed.
 
@@ -83,16 +133,35 @@ class Origin:
     """
 
     ledger: LedgerConfig
-    shards: int
+    ranges: ShardRanges
     rules: Rules = field(default_factory=Rules)
     records_per_visit: float = 2.0
     least_move: float = 0.1
     audit_seconds: int = 10
     quiet_until: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def shards(self) -> int:
+        """The number of shards."""
+        return self.ranges.count
+
+    @property
+    def placement(self) -> Placement:
+        """What gives every page its shard."""
+        return Placement(self.rules.page_ids, self.ranges)
+
     def entry(self) -> bytes:
-        """Return the entry with these settings, encoded."""
-        values = {**vars(self), "ledger": self.ledger.to_json(), "rules": self.rules.to_json()}
+        """Return the entry with these settings, encoded. It holds the key of page ids."""
+        values = {
+            "ledger": self.ledger.to_json(),
+            "shards": self.shards,
+            "rules": self.rules.to_json(),
+            "records_per_visit": self.records_per_visit,
+            "least_move": self.least_move,
+            "audit_seconds": self.audit_seconds,
+            "quiet_until": self.quiet_until,
+            **self.placement.to_json(),
+        }
         return encode_entry(ControlEntry("stream", {"origin": values}))
 
     @classmethod
@@ -101,8 +170,11 @@ class Origin:
         try:
             assert isinstance(entry, ControlEntry)
             values = dict(entry.values["origin"])
-            ledger, rules = LedgerConfig.from_json(values["ledger"]), Rules.from_json(values["rules"])
-            return cls(**{**values, "ledger": ledger, "rules": rules})
+            placement = Placement.from_json(values)
+            for name in Placement.STORED_AS:
+                values.pop(name, None)
+            ledger, rules = LedgerConfig.from_json(values.pop("ledger")), values.pop("rules")
+            return cls(ledger, placement.ranges, Rules.from_json(rules, placement.page_ids), **values)
         except (AssertionError, KeyError, TypeError, ValueError, ConfigRefused) as problem:
             raise LogRefused(
                 f"the log does not begin with the settings of its ledger ({type(problem).__name__}: {problem}): "
@@ -222,7 +294,7 @@ class LogKeeper:
         keeper.head, keeper._notes = LogHead(**head), _Notes(**notes)
         if keeper._notes.origin is not None:
             keeper.origin = Origin.of(ControlEntry("stream", keeper._notes.origin))
-            keeper.ledger = Ledger.restore(parts)
+            keeper.ledger = Ledger.restore(parts, keeper.origin.rules.page_ids)
         return keeper
 
     def fingerprint(self) -> str:
@@ -278,6 +350,8 @@ class LogKeeper:
         yield from self._send(applied)
         if isinstance(entry, CrawlEntry):
             yield from self._publish_visited(entry, applied)
+            for reject in collisions(entry.items, applied.fates, entry.source):
+                yield self._reject(reject.reason, reject.detail, offset, reject.bytes)
         elif isinstance(entry, TickEntry):
             yield from self._pass_time(entry.second, self.ledger.sweep_second != swept)
         elif isinstance(entry, TransfersEntry):
@@ -294,10 +368,12 @@ class LogKeeper:
             origin = Origin.of(entry)
             if self.origin is None:
                 self.origin, self._notes.origin = origin, dict(entry.values)
-                self.ledger = Ledger(origin.ledger, self.shard, origin.shards)
+                self.ledger = Ledger(origin.ledger, self.shard, origin.ranges, page_ids=origin.rules.page_ids)
             elif self.origin != origin:
                 why = "the log began with other settings, and the settings of a ledger never change"
                 yield self._reject(Reason.REFUSED, why, offset, value)
+            return
+        if Placement.of(entry) is not None:  # what it says is in the settings too
             return
         if self.ledger is None:
             yield self._reject(Reason.REFUSED, "it comes before the settings of the ledger", offset, value)
@@ -406,6 +482,8 @@ class LogKeeper:
             **certified,
             "unsettled": int(not self.ledger.is_settled),
             "pages": self.ledger.pages,
+            "visits": self.ledger.visits,
+            "bytes": self.ledger.content_bytes(),
             "idle_cash_per_million": int(1e6 * idle / max(self.ledger.minted, 1)),
             "audit_drift": self._drift,
         }

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import PartitionRange, partitions_of_topic, record_at, resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.topics import Finding, TopicSpec, findings, names, read_cluster, specs
 from opicflow.pipelines.ledger.encoding import decode_entry
-from opicflow.pipelines.stream.keeper import LogRefused, Origin
+from opicflow.pipelines.stream.keeper import LogRefused, Origin, Placement
 from opicflow.schemas.columns import ColumnsRefused
 
 
@@ -30,9 +30,9 @@ def ledger_spec(prefix: str, topic: str, shards: int) -> TopicSpec:
 
 
 def origin_of(connection: Connection, topic: str) -> Origin | None:
-    """Return the origin of the logs of a topic; None if all logs are empty."""
-    found = [_first_entry(connection, topic, one) for one in resolve(connection, topic)]
-    origins = [Origin.of(entry) for entry in found if entry is not None]
+    """Return the origin of the logs of a topic; None if no log has one."""
+    found = [_beginning(connection, topic, one).origin for one in resolve(connection, topic)]
+    origins = [origin for origin in found if origin is not None]
     if not origins:
         return None
     if any(origin != origins[0] for origin in origins):
@@ -40,31 +40,90 @@ def origin_of(connection: Connection, topic: str) -> Origin | None:
     return origins[0]
 
 
+@dataclass(frozen=True)
+class StoredOrigin:
+    """Reads the origin of a topic's logs where it is called, so that its key is not part of a job."""
+
+    connection: Connection
+    topic: str
+
+    def __call__(self) -> Origin:
+        """Read the origin."""
+        origin = origin_of(self.connection, self.topic)
+        if origin is None:
+            raise LogRefused(f"{self.topic}: its logs have no settings: start the stream with opicflow stream")
+        return origin
+
+
+def placement_of(connection: Connection, topic: str) -> Placement | None:
+    """Return the placement that the logs of a topic were reserved for; None for logs without one."""
+    found = [_beginning(connection, topic, one).placement for one in resolve(connection, topic)]
+    if any(placement != found[0] for placement in found):
+        raise LogRefused(f"{topic}: its partitions have different boundaries: delete the topic and create it again")
+    return found[0] if found else None
+
+
+def reserve_logs(connection: Connection, topic: str, placement: Placement) -> None:
+    """Write a placement into every log of a topic, whose logs are all empty."""
+    logs = resolve(connection, topic)
+    if len(logs) != placement.ranges.count:
+        raise KafkaRefused(f"{topic}: it has {len(logs)} partitions, not {placement.ranges.count}: give --shards")
+    if any(log.end for log in logs):
+        raise KafkaRefused(f"{topic}: its logs are not empty: boundaries are chosen before a stream begins")
+    with Publisher(connection) as publisher:
+        for log in logs:
+            publisher.send(topic, None, placement.entry(), log.partition)
+        publisher.flush()
+
+
 def begin_logs(connection: Connection, topic: str, origin: Origin) -> Origin:
-    """Write the origin into every empty log of a topic. Returns the origin of the logs, which may be an older one."""
+    """Write the origin into every log of a topic without one. Returns the origin of the logs: an older one stays.
+
+    Logs that were reserved for a placement keep it.
+    """
     _, partitions = partitions_of_topic(connection, topic)
     if partitions != origin.shards:
         raise KafkaRefused(
             f"{topic}: it has {partitions} partitions, its ledgers {origin.shards} shards: give --shards {partitions}"
         )
     existing = origin_of(connection, topic)
+    if existing is None:
+        reserved = placement_of(connection, topic)
+        if reserved is not None:
+            rules = replace(origin.rules, page_ids=reserved.page_ids)
+            origin = replace(origin, rules=rules, ranges=reserved.ranges)
     with Publisher(connection) as publisher:
         for log in resolve(connection, topic):
-            if log.start == log.end:
+            if _beginning(connection, topic, log).origin is None:
                 publisher.send(topic, None, (existing or origin).entry(), log.partition)
         publisher.flush()
     return existing or origin
 
 
-def _first_entry(connection: Connection, topic: str, log: PartitionRange) -> Any:
-    if log.start == log.end:
-        return None
+class _Beginning(NamedTuple):
+    placement: Placement | None
+    origin: Origin | None
+
+
+def _beginning(connection: Connection, topic: str, log: PartitionRange) -> _Beginning:
+    """Read the first entries of a log: a placement, if it was reserved for one, and the origin."""
     if log.start > 0:
         raise LogRefused(
             f"{topic}, partition {log.partition}: offsets 0 to {log.start - 1} were deleted, with the settings of its "
             "ledger: continue from a savepoint, or rebuild into a new topic"
         )
-    value = record_at(connection, topic, log.partition, log.start)
+    first = _entry_at(connection, topic, log, 0)
+    placement = None if first is None else Placement.of(first)
+    if placement is not None:
+        first = _entry_at(connection, topic, log, 1)
+    return _Beginning(placement, None if first is None else Origin.of(first))
+
+
+def _entry_at(connection: Connection, topic: str, log: PartitionRange, offset: int) -> Any:
+    """Return an entry of a log; None at its end."""
+    if offset >= log.end:
+        return None
+    value = record_at(connection, topic, log.partition, offset)
     try:
         return decode_entry(value or b"").entry
     except ColumnsRefused as problem:

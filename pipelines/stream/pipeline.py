@@ -19,8 +19,9 @@ from opicflow.connectors.kafka.source import POLL_HINT, PollPartitions, PollTime
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.results.topic_writer import Destination, SendOutputs
 from opicflow.pipelines.stream.clock import WriteTicks, poll_clock
-from opicflow.pipelines.stream.keeper import LogHead, LogKeeperFactory, LogRefused, Origin, digest_of_value
+from opicflow.pipelines.stream.keeper import LogHead, LogKeeperFactory, LogRefused, digest_of_value
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB, KeepLogLedger
+from opicflow.pipelines.stream.origin import StoredOrigin
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
 from opicflow.pipelines.transforms.keep_ledger import KeeperFactory
 from opicflow.pipelines.transforms.outputs import Output
@@ -34,10 +35,13 @@ _POLICY_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class StreamConfig:
-    """The settings of a stream. `ledger_topic` is page-ledger, or the logs of rebuilt ledgers."""
+    """The settings of a stream. `ledger_topic` is page-ledger, or the logs of rebuilt ledgers.
+
+    The settings of the ledgers are in their logs, and read there: the key of page ids is no part of the job.
+    """
 
     connection: Connection
-    origin: Origin
+    shards: int
     prefix: str = ""
     ledger_topic: str = "page-ledger"
     tick_seconds: float = 1.0
@@ -67,12 +71,11 @@ class Stream(beam.PTransform[Any, Any]):
 
     def expand(self, pbegin: Any) -> Any:
         """Add three stages that write the logs, and one that reads them."""
-        config, origin = self._config, self._config.origin
+        config = self._config
         par_do: Any = beam.ParDo  # Beam does not type it
         send = PublishMessages(config.connection, all_or_none=True)
-        routing = RouterConfig(
-            config.connection, config.ledger_topic, self._names.rejects, origin.shards, origin.rules, origin.quiet_until
-        )
+        stored = StoredOrigin(config.connection, config.ledger_topic)
+        routing = RouterConfig(config.connection, config.ledger_topic, self._names.rejects, stored)
         timer = pbegin | "StartPolls" >> PollTimer(config.poll_ms)
 
         event_polls = timer | "PollEvents" >> PollPartitions(self._events)
@@ -87,7 +90,7 @@ class Stream(beam.PTransform[Any, Any]):
         clock_timer = timer | "LimitClockPolls" >> par_do(RateLimit(config.tick_seconds / 5))
         clock_polls = clock_timer | "PollClock" >> beam.Map(poll_clock).with_output_types(POLL_HINT)
         ticks = clock_polls | "WriteTicks" >> par_do(
-            WriteTicks(config.ledger_topic, origin.shards, config.tick_seconds)
+            WriteTicks(config.ledger_topic, config.shards, config.tick_seconds)
         )
         sent_ticks = ticks | "SendTicks" >> send
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import apache_beam as beam
@@ -22,6 +22,7 @@ from opicflow.connectors.kafka.messages import Framer, decode_messages, writer_o
 from opicflow.connectors.kafka.record_reader import record_of
 from opicflow.connectors.kafka.sink import Message
 from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic
+from opicflow.pipelines.stream.keeper import Origin
 from opicflow.pipelines.transforms.decode import route_rows, urls_of
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.route import Seen
@@ -48,17 +49,15 @@ class ControlUnknown(UserError):
 
 @dataclass(frozen=True)
 class RouterConfig:
-    """The settings of routers: where entries go, the number of shards, and the rules that the stream began with.
+    """The settings of routers: where entries go, and how workers read the settings that the stream began with.
 
-    `everywhere_at` maps sources to an offset at which every shard is sent an entry.
+    These hold a key, and are no part of the job. At the offsets of `quiet_until` every shard is sent an entry.
     """
 
     connection: Connection
     ledger_topic: str
     rejects_topic: str
-    shards: int
-    rules: Rules = field(default_factory=Rules)
-    everywhere_at: dict[str, int] = field(default_factory=dict)
+    origin: Callable[[], Origin]
 
 
 class _Router(beam.DoFn, ABC):
@@ -73,6 +72,16 @@ class _Router(beam.DoFn, ABC):
         self._name = topic.partitions[0].topic
         self._reader = PartitionReader(topic)
         self._rejects = Framer(config.connection, config.rejects_topic, "Reject")
+        self._origin: Origin | None = None
+
+    def _begun_with(self) -> Origin:
+        """Return the settings that the stream began with. A worker reads them once.
+
+        It is no property: Beam evaluates those of a DoFn while it makes the job.
+        """
+        if self._origin is None:
+            self._origin = self._config.origin()
+        return self._origin
 
     def process(
         self,
@@ -85,11 +94,14 @@ class _Router(beam.DoFn, ABC):
         def state() -> SourceState:
             written = stored.read()
             return (
-                SourceState.from_bytes(written) if written else SourceState.at(input_range.start, self._config.shards)
+                SourceState.from_bytes(written)
+                if written
+                else SourceState.at(input_range.start, self._begun_with().shards)
             )
 
         for batch in self._reader.read(element, lambda: state().next):
-            sharder = Sharder(input_range.source, state(), self._config.everywhere_at.get(input_range.source, -1))
+            everywhere_at = self._begun_with().quiet_until.get(input_range.source, -1)
+            sharder = Sharder(input_range.source, state(), self._begun_with().ranges, everywhere_at)
             yield from self._route(sharder, batch)
             stored.write(sharder.state.to_bytes())
 
@@ -147,7 +159,7 @@ class RouteEvents(_Router):
         )
         rules = self._rules(sharder)
         decoded = decode_messages(events, source, self._writers)
-        canonicaliser = self._canonicalisers.setdefault(rules, Canonicaliser(rules.urls))
+        canonicaliser = self._canonicalisers.setdefault(rules, Canonicaliser(rules.urls, rules.page_ids))
         if self._seen is None or self._seen_events > _SEEN_FOR_EVENTS:
             self._seen, self._seen_events = Seen(), 0
         self._seen_events += len(events)
@@ -160,7 +172,11 @@ class RouteEvents(_Router):
 
     def _rules(self, sharder: Sharder) -> Rules:
         written = sharder.state.rules
-        return Rules.from_json(json.loads(written)) if written else self._config.rules
+        return (
+            Rules.from_json(json.loads(written), self._begun_with().rules.page_ids)
+            if written
+            else self._begun_with().rules
+        )
 
 
 class RoutePolicies(_Router):
@@ -195,7 +211,7 @@ def rules_of(control: bytes, before: Rules, where: str) -> Rules:
         content = orjson.loads(control)["opicflow-control"]
         if sorted(content) != ["rules", "version"] or content["version"] != 1:
             raise ControlUnknown(f"{unknown} ({', '.join(sorted(content))[:100]}): update opicflow")
-        rules = Rules.from_json(content["rules"])
+        rules = Rules.from_json(content["rules"], before.page_ids)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as problem:
         raise ControlUnknown(f"{unknown} ({type(problem).__name__}: {str(problem)[:100]}): update opicflow") from None
     if rules.categories != before.categories:

@@ -6,7 +6,6 @@ several threads, ahead of their use, and leave in the order of the log.
 
 from __future__ import annotations
 
-import base64
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
-import orjson
 
 from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.log_reader import Batch, FileRange, read
@@ -27,6 +25,7 @@ from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicBatch, T
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.parts import Part, PartKind
+from opicflow.pipelines.transforms.rejects import reject_line
 from opicflow.pipelines.transforms.route import Seen, route
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.crawl_events import Reject
@@ -132,7 +131,7 @@ def decode_segment(segment: Segment, rules: Rules) -> Iterator[DecodedBatch]:
         end,
         0,
         nothing,
-        urls_of(nothing, Canonicaliser(rules.urls)),
+        urls_of(nothing, Canonicaliser(rules.urls, rules.page_ids)),
         segment=segment.number,
         number=number,
         is_last=True,
@@ -147,7 +146,7 @@ class _ReadAhead:
     def __init__(self, input_ranges: tuple[InputRange, ...], rules: Rules) -> None:
         self._pool = ThreadPoolExecutor(_THREADS, "decode")
         self._queue: Queue[Future[DecodedBatch] | SourceProgress | BaseException | None] = Queue(_MOST_AHEAD)
-        self._canonicaliser = Canonicaliser(rules.urls)
+        self._canonicaliser = Canonicaliser(rules.urls, rules.page_ids)
         self._closed = False
         Thread(target=self._read, args=(input_ranges,), name="read", daemon=True).start()
 
@@ -256,9 +255,13 @@ def route_rows(decoded: Decoded, urls: CanonicalUrls, source: str, rules: Rules,
     return RoutedRows(routed.items, rejects, counts)
 
 
-def encode_batch(batch: DecodedBatch, routed: RoutedRows) -> bytes:
-    """Encode the rows of a batch as an entry of the log, with the note that a `ReplayKeeper` reads."""
+def encode_batch(batch: DecodedBatch, routed: RoutedRows, name: str = "") -> bytes:
+    """Encode the rows of a batch as an entry of the log, with the note that a `ReplayKeeper` reads.
+
+    `name` is that of the source for people.
+    """
     note = {
+        "name": name or batch.source,
         "portion": batch.segment,
         "part": batch.number,
         "last": batch.is_last,
@@ -269,21 +272,6 @@ def encode_batch(batch: DecodedBatch, routed: RoutedRows) -> bytes:
     }
     start, end = LogPosition(batch.start, 0), LogPosition(batch.end, 0)
     return encode_entry(CrawlEntry(batch.source or "nothing", start, end, routed.items), note)
-
-
-def reject_line(reject: Reject, file: str) -> bytes:
-    """Return a reject as a line of JSON. Its bytes are text if they are UTF-8, else base64."""
-    record: dict[str, Any] = {
-        "reason": reject.reason.value,
-        "detail": reject.detail,
-        "source": file,
-        "offset": reject.offset,
-    }
-    try:
-        record["bytes"] = reject.bytes.decode("utf-8")
-    except UnicodeDecodeError:
-        record["bytes_base64"] = base64.b64encode(reject.bytes).decode("ascii")
-    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
 
 
 class Decode(beam.DoFn):
@@ -314,7 +302,7 @@ class Route(beam.DoFn):
         """Route one batch."""
         assert self._seen is not None
         routed = route_rows(element.decoded, element.urls, element.source, self._rules, self._seen)
-        yield 0, encode_batch(element, routed)
+        yield 0, encode_batch(element, routed, self._files.get(element.source, element.source))
         if routed.rejects:
             lines = b"".join(
                 reject_line(reject, self._files.get(reject.source, reject.source)) for reject in routed.rejects

@@ -148,6 +148,7 @@ def audit_values(ledger: Ledger, balance: Balance) -> dict[str, Any]:
         "pages": ledger.pages,
         "visits": ledger.visits,
         **asdict(balance),
+        "bytes": ledger.content_bytes(),
         "certificate": ledger.certificate(),
         "settled": ledger.is_settled,
     }

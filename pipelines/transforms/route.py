@@ -21,14 +21,13 @@ import numpy as np
 
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Outcome
 from opicflow.pipelines.transforms.rules import MEDIA_CATEGORIES, ORDINARY_WEIGHT, LinkWeights, Rules
-from opicflow.schemas.arrays import Bytes, Ids
+from opicflow.schemas.arrays import Bytes, Hashes
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.event_columns import BLOCKED, GONE, UNKNOWN_MEDIA, UNKNOWN_STATUS, CrawlEvents
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
-from opicflow.schemas.pages import page_ids
 from opicflow.schemas.url_patterns import NO_PATTERN, first_patterns
-from opicflow.schemas.urls import PAGE, CanonicalUrls, NotAPage, UrlRules, canonical, registrable_domain
+from opicflow.schemas.urls import PAGE, CanonicalUrls, NotAPage, UrlRules, canonical
 
 _SEEN_SLOTS = 1 << 20
 
@@ -315,7 +314,7 @@ def _write(given: _In, out: _Out, seen: Any, at: Any, event: Any, kind: Any, url
     out.link_starts[at + 1] = out.link_starts[at]
     out.url_begins[at] = given.begins[url]
     out.url_starts[at + 1] = out.url_starts[at] + (
-        given.ends[url] - given.begins[url] if _is_fresh(seen, given.ids[url]) or kind == _VISIT else 0
+        given.ends[url] - given.begins[url] if _is_fresh(seen, given.ids[url]) or kind != _SIGHTING else 0
     )
     return at + 1
 
@@ -343,15 +342,21 @@ def _link_to(given: _In, out: _Out, at: Any, target: Any) -> None:
 def _sight(given: _In, out: _Out, seen: Any, at: Any, event: Any, url: Any, within: Any) -> Any:
     """Write a sighting unless the URL was sent recently. Returns the index of the next row."""
     page = given.ids[url]
-    if seen[page >> np.uint64(44)] == page:
+    if seen[_slot(page)] == page:
         return at
     return _write(given, out, seen, at, event, _SIGHTING, url, within)
 
 
 @inlined_kernel
+def _slot(page: Any) -> Any:
+    """Return the slot of a page in `Seen`: of all bits of its id, because pages of one site begin alike."""
+    return (page * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(44)
+
+
+@inlined_kernel
 def _is_fresh(seen: Any, page: Any) -> Any:
     """Whether the URL of a page was not sent recently. Marks it as sent."""
-    slot = page >> np.uint64(44)
+    slot = _slot(page)
     if seen[slot] == page:
         return False
     seen[slot] = page
@@ -379,21 +384,14 @@ def hash_hosts(text: Any, begins: Any, states: Any, out: Any) -> None:
             out[i] = hash_bytes(text, first, at)
 
 
-def _sites(events: CrawlEvents, urls: CanonicalUrls, links: LinkWeights) -> Ids:
+def _sites(events: CrawlEvents, urls: CanonicalUrls, links: LinkWeights) -> Hashes:
     """Return a number for the site of every URL; zeros if internal and external links weigh the same."""
     sites = np.zeros(len(urls.ids), np.uint64)
     if links.internal == links.external:
         return sites
+    if links.same_site == "domain":
+        return urls.sites
     hash_hosts(urls.text, urls.begins, urls.states, sites)
-    if links.same_site == "host":
-        return sites
-    of_pages = np.flatnonzero(urls.states == PAGE)
-    _, examples, inverse = np.unique(sites[of_pages], return_index=True, return_inverse=True)
-    domains = []
-    for row in of_pages[examples].tolist():
-        name = registrable_domain(urls.text[int(urls.begins[row]) : int(urls.ends[row])].tobytes())
-        domains.append(name)
-    sites[of_pages] = page_ids(domains)[inverse]
     return sites
 
 

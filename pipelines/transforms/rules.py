@@ -1,4 +1,4 @@
-"""The rules of a log: canonical URLs, weights of links, and categories of pages."""
+"""The rules of a log: canonical URLs, page ids, weights of links, and categories of pages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from opicflow.schemas.arrays import Ints
+from opicflow.schemas.pages import PageIds
 from opicflow.schemas.url_patterns import check_patterns
 from opicflow.schemas.urls import UrlRules
 
@@ -83,20 +84,21 @@ class Categories:
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a log: canonical URLs, weights of links, and categories of pages."""
+    """The rules of a log: canonical URLs, page ids, weights of links, and categories of pages."""
 
     urls: UrlRules = field(default_factory=UrlRules)
     links: LinkWeights = field(default_factory=LinkWeights)
     categories: Categories = field(default_factory=Categories)
+    page_ids: PageIds = field(default_factory=PageIds)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the rules as JSON values."""
-        return dataclasses.asdict(self)
+        """Return the rules as JSON values, but those of page ids: they never change, and may have a secret key."""
+        return {name: dataclasses.asdict(getattr(self, name)) for name in ("urls", "links", "categories")}
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Rules:
-        """Read rules from JSON values."""
+    def from_json(cls, values: dict[str, Any], page_ids: PageIds) -> Rules:
+        """Read rules from JSON values. Those of page ids are stored elsewhere."""
         urls = {**values["urls"], "drop_parameters": tuple(values["urls"]["drop_parameters"])}
         given = values.get("categories", {"patterns": ()})  # older rules have none
         categories = {**given, "patterns": tuple(given["patterns"])}
-        return cls(UrlRules(**urls), LinkWeights(**values["links"]), Categories(**categories))
+        return cls(UrlRules(**urls), LinkWeights(**values["links"]), Categories(**categories), page_ids)

@@ -17,8 +17,8 @@ from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Kind, LogPosition,
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.columns import pack, unpack
-from opicflow.schemas.pages import shard_of
 from opicflow.schemas.records import Policy
+from opicflow.schemas.shards import ShardRanges
 
 MOST_ENTRY_BYTES = 4 << 20
 """A longer entry is split, within an event if necessary."""
@@ -71,6 +71,7 @@ class Sharder:
 
     source: str
     state: SourceState
+    ranges: ShardRanges
     everywhere_at: int = -1
     """Every shard is sent an entry that ends at this offset, so that its mark reaches it; -1 = none."""
     most_entry_bytes: int = MOST_ENTRY_BYTES
@@ -79,9 +80,9 @@ class Sharder:
 
     def crawl(self, items: CrawlItems, end: int) -> Iterator[ToShard]:
         """Yield the entries of the next rows, up to (not including) offset `end`."""
-        shards = len(self.state.visits)
+        shards = self.ranges.count
         self._begin()
-        owners = shard_of(items.page, shards)
+        owners = self.ranges.of(items.page)
         order = np.argsort(owners, kind="stable")
         items = items.take(order)
         firsts = np.searchsorted(owners[order], np.arange(shards + 1)).tolist()

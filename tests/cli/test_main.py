@@ -29,8 +29,9 @@ from opicflow.pipelines.replay import runner as replay_runner
 from opicflow.pipelines.replay.inputs import NothingRead, known_format
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.state import StateFolder
-from opicflow.pipelines.transforms.decode import decode_range, encode_batch, reject_line, route_rows
+from opicflow.pipelines.transforms.decode import decode_range, encode_batch, route_rows
 from opicflow.pipelines.transforms.parts import PartKind
+from opicflow.pipelines.transforms.rejects import reject_line
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.web.webs import power_law_web

@@ -34,10 +34,12 @@ from opicflow.pipelines.stream.routers import rules_of
 from opicflow.pipelines.transforms.rules import Categories, Rules
 from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link, Reject
 from opicflow.schemas.framing import Decoder, encode_single_object
-from opicflow.schemas.pages import page_id
+from opicflow.schemas.hashing import hash_text
+from opicflow.schemas.pages import PageIds, page_id
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import Policy, from_avro, to_avro
+from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
 from support.fake_kafka import LIMIT, FakeConnection
 from support.logs import FIRST_MS, avro, edges, jsonl, url, warc
@@ -151,7 +153,7 @@ def test_an_event_is_sent_to_the_partition_of_its_page_with_its_url_and_time(
     assert [decoded("CrawlEvent", CrawlEvent, value) for _, _, value, _, _ in sent] == events
     for event, (topic, key, _, partition, time_ms) in zip(events, sent, strict=True):
         assert (topic, key, time_ms) == ("p-crawl-events", event.url.encode(), event.fetched_at_ms)
-        assert partition == page_id(event.url) * 4 >> 64
+        assert partition == hash_text(event.url) * 4 >> 64
     assert len({partition for _, _, _, partition, _ in sent}) == 4
 
 
@@ -414,12 +416,14 @@ def test_rules_are_sent_to_every_partition_and_keep_the_categories(
     opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = Rules(UrlRules(fold_https=True), categories=Categories(by_media=True))
-    monkeypatch.setattr(origin, "origin_of", lambda connection, topic: Origin(LedgerConfig(), 4, before))
+    monkeypatch.setattr(
+        origin, "origin_of", lambda connection, topic: Origin(LedgerConfig(), ShardRanges.equal(4), before)
+    )
     monkeypatch.setattr(partitions, "partitions_of_topic", lambda connection, topic: ("id", 3))
     code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS, "--prefix", "p-", "--json")
     assert (code, err) == (0, "")
     rules = Rules(UrlRules(fold_www=True), categories=before.categories)
-    assert Rules.from_json(json.loads(out)["rules"]) == rules
+    assert Rules.from_json(json.loads(out)["rules"], PageIds()) == rules
     sent = cluster.fakes[0].sent
     assert [(topic, key, partition) for topic, key, _, partition, _ in sent] == [
         ("p-crawl-events", None, partition) for partition in range(3)

@@ -240,7 +240,7 @@ def test_one_page_is_read_from_its_partition_only(cluster: Cluster) -> None:
     (line,) = shown("importance", "--url", "https://A.example", "--prefix", "p-").splitlines()
     assert json.loads(line)["url"] == "https://a.example/"
     (reads,) = cluster.reads
-    assert reads["partition"] == partition_of(page_id("https://a.example/"), 8)
+    assert reads["partition"] == partition_of("https://a.example/", 8)
     assert reads["prefix"] == "p-"
 
 
@@ -375,7 +375,7 @@ def filled(kafka: LocalKafka) -> tuple[str, ...]:
         for number in range(3000):
             url = f"https://a.example/{number}"
             value = encode_single_object("Importance", to_avro(page(url, float(number))))
-            publisher.send("sub-importance", url.encode(), value, partition_of(page_id(url), 3))
+            publisher.send("sub-importance", url.encode(), value, partition_of(url, 3))
     return ("--brokers", kafka.brokers, "--prefix", "sub-")
 
 

@@ -36,7 +36,7 @@ from opicflow.pipelines.ledger.entries import ItemWriter, LogEntry, TransfersEnt
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import hosted_web, page_ids, poisson_web, power_law_web
 from opicflow.schemas.arrays import Floats, Ids
-from opicflow.schemas.pages import shard_of
+from opicflow.schemas.shards import ShardRanges
 from support.crawls import Crawl as WebCrawl
 from support.shards import Faults, Shards
 
@@ -368,7 +368,7 @@ class ShardedCrawl:
 
     def visit(self) -> None:
         page = self.ids[int(len(self.ids) * self.chance.random() ** 2)]
-        shard = int(shard_of(np.array([page], np.uint64), len(self.ledgers))[0])
+        shard = int(ShardRanges.equal(len(self.ledgers)).of(np.array([page], np.uint64))[0])
         writer = ItemWriter(self.ends[shard])
         if self.chance.random() < 0.8:
             links = [PageLink(self.chance.choice(self.ids), self.chance.choice([1024, 7])) for _ in range(5)]

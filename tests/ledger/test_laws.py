@@ -41,7 +41,7 @@ from opicflow.pipelines.ledger import (
     Variable,
 )
 from opicflow.pipelines.ledger.kernels import batches
-from opicflow.schemas.pages import shard_of
+from opicflow.schemas.shards import ShardRanges
 from support.reference import TURN, ReferenceLedger, Sealed
 from support.strategies import (
     HISTORIES,
@@ -585,7 +585,7 @@ def test_the_slides_web_comes_to_two_fifths_two_fifths_and_one_fifth() -> None:
 
 
 def of_shard(page: int, shards: int) -> int:
-    return int(shard_of(np.array([page], np.uint64), shards)[0])
+    return int(ShardRanges.equal(shards).of(np.array([page], np.uint64))[0])
 
 
 def as_sealed(to: int, message: TransfersEntry) -> Sealed:

@@ -10,6 +10,8 @@ import pytest
 from opicflow.pipelines.ledger import CrawlEntry, Fate, ItemWriter, Ledger, LedgerConfig, LogPosition, SnapshotRefused
 from opicflow.pipelines.ledger.ledger_state import Mark, encode_state, new_state
 from opicflow.pipelines.ledger.snapshot import write as write_snapshot
+from opicflow.schemas.pages import PageIds
+from opicflow.schemas.shards import ShardRanges
 
 
 def visits(times: list[tuple[int, int]], first: int = 0, source: str = "log") -> CrawlEntry:
@@ -102,9 +104,9 @@ def test_memory_for_visits_has_a_bound() -> None:
 def test_a_snapshot_with_visits_that_cannot_be_is_refused(damage: str) -> None:
     ledger = Ledger(LedgerConfig(remembered_visits=10))
     ledger.apply(visits([(1, n + 1) for n in range(17)]))
-    state = new_state(0, 1)
+    state = new_state(0, 1, PageIds())
     state.marks["log"] = Mark(LogPosition(17, 0), 17)
-    values = encode_state(state, ledger.config, 0, 1)
+    values = encode_state(state, ledger.config, 0, ShardRanges())
     ledger._room.turn_recent()
     book = ledger._room.book
     if damage == "count":

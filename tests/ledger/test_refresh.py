@@ -40,8 +40,9 @@ from opicflow.pipelines.ledger.planner import Planned
 from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.pipelines.refresh.rates import change_rates
 from opicflow.pipelines.refresh.strategies import STRATEGIES
-from opicflow.schemas.pages import page_id, page_ids, shard_of
+from opicflow.schemas.pages import PageIds, page_id, page_ids
 from opicflow.schemas.records import Policy
+from opicflow.schemas.shards import ShardRanges
 
 DAY = 86_400
 T0 = 20_000 * DAY
@@ -53,6 +54,10 @@ ANSWERS = (Outcome.FETCHED, Outcome.ALIASED, Outcome.UNCHANGED)
 
 def url_of(page: int, hosts: int = 4) -> str:
     return f"https://host{page % hosts}.example/page/{page}"
+
+
+def site_of_its_own(page: int) -> str:
+    return f"https://host{page}.example/"
 
 
 @dataclass
@@ -834,7 +839,7 @@ def test_host_caps_are_kept_and_divided_exactly_among_shards(shards: int, hours:
     crawls = []
     for shard in range(shards):
         crawl = Crawl(config, shard, shards)
-        mine = [page for page in range(600) if shard_of(page_ids([url_of(page)]), shards)[0] == shard]
+        mine = [page for page in range(600) if ShardRanges.equal(shards).of(page_ids([url_of(page)]))[0] == shard]
         log = crawl.writer()
         for page in mine:
             log.sighting(crawl.id(page), url=url_of(page).encode())
@@ -1071,10 +1076,10 @@ def test_greedy_keeps_the_shortest_interval() -> None:
 
 def test_pages_read_at_an_unknown_time_take_turns() -> None:
     crawl = Crawl(with_refresh(strategy="uniform", bandwidth_per_day=10.0, discovery_share=0.0))
-    pages = range(100)
     log = crawl.writer()
-    for page in pages:
-        log.visit(crawl.id(page), [], url=url_of(page).encode())
+    urls = list(map(url_of, range(100)))
+    for page, url in zip(PageIds.unkeyed().of_all(urls).tolist(), urls, strict=True):
+        log.visit(page, [], url=url.encode())
     crawl.apply(log)
     counts: Counter[int] = Counter()
     for day in range(40):
@@ -1413,7 +1418,7 @@ def test_a_log_cut_into_entries_anywhere_gives_the_same_bytes(seed: int) -> None
 @pytest.mark.parametrize("shards", [2, 3, 5])
 def test_shards_divide_the_bandwidth_as_their_shares_are(shards: int) -> None:
     config = with_refresh(bandwidth_per_day=100.0)
-    crawls = [Crawl(config, shard, shards) for shard in range(shards)]
+    crawls = [Crawl(config, shard, shards, site_of_its_own) for shard in range(shards)]
 
     def tick(second: int) -> None:
         for crawl in crawls:
@@ -1427,9 +1432,10 @@ def test_shards_divide_the_bandwidth_as_their_shares_are(shards: int) -> None:
         log = crawl.writer()
         for page in range(400):
             own = crawl.id(page)
-            if shard_of(np.array([own], np.uint64), shards)[0] == crawl.shard:
+            if ShardRanges.equal(shards).of(np.array([own], np.uint64))[0] == crawl.shard:
                 links = [crawl.id(other) for other in (page * 7 % 400, page * 3 % 400)]
-                log.visit(own, links, time_ms=1000 * (T0 + page), url=url_of(page).encode(), digest=1)
+                url = site_of_its_own(page).encode()
+                log.visit(own, links, time_ms=1000 * (T0 + page), url=url, digest=1)
         crawl.apply(log)
     assert sum(crawl.ledger.budget().per_day for crawl in crawls) == pytest.approx(100.0, rel=0.3)
     for day in range(1, 5):

@@ -35,11 +35,11 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.pipelines.ledger.kernels import batches
-from opicflow.schemas.pages import shard_bounds
+from opicflow.schemas.shards import ShardRanges
 
 SHARDS = 3
 SHARD = 1
-FIRST, LAST = shard_bounds(SHARD, SHARDS)
+FIRST, LAST = ShardRanges.equal(SHARDS).bounds(SHARD)
 MARK = LogPosition(8, 0)
 ENORMOUS = (1 << 62) + 1
 CONFIG = LedgerConfig(class_weights=(16, 16, 32, 8), link_bonus_per_1024=(0, 512), remember_links=True)

@@ -11,7 +11,7 @@ from opicflow.pipelines.ledger.entries import CrawlEntry, TransfersEntry
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.visit_orders import CycleOrder
 from opicflow.pipelines.web.webs import page_ids, power_law_web
-from opicflow.schemas.pages import shard_of
+from opicflow.schemas.shards import ShardRanges
 from support.crawls import Crawl, Errors, exact_ranks
 
 PAGES, SHARDS, BATCH = 600, 4, 12
@@ -30,7 +30,7 @@ class Stream:
         self._write(announcements(self.ids))
 
     def _write(self, entry: CrawlEntry) -> None:
-        owners = shard_of(entry.items.page, SHARDS)
+        owners = ShardRanges.equal(SHARDS).of(entry.items.page)
         for shard, log in enumerate(self._logs):
             items = entry.items.take(np.flatnonzero(owners == shard))
             self._sent[shard] += int((items.kind == 1).sum())
@@ -60,7 +60,7 @@ class Stream:
         return Errors.of(rates / rates.sum(), exact_ranks(self.web))
 
     def _owned(self) -> list[np.ndarray]:
-        owners = shard_of(self.ids, SHARDS)
+        owners = ShardRanges.equal(SHARDS).of(self.ids)
         return [np.flatnonzero(owners == shard) for shard in range(SHARDS)]
 
     @property

@@ -41,7 +41,7 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.entries import Kind, transfer_digest
-from opicflow.schemas.pages import shard_bounds
+from opicflow.schemas.shards import ShardRanges
 
 MOST_BYTES = 4 << 20
 DAY = 86_400
@@ -54,7 +54,7 @@ COUNTS, RULES, MODES = (list(kind.names or ()) for kind in (at.COUNTS, at.RULES,
 
 def page_of(shard: int, shards: int, number: int) -> int:
     """The `number`-th page that these tests use of a shard."""
-    first, last = shard_bounds(shard, shards)
+    first, last = ShardRanges.equal(shards).bounds(shard)
     return first + 1 + number * ((last - first) // 1000)
 
 

@@ -22,6 +22,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
 
 SNAPSHOTS = {
@@ -83,7 +84,7 @@ def planned() -> Ledger:
     """A ledger that has published, planned, evicted and taken policies up."""
     refresh = RefreshConfig(bandwidth_per_day=40.0, host_fetches_per_day=20.0)
     two = {"class_weights": (16, 16, 32, 8), "link_bonus_per_1024": (0, 128)}
-    ledger = Ledger(LedgerConfig(refresh=refresh, max_pages=60, trend_days=3.0, **two))
+    ledger = Ledger(LedgerConfig(refresh=refresh, max_pages=60, trend_days=3.0, **two), page_ids=PageIds.unkeyed())
     ledger.apply(TickEntry(86_400))
     entry = crawl(0, 1, 0, 250)
     ledger.apply(entry)

@@ -99,14 +99,23 @@ def test_a_packed_interval_is_packed_to_itself() -> None:
 # What hosts may get
 
 
+WHOLE = np.ones(1), np.zeros(1)
+"""A host that is in one shard."""
+
+
+def equal_parts(shards: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the parts of a host that is divided among shards of equal width."""
+    return [(np.full(1, 1 / shards), np.full(1, shard / shards)) for shard in range(shards)]
+
+
 @pytest.mark.parametrize("shards", [1, 2, 3, 7])
 @given(per_day=caps, times=seconds)
-def test_allowances_of_all_shards_and_times_add_up_exactly(shards: int, per_day: float, times: list[int]) -> None:
+def test_allowances_of_equal_shards_and_times_add_up_exactly(shards: int, per_day: float, times: list[int]) -> None:
     cap = np.array([per_day])
     total = 0
     for since, until in pairwise(times):
-        of_shards = [int(allowances(cap, since, until, shard, shards)[0]) for shard in range(shards)]
-        alone = int(allowances(cap, since, until, 0, 1)[0])
+        of_shards = [int(allowances(cap, since, until, *parts)[0]) for parts in equal_parts(shards)]
+        alone = int(allowances(cap, since, until, *WHOLE)[0])
         assert sum(of_shards) == alone
         assert min(of_shards) >= 0
         assert max(of_shards) - min(of_shards) <= 2
@@ -115,8 +124,23 @@ def test_allowances_of_all_shards_and_times_add_up_exactly(shards: int, per_day:
     assert abs(total - exact) < 1 + 1e-6
 
 
+@given(per_day=caps, times=seconds, cuts=st.lists(st.floats(0.001, 0.999), min_size=1, max_size=5, unique=True))
+def test_a_host_divided_unevenly_gets_its_cap_but_for_a_fetch_a_shard(
+    per_day: float, times: list[int], cuts: list[float]
+) -> None:
+    edges = [0.0, *sorted(cuts), 1.0]
+    parts = [(np.array([after - before]), np.array([before])) for before, after in pairwise(edges)]
+    cap = np.array([per_day])
+    alone = int(allowances(cap, times[0], times[-1], *WHOLE)[0])
+    found = [sum(int(allowances(cap, *span, *part)[0]) for span in pairwise(times)) for part in parts]
+    assert abs(sum(found) - alone) <= len(parts)
+    for got, (share, _) in zip(found, parts, strict=True):
+        assert abs(got - alone * float(share[0])) < 1 + 1e-6 * max(alone, 1)
+
+
 def test_a_cap_of_a_third_allows_one_in_three_days() -> None:
-    found = [int(allowances(np.array([1 / 3]), day * DAY, (day + 1) * DAY, 0, 1)[0]) for day in range(20_000, 20_300)]
+    third = np.array([1 / 3])
+    found = [int(allowances(third, day * DAY, (day + 1) * DAY, *WHOLE)[0]) for day in range(20_000, 20_300)]
     assert sum(found) == 100
     assert max(found) == 1
 
@@ -125,13 +149,13 @@ def test_shards_do_not_gain_by_rounding() -> None:
     """Just below a whole number, x + s is rounded to one."""
     below = np.array([np.nextafter(1.0, 0), np.nextafter(3.0, 0), np.nextafter(2**20, 0)])
     for shards in (2, 3, 7):
-        found = sum(allowances(below, 0, DAY, shard, shards) for shard in range(shards))
+        found = sum(allowances(below, 0, DAY, *parts) for parts in equal_parts(shards))
         assert found.tolist() == [0, 2, 2**20 - 1]
 
 
 def test_no_cap_is_an_allowance_of_any_size_and_no_overflow() -> None:
     for cap in (1e9, 1e12, 1e300):
-        found = allowances(np.array([cap]), 1 << 33, (1 << 33) + DAY, 0, 1)
+        found = allowances(np.array([cap]), 1 << 33, (1 << 33) + DAY, *WHOLE)
         assert int(found[0]) == 10**9
 
 

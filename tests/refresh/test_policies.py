@@ -298,7 +298,7 @@ def test_columns_equal_a_loop_over_all_policies(log: list[Policy | int], rows: l
 def test_policies_in_force_are_the_same_after_json(log: list[Policy | int], rows: list[Page]) -> None:
     policies, _ = play(log)
     written = json.dumps(policies.to_json())
-    read = Policies.from_json(json.loads(written))
+    read = Policies.from_json(json.loads(written), policies.page_ids)
     assert read == policies and list(read) == list(policies)
     assert json.dumps(read.to_json()) == written
     assert same(rules_of(read, rows), rules_of(policies, rows))

@@ -37,7 +37,7 @@ from opicflow.pipelines.results.topic_writer import Destination
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.framing import encode_single_object
-from opicflow.schemas.pages import page_id
+from opicflow.schemas.hashing import hash_text
 from opicflow.schemas.published_schemas import fingerprint, schema
 from opicflow.schemas.records import Audit, CrawlOrder, Policy, RefreshSchedule, to_avro
 from support.commands import command, create_topics, output_of
@@ -155,7 +155,7 @@ def copy_events(
 
 def skewed(record: Any) -> int:
     """Return a partition of three: nine of ten pages have the first."""
-    return 0 if page_id(record.key) % 10 else 1 + page_id(record.key) // 10 % 2
+    return 0 if hash_text(record.key) % 10 else 1 + hash_text(record.key) // 10 % 2
 
 
 def numbered_events(numbers: Iterable[int]) -> list[CrawlEvent]:
@@ -245,7 +245,7 @@ def test_three_partitions_with_most_events_in_one_give_the_same_bytes(
         found = subscribed(published.kafka, topic_prefix, stream)
         assert sorted(found) == sorted(lines_of(published.out / f"{stream}.jsonl"))
     for record in raw_records(published.kafka.brokers, f"{topic_prefix}importance"):
-        assert record.partition == page_id(record.key) * 3 >> 64
+        assert record.partition == hash_text(record.key) * 3 >> 64
 
 
 def test_events_without_record_times_are_all_counted(published: Published, topic_prefix: str, tmp_path: Path) -> None:

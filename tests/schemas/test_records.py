@@ -58,6 +58,7 @@ PUBLISHED = {
     ("Audit", 2): (0x28903FE30DD179C0, "5ba3d025a8681be9fac4891c356cae06f62b2568268de49b84f782a542373935"),
     ("Audit", 3): (0xCE0E30A315314098, "309cf23e27c09d25ebc8df8693d9888f0cee5658b26cd8fa01f7796c7e174b2e"),
     ("Audit", 4): (0xD41BD54FD0DA421D, "c3aad445fcb3ae5218d351920b6f0e748242cc26491a5755ec38dc60a1f9c991"),
+    ("Audit", 5): (0xD8C2F097A447A06D, "e68be308b9aecd6f1e9888e7ba5c9469518d5a4aab08fadd46517ee7f7a6829c"),
     ("CrawlEvent", 1): (0xCB540FDEA9A20DA5, "b853c96318b77cf2db9ba46f0cf402ea61eb9185adc5ff5e0869c13b77b1163c"),
     ("CrawlOrder", 1): (0x9560F8C65D7BE7E0, "edd47c168d0ad7bcfb3a9c58d181ad057a67a1538775fb0a3a90f11e0a4d23e8"),
     ("CrawlOrder", 2): (0x1AFC7FA6632B7826, "482f522c4f96fdf2118c4c04777e297e7d3200758543c2f0c241a442cd28bff3"),
@@ -182,6 +183,7 @@ EXAMPLES: dict[str, Record] = {
         fingerprint="00000000deadbeef",
         certificate=0.0001,
         settled=True,
+        bytes=1 << 33,
     ),
 }
 

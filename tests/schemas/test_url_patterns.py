@@ -29,7 +29,10 @@ def found(
     ends = np.cumsum([len(url) for url in urls], dtype=np.int64)
     begins = ends - np.array([len(url) for url in urls], np.int64)
     states = np.array([NO_PAGE if i in gone else PAGE for i in range(len(urls))], np.uint8)
-    return first_patterns(patterns, CanonicalUrls(text, begins, ends, states, np.zeros(len(urls), np.uint64))).tolist()
+    return first_patterns(
+        patterns,
+        CanonicalUrls(text, begins, ends, states, np.zeros(len(urls), np.uint64), np.zeros(len(urls), np.uint64)),
+    ).tolist()
 
 
 def by_the_book(patterns: tuple[str, ...], url: str) -> int:

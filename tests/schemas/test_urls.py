@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from opicflow.schemas.hashing import hash_bytes
-from opicflow.schemas.pages import page_id
+from opicflow.schemas.pages import HostMemo, PageIds
+from opicflow.schemas.public_suffixes import installed_suffixes
 from opicflow.schemas.urls import (
     ABSENT,
     ASK,
@@ -26,8 +27,8 @@ from opicflow.schemas.urls import (
     canonical,
     host,
     recognise,
-    registrable_domain,
 )
+from support.page_ids import reference_page_id
 
 RULES = [
     NO_RULES,
@@ -166,12 +167,12 @@ def columns(given: list[bytes], before: bytes = b"\xff") -> tuple[np.ndarray, np
 
 def recognised(url: bytes, rules: UrlRules = NO_RULES) -> bytes | None:
     text, begins, ends = columns([url])
-    states, ids = np.zeros(1, np.uint8), np.zeros(1, np.uint64)
-    recognise(text, begins, ends, _rule_bits(rules), states, ids)
+    states, ids, sites = np.zeros(1, np.uint8), np.zeros(1, np.uint64), np.zeros(1, np.uint64)
+    recognise(text, begins, ends, _rule_bits(rules), PageIds().rules, HostMemo.empty(), states, ids, sites)
     if states[0] == ASK:
         return None
     found = text[begins[0] : ends[0]].tobytes()
-    assert states[0] == PAGE and ids[0] == page_id(found)
+    assert states[0] == PAGE and ids[0] == reference_page_id(found)
     return found
 
 
@@ -196,7 +197,7 @@ def in_a_batch(
     for row, state in enumerate(found.states):
         assert state in (PAGE, NO_PAGE, ABSENT) and (state == ABSENT) == (given[row] is None)
         form = found.text[found.begins[row] : found.ends[row]].tobytes() if state == PAGE else None
-        assert found.ids[row] == (0 if form is None else page_id(form))
+        assert found.ids[row] == (0 if form is None else reference_page_id(form))
         forms.append(form)
     return forms
 
@@ -244,7 +245,7 @@ def test_a_canonical_url_is_its_own(url: bytes, rules: UrlRules) -> None:
         assert form_of(form, None, rules) == form
         assert len(form) <= LONGEST_URL and form.isascii() and b"#" not in form
         assert host(form) and b"/" not in host(form) and b"@" not in host(form)
-        assert registrable_domain(form)
+        assert installed_suffixes().site(host(form))
 
 
 @every_rule
@@ -393,15 +394,15 @@ def test_rules_fold_what_they_say_and_nothing_else(rules: UrlRules, given: str, 
         (b"http://example.com:8080/x", b"example.com:8080", b"example.com"),
         (b"http://a.example.com/http://x/", b"a.example.com", b"example.com"),
         (b"http://192.0.2.1/", b"192.0.2.1", b"192.0.2.1"),
-        (b"http://192.0.2.1:81/", b"192.0.2.1:81", b"192.0.2.1:81"),
-        (b"http://[::1]:80/", b"[::1]:80", b"[::1]:80"),
+        (b"http://192.0.2.1:81/", b"192.0.2.1:81", b"192.0.2.1"),
+        (b"http://[::1]:80/", b"[::1]:80", b"[::1]"),
         (b"http://localhost/", b"localhost", b"localhost"),
         (b"http://co.uk/", b"co.uk", b"co.uk"),
         (b"http://xn--bcher-kva.example.de/", b"xn--bcher-kva.example.de", b"example.de"),
     ],
 )
 def test_hosts_and_the_domains_somebody_registered(url: bytes, its_host: bytes, domain: bytes) -> None:
-    assert (host(url), registrable_domain(url)) == (its_host, domain)
+    assert (host(url), installed_suffixes().site(host(url))) == (its_host, domain)
 
 
 def test_what_is_remembered_changes_nothing() -> None:

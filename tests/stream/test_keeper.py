@@ -32,13 +32,14 @@ from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJ
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.columns import pack, unpack
 from opicflow.schemas.records import Policy
+from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
 from support.simulation import POISON
 
 SHARDS = 3
 FIRST_MS = 1_700_000_000_000
 CONFIG = LedgerConfig(remembered_visits=1 << 10)
-ORIGIN = Origin(CONFIG, SHARDS, audit_seconds=5)
+ORIGIN = Origin(CONFIG, ShardRanges.equal(SHARDS), audit_seconds=5)
 HERE = [(number << 56) + 1 for number in range(20)]
 """Pages of shard 0."""
 ELSEWHERE = [(15 << 60) + number for number in range(12)]
@@ -308,7 +309,9 @@ def test_a_repeated_origin_changes_nothing_and_another_one_is_rejected() -> None
 
 
 def test_an_origin_is_read_back_from_its_entry() -> None:
-    origin = Origin(CONFIG, 7, Rules(UrlRules(drop_parameters=("a*",))), 1.5, 0.2, 30, {"kafka/x/0": 9})
+    origin = Origin(
+        CONFIG, ShardRanges.equal(7), Rules(UrlRules(drop_parameters=("a*",))), 1.5, 0.2, 30, {"kafka/x/0": 9}
+    )
     assert Origin.of(decode_entry(origin.entry()).entry) == origin
 
 

@@ -13,8 +13,6 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.source import NO_END, WatchedTopic
-from opicflow.pipelines.ledger import LedgerConfig
-from opicflow.pipelines.stream.keeper import Origin
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 
 STATES = {
@@ -72,7 +70,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
 
     monkeypatch.setattr(WatchedTopic, "of", watched)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(["--streaming"]))
-    _ = pipeline | "Stream" >> Stream(StreamConfig(connection, Origin(LedgerConfig(), 4)))
+    _ = pipeline | "Stream" >> Stream(StreamConfig(connection, 4))
     found = Stages()
     pipeline.visit(found)
     return found

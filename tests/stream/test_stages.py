@@ -38,14 +38,16 @@ from opicflow.pipelines.stream.submit import newest_checkpoint
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS, LostLedger
 from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.message_columns import MessageBatch
-from opicflow.schemas.pages import page_id, shard_of
+from opicflow.schemas.pages import PageIds, page_id
+from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
 from support.paths import TOP
 from support.simulation import Bag, Value
 
 OPERATIONS = (TOP / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
 SHARDS = 4
-CONFIG = RouterConfig(Connection("unused:9092"), "page-ledger", "rejects", SHARDS)
+ORIGIN = Origin(LedgerConfig(), ShardRanges.equal(SHARDS))
+CONFIG = RouterConfig(Connection("unused:9092"), "page-ledger", "rejects", lambda: ORIGIN)
 
 
 def batch(start: int, values: Iterable[bytes | None], second: int = 0) -> MessageBatch:
@@ -102,7 +104,7 @@ def test_visits_go_to_the_shards_of_their_pages_and_rejects_to_their_topic() -> 
     routed = RoutingStage().route(batch(0, [event(1), b"nonsense", event(2), event(3)]))
     assert visited(routed) == sorted(page_id(f"https://a.example/{number}") for number in (1, 2, 3))
     for shard, entry in crawled(routed):
-        assert set(shard_of(entry.items.page, SHARDS).tolist()) <= {shard}
+        assert set(ShardRanges.equal(SHARDS).of(entry.items.page).tolist()) <= {shard}
         assert (entry.source, entry.start.offset, entry.end.offset) == ("kafka/id/0", 0, 4)
     (reject,) = [message for message in routed if message.topic == "rejects"]
     assert reject.key == b"topic/0:1" and b"nonsense" in (reject.value or b"")
@@ -183,7 +185,7 @@ def test_an_event_that_looks_like_a_control_record_is_an_event() -> None:
 def test_rules_of_links_are_read_back_completely() -> None:
     rules = Rules(UrlRules(drop_parameters=("a*",)), LinkWeights(internal=0.5))
     record = control_record(rules)
-    assert Rules.from_json(json.loads(record)["opicflow-control"]["rules"]) == rules
+    assert Rules.from_json(json.loads(record)["opicflow-control"]["rules"], PageIds()) == rules
 
 
 # -- policies and ticks
@@ -257,7 +259,13 @@ class Logged:
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Logged]:
-    yield Logged(monkeypatch, [Origin(LedgerConfig(), 1).entry(), *[request_fingerprint()] * 9])
+    yield Logged(
+        monkeypatch,
+        [
+            Origin(LedgerConfig(), ShardRanges(), Rules(page_ids=PageIds.unkeyed())).entry(),
+            *[request_fingerprint()] * 9,
+        ],
+    )
     KEEPERS.remove_run("stages")
 
 

@@ -6,6 +6,7 @@ Most formats are JSON with the names of fields, so a renamed field changes the b
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import xxhash
@@ -13,9 +14,13 @@ import xxhash
 from opicflow.pipelines.ledger import LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, Origin, request_fingerprint
+from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import SourceState
+from opicflow.schemas.pages import PageIds
+from opicflow.schemas.shards import ShardRanges
 
-ORIGIN = Origin(LedgerConfig(), 4, quiet_until={"kafka/id/0": 7})
+ORIGIN = Origin(LedgerConfig(), ShardRanges.equal(4), Rules(page_ids=PageIds.unkeyed()), quiet_until={"kafka/id/0": 7})
+"""As opicflow wrote it before page ids had keys and shards had boundaries."""
 
 
 def digest(data: bytes) -> str:
@@ -29,6 +34,14 @@ def test_an_origin_keeps_its_entry() -> None:
     assert list(values) == names
     assert digest(entry) == "dc619c3bcbe22227", "a new setting of ledgers may change it; a renamed one must not"
     assert Origin.of(decode_entry(entry).entry) == ORIGIN
+
+
+def test_an_origin_with_a_key_and_boundaries_is_read_back() -> None:
+    placed = replace(ORIGIN, ranges=ShardRanges((0, 5, 7, 9)), rules=Rules(page_ids=PageIds.with_new_key()))
+    entry = placed.entry()
+    values = json.loads(entry[18:])["values"]["values"]["origin"]
+    assert list(values)[-2:] == ["page_ids", "first_ids"]
+    assert Origin.of(decode_entry(entry).entry) == placed
 
 
 def test_a_head_keeps_its_bytes() -> None:

@@ -30,7 +30,7 @@ from opicflow.pipelines.stream.prove import Proof, prove
 from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.schemas.arrays import Ids
 from opicflow.schemas.crawl_events import CrawlEvent, Reject
-from opicflow.schemas.pages import page_id, shard_of
+from opicflow.schemas.shards import ShardRanges
 from support.commands import CommandResult, command
 from support.logs import json_line
 from support.paths import TOP
@@ -109,7 +109,7 @@ class Ledgers:
     def importance(self, pages: Ids) -> Floats:
         """Return the share of each page in the rates of all shards."""
         rates = np.zeros(len(pages))
-        owners, total = shard_of(pages, len(self._keepers)), 0.0
+        owners, total = ShardRanges.equal(len(self._keepers)).of(pages), 0.0
         for shard, keeper in enumerate(self._keepers):
             if keeper.ledger is not None:
                 rates[owners == shard] = keeper.ledger.estimate(pages[owners == shard]).rate
@@ -216,7 +216,7 @@ class LocalStream:
             for number, event in enumerate(events):
                 if per_second is not None and number % 10 == 0:
                     threading.Event().wait(max(begun + number / per_second - monotonic(), 0.0))
-                partition = partition_of(page_id(event.url.encode()), _PARTITIONS)
+                partition = partition_of(event.url, _PARTITIONS)
                 publisher.send(f"{self.prefix}crawl-events", None, json_line(event), partition)
 
     def send(self, topic: str, values: Sequence[bytes | None], partition: int = 0) -> None:

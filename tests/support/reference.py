@@ -35,7 +35,7 @@ from opicflow.pipelines.ledger import (
     TransfersEntry,
     Variable,
 )
-from opicflow.schemas.pages import shard_bounds
+from opicflow.schemas.shards import ShardRanges
 
 TURN = 1 << 40
 MOST_LINK_WEIGHT = 65_535
@@ -274,7 +274,7 @@ class ReferenceLedger:
 
     def __init__(self, config: LedgerConfig, shard: int = 0, shards: int = 1) -> None:
         self.config = config
-        self.ids = range(shard_bounds(shard, shards)[0], shard_bounds(shard, shards)[1] + 1)
+        self.ids = range(ShardRanges.equal(shards).bounds(shard)[0], ShardRanges.equal(shards).bounds(shard)[1] + 1)
         self.slots: list[Page | None] = []
         self.free: list[int] = []
         self.forgotten: set[int] = set()
@@ -654,7 +654,7 @@ class ReferenceLedger:
         q, r = divmod(max(self.virtual, 0), everywhere) if everywhere else (0, 0)
         sealed = []
         for other, peer in self.peers.items():
-            first, last = shard_bounds(other, len(self.peers) + 1)
+            first, last = ShardRanges.equal(len(self.peers) + 1).bounds(other)
             transfers = {p: a for p, a in sorted(self.outbox.items()) if first <= p <= last and a > 0}
             part = q * weighted[other] + (r * weighted[other] // everywhere if everywhere else 0)
             self.virtual -= part

@@ -31,7 +31,7 @@ from opicflow.pipelines.ledger.entries import (
 from opicflow.pipelines.ledger.errors import EntryRefused
 from opicflow.pipelines.ledger.ledger import Applied, Ledger
 from opicflow.schemas.arrays import Ids, Ints
-from opicflow.schemas.pages import shard_of
+from opicflow.schemas.shards import ShardRanges
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Shards:
 
     def apply(self, entry: CrawlEntry) -> None:
         """Route a crawl entry, and apply some of the waiting entries."""
-        owners = shard_of(entry.items.page, len(self.ledgers))
+        owners = ShardRanges.equal(len(self.ledgers)).of(entry.items.page)
         for shard, feed in enumerate(self._feeds):
             items = entry.items.take(np.flatnonzero(owners == shard))
             feed.visits += int((items.kind == Kind.VISIT).sum())
@@ -154,7 +154,7 @@ class Shards:
 
     def _gather(self, pages: Ids, read: Callable[[Ledger, Ids], np.ndarray], dtype: type) -> np.ndarray:
         values = np.zeros(len(pages), dtype)
-        owners = shard_of(pages, len(self.ledgers))
+        owners = ShardRanges.equal(len(self.ledgers)).of(pages)
         for shard, ledger in enumerate(self.ledgers):
             values[owners == shard] = read(ledger, pages[owners == shard])
         return values

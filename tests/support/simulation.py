@@ -43,8 +43,8 @@ from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger, rebui
 from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, TRANSFERS, Output
 from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard
 from opicflow.schemas.columns import unpack
-from opicflow.schemas.pages import shard_of
 from opicflow.schemas.records import Policy
+from opicflow.schemas.shards import ShardRanges
 
 FIRST_MS = 1_700_000_000_000
 POISON = b"not an entry of a log"
@@ -129,7 +129,7 @@ class World:
     def of_shard(self, pages: Iterable[int], shard: int, shards: int) -> list[int]:
         """Return the pages that belong to a shard."""
         ids = np.array(list(pages), np.uint64)
-        return ids[shard_of(ids, shards) == shard].tolist()
+        return ids[ShardRanges.equal(shards).of(ids) == shard].tolist()
 
 
 def _visits(items: CrawlItems) -> tuple[list[int], list[int]]:
@@ -364,7 +364,9 @@ class Simulation:
         self._unknown = [source for source in late if chance.random() < 0.5]
         quiet = chance.random() < 0.3
         until = {s: self._end_of(s) // 2 for s in sources if s not in self._unknown and self._end_of(s) > 1}
-        self.origin = Origin(self.world.config, self.shards, audit_seconds=5, quiet_until=until if quiet else {})
+        self.origin = Origin(
+            self.world.config, ShardRanges.equal(self.shards), audit_seconds=5, quiet_until=until if quiet else {}
+        )
         self.logs = [Log() for _ in range(self.shards)]
         for log in self.logs:
             log.append(self.now_ms, self.origin.entry())
@@ -536,7 +538,7 @@ class Simulation:
     def _route(self, router: Router, end: int) -> Iterator[ToShard]:
         """Route up to the offset `end`. The state advances when all entries are sent."""
         state = SourceState.from_bytes(router.state)
-        sharder = Sharder(router.source, state, router.everywhere_at, self.most_entry_bytes)
+        sharder = Sharder(router.source, state, self.origin.ranges, router.everywhere_at, self.most_entry_bytes)
         if router.source == POLICIES:
             yield from sharder.policies(list(enumerate(self.world.policies))[state.next : end], end)
         else:
@@ -687,7 +689,7 @@ class Simulation:
             duplicates += keeper.counts["duplicates"]
             assert ledger.visits + keeper.counts["duplicates"] == made, "every visit was counted once"
             for source, rows in world.partitions.items():
-                own = shard_of(rows.items.page, shards) == number
+                own = ShardRanges.equal(shards).of(rows.items.page) == number
                 mine = rows.items.take(np.flatnonzero(own & (rows.items.kind != Kind.SIGHTING)))
                 if len(mine):
                     assert ledger.mark(source) > LogPosition(int(mine.offset[-1]), int(mine.within[-1])), (

@@ -9,15 +9,15 @@ import numpy as np
 
 from opicflow.pipelines.graph.builder import BuildPlan, GraphBuilder
 from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.graph.store import StoredGraph
+from opicflow.pipelines.graph.store import StoredGraph, unmixed
 from opicflow.pipelines.web.webs import page_ids
 
 Webs = dict[str, Graph]
 
 
 def ids_of(pages: int) -> np.ndarray:
-    """Return increasing ids, so that page i of a graph in memory is page i on disk."""
-    return np.sort(page_ids(pages, 7))
+    """Return ids in the order of a graph, so that page i of a graph in memory is page i on disk."""
+    return unmixed(np.sort(page_ids(pages, 7)))
 
 
 def fill(builder: GraphBuilder, graph: Graph) -> None:

@@ -18,7 +18,7 @@ from opicflow.pipelines.graph.builder import BuildPlan, GraphBuilder
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.graph.solver import Rank, RankRequest, Settings
-from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
+from opicflow.pipelines.graph.store import GraphRefused, StoredGraph, unmixed
 from opicflow.pipelines.transforms import rank_parts
 from opicflow.pipelines.transforms.rank_graph import rank_with_beam
 from opicflow.pipelines.transforms.rank_parts import (
@@ -66,7 +66,7 @@ class Web(NamedTuple):
 def built(path: Path, pages: int, links: list[tuple[int, int, int]], slice_pages: int) -> Web:
     """Return a web of links (source, target, weight)."""
     sources, targets, weights = (np.array(column, np.int64) for column in zip(*sorted(links), strict=True))
-    ids = np.arange(1, pages + 1, dtype=np.uint64) << np.uint64(50)
+    ids = unmixed(np.arange(1, pages + 1, dtype=np.uint64) << np.uint64(50))
     builder = GraphBuilder(path, BuildPlan(slice_pages=slice_pages, buckets=4))
     starts = np.searchsorted(sources, np.arange(pages + 1)).astype(np.int64)
     builder.add_visits(ids, starts, ids[targets], weights.astype(np.uint16), False)

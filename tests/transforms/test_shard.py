@@ -13,8 +13,8 @@ from opicflow.pipelines.ledger import CrawlEntry, ItemWriter, Kind, Ledger, Ledg
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.transforms import shard as shard_module
 from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard
-from opicflow.schemas.pages import shard_of
 from opicflow.schemas.records import Policy
+from opicflow.schemas.shards import ShardRanges
 from support.simulation import Rows
 
 SOURCE = "kafka/topic/0"
@@ -49,7 +49,7 @@ def route(
     source: Rows, ends: list[int], shards: int, all_sightings: bool = False, **options: Any
 ) -> tuple[list[ToShard], SourceState]:
     """Return the entries of a source in these batches, and the state; repeated sightings are left out by default."""
-    sharder = Sharder(SOURCE, SourceState.at(0, shards), **options)
+    sharder = Sharder(SOURCE, SourceState.at(0, shards), ShardRanges.equal(shards), **options)
     sent: list[ToShard] = []
     for end in ends:
         sent += sharder.crawl(source.between(sharder.state.next, end, None if all_sightings else set()), end)
@@ -90,7 +90,8 @@ def test_repeated_rows_in_other_batches_change_nothing(data: st.DataObject, sour
     back = data.draw(st.integers(0, len(ends)))
     sent, _ = route(source, ends, shards, **everywhere)
     _, state = route(source, ends[:back], shards, **everywhere)
-    again = Sharder(SOURCE, SourceState.from_bytes(state.to_bytes()), source.end, data.draw(st.sampled_from([1, 9999])))
+    size = data.draw(st.sampled_from([1, 9999]))
+    again = Sharder(SOURCE, SourceState.from_bytes(state.to_bytes()), ShardRanges.equal(shards), source.end, size)
     arrived = sent[: data.draw(st.integers(len(route(source, ends[:back], shards, **everywhere)[0]), len(sent)))]
     for end in data.draw(cuts_of(source.end)):
         if end > again.state.next:
@@ -106,7 +107,7 @@ def test_entries_of_a_log_are_contiguous_and_have_every_row_of_the_shard_once(
     ends = data.draw(cuts_of(source.end))
     size = data.draw(st.sampled_from([1, 400, 4 << 20]))
     sent, state = route(source, ends, shards, all_sightings=True, most_entry_bytes=size)
-    owners = shard_of(source.items.page, shards)
+    owners = ShardRanges.equal(shards).of(source.items.page)
     for shard in range(shards):
         at, visits, rows = LogPosition(0, 0), 0, []
         for entry in entries_for(sent, shard):
@@ -158,7 +159,7 @@ def test_all_shards_are_sent_an_entry_that_ends_at_everywhere_at(ends: list[int]
 def test_offsets_before_the_start_of_a_source_are_not_missing() -> None:
     writer = ItemWriter(LogPosition(1000, 0))
     source = Rows(writer.visit(1, [], time_ms=1).items(), 1001)
-    sharder = Sharder(SOURCE, SourceState.at(1000, 2), everywhere_at=1000)
+    sharder = Sharder(SOURCE, SourceState.at(1000, 2), ShardRanges.equal(2), everywhere_at=1000)
     ledgers = applied(list(sharder.crawl(source.between(1000, 1001, set()), 1001)), 2)
     assert [ledger.mark(SOURCE) for ledger in ledgers] == [LogPosition(1001, 0)] * 2
     assert ledgers[0].visits == 1
@@ -182,7 +183,7 @@ POLICIES = [(offset, Policy(publisher=f"p{offset}", damping=0.5)) for offset in 
 
 
 def publish(ends: list[int], everywhere_at: int = -1) -> list[ToShard]:
-    sharder, sent = Sharder("policies", SourceState.at(0, 2), everywhere_at), []
+    sharder, sent = Sharder("policies", SourceState.at(0, 2), ShardRanges.equal(2), everywhere_at), []
     for end in ends:
         start = sharder.state.next
         sent += sharder.policies([one for one in POLICIES if start <= one[0] < end], end)

@@ -37,15 +37,15 @@ from opicflow.pipelines.graph.community import (
 )
 from opicflow.pipelines.graph.comparison import kendall_tau, l1, linf
 from opicflow.schemas.arrays import Floats, Ids
-from opicflow.schemas.pages import page_ids
 from opicflow.schemas.ranking import highest
-from opicflow.schemas.urls import UrlRules, canonical
+from opicflow.schemas.urls import canonical
 from opicflow.schemas.urls import host as host_of
 
 if TYPE_CHECKING:
     from opicflow.connectors.files.rank_writer import RankRows
     from opicflow.pipelines.graph.oracle import PageRanks
     from opicflow.pipelines.replay.crawled_web import Crawled
+    from opicflow.pipelines.transforms.rules import Rules
 
 EXAMPLES = """examples:
   opicflow community plan --local hosts.txt --from own.jsonl --pages 500 --out orders.jsonl    what to read next
@@ -178,7 +178,7 @@ class _Surroundings:
                 display.close()
         if crawled.rejects and not options.quiet:
             print(f"{crawled.rejects:,} events were rejected: opicflow validate shows them", file=sys.stderr)
-        hosts, pages = local_of(options.local, rules.urls)
+        hosts, pages = local_of(options.local, rules)
         local = np.union1d(crawled.urls.of_hosts(hosts), pages)
         if not np.isin(crawled.fetched.pages, local).any():
             where = options.links_of or ", ".join(options.logs)
@@ -222,7 +222,7 @@ class _Surroundings:
         return [text or f"{page:016x}" for text, page in zip(texts, pages.tolist(), strict=True)]
 
 
-def local_of(path: Path, rules: UrlRules) -> tuple[list[bytes], Ids]:
+def local_of(path: Path, rules: Rules) -> tuple[list[bytes], Ids]:
     """Return the hosts and pages that a file names: a host or a URL a line; # starts a comment."""
     try:
         lines = path.read_bytes().splitlines()
@@ -238,9 +238,9 @@ def local_of(path: Path, rules: UrlRules) -> tuple[list[bytes], Ids]:
         try:
             text = word.decode("utf-8")
             if "://" in text:
-                pages.append(canonical(text, rules=rules))
+                pages.append(canonical(text, rules=rules.urls))
             else:
-                page = canonical(f"http://{text}/", rules=rules)
+                page = canonical(f"http://{text}/", rules=rules.urls)
                 if page != b"http://" + host_of(page) + b"/":
                     raise ValueError
                 hosts.append(host_of(page))
@@ -250,7 +250,7 @@ def local_of(path: Path, rules: UrlRules) -> tuple[list[bytes], Ids]:
             ) from None
     if not hosts and not pages:
         raise InputRefused(f"{path}: no host in it: name one a line, or the URLs of pages")
-    return hosts, page_ids(pages)
+    return hosts, rules.page_ids.of_all(pages)
 
 
 def _ranked(frontier: Frontier, damping: float) -> PageRanks:

@@ -194,7 +194,7 @@ def _publish_rules(options: argparse.Namespace) -> int:
     if origin is None:
         raise KafkaRefused(f"{logs}: no stream was started there: give the rules to opicflow stream")
     # Categories are part of the ledgers' counts and cannot change: a stream would stop at other ones.
-    rules = replace(rules_of(options) or Rules(), categories=origin.rules.categories)
+    rules = replace(rules_of(options) or Rules(), categories=origin.rules.categories, page_ids=origin.rules.page_ids)
     _, partitions = partitions_of_topic(connection, topics.crawl_events)
     with Publisher(connection) as publisher:
         for partition in range(partitions):

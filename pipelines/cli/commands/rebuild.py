@@ -42,6 +42,8 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.topics import make, names
     from opicflow.pipelines.stream.origin import ledger_spec, origin_of
     from opicflow.pipelines.stream.submit import JOB_NAME
+    from opicflow.schemas.pages import PageIds
+    from opicflow.schemas.shards import ShardRanges
 
     job = flink_job_of(options)
     check_runner(options, job)
@@ -53,11 +55,13 @@ def run(options: argparse.Namespace) -> int:
     topic = options.to_ledger or f"{names(options.prefix).page_ledger}-{options.shards}"
     if topic == old_topic:
         raise KafkaRefused(f"{topic}: this topic holds the present ledgers: name another topic with --to-ledger")
-    requested = requested_origin(options, kept.rules)
+    requested = requested_origin(options, kept, kept.shards) or kept
     ends = {one.source: one.end for one in resolve(connection, names(options.prefix).crawl_events)}
+    page_ids = kept.rules.page_ids if kept.rules.page_ids.by_site else PageIds.with_new_key()
     origin = replace(
-        kept if requested is None else requested,
-        shards=options.shards,
+        requested,
+        ranges=ShardRanges.equal(options.shards),
+        rules=replace(requested.rules, page_ids=page_ids),
         quiet_until={source: end for source, end in ends.items() if end},
     )
     made = make(connection, [ledger_spec(options.prefix, topic, options.shards)], options.replication)

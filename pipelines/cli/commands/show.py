@@ -34,13 +34,11 @@ def run(options: argparse.Namespace) -> int:
 
     from opicflow.pipelines.ledger import Outcome
     from opicflow.pipelines.results.record_columns import importance_lines, pages_of, schedule_columns
-    from opicflow.schemas.pages import page_id
 
     answers, rules = read_answers(state_of(options))
     url = canonical_url(options.url, rules.urls).encode()
-    page = page_id(url)
-    ranked = _find(map(pages_of, answers.importance), page)
-    scheduled = _find(map(pages_of, answers.schedules), page)
+    ranked = _find(map(pages_of, answers.importance), url)
+    scheduled = _find(map(pages_of, answers.schedules), url)
     if ranked is None or scheduled is None:
         raise InputRefused(f"{url.decode()}: not in the ledger: it was never fetched, linked or announced")
     e = {name: column[0].item() for name, column in ranked.pages.columns.items()}
@@ -76,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         ),
         ("due", iso_time(schedule["due"]) if schedule["due"] else "without a time"),
         ("error factor", f"{e['error_factor']:.3g}"),
-        ("page id", f"{page:016x}"),
+        ("page id", f"{e['pages']:016x}"),
     ]
     if ranked.pages.moment.get("certificate") is not None:  # rates rest on all links, and cash has one account
         rows = [row for row in rows if row[0] not in ("history", "error factor", "cash")]
@@ -123,12 +121,15 @@ class _Found(NamedTuple):
     pages: Pages
 
 
-def _find(parts: Iterable[Pages], page: int) -> _Found | None:
-    """Return the part that has a page, and the row of the page alone."""
+def _find(parts: Iterable[Pages], url: bytes) -> _Found | None:
+    """Return the part that has the page with a URL, and the row of the page alone."""
     import numpy as np
 
+    wanted = np.frombuffer(url, np.uint8)
     for number, pages in enumerate(parts):
-        rows = np.flatnonzero(pages.columns["pages"] == np.uint64(page))
-        if len(rows):
-            return _Found(number, pages.rows(rows))
+        texts = pages.texts
+        rows = np.flatnonzero(texts.lengths == len(url))
+        same = (texts.text[texts.starts[rows][:, None] + np.arange(len(url))] == wanted).all(axis=1)
+        if same.any():
+            return _Found(number, pages.rows(rows[same]))
     return None

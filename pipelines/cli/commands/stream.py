@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.options import connection_of, whole
@@ -110,13 +109,10 @@ def _stop(options: argparse.Namespace) -> int:
 def _submit(options: argparse.Namespace, job: FlinkJob, connection: Connection, savepoint: str | None) -> Job:
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.pipelines.stream.origin import origin_of
-    from opicflow.pipelines.transforms.rules import Rules
 
     topic, shards = ledger_topic_of(options), shards_of(options, connection)
     kept = origin_of(connection, topic)
-    requested = requested_origin(options, kept.rules if kept else Rules())
-    if requested is not None:
-        requested = replace(requested, shards=shards)
+    requested = requested_origin(options, kept, shards)
     if kept is not None and requested is not None and _difference(requested, kept):
         raise KafkaRefused(
             f"{topic}: its ledgers count with other options ({_difference(requested, kept)}): omit the options, or "

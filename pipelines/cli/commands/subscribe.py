@@ -59,7 +59,6 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.publisher import partition_of
     from opicflow.connectors.kafka.record_reader import batches
     from opicflow.connectors.kafka.topics import partition_count
-    from opicflow.schemas.pages import page_id
 
     stream = options.stream
     if options.min_score is not None and stream != "importance":
@@ -81,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     partition, url = None, ""
     if options.url is not None:
         url = canonical_url(options.url)
-        partition = partition_of(page_id(url), partition_count(connection, options.prefix + stream))
+        partition = partition_of(url, partition_count(connection, options.prefix + stream))
     view = _view(options, as_table, url)
     for batch in batches(
         connection,
@@ -197,7 +196,7 @@ def json_line(one: Arrived) -> str:
     """Return a record as a line of JSON, as a replay writes it to a file; a tombstone as its key and `gone`."""
     import orjson
 
-    from opicflow.pipelines.transforms.decode import reject_line
+    from opicflow.pipelines.transforms.rejects import reject_line
     from opicflow.schemas.crawl_events import Reject
     from opicflow.schemas.records import to_avro
 

@@ -46,7 +46,7 @@ from opicflow.pipelines.ledger.kernels.spending import (
     refund_due,
     spend,
 )
-from opicflow.pipelines.ledger.kernels.url_arena import keep_url
+from opicflow.pipelines.ledger.kernels.url_arena import has_other_url, keep_url
 from opicflow.pipelines.ledger.layout import (
     CIRCULATED,
     LINKS_KNOWN,
@@ -68,7 +68,7 @@ NEEDS_CUT = 2
 _VISIT, _ANNOUNCEMENT = 0, 2
 _FETCHED, _ALIASED, _GONE, _UNCHANGED, _FAILED, _BLOCKED = 1, 3, 4, 5, 6, 7
 _NO_CATEGORY = 255
-_LATE, _DUPLICATE, _REFUSED = 1, 2, 3
+_LATE, _DUPLICATE, _REFUSED, _COLLIDED = 1, 2, 3, 4
 
 
 @inlined_kernel
@@ -164,11 +164,13 @@ def sight(table: Table, book: Book, items: Any, i: Int) -> None:
     """Apply a sighting or an announcement: a page is born, or its URL or category becomes known."""
     page, category = items.page[i], items.category[i]
     announced = items.kind[i] == _ANNOUNCEMENT
+    slot = find(table.id_index, table.id_index_old, table.hot, page)
+    if announced and slot >= 0 and collides(table, book, items, i, slot):
+        return
     if announced:
         book.counts[0].announcements += 1
     else:
         book.counts[0].sightings += 1
-    slot = find(table.id_index, table.id_index_old, table.hot, page)
     if slot < 0:
         slot = give_birth(table, book, page, 0 if category == _NO_CATEGORY else category, 0.0)
         if slot < 0:
@@ -184,6 +186,15 @@ def sight(table: Table, book: Book, items: Any, i: Int) -> None:
 
 
 @inlined_kernel
+def collides(table: Table, book: Book, items: Any, i: Int, slot: Int) -> Bool:
+    """Whether the page at this slot has another URL than the row: two URLs have one page id. Notes it as its fate."""
+    if has_other_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1]):
+        items.fates[i] = _COLLIDED
+        return True
+    return False
+
+
+@inlined_kernel
 def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Bool:
     """Apply a visit (docs/reference/ledger.md). False if it does not count: a duplicate, or a forgotten page."""
     counts = book.counts[0]
@@ -195,6 +206,8 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
             counts.refused_visits += 1
             items.fates[i] = _REFUSED
             return False
+    elif collides(table, book, items, i, slot):
+        return False
     keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
     row = table.pages[slot]
     if time_ms != 0 and row.visits > 0:

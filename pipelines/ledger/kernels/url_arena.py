@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.layout import Book, Int, Table
+from opicflow.pipelines.ledger.layout import Book, Bool, Int, Table
 from opicflow.schemas.arrays import Array
-from opicflow.schemas.hashing import byte_at, hash_bytes
+from opicflow.schemas.hashing import byte_at, keyed_hash, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
@@ -23,6 +23,27 @@ def keep_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, 
     for i in range(length):
         book.urls[at + 2 + i] = url_bytes[first + i]
     book.counts[0].url_end = at + 2 + length
+
+
+@inlined_kernel
+def has_other_url(table: Table, book: Book, slot: Int, url_bytes: Array, first: Int, last: Int) -> Bool:
+    """Whether a URL is given, and another one is known of the page."""
+    start = table.url_start[slot]
+    if last <= first or start == 0:
+        return False
+    length = last - first
+    if length != np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8):
+        return True
+    at = np.int64(0)
+    while at + 8 <= length:
+        if word_at(book.urls, start + 1 + at) != word_at(url_bytes, first + at):
+            return True
+        at += 8
+    while at < length:
+        if byte_at(book.urls, start + 1 + at) != byte_at(url_bytes, first + at):
+            return True
+        at += 1
+    return False
 
 
 @lean_kernel
@@ -61,7 +82,7 @@ def gather_urls(table: Table, book: Book, slots: Array, starts: Array, out: Arra
 
 
 @lean_kernel
-def hash_hosts(table: Table, book: Book, slots: Array, out: Array) -> None:
+def hash_hosts(table: Table, book: Book, slots: Array, key: Array, out: Array) -> None:
     """A hash of the host, with its port if it has one, of every page at `slots`; 0 where the URL is not known."""
     for i in range(slots.shape[0]):
         start = table.url_start[slots[i]]
@@ -72,4 +93,4 @@ def hash_hosts(table: Table, book: Book, slots: Array, out: Array) -> None:
             end = start + 1 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
             while last < end and byte_at(book.urls, last) != 47:
                 last += 1
-            out[i] = hash_bytes(book.urls, first, last)
+            out[i] = keyed_hash(key, book.urls, first, last)

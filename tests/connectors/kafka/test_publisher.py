@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 import pytest
+import xxhash
 from apache_beam.testing.util import assert_that, equal_to
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +26,7 @@ from opicflow.connectors.kafka.publisher import Publisher, partition_of, partiti
 from opicflow.connectors.kafka.sink import REJECTS, Message, PublishMessages
 from opicflow.connectors.kafka.topics import TopicSpec, make
 from opicflow.schemas.crawl_events import Reason
+from opicflow.schemas.shards import MOST_SHARDS
 from support.fake_kafka import LIMIT, FakeConnection, FakeProducer
 
 
@@ -222,11 +223,13 @@ def test_deliver_returns_partitions_and_offsets() -> None:
     publisher.close()
 
 
-@given(st.lists(st.integers(0, 2**64 - 1), min_size=1), st.integers(1, 2**31 - 1))
-def test_partitions_are_ranges_of_page_ids(pages: list[int], partitions: int) -> None:
-    expected = [page * partitions // 2**64 for page in pages]
-    assert [partition_of(page, partitions) for page in pages] == expected
-    assert partitions_of(np.array(pages, np.uint64), partitions).tolist() == expected
+@given(st.lists(st.text() | st.binary(), min_size=1), st.integers(1, MOST_SHARDS))
+def test_partitions_are_ranges_of_the_hash_of_the_key(keys: list[str | bytes], partitions: int) -> None:
+    """Consumers and earlier records rely on it: it never changes, whatever page ids are."""
+    hashes = [xxhash.xxh64_intdigest(key.encode("utf-8", "replace") if isinstance(key, str) else key) for key in keys]
+    expected = [hashed * partitions // 2**64 for hashed in hashes]
+    assert [partition_of(key, partitions) for key in keys] == expected
+    assert partitions_of(keys, partitions).tolist() == expected
 
 
 # -- in a pipeline -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,188 @@
+"""Shards: ranges of page ids, each with a ledger of its own.
+
+The ranges cover all page ids and may differ in width. A boundary lies between sites, or within a large one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from opicflow.schemas.arrays import Floats, Ids, Ints
+from opicflow.schemas.errors import UserError
+from opicflow.schemas.kernel import lean_kernel
+from opicflow.schemas.pages import SITE_BITS, PageIds
+
+MOST_SHARDS = 1 << 16
+
+_SITE_IDS = 1 << (64 - SITE_BITS)
+"""How many page ids begin with the same hash of a site."""
+
+
+class RangesRefused(UserError, ValueError):
+    """Boundaries of shards overlap, or are out of order, or do not cover all page ids. The message is one line."""
+
+
+@dataclass(frozen=True)
+class ShardRanges:
+    """The ranges of all shards. `firsts` holds the first page id of each, in order.
+
+    >>> ShardRanges.equal(2).bounds(1)
+    (9223372036854775808, 18446744073709551615)
+    """
+
+    firsts: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        """Refuse ranges that do not cover all page ids once."""
+        firsts = self.firsts
+        if not 1 <= len(firsts) <= MOST_SHARDS:
+            raise RangesRefused(f"there are {len(firsts)} shards: give 1 to {MOST_SHARDS}")
+        for first in firsts:
+            if type(first) is not int or not 0 <= first < 1 << 64:
+                raise RangesRefused(f"a shard begins at {str(first)[:30]}: give whole numbers of 64 bits")
+        if firsts[0] != 0:
+            raise RangesRefused(f"the first shard begins at {firsts[0]}: it must begin at 0, or pages have no shard")
+        for shard, (before, first) in enumerate(pairwise(firsts), 1):
+            if first <= before:
+                raise RangesRefused(f"shard {shard} begins at {first}, not behind shard {shard - 1} at {before}")
+
+    @classmethod
+    def equal(cls, shards: int) -> ShardRanges:
+        """Return so many ranges of equal width: shard s has the ids with `(id * shards) >> 64 == s`."""
+        if not 1 <= shards <= MOST_SHARDS:
+            raise RangesRefused(f"there are {shards} shards: give 1 to {MOST_SHARDS}")
+        return cls(tuple(-((-shard << 64) // shards) for shard in range(shards)))
+
+    @classmethod
+    def even(cls, ids: Ids, shards: int, weights: Ints | None = None) -> ShardRanges:
+        """Return so many ranges that hold about equally many of these page ids, or an equal weight of them.
+
+        A boundary is moved to the nearest end of a site if no shard becomes much larger by that. With too few different
+        ids the ranges are equal.
+        """
+        ids, places = np.unique(ids, return_inverse=True)
+        if len(ids) < 2 * shards:
+            return cls.equal(shards)
+        counts = np.bincount(places, weights, len(ids)).astype(np.float64)
+        before = np.concatenate(([0.0], np.cumsum(counts)))  # the weight of the ids before each
+        total = before[-1]
+        sites = ids >> np.uint64(64 - SITE_BITS)
+        site_starts = np.flatnonzero(np.append(True, sites[1:] != sites[:-1]))
+        firsts = [0]
+        for shard in range(1, shards):
+            wanted = total * shard / shards
+            at = int(np.searchsorted(before, wanted))
+            nearest = _nearest(site_starts, before, wanted)
+            if abs(before[nearest] - wanted) <= _SLACK * total / shards:
+                first = int(ids[nearest]) // _SITE_IDS * _SITE_IDS
+            else:
+                first = int(ids[min(at, len(ids) - 1)])
+            firsts.append(max(first, firsts[-1] + 1))
+        return cls(tuple(firsts))
+
+    @property
+    def count(self) -> int:
+        """The number of shards."""
+        return len(self.firsts)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether all have the same width."""
+        return self.count == 1 or self.firsts[1:] == ShardRanges.equal(self.count).firsts[1:]
+
+    def bounds(self, shard: int) -> tuple[int, int]:
+        """Return the first and the last page id of a shard, both inside it."""
+        if not 0 <= shard < self.count:
+            raise ValueError(f"shard {shard} is not one of 0 to {self.count - 1}")
+        after = self.firsts[shard + 1] if shard + 1 < self.count else 1 << 64
+        return self.firsts[shard], after - 1
+
+    @cached_property
+    def first_ids(self) -> Ids:
+        """The first page id of each shard."""
+        return np.array(self.firsts, np.uint64)
+
+    def of(self, ids: Ids) -> Ints:
+        """Return the shard of each page id."""
+        if ids.dtype != np.uint64:
+            raise TypeError(f"page ids are uint64, not {ids.dtype}")
+        shards = np.empty(len(ids), np.int64)
+        find_shards(self.first_ids, np.ascontiguousarray(ids), shards)
+        return shards
+
+    def part_of_site(self, shard: int, ids: Ids) -> tuple[Floats, Floats]:
+        """Return which part of the page ids of each page's site a shard has, and which part the shards before it have.
+
+        The ids of a site's pages are evenly spread over the range of the site. So it is also the part of its pages.
+        """
+        first, last = self.bounds(shard)
+        sites = ids >> np.uint64(64 - SITE_BITS)
+        parts, before = np.ones(len(ids)), np.zeros(len(ids))
+        for site in {first // _SITE_IDS, last // _SITE_IDS}:
+            begin, end = max(first, site * _SITE_IDS), min(last + 1, (site + 1) * _SITE_IDS)
+            parts[sites == np.uint64(site)] = (end - begin) / _SITE_IDS
+            before[sites == np.uint64(site)] = (begin - site * _SITE_IDS) / _SITE_IDS
+        return parts, before
+
+    def part_of_all(self, shard: int) -> tuple[float, float]:
+        """Return which part of all page ids a shard has, and which part the shards before it have."""
+        first, last = self.bounds(shard)
+        return (last + 1 - first) / (1 << 64), first / (1 << 64)
+
+    def to_json(self) -> list[int]:
+        """Return the ranges as JSON values."""
+        return list(self.firsts)
+
+    @classmethod
+    def from_json(cls, values: Any) -> ShardRanges:
+        """Read what `to_json` returned. Raises `RangesRefused`."""
+        if not isinstance(values, list):
+            raise RangesRefused("the boundaries of the shards are no list")
+        return cls(tuple(values))
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One shard: its number, the ranges of all shards, and the rules that give pages their ids."""
+
+    number: int = 0
+    ranges: ShardRanges = field(default_factory=ShardRanges)
+    page_ids: PageIds = field(default_factory=PageIds)
+
+    def parts_of_hosts(self, pages: Ids) -> tuple[Floats, Floats]:
+        """Return which part of the pages of each page's host this shard has, and which part the shards before it have.
+
+        A host is in one shard, unless a boundary divides its site, or ids do not keep sites together.
+        """
+        if self.page_ids.by_site:
+            return self.ranges.part_of_site(self.number, pages)
+        part, before = self.ranges.part_of_all(self.number)
+        return np.full(len(pages), part), np.full(len(pages), before)
+
+
+_SLACK = 0.04
+"""The part of a mean shard by which a boundary may be moved to the end of a site."""
+
+
+def _nearest(starts: Ints, before: Floats, wanted: float) -> int:
+    """Return the index, among the starts of sites, with the weight before it that is nearest to the wanted one."""
+    at = int(np.searchsorted(before[starts], wanted))
+    around = starts[max(at - 1, 0) : at + 1]
+    return int(around[np.argmin(np.abs(before[around] - wanted))])
+
+
+@lean_kernel
+def find_shards(firsts: Any, ids: Any, shards: Any) -> None:
+    """Write the shard of each page id: the last one that does not begin behind it."""
+    for i in range(ids.shape[0]):
+        low, left = np.int64(0), np.int64(firsts.shape[0])
+        while left > 1:  # without a branch that depends on the id
+            half = left >> 1
+            low += half * (firsts[low + half] <= ids[i])
+            left -= half
+        shards[i] = low
