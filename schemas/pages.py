@@ -7,7 +7,7 @@ hash of the URL. Both are made with a key: who does not know it cannot make a UR
 
 from __future__ import annotations
 
-import secrets
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,6 +24,7 @@ from opicflow.schemas.public_suffixes import PublicSuffixes, SuffixesRefused, Su
 SITE_BITS = 16
 """How many bits of a page id are a hash of the site."""
 KEY_BYTES = 16
+FEWEST_SECRET_BYTES = 16
 
 _UNKEYED, _BY_SITE = 1, 2
 _PUBLIC_KEY = b"opicflow replays"
@@ -89,9 +90,9 @@ class PageIds:
         return cls(_UNKEYED)
 
     @classmethod
-    def with_new_key(cls) -> PageIds:
-        """Return rules with a new secret key. It is random: only the start of a stream makes one."""
-        return cls(key=secrets.token_bytes(KEY_BYTES))
+    def with_secret(cls, secret: bytes) -> PageIds:
+        """Return rules whose key is made from a secret of any length."""
+        return cls(key=hashlib.blake2b(secret, digest_size=KEY_BYTES).digest())
 
     @property
     def by_site(self) -> bool:

@@ -19,7 +19,7 @@ from opicflow.schemas.pages import SITE_BITS, PageIds
 
 MOST_SHARDS = 1 << 16
 
-_SITE_IDS = 1 << (64 - SITE_BITS)
+SITE_IDS = 1 << (64 - SITE_BITS)
 """How many page ids begin with the same hash of a site."""
 
 
@@ -79,7 +79,7 @@ class ShardRanges:
             at = int(np.searchsorted(before, wanted))
             nearest = _nearest(site_starts, before, wanted)
             if abs(before[nearest] - wanted) <= _SLACK * total / shards:
-                first = int(ids[nearest]) // _SITE_IDS * _SITE_IDS
+                first = int(ids[nearest]) // SITE_IDS * SITE_IDS
             else:
                 first = int(ids[min(at, len(ids) - 1)])
             firsts.append(max(first, firsts[-1] + 1))
@@ -123,10 +123,10 @@ class ShardRanges:
         first, last = self.bounds(shard)
         sites = ids >> np.uint64(64 - SITE_BITS)
         parts, before = np.ones(len(ids)), np.zeros(len(ids))
-        for site in {first // _SITE_IDS, last // _SITE_IDS}:
-            begin, end = max(first, site * _SITE_IDS), min(last + 1, (site + 1) * _SITE_IDS)
-            parts[sites == np.uint64(site)] = (end - begin) / _SITE_IDS
-            before[sites == np.uint64(site)] = (begin - site * _SITE_IDS) / _SITE_IDS
+        for site in {first // SITE_IDS, last // SITE_IDS}:
+            begin, end = max(first, site * SITE_IDS), min(last + 1, (site + 1) * SITE_IDS)
+            parts[sites == np.uint64(site)] = (end - begin) / SITE_IDS
+            before[sites == np.uint64(site)] = (begin - site * SITE_IDS) / SITE_IDS
         return parts, before
 
     def part_of_all(self, shard: int) -> tuple[float, float]:

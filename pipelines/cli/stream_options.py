@@ -150,13 +150,13 @@ def default_origin(shards: int) -> Origin:
     """Return the settings of ledgers without any option. Their page ids have a new key."""
     from opicflow.pipelines.ledger import LedgerConfig
     from opicflow.pipelines.stream.keeper import Origin
+    from opicflow.pipelines.stream.origin import new_page_ids
     from opicflow.pipelines.transforms.rules import Rules
-    from opicflow.schemas.pages import PageIds
     from opicflow.schemas.shards import ShardRanges
 
     ledger = LedgerConfig()
     hourly = replace(ledger, refresh=replace(ledger.refresh, cycle_hours=_CYCLE_HOURS))
-    return Origin(hourly, ShardRanges.equal(shards), Rules(page_ids=PageIds.with_new_key()))
+    return Origin(hourly, ShardRanges.equal(shards), Rules(page_ids=new_page_ids()))
 
 
 def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: int) -> Origin | None:

@@ -310,6 +310,8 @@ def _check_policies(request: ReplayRequest, config: KeeperConfig, keeper: Replay
 def _check_runner(request: ReplayRequest) -> None:
     if request.runner == IN_PROCESS:
         return
+    if request.page_ids is not None and not request.page_ids.is_public:
+        raise StateRefused(f"--id-key needs --runner {IN_PROCESS}: with others the key would be part of a job")
     if request.state is not None:
         raise StateRefused(f"--state needs --runner {IN_PROCESS}: the ledger is kept by this process")
     try:

@@ -26,6 +26,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
+from opicflow.pipelines.stream.loads import Load
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.records import Audit, PairTotal
 
@@ -149,6 +150,8 @@ class Verdict:
     """The largest certificate of a shard: a bound of the error of importance. None if a shard has none."""
     unsettled: int = 0
     """Shards whose importance has not settled yet, by their newest records."""
+    loads: tuple[Load, ...] = ()
+    """What each shard has, by its newest record."""
 
     @property
     def in_transit(self) -> int:
@@ -383,6 +386,7 @@ class _Set:
             lag=lag if lag is not None and lag.cuts > 0 else None,
             certificate=None if silent or None in certificates else max(certificates, default=None),
             unsettled=sum(record.settled is False for record in records),
+            loads=tuple(sorted(Load(one.shard, one.pages, one.visits, one.bytes) for one in records)),
         )
 
     def _above(self, side: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from opicflow.connectors.kafka.topics import Finding, TopicSpec, findings, names
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream.keeper import LogRefused, Origin, Placement
 from opicflow.schemas.columns import ColumnsRefused
+from opicflow.schemas.pages import KEY_BYTES, PageIds
 
 
 def check_topics(connection: Connection, prefix: str, ledger_topic: str, shards: int | None) -> list[Finding]:
@@ -27,6 +29,11 @@ def check_topics(connection: Connection, prefix: str, ledger_topic: str, shards:
 def ledger_spec(prefix: str, topic: str, shards: int) -> TopicSpec:
     """Return the specification of a topic with the logs of so many shards."""
     return next(replace(one, name=topic) for one in specs(prefix, shards) if one.name == names(prefix).page_ledger)
+
+
+def new_page_ids() -> PageIds:
+    """Return rules of page ids with a new secret key. Only the start of a stream makes one, once."""
+    return PageIds(key=secrets.token_bytes(KEY_BYTES))
 
 
 def origin_of(connection: Connection, topic: str) -> Origin | None:

@@ -37,7 +37,7 @@ def test_an_origin_keeps_its_entry() -> None:
 
 
 def test_an_origin_with_a_key_and_boundaries_is_read_back() -> None:
-    placed = replace(ORIGIN, ranges=ShardRanges((0, 5, 7, 9)), rules=Rules(page_ids=PageIds.with_new_key()))
+    placed = replace(ORIGIN, ranges=ShardRanges((0, 5, 7, 9)), rules=Rules(page_ids=PageIds(key=bytes(range(16)))))
     entry = placed.entry()
     values = json.loads(entry[18:])["values"]["values"]["origin"]
     assert list(values)[-2:] == ["page_ids", "first_ids"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, moment
 from opicflow.pipelines.cli.text import counted, printable
 from opicflow.pipelines.stream.audit import Auditor, AuditRefused, AuditState, Fault, Law, Verdict
+from opicflow.pipelines.stream.loads import advice, spread_in_words, table
 from opicflow.schemas.dates import iso_time
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prove", action="store_true", help="read all logs again, and compare the result with the ledgers"
     )
+    parser.add_argument("--shard-table", action="store_true", help="also show what each shard has")
     parser.add_argument("--ledger", metavar="TOPIC", help="the topic of the ledgers' logs, for --prove (page-ledger)")
     add_json(parser, "print JSON; with --follow a line each")
     add_kafka_options(parser)
@@ -85,6 +87,8 @@ def run(options: argparse.Namespace) -> int:
             f"{topic} is empty: start a stream and wait for a tick, or send a replay's results with --to"
         )
     watch.show(verdict, left_out)
+    if options.shard_table and not options.json:
+        print(*table(verdict.loads), spread_in_words(verdict.loads), sep="\n")
     if verdict.faults and not options.json:
         count = f"{len(verdict.faults)} faults" if len(verdict.faults) > 1 else "1 fault"
         sys.stdout.flush()
@@ -170,6 +174,8 @@ def _print_lines(verdict: Verdict, faults: Iterable[Fault]) -> None:
         print(f"cannot be judged yet: {'; '.join(_reasons(verdict)) or 'no shard has reported'}")
     elif verdict.state is AuditState.BALANCED:
         print(_balanced(verdict))
+    if verdict.reported == verdict.shards and (advised := advice(verdict.loads)):
+        print(f"note: {advised}")
     for other in verdict.others:
         print(f"note: there are records of {counted(other.shards, 'shard')} too, up to {_at(other.second)}: left out")
 
@@ -287,6 +293,8 @@ def _as_json(verdict: Verdict, left_out: int) -> dict[str, Any]:
         "records_left_out": left_out,
         "certificate": verdict.certificate,
         "unsettled_shards": verdict.unsettled,
+        "loads": [load._asdict() for load in verdict.loads],
+        "advice": advice(verdict.loads),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
+from opicflow.pipelines.cli.boundaries import add_boundary_options, chosen_ranges
 from opicflow.pipelines.cli.options import connection_of, whole
 from opicflow.pipelines.cli.stream_options import (
     add_stream_options,
@@ -32,6 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shards", type=whole, required=True, metavar="N", help="how many ledgers: the partitions of their topic"
     )
+    add_boundary_options(parser)
     add_stream_options(parser)
 
 
@@ -40,10 +42,8 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.connection import KafkaRefused
     from opicflow.connectors.kafka.partitions import resolve
     from opicflow.connectors.kafka.topics import make, names
-    from opicflow.pipelines.stream.origin import ledger_spec, origin_of
+    from opicflow.pipelines.stream.origin import ledger_spec, new_page_ids, origin_of
     from opicflow.pipelines.stream.submit import JOB_NAME
-    from opicflow.schemas.pages import PageIds
-    from opicflow.schemas.shards import ShardRanges
 
     job = flink_job_of(options)
     check_runner(options, job)
@@ -57,11 +57,13 @@ def run(options: argparse.Namespace) -> int:
         raise KafkaRefused(f"{topic}: this topic holds the present ledgers: name another topic with --to-ledger")
     requested = requested_origin(options, kept, kept.shards) or kept
     ends = {one.source: one.end for one in resolve(connection, names(options.prefix).crawl_events)}
-    page_ids = kept.rules.page_ids if kept.rules.page_ids.by_site else PageIds.with_new_key()
+    page_ids = kept.rules.page_ids if kept.rules.page_ids.by_site else new_page_ids()
+    rules = replace(requested.rules, page_ids=page_ids)
+    ranges, chosen = chosen_ranges(options, options.shards, rules)
     origin = replace(
         requested,
-        ranges=ShardRanges.equal(options.shards),
-        rules=replace(requested.rules, page_ids=page_ids),
+        ranges=ranges,
+        rules=rules,
         quiet_until={source: end for source, end in ends.items() if end},
     )
     made = make(connection, [ledger_spec(options.prefix, topic, options.shards)], options.replication)
@@ -72,6 +74,8 @@ def run(options: argparse.Namespace) -> int:
     print_json(options, {"job": running.id, "name": running.name, "ledger": topic, "shards": options.shards})
     if not options.json:
         print(f"rebuilding: job {running.name!r} ({running.id}) builds {options.shards} ledgers in {topic}")
+        if chosen:
+            print(f"boundaries: {chosen}")
         print(f"it publishes nothing until it reaches the present end of crawl-events: {sum(ends.values()):,} events")
         print("then: opicflow stream stop (the old one); later: opicflow stream … --ledger", topic, "--name", job.name)
     return 0

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult
     from opicflow.pipelines.results.topic_writer import Destination
     from opicflow.pipelines.transforms.rules import Rules
+    from opicflow.schemas.pages import PageIds
     from opicflow.schemas.records import Policy
 
 EXAMPLES = """examples:
@@ -45,6 +46,9 @@ EXAMPLES = """examples:
   opicflow replay CC-*.warc.wat.gz --settle            every page visited once: the exact ranks of the graph seen
   opicflow replay --from kafka://localhost:9092 --to kafka://localhost:9092    from topics to topics
 """
+
+
+_MOST_KEY_BYTES = 1 << 16
 
 
 class Settle(argparse.Action):
@@ -96,6 +100,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     focus.add_argument("--factor", action="append", default=[], metavar="NAME=F", help="of a category's importance")
     how = parser.add_argument_group("how to run")
     how.add_argument("--state", type=Path, metavar="DIR", help="keep the ledger there, and continue from it")
+    how.add_argument(
+        "--id-key", type=Path, metavar="FILE", help="make page ids with the key in this file: 16 bytes or more, secret"
+    )
     how.add_argument("--runner", default="DirectRunner", metavar="NAME", help="a Beam runner; %(default)s = in-process")
     how.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
     how.add_argument("--segment-mb", type=whole, default=256, metavar="MB", help=argparse.SUPPRESS)
@@ -149,6 +156,7 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         focus=focus_of(options),
         policies=_policies(options, rules),
         rules=rules,
+        page_ids=_page_ids(options.id_key),
         settle=options.settle,
         state=options.state,
         samples=options.report is not None,
@@ -157,6 +165,24 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         beam_options=tuple(options.beam_option),
         segment_bytes=options.segment_mb << 20,
     )
+
+
+def _page_ids(path: Path | None) -> PageIds | None:
+    """Return the rules of page ids with the key that a file holds."""
+    from opicflow.schemas.pages import FEWEST_SECRET_BYTES, PageIds
+
+    if path is None:
+        return None
+    try:
+        secret = path.read_bytes()[:_MOST_KEY_BYTES].strip()
+    except OSError as problem:
+        raise InputRefused(f"--id-key {path}: cannot be read ({problem.strerror}): name another file") from None
+    if len(secret) < FEWEST_SECRET_BYTES:
+        raise InputRefused(
+            f"--id-key {path}: it has {len(secret)} bytes, and a key needs {FEWEST_SECRET_BYTES}: make one with "
+            "openssl rand -hex 16"
+        )
+    return PageIds.with_secret(secret)
 
 
 def _topic(options: argparse.Namespace) -> Topic | None:

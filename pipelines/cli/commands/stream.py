@@ -20,6 +20,7 @@ from opicflow.pipelines.cli.stream_options import (
     shards_of,
     submit_stream,
 )
+from opicflow.pipelines.stream.loads import Load, advice, spread_in_words, table
 
 if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Checkpoint, Job
@@ -50,6 +51,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--from-savepoint", metavar="PATH", help="continue from a savepoint or checkpoint; 'latest' = newest"
     )
     parser.add_argument("--shards", type=whole, metavar="N", help="how many ledgers: the partitions of their topic")
+    parser.add_argument("--shard-table", action="store_true", help="status: also show what each shard has")
     add_stream_options(parser)
 
 
@@ -159,6 +161,7 @@ def _status(options: argparse.Namespace) -> int:
             "last": last and {"id": last.id, "path": last.path, "bytes": last.written_bytes, "seconds": last.seconds},
         },
         "lag": lags,
+        "loads": [load._asdict() for load in _loads(metrics)],
         "metrics": metrics,
     }
     if options.json:
@@ -170,6 +173,12 @@ def _status(options: argparse.Namespace) -> int:
         print(f"lag          {topic}: {lag:,} records")
     for title, counted in _METRICS.items():
         print(f"{title:12} {counted(metrics)}")
+    if loads := _loads(metrics):
+        print(f"load         {spread_in_words(loads)}")
+        if options.shard_table:
+            print(*table(loads), sep="\n")
+        if advised := advice(loads):
+            print(f"note         {advised}")
     for line in details.trouble[:3]:
         print(f"trouble      {line}")
     if not details.runs:
@@ -210,6 +219,18 @@ _METRICS: dict[str, Callable[[dict[str, float]], str]] = {
     "certificate": _certificate,
     "settled": _settled,
 }
+
+
+def _loads(metrics: dict[str, float]) -> list[Load]:
+    """Return what each shard has; nothing with one shard, or before the first audit."""
+    shards = sorted(int(name.removeprefix("pages_shard_")) for name in metrics if name.startswith("pages_shard_"))
+    if len(shards) < 2:
+        return []
+
+    def of(name: str, shard: int) -> int:
+        return int(metrics.get(f"{name}_shard_{shard}", 0))
+
+    return [Load(shard, *(of(name, shard) for name in ("pages", "visits", "bytes"))) for shard in shards]
 
 
 def _lags(metrics: dict[str, float]) -> dict[str, int]:

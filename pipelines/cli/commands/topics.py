@@ -9,14 +9,17 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from opicflow.pipelines.cli.boundaries import add_boundary_options, chosen_ranges
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, whole
 from opicflow.pipelines.cli.parser import add_command
 
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.topics import Cluster, Finding, TopicSpec
+    from opicflow.pipelines.stream.keeper import Placement
 
 EXAMPLES = """examples:
   opicflow topics create --brokers localhost:9092
+  opicflow topics create --brokers localhost:9092 --shards 16 --like crawl.jsonl.gz    shards with as many pages each
   opicflow topics check --brokers kafka.example.org:9093 --properties client.properties
 """
 PRINTS_AS_IT_GOES = True
@@ -34,6 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--shards", type=whole, metavar="N", help="partitions of page-ledger (8)")
         add_json(action)
         add_kafka_options(action)
+    add_boundary_options(create)
     create.add_argument("--replication", type=whole, metavar="N", help="copies of each (3, or as many as brokers)")
     create.add_argument(
         "--result-partitions",
@@ -54,13 +58,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Check all topics; with `create`, create the missing ones first."""
-    from opicflow.connectors.kafka.topics import findings, make, read_cluster, specs
+    from opicflow.connectors.kafka.topics import findings, make, names, read_cluster, specs
 
     connection = connection_of(options)
     wanted = specs(options.prefix, options.shards, options.result_partitions, options.event_partitions)
     new: frozenset[str] = frozenset()
+    chosen = ""
     if options.action == "create":
+        placement, chosen = _placement(options)
         new, cluster = make(connection, wanted, options.replication)
+        if placement is not None:
+            from opicflow.pipelines.stream.origin import reserve_logs
+
+            reserve_logs(connection, names(options.prefix).page_ledger, placement)
     else:
         cluster = read_cluster(connection, [spec.name for spec in wanted])
     found = [finding for spec in wanted for finding in findings(cluster.topics.get(spec.name), spec, cluster.brokers)]
@@ -69,6 +79,8 @@ def run(options: argparse.Namespace) -> int:
     else:
         if options.action == "create":
             _print_table(wanted, cluster, new)
+            if chosen:
+                print(f"boundaries: {chosen}")
         for finding in found:
             print(finding)
     if found:
@@ -79,6 +91,20 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "check" and not options.json:
         print(f"all {len(wanted)} topics are as they should be")
     return _SOUND
+
+
+def _placement(options: argparse.Namespace) -> tuple[Placement | None, str]:
+    """Return the placement of pages that --like chooses, with a new key of page ids, and a sentence about it."""
+    from opicflow.connectors.kafka.topics import SHARDS
+    from opicflow.pipelines.stream.keeper import Placement
+    from opicflow.pipelines.stream.origin import new_page_ids
+    from opicflow.pipelines.transforms.rules import Rules
+
+    if options.like is None:
+        return None, ""
+    rules = Rules(page_ids=new_page_ids())
+    ranges, chosen = chosen_ranges(options, options.shards or SHARDS, rules)
+    return Placement(rules.page_ids, ranges), chosen
 
 
 def _print_table(wanted: Sequence[TopicSpec], cluster: Cluster, new: frozenset[str]) -> None:

@@ -1,0 +1,92 @@
+"""The pages that a log, a state or a graph knows, with the page ids that a stream would give them.
+
+Boundaries of shards are chosen from them before a stream begins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from opicflow.connectors.files.log_reader import FileRange
+from opicflow.connectors.files.opening import InputRefused, expand
+from opicflow.pipelines.graph.store import MANIFEST, StoredGraph
+from opicflow.pipelines.ledger import Kind, Ledger
+from opicflow.pipelines.replay.inputs import known_format
+from opicflow.pipelines.transforms.decode import decode_range, route_rows
+from opicflow.pipelines.transforms.route import Seen
+from opicflow.pipelines.transforms.rules import Rules
+from opicflow.schemas.arrays import Ids, Ints
+from opicflow.schemas.shards import SITE_IDS, ShardRanges
+
+_PAGES_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class KnownPages:
+    """Page ids, ascending, and how often each page was visited; None where that is not known."""
+
+    ids: Ids
+    visits: Ints | None
+
+    def ranges(self, shards: int, by: str) -> ShardRanges:
+        """Return ranges with about as many pages, or visits, in every shard."""
+        if by == "visits" and self.visits is None:
+            raise InputRefused("--even visits: a graph has no visits: give a log or a state, or --even pages")
+        return ShardRanges.even(self.ids, shards, self.visits if by == "visits" else None)
+
+    def describe(self, ranges: ShardRanges) -> str:
+        """Return in words how even ranges are."""
+        sizes = np.bincount(ranges.of(self.ids), minlength=ranges.count)
+        over = float(sizes.max() * ranges.count / max(len(self.ids), 1))
+        divided = sum(first % SITE_IDS != 0 for first in ranges.firsts)
+        sites = "no site is divided" if not divided else f"{divided} boundaries lie within a site"
+        return f"{len(self.ids):,} pages in {ranges.count} shards, the largest {over:.2f} times the mean; {sites}"
+
+
+def pages_of_logs(logs: str, rules: Rules) -> KnownPages:
+    """Return the pages of logs: those that were visited or announced, and those that links lead to."""
+    ids, visits, seen = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)], Seen()
+    for file in expand([logs]):
+        format_ = known_format(file)
+        if format_ is None:
+            continue
+        for batch in decode_range(FileRange(file, file, format_), rules):
+            items = route_rows(batch.decoded, batch.urls, file, rules, seen).items
+            ids.append(np.unique(np.concatenate((items.page, items.link_pages))))
+            visits.append(items.page[items.kind == Kind.VISIT])
+    known, counts = np.unique(np.concatenate(visits), return_counts=True)
+    pages = np.unique(np.concatenate(ids))
+    visited = np.zeros(len(pages), np.int64)
+    visited[np.searchsorted(pages, known)] = counts
+    return KnownPages(pages, visited)
+
+
+def pages_of_ledger(ledger: Ledger, rules: Rules) -> KnownPages:
+    """Return the pages of a ledger whose URL is known."""
+    estimates = ledger.estimate_all()
+    starts, text = ledger.urls(estimates.pages)
+    rows = np.flatnonzero(np.diff(starts) > 0)
+    ids = rules.page_ids.of_text(text, starts)[rows]
+    order = np.argsort(ids)
+    return KnownPages(ids[order], estimates.visits[rows][order].astype(np.int64))
+
+
+def pages_of_graph(path: Path, rules: Rules) -> KnownPages:
+    """Return the pages of a graph on disk whose URL is known."""
+    stored, found = StoredGraph(path), [np.empty(0, np.uint64)]
+    for first in range(0, stored.pages, _PAGES_AT_ONCE):
+        end = min(first + _PAGES_AT_ONCE, stored.pages)
+        ends = np.asarray(stored.url_ends[first:end])
+        begin = int(stored.url_ends[first - 1]) if first else 0
+        starts = np.concatenate(([begin], ends)) - begin
+        ids = rules.page_ids.of_text(np.asarray(stored.url_bytes[begin : int(ends[-1])]), starts)
+        found.append(ids[np.diff(starts) > 0])
+    return KnownPages(np.unique(np.concatenate(found)), None)
+
+
+def is_graph(path: Path) -> bool:
+    """Whether a graph is in this folder."""
+    return (path / MANIFEST).exists()
