@@ -36,8 +36,8 @@ from opicflow.pipelines.ledger.entries import ItemWriter, LogEntry, TransfersEnt
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import hosted_web, page_ids, poisson_web, power_law_web
 from opicflow.schemas.arrays import Floats, Ids
-from opicflow.schemas.shards import ShardRanges
 from support.crawls import Crawl as WebCrawl
+from support.ranges import any_ranges
 from support.shards import Faults, Shards
 
 START = LogPosition(0, 0)
@@ -350,7 +350,8 @@ class ShardedCrawl:
 
     def __init__(self, config: LedgerConfig, shards: int, seed: int) -> None:
         self.config = config
-        self.ledgers = [Ledger(config, shard, shards) for shard in range(shards)]
+        self.ranges = any_ranges(shards, seed)
+        self.ledgers = [Ledger(config, shard, self.ranges) for shard in range(shards)]
         self.chance = random.Random(seed)
         self.ids = [self.chance.getrandbits(64) for _ in range(60)]
         self.ids[0] = 0
@@ -368,7 +369,7 @@ class ShardedCrawl:
 
     def visit(self) -> None:
         page = self.ids[int(len(self.ids) * self.chance.random() ** 2)]
-        shard = int(ShardRanges.equal(len(self.ledgers)).of(np.array([page], np.uint64))[0])
+        shard = int(self.ranges.of(np.array([page], np.uint64))[0])
         writer = ItemWriter(self.ends[shard])
         if self.chance.random() < 0.8:
             links = [PageLink(self.chance.choice(self.ids), self.chance.choice([1024, 7])) for _ in range(5)]

@@ -42,6 +42,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.kernels import batches
 from opicflow.schemas.shards import ShardRanges
+from support.ranges import any_ranges
 from support.reference import TURN, ReferenceLedger, Sealed
 from support.strategies import (
     HISTORIES,
@@ -584,8 +585,9 @@ def test_the_slides_web_comes_to_two_fifths_two_fifths_and_one_fifth() -> None:
 # Shards
 
 
-def of_shard(page: int, shards: int) -> int:
-    return int(ShardRanges.equal(shards).of(np.array([page], np.uint64))[0])
+def of_shard(page: int, shards: int | ShardRanges) -> int:
+    ranges = shards if isinstance(shards, ShardRanges) else ShardRanges.equal(shards)
+    return int(ranges.of(np.array([page], np.uint64))[0])
 
 
 def as_sealed(to: int, message: TransfersEntry) -> Sealed:
@@ -608,10 +610,11 @@ class Shards:
     """Ledgers and their references, joined by queues that keep the order of a pair and nothing else."""
 
     def __init__(self, config: LedgerConfig, shards: int, steps: Log, seed: int) -> None:
-        self.ledgers = [Ledger(config, s, shards) for s in range(shards)]
-        self.references = [ReferenceLedger(config, s, shards) for s in range(shards)]
+        ranges = any_ranges(shards, seed)
+        self.ledgers = [Ledger(config, s, ranges) for s in range(shards)]
+        self.references = [ReferenceLedger(config, s, ranges) for s in range(shards)]
         self.feeds = [
-            deque(entries_of(steps, lambda i: i % 3 == 0, lambda page, s=s: of_shard(page, shards) == s))
+            deque(entries_of(steps, lambda i: i % 3 == 0, lambda page, s=s: of_shard(page, ranges) == s))
             for s in range(shards)
         ]
         self.queues: dict[tuple[int, int], deque[TransfersEntry]] = defaultdict(deque)

@@ -272,9 +272,10 @@ class Peer:
 class ReferenceLedger:
     """The ledger of one shard. `apply` returns the sealed transfers."""
 
-    def __init__(self, config: LedgerConfig, shard: int = 0, shards: int = 1) -> None:
+    def __init__(self, config: LedgerConfig, shard: int = 0, shards: int | ShardRanges = 1) -> None:
         self.config = config
-        self.ids = range(ShardRanges.equal(shards).bounds(shard)[0], ShardRanges.equal(shards).bounds(shard)[1] + 1)
+        self.ranges = shards if isinstance(shards, ShardRanges) else ShardRanges.equal(shards)
+        self.ids = range(self.ranges.bounds(shard)[0], self.ranges.bounds(shard)[1] + 1)
         self.slots: list[Page | None] = []
         self.free: list[int] = []
         self.forgotten: set[int] = set()
@@ -296,7 +297,7 @@ class ReferenceLedger:
         self.recent_before: set[tuple[int, int]] = set()
         self.cuts = 0
         self.outbox: dict[int, int] = {}
-        self.peers = {s: Peer() for s in range(shards) if s != shard}
+        self.peers = {s: Peer() for s in range(self.ranges.count) if s != shard}
         self.tick_second = -1
         self.days: list[tuple[int, int]] = []
 
@@ -654,7 +655,7 @@ class ReferenceLedger:
         q, r = divmod(max(self.virtual, 0), everywhere) if everywhere else (0, 0)
         sealed = []
         for other, peer in self.peers.items():
-            first, last = ShardRanges.equal(len(self.peers) + 1).bounds(other)
+            first, last = self.ranges.bounds(other)
             transfers = {p: a for p, a in sorted(self.outbox.items()) if first <= p <= last and a > 0}
             part = q * weighted[other] + (r * weighted[other] // everywhere if everywhere else 0)
             self.virtual -= part

@@ -31,7 +31,7 @@ from opicflow.pipelines.ledger.entries import (
 from opicflow.pipelines.ledger.errors import EntryRefused
 from opicflow.pipelines.ledger.ledger import Applied, Ledger
 from opicflow.schemas.arrays import Ids, Ints
-from opicflow.schemas.shards import ShardRanges
+from support.ranges import any_ranges
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ class Shards:
     """The ledgers of all shards of a web, used like a single one (`crawls.CrawlLedger`)."""
 
     def __init__(self, config: LedgerConfig | None, shards: int, seed: int, faults: Faults = NO_FAULTS) -> None:
-        self.ledgers = [Ledger(config, shard, shards) for shard in range(shards)]
+        self.ranges = any_ranges(shards, seed)
+        self.ledgers = [Ledger(config, shard, self.ranges) for shard in range(shards)]
         self.happened = FaultCounts()
         self._faults = faults
         self._random = random.Random(seed)
@@ -95,7 +96,7 @@ class Shards:
 
     def apply(self, entry: CrawlEntry) -> None:
         """Route a crawl entry, and apply some of the waiting entries."""
-        owners = ShardRanges.equal(len(self.ledgers)).of(entry.items.page)
+        owners = self.ranges.of(entry.items.page)
         for shard, feed in enumerate(self._feeds):
             items = entry.items.take(np.flatnonzero(owners == shard))
             feed.visits += int((items.kind == Kind.VISIT).sum())
@@ -154,7 +155,7 @@ class Shards:
 
     def _gather(self, pages: Ids, read: Callable[[Ledger, Ids], np.ndarray], dtype: type) -> np.ndarray:
         values = np.zeros(len(pages), dtype)
-        owners = ShardRanges.equal(len(self.ledgers)).of(pages)
+        owners = self.ranges.of(pages)
         for shard, ledger in enumerate(self.ledgers):
             values[owners == shard] = read(ledger, pages[owners == shard])
         return values

@@ -45,6 +45,7 @@ from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
+from support.ranges import any_ranges
 
 FIRST_MS = 1_700_000_000_000
 POISON = b"not an entry of a log"
@@ -126,10 +127,10 @@ class World:
         """All pages in the partitions."""
         return {page for rows in self.partitions.values() for page in rows.items.page.tolist()}
 
-    def of_shard(self, pages: Iterable[int], shard: int, shards: int) -> list[int]:
+    def of_shard(self, pages: Iterable[int], shard: int, ranges: ShardRanges) -> list[int]:
         """Return the pages that belong to a shard."""
         ids = np.array(list(pages), np.uint64)
-        return ids[ShardRanges.equal(shards).of(ids) == shard].tolist()
+        return ids[ranges.of(ids) == shard].tolist()
 
 
 def _visits(items: CrawlItems) -> tuple[list[int], list[int]]:
@@ -364,9 +365,8 @@ class Simulation:
         self._unknown = [source for source in late if chance.random() < 0.5]
         quiet = chance.random() < 0.3
         until = {s: self._end_of(s) // 2 for s in sources if s not in self._unknown and self._end_of(s) > 1}
-        self.origin = Origin(
-            self.world.config, ShardRanges.equal(self.shards), audit_seconds=5, quiet_until=until if quiet else {}
-        )
+        ranges = any_ranges(self.shards, chance.randrange(1 << 30))
+        self.origin = Origin(self.world.config, ranges, audit_seconds=5, quiet_until=until if quiet else {})
         self.logs = [Log() for _ in range(self.shards)]
         for log in self.logs:
             log.append(self.now_ms, self.origin.entry())
@@ -675,21 +675,21 @@ class Simulation:
 
     def _check_counts(self, keepers: list[LogKeeper]) -> None:
         """Every visit in the partitions was counted once, and every page born once."""
-        world, shards = self.world, self.shards
+        world, ranges = self.world, self.origin.ranges
         duplicates = 0
         for number, keeper in enumerate(keepers):
             ledger = keeper.ledger
             assert ledger is not None
-            pages = world.of_shard(world.pages, number, shards)
+            pages = world.of_shard(world.pages, number, ranges)
             assert sorted(ledger.ranked().tolist()) == sorted(pages), "every page was born"
             assert all(ledger.url(page) == _url(page) for page in pages), "every URL arrived"
             assert ledger.audit().drift == 0
             assert ledger.minted == UNITS_PER_PAGE * len(pages), "every page was born once"
-            made = sum(world.visits[page] for page in world.of_shard(world.visits, number, shards))
+            made = sum(world.visits[page] for page in world.of_shard(world.visits, number, ranges))
             duplicates += keeper.counts["duplicates"]
             assert ledger.visits + keeper.counts["duplicates"] == made, "every visit was counted once"
             for source, rows in world.partitions.items():
-                own = ShardRanges.equal(shards).of(rows.items.page) == number
+                own = ranges.of(rows.items.page) == number
                 mine = rows.items.take(np.flatnonzero(own & (rows.items.kind != Kind.SIGHTING)))
                 if len(mine):
                     assert ledger.mark(source) > LogPosition(int(mine.offset[-1]), int(mine.within[-1])), (
