@@ -313,10 +313,17 @@ class ReplayKeeper:
     def _reject_collisions(self, name: str, items: CrawlItems, fates: Any, piece: Position) -> Iterator[Part]:
         """Reject visits and announcements whose page id is that of another URL. `name` is that of their source."""
         rejects = list(collisions(items, fates, name))
-        if rejects:
-            reason = Reason.COLLISION.value
-            self._rejects[reason] = self._rejects.get(reason, 0) + len(rejects)
-            yield Part(PartKind.REJECTS, piece, b"".join(reject_line(reject, name) for reject in rejects))
+        if not rejects:
+            return
+        collided = np.zeros(len(items), bool)
+        collided[len(items) - len(fates) :] = fates == Fate.COLLIDED
+        visits, announced = collided & answers(items), collided & (items.kind == Kind.ANNOUNCEMENT)
+        counts = {"visits": int(visits.sum()), "announcements": int(announced.sum())}  # the router has counted them
+        for kind, count in counts.items():
+            self._tally[kind] = self._tally.get(kind, 0) - count
+        reason = Reason.COLLISION.value
+        self._rejects[reason] = self._rejects.get(reason, 0) + sum(counts.values())
+        yield Part(PartKind.REJECTS, piece, b"".join(reject_line(reject, name) for reject in rejects))
 
     def _sample(self) -> None:
         ledger = self.ledger
