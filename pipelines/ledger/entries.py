@@ -1,8 +1,8 @@
 """The entries of a shard log, as columns. A ledger is a function of them.
 
 An entry names its source and the range of it that it holds (from `start` up to but not including `end`), so that a
-ledger can skip what it has applied and refuse an entry that would leave a hole. Page ids are the 64-bit hashes of
-canonical URLs, as uint64.
+ledger can skip what it has applied and refuse an entry that would leave a hole. Page ids are uint64, made from site and
+URL (schemas/pages.py).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from support.chaos import Chaos
 from support.commands import command
 from support.crawls import Errors, exact_ranks
 from support.local_stream import NEARLY_EXACT, PATIENCE_SECONDS, Ledgers, LocalStream, resident_mib
-from support.logs import WebLog, id_of, importance_of
+from support.logs import WebLog, importance_of, url
 from support.paths import TOP
 from support.services import LocalCluster
 
@@ -186,8 +186,8 @@ def test_ledgers_rebuilt_with_another_number_of_shards_have_the_same_sums(
     finally:
         rebuilt.cancel()
     assert after.sums() == before.sums()
-    ids = np.array([id_of(number) for number in range(web.pages)], np.uint64)
-    distance = float(np.abs(before.importance(ids) - after.importance(ids)).sum())
+    urls = [url(number) for number in range(web.pages)]
+    distance = float(np.abs(before.importance(urls) - after.importance(urls)).sum())
     print(f"{history}: distance {distance:.5f}, settled {before.settled()} and {after.settled()}")
     if history == "certified":
         assert all(before.settled()) and all(after.settled())
@@ -240,9 +240,9 @@ def test_importance_is_as_accurate_as_that_of_one_ledger(
     stream.cancel()
     stream.replay(tmp_path / "out")
     exact = exact_ranks(crawl.graph)
-    ids = np.array([id_of(number) for number in range(crawl.graph.pages)], np.uint64)
+    urls = [url(number) for number in range(crawl.graph.pages)]
     alone = Errors.of(importance_of(tmp_path / "out" / "importance.jsonl", crawl.graph.pages), exact)
-    shared = Errors.of(ledgers.importance(ids), exact)
+    shared = Errors.of(ledgers.importance(urls), exact)
     print(f"errors in per cent: 16 shards {shared}, one ledger {alone}")
     assert shared.everywhere <= 1.2 * alone.everywhere
     assert shared.top <= 1.2 * alone.top
@@ -311,8 +311,8 @@ def test_certified_importance_is_exact_after_any_fault(
     pages = 500
     alone = stream.replay(tmp_path / "out")
     exact = importance_of(tmp_path / "out" / "importance.jsonl", pages)
-    ids = np.array([id_of(number) for number in range(pages)], np.uint64)
-    assert np.abs(ledgers.importance(ids) - exact).sum() <= NEARLY_EXACT + alone["certificate"]
+    urls = [url(number) for number in range(pages)]
+    assert np.abs(ledgers.importance(urls) - exact).sum() <= NEARLY_EXACT + alone["certificate"]
 
 
 @pytest.mark.soak

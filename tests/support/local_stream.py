@@ -25,15 +25,15 @@ from opicflow.connectors.kafka.topics import make, specs
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.replay.inputs import Topic
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
-from opicflow.pipelines.stream.keeper import request_fingerprint
+from opicflow.pipelines.stream.keeper import Placement, request_fingerprint
+from opicflow.pipelines.stream.origin import new_page_ids, reserve_logs
 from opicflow.pipelines.stream.prove import Proof, prove
 from opicflow.pipelines.transforms.settings import LedgerOptions
-from opicflow.schemas.arrays import Ids
 from opicflow.schemas.crawl_events import CrawlEvent, Reject
-from opicflow.schemas.shards import ShardRanges
 from support.commands import CommandResult, command
 from support.logs import json_line
 from support.paths import TOP
+from support.ranges import any_ranges
 from support.services import LocalCluster
 
 PATIENCE_SECONDS = 420.0
@@ -106,10 +106,13 @@ class Ledgers:
         """Return for each shard whether its importance has settled."""
         return [keeper.ledger.is_settled for keeper in self._keepers if keeper.ledger is not None]
 
-    def importance(self, pages: Ids) -> Floats:
-        """Return the share of each page in the rates of all shards."""
+    def importance(self, urls: Sequence[str]) -> Floats:
+        """Return the share of the page with each URL in the rates of all shards."""
+        origin = self._keepers[0].origin
+        assert origin is not None
+        pages = origin.rules.page_ids.of_all(urls)
         rates = np.zeros(len(pages))
-        owners, total = ShardRanges.equal(len(self._keepers)).of(pages), 0.0
+        owners, total = origin.ranges.of(pages), 0.0
         for shard, keeper in enumerate(self._keepers):
             if keeper.ledger is not None:
                 rates[owners == shard] = keeper.ledger.estimate(pages[owners == shard]).rate
@@ -137,7 +140,10 @@ class LocalStream:
         self.ledger_topic = f"{prefix}page-ledger"
         self.connection = Connection(cluster.brokers)
         self.checkpoints, self.worker_logs = folder / "checkpoints", folder / "workers"
-        make(self.connection, specs(prefix, shards, 2, _PARTITIONS))
+        made = make(self.connection, specs(prefix, shards, 2, _PARTITIONS))
+        if self.ledger_topic in made.new:  # shards of different widths, and page ids with a key
+            placement = Placement(new_page_ids(), any_ranges(shards, seed=len(prefix) * 3 + 1))
+            reserve_logs(self.connection, self.ledger_topic, placement)
 
     # -- commands --------------------------------------------------------------------------------------------------
 
