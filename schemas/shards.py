@@ -112,8 +112,15 @@ class ShardRanges:
         if ids.dtype != np.uint64:
             raise TypeError(f"page ids are uint64, not {ids.dtype}")
         shards = np.empty(len(ids), np.int64)
-        find_shards(self.first_ids, np.ascontiguousarray(ids), shards)
+        find_shards(self.first_ids, self._nearly, np.ascontiguousarray(ids), shards)
         return shards
+
+    @cached_property
+    def _nearly(self) -> Ints:
+        """The shard of the smallest page id with each value of its first bits: the search begins there."""
+        bits = min(self.count.bit_length() + 6, 16)
+        starts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+        return np.searchsorted(self.first_ids, starts, side="right") - 1
 
     def part_of_site(self, shard: int, ids: Ids) -> tuple[Floats, Floats]:
         """Return which part of the page ids of each page's site a shard has, and which part the shards before it have.
@@ -177,12 +184,16 @@ def _nearest(starts: Ints, before: Floats, wanted: float) -> int:
 
 
 @lean_kernel
-def find_shards(firsts: Any, ids: Any, shards: Any) -> None:
-    """Write the shard of each page id: the last one that does not begin behind it."""
+def find_shards(firsts: Any, nearly: Any, ids: Any, shards: Any) -> None:
+    """Write the shard of each page id: the last one that does not begin behind it. `nearly` has a power of two rows."""
+    shift = np.uint64(64)
+    rows = nearly.shape[0]
+    while rows > 1:
+        rows >>= 1
+        shift -= np.uint64(1)
+    last = firsts.shape[0] - 1
     for i in range(ids.shape[0]):
-        low, left = np.int64(0), np.int64(firsts.shape[0])
-        while left > 1:  # without a branch that depends on the id
-            half = left >> 1
-            low += half * (firsts[low + half] <= ids[i])
-            left -= half
-        shards[i] = low
+        shard = nearly[ids[i] >> shift]
+        while shard < last and ids[i] >= firsts[shard + 1]:
+            shard += 1
+        shards[i] = shard

@@ -89,7 +89,6 @@ from opicflow.schemas.shards import Shard, ShardRanges
 
 _WRAP = 1 << 64
 _SETTLING = 0.1  # with a larger certificate scores move because residuals of other shards arrive
-_PUSHED_SHARE = 4  # a tick pushes one page in so many, where residuals come from other shards
 _LEAST_SLIDE = 1 << 14  # words of remembered links that an entry moves at most, besides some for each of its links
 _EFFECTS = ("visits", "announcements", "sightings", "births", "duplicates", "late")
 _VISITS_PER_MESSAGE = 64  # of a cut; with fewer, messages would cost more than the visits themselves
@@ -365,7 +364,7 @@ class Ledger:
         if isinstance(self.config.history, Certified):
             most = visits * self.config.history.pushes_per_visit
             if at_tick and (self.shards > 1 or not visits):  # residuals of other shards, or left by the last visits
-                most += int(counts.pages) // _PUSHED_SHARE + 1
+                most += int(counts.pages) + 1
             self._residuals.push(self.config.history.tolerance, most)
         elif self.shards == 1:
             counts.virtual = spending.declare_dividend(self._room.book, counts.virtual)
