@@ -363,7 +363,7 @@ class Ledger:
         counts.visits_since_cut = 0
         if isinstance(self.config.history, Certified):
             most = visits * self.config.history.pushes_per_visit
-            if at_tick and (self.shards > 1 or not visits):  # residuals of other shards, or left by the last visits
+            if at_tick and self.shards > 1:  # what other shards send comes without visits
                 most += int(counts.pages) + 1
             self._residuals.push(self.config.history.tolerance, most)
         elif self.shards == 1:
