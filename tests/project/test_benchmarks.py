@@ -60,6 +60,25 @@ def test_the_bench_table_has_a_line_for_every_figure(bench: tuple[str, list[dict
     assert {line[: head.index("unit")].count("  ") > 0 for line in lines} == {True}
 
 
+def test_the_group_placement_compares_ids_by_url_with_ids_by_site(tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    done = run("-m", "benchmarks", "placement", "--tiny", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    figures = {figure["name"].removeprefix("placement."): figure for figure in json.loads(out.read_text())}
+    assert list(figures) == [
+        "items_a_visit_url_over_site",
+        "link_bytes_url_over_site",
+        "error_after_backlog_url_over_site",
+        "busiest_over_mean",
+        "busiest_over_mean_equal",
+        "find_shard",
+        "page_ids",
+    ]
+    for name in ("items_a_visit_url_over_site", "link_bytes_url_over_site", "error_after_backlog_url_over_site"):
+        assert figures[name]["ratio"] > 1, "all three are smaller by site"
+    assert 1 <= figures["busiest_over_mean"]["value"] <= 1.1 < figures["busiest_over_mean_equal"]["value"]
+
+
 def test_an_unknown_group_is_one_line_and_exit_code_2() -> None:
     done = run("-m", "benchmarks", "nothing")
     assert (done.returncode, done.stdout) == (2, "")
