@@ -1,5 +1,7 @@
 """The stream on the local cluster, compared with a bare consumer and producer, no ledgers, and a Beam key per page.
 
+Ids that keep sites together are compared with ids by URL as well, on a log with hosts.
+
 Each job reads a published backlog, and its metrics are read every half second. The start is not measured, nor is the
 first quarter of the events, in which workers load their kernels. Routers run ahead of ledgers, so the measured time is
 from the end of that quarter until all events are counted. A first job warms up broker and Flink; the stream runs before
@@ -29,6 +31,7 @@ from apache_beam.coders import BytesCoder, VarIntCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from benchmarks.harness import Figure, check, say, versus
+from benchmarks.placement import PLACEMENTS, PlacedPages, WebOfSites
 from benchmarks.replay import write_log
 from opicflow.connectors.flink.rest import FlinkCluster, Job
 from opicflow.connectors.kafka.connection import Connection
@@ -43,6 +46,7 @@ from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
 from opicflow.pipelines.transforms.keep_ledger import KeeperFactory
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.outputs import Output
+from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.shards import ShardRanges
 
@@ -58,6 +62,8 @@ class Sizes:
     warm_events: int = 300_000
     links: int = 30
     pages: int = 100_000
+    hosts: int = 500
+    turns: int = 2
     keyed_events: int = 4_000
     paced_events: int = 6_000
     paced_per_second: int = 200
@@ -233,6 +239,31 @@ def _measured(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
 
     keyed = _rate(cluster, "keyed", per_page, sizes.keyed_events, read="visits")
     yield versus("stream.vs_key_per_page", ours, "events/s", keyed, "cash as state of a key for every page, no cuts")
+    yield from by_site(cluster, sizes)
+
+
+def by_site(cluster: Cluster, sizes: Sizes) -> Iterator[Figure]:
+    """Compare shards that keep sites together with shards by the hash of the URL, in turns.
+
+    Both read the same log, in which 8 of 10 links stay on their host. Kernels were compiled by an earlier job.
+    """
+    web = WebOfSites.made_up(sizes.pages, sizes.links, sizes.hosts)
+    placed = {name: PlacedPages.by(web, page_ids, SHARDS) for name, page_ids in PLACEMENTS.items()}
+    log = cluster.work / "sites.jsonl"
+    web.write_log(log, sizes.events)
+    rates: dict[str, list[float]] = {name: [] for name in placed}
+    for number in range(sizes.turns):
+        for name, pages in placed.items():
+            run = f"{name}{number}"
+            say(f"stream: pages placed by {name}, turn {number + 1}")
+            make(cluster.connection, specs(f"{run}-", SHARDS))
+            _publish(cluster.connection, f"{run}-", log)
+            stream = _stream(cluster, f"{run}-", LogKeeperFactory(), pages)
+            rates[name].append(_rate(cluster, run, stream, sizes.events))
+    means = {name: len(each) / sum(1 / rate for rate in each) for name, each in rates.items()}
+    turns = "; ".join(f"by {name} " + ", ".join(f"{rate:,.0f}" for rate in each) for name, each in rates.items())
+    how = f"{web.links_within:.0%} of the links within the host, ids by site, even ranges; ids by URL, equal ranges; "
+    yield versus("stream.by_site", means["site"], "events/s", means["url"], f"{how}{turns}; bound: at least 1.3")
 
 
 def _publish(connection: Connection, prefix: str, log: Path) -> None:
@@ -242,9 +273,14 @@ def _publish(connection: Connection, prefix: str, log: Path) -> None:
     check(main(["publish", "events", str(log), "--brokers", brokers, "--prefix", prefix, "--quiet", "--json"]) == 0, "")
 
 
-def _stream(cluster: Cluster, prefix: str, factory: KeeperFactory) -> Callable[[int], Stream]:
+def _stream(
+    cluster: Cluster, prefix: str, factory: KeeperFactory, placed: PlacedPages | None = None
+) -> Callable[[int], Stream]:
     topic = f"{prefix}page-ledger"
-    origin = begin_logs(cluster.connection, topic, Origin(LedgerConfig(), ShardRanges.equal(SHARDS)))
+    origin = Origin(LedgerConfig(), ShardRanges.equal(SHARDS))
+    if placed is not None:
+        origin = Origin(LedgerConfig(), placed.ranges, Rules(page_ids=placed.page_ids))
+    origin = begin_logs(cluster.connection, topic, origin)
 
     def stream(slots: int) -> Stream:
         poll_ms = StreamConfig.poll_ms * slots
