@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,14 @@ def moment(option: str, text: str | None) -> int | None:
     if time_ms is None:
         raise InputRefused(f"{option} {text[:40]}: not a time: write it like 2026-05-01 or 2026-05-01T12:00:00Z")
     return time_ms
+
+
+def now_second_of(text: str | None) -> int | None:
+    """Return the second of --now: a time, or `now` for that of this machine's clock."""
+    if text == "now":
+        return int(datetime.now(timezone.utc).timestamp())  # noqa: TID251 - the user asks for this clock
+    time_ms = moment("--now", text)
+    return None if time_ms is None else time_ms // 1000
 
 
 # -- input and output --------------------------------------------------------------------------------------------------

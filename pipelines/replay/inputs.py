@@ -76,10 +76,11 @@ class LogFiles(Input):
 
     unit = "B"
 
-    def __init__(self, logs: Sequence[str]) -> None:
-        """Paths, globs, URLs, or - for standard input; refused where there is nothing."""
+    def __init__(self, logs: Sequence[str], may_be_empty: bool = False) -> None:
+        """Paths, globs, URLs, or - for standard input; refused where there is nothing, unless it `may_be_empty`."""
         self._logs = tuple(logs)
-        self.files = list(dict.fromkeys(expand(logs)))
+        self._may_be_empty = may_be_empty
+        self.files = list(dict.fromkeys(expand(logs))) if logs or not may_be_empty else []
         self._sizes: dict[str, int | None] = {}
 
     @property
@@ -106,7 +107,7 @@ class LogFiles(Input):
             starts.setdefault(source.name, source.at)
             self._sizes[source.name] = _size(file)
             input_ranges.append(FileRange(source.name, file, format_, source.at, may_grow=may_grow and file != STDIN))
-        if not input_ranges:
+        if not input_ranges and not self._may_be_empty:
             raise NothingRead(f"{', '.join(self.files)[:200]}: empty: there is nothing to replay")
         return FoundInput(input_ranges, empty)
 

@@ -92,6 +92,8 @@ class KeeperConfig:
     least_move: float = 0.1
     policies: tuple[Policy, ...] = ()
     page_ids: PageIds = field(default_factory=PageIds)
+    now_second: int | None = None
+    """Time passes up to this second when all input is read, with visits or without."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as plain values, without policies: they are part of the log, as events are."""
@@ -244,14 +246,7 @@ class ReplayKeeper:
         for number, (tick_second, rows) in enumerate(self._pieces(entry)):
             piece = (segment, batch, number)
             if tick_second is not None:
-                swept = self.ledger.sweep_second
-                applied = self.ledger.apply(TickEntry(tick_second))
-                yield from self._publish_removed(applied, (*piece, AT_TICK))
-                yield from self._apply_policies(1000 * tick_second, (*piece, AT_POLICIES))
-                if self.config.publications and cycle_is_over(self.ledger, tick_second):
-                    yield from self._publish_plan(piece)
-                if self.config.publications and self.ledger.sweep_second != swept:
-                    yield from self._publish_movers((*piece, MOVED))
+                yield from self._pass_time(tick_second, piece)
             applied = self.ledger.apply(rows)
             yield from self._publish_removed(applied, (*piece, AT_ROWS))
             self._count(rows.items, applied.fates)
@@ -260,6 +255,9 @@ class ReplayKeeper:
                 yield from self._publish_visited(rows.items, (*piece, VISITED))
             if self.config.samples and self.ledger.visits >= self.head.next_sample_visits:
                 self._sample()
+        now = self.config.now_second
+        if note["ended"] and now is not None and now > self.ledger.tick_second:
+            yield from self._pass_time(now, (segment, batch, number + 1))
         for name, count in note["counts"].items():
             self._tally[name] = self._tally.get(name, 0) + count
         for reason, count in note["rejects"].items():
@@ -281,6 +279,17 @@ class ReplayKeeper:
             yield Part(PartKind.REPORT, (segment,), self._report(note, planned))
         if planned is not None:
             yield from self._publish_preview(planned)
+
+    def _pass_time(self, second: int, piece: Position) -> Iterator[Part]:
+        """Apply a tick, and the policies that hold from then on."""
+        swept = self.ledger.sweep_second
+        applied = self.ledger.apply(TickEntry(second))
+        yield from self._publish_removed(applied, (*piece, AT_TICK))
+        yield from self._apply_policies(1000 * second, (*piece, AT_POLICIES))
+        if self.config.publications and cycle_is_over(self.ledger, second):
+            yield from self._publish_plan(piece)
+        if self.config.publications and self.ledger.sweep_second != swept:
+            yield from self._publish_movers((*piece, MOVED))
 
     def _pieces(self, entry: CrawlEntry) -> Iterator[tuple[int | None, CrawlEntry]]:
         """Yield the entry in pieces: a tick before each new hour of event time, an end where a sample is due."""

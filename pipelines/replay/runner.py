@@ -45,6 +45,7 @@ from opicflow.pipelines.transforms.rejects import reject_line
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 from opicflow.schemas.crawl_events import Reason, Reject
+from opicflow.schemas.dates import iso_time
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
 
@@ -69,6 +70,8 @@ class ReplayRequest:
     rules: Rules | None = None
     page_ids: PageIds | None = None
     """Rules that give pages their ids. None: those of the state, or the default."""
+    now_second: int | None = None
+    """The time at the end of the input. None: that of the latest visit."""
     settle: bool = False
     state: Path | None = None
     samples: bool = False
@@ -113,7 +116,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
     """Replay, write the requested results, and yield them. The state counts the run as finished after that."""
     begun = time.perf_counter()
     _check_runner(request)
-    log: Input = request.topic or LogFiles(request.logs)
+    log: Input = request.topic or LogFiles(request.logs, may_be_empty=_is_cycle(request))
     if request.to is not None:
         request.to.check()  # rather than after the work
     if request.out is not None:
@@ -127,6 +130,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         state = stored or State(config.to_json(), [rules.to_json()], page_ids=rules.page_ids.to_json())
         keeper = folder.keeper(state, config) if folder and state.snapshot else None
         _check_policies(request, config, keeper)
+        _check_now(request, keeper)
         work = stack.enter_context(_work_folder(folder, request.out))
         replay = _Replay(request, log, config, rules, folder, state, work, progress, begun)
         replay.use_rules()
@@ -163,14 +167,16 @@ class _Replay:
     def find_input(self, keeper: ReplayKeeper | None) -> FoundInput:
         """Find the input from where the state ends: a run that was interrupted continues, others begin."""
         state, names = self.state, list(self.log.names)
+        now = {} if self.request.now_second is None else {"now_second": self.request.now_second}
         is_resumed = bool(state.run) and state.run["logs"] == names
+        is_resumed = is_resumed and state.run.get("now_second") == self.request.now_second
         if is_resumed and state.run["finished"]:
             # It may have been killed right at its end: the same command gives the same results, unless there is more.
             is_resumed = self.log.is_read(state)
             if is_resumed:
                 self.notes.append("Nothing new since these logs were replayed: the results are the same as then.")
         if not is_resumed:
-            state.run = {"logs": names, "reports": [], "starts": {}, "finished": False}
+            state.run = {"logs": names, "reports": [], "starts": {}, "finished": False, **now}
         remove_parts(self.work, keeper.head.segment if keeper and is_resumed else 0)
         found = self.log.find(state, self.notes, may_grow=self.folder is not None)
         rejects = b"".join(reject_line(_reject_of_empty(file), file) for file in found.empty_files)
@@ -307,6 +313,13 @@ def _check_policies(request: ReplayRequest, config: KeeperConfig, keeper: Replay
         )
 
 
+def _check_now(request: ReplayRequest, keeper: ReplayKeeper | None) -> None:
+    now = request.now_second
+    if now is not None and keeper is not None and now < keeper.ledger.tick_second:
+        at = iso_time(1000 * keeper.ledger.tick_second)
+        raise StateRefused(f"--now: {request.state} is at {at}: give a later time")
+
+
 def _check_runner(request: ReplayRequest) -> None:
     if request.runner == IN_PROCESS:
         return
@@ -355,8 +368,14 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
         publications=request.publications,
         policies=tuple(sorted(request.policies, key=policy_time_ms)),
         page_ids=page_ids,
+        now_second=request.now_second,
     )
     return keeper_config, rules
+
+
+def _is_cycle(request: ReplayRequest) -> bool:
+    """Whether time passes for a state without any visit."""
+    return request.now_second is not None and request.state is not None
 
 
 def _new_ledger(request: ReplayRequest, rules: Rules) -> LedgerConfig:

@@ -23,6 +23,7 @@ from opicflow.pipelines.cli.options import (
     moment,
     named_numbers,
     natural,
+    now_second_of,
     rules_of,
     whole,
 )
@@ -101,6 +102,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("how to run")
     how.add_argument("--state", type=Path, metavar="DIR", help="keep the ledger there, and continue from it")
     how.add_argument(
+        "--now",
+        metavar="TIME",
+        help="the time when the logs end, or 'now'; with --state no log is needed",
+    )
+    how.add_argument(
         "--id-key", type=Path, metavar="FILE", help="make page ids with the key in this file: 16 bytes or more, secret"
     )
     how.add_argument("--runner", default="DirectRunner", metavar="NAME", help="a Beam runner; %(default)s = in-process")
@@ -157,6 +163,7 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         policies=_policies(options, rules),
         rules=rules,
         page_ids=_page_ids(options.id_key),
+        now_second=now_second_of(options.now),
         settle=options.settle,
         state=options.state,
         samples=options.report is not None,
@@ -192,7 +199,7 @@ def _topic(options: argparse.Namespace) -> Topic | None:
     from opicflow.pipelines.replay.inputs import Topic
 
     if options.from_ is None:
-        if not options.logs:
+        if not options.logs and not (options.now is not None and options.state):
             raise InputRefused("nothing to replay: name logs, or a topic with --from kafka://HOST:PORT")
         for name in ("since", "until"):
             if getattr(options, name) is not None:

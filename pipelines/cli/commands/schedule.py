@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import (
     add_json,
     add_refresh_options,
     add_state_options,
     natural,
+    now_second_of,
     refresh_fields_of,
     state_of,
 )
@@ -21,6 +23,7 @@ from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.states import read_answers, read_ledger
 from opicflow.pipelines.cli.text import date_or_never, span
 from opicflow.pipelines.cli.text_tables import first_rows, print_plan
+from opicflow.schemas.dates import iso_time
 
 if TYPE_CHECKING:
     from opicflow.pipelines.results.schedules import Compared
@@ -38,6 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_state_options(parser)
     add_refresh_options(parser, "--strategy")
     parser.add_argument("-n", "--top", type=natural, default=10, metavar="N", help="show so many orders (%(default)s)")
+    parser.add_argument("--now", metavar="TIME", help="plan for this time, such as 2026-05-01T12:00:00Z, or 'now'")
     parser.add_argument("--compare", action="store_true", help="show all strategies side by side")
     parser.add_argument("--export", type=Path, metavar="FILE", help="write the plan for a frontier: .csv or .jsonl")
     add_json(parser)
@@ -83,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _changes_plan(options: argparse.Namespace) -> bool:
-    return bool(refresh_fields_of(options) or options.compare or options.export)
+    return bool(refresh_fields_of(options) or options.compare or options.export or options.now)
 
 
 def _kept(options: argparse.Namespace) -> _Plan:
@@ -99,6 +103,13 @@ def _planned(options: argparse.Namespace) -> _Plan:
     from opicflow.pipelines.transforms.publish import pack_orders
 
     ledger, _ = read_ledger(state_of(options))
+    now = now_second_of(options.now)
+    if now is not None:
+        from opicflow.pipelines.ledger import TickEntry
+
+        if now < ledger.tick_second:
+            raise InputRefused(f"--now: the state is at {iso_time(1000 * ledger.tick_second)}: give a later time")
+        ledger.apply(TickEntry(now))  # in memory: the state does not change
     budget = ledger.budget()
     stated = {"strategy": budget.strategy, "discovery_share": budget.discovery_share}
     refresh = dataclasses.replace(ledger.config.refresh, **{**stated, **refresh_fields_of(options)})

@@ -1,0 +1,109 @@
+"""Time passes for a state with `--now`, with visits or without: the loop of orders and fetches never stops."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.commands import command
+from support.logs import records_of
+
+BEGUN = datetime(2026, 5, 1, tzinfo=timezone.utc)
+PAGES = 60
+
+
+def stamp(day: float) -> str:
+    return (BEGUN + timedelta(days=day)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def fetches(urls: list[str], day: float) -> list[dict[str, Any]]:
+    return [
+        {"url": url, "status": 200, "fetched_at": stamp(day + number / 86_400), "digest": "a", "links": []}
+        for number, url in enumerate(urls)
+    ]
+
+
+def write(path: Path, events: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state whose whole crawl was made within a minute."""
+    log = write(tmp_path / "first.jsonl", fetches([f"http://site{n}.com/" for n in range(PAGES)], 0))
+    budget = ["--bandwidth", "10", "--discovery-share", "0", "--refresh-policy", "uniform"]
+    assert command("replay", log, "--state", tmp_path / "state", "--quiet", *budget).code == 0
+    return tmp_path / "state"
+
+
+def cycle(state: Path, out: Path, day: float, *logs: Path) -> list[str]:
+    """Replay what was fetched, at a time, and return what is ordered."""
+    done = command("replay", *logs, "--state", state, "--now", stamp(day), "--out", out, "--quiet")
+    assert done.code == 0, done
+    return [order["url"] for order in records_of(out / "crawl-orders.jsonl")]
+
+
+def test_the_loop_goes_on_after_a_first_crawl_within_a_minute(state: Path, tmp_path: Path) -> None:
+    """Without --now the clock was the latest visit: a cycle without orders brought no visit, and there it stayed."""
+    ordered: list[str] = []
+    log: list[Path] = []
+    for day in range(1, 13):
+        orders = cycle(state, tmp_path / f"out{day}", day, *log)
+        ordered += orders
+        log = [write(tmp_path / f"day{day}.jsonl", fetches(orders, day + 0.1))] if orders else []
+    assert len(set(ordered)) == PAGES
+    assert len(ordered) >= PAGES
+
+
+def test_a_cycle_without_a_log_passes_time_and_is_repeatable(state: Path, tmp_path: Path) -> None:
+    first = cycle(state, tmp_path / "a", 7)
+    assert len(first) > 0
+    assert cycle(state, tmp_path / "b", 7) == first
+    assert (tmp_path / "a" / "crawl-orders.jsonl").read_bytes() == (tmp_path / "b" / "crawl-orders.jsonl").read_bytes()
+
+
+def test_an_empty_log_is_a_cycle_too(state: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    assert len(cycle(state, tmp_path / "out", 7, empty)) > 0
+
+
+def test_time_does_not_go_back(state: Path, tmp_path: Path) -> None:
+    cycle(state, tmp_path / "out", 7)
+    refused = command("replay", "--state", state, "--now", stamp(6))
+    assert refused.code == 2
+    assert refused.err == f"opicflow: --now: {state} is at {stamp(7)}: give a later time\n"
+    refused = command("schedule", "--state", state, "--now", stamp(6))
+    assert refused.code == 2 and f"--now: the state is at {stamp(7)}: give a later time" in refused.err
+
+
+@pytest.mark.parametrize("text", ["soon", "", "2026-13-01"])
+def test_what_is_no_time_is_refused_in_one_line(state: Path, text: str) -> None:
+    refused = command("replay", "--state", state, "--now", text)
+    assert refused.code == 2 and "not a time" in refused.err and len(refused.err.splitlines()) == 1
+
+
+def test_without_a_state_a_log_is_needed_as_before(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    refused = command("replay", empty, "--now", stamp(1))
+    assert refused.code == 2 and "empty: there is nothing to replay" in refused.err
+
+
+def test_schedule_plans_for_a_time_and_leaves_the_state_alone(state: Path) -> None:
+    before = {path: path.read_bytes() for path in sorted(state.rglob("*")) if path.is_file()}
+
+    def orders(*options: str) -> int:
+        result = command("schedule", "--state", state, "--json", *options)
+        assert result.code == 0, result
+        return int(json.loads(result.out)["plan"]["orders"])
+
+    assert orders() == 0
+    assert orders("--now", stamp(7)) > 0
+    assert orders("--now", "now") > 0
+    assert {path: path.read_bytes() for path in sorted(state.rglob("*")) if path.is_file()} == before
