@@ -152,6 +152,20 @@ class ShardRanges:
             raise RangesRefused("the boundaries of the shards are no list")
         return cls(tuple(values))
 
+    def stored(self) -> dict[str, Any]:
+        """Return the ranges as logs and snapshots store them: boundaries of equal ranges are left out."""
+        return {"shards": self.count, **({} if self.is_equal else {"first_ids": self.to_json()})}
+
+    @classmethod
+    def of_stored(cls, values: dict[str, Any]) -> ShardRanges:
+        """Read what `stored` returned, among other values. Raises `ValueError`, `KeyError` or `TypeError`."""
+        if "first_ids" not in values:
+            return cls.equal(values["shards"])
+        ranges = cls.from_json(values["first_ids"])
+        if ranges.count != values["shards"]:
+            raise ValueError(f"there are {ranges.count} boundaries of {values['shards']} shards")
+        return ranges
+
 
 @dataclass(frozen=True)
 class Shard:

@@ -62,7 +62,6 @@ from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.ledger.ledger_state import (
     LedgerState,
     Mark,
-    decode_ranges,
     decode_state,
     encode_state,
     new_state,
@@ -542,7 +541,7 @@ class Ledger:
         """
         values, config, columns = snapshots.read(chunks)
         try:
-            ledger = cls(config, values["shard"], decode_ranges(values), page_ids=page_ids)
+            ledger = cls(config, values["shard"], ShardRanges.of_stored(values), page_ids=page_ids)
             snapshots.refuse(state_problem(values, config, ledger.shard, ledger.shards))
             ledger._adopt(decode_state(values, ledger.page_ids))
             ledger._adopt_columns(columns)

@@ -88,8 +88,7 @@ def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: S
     return {
         "config": config.to_json(),
         "shard": shard,
-        "shards": ranges.count,
-        **({} if ranges.is_equal else {"first_ids": ranges.to_json()}),
+        **ranges.stored(),
         "cut": state.cut,
         "marks": [[source, *mark.position, mark.total, mark.digest] for source, mark in sorted(state.marks.items())],
         "peers": [
@@ -102,16 +101,6 @@ def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: S
         "published_budget": state.budget,
         "url_generation": state.url_generation,
     }
-
-
-def decode_ranges(values: dict[str, Any]) -> ShardRanges:
-    """The ranges of the shards; raises `ValueError` or `TypeError` for values that are none."""
-    if "first_ids" not in values:
-        return ShardRanges.equal(values["shards"])
-    ranges = ShardRanges.from_json(values["first_ids"])
-    if ranges.count != values["shards"]:
-        raise ValueError(f"there are {ranges.count} boundaries of {values['shards']} shards")
-    return ranges
 
 
 def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:

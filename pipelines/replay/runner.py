@@ -168,8 +168,9 @@ class _Replay:
         """Find the input from where the state ends: a run that was interrupted continues, others begin."""
         state, names = self.state, list(self.log.names)
         now = {} if self.request.now_second is None else {"now_second": self.request.now_second}
-        is_resumed = bool(state.run) and state.run["logs"] == names
-        is_resumed = is_resumed and state.run.get("now_second") == self.request.now_second
+        is_resumed = (
+            bool(state.run) and state.run["logs"] == names and state.run.get("now_second") == self.request.now_second
+        )
         if is_resumed and state.run["finished"]:
             # It may have been killed right at its end: the same command gives the same results, unless there is more.
             is_resumed = self.log.is_read(state)

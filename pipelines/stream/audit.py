@@ -29,9 +29,8 @@ from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.stream.loads import Load
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.records import Audit, PairTotal
+from opicflow.schemas.shards import MOST_SHARDS
 
-MOST_SHARDS = 1 << 16
-"""A record with more shards is refused."""
 MOST_SECOND = 253_402_300_799
 """The last second of the year 9999."""
 

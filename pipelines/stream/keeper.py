@@ -91,23 +91,13 @@ class Placement:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; ids of version 1 and equal ranges are left out, as in older logs."""
-        values: dict[str, Any] = {"shards": self.ranges.count}
-        if self.page_ids.by_site:
-            values["page_ids"] = self.page_ids.to_json()
-        if not self.ranges.is_equal:
-            values["first_ids"] = self.ranges.to_json()
-        return values
+        ids = {"page_ids": self.page_ids.to_json()} if self.page_ids.by_site else {}
+        return {**ids, **self.ranges.stored()}
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Placement:
         """Read what `to_json` returned. Raises `ValueError`, `KeyError` or `TypeError`."""
-        if "first_ids" in values:
-            ranges = ShardRanges.from_json(values["first_ids"])
-            if ranges.count != values["shards"]:
-                raise ValueError(f"there are {ranges.count} boundaries of {values['shards']} shards")
-        else:
-            ranges = ShardRanges.equal(values["shards"])
-        return cls(PageIds.from_json(values.get("page_ids")), ranges)
+        return cls(PageIds.from_json(values.get("page_ids")), ShardRanges.of_stored(values))
 
     def entry(self) -> bytes:
         """Return the entry that reserves a log for this placement."""
