@@ -244,7 +244,7 @@ def add_refresh_options(parser: argparse.ArgumentParser, strategy: str) -> None:
     add_renamed(group, strategy.replace("strategy", "policy"), strategy, "refresh_strategy")
     group.add_argument("--cycle", type=float, metavar="HOURS", help="the time between two sets of orders (24)")
     group.add_argument("--discovery-share", type=float, metavar="S", help="of the bandwidth, for unread pages (0.25)")
-    group.add_argument("--discover-by", metavar="NAME", help="cash (the most waiting cash first) or estimate")
+    group.add_argument("--discover-by", metavar="NAME", help="unread pages by importance (the default) or cash")
     group.add_argument("--host-fetches", type=float, metavar="N", help="of a host a day at most")
     group.add_argument("--shortest-interval", type=float, metavar="SECONDS", help="between two fetches (3600)")
     group.add_argument("--longest-interval", type=float, metavar="DAYS", help="between two fetches (365)")

@@ -114,8 +114,8 @@ class RefreshConfig:
 
     `strategy` and `estimator` are names of `refresh.strategies.STRATEGIES` and `refresh.rates.ESTIMATORS`.
     `bandwidth_per_day` is all fetches, discovery included; None = as many as the crawl makes. Discovery gets
-    `discovery_share` of these while there are unread pages enough, and takes pages with the most waiting cash, or the
-    highest estimate. Orders are given every `cycle_hours`, a page once. No page is refreshed more often than that or
+    `discovery_share` of these while there are unread pages enough, and takes those with the highest importance, or the
+    most waiting cash. Orders are given every `cycle_hours`, a page once. No page is refreshed more often than that or
     every `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every `longest_interval_days`.
     `host_fetches_per_day` bounds what one host gets. An order that was not answered after `order_timeout_hours` is
     given again. A page that fails is tried again after `retry_hours`, then twice that, and so on up to
@@ -128,7 +128,7 @@ class RefreshConfig:
     alpha: float = 0.95
     bandwidth_per_day: float | None = None
     discovery_share: float = 0.25
-    discover_by: str = "cash"
+    discover_by: str = "importance"
     cycle_hours: float = 24.0
     shortest_interval_seconds: float = 3600.0
     longest_interval_days: float = 365.0
@@ -163,8 +163,10 @@ class RefreshConfig:
         return 86400 * self.gone_days * float(2 ** (min(self.gone_visits, 64) - 1) - 1)
 
 
-DISCOVERIES = ("cash", "estimate")
-"""The orders in which discovery may choose unread pages."""
+DISCOVERIES = ("importance", "cash")
+"""What discovery may choose unread pages by, the highest first."""
+
+_OLD_DISCOVERIES = {"estimate": "importance"}  # in configurations that older versions have stored
 
 _REFRESH_BOUNDS = (
     ("alpha", 0.01, 10, False),
@@ -258,7 +260,9 @@ class LedgerConfig:
             fields, history = _decode(values, _STORED), dict(values["history"])
             kind = HISTORIES[history.pop("policy")]
             fields["history"] = kind(**_decode(history, _STORED_HISTORIES[kind]))
-            fields["refresh"] = RefreshConfig(**_decode(values["refresh"], _STORED_REFRESH))
+            refresh = _decode(values["refresh"], _STORED_REFRESH)
+            refresh["discover_by"] = _OLD_DISCOVERIES.get(refresh["discover_by"], refresh["discover_by"])
+            fields["refresh"] = RefreshConfig(**refresh)
             for name in ("class_weights", "link_bonus_per_1024"):
                 fields[name] = tuple(fields[name])
             return cls(**fields)

@@ -477,14 +477,19 @@ class Ledger:
         return self._planner.budget()
 
     def preview(
-        self, refresh: RefreshConfig | None = None, budget: Budget | None = None, coming: Iterable[Policy] = ()
+        self,
+        refresh: RefreshConfig | None = None,
+        budget: Budget | None = None,
+        coming: Iterable[Policy] = (),
+        importance: Floats | None = None,
     ) -> Planned:
         """The plan for the cycle that begins now, with other options or another budget where they are given.
 
-        Policies that are `coming` hold too, except impossible ones. The ledger does not change, so the same call gives
-        the same plan. The schedules to publish are those of all pages with a URL.
+        Policies that are `coming` hold too, except impossible ones. `importance`: of all pages in slot order, if it is
+        not to be the ledger's own. The ledger does not change, so the same call gives the same plan. The schedules to
+        publish are those of all pages with a URL.
         """
-        return self._planner.preview(refresh, budget, coming)
+        return self._planner.preview(refresh, budget, coming, importance)
 
     def plan(self, most_moved: int, least_move: float) -> Planned:
         """Plan the cycle that begins now. The ledger keeps who was ordered and which intervals are published.

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opicflow.pipelines.ledger.choice import Most, Orders, choose_orders
 from opicflow.pipelines.ledger.config import LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.kernels import observations
 from opicflow.pipelines.ledger.ledger_state import Credits, Times
 from opicflow.pipelines.ledger.peers import Peers
-from opicflow.pipelines.ledger.plan import Orders, Sharing, choose_orders, share_bandwidth
+from opicflow.pipelines.ledger.plan import Sharing, share_bandwidth
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.removal import FOR_EVER
@@ -20,13 +21,16 @@ from opicflow.pipelines.ledger.room import Room
 from opicflow.pipelines.ledger.survey import BY_POLICY, Budget, Survey, survey
 from opicflow.pipelines.refresh.orders import packed_intervals, unpacked_intervals
 from opicflow.pipelines.refresh.policies import Policies, check, default_host_cap
-from opicflow.schemas.arrays import Ints
+from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.ranking import highest
 from opicflow.schemas.records import Policy
 
 _SECONDS_PER_DAY = 86400
 _MOST_U32 = (1 << 32) - 1
+
+LEAST_PACE = 100.0
+"""Fetches a day of a crawl without a bandwidth that has made fewer so far."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +68,19 @@ class Planner:
     # -- bandwidth -------------------------------------------------------------------------------------------------
 
     def budget(self) -> Budget:
-        """The fetches that this shard may plan now. Without a bandwidth: as many as its crawl has made a day."""
+        """The fetches that this shard may plan now. Without a bandwidth: as many as its crawl has made a day.
+
+        A young crawl may plan `LEAST_PACE` a day.
+        """
         refresh, stated = self._config.refresh, self._policies.budget
         per_day = self._bandwidth()
         counts = self._room.book.counts[0]
+        part = self._peers.part_of_bandwidth(int(counts.shares), int(counts.pages))
         if per_day is None:
             days = (self._times.tick_second - self._times.first_tick_second) / _SECONDS_PER_DAY
-            per_day = int(counts.visits) / max(days, 1.0)
+            per_day = max(int(counts.visits) / max(days, 1.0), LEAST_PACE * part)
         else:
-            per_day *= self._peers.part_of_bandwidth(int(counts.shares), int(counts.pages))
+            per_day *= part
         host_most = default_host_cap(self._policies.stated) or refresh.host_fetches_per_day
         return Budget(
             strategy=stated.get("refresh_policy", refresh.strategy),
@@ -96,8 +104,14 @@ class Planner:
 
     # -- plans -----------------------------------------------------------------------------------------------------
 
-    def preview(self, refresh: RefreshConfig | None, budget: Budget | None, coming: Iterable[Policy]) -> Planned:
-        """The plan for the cycle that begins now, with other options, budget or policies where they are given."""
+    def preview(
+        self,
+        refresh: RefreshConfig | None,
+        budget: Budget | None,
+        coming: Iterable[Policy],
+        importance: Floats | None,
+    ) -> Planned:
+        """The plan for the cycle that begins now, with other options, budget, policies or importance where given."""
         stated = self._policies.stated
         for policy in coming:
             with suppress(PolicyRefused):
@@ -105,12 +119,12 @@ class Planner:
                 stated = stated.add(policy, FOR_EVER)
         config = refresh or self._config.refresh
         budget = budget or self.budget()
-        surveyed = self._survey(config, budget, stated)
+        surveyed = self._survey(config, budget, stated, importance)
         shared = share_bandwidth(surveyed, config, budget)
         days = config.cycle_hours / 24
-        most = int(shared.refresh_per_day * days), int(shared.discovery_per_day * days)
+        most = Most(int(budget.per_day * days), int(shared.discovery_per_day * days))
         cycle = int(config.cycle_hours * 3600)
-        orders = choose_orders(surveyed, shared, config, stated, budget, *most, cycle)
+        orders = choose_orders(surveyed, shared, config, budget, most, cycle)
         return Planned(surveyed, shared, orders, np.flatnonzero(surveyed.has_url))
 
     def plan(self, most_moved: int, least_move: float) -> Planned:
@@ -122,12 +136,14 @@ class Planner:
         shared = share_bandwidth(surveyed, config, budget)
         cycle = int(config.cycle_hours * 3600)
         passed = cycle if times.planned_second < 0 else min(max(surveyed.second - times.planned_second, 0), cycle)
-        refresh = self._credits.refresh + shared.refresh_per_day * passed / _SECONDS_PER_DAY
-        discovery = self._credits.discovery + shared.discovery_per_day * passed / _SECONDS_PER_DAY
-        most = max(int(refresh), 0), int(discovery)
-        orders = choose_orders(surveyed, shared, config, stated, budget, *most, passed)
-        overdrawn = min(refresh - orders.refreshed, 0.0)  # by requested pages
-        self._credits.refresh, self._credits.discovery = overdrawn or refresh % 1.0, discovery % 1.0
+        credits, days = self._credits, passed / _SECONDS_PER_DAY
+        discovery = credits.discovery + shared.discovery_per_day * days
+        both = credits.refresh + credits.discovery + budget.per_day * days
+        most = Most(max(int(both), 0), int(discovery))
+        orders = choose_orders(surveyed, shared, config, budget, most, passed)
+        overdrawn = min(both - len(orders.rows), 0.0)  # by requested pages
+        credits.discovery = discovery % 1.0
+        credits.refresh = (overdrawn or both % 1.0) - credits.discovery  # parts of a fetch are for the next cycle
         publish = self._to_publish(surveyed, shared, most_moved, least_move)
         rows = self._room.table.refresh
         rows["ordered"][surveyed.slots[orders.rows]] = min(max(surveyed.second, 1), _MOST_U32)
@@ -135,11 +151,15 @@ class Planner:
         times.planned_second = surveyed.second
         return Planned(surveyed, shared, orders, publish)
 
-    def _survey(self, config: RefreshConfig, budget: Budget, stated: Policies) -> Survey:
+    def _survey(
+        self, config: RefreshConfig, budget: Budget, stated: Policies, importance: Floats | None = None
+    ) -> Survey:
         room, reader, tick_second = self._room, self._reader, self._times.tick_second
-        rates, own = reader.rates()
-        rate_sum = reader.rate_sum_everywhere(own)
         ids, slots = reader.live()
+        if importance is None:
+            rates, own = reader.rates()
+            rate_sum = reader.rate_sum_everywhere(own)
+            importance = rates[slots] * (1.0 / rate_sum if rate_sum > 0 else 0.0)
         latest = int(room.table.pages["last_visit_ms"][slots].max()) // 1000 if len(slots) else 0
         if tick_second >= 0:  # a visit far in the future was timed by a wrong clock
             latest = min(latest, tick_second + _SECONDS_PER_DAY)
@@ -150,8 +170,7 @@ class Planner:
             stated,
             budget,
             (ids, slots),
-            rates,
-            1.0 / rate_sum if rate_sum > 0 else 0.0,
+            importance,
             reader.pages_everywhere(),
             reader.waiting(),
             max(tick_second, latest, 0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,6 +43,24 @@ class Budget:
     shard: Shard = field(default_factory=Shard)
 
 
+class HostLimits(NamedTuple):
+    """The hosts of a survey, and how many fetches each may get."""
+
+    of: Ints
+    """The number of the host of every page."""
+    per_day: Floats
+    """By host: the fetches a day, of all shards together; inf = no limit."""
+    parts: Floats
+    """By host: the part of its fetches that this shard has."""
+    before: Floats
+    """By host: the sum of the parts of the shards before this one."""
+
+    @property
+    def here(self) -> Floats:
+        """By host: the fetches a day in this shard."""
+        return self.per_day * self.parts
+
+
 @dataclass(frozen=True)
 class Survey:
     """Every page at a second, a row each in slot order."""
@@ -73,8 +91,8 @@ class Survey:
     """The pages that share the bandwidth for refreshing, at `sharing`."""
     sharing: Ints
     has_url: Bools
-    hosts: Ids
-    """A hash of the host of every page, 0 = not known; empty where no host has a limit."""
+    hosts: HostLimits | None
+    """None where no host has a limit."""
     suspended: str
     """A message about pins that do not fit into the bandwidth; empty if all do."""
 
@@ -93,13 +111,12 @@ def survey(
     policies: Policies,
     budget: Budget,
     live: tuple[Ids, Ints],
-    rates: Floats,
-    per_rate: float,
+    importance: Floats,
     pages_everywhere: int,
     waiting: Ints,
     second: int,
 ) -> Survey:
-    """Survey the pages `live` (ids and slots). Importance is a page's rate times `per_rate`."""
+    """Survey the pages `live` (ids and slots), which have this importance."""
     pages, slots = live
 
     def of_page(field: str) -> Any:
@@ -114,7 +131,6 @@ def survey(
     believed = (notes & at.MISTRUST) <= BELIEVED
     found = change_rates(of_refresh("intervals"), of_refresh("dated"), believed, config.estimator)
     is_set = ~np.isnan(stated.changes_per_day)
-    importance = rates[slots] * per_rate
     weights = importance * pages_everywhere * stated.factor
 
     is_read = (of_page("class_") & 1) == 1
@@ -141,14 +157,13 @@ def survey(
     shortest = np.maximum(shortest, config.cycle_hours * 3600)  # a page is ordered once a cycle at most
     longest_ = np.where(stated.longest_seconds > 0, stated.longest_seconds, config.longest_interval_days * DAY)[sharing]
     pins = pins[sharing]
-    caps = host_caps(policies)
-    hosts, host_numbers, host_most = np.zeros(0, np.uint64), None, None
-    if caps or np.isfinite(budget.host_most):
-        hosts = np.zeros(len(pages), np.uint64)
-        url_arena.hash_hosts(table, book, slots, budget.shard.page_ids.rules.key, hosts)
-        names, examples, host_numbers = np.unique(hosts[sharing], return_index=True, return_inverse=True)
-        host_numbers = host_numbers.astype(np.int64)
-        host_most = caps_of(names, caps, budget) * budget.shard.parts_of_hosts(pages[sharing[examples]])[0]
+    hosts = _limits_of_hosts(table, book, pages, slots, host_caps(policies), budget)
+    host_numbers, host_most = None, None
+    if hosts is not None:
+        with_unread = np.unique(hosts.of[decided_by == DISCOVERY])
+        host_numbers, host_most = hosts.of[sharing], hosts.here
+        with_unread = with_unread[np.isfinite(host_most[with_unread])]
+        host_most[with_unread] *= 1 - budget.discovery_share  # the rest is for its unread pages
     wanted = Demand(
         weights=np.minimum(weights[sharing], _MOST_WEIGHT),
         changes_per_day=changes[sharing],
@@ -205,7 +220,19 @@ def _affordable(intervals: Floats, stated: Directives, budget: Budget) -> tuple[
     return intervals, f"pins beyond the {most:.6g} fetches a day for refreshing are not honoured: policies {listed}"
 
 
-def caps_of(names: Ids, caps: dict[bytes, float], budget: Budget) -> Floats:
+def _limits_of_hosts(
+    table: Table, book: Book, pages: Ids, slots: Ints, caps: dict[bytes, float], budget: Budget
+) -> HostLimits | None:
+    if not caps and np.isinf(budget.host_most):
+        return None
+    hashes = np.zeros(len(pages), np.uint64)
+    url_arena.hash_hosts(table, book, slots, budget.shard.page_ids.rules.key, hashes)
+    names, examples, of = np.unique(hashes, return_index=True, return_inverse=True)
+    parts, before = budget.shard.parts_of_hosts(pages[examples])
+    return HostLimits(of.astype(np.int64), _caps_of(names, caps, budget), parts, before)
+
+
+def _caps_of(names: Ids, caps: dict[bytes, float], budget: Budget) -> Floats:
     """How many fetches a day each host may get, from all shards together; without a limit where it is not known.
 
     `names` are hashes of hosts, sorted, each once.

@@ -66,12 +66,19 @@ def allowances(per_day: Floats, since: int, until: int, parts: Floats, phases: F
     return allowed
 
 
-def chosen(pages: Ids, urgency: Floats, host: Ints | None, host_most: Ints, most: int) -> Ints:
+def chosen(
+    pages: Ids, urgency: Floats, host: Ints | None, host_most: Ints, most: int, then_by: Floats | None = None
+) -> Ints:
     """Return the rows of the `most` most urgent pages within the caps of their hosts, the most urgent first.
 
-    Equally urgent pages are ordered by page id. `host` holds the numbers of the rows' hosts, None = no host has a cap.
+    Equally urgent pages are ordered by the values of `then_by`, highest first, and by page id. `host` holds the numbers
+    of the rows' hosts, None = no host has a cap.
     """
-    order = np.lexsort((pages, -urgency))
+    rows = np.arange(len(pages) if most > 0 else 0)
+    if host is None and 0 < most < len(pages):  # the others need no order
+        rows = np.flatnonzero(urgency >= np.partition(urgency, len(urgency) - most)[len(urgency) - most])
+    keys = (pages[rows], -urgency[rows]) if then_by is None else (pages[rows], -then_by[rows], -urgency[rows])
+    order = rows[np.lexsort(keys)]
     if host is not None and len(order):
         order = order[rank_within(host[order], len(host_most)) < host_most[host[order]]]
     return order[: max(most, 0)]

@@ -80,10 +80,10 @@ def remove_other_answers(state: Path, snapshot: str) -> None:
 
 def answers_of(ledger: Ledger) -> Answers:
     """Return the answers of a ledger itself."""
-    from opicflow.pipelines.replay.keeper import final_ranks, plan_in_words, schedule_parts
+    from opicflow.pipelines.replay.keeper import final_ranks, importance_for_plans, plan_in_words, schedule_parts
     from opicflow.pipelines.transforms.publish import everything, pack_orders
 
-    planned = ledger.preview()
+    planned = ledger.preview(importance=importance_for_plans(ledger))
     return Answers(
         importance=list(everything(ledger, final_ranks(ledger, settle=False))),
         schedules=list(schedule_parts(ledger, planned)),

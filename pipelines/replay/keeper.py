@@ -12,6 +12,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger import (
     Applied,
+    ConfigRefused,
     CrawlEntry,
     CrawlItems,
     Fate,
@@ -49,7 +51,7 @@ from opicflow.pipelines.transforms.publish import (
     publish_visited,
 )
 from opicflow.pipelines.transforms.rejects import collisions, reject_line
-from opicflow.schemas.arrays import Ints
+from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.columns import FRAME_BYTES
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.pages import PageIds
@@ -272,7 +274,8 @@ class ReplayKeeper:
         planned = None
         if note["ended"]:
             yield from self._publish_importance()  # before the plan, which takes memory of its own
-            planned = self.ledger.preview(coming=self.config.policies[self.policies_had :])
+            coming = self.config.policies[self.policies_had :]
+            planned = self.ledger.preview(coming=coming, importance=importance_for_plans(self.ledger))
         if note["last"]:
             if note["ended"] and self.config.samples:
                 self._sample()
@@ -450,6 +453,15 @@ def final_ranks(ledger: Ledger, settle: bool) -> Settled | None:
     """Return the ranks at the end of a replay if they are not those of the ledger: settled ones, or certified ones."""
     if ledger.pages and (settle or ledger.is_certified):
         return ledger.settle()
+    return None
+
+
+def importance_for_plans(ledger: Ledger) -> Floats | None:
+    """Return the settled importance of all pages, if links are remembered; None where the ledger's own is as good."""
+    if ledger.is_certified or not ledger.pages:
+        return None
+    with suppress(ConfigRefused):  # without links, or with a damping of 1, ranks cannot settle
+        return ledger.settle().importance
     return None
 
 

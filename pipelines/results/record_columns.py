@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from opicflow.pipelines.ledger import Outcome, RemovalReason
-from opicflow.pipelines.ledger.plan import WHY
+from opicflow.pipelines.ledger.choice import WHY
 from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.columns import Packed, Texts, unpack

@@ -17,7 +17,7 @@ from opicflow.pipelines.ledger import Ledger, Planned, RefreshConfig
 from opicflow.pipelines.ledger.plan import cost_of
 from opicflow.pipelines.ledger.survey import DECIDED_BY, Budget
 from opicflow.pipelines.refresh.strategies import STRATEGIES
-from opicflow.schemas.arrays import Ints
+from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.dates import iso_time
 
 _ROWS_AT_ONCE = 1 << 16
@@ -44,16 +44,20 @@ class Compared:
         return {"policy": values.pop("strategy"), **values}
 
 
-def planned(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None) -> Planned:
+def planned(
+    ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None, importance: Floats | None
+) -> Planned:
     """The plan of these options; policies decide where an option is not given."""
-    return ledger.preview(refresh, _budget(ledger, refresh, bandwidth_per_day))
+    return ledger.preview(refresh, _budget(ledger, refresh, bandwidth_per_day), importance=importance)
 
 
-def compared(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None) -> Iterator[Compared]:
+def compared(
+    ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None, importance: Floats | None
+) -> Iterator[Compared]:
     """The plans of all strategies for the same pages, limits and bandwidth."""
     for strategy in STRATEGIES:
         config = replace(refresh, strategy=strategy)
-        plan = planned(ledger, config, bandwidth_per_day)
+        plan = planned(ledger, config, bandwidth_per_day, importance)
         costs = cost_of(plan.survey, plan.shared, refresh.alpha)
         intervals = plan.shared.intervals[plan.survey.sharing]
         finite = intervals[np.isfinite(intervals)]

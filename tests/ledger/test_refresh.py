@@ -35,7 +35,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.ledger import layout as at
-from opicflow.pipelines.ledger.plan import WHY
+from opicflow.pipelines.ledger.choice import WHY
 from opicflow.pipelines.ledger.planner import Planned
 from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.pipelines.refresh.rates import change_rates
@@ -1006,8 +1006,8 @@ def test_an_announcement_of_a_page_that_redirects_is_answered_once() -> None:
     assert of_page(crawl, crawl.plan(), 5, "due") > T0 + 3600
 
 
-@pytest.mark.parametrize("by", ["cash", "estimate"])
-def test_discovery_goes_by_cash_or_estimate(by: str) -> None:
+@pytest.mark.parametrize("by", ["cash", "importance"])
+def test_discovery_goes_by_cash_or_importance(by: str) -> None:
     crawl = Crawl(with_refresh(bandwidth_per_day=8.0, discovery_share=1.0, discover_by=by)).see(range(200))
     for second in range(20):
         crawl.visit(second, T0 + second, links=tuple(range(100, 110 + second)))

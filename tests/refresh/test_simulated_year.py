@@ -159,11 +159,16 @@ def test_fetches_stay_within_the_bandwidth_and_use_it(seed: int, strategy: str) 
 
 @pytest.mark.parametrize("strategy", NEVER_EARLY)
 def test_pages_are_fetched_when_they_are_due(seed: int, strategy: str) -> None:
-    """Never earlier, and hardly later, measured by the interval that was planned."""
+    """Hardly later, measured by the interval that was planned; and earlier only on days when too few are due.
+
+    Then pages are ordered of which half of the interval has passed at the end of the cycle.
+    """
     crawled = year(seed, strategy)
     refreshed = np.isfinite(crawled.planned_seconds)
-    late = crawled.lateness_seconds[refreshed] / crawled.planned_seconds[refreshed]
-    assert late.min() >= 0
+    planned, lateness = crawled.planned_seconds[refreshed], crawled.lateness_seconds[refreshed]
+    late = lateness / planned
+    assert ((lateness + 86_400) / planned >= -0.5).mean() > 0.999
+    assert np.quantile(late, 0.1) >= -0.15
     assert np.median(late) < 0.05
     assert np.quantile(late, 0.9) < 0.15
     assert np.quantile(late, 0.99) < 0.4

@@ -98,12 +98,12 @@ def test_without_a_state_a_log_is_needed_as_before(tmp_path: Path) -> None:
 def test_schedule_plans_for_a_time_and_leaves_the_state_alone(state: Path) -> None:
     before = {path: path.read_bytes() for path in sorted(state.rglob("*")) if path.is_file()}
 
-    def orders(*options: str) -> int:
+    def first_order(*options: str) -> int:
         result = command("schedule", "--state", state, "--json", *options)
         assert result.code == 0, result
-        return int(json.loads(result.out)["plan"]["orders"])
+        return int(json.loads(result.out)["orders"][0]["ordered_at"])
 
-    assert orders() == 0
-    assert orders("--now", stamp(7)) > 0
-    assert orders("--now", "now") > 0
+    then = round(datetime.fromisoformat(stamp(7)).timestamp() * 1000)
+    assert first_order("--now", stamp(7)) == then
+    assert first_order() < then < first_order("--now", "now")
     assert {path: path.read_bytes() for path in sorted(state.rglob("*")) if path.is_file()} == before

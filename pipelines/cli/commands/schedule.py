@@ -98,7 +98,7 @@ def _kept(options: argparse.Namespace) -> _Plan:
 
 def _planned(options: argparse.Namespace) -> _Plan:
     """Plan with the ledger and these options."""
-    from opicflow.pipelines.replay.keeper import plan_in_words
+    from opicflow.pipelines.replay.keeper import importance_for_plans, plan_in_words
     from opicflow.pipelines.results.schedules import compared, export, planned
     from opicflow.pipelines.transforms.publish import pack_orders
 
@@ -113,8 +113,9 @@ def _planned(options: argparse.Namespace) -> _Plan:
     budget = ledger.budget()
     stated = {"strategy": budget.strategy, "discovery_share": budget.discovery_share}
     refresh = dataclasses.replace(ledger.config.refresh, **{**stated, **refresh_fields_of(options)})
-    plan = planned(ledger, refresh, options.bandwidth)
-    rows = list(compared(ledger, refresh, options.bandwidth)) if options.compare else []
+    importance = importance_for_plans(ledger)
+    plan = planned(ledger, refresh, options.bandwidth, importance)
+    rows = list(compared(ledger, refresh, options.bandwidth, importance)) if options.compare else []
     if options.export is not None:
         export(options.export, ledger, plan)
     return _Plan(plan_in_words(ledger, plan, refresh), pack_orders(ledger, plan), rows)

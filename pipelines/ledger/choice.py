@@ -1,0 +1,199 @@
+"""The choice of a cycle: which pages of a survey are ordered, within the bandwidth and the limits of hosts.
+
+Pages are taken in passes, until the cycle has as many as it may order:
+
+1. requested pages, the most important first;
+2. pages that are due in the cycle, as many as refreshing may have: pins, then those that are very late, then the ones
+   whose old copies cost most;
+3. unread pages, as many as discovery may have, the most worth first;
+4. if that was not enough: the other pages that are due; pages of which at least half of the interval has passed; the
+   other unread pages; and at last any page that may be fetched again, the nearest to its due time first.
+
+So a cycle orders as many pages as it may, or all that limits allow.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, RefreshConfig
+from opicflow.pipelines.ledger.plan import Sharing, can_be_ordered
+from opicflow.pipelines.ledger.survey import BY_BUDGET, BY_PIN, DAY, DISCOVERY, Budget, HostLimits, Survey
+from opicflow.pipelines.refresh.orders import allowances, chosen
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ints
+
+WHY = ("OTHER", "DISCOVERY", "REFRESH", "REQUESTED")
+"""The words of the published schema, by the numbers that columns hold."""
+
+_DISCOVERY, _REFRESH, _REQUESTED = range(1, 4)
+_PINNED = 1e6  # what a pin adds to the priority of a page, in average pages: pins come before others
+_VERY_LATE = 2.0  # intervals since the last fetch
+_SOON = 0.5  # intervals since the last fetch
+_MANY = 1 << 62
+
+
+class Orders(NamedTuple):
+    """The pages to fetch, as rows of a survey: grouped by reason, the highest priority of each first."""
+
+    rows: Ints
+    why: Bytes
+    priority: Floats
+    not_before: Ints
+    refreshed: int
+    """Requested pages included."""
+    discovered: int
+
+
+class Most(NamedTuple):
+    """How many pages a cycle may order: in all, and for discovery, before the rest is divided."""
+
+    all: int
+    discovery: int
+
+
+def choose_orders(
+    survey: Survey, shared: Sharing, config: RefreshConfig, budget: Budget, most: Most, passed: int
+) -> Orders:
+    """Choose the pages to fetch in the cycle that begins. A host with a limit gets the fetches of `passed` seconds."""
+    now, cycle = survey.second, int(config.cycle_hours * 3600)
+    is_free = can_be_ordered(survey, config)
+    requested = is_free & survey.requested
+    is_new = is_free & ~requested & (survey.decided_by == DISCOVERY)
+    is_refresh = is_free & ~requested & ~is_new & (shared.due >= 0)
+    begins = _earliest(survey, shared)
+    due = begins if budget.strategy == "greedy" else shared.due
+    is_due = is_refresh & (due <= now + cycle)
+    has_time = survey.fetched > 0  # without one nobody can tell whether a page was fetched yesterday
+    is_early = is_refresh & ~is_due & has_time & (begins <= now + cycle)
+
+    age = np.maximum(now + cycle - shared.since, 1).astype(np.float64)
+    priority = _priority(survey, config, budget, age)
+    nearness = age / np.maximum(shared.intervals, 1.0)
+    tier = 2.0 * (survey.decided_by == BY_PIN)
+    if budget.strategy != "greedy":  # which has no interval that is meant
+        tier += _is_very_late(survey, shared, age)
+
+    choice = _Choice(survey, budget, passed, is_new)
+    choice.take(_REQUESTED, requested, priority, _MANY)
+    refresh_most = most.all - most.discovery - choice.count
+    choice.take(_REFRESH, is_due, tier, refresh_most, priority, keeps_discovery=True)
+    choice.take(_DISCOVERY, is_new, priority, most.discovery)
+    for why, which, by in (
+        (_REFRESH, is_due, tier),
+        (_REFRESH, is_early & (nearness >= _SOON), nearness),
+        (_DISCOVERY, is_new, priority),
+        (_REFRESH, is_early, nearness),
+    ):
+        choice.take(why, which, by, most.all - choice.count, priority)
+    rows, reasons = choice.rows(priority)
+    not_before = np.where(reasons == _REFRESH, np.maximum(np.where(is_early, begins, due)[rows], now), now)
+    if survey.hosts is not None:
+        at_capped = np.flatnonzero(np.isfinite(survey.hosts.per_day)[survey.hosts.of[rows]])
+        of = survey.hosts.of[rows[at_capped]]
+        not_before[at_capped] = _spread(not_before[at_capped], of, now, cycle)
+    discovered = int((reasons == _DISCOVERY).sum())
+    return Orders(rows, reasons, priority[rows], not_before, len(rows) - discovered, discovered)
+
+
+def _earliest(survey: Survey, shared: Sharing) -> Ints:
+    """The second from which each page may be fetched again.
+
+    For pages that share the bandwidth the shortest interval after the last fetch, or now if a change was announced.
+    Others wait until they are due.
+    """
+    shortest = np.zeros(len(survey))
+    if survey.wanted.most is not None:
+        shortest[survey.sharing] = np.ceil(DAY / survey.wanted.most)
+    waits = survey.decided_by != BY_BUDGET
+    earliest: Ints = np.where(waits, shared.due, np.minimum(shared.due, shared.since + shortest.astype(np.int64)))
+    return earliest
+
+
+def _is_very_late(survey: Survey, shared: Sharing, age: Floats) -> Bools:
+    """Whether twice the interval, or the longest interval that is allowed, has passed since the last fetch."""
+    longest = np.full(len(survey), np.inf)
+    if survey.wanted.least is not None:
+        with np.errstate(divide="ignore"):
+            longest[survey.sharing] = DAY / survey.wanted.least
+    late: Bools = age >= np.minimum(_VERY_LATE * shared.intervals, np.maximum(shared.intervals, longest))
+    return late
+
+
+def _priority(survey: Survey, config: RefreshConfig, budget: Budget, age: Floats) -> Floats:
+    """What an old copy of each page costs at the end of the cycle; of unread pages what they are worth."""
+    waiting = survey.waiting.astype(np.float64)
+    worth = waiting if config.discover_by == "cash" else survey.importance
+    cost = survey.weights * (survey.changes_per_day * age / DAY) ** config.alpha
+    is_pinned = survey.decided_by == BY_PIN
+    cost += _PINNED * is_pinned
+    if budget.strategy == "greedy":
+        cost = waiting + _PINNED * UNITS_PER_PAGE * is_pinned
+    priority: Floats = np.where(survey.decided_by == DISCOVERY, worth, cost)
+    return np.where(survey.requested, survey.importance, priority)
+
+
+class _Choice:
+    """Takes pages, pass by pass, within the limits of hosts."""
+
+    def __init__(self, survey: Survey, budget: Budget, passed: int, is_new: Bools) -> None:
+        self.count = 0
+        self._pages = survey.pages
+        self._why = np.zeros(len(survey), np.uint8)
+        self._of: Ints | None = None
+        self._left = self._kept = np.zeros(0, np.int64)
+        if survey.hosts is not None:
+            self._of = survey.hosts.of
+            self._left = _allowed(survey.hosts, 1.0, survey.second, passed)
+            kept = _allowed(survey.hosts, budget.discovery_share, survey.second, passed)
+            self._kept = np.minimum(kept, np.bincount(self._of[is_new], minlength=len(kept)))
+
+    def take(
+        self,
+        why: int,
+        which: Bools,
+        by: Floats,
+        most: int,
+        then_by: Floats | None = None,
+        keeps_discovery: bool = False,
+    ) -> None:
+        """Take the `most` highest of the pages that were not taken yet, equal ones by the second value.
+
+        `keeps_discovery`: hosts with a limit keep their share for unread pages.
+        """
+        rows = np.flatnonzero(which & (self._why == 0)) if most > 0 else np.zeros(0, np.int64)
+        if not len(rows):
+            return
+        left = self._left - self._kept if keeps_discovery else self._left
+        of = None if self._of is None else self._of[rows]
+        then = None if then_by is None else then_by[rows]
+        rows = rows[chosen(self._pages[rows], by[rows], of, left, most, then)]
+        self._why[rows] = why
+        self.count += len(rows)
+        if self._of is not None:
+            self._left = self._left - np.bincount(self._of[rows], minlength=len(self._left))
+
+    def rows(self, priority: Floats) -> tuple[Ints, Bytes]:
+        """The rows that were taken, and why: requested, then to refresh, then to discover, by priority."""
+        rows = np.flatnonzero(self._why)
+        rows = rows[np.lexsort((self._pages[rows], -priority[rows], -self._why[rows].astype(np.int64)))]
+        return rows, self._why[rows]
+
+
+def _allowed(hosts: HostLimits, share: float, now: int, passed: int) -> Ints:
+    """How many fetches each host may have for `passed` seconds, of this share of its limit."""
+    has_limit = np.isfinite(hosts.per_day)
+    per_day = np.where(has_limit, hosts.per_day, 0.0) * share
+    return np.where(has_limit, allowances(per_day, now - passed, now, hosts.parts, hosts.before), _MANY)
+
+
+def _spread(not_before: Ints, of: Ints, now: int, cycle: int) -> Ints:
+    """Space the orders of each host evenly over the cycle."""
+    order = np.lexsort((np.arange(len(of)), not_before, of))
+    counts = np.bincount(of)
+    rank = np.zeros(len(of), np.int64)
+    rank[order] = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
+    step = cycle / np.maximum(counts, 1)
+    spread: Ints = np.maximum(not_before, now + (rank * step[of]).astype(np.int64))
+    return spread
