@@ -117,8 +117,9 @@ def _is_very_late(survey: Survey, shared: Sharing, age: Floats) -> Bools:
     if survey.wanted.least is not None:
         with np.errstate(divide="ignore"):
             longest[survey.sharing] = DAY / survey.wanted.least
-    late: Bools = age >= np.minimum(_VERY_LATE * shared.intervals, np.maximum(shared.intervals, longest))
-    return late
+    late = age >= np.minimum(_VERY_LATE * shared.intervals, np.maximum(shared.intervals, longest))
+    is_late: Bools = late & (survey.decided_by == BY_BUDGET)  # pages that fail wait
+    return is_late
 
 
 def _priority(survey: Survey, config: RefreshConfig, budget: Budget, age: Floats) -> Floats:

@@ -7,7 +7,7 @@ snapshot holds it, and afterwards only a `PolicyEntry` of the log changes its ru
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opicflow.pipelines.ledger.errors import ConfigRefused
@@ -168,6 +168,9 @@ DISCOVERIES = ("importance", "cash")
 
 _OLD_DISCOVERIES = {"estimate": "importance"}  # in configurations that older versions have stored
 
+_LASTING = ("estimator", "alpha", "gone_days", "gone_visits")
+"""The fields of `RefreshConfig` that observations and removals rest on: they hold for as long as a ledger does."""
+
 _REFRESH_BOUNDS = (
     ("alpha", 0.01, 10, False),
     ("bandwidth_per_day", 1e-3, 1e12, True),
@@ -237,6 +240,12 @@ class LedgerConfig:
         for name in ("max_pages", "max_unread_per_host"):
             value = getattr(self, name)
             _check(value is None or is_whole(value, 1, 1 << 40), name, value, "a positive whole number, or None")
+
+    def counts_alike(self, other: LedgerConfig) -> bool:
+        """Whether a ledger could go on with another configuration: they differ in how fetches are planned alone."""
+        ours, theirs = self.refresh, other.refresh
+        lasting = all(getattr(ours, name) == getattr(theirs, name) for name in _LASTING)
+        return lasting and self == replace(other, refresh=ours)
 
     @property
     def categories(self) -> int:

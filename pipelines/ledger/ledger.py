@@ -10,7 +10,7 @@ There is no clock, no file and no randomness: time comes as `TickEntry`, and cas
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -471,6 +471,14 @@ class Ledger:
         Only pages count whose score moved by more than the share `least_move`. Importance is relative to all rates now.
         """
         return self._sweeps.publish_movers(most, least_move)
+
+    def change_refreshing(self, refresh: RefreshConfig) -> None:
+        """Plan fetches by other options from here on. What was counted so far does not change."""
+        config = replace(self.config, refresh=refresh)
+        if not self.config.counts_alike(config):
+            raise ConfigRefused("estimator, alpha, gone_days and gone_visits hold for as long as a ledger does")
+        self.config = config
+        self._planner.change_options(refresh)
 
     def budget(self) -> Budget:
         """The fetches that this shard may plan now, as configured and as policies have changed it."""

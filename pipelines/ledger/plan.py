@@ -11,6 +11,7 @@ from opicflow.pipelines.ledger.survey import DAY, DISCOVERY, FORBIDDEN, Budget, 
 from opicflow.pipelines.refresh.strategies import Allocation, Costs, costs, solve
 from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
 
+_MOST_RETRIES = 0.25  # of the bandwidth for refreshing
 _LONGEST_SECONDS = 1e12  # longer intervals count as never, and would not fit into 64 bits
 
 
@@ -41,7 +42,8 @@ def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sh
     discovery = min(budget.discovery_share * budget.per_day, most_discovered)
     retried = survey.fetched + survey.retry_seconds <= now + cycle_days * DAY
     retries = float((retried & (survey.retry_seconds > 0)).sum()) / cycle_days
-    rest = max(budget.per_day - discovery - retries, 0.0)
+    rest = budget.per_day - discovery
+    rest -= min(retries, _MOST_RETRIES * rest)
     plan = solve(budget.strategy, survey.wanted, rest, config.alpha)
     unused = max(rest - float(plan.frequencies.sum()), 0.0)
     discovery += min(unused, most_discovered - discovery)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -64,6 +64,10 @@ class Planner:
         self._policies = policies
         self._times = times
         self._credits = credits
+
+    def change_options(self, refresh: RefreshConfig) -> None:
+        """Plan by other options from here on."""
+        self._config = replace(self._config, refresh=refresh)
 
     # -- bandwidth -------------------------------------------------------------------------------------------------
 

@@ -116,7 +116,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
     """Replay, write the requested results, and yield them. The state counts the run as finished after that."""
     begun = time.perf_counter()
     _check_runner(request)
-    log: Input = request.topic or LogFiles(request.logs, may_be_empty=_is_cycle(request))
+    log: Input = request.topic or LogFiles(request.logs, may_be_empty=request.state is not None)
     if request.to is not None:
         request.to.check()  # rather than after the work
     if request.out is not None:
@@ -129,12 +129,17 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         config, rules = _settings(request, stored)
         state = stored or State(config.to_json(), [rules.to_json()], page_ids=rules.page_ids.to_json())
         keeper = folder.keeper(state, config) if folder and state.snapshot else None
+        if keeper is not None:
+            keeper.ledger.change_refreshing(config.ledger.refresh)
+            _check_strategy(request, keeper)
         _check_policies(request, config, keeper)
         _check_now(request, keeper)
         work = stack.enter_context(_work_folder(folder, request.out))
         replay = _Replay(request, log, config, rules, folder, state, work, progress, begun)
         replay.use_rules()
         found = replay.find_input(keeper)
+        if keeper is None and not found.input_ranges:
+            raise NothingRead(_without_a_log(request, found))
         replay.run(found, keeper)
         yield replay.write_results(found)
         replay.finish()
@@ -169,8 +174,14 @@ class _Replay:
         state, names = self.state, list(self.log.names)
         now = {} if self.request.now_second is None else {"now_second": self.request.now_second}
         is_resumed = (
-            bool(state.run) and state.run["logs"] == names and state.run.get("now_second") == self.request.now_second
+            bool(state.run)
+            and state.run["logs"] == names
+            and state.run.get("now_second") == self.request.now_second
+            and LedgerConfig.from_json(state.config["ledger"]) == self.config.ledger
         )
+        if LedgerConfig.from_json(state.config["ledger"]) != self.config.ledger:
+            state.config["ledger"] = self.config.ledger.to_json()
+            self.notes.append("From here on pages are fetched again by other options than before.")
         if is_resumed and state.run["finished"]:
             # It may have been killed right at its end: the same command gives the same results, unless there is more.
             is_resumed = self.log.is_read(state)
@@ -304,6 +315,12 @@ def _nothing_read(summary: dict[str, Any], found: FoundInput) -> NothingRead:
     return NothingRead(f"{names}: empty: there is nothing to replay")
 
 
+def _without_a_log(request: ReplayRequest, found: FoundInput) -> str:
+    if found.empty_files:
+        return f"{', '.join(found.empty_files)[:200]}: empty: there is nothing to replay"
+    return f"{request.state}: no ledger yet: name a log to begin with"
+
+
 def _check_policies(request: ReplayRequest, config: KeeperConfig, keeper: ReplayKeeper | None) -> None:
     """Refuse policies that do not begin with those that the state has applied."""
     had = keeper.policies_had if keeper else 0
@@ -319,6 +336,14 @@ def _check_now(request: ReplayRequest, keeper: ReplayKeeper | None) -> None:
     if now is not None and keeper is not None and now < keeper.ledger.tick_second:
         at = iso_time(1000 * keeper.ledger.tick_second)
         raise StateRefused(f"--now: {request.state} is at {at}: give a later time")
+
+
+def _check_strategy(request: ReplayRequest, keeper: ReplayKeeper) -> None:
+    given, holds = request.counting.refresh.get("strategy"), keeper.ledger.budget().strategy
+    if given not in (None, holds):
+        raise StateRefused(
+            f"--refresh-strategy {given}: a policy of this crawl sets {holds}: omit the option, or state another policy"
+        )
 
 
 def _check_runner(request: ReplayRequest) -> None:
@@ -353,7 +378,7 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
             )
         if request.focus is not None:
             config = request.focus.over(config, rules.categories)
-        if config != kept:
+        if not kept.counts_alike(config):
             raise StateRefused(
                 f"{request.state}: its ledger counts with other options ({_difference(config, kept)}): omit the "
                 "options, or name another folder"
@@ -372,11 +397,6 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
         now_second=request.now_second,
     )
     return keeper_config, rules
-
-
-def _is_cycle(request: ReplayRequest) -> bool:
-    """Whether time passes for a state without any visit."""
-    return request.now_second is not None and request.state is not None
 
 
 def _new_ledger(request: ReplayRequest, rules: Rules) -> LedgerConfig:

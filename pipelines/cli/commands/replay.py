@@ -104,7 +104,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--now",
         metavar="TIME",
-        help="the time when the logs end, or 'now'; with --state no log is needed",
+        help="time passes up to this one, or 'now', though the logs end earlier",
     )
     how.add_argument(
         "--id-key", type=Path, metavar="FILE", help="make page ids with the key in this file: 16 bytes or more, secret"
@@ -199,7 +199,7 @@ def _topic(options: argparse.Namespace) -> Topic | None:
     from opicflow.pipelines.replay.inputs import Topic
 
     if options.from_ is None:
-        if not options.logs and not (options.now is not None and options.state):
+        if not options.logs and not options.state:
             raise InputRefused("nothing to replay: name logs, or a topic with --from kafka://HOST:PORT")
         for name in ("since", "until"):
             if getattr(options, name) is not None:
