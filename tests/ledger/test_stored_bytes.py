@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ ENTRIES = {
     "end": "4ea207ca53dafde5642be7bfc6ad711f",
     "open": "49e3d5640a1acfd79702a95d9274a498",
 }
-PLANNED = "a180d4a593493f18f2233f7b56f59660"
+PLANNED = "b22066a1be6532ae6c77763dbdd85822"
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:
@@ -74,15 +75,19 @@ def entries() -> dict[str, LogEntry]:
         "policy": PolicyEntry("rules", start, end, 0.8, (16, 8, 4, 2), (256, 0), (1, 2), (3,), policies),
         "policy of nothing": PolicyEntry("rules", start, end),
         "tick": TickEntry(86_400),
-        "control": ControlEntry("crawl", {"ledger": LedgerConfig().to_json()}),
+        "control": ControlEntry("crawl", {"ledger": LedgerConfig(refresh=BY_CASH).to_json()}),
         "end": EndEntry("crawl", start, end, 4),
         "open": OpenEntry(1, 0, True, np.arange(100, dtype=np.uint8)),
     }
 
 
+BY_CASH = RefreshConfig(discover_by="cash")
+"""As it was by default when these bytes were pinned."""
+
+
 def planned() -> Ledger:
     """A ledger that has published, planned, evicted and taken policies up."""
-    refresh = RefreshConfig(bandwidth_per_day=40.0, host_fetches_per_day=20.0)
+    refresh = replace(BY_CASH, bandwidth_per_day=40.0, host_fetches_per_day=20.0)
     two = {"class_weights": (16, 16, 32, 8), "link_bonus_per_1024": (0, 128)}
     ledger = Ledger(LedgerConfig(refresh=refresh, max_pages=60, trend_days=3.0, **two), page_ids=PageIds.unkeyed())
     ledger.apply(TickEntry(86_400))

@@ -107,3 +107,46 @@ def test_schedule_plans_for_a_time_and_leaves_the_state_alone(state: Path) -> No
     assert first_order("--now", stamp(7)) == then
     assert first_order() < then < first_order("--now", "now")
     assert {path: path.read_bytes() for path in sorted(state.rglob("*")) if path.is_file()} == before
+
+
+def test_a_state_needs_no_log_and_a_new_state_does(state: Path, tmp_path: Path) -> None:
+    assert command("replay", "--state", state, "--quiet").code == 0
+    refused = command("replay", "--state", tmp_path / "new")
+    assert refused.code == 2
+    assert refused.err.endswith(f"opicflow: {tmp_path / 'new'}: no ledger yet: name a log to begin with\n")
+
+
+def test_options_of_the_plan_hold_from_the_run_that_gives_them(state: Path, tmp_path: Path) -> None:
+    def planned(*options: str) -> tuple[str, float, str]:
+        done = command("replay", "--state", state, "--out", tmp_path / "out", *options)
+        assert done.code == 0, done
+        summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+        return summary["plan"]["policy"], summary["plan"]["bandwidth_per_day"], done.out + done.err
+
+    note = "From here on pages are fetched again by other options than before."
+    assert planned()[:2] == ("uniform", 10.0)
+    name, bandwidth, said = planned("--refresh-strategy", "harmonic", "--bandwidth", "20")
+    assert (name, bandwidth) == ("harmonic", 20.0) and note in said
+    name, bandwidth, said = planned("--now", stamp(3))
+    assert (name, bandwidth) == ("harmonic", 20.0) and note not in said
+    refused = command("replay", "--state", state, "--damping", "0.5")
+    assert refused.code == 2 and "its ledger counts with other options (damping: 0.85)" in refused.err
+
+
+def test_a_strategy_that_a_policy_sets_is_not_changed_by_an_option(state: Path, tmp_path: Path) -> None:
+    policies = write(tmp_path / "policies.jsonl", [{"refresh_policy": "thesis", "published_at": stamp(1)}])
+    assert command("replay", "--state", state, "--policies", policies, "--now", stamp(2), "--quiet").code == 0
+    refused = command("replay", "--state", state, "--refresh-strategy", "harmonic")
+    assert refused.code == 2 and "--refresh-strategy harmonic: a policy of this crawl sets thesis" in refused.err
+
+
+def test_orders_may_be_left_out_of_the_terminal(state: Path) -> None:
+    done = command("schedule", "--state", state, "-n", "0")
+    assert done.code == 0 and "not before" not in done.out
+
+
+def test_a_bandwidth_above_all_limits_is_said(state: Path) -> None:
+    done = command("schedule", "--state", state, "--bandwidth", "50000", "--compare", "-n", "0")
+    assert done.code == 0 and "note: all strategies give the same: with this bandwidth" in done.out
+    done = command("schedule", "--state", state, "--bandwidth", "5", "--compare", "-n", "0")
+    assert "all strategies give the same" not in done.out

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import xxhash
 
-from opicflow.pipelines.ledger import LedgerConfig
+from opicflow.pipelines.ledger import LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, Origin, request_fingerprint
 from opicflow.pipelines.transforms.rules import Rules
@@ -19,7 +19,12 @@ from opicflow.pipelines.transforms.shard import SourceState
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 
-ORIGIN = Origin(LedgerConfig(), ShardRanges.equal(4), Rules(page_ids=PageIds.unkeyed()), quiet_until={"kafka/id/0": 7})
+ORIGIN = Origin(
+    LedgerConfig(refresh=RefreshConfig(discover_by="cash")),
+    ShardRanges.equal(4),
+    Rules(page_ids=PageIds.unkeyed()),
+    quiet_until={"kafka/id/0": 7},
+)
 """As opicflow wrote it before page ids had keys and shards had boundaries."""
 
 

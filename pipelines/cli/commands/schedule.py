@@ -122,6 +122,8 @@ def _planned(options: argparse.Namespace) -> _Plan:
 
 
 def _print_compared(rows: Sequence[Compared]) -> None:
+    if len({(row.shortest_interval_seconds, row.longest_interval_seconds, row.freshness) for row in rows}) == 1:
+        print("note: all strategies give the same: with this bandwidth every page gets all that limits allow.")
     print("\n  strategy    freshness  obsolescence  harmonic  never   shortest     median    longest")
     for row in rows:
         obsolescence, harmonic = (
