@@ -126,7 +126,7 @@ def _priority(survey: Survey, config: RefreshConfig, budget: Budget, age: Floats
     """What an old copy of each page costs at the end of the cycle; of unread pages what they are worth."""
     waiting = survey.waiting.astype(np.float64)
     worth = waiting if config.discover_by == "cash" else survey.importance
-    cost = survey.weights * (survey.changes_per_day * age / DAY) ** config.alpha
+    cost = survey.weights * (survey.unannounced_per_day * age / DAY + survey.announced) ** config.alpha
     is_pinned = survey.decided_by == BY_PIN
     cost += _PINNED * is_pinned
     if budget.strategy == "greedy":

@@ -55,7 +55,7 @@ REFRESH_ROW = np.dtype(
 # Notes of a page that concern its refreshing.
 MISTRUST = np.uint8(15)  # how much its dates of change are mistrusted
 RATE_SET = np.uint8(64)  # a policy sets its change rate
-CHANGE_ANNOUNCED = np.uint8(128)  # a change since its fetch was announced
+CHANGE_ANNOUNCED = np.uint8(128)  # a change since its fetch was announced, whether its site is believed or not
 
 # Flags of a page. FREE is no flag at all, so that a slot full of zeros is free.
 LIVE = np.uint8(1)
@@ -272,6 +272,7 @@ class Book(NamedTuple):
     outbox_amounts: Array  # int64
     sums: Any  # SUMS [1] (certified)
     recent: Array  # int64 [2, n]: hashes of recent visits, open addressing, two sides
+    announced: Array  # float32 [sites, 5]: what announcements of changes were worth (kernels/announcements.py)
 
 
 class Scratch(NamedTuple):

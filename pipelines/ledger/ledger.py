@@ -74,7 +74,13 @@ from opicflow.pipelines.ledger.removal import Removal
 from opicflow.pipelines.ledger.residuals import Residuals, Settled, change_rules, residual_sums
 from opicflow.pipelines.ledger.room import Room, new_book, new_table
 from opicflow.pipelines.ledger.settling import Settling
-from opicflow.pipelines.ledger.snapshot_checks import column_problem, lost_problem, recent_problem, state_problem
+from opicflow.pipelines.ledger.snapshot_checks import (
+    announced_problem,
+    column_problem,
+    lost_problem,
+    recent_problem,
+    state_problem,
+)
 from opicflow.pipelines.ledger.survey import Budget
 from opicflow.pipelines.ledger.sweeps import Sweeps
 from opicflow.pipelines.ledger.window import turns, window_turns
@@ -143,7 +149,7 @@ class Ledger:
         self.page_ids = page_ids or PageIds()
         self._place = Shard(shard, self.ranges, self.page_ids)
         self._ids = self.ranges.bounds(shard)
-        self._room = Room(config, new_table(config), new_book(config, self._ids, theta_start))
+        self._room = Room(config, new_table(config), new_book(config, self._ids, theta_start, self.page_ids.by_site))
         self._room.book.modes[0].like_us = shards
         self._fates: Bytes = np.zeros(0, np.uint8)
         self._refused: list[tuple[Policy, str]] = []
@@ -574,6 +580,10 @@ class Ledger:
                 sums = np.append(sums, np.zeros(len(at.SUMS.names or ()) - len(sums), np.int64))
             columns["sums"] = sums.view(at.SUMS)
         stored = columns.pop("links")
+        if "announced_sites" in columns:
+            sites, counts = columns.pop("announced_sites"), columns.pop("announced_counts")
+            snapshots.refuse(announced_problem(room.book, sites, counts))
+            room.book.announced[sites] = counts
         room.book = room.book._replace(**{name: column for name, column in columns.items() if name in Book._fields})
         room.table = room.table._replace(**{name: column for name, column in columns.items() if name in Table._fields})
         latest, before = (columns[name] for name in snapshots.RECENT_COLUMNS)

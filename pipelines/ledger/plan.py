@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from opicflow.pipelines.ledger.config import RefreshConfig
-from opicflow.pipelines.ledger.survey import DAY, DISCOVERY, FORBIDDEN, Budget, Survey
+from opicflow.pipelines.ledger.survey import BY_BUDGET, DAY, DISCOVERY, FORBIDDEN, Budget, Survey
 from opicflow.pipelines.refresh.strategies import Allocation, Costs, costs, solve
 from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
 
 _MOST_RETRIES = 0.25  # of the bandwidth for refreshing
+_MOST_HURRIED = 0.5  # of what is left
 _LONGEST_SECONDS = 1e12  # longer intervals count as never, and would not fit into 64 bits
 
 
@@ -45,7 +46,10 @@ def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sh
     rest = budget.per_day - discovery
     rest -= min(retries, _MOST_RETRIES * rest)
     plan = solve(budget.strategy, survey.wanted, rest, config.alpha)
-    unused = max(rest - float(plan.frequencies.sum()), 0.0)
+    hurried = _hurried(survey, plan, now + cycle_days * DAY) / cycle_days
+    if hurried:
+        plan = solve(budget.strategy, survey.wanted, rest - min(hurried, _MOST_HURRIED * rest), config.alpha)
+    unused = max(rest - hurried - float(plan.frequencies.sum()), 0.0)
     discovery += min(unused, most_discovered - discovery)
     intervals = np.where(survey.retry_seconds > 0, survey.retry_seconds, np.inf)
     with np.errstate(divide="ignore"):
@@ -55,9 +59,34 @@ def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sh
     passed = np.mod(now / np.maximum(finite, 1.0) + _phase(survey.pages), 1.0) * finite
     since = np.where(survey.fetched > 0, survey.fetched, now - passed.astype(np.int64))
     due = np.where(np.isinf(intervals), -1, since + np.round(finite).astype(np.int64))
-    changed = survey.announced_change & np.isfinite(intervals) & (survey.retry_seconds == 0)
-    due[(survey.decided_by == DISCOVERY) | survey.requested | changed] = now
+    is_announced = (survey.announced > 0) & (survey.decided_by == BY_BUDGET) & np.isfinite(intervals)
+    sooner = since + _waits_after_announcement(survey.announced, survey.unannounced_per_day, finite).astype(np.int64)
+    due = np.where(is_announced, np.minimum(due, np.maximum(sooner, now)), due)
+    due[(survey.decided_by == DISCOVERY) | survey.requested] = now
     return Sharing(plan, intervals, since, due, discovery, budget.per_day - discovery)
+
+
+def _hurried(survey: Survey, plan: Allocation, until: float) -> int:
+    """How many pages are due until a second because a change was announced, and would not be due otherwise."""
+    rows = np.flatnonzero(survey.announced[survey.sharing] > 0)
+    rows = rows[plan.frequencies[rows] > 0]
+    pages = survey.sharing[rows]
+    seconds = DAY / plan.frequencies[rows]
+    waits = _waits_after_announcement(survey.announced[pages], survey.unannounced_per_day[pages], seconds)
+    fetched = survey.fetched[pages]
+    return int(((fetched + waits <= until) & (fetched + seconds > until)).sum())
+
+
+def _waits_after_announcement(announced: Floats, changes_per_day: Floats, seconds: Floats) -> Floats:
+    """The seconds from a fetch to the next one of pages whose change was announced; `seconds` are their intervals.
+
+    A page is due when what a fetch would mend, summed up since the last one, has the same worth as for other pages:
+    with λ changes a day after t days λ t²/2, and after an announcement of n changes λ t²/2 + n t. So a page that
+    changes rarely is due soon, and one that changes all the time is due hardly sooner than without announcement.
+    """
+    early = announced / changes_per_day * DAY
+    waits: Floats = seconds * seconds / (early + np.hypot(early, np.maximum(seconds, 1.0)))
+    return waits
 
 
 def _most_discovered(survey: Survey, config: RefreshConfig) -> float:

@@ -23,10 +23,11 @@ from opicflow.pipelines.ledger.config import (
     PaperInterpolation,
     Variable,
 )
-from opicflow.pipelines.ledger.kernels import index, links, numbers, recent, url_arena
+from opicflow.pipelines.ledger.kernels import announcements, index, links, numbers, recent, url_arena
 from opicflow.pipelines.ledger.layout import Book, Scratch, Table, link_numbers
 from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
 from opicflow.schemas.arrays import Array, Ints
+from opicflow.schemas.pages import SITE_BITS
 
 _FEWEST_ROWS = 256
 _FEWEST_OUTGOING = 1 << 14
@@ -96,8 +97,13 @@ def new_table(config: LedgerConfig) -> Table:
     )
 
 
-def new_book(config: LedgerConfig, ids: tuple[int, int] = _EVERY_ID, theta_start: int = 0) -> Book:
-    """The accounts of a shard that holds the page ids from the first of `ids` to the last."""
+def new_book(
+    config: LedgerConfig, ids: tuple[int, int] = _EVERY_ID, theta_start: int = 0, by_site: bool = True
+) -> Book:
+    """The accounts of a shard that holds the page ids from the first of `ids` to the last.
+
+    `by_site`: page ids begin with a hash of their site.
+    """
     history = config.history
     counts, clocks, rules_row, modes_row = (np.zeros(1, kind) for kind in at.ACCOUNTS.values())
     rules, modes = rules_row[0], modes_row[0]
@@ -141,9 +147,14 @@ def new_book(config: LedgerConfig, ids: tuple[int, int] = _EVERY_ID, theta_start
         outbox_amounts=np.zeros(0, np.int64),
         sums=np.zeros(1, at.SUMS),
         recent=np.zeros((2, _FEWEST_ROWS), np.int64),
+        announced=np.zeros((_sites(ids) if by_site else 1, announcements.COLUMNS), np.float32),
     )
     set_rules(book, config.damping, config.class_weights, config.link_bonus_per_1024)
     return book
+
+
+def _sites(ids: tuple[int, int]) -> int:
+    return (ids[1] >> (64 - SITE_BITS)) - (ids[0] >> (64 - SITE_BITS)) + 1
 
 
 def set_rules(

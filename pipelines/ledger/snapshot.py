@@ -51,6 +51,8 @@ BOOK_COLUMNS = (
     "forgotten_until",
 )
 CERTIFIED_COLUMNS = ("sums", "lost_ids", "lost_amounts")
+ANNOUNCED_COLUMNS = ("announced_sites", "announced_counts")
+"""What announcements are worth. Older snapshots, and crawls without announcements, do not have them."""
 RECENT_COLUMNS = ("recent_visits", "recent_visits_before")
 
 
@@ -95,6 +97,8 @@ def read(chunks: Iterable[bytes]) -> tuple[dict[str, Any], LedgerConfig, dict[st
         state = manifest["state"]
         config = LedgerConfig.from_json(state["config"])
         empty = _columns(config, new_table(config), new_book(config))
+        if ANNOUNCED_COLUMNS[0] in manifest["columns"]:
+            empty |= _announced_columns(new_book(config))
         shapes = {name: _shape(words, empty[name]) for name, words in manifest["columns"].items()}
         checksums, url_checksums = list(manifest["column_chunks"]), list(manifest["url_chunks"])
         url_bytes = manifest["url_bytes"]
@@ -199,7 +203,14 @@ def _columns(config: LedgerConfig, table: Table, book: Book) -> dict[str, Array]
         **dict(zip(RECENT_COLUMNS, recent_visits(book), strict=True)),
         "free": table.free[: int(counts.free)],
         **{name: getattr(table, name)[: int(counts.slots)] for name in columns_used(config)},
+        **(_announced_columns(book) if book.announced.any() else {}),
     }
+
+
+def _announced_columns(book: Book) -> dict[str, Array]:
+    """The rows of sites that had an announcement."""
+    sites = np.flatnonzero(book.announced.any(axis=1))
+    return dict(zip(ANNOUNCED_COLUMNS, (sites.astype(np.int32), book.announced[sites]), strict=True))
 
 
 def _with_stored_links(table: Table, book: Book) -> tuple[Table, Book]:

@@ -24,6 +24,7 @@ from opicflow.pipelines.ledger.config import (
     is_whole,
 )
 from opicflow.pipelines.ledger.entry_checks import MOST_LINKS, is_gossip
+from opicflow.pipelines.ledger.kernels.announcements import IN_USE, MOST_COUNTED
 from opicflow.pipelines.ledger.kernels.page_checks import PAGE_PROBLEMS, find_page_problem
 from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.ledger.ledger_state import decode_gossip
@@ -139,6 +140,17 @@ def recent_problem(config: LedgerConfig, book: Book, latest: Array, before: Arra
     if book.counts[0].recent != len(latest) or len(latest) >= max(most, 1):
         return "its recent visits are not as many as their count"
     return "" if len(before) in (0, most) else "its visits before the latest are too few or too many"
+
+
+def announced_problem(book: Book, sites: Array, counts: Array) -> str:
+    """What is wrong with the stored worth of announcements; empty if nothing is."""
+    if len(sites) != len(counts) or (len(sites) and not 0 <= int(sites[0]) <= int(sites[-1]) < len(book.announced)):
+        return "sites of announcements are not those of the shard"
+    if (np.diff(sites) <= 0).any() or (counts[:, IN_USE] != 1).any():
+        return "sites of announcements are out of order, or not in use"
+    if not ((counts >= 0) & (counts <= MOST_COUNTED)).all():  # false for NaN
+        return "what announcements are worth is counted wrong"
+    return ""
 
 
 def lost_problem(book: Book, ids: Array, amounts: Array) -> str:

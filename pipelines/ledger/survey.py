@@ -10,13 +10,15 @@ import numpy as np
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import RefreshConfig
 from opicflow.pipelines.ledger.kernels import url_arena
+from opicflow.pipelines.ledger.kernels.announcements import IN_USE
 from opicflow.pipelines.ledger.kernels.observations import BELIEVED, WAS_GONE
 from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.refresh.orders import back_off_seconds
 from opicflow.pipelines.refresh.policies import Directives, Policies, directives, host_caps
-from opicflow.pipelines.refresh.rates import change_rates
+from opicflow.pipelines.refresh.rates import LEAST_RATE, change_rates
 from opicflow.pipelines.refresh.strategies import Demand
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
+from opicflow.schemas.pages import SITE_BITS
 from opicflow.schemas.shards import Shard
 
 DECIDED_BY = ("OTHER", "BUDGET", "PINNED", "FORBIDDEN", "DISCOVERY", "BACK_OFF", "GONE", "LIMIT", "REQUESTED")
@@ -29,6 +31,9 @@ BY_POLICY = KNOWN_FROM.index("POLICY")
 DAY = 86400.0
 _REQUESTED = DECIDED_BY.index("REQUESTED")
 _MOST_WEIGHT = 1e12
+_WORTH_NOTHING = 0.1  # changes
+_PRIOR = 4.0  # visits
+_UNTRUE = 0.1  # the part of announcements that is taken for untrue before a site has shown it
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,10 @@ class Survey:
     ordered: Ints
     requested: Bools
     """Whether a policy requests it and it was not fetched since."""
-    announced_change: Bools
-    """Whether a change was announced since it was fetched."""
+    announced: Floats
+    """How many changes an announcement since the fetch is worth; 0 = none was made, or it says nothing."""
+    unannounced_per_day: Floats
+    """The changes a day that happen without an announcement, as far as the site has shown."""
     retry_seconds: Floats
     """How long to wait before a retry of a page that does not answer; 0 for others."""
     wanted: Demand
@@ -152,6 +159,9 @@ def survey(
         retry[rows] = back_off_seconds(pages[rows], failures[rows].astype(np.int64), first, longest)
 
     changes = np.where(is_set, stated.changes_per_day, found.rates)
+    worth, recall = _worth_of_announcements(book, pages)
+    is_announced = (notes & at.CHANGE_ANNOUNCED) != 0
+    unannounced = np.maximum(np.where(is_announced, 1.0, 1.0 - recall) * changes, LEAST_RATE)
     sharing = np.flatnonzero((decided_by == BY_BUDGET) | (decided_by == BY_PIN))
     shortest = np.where(stated.shortest_seconds > 0, stated.shortest_seconds, config.shortest_interval_seconds)[sharing]
     shortest = np.maximum(shortest, config.cycle_hours * 3600)  # a page is ordered once a cycle at most
@@ -166,7 +176,7 @@ def survey(
         host_most[with_unread] *= 1 - budget.discovery_share  # the rest is for its unread pages
     wanted = Demand(
         weights=np.minimum(weights[sharing], _MOST_WEIGHT),
-        changes_per_day=changes[sharing],
+        changes_per_day=unannounced[sharing],
         pinned=np.where(pins > 0, DAY / np.where(pins > 0, pins, 1.0), 0.0) if pins.any() else None,
         least=DAY / np.maximum(longest_, shortest),
         most=DAY / shortest,
@@ -190,7 +200,8 @@ def survey(
         requested=(stated.requested_second >= 0)
         & (fetched < np.maximum(stated.requested_second, 1))
         & (decided_by != FORBIDDEN),
-        announced_change=(notes & at.CHANGE_ANNOUNCED) != 0,
+        announced=np.where(is_announced, worth, 0.0),
+        unannounced_per_day=unannounced,
         retry_seconds=retry,
         wanted=wanted,
         sharing=sharing,
@@ -198,6 +209,23 @@ def survey(
         hosts=hosts,
         suspended=suspended,
     )
+
+
+def _worth_of_announcements(book: Book, pages: Ids) -> tuple[Floats, Floats]:
+    """For each page: how many changes an announcement of its site is worth, and the part of changes that it announces.
+
+    An announcement has brought a change with the probability 1 - q / p, if so many of the visits that follow find the
+    page unchanged as q and p say: q is counted, and p expected by the change rates of the pages. Until a site has shown
+    what its announcements are worth, they count for almost one change.
+    """
+    rows = np.zeros(len(pages), np.int64)
+    if len(book.announced) > 1:
+        sites = pages >> np.uint64(64 - SITE_BITS)
+        rows = (sites - (np.uint64(book.modes[0].first_id) >> np.uint64(64 - SITE_BITS))).astype(np.int64)
+    changed, unchanged, expected, surprises = book.announced[:, :IN_USE].T.astype(np.float64)
+    worth = np.maximum(1.0 - (unchanged + _PRIOR * _UNTRUE) / (expected + _PRIOR), 0.0)
+    recall = np.where(worth > _WORTH_NOTHING, changed / (changed + surprises + _PRIOR), 0.0)
+    return worth[rows], recall[rows]
 
 
 def _affordable(intervals: Floats, stated: Directives, budget: Budget) -> tuple[Floats, str]:

@@ -85,7 +85,7 @@ class Watched:
     times: set[int] = field(default_factory=set)
 
     def announce(self, modified_ms: int) -> None:
-        if self.checked and modified_ms // 1000 > self.checked and self.mistrust <= 1:
+        if self.checked and modified_ms // 1000 > self.checked:
             self.is_announced = True
 
     def visit(self, outcome: Outcome, time_ms: int, digest: int, modified_ms: int) -> None:
@@ -98,7 +98,7 @@ class Watched:
         if outcome in (Outcome.FAILED, Outcome.BLOCKED, Outcome.GONE):
             self._fail(outcome == Outcome.GONE, second, is_later)
             return
-        self.failures, self.is_gone, was_announced, self.is_announced = 0, False, self.is_announced, False
+        self.failures, self.is_gone, self.is_announced = 0, False, False
         if not is_later:
             return
         last, self.checked = self.checked, second
@@ -109,10 +109,8 @@ class Watched:
                 self._observe(second - last, False)
                 if self.dates:
                     self.dates.append((second - last, False))
-                if was_announced:
-                    self._lie()
         else:
-            self._fetched(second, last, was_announced, folded(digest), min(modified_ms // 1000, 0xFFFFFFFF))
+            self._fetched(second, last, folded(digest), min(modified_ms // 1000, 0xFFFFFFFF))
 
     def _fail(self, is_gone: bool, second: int, is_later: bool) -> None:
         goes_on = is_gone == self.is_gone
@@ -129,7 +127,7 @@ class Watched:
     def _lie(self) -> None:
         self.mistrust = min(self.mistrust + 2, 8)
 
-    def _fetched(self, second: int, last: int, was_announced: bool, digest: int, date: int) -> None:
+    def _fetched(self, second: int, last: int, digest: int, date: int) -> None:
         by_digest = None if not (last and digest and self.digest) else digest != self.digest
         is_lie = date != 0 and (date > second + 300 or abs(date - second) <= 2)
         if date and not is_lie and self.modified and by_digest is not None:
@@ -137,7 +135,7 @@ class Watched:
             is_lie = moved != by_digest or (by_digest and date <= last)
             if not is_lie and self.mistrust:
                 self.mistrust -= 1
-        if is_lie or (was_announced and by_digest is False):
+        if is_lie:
             self._lie()
         is_believed = bool(date) and not is_lie and self.mistrust <= 1
         changed = by_digest
@@ -275,26 +273,6 @@ def test_a_server_that_lied_is_believed_again_when_it_was_right_long_enough() ->
     assert known[0] == "INTERVALS"
     assert known[-1] == "LAST_MODIFIED"
     assert known == sorted(known)
-
-
-def test_a_sitemap_that_announces_changes_that_were_none_is_no_longer_asked() -> None:
-    crawl = Crawl().visit(1, T0, digest=5)
-    announced = []
-    for day in range(1, 6):
-        crawl.apply(crawl.writer().announcement(crawl.id(1), modified_ms=1000 * (T0 + DAY * day - 100)))
-        announced.append(bool(crawl.row(1)["notes"] & at.CHANGE_ANNOUNCED))
-        crawl.visit(1, T0 + DAY * day, digest=5)
-        assert not crawl.row(1)["notes"] & at.CHANGE_ANNOUNCED
-    assert announced == [True, False, False, False, False]
-
-
-def test_a_right_sitemap_is_followed_every_time() -> None:
-    crawl = Crawl().visit(1, T0, digest=5)
-    for day in range(1, 6):
-        crawl.apply(crawl.writer().announcement(crawl.id(1), modified_ms=1000 * (T0 + DAY * day - 100)))
-        assert crawl.row(1)["notes"] & at.CHANGE_ANNOUNCED
-        crawl.visit(1, T0 + DAY * day, digest=5 + day)
-    assert not crawl.row(1)["notes"] & at.MISTRUST
 
 
 def test_failures_stop_counting_at_255() -> None:
@@ -879,12 +857,12 @@ def test_forbidden_pages_are_never_ordered(strategy: str) -> None:
     assert len(requested) > 30
 
 
-def test_announced_pages_are_due_now() -> None:
+def test_announced_pages_are_due_sooner() -> None:
     crawl = Crawl(with_refresh(bandwidth_per_day=20.0)).read(range(30), T0)
     crawl.apply(crawl.writer().announcement(crawl.id(5), modified_ms=1000 * (T0 + 100)))
     crawl.tick(T0 + 3600)
     planned = crawl.plan()
-    assert of_page(crawl, planned, 5, "due") == T0 + 3600
+    assert of_page(crawl, planned, 5, "due") < min(of_page(crawl, planned, page, "due") for page in (4, 6, 7))
     assert crawl.id(5) in ordered(planned)
 
 
@@ -893,7 +871,7 @@ def test_an_announcement_of_a_page_that_redirects_is_answered_once() -> None:
     crawl.apply(crawl.writer().announcement(crawl.id(5), modified_ms=1000 * (T0 + 100)))
     crawl.visit(5, T0 + 200, Outcome.REDIRECTED, links=(6,))
     crawl.tick(T0 + 3600)
-    assert of_page(crawl, crawl.plan(), 5, "due") > T0 + 3600
+    assert of_page(crawl, crawl.plan(), 5, "announced") == 0
 
 
 @pytest.mark.parametrize("by", ["cash", "importance"])

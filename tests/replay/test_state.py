@@ -256,7 +256,7 @@ def test_a_failed_replay_does_not_change_the_state(lines: list[bytes], tmp_path:
     with pytest.raises(InputRefused):
         replay([second, tmp_path / "none.jsonl"], state)
     with pytest.raises(NothingRead):
-        replay([write(tmp_path / "empty.jsonl", b"")], state)
+        replay([write(tmp_path / "empty.jsonl", b"")], tmp_path / "new")
     with pytest.raises(OSError, match=r"dir|exists|empty"):  # a folder where a result should go
         (tmp_path / "out/importance.jsonl").mkdir(parents=True)
         replay([second], state, tmp_path / "out")

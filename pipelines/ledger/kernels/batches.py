@@ -181,7 +181,7 @@ def sight(table: Table, book: Book, items: Any, i: Int) -> None:
     if announced:
         announce(table, book, slot)
         if items.modified_ms[i] != 0:
-            announce_change(table, slot, items.modified_ms[i])
+            announce_change(table, book, slot, items.modified_ms[i])
     keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opicflow.pipelines.ledger.kernels.announcements import count_visit, note_announcement
 from opicflow.pipelines.ledger.layout import (
     CHANGE_ANNOUNCED,
     MISTRUST,
@@ -81,11 +82,12 @@ def set_share(table: Table, book: Book, slot: Int, share: Float) -> None:
 
 
 @inlined_kernel
-def announce_change(table: Table, slot: Int, modified_ms: Int) -> None:
-    """A date of change was announced: if it is after the fetch, the page is due."""
+def announce_change(table: Table, book: Book, slot: Int, modified_ms: Int) -> None:
+    """A date of change was announced: note it if it is after the fetch."""
     row = table.refresh[slot]
-    if row.checked != 0 and modified_ms // 1000 > row.checked and believes(row.notes):
+    if row.checked != 0 and modified_ms // 1000 > row.checked:
         row.notes |= CHANGE_ANNOUNCED
+        note_announcement(book, table.hot[slot, 0])
 
 
 @inlined_kernel
@@ -147,7 +149,7 @@ def observe(
         lied = changed != (dated != row.modified) or (changed and dated <= second - length)
         if not lied and (row.notes & MISTRUST) != 0:
             row.notes -= 1
-    if lied or (was_announced and compared and not changed):
+    if lied:
         row.notes = (row.notes & ~MISTRUST) | min((row.notes & MISTRUST) + _LIE, _MOST_LIES)
     is_believed = dated != 0 and not lied and believes(row.notes)
     if not compared and seen_before and is_believed and row.modified != 0 and (folded == 0 or row.digest == 0):
@@ -155,6 +157,9 @@ def observe(
         changed = dated != row.modified
 
     if compared and seen_before:
+        if was_announced or changed:
+            expected = rate_now(table, book, slot) * np.float64(length) / 86_400
+            count_visit(book, table.hot[slot, 0], was_announced, changed, expected)
         row.intervals = pushed(row.intervals, np.float64(length), changed)
     if is_believed and not compared:  # the content before is not known, but the date of its change is
         changed = row.dated == 0 or dated > second - length
