@@ -36,6 +36,7 @@ from opicflow.pipelines.ledger import (
     TickEntry,
 )
 from opicflow.pipelines.refresh.strategies import STRATEGIES, Costs, Demand, costs, solve
+from opicflow.pipelines.web.change_rates import log_normal_rates
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
@@ -45,11 +46,7 @@ from opicflow.schemas.records import Policy
 SEED = 1
 ALPHA = 0.95
 DAMPING = 0.85
-MEDIAN_RATE = 1 / 14
-DECADES = 3.0
-"""Within so many powers of ten lie the change rates of 95 % of the pages."""
 
-_SIGMA = DECADES * np.log(10) / (2 * 1.96)
 _DAY = 86_400
 _START = 20_000 * _DAY  # a day in 2024
 
@@ -92,18 +89,12 @@ class ChangingWeb:
         return places
 
 
-def log_normal_rates(random: np.random.Generator, pages: int) -> Floats:
-    """Change rates, a day: log-normal around once in 14 days."""
-    rates: Floats = MEDIAN_RATE * np.exp(_SIGMA * random.standard_normal(pages))
-    return rates
-
-
 def changing_web(pages: int, seed: int, days: int) -> ChangingWeb:
     """A small power-law web whose pages change for so many days."""
     random = np.random.default_rng((seed, pages))
     graph = power_law_web(pages, seed, mean_links=min(8.0, pages / 4))
     urls = [b"https://site%d.example/page/%d" % (number % 40, number) for number in range(pages)]
-    rates = np.clip(log_normal_rates(random, pages), 1 / 3650, 24.0)
+    rates = log_normal_rates(random, pages)
     gone = np.full(pages, np.iinfo(np.int64).max)
     going = random.choice(pages, max(2, round(_GONE * pages)), replace=False)
     gone[going] = _START + (random.random(len(going)) * days * _DAY).astype(np.int64)
@@ -352,7 +343,7 @@ class LargeWeb:
 def large_web(pages: int) -> LargeWeb:
     """Exact PageRank of a power-law web; rates have nothing to do with it."""
     ranks = pagerank(power_law_web(pages, SEED, mean_links=min(LINKS, pages / 4)), DAMPING).values
-    return LargeWeb(ranks, np.clip(log_normal_rates(np.random.default_rng(SEED), pages), 1 / 3650, 24.0))
+    return LargeWeb(ranks, log_normal_rates(np.random.default_rng(SEED), pages))
 
 
 def computed_tables(web: LargeWeb) -> Iterator[str]:

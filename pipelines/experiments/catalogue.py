@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from opicflow.pipelines.experiments.communities.catalogue import COMMUNITIES
 from opicflow.pipelines.experiments.importance.catalogue import IMPORTANCE
+from opicflow.pipelines.experiments.refresh.catalogue import REFRESH
 
-EXPERIMENTS = {one.name: one for one in (*IMPORTANCE, *COMMUNITIES)}
+EXPERIMENTS = {one.name: one for one in (*IMPORTANCE, *REFRESH, *COMMUNITIES)}

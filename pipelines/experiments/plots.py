@@ -9,6 +9,8 @@ from typing import Any
 
 import matplotlib as mpl
 
+from opicflow.pipelines.experiments.tables import Rows, distinct, mean, spread
+
 mpl.use("Agg")
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
@@ -40,6 +42,13 @@ class Curve:
     ys: Sequence[float]
     spreads: Sequence[float] = ()
     loose: bool = False
+
+
+def curve_of(rows: Rows, name: str, x: str, y: str) -> Curve:
+    """Return a line through the means of a column, for each value of another one."""
+    xs = [float(value) for value in distinct(rows, x)]
+    ys = [mean(rows, y, **{x: value}) for value in distinct(rows, x)]
+    return Curve(name, xs, ys, [spread(rows, y, **{x: value}) for value in distinct(rows, x)])
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from opicflow.pipelines.experiments.communities.accuracy import communities, inf
 from opicflow.pipelines.experiments.importance.convergence import convergence, convergence_certified, off_line
 from opicflow.pipelines.experiments.importance.extensions import discovery, growing, moved, stated, trends, trouble
 from opicflow.pipelines.experiments.importance.windows import windows, windows_certified
+from opicflow.pipelines.experiments.refresh.closed_loop import loop_refresh
 from opicflow.pipelines.experiments.tables import Measure, Row, Value
 
 MEASURES: dict[str, Measure] = {
     one.__name__: one
     for one in (
         *(convergence, convergence_certified, off_line, windows, windows_certified),
-        *(growing, moved, trouble, discovery, stated, trends, communities, influences),
+        *(growing, moved, trouble, discovery, stated, trends, communities, influences, loop_refresh),
     )
 }
 EDITION = 1

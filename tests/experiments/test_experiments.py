@@ -36,6 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "discovery": {"web": "power-law", "order": "greedy"},
     "stated": {"order": "greedy", "history": "default"},
     "trends": {"web": "growing", "order": "random", "history": "certified"},
+    "loop_refresh": {"scheduler": "oracle", "percent": 5.0, "days": 60},
     "communities": {"domain": "topic"},
     "influences": {"domain": "subtopic 1", "moment": "half way"},
 }

@@ -20,11 +20,14 @@ if TYPE_CHECKING:  # they need matplotlib
 EXAMPLES = """examples:
   opicflow experiment fig2 --out build/experiments --pages 10000 --runs 1     a quick run
   opicflow experiment all --out build/experiments       everything; stopped, the same command continues
+  opicflow experiment loop-refresh --out build/loop --bandwidths 5 --days 120        a shorter year
   opicflow experiment table1 community --out build/mine --edges links.tsv.gz           communities of your own web
 
 Measurements are kept in DIR/parts: the same pages and seeds are not measured twice.
 """
 LEAST_PAGES = 1_000
+LEAST_DAYS, MOST_DAYS = 14, 3_650
+LEAST_PERCENT, MOST_PERCENT = 0.1, 100.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,17 +37,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=[
             *("all", "fig2", "fig3", "fig4", "fig5", "fig6", "growing", "moved", "trouble", "discovery", "stated"),
-            "trends",
+            *("trends", "loop-refresh"),
             *("table1", "table2", "influence", "community"),
         ],
         help="a figure of the paper, or growing webs, links that move, pages that cannot be read, discovery, what "
-        "estimates state, trends; of "
+        "estimates state, trends; a year of refreshing in the closed loop; of "
         "communities: sites, topics, the influence of one page, round by round",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the report, plots and data")
-    parser.add_argument("--pages", type=whole, metavar="N", help="of each web (100000; of communities 300000)")
-    parser.add_argument("--runs", type=whole, metavar="R", help="seeds to take means of (2; of communities 5)")
+    parser.add_argument(
+        "--pages", type=whole, metavar="N", help="of each web (100000; of communities 300000; of the loop 1000)"
+    )
+    parser.add_argument(
+        "--runs", type=whole, metavar="R", help="seeds to take means of (2; of communities 5; of the loop 1)"
+    )
     parser.add_argument("--edges", metavar="FILE", help="of communities: the web of this edge list instead")
+    parser.add_argument("--days", type=whole, metavar="D", help="of the loop: how long (365)")
+    parser.add_argument(
+        "--bandwidths", metavar="P,P,…", help="of the loop: fetches a day, in per cent of the pages (2,5,10,20,50)"
+    )
     parser.add_argument("--seed", type=natural, default=1, metavar="S", help="the first seed (%(default)s)")
     parser.add_argument("--processes", type=whole, metavar="N", help="at once (as many as there are cores)")
     add_quiet(parser)
@@ -69,7 +80,9 @@ def run(options: argparse.Namespace) -> int:
 
     if options.pages is not None and options.pages < LEAST_PAGES:
         raise InputRefused(f"--pages {options.pages}: too few pages for a meaningful error: give {LEAST_PAGES} or more")
-    known = catalogue.EXPERIMENTS
+    known = dict(catalogue.EXPERIMENTS)
+    if options.days is not None or options.bandwidths is not None:
+        known["loop-refresh"] = _loop_of(options)
     chosen = list(known.values()) if "all" in options.name else [known[name] for name in dict.fromkeys(options.name)]
     scales = {one.name: _scale(options, one) for one in chosen}
     if options.edges is None:
@@ -89,6 +102,32 @@ def run(options: argparse.Namespace) -> int:
     print("\n".join(summary(chosen, claims)))
     print(f"\nreport, plots and data: {out / 'report.md'}")
     return 0
+
+
+def _loop_of(options: argparse.Namespace) -> Experiment:
+    """The experiment of the closed loop with other days or bandwidths. Raises `InputRefused` for other experiments."""
+    from opicflow.pipelines.experiments.refresh.catalogue import DAYS, PERCENTS, loop_refresh
+
+    name = "--days" if options.days is not None else "--bandwidths"
+    if not {"all", "loop-refresh"} & set(options.name):
+        raise InputRefused(f"{name}: it is for loop-refresh alone: omit it, or name loop-refresh")
+    if options.days is not None and not LEAST_DAYS <= options.days <= MOST_DAYS:
+        raise InputRefused(f"--days {options.days}: give {LEAST_DAYS} to {MOST_DAYS}")
+    return loop_refresh(options.days or DAYS, PERCENTS if options.bandwidths is None else _percents(options.bandwidths))
+
+
+def _percents(text: str) -> list[float]:
+    """The bandwidths that a text names, each once, the smallest first."""
+    try:
+        percents = sorted({float(word) for word in text.split(",")})
+    except ValueError:
+        percents = []
+    if not percents or not all(LEAST_PERCENT <= percent <= MOST_PERCENT for percent in percents):
+        raise InputRefused(
+            f"--bandwidths {text[:80]}: give percentages from {LEAST_PERCENT:g} to {MOST_PERCENT:g}, with commas "
+            "between them, such as 5,20"
+        )
+    return percents
 
 
 def _scale(options: argparse.Namespace, one: Experiment) -> Scale:

@@ -17,8 +17,8 @@ from opicflow.pipelines.experiments.importance.extensions import (
     UNREADABLE,
 )
 from opicflow.pipelines.experiments.importance.windows import BY_IMPORTANCE, CERTIFIED_ALONE, RATES, RATES_OF_CYCLE
-from opicflow.pipelines.experiments.plots import Curve, Plot
-from opicflow.pipelines.experiments.tables import Rows, distinct, markdown, mean, short, spread, where
+from opicflow.pipelines.experiments.plots import Curve, Plot, curve_of
+from opicflow.pipelines.experiments.tables import Rows, distinct, markdown, mean, short, where
 from opicflow.pipelines.experiments.task_runner import MeasureTask
 
 # -- figures 2 and 3 ---------------------------------------------------------------------------------------------------
@@ -42,20 +42,14 @@ def _convergence_tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
 
 def _lines_of_orders(rows: Rows, measure: str, web: str = "power-law") -> list[Curve]:
     lines = [
-        _line(where(rows, web=web, order=order, importance=read_by), order, "crawls", measure)
+        curve_of(where(rows, web=web, order=order, importance=read_by), order, "crawls", measure)
         for order in (*ORDERS, OFF_LINE)
         for read_by in [OFF_LINE if order == OFF_LINE else "history"]
     ]
     return lines + [
-        _line(where(rows, web=web, order=order, importance=CERTIFIED), f"{order}, {CERTIFIED}", "crawls", measure)
+        curve_of(where(rows, web=web, order=order, importance=CERTIFIED), f"{order}, {CERTIFIED}", "crawls", measure)
         for order in ("random", "cycle", "greedy")
     ]
-
-
-def _line(rows: Rows, name: str, x: str, y: str) -> Curve:
-    xs = [float(value) for value in distinct(rows, x)]
-    ys = [mean(rows, y, **{x: value}) for value in distinct(rows, x)]
-    return Curve(name, xs, ys, [spread(rows, y, **{x: value}) for value in distinct(rows, x)])
 
 
 def _convergence_plot(name: str, title: str, measure: str) -> Callable[[Rows], list[Plot]]:
@@ -154,7 +148,9 @@ def _windows_plot(name: str, title: str, policies: Sequence[str]) -> Callable[[R
         x = "pages whose in-degree is halved or doubled while N are read, %"
         made = []
         for measure, more in (("everywhere", ""), ("top", ", most important tenth")):
-            lines = [_line(where(rows, order="greedy", policy=policy), policy, "rate", measure) for policy in policies]
+            lines = [
+                curve_of(where(rows, order="greedy", policy=policy), policy, "rate", measure) for policy in policies
+            ]
             suffix = "-top" if more else ""
             made.append(Plot(f"{name}{suffix}", f"{title}{more}", x, "mean relative error, %", lines, "xy", RATES))
         return made
@@ -353,7 +349,7 @@ def _discovery_tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
 def _discovery_plots(rows: Rows) -> list[Plot]:
     made = []
     for web in distinct(rows, "web"):
-        lines = [_line(where(rows, web=web, order=order), str(order), "share", "read") for order in DISCOVERERS]
+        lines = [curve_of(where(rows, web=web, order=order), str(order), "share", "read") for order in DISCOVERERS]
         title = f"Importance of the pages read, by order ({web})"
         made.append(Plot(f"discovery-{web}", title, "visits made, % of N", "of all importance, %", lines))
     return made
