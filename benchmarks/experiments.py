@@ -31,6 +31,13 @@ explained in [convergence.py](../../pipelines/experiments/importance/convergence
 
     opicflow experiment fig2 --out build/experiments --pages 10000 --runs 1
 
+`loop-refresh` crawls a made-up web for a year by the orders of the command line itself, a replay a day. Its bounds are
+in [refresh/claims.py](../../pipelines/experiments/refresh/claims.py), its measures in
+[freshness.py](../../pipelines/experiments/refresh/freshness.py), and what it is compared with in
+[competitors.py](../../pipelines/experiments/refresh/competitors.py). It takes a minute a strategy and bandwidth:
+
+    opicflow experiment loop-refresh --out build/loop --bandwidths 5
+
 """
 
 # Text about the figures at 100,000 pages: check it whenever the figures change.

@@ -35,7 +35,7 @@ from opicflow.pipelines.experiments.refresh.competitors import (
     RoundRobin,
     rescheduled,
 )
-from opicflow.pipelines.experiments.refresh.crawler import Crawler, CrawlHistory, Orders, paced
+from opicflow.pipelines.experiments.refresh.crawler import Crawler, CrawlHistory, DayOrders, paced
 from opicflow.pipelines.experiments.refresh.freshness import fresh_by_day, measure
 from opicflow.pipelines.experiments.refresh.living_web import (
     ALWAYS_NOW,
@@ -46,8 +46,8 @@ from opicflow.pipelines.experiments.refresh.living_web import (
     NEVER,
     NEVER_CHANGES,
     NOT_MODIFIED,
-    Answers,
     LivingWeb,
+    ServerAnswers,
     contents_of,
     living_web,
 )
@@ -184,10 +184,10 @@ def test_a_crawler_learns_of_pages_by_links_and_announcements() -> None:
     crawler = Crawler(web)
     first = crawler.crawl_first()
     assert sorted(first.numbers.tolist()) == [0, 1] and crawler.known.tolist() == [True, True, False, False]
-    crawler.follow(Orders(np.array([1]), np.array([DAY + 4])), 1, 10)
+    crawler.follow(DayOrders(np.array([1]), np.array([DAY + 4])), 1, 10)
     assert crawler.announce(1).tolist() == [3]
     assert crawler.known.tolist() == [True, True, False, True]
-    crawler.follow(Orders(np.array([1]), np.array([2 * DAY])), 2, 10)
+    crawler.follow(DayOrders(np.array([1]), np.array([2 * DAY])), 2, 10)
     assert crawler.known_since.tolist()[2:] == [2 * DAY, DAY + 7]
     assert crawler.history().orders.tolist() == [1, 1]
 
@@ -225,7 +225,8 @@ def test_nutch_follows_contents_dates_failures_and_gone_pages() -> None:
 
     def receive(day: int, statuses: list[int], contents: list[int], modified: list[int]) -> None:
         nutch.receive(
-            Answers(numbers, np.full(4, day * DAY), np.array(statuses), np.array(contents), np.array(modified)), none
+            ServerAnswers(numbers, np.full(4, day * DAY), np.array(statuses), np.array(contents), np.array(modified)),
+            none,
         )
 
     receive(0, [200] * 4, [1, 2, 3, 4], [NEVER] * 4)
@@ -375,11 +376,11 @@ class Recorded:
     def __init__(self, orders: CommandOrders) -> None:
         self.inner, self.ordered, self.received = orders, [], []  # type: ignore[var-annotated]
 
-    def receive(self, answers: Answers, announced: np.ndarray) -> None:
+    def receive(self, answers: ServerAnswers, announced: np.ndarray) -> None:
         self.received.append((answers, announced))
         self.inner.receive(answers, announced)
 
-    def order(self, day: int) -> Orders:
+    def order(self, day: int) -> DayOrders:
         self.ordered.append(self.inner.order(day))
         return self.ordered[-1]
 

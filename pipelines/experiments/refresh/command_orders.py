@@ -14,8 +14,8 @@ from typing import cast
 import numpy as np
 import orjson
 
-from opicflow.pipelines.experiments.refresh.crawler import Orders
-from opicflow.pipelines.experiments.refresh.living_web import NEVER, Answers, LivingWeb
+from opicflow.pipelines.experiments.refresh.crawler import DayOrders
+from opicflow.pipelines.experiments.refresh.living_web import NEVER, LivingWeb, ServerAnswers
 from opicflow.schemas.arrays import Ints
 
 BEGIN = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -36,11 +36,11 @@ class CommandOrders:
         self._main = installed_command()
         self._lines: list[bytes] = []
 
-    def receive(self, answers: Answers, announced: Ints) -> None:
+    def receive(self, answers: ServerAnswers, announced: Ints) -> None:
         """Keep the lines of the next log."""
         self._lines += log_lines(self._web, answers, announced)
 
-    def order(self, day: int) -> Orders:
+    def order(self, day: int) -> DayOrders:
         """Run the command at the beginning of a day. Raises RuntimeError if it does not succeed."""
         logs = []
         if self._lines:
@@ -53,13 +53,13 @@ class CommandOrders:
             Path(log_path).unlink()
         lines = (self._folder / "out" / "crawl-orders.jsonl").read_bytes().splitlines()
         orders = [orjson.loads(line) for line in lines]
-        return Orders(
+        return DayOrders(
             np.array([self._numbers[order["url"]] for order in orders], np.int64),
             np.array([-(-order["not_before"] // 1000) - _BEGIN_SECOND for order in orders], np.int64),
         )
 
 
-def log_lines(web: LivingWeb, answers: Answers, announced: Ints) -> list[bytes]:
+def log_lines(web: LivingWeb, answers: ServerAnswers, announced: Ints) -> list[bytes]:
     """Return the events of a crawl log: an announcement of each of these pages, and a visit for each answer."""
     lines = [orjson.dumps({"kind": "announce", "url": web.urls[number]}) for number in announced.tolist()]
     columns = (answers.numbers, answers.seconds, answers.statuses, answers.contents, answers.modified)

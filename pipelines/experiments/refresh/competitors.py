@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opicflow.pipelines.experiments.refresh.crawler import Crawler, Orders
-from opicflow.pipelines.experiments.refresh.living_web import DAY, NEVER, Answers
+from opicflow.pipelines.experiments.refresh.crawler import Crawler, DayOrders
+from opicflow.pipelines.experiments.refresh.living_web import DAY, NEVER, ServerAnswers
 from opicflow.pipelines.refresh.strategies import Demand, solve
 from opicflow.schemas.arrays import Bools, Floats, Ints
 
@@ -22,10 +22,10 @@ class RoundRobin:
         self._crawler = crawler
         self._allowance = Allowance(bandwidth)
 
-    def receive(self, answers: Answers, announced: Ints) -> None:
+    def receive(self, answers: ServerAnswers, announced: Ints) -> None:
         """Learn nothing: the crawler knows which pages there are, and when each was tried."""
 
-    def order(self, day: int) -> Orders:
+    def order(self, day: int) -> DayOrders:
         crawler = self._crawler
         return _first(-crawler.tried.astype(np.float64), crawler.known & ~crawler.is_gone, day, self._allowance.next())
 
@@ -42,10 +42,10 @@ class Oracle:
         self._crawler, self._bandwidth, self._longest_days = crawler, bandwidth, longest_days
         self._allowance = Allowance(bandwidth)
 
-    def receive(self, answers: Answers, announced: Ints) -> None:
+    def receive(self, answers: ServerAnswers, announced: Ints) -> None:
         """Learn nothing: it knows everything."""
 
-    def order(self, day: int) -> Orders:
+    def order(self, day: int) -> DayOrders:
         crawler, web = self._crawler, self._crawler.web
         there = np.flatnonzero(crawler.known & web.alive(day * DAY))
         wanted = Demand(
@@ -101,7 +101,7 @@ class NutchAdaptive:
         self._modified: Ints = np.full(pages, -NEVER)
         self._contents: Ints = np.full(pages, -1)
 
-    def receive(self, answers: Answers, announced: Ints) -> None:
+    def receive(self, answers: ServerAnswers, announced: Ints) -> None:
         settings, numbers = self._settings, answers.numbers
         is_gone = (answers.statuses == 404) | (answers.statuses == 410)
         self.intervals[numbers[is_gone]] = np.minimum(
@@ -123,7 +123,7 @@ class NutchAdaptive:
             self.intervals[numbers], seconds, self._modified[numbers], states, settings
         )
 
-    def order(self, day: int) -> Orders:
+    def order(self, day: int) -> DayOrders:
         score = self._crawler.web.importance[day]
         return _first(score, self._crawler.known & (self.due <= day * DAY), day, self._allowance.next())
 
@@ -160,8 +160,8 @@ class Allowance:
         return whole
 
 
-def _first(urgency: Floats, candidates: Bools, day: int, most: int) -> Orders:
+def _first(urgency: Floats, candidates: Bools, day: int, most: int) -> DayOrders:
     """Order the most urgent candidates, at once; of two that are equal, the one with the lower number."""
     rows = np.flatnonzero(candidates)
     best = rows[np.argsort(-urgency[rows], kind="stable")[:most]]
-    return Orders(best, np.full(len(best), day * DAY))
+    return DayOrders(best, np.full(len(best), day * DAY))

@@ -7,11 +7,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from opicflow.pipelines.experiments.refresh.living_web import DAY, FIRST_CRAWL_DAYS, NEVER, Answers, LivingWeb
+from opicflow.pipelines.experiments.refresh.living_web import DAY, FIRST_CRAWL_DAYS, NEVER, LivingWeb, ServerAnswers
 from opicflow.schemas.arrays import Bools, Ints
 
 
-class Orders(NamedTuple):
+class DayOrders(NamedTuple):
     """Pages to fetch within a day, the most urgent first, and the second until which to wait for each."""
 
     numbers: Ints
@@ -21,10 +21,10 @@ class Orders(NamedTuple):
 class Scheduler(Protocol):
     """What gives orders: a refresh strategy of opicflow, or one of those it is compared with."""
 
-    def receive(self, answers: Answers, announced: Ints) -> None:
+    def receive(self, answers: ServerAnswers, announced: Ints) -> None:
         """Learn what the last fetches brought, and which pages a sitemap has announced since."""
 
-    def order(self, day: int) -> Orders:
+    def order(self, day: int) -> DayOrders:
         """Return the orders of the day that begins."""
 
 
@@ -33,7 +33,7 @@ class CrawlHistory:
     """All fetches of a year in order, the first crawl before it included, and the orders of each day."""
 
     web: LivingWeb
-    fetches: Answers
+    fetches: ServerAnswers
     known_since: Ints
     """When the crawler learnt of each page, by a link or an announcement; `NEVER`: never."""
     orders: Ints
@@ -50,7 +50,7 @@ class Crawler:
         self.came: Ints = np.full(web.pages, -NEVER)
         self.is_gone: Bools = np.zeros(web.pages, np.bool_)
         """The last answer was that the page does not exist."""
-        self._fetched: list[Answers] = []
+        self._fetched: list[ServerAnswers] = []
         self._orders: list[int] = []
 
     @property
@@ -58,7 +58,7 @@ class Crawler:
         known: Bools = self.known_since < NEVER
         return known
 
-    def crawl_first(self) -> Answers:
+    def crawl_first(self) -> ServerAnswers:
         """Fetch every page that exists at first, once, evenly over the days before the year."""
         random = np.random.default_rng((self.web.pages, FIRST_CRAWL_DAYS))
         there = random.permutation(np.flatnonzero(self.web.alive(-1)))
@@ -66,7 +66,7 @@ class Crawler:
         self.known_since[there] = seconds
         return self._fetch(there, seconds)
 
-    def follow(self, orders: Orders, day: int, bandwidth: float) -> Answers:
+    def follow(self, orders: DayOrders, day: int, bandwidth: float) -> ServerAnswers:
         """Fetch what was ordered for a day at the pace of the bandwidth, each page as soon as it may be."""
         self._orders.append(len(orders.numbers))
         first = np.argsort(orders.not_before, kind="stable")
@@ -81,10 +81,10 @@ class Crawler:
         return new
 
     def history(self) -> CrawlHistory:
-        fetches = Answers(*(np.concatenate(column) for column in zip(*map(_columns, self._fetched), strict=True)))
+        fetches = ServerAnswers(*(np.concatenate(column) for column in zip(*map(_columns, self._fetched), strict=True)))
         return CrawlHistory(self.web, fetches, self.known_since.copy(), np.array(self._orders, np.int64))
 
-    def _fetch(self, numbers: Ints, seconds: Ints) -> Answers:
+    def _fetch(self, numbers: Ints, seconds: Ints) -> ServerAnswers:
         answers = self.web.answer(numbers, seconds, self.came[numbers])
         self._fetched.append(answers)
         self.tried[numbers] = seconds
@@ -108,5 +108,5 @@ def paced(not_before: Ints, begin: int, bandwidth: float) -> Ints:
     return seconds
 
 
-def _columns(answers: Answers) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+def _columns(answers: ServerAnswers) -> tuple[Ints, Ints, Ints, Ints, Ints]:
     return answers.numbers, answers.seconds, answers.statuses, answers.contents, answers.modified

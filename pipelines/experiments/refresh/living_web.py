@@ -51,7 +51,7 @@ class Shares:
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class ServerAnswers:
     """What servers answered, a row a fetch."""
 
     numbers: Ints
@@ -118,7 +118,7 @@ class LivingWeb:
         there: Ints = targets[self.born[targets] <= self.changes[content]]
         return there
 
-    def answer(self, numbers: Ints, seconds: Ints, last_came: Ints) -> Answers:
+    def answer(self, numbers: Ints, seconds: Ints, last_came: Ints) -> ServerAnswers:
         """Return what servers answer. `last_came`: when the crawler got the content that it has; -NEVER: never."""
         latest = self.latest(numbers, seconds)
         changed, servers = self.changes[latest], self.servers[numbers]
@@ -133,7 +133,7 @@ class LivingWeb:
             [changed, seconds, np.full(len(numbers), -_FALSE_DATE_DAYS * DAY)],
             NEVER,
         )
-        return Answers(
+        return ServerAnswers(
             numbers, seconds, statuses, np.where(came, self.contents[latest], -1), np.where(came, modified, NEVER)
         )
 
