@@ -241,7 +241,7 @@ def test_nutchs_due_pages_compete_by_score() -> None:
     crawler = Crawler(web)
     nutch = NutchAdaptive(crawler, 20)
     nutch.receive(crawler.crawl_first(), np.zeros(0, np.int64))
-    assert len(nutch.order(5).numbers) == 0  # read in the last twenty days: nothing is due
+    assert len(nutch.order(5).numbers) == 0  # read some days ago: nothing is due
     nutch.due[:100] = 0
     ordered = nutch.order(5).numbers
     competing = np.flatnonzero(crawler.known & (np.arange(200) < 100))

@@ -11,7 +11,6 @@ from opicflow.pipelines.experiments.refresh.closed_loop import LONGEST_DAYS, SCH
 from opicflow.pipelines.experiments.refresh.living_web import (
     ALWAYS_NOW,
     DATED,
-    FIRST_CRAWL_DAYS,
     NEVER_CHANGES,
     SERVER_SHARES,
     Shares,
@@ -63,20 +62,25 @@ def loop_refresh(days: int = DAYS, percents: Sequence[float] = PERCENTS) -> Expe
 
 def _about() -> str:
     of, servers = Shares(), SERVER_SHARES
-    false = servers[ALWAYS_NOW] + servers[NEVER_CHANGES]
+    false = _percent(servers[ALWAYS_NOW] + servers[NEVER_CHANGES])
     return (
         "Every day `opicflow replay` reads the log of the day before into its state, with `--now`, and a crawler "
         "fetches its orders from a made-up web, whose answers are the next log. Change rates are log-normal around "
-        f"once in 14 days. {of.returning:.0%} of the changes bring the content before the last again; {of.born:.0%} of "
-        f"the pages are born meanwhile, {of.dying:.0%} go away; {false:.0%} of the servers send false dates, "
-        f"{servers[DATED]:.0%} true ones; {of.weak:.0%} of the pages fail on {of.weak_failing:.0%} of the days, the "
-        f"others on {of.failing:.0%}. A first crawl has read each page once in {FIRST_CRAWL_DAYS} days. All schedulers "
-        "get the same web, failures and bandwidth. *Round robin* fetches what was not tried for the longest time. "
-        "*Nutch adaptive* is the rule of its AdaptiveFetchSchedule with its defaults, except that shifts towards the "
-        "next change are those of bounded intervals; pages that are due compete by true importance. The *oracle* knows "
-        "the true change rates and importance of the pages that the crawler knows, and which exist, and fetches at the "
-        f"frequencies that maximise freshness. The longest interval is {LONGEST_DAYS} days, of opicflow and the oracle."
+        f"once in 14 days. {_percent(of.returning)} of the changes bring the content before the last again; "
+        f"{_percent(of.born)} of the pages are born meanwhile, {_percent(of.dying)} go away; {false} of the servers "
+        f"send false dates, {_percent(servers[DATED])} true ones; {_percent(of.weak)} of the pages fail on "
+        f"{_percent(of.weak_failing)} of the days, the others on {_percent(of.failing)}. A first crawl has read each "
+        "page once, on the day before. All schedulers get the same web, failures and bandwidth. *Round robin* fetches "
+        "what was not tried for the longest time. *Nutch adaptive* is the rule of its AdaptiveFetchSchedule with its "
+        "defaults, except that shifts towards the next change are those of bounded intervals; pages that are due "
+        "compete by true importance. The *oracle* knows the true change rates and importance of the pages that the "
+        "crawler knows, and which exist, and fetches at the frequencies that maximise freshness. The longest interval "
+        f"is {LONGEST_DAYS} days, of opicflow and the oracle."
     )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"
 
 
 def _caption(days: int) -> str:

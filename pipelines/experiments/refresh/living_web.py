@@ -18,8 +18,8 @@ from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ints
 
 DAY = 86_400
-FIRST_CRAWL_DAYS = 20
-"""A first crawl has read each page once in so many days before the year."""
+FIRST_CRAWL_DAYS = 1
+"""A first crawl has read each page once in so many days before the year, so all copies are about equally old."""
 NEVER = np.int64(1) << 40
 """The second of what does not happen."""
 
