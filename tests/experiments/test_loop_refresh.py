@@ -120,15 +120,17 @@ def test_a_fifth_of_the_pages_is_born_a_tenth_dies_and_each_day_has_its_importan
 
 
 def test_importance_is_the_pagerank_of_the_pages_that_exist() -> None:
-    web = living_web(300, 3, 50)
-    web = replace(web, changes=np.where(web.changes < 49 * DAY, web.changes, 49 * DAY))
-    day, alive = 49, web.alive(49 * DAY)
-    shown = np.concatenate([web.links(page, web.contents[row]) for page, row in enumerate(web.starts[1:] - 1)])
-    sources = np.repeat(np.arange(300), [len(web.links(p, web.contents[r])) for p, r in enumerate(web.starts[1:] - 1)])
-    numbers = np.cumsum(alive) - 1
-    kept = alive[sources] & alive[shown]
-    alone = Graph.from_links(int(alive.sum()), numbers[sources[kept]], numbers[shown[kept]])
-    assert web.importance[day, alive] == pytest.approx(exact_importance(alone), rel=1e-6)
+    """Pages link as their contents of that moment do, also to pages that went away; those have no links."""
+    web, second = living_web(300, 3, 50), 49 * DAY
+    alive = web.alive(second)
+    rows = web.latest(np.arange(300), np.full(300, second))
+    links = [web.links(page, int(web.contents[row])) for page, row in enumerate(rows)]
+    links = [targets if there else targets[:0] for targets, there in zip(links, alive, strict=True)]
+    sources = np.repeat(np.arange(300), [len(targets) for targets in links])
+    targets = np.concatenate(links)
+    assert (web.died[targets] <= second).any() and (web.born[targets] <= second).all()
+    exact = exact_importance(Graph.from_links(300, sources, targets)) * alive
+    assert web.importance[49] == pytest.approx(exact / exact.sum(), rel=1e-6)
 
 
 def test_a_new_page_is_linked_from_a_page_that_changes_at_that_moment_or_announced() -> None:

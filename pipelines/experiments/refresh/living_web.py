@@ -139,17 +139,17 @@ class LivingWeb:
 
     @cached_property
     def importance(self) -> Floats:
-        """By day and page: exact PageRank of the pages that exist when the day begins. Every day sums to 1."""
+        """By day and page: exact PageRank of the pages that exist when the day begins; 0 for others."""
         return np.array([self._importance(day * DAY) for day in range(self.days)])
 
     def _importance(self, second: int) -> Floats:
         alive, graph = self.alive(second), self.graph
         sources = np.repeat(np.arange(self.pages), np.diff(graph.starts))
         shown = self.changes[self.contents[self.latest(np.arange(self.pages), np.full(self.pages, second))]]
-        kept = alive[sources] & alive[graph.targets] & (self.born[graph.targets] <= shown[sources])
+        kept = alive[sources] & (self.born[graph.targets] <= shown[sources])
         starts = np.concatenate(([0], np.cumsum(np.bincount(sources[kept], minlength=self.pages))))
         ranks = exact_importance(Graph(starts, graph.targets[kept], graph.weights[kept]))
-        # A page that is not there is one without links: it changes the ranks of all others by one factor.
+        # Links to a page that went away remain: it is a page without links. One to come changes ranks by one factor.
         there: Floats = np.where(alive, ranks, 0.0)
         there /= there.sum()
         return there
