@@ -1,8 +1,8 @@
 """The bounds of the closed loop, and the rules that decide whether they hold.
 
-They are those of the issue that asked for the loop: at 5 % of the pages a day every strategy uses all of its bandwidth,
-has orders on every day and leaves no page longer than the longest interval, and the strategies for freshness come
-within a point of the oracle.
+At 5 % of the pages a day every strategy is to use all of its bandwidth, to have orders on every day and to leave no
+page longer than the longest interval, and the strategies that use change rates are to come within a point of the
+oracle. A bound that does not hold is a fault of the scheduler: it is not to be widened here.
 """
 
 from __future__ import annotations
