@@ -13,16 +13,22 @@ from pathlib import Path
 
 import numpy as np
 
+from opicflow.pipelines.refresh.rate_prior import SEEN, learnt_rates
 from opicflow.pipelines.refresh.rates import (
+    CONTENTS_KEPT,
     DEFAULT_CHANGES_PER_DAY,
     LEAST_RATE,
     LEAST_SECONDS,
     MOST_CODE,
     MOST_RATE,
     MOST_SECONDS,
+    ChangeRates,
     change_rates,
+    pushed,
+    pushed_content,
+    pushed_run,
 )
-from opicflow.schemas.arrays import Bools, Floats, Words
+from opicflow.schemas.arrays import Array, Bools, Floats, Ints, Words
 
 Schedule = Callable[[np.random.Generator, int, int], Floats]
 
@@ -67,6 +73,18 @@ date, and no interval between visits, a lower rate than the default is not used:
 rate for months.
 """
 
+LEARNT = """\
+`--rate-prior learnt` (the default) weighs what was seen of a page by how often pages of this crawl, its category and
+its site change ([rate_prior.py](../../pipelines/refresh/rate_prior.py)). `--rate-prior fixed` is the smoothing above,
+the same for all pages.
+
+Here, rates are from once an hour to once in five years, all orders of magnitude alike. The mean interval of a page is
+from 1 to 30 days, half of the pages have exponential intervals, half log-normal ones, and a page has 1, 2, 4, 8, 16 or
+64 of them. With returns, 40 % of all changes bring one of the last three contents back. Every cell is *median of
+estimate over rate / median factor between the two / how often the stated error holds* (68 % for a normal
+distribution). What counts as a change seen is a content that differs from the one before.
+"""
+
 HOW_TO_READ = """\
 Every cell is *mean / median / spread*. Mean and median are of estimate over rate: 1.0 is right, 2.0 is twice too high.
 The spread is the standard deviation of the logarithm of the estimate: 0.7 is a factor of 2. If the estimate can take
@@ -101,6 +119,18 @@ DISCUSSION = """\
 - **The byte costs next to nothing:** 1.7 % of an estimate, where chance alone makes a quarter or more.
 - **The stated error holds** for 66 to 79 % of pages. One case is different: a page that changed in every interval may
   change far more often than existence can see (2 % at a rate of 10).
+- **A learnt prior lets such pages go.** Of pages with rates from once an hour to once in five years that were seen to
+  change four times or more, without dates, the estimate is 0.97 of the rate in the median, and 0.75 with returns; with
+  the fixed prior it is 0.40 and 0.34. Pages that change 6 to 24 times a day are half of their rate, where they were a
+  seventeenth, and the stated error holds for 81 %, where it did for 1 %. With dates nothing much changes.
+- **No estimator can do this page by page:** a page that changed at each of eight visits, without dates, is known to a
+  factor of 2.2, one that did not change once to a factor of 3.2. The stated error is that large: 1.0 to 1.2 of the
+  logarithm, a factor of 3. Eight intervals with mixed outcomes know a rate to a factor of 1.7.
+- **Runs and returns are worth little, but cost little.** Runs take a page that always changed from 1.06 to 1.21 of its
+  rate without returns, and from 0.71 to 0.83 with them. Knowing returns takes pages that did not always change from
+  0.66 to 0.73.
+- **The prior of a site helps pages with few visits:** with one interval and sites that differ, the median factor is
+  2.5, 2.7 without sites, and 3.4 with the fixed prior.
 - **Dates that lie can do any harm.** A server that gives the moment of its answer makes a page change once a minute;
   one that never moves its dates makes it change never. A clock that is wrong by an hour does little to pages that
   change once a day or less. So dates must count only while those of a page agree with what its visits saw; existence
@@ -385,6 +415,165 @@ def false_dates(pages: int) -> Iterator[str]:
     yield from table(["the dates are", *(f"rate {rate:g}" for rate in RATES)], rows)
 
 
+# With a prior that is learnt.
+
+LEAST_OF_WORLD, MOST_OF_WORLD = 1 / (5 * 365.25), 24.0
+VISITS = (1, 2, 4, 8, 16, 64)
+RETURNING = 0.4
+MOST_STEPS = 24
+"""Changes between two visits that are played; after so many the content is hardly ever the one before."""
+RATE_BUCKETS = ((0, 1 / 365), (1 / 365, 1 / 60), (1 / 60, 0.1), (0.1, 0.5), (0.5, 2), (2, 6), (6, 25))
+
+
+@dataclass(frozen=True)
+class World:
+    """Pages whose rate is known, as a ledger would have seen them."""
+
+    rates: Floats
+    seen: Array
+    changes: Ints
+    """How many visits of each page saw a change."""
+    sites: Ints
+
+    def estimates(self, use_dates: bool, prior: str, sites: bool = False) -> ChangeRates:
+        """Return rates by dates or without, with a fixed or a learnt prior."""
+        dates = np.full(len(self.rates), use_dates)
+        if prior == "fixed":
+            return change_rates(self.seen["intervals"], self.seen["dated"], dates)
+        return learnt_rates(self.seen, dates, sites=self.sites if sites else None)
+
+    def without(self, field: str) -> World:
+        """Return the same pages without a field of what was seen."""
+        seen = self.seen.copy()
+        seen[field] = 0
+        return World(self.rates, seen, self.changes, self.sites)
+
+
+def world(pages: int, returning: float, visits: Sequence[int] = VISITS, rates: Floats | None = None) -> World:
+    """Pages that change from once an hour to once in five years, visited at irregular times.
+
+    The mean interval of a page is from 1 to 30 days; half of the pages have exponential intervals, half log-normal
+    ones. A page has as many as one of `visits` says. This share of changes brings one of the last contents back.
+    """
+    generator = np.random.default_rng((SEED, 7, round(100 * returning)))
+    if rates is None:
+        rates = np.exp(generator.uniform(math.log(LEAST_OF_WORLD), math.log(MOST_OF_WORLD), pages))
+    means = np.exp(generator.uniform(0, math.log(30), pages))
+    is_exponential = generator.random(pages) < 0.5
+    counts = generator.choice(np.array(visits), pages)
+    contents = np.zeros((pages, CONTENTS_KEPT), np.int64)  # the present one first; 0 = none
+    contents[:, 0] = 1
+    seen, changes, last = np.zeros(pages, SEEN), np.zeros(pages, np.int64), contents[:, 0].copy()
+    made = np.ones(pages, np.int64)
+    for visit in range(max(visits)):
+        shapes = np.where(is_exponential, generator.exponential(1, pages), generator.lognormal(-0.5, 1, pages))
+        lengths = np.maximum(means * shapes, LEAST_SECONDS / DAY)
+        happened = generator.poisson(rates * lengths)
+        for step in range(min(int(happened.max()), MOST_STEPS)):
+            others = (contents > 0).sum(1) - 1
+            comes_back = (generator.random(pages) < returning) & (others > 0)
+            place = np.where(comes_back, 1 + (generator.random(pages) * others).astype(np.int64), CONTENTS_KEPT - 1)
+            made += 1
+            next_one = np.where(comes_back, contents[np.arange(pages), place], made)
+            moved = contents.copy()
+            moved[:, 1:] = np.where(np.arange(1, CONTENTS_KEPT) <= place[:, None], contents[:, :-1], contents[:, 1:])
+            moved[:, 0] = next_one
+            contents = np.where((step < happened)[:, None], moved, contents)
+        ago = lengths * (1 - generator.random(pages) ** (1 / np.maximum(happened, 1)))
+        for i in np.flatnonzero(visit < counts).tolist():
+            observe(seen[i : i + 1], float(lengths[i]), int(last[i]), int(contents[i, 0]), bool(happened[i]), ago[i])
+        changes += (visit < counts) & (contents[:, 0] != last)
+        last = np.where(visit < counts, contents[:, 0], last)
+    return World(rates, seen, changes, np.zeros(pages, np.int64))
+
+
+def observe(row: Array, length: float, before: int, now: int, is_dated: bool, ago: float) -> None:
+    """Update the row of a page for a visit, as the ledger does."""
+    changed, returned = before != now, False
+    words, old, new = row[0], *(0x9E3779B1 * content & 0xFFFFFFFF for content in (before, now))
+    if changed:
+        words["earlier"], returned = pushed_content(int(words["earlier"]), old, new)
+    words["run"], words["run_length"] = pushed_run(words["run"], words["run_length"], words["intervals"], changed)
+    words["returned"] = (int(words["returned"]) << 1 & 255) | returned
+    words["intervals"] = pushed(words["intervals"], length * DAY, changed)
+    words["dated"] = pushed(words["dated"], (ago if is_dated else length) * DAY, is_dated)
+
+
+def accuracy(found: ChangeRates, rates: Floats, rows: Bools) -> str:
+    """Return the median of estimate over rate, the median factor between the two, and where the error holds."""
+    if not rows.any():
+        return "-"
+    off = np.log(found.rates[rows] / rates[rows])
+    typical, holds = math.exp(float(np.median(np.abs(off)))), float((np.abs(off) < found.errors[rows]).mean())
+    return f"{figure(math.exp(float(np.median(off))))} / {figure(typical)} / {100 * holds:.0f} %"
+
+
+def by_changes(worlds: dict[float, World]) -> Iterator[str]:
+    """Return a table of fixed and learnt priors, by the number of changes seen."""
+    rows = []
+    for use_dates in (False, True):
+        for returning, made in worlds.items():
+            for prior in ("fixed", "learnt"):
+                found = made.estimates(use_dates, prior)
+                groups = (made.changes == 0, (made.changes > 0) & (made.changes < 4), made.changes >= 4)
+                cells = [accuracy(found, made.rates, group) for group in groups]
+                rows.append(["yes" if use_dates else "no", f"{100 * returning:.0f} %", prior, *cells])
+    yield from table(["dates", "returns", "prior", "no change seen", "1 to 3", "4 and more"], rows)
+
+
+def by_rate(worlds: dict[float, World]) -> Iterator[str]:
+    """Return a table of pages that were seen to change four times or more, by their rate."""
+    made = worlds[0.0]
+    rows = []
+    for low, high in RATE_BUCKETS:
+        group = (made.changes >= 4) & (made.rates >= low) & (made.rates < high)
+        name = f"{low:.2g} to {high:.2g}" if low else f"below {high:.2g}"
+        cells = [
+            accuracy(made.estimates(use_dates, prior), made.rates, group)
+            for use_dates in (False, True)
+            for prior in ("fixed", "learnt")
+        ]
+        errors = made.estimates(False, "learnt").errors[group]
+        rows.append([name, f"{group.sum():,}", *cells, figure(float(np.median(errors))) if len(errors) else "-"])
+    head = ["changes a day", "pages", "no dates, fixed", "no dates, learnt", "dates, fixed", "dates, learnt"]
+    yield from table([*head, "stated error, no dates, learnt"], rows)
+
+
+def by_part(worlds: dict[float, World]) -> Iterator[str]:
+    """Return a table of what runs and returns are worth, and of what eight intervals cannot show."""
+    rows = []
+    for returning, made in worlds.items():
+        is_full = made.seen["intervals"] >> np.uint64(56) != 0
+        each = np.uint64(0x8080808080808080)
+        always = is_full & ((made.seen["intervals"] & each) == each)
+        groups = {
+            "changed at each of 8 visits": always,
+            "4 changes and more, not always": ~always & (made.changes >= 4),
+        }
+        for name, group in groups.items():
+            cells = [
+                accuracy(one.estimates(False, "learnt"), made.rates, group)
+                for one in (made, made.without("run"), made.without("returned"))
+            ]
+            rows.append([f"{100 * returning:.0f} %", name, f"{group.sum():,}", *cells])
+    yield from table(["returns", "pages", "number", "learnt", "without runs", "without returns"], rows)
+
+
+def by_site(pages: int) -> Iterator[str]:
+    """Return a table of sites that differ: pages of one to eight visits, 50 a site."""
+    generator = np.random.default_rng((SEED, 8))
+    sites = np.arange(pages) // 50
+    logs = 1.5 * generator.standard_normal(pages // 50 + 1)[sites] + generator.standard_normal(pages) - math.log(14)
+    rows = []
+    for count in (1, 2, 4, 8):
+        made = world(pages, 0.0, (count,), np.clip(np.exp(logs), LEAST_OF_WORLD, MOST_OF_WORLD))
+        made = World(made.rates, made.seen, made.changes, sites)
+        found = [made.estimates(False, *how) for how in (("fixed",), ("learnt",), ("learnt", True))]
+        everyone = np.ones(pages, np.bool_)
+        rows.append([f"{count}", *(accuracy(one, made.rates, everyone) for one in found)])
+    yield from table(["intervals", "fixed", "learnt from the crawl", "and from the site"], rows)
+
+
 def page(pages: int, command: str) -> Iterator[str]:
     """The lines of docs/results/change-rates.md."""
     yield "# Change rates\n"
@@ -430,6 +619,18 @@ def page(pages: int, command: str) -> Iterator[str]:
         "logarithms of estimate and rate are closer than that (68 % for a normal distribution). Eight intervals.\n"
     )
     yield from stated_errors(pages)
+    worlds = {returning: world(pages, returning) for returning in (0.0, RETURNING)}
+    yield f"## With a learnt prior\n\n{LEARNT}"
+    yield from by_changes(worlds)
+    yield "Pages that were seen to change four times or more, without returns, by their true rate:\n"
+    yield from by_rate(worlds)
+    yield "What runs and returns are worth, without dates:\n"
+    yield from by_part(worlds)
+    yield (
+        "Sites that differ: two thirds of all sites have a typical rate within a factor of 4.5 of the usual one,\n"
+        "and two thirds of the pages of a site are within 2.7 of that. 50 pages a site, without dates:\n"
+    )
+    yield from by_site(pages)
     yield "## False dates\n"
     yield ("The median of estimate over rate with dates that are false. Eight intervals, a day in the mean.\n")
     yield from false_dates(pages)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from opicflow.schemas.arrays import Bytes, Hashes, Ids, Ints, Words
+from opicflow.schemas.arrays import Array, Bytes, Hashes, Ids, Ints, Words
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.hashing import byte_at, hash_bytes, keyed_hash, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
@@ -126,6 +126,10 @@ class PageIds:
         rows = np.arange(len(ids))
         hash_pages(self.rules, HostMemo.empty(), text, starts[:-1].copy(), starts[1:].copy(), rows, ids, sites)
         return ids
+
+    def sites_of(self, pages: Ids) -> Array | None:
+        """Return a hash of the site of each page id, of 16 bits, or None where ids do not have one."""
+        return (pages >> np.uint64(64 - SITE_BITS)).astype(np.uint16) if self.by_site else None
 
     def host_hashes(self, hosts: Iterable[bytes]) -> Hashes:
         """Return a hash of each host, made with the key."""

@@ -245,6 +245,7 @@ def add_refresh_options(parser: argparse.ArgumentParser, strategy: str) -> None:
     group.add_argument("--cycle", type=float, metavar="HOURS", help="the time between two sets of orders (24)")
     group.add_argument("--discovery-share", type=float, metavar="S", help="of the bandwidth, for unread pages (0.25)")
     group.add_argument("--discover-by", metavar="NAME", help="unread pages by importance (the default) or cash")
+    group.add_argument("--rate-prior", metavar="NAME", help="of change rates: learnt (from the crawl) or fixed")
     group.add_argument("--host-fetches", type=float, metavar="N", help="of a host a day at most")
     group.add_argument("--shortest-interval", type=float, metavar="SECONDS", help="between two fetches (3600)")
     group.add_argument("--longest-interval", type=float, metavar="DAYS", help="between two fetches (365)")
@@ -263,6 +264,7 @@ def refresh_fields_of(options: argparse.Namespace) -> dict[str, Any]:
         "cycle_hours": options.cycle,
         "discovery_share": options.discovery_share,
         "discover_by": options.discover_by,
+        "rate_prior": options.rate_prior,
         "host_fetches_per_day": options.host_fetches,
         "shortest_interval_seconds": options.shortest_interval,
         "longest_interval_days": options.longest_interval,

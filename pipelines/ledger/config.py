@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opicflow.pipelines.ledger.errors import ConfigRefused
+from opicflow.pipelines.refresh.rate_prior import PRIORS
 from opicflow.pipelines.refresh.rates import ESTIMATORS
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.shards import MOST_SHARDS
@@ -112,7 +113,8 @@ HISTORIES: dict[str, type] = {
 class RefreshConfig:
     """How pages share the fetches of a day.
 
-    `strategy` and `estimator` are names of `refresh.strategies.STRATEGIES` and `refresh.rates.ESTIMATORS`.
+    `strategy`, `estimator` and `rate_prior` are names of `refresh.strategies.STRATEGIES`, `refresh.rates.ESTIMATORS`
+    and `refresh.rate_prior.PRIORS`.
     `bandwidth_per_day` is all fetches, discovery included; None = as many as the crawl makes. Discovery gets
     `discovery_share` of these while there are unread pages enough, and takes those with the highest importance, or the
     most waiting cash. Orders are given every `cycle_hours`, a page once. No page is refreshed more often than that or
@@ -138,10 +140,16 @@ class RefreshConfig:
     longest_retry_days: float = 30.0
     gone_days: float = 15.0
     gone_visits: int = 4
+    rate_prior: str = "learnt"
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, in one line each."""
-        for name, choices in (("strategy", STRATEGIES), ("estimator", ESTIMATORS), ("discover_by", DISCOVERIES)):
+        for name, choices in (
+            ("strategy", STRATEGIES),
+            ("estimator", ESTIMATORS),
+            ("discover_by", DISCOVERIES),
+            ("rate_prior", PRIORS),
+        ):
             chosen = getattr(self, name)
             _check(isinstance(chosen, str) and chosen in choices, name, chosen, f"one of {', '.join(choices)}")
         for name, least, most, may_be_none in _REFRESH_BOUNDS:
@@ -319,6 +327,7 @@ _STORED_REFRESH = {
         "longest_retry_days",
         "gone_days",
         "gone_visits",
+        "rate_prior",
     ),
 }
 _STORED_HISTORIES: dict[type, dict[str, str]] = {

@@ -49,8 +49,15 @@ REFRESH_ROW = np.dtype(
         ("interval", np.uint16),  # as last published, packed; 0 = never
         ("failures", np.uint8),  # visits in a row that did not answer
         ("notes", np.uint8),  # mistrust and flags
+        ("earlier", np.uint32),  # short digests of the contents before, the latest lowest
+        ("run_length", np.uint16),  # the mean code of the intervals of the run, in 1/256
+        ("run", np.uint8),  # how many intervals before the eight had a change each, without a break
+        ("returned", np.uint8),  # a bit for each of the eight, the latest lowest: an earlier content came back
     ]
 )
+
+FIRST_REFRESH_ROW = np.dtype([(name, REFRESH_ROW[name]) for name in (REFRESH_ROW.names or ())[:10]])
+"""The rows of older snapshots: what they do not have is 0."""
 
 # Notes of a page that concern its refreshing.
 MISTRUST = np.uint8(15)  # how much its dates of change are mistrusted

@@ -35,6 +35,8 @@ _MANIFEST, _COLUMN, _URLS = 0, 1, 2
 _KINDS = ("manifest", "column", "urls")
 _DIGEST_BYTES = 16
 _NO_WORDS = np.zeros(0, np.int64)
+_ROWS = {at.PAGE_ROW: "page-row-2", at.REFRESH_ROW: "refresh-row-2", at.FIRST_REFRESH_ROW: "refresh-row-1"}
+_OLDER = {at.REFRESH_ROW: (at.FIRST_REFRESH_ROW,)}
 _ANY = -1  # the checksum of a chunk that is not known
 PAYLOAD_BYTES = CHUNK_BYTES - _HEADER.size - _CHECKSUM.size
 
@@ -99,6 +101,7 @@ def read(chunks: Iterable[bytes]) -> tuple[dict[str, Any], LedgerConfig, dict[st
         empty = _columns(config, new_table(config), new_book(config))
         if ANNOUNCED_COLUMNS[0] in manifest["columns"]:
             empty |= _announced_columns(new_book(config))
+        kinds = {name: _kind(words, empty[name]) for name, words in manifest["columns"].items()}
         shapes = {name: _shape(words, empty[name]) for name, words in manifest["columns"].items()}
         checksums, url_checksums = list(manifest["column_chunks"]), list(manifest["url_chunks"])
         url_bytes = manifest["url_bytes"]
@@ -106,14 +109,15 @@ def read(chunks: Iterable[bytes]) -> tuple[dict[str, Any], LedgerConfig, dict[st
         raise _no_ledger(f"its manifest cannot be read: {shown(problem)}") from None
     if list(shapes) != list(empty) or len(manifest) != 5 or not is_whole(url_bytes, 0, 1 << 50):
         raise _no_ledger("its columns are not those of its configuration")
-    room = {name: math.prod(shape) * empty[name].dtype.itemsize for name, shape in shapes.items()}
+    room = {name: math.prod(shape) * kinds[name].itemsize for name, shape in shapes.items()}
     needed = sum(_chunks_for(size) for size in room.values())
     if (needed, _chunks_for(url_bytes)) != (len(checksums), len(url_checksums)):
         raise _no_ledger("its columns do not have the chunks that they need")
     number, columns = 0, {}
     for name, shape in shapes.items():
-        columns[name] = np.empty(shape, empty[name].dtype)
+        columns[name] = np.empty(shape, kinds[name])
         number = _fill(columns[name], source, _COLUMN, number, checksums)
+        columns[name] = _widened(columns[name], empty[name].dtype)
     columns["urls"] = np.empty(url_bytes, np.uint8)
     _fill(columns["urls"], source, _URLS, 0, url_checksums)
     if next(source, None) is not None:
@@ -151,12 +155,30 @@ def _read_manifest(source: Iterator[bytes]) -> dict[str, Any]:
     return parsed
 
 
+def _kind(words: Any, empty: Array) -> np.dtype[Any]:
+    """The type of a column in a manifest: that of the empty one, or one that older snapshots have."""
+    kinds: tuple[np.dtype[Any], ...] = (empty.dtype, *_OLDER.get(empty.dtype, ()))
+    for kind in kinds:
+        if words[0] == _dtype_words(kind):
+            return kind
+    raise ValueError(f"a column is {shown(words)}")
+
+
+def _widened(column: Array, kind: np.dtype[Any]) -> Array:
+    """A column of rows with all fields of this type; those that it does not have are 0."""
+    if column.dtype == kind:
+        return column
+    rows = np.zeros(column.shape, kind)
+    for name in column.dtype.names or ():
+        rows[name] = column[name]
+    return rows
+
+
 def _shape(words: Any, empty: Array) -> tuple[int, ...]:
-    """The shape of a column in a manifest, where it has the type and inner shape of the empty one."""
-    dtype, shape = words
+    """The shape of a column in a manifest, where it has the inner shape of the empty one."""
+    _, shape = words
     if (
-        dtype != _dtype_words(empty.dtype)
-        or type(shape) is not list
+        type(shape) is not list
         or not all(is_whole(size, 0, 1 << 50) for size in shape)
         or shape[1:] != list(empty.shape[1:])
         or len(shape) != empty.ndim
@@ -280,5 +302,4 @@ def _open(source: Iterator[bytes], kind: int, number: int, checksum: int = _ANY)
 
 
 def _dtype_words(dtype: np.dtype[Any]) -> str:
-    names = {at.PAGE_ROW: "page-row-2", at.REFRESH_ROW: "refresh-row-1"}
-    return names.get(dtype, dtype.str)
+    return _ROWS.get(dtype, dtype.str)

@@ -15,7 +15,8 @@ from opicflow.pipelines.ledger.kernels.observations import BELIEVED, WAS_GONE
 from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.refresh.orders import back_off_seconds
 from opicflow.pipelines.refresh.policies import Directives, Policies, directives, host_caps
-from opicflow.pipelines.refresh.rates import LEAST_RATE, change_rates
+from opicflow.pipelines.refresh.rate_prior import learnt_rates
+from opicflow.pipelines.refresh.rates import LEAST_RATE, ChangeRates, change_rates
 from opicflow.pipelines.refresh.strategies import Demand
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.pages import SITE_BITS
@@ -136,7 +137,7 @@ def survey(
     stated = directives(policies, book.urls, table.url_start[slots], pages, categories)
     notes, failures, fetched = of_refresh("notes"), of_refresh("failures"), of_page("last_visit_ms") // 1000
     believed = (notes & at.MISTRUST) <= BELIEVED
-    found = change_rates(of_refresh("intervals"), of_refresh("dated"), believed, config.estimator)
+    found = _change_rates(table.refresh[slots], believed, config, categories, budget.shard, pages)
     is_set = ~np.isnan(stated.changes_per_day)
     weights = importance * pages_everywhere * stated.factor
 
@@ -226,6 +227,15 @@ def _worth_of_announcements(book: Book, pages: Ids) -> tuple[Floats, Floats]:
     worth = np.maximum(1.0 - (unchanged + _PRIOR * _UNTRUE) / (expected + _PRIOR), 0.0)
     recall = np.where(worth > _WORTH_NOTHING, changed / (changed + surprises + _PRIOR), 0.0)
     return worth[rows], recall[rows]
+
+
+def _change_rates(
+    rows: Any, believed: Bools, config: RefreshConfig, categories: Bytes, shard: Shard, pages: Ids
+) -> ChangeRates:
+    """The change rates of pages, from their refresh rows."""
+    if config.rate_prior == "fixed" or config.estimator == "thesis":
+        return change_rates(rows["intervals"], rows["dated"], believed, config.estimator)
+    return learnt_rates(rows, believed, config.estimator, categories, shard.page_ids.sites_of(pages))
 
 
 def _affordable(intervals: Floats, stated: Directives, budget: Budget) -> tuple[Floats, str]:

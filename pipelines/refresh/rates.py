@@ -9,6 +9,11 @@ length, 1 to 127 on a logarithmic scale. Code 0 is no interval. A page has two w
   change to the later visit, for one without a change the whole length. A first visit whose answer has a date counts as
   an interval with a change, as in the thesis: from that date to the visit.
 
+Besides, a page has its *run*: how many intervals before the eight had a change each, without a break, and the mean of
+their codes; a bit for each of the eight that says whether it *returned* to an earlier content; and short digests of the
+*earlier* contents by which that is seen. These are for a prior that is learnt (rate_prior.py); estimates without one do
+not use them.
+
 A page changes as a Poisson process; its rate is in changes per day. Every estimate but the thesis' own adds to the kept
 intervals half an interval with a change and half one without, both of mean length. So pages that always or never
 changed have a rate too. With intervals of equal length the rate is log((n + 1) / (n - C + 1/2)) per length, close to
@@ -57,10 +62,19 @@ _STEP = math.log(MOST_SECONDS / LEAST_SECONDS) / (MOST_CODE - 1)
 _DAYS = LEAST_SECONDS / 86_400.0 * np.exp(_STEP * (np.arange(256) % 128 - 1))
 _DAYS[[0, 128]] = 0.0
 
+MOST_RUN = 255
+CONTENTS_KEPT = 4
+"""Contents of a page that are known at most, the present one included."""
+SHORT_BITS = 10
+_SHORT = (1 << SHORT_BITS) - 1
+MOST_EARLIER = (1 << SHORT_BITS * (CONTENTS_KEPT - 1)) - 1
+
 _BYTE = np.uint64(8)
 _LOWEST = np.uint64(0xFF)
 _CHANGED = np.uint64(0x80)
 _CODES = np.uint64(0x7F7F7F7F7F7F7F7F)
+_ALL_CHANGED = np.uint64(0x8080808080808080)
+_OLDEST = np.uint64(56)
 _NOTHING = np.uint64(0)
 
 _HALF = 0.5
@@ -128,6 +142,49 @@ def code_of(seconds: Float) -> Word:
 def pushed(word: Word, seconds: Float, changed: Bool) -> Word:
     """Return a word with one more interval, without the oldest of eight."""
     return (np.uint64(word) << _BYTE) | code_of(seconds) | (_CHANGED if changed else _NOTHING)
+
+
+@inlined_kernel
+def pushed_run(run: Int, mean_code: Int, word: Word, changed: Bool) -> tuple[Int, Int]:
+    """Return the run of changes before the kept intervals, and the mean of their codes in 1/256, after one more.
+
+    `word` holds the intervals before it. Only while all of them have a change, the oldest joins the run; an interval
+    without a change ends it.
+    """
+    if not changed:
+        return 0, 0
+    if (np.uint64(word) & _ALL_CHANGED) != _ALL_CHANGED:
+        return run, mean_code
+    code = np.int64((np.uint64(word) >> _OLDEST) & np.uint64(0x7F)) << 8
+    if run == 0:
+        return 1, code
+    longer, mean = min(np.int64(run) + 1, np.int64(MOST_RUN)), np.int64(mean_code)
+    return longer, mean + (code - mean) // longer
+
+
+@inlined_kernel
+def pushed_content(earlier: Int, before: Int, digest: Int) -> tuple[Int, Bool]:
+    """Return the short digests of earlier contents, the latest lowest, after a change; and whether it was a return.
+
+    `before` and `digest` are the digests of the content before the change and after it, of 32 bits.
+    """
+    first, second = earlier & _SHORT, (earlier >> SHORT_BITS) & _SHORT
+    short, new = 1 + before % _SHORT, 1 + digest % _SHORT
+    if new == first:
+        return (earlier & ~_SHORT) | short, True
+    if new == second:
+        return (earlier >> 2 * SHORT_BITS << 2 * SHORT_BITS) | first << SHORT_BITS | short, True
+    return (earlier << SHORT_BITS & MOST_EARLIER) | short, new == earlier >> 2 * SHORT_BITS
+
+
+@inlined_kernel
+def contents_of(earlier: Int) -> Int:
+    """Return how many contents of a page are known, the present one included."""
+    contents = 1
+    while earlier > 0:
+        contents += 1
+        earlier >>= SHORT_BITS
+    return contents
 
 
 @inlined_kernel

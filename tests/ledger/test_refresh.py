@@ -83,6 +83,9 @@ class Watched:
     mistrust: int = 0
     is_announced: bool = False
     times: set[int] = field(default_factory=set)
+    contents: list[int] = field(default_factory=list)
+    returned: list[bool] = field(default_factory=list)
+    run: int = 0
 
     def announce(self, modified_ms: int) -> None:
         if self.checked and modified_ms // 1000 > self.checked:
@@ -104,6 +107,7 @@ class Watched:
         last, self.checked = self.checked, second
         if outcome == Outcome.REDIRECTED:
             self.digest = self.modified = 0
+            self.contents = []
         elif outcome == Outcome.UNCHANGED:
             if last:
                 self._observe(second - last, False)
@@ -118,11 +122,21 @@ class Watched:
         if is_gone:
             self.is_announced = False
             if is_later and (not self.is_gone or not self.checked):
-                self.checked, self.digest, self.modified = second, 0, 0
+                self.checked, self.digest, self.modified, self.contents = second, 0, 0, []
         self.is_gone = is_gone
 
-    def _observe(self, length: int, changed: bool) -> None:
+    def _observe(self, length: int, changed: bool, returned: bool = False) -> None:
+        before = self.intervals[-8:]
+        self.run = self.run + (len(before) == 8 and all(was for _, was in before)) if changed else 0
         self.intervals.append((length, changed))
+        self.returned.append(returned)
+
+    def _change(self, digest: int) -> bool:
+        """The content changes; return whether to one of the three before."""
+        short, before = 1 + digest % 1023, 1 + self.digest % 1023
+        returned = short in self.contents
+        self.contents = [before, *(one for one in self.contents if one != short)][:3]
+        return returned
 
     def _lie(self) -> None:
         self.mistrust = min(self.mistrust + 2, 8)
@@ -138,11 +152,11 @@ class Watched:
         if is_lie:
             self._lie()
         is_believed = bool(date) and not is_lie and self.mistrust <= 1
-        changed = by_digest
+        changed, returned = by_digest, bool(by_digest) and self._change(digest)
         if changed is None and last and is_believed and self.modified:
             changed = date != self.modified
         if changed is not None:
-            self._observe(second - last, changed)
+            self._observe(second - last, changed, returned)
         if is_believed:
             if changed is None:
                 changed = not self.dates or date > last
@@ -157,11 +171,14 @@ class Watched:
     def row(self) -> tuple[int, ...]:
         notes = self.mistrust | 32 * self.is_gone | 128 * self.is_announced
         words = word_of(self.intervals), word_of(self.dates)
-        return (*words, self.digest, self.checked, self.modified, self.failures, notes)
+        returned = sum(was << age for age, was in enumerate(self.returned[:-9:-1]))
+        earlier = sum(short << 10 * age for age, short in enumerate(self.contents))
+        row = (*words, self.digest, self.checked, self.modified, self.failures, notes)
+        return (*row, earlier, returned, min(self.run, 255))
 
 
 def row_of(row: Any) -> tuple[int, ...]:
-    names = ("intervals", "dated", "digest", "checked", "modified", "failures", "notes")
+    names = ("intervals", "dated", "digest", "checked", "modified", "failures", "notes", "earlier", "returned", "run")
     return tuple(int(row[name]) for name in names)
 
 
@@ -310,12 +327,16 @@ def rates_now(ledger: Ledger, estimator: str) -> dict[int, float]:
 
 
 class Shares:
-    """Every page's share by the formula: its weight at the last plan, its change rate now."""
+    """Every page's share by the formula: its weight at the last plan, its change rate now.
+
+    With a learnt prior the rate is that of the last plan times what visits since then have made of the fixed estimate.
+    """
 
     def __init__(self, crawl: Crawl) -> None:
         self.crawl = crawl
         self.weights: dict[int, float] = {}
         self.set_rates: dict[int, float] = {}
+        self.learnt: dict[int, float] = {}
 
     def removed(self, applied: Applied) -> None:
         for page in (page for _, pages in applied.removed for page in pages.tolist()):
@@ -330,11 +351,18 @@ class Shares:
         self.set_rates = dict(
             zip(survey.pages[by_policy].tolist(), survey.changes_per_day[by_policy].tolist(), strict=True)
         )
+        refresh = self.crawl.config.refresh
+        fixed = rates_now(self.crawl.ledger, refresh.estimator)
+        rates = zip(survey.pages.tolist(), survey.changes_per_day.tolist(), strict=True)
+        self.learnt = {page: rate / fixed[page] for page, rate in rates if page not in self.set_rates}
+        if refresh.rate_prior == "fixed" or refresh.estimator == "thesis":
+            assert set(self.learnt.values()) <= {1.0}
 
     def check(self) -> None:
         ledger, config = self.crawl.ledger, self.crawl.config.refresh
         ledger.audit()
-        rates = {**rates_now(ledger, config.estimator)}
+        now = rates_now(ledger, config.estimator)
+        rates = {page: rate * self.learnt.get(page, 1.0) for page, rate in now.items()}
         rates.update((page, rate) for page, rate in self.set_rates.items() if page in rates)
         alpha = config.alpha
         wanted = math.fsum(
@@ -345,11 +373,13 @@ class Shares:
         assert ledger.shares == pytest.approx(wanted, rel=1e-6, abs=1e-5)
 
 
+@pytest.mark.parametrize("rate_prior", ["learnt", "fixed"])
 @pytest.mark.parametrize("estimator", ["likelihood", "existence", "thesis"])
 @pytest.mark.parametrize("alpha", [0.95, 0.3, 3.0])
-def test_shares_follow_every_visit_as_the_formula_says(estimator: str, alpha: float) -> None:
+def test_shares_follow_every_visit_as_the_formula_says(estimator: str, alpha: float, rate_prior: str) -> None:
     random = np.random.default_rng([len(estimator), int(alpha * 100)])
-    crawl = Crawl(with_refresh(estimator=estimator, alpha=alpha, max_pages=120, bandwidth_per_day=50.0))
+    options = {"estimator": estimator, "rate_prior": rate_prior, "alpha": alpha}
+    crawl = Crawl(with_refresh(**options, max_pages=120, bandwidth_per_day=50.0))
     shares = Shares(crawl)
     crawl.see(range(60))
     crawl.publish(Policy(url=url_of(3), changes_per_day=2.0), Policy(host="host1.example", importance_factor=30.0))

@@ -582,7 +582,7 @@ class Forgery:
         self.columns: dict[str, np.ndarray] = {}
         begin = 0
         for name, (words, shape) in self.manifest["columns"].items():
-            dtype = {"page-row-2": at.PAGE_ROW, "refresh-row-1": at.REFRESH_ROW}.get(words) or np.dtype(words)
+            dtype = {"page-row-2": at.PAGE_ROW, "refresh-row-2": at.REFRESH_ROW}.get(words) or np.dtype(words)
             size = math.prod(shape) * dtype.itemsize
             raw = np.frombuffer(parts[1][begin : begin + size], np.uint8).copy()
             self.columns[name] = raw.view(dtype).reshape(shape)  # a copy of rows would leave out what pads them
@@ -624,6 +624,23 @@ def test_a_forgery_that_alters_nothing_is_the_snapshot_itself(config_name: str) 
     assert forgery(config_name).chunks() == data(kept(config_name))
 
 
+@pytest.mark.parametrize("config_name", ["all-1-links", "interpolation-3-links"])
+def test_rows_of_older_snapshots_are_read_and_lack_runs_and_earlier_contents(config_name: str) -> None:
+    forged = forgery(config_name)
+    newer = forged.columns["refresh"]
+    older = np.zeros(len(newer), at.FIRST_REFRESH_ROW)
+    for field in older.dtype.names or ():
+        older[field] = newer[field]
+    forged.columns["refresh"] = older
+    forged.manifest["columns"]["refresh"][0] = "refresh-row-1"
+    ledger = Ledger.restore(forged.chunks())
+    rows = ledger._room.table.refresh[: len(newer)]
+    assert rows.dtype == at.REFRESH_ROW and older.dtype.itemsize == 40
+    assert all((rows[field] == older[field]).all() for field in older.dtype.names or ())
+    assert not any(rows[field].any() for field in ("earlier", "run_length", "run", "returned"))
+    assert Ledger.restore(data(ledger.snapshot())).audit().drift == 0
+
+
 def put(column: str, position: Any, value: Any) -> Callable[[Forgery], None]:
     def alter(forged: Forgery) -> None:
         forged.columns[column][position] = value
@@ -641,6 +658,13 @@ def add(column: str, position: Any, value: Any) -> Callable[[Forgery], None]:
 def row(field: str, value: Any, slot: int = 0) -> Callable[[Forgery], None]:
     def alter(forged: Forgery) -> None:
         forged.columns["pages"][field][slot] = value
+
+    return alter
+
+
+def refresh(field: str, value: Any, slot: int = 0) -> Callable[[Forgery], None]:
+    def alter(forged: Forgery) -> None:
+        forged.columns["refresh"][field][slot] = value
 
     return alter
 
@@ -821,6 +845,9 @@ SAYINGS: dict[str, Callable[[Forgery], None]] = {
         for key in ("config", "shard", "shards", "cut", "marks", "peers", "times", "url_generation")
         for value in (None, -1, 1.5, True, "x", [7], [[]], {}, 1 << 70)
     },
+    "a run without lengths": refresh("run", 3),
+    "a run of lengths that are none": refresh("run_length", 128 << 8),
+    "earlier contents beyond three": refresh("earlier", 1 << 30),
     "something else in the state": say("state", "more", value=1),
     **{
         f"{name} has shape {shape!r}": say("columns", name, 1, value=shape)

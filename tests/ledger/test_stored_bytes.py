@@ -27,22 +27,22 @@ from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
 
 SNAPSHOTS = {
-    "all-1-links": "11dda26b7fcbd07d4289d3d03311f317",
-    "fixed-1-links": "a65363fe240b850d54622c2449cf071f",
-    "improved-fixed-1-links": "8cdf73db3f7975e713485312fbdc5246",
-    "variable-1-links": "d81c073742565923769f77a48fd2fc56",
-    "paper-interpolation-1-links": "a8fe6d8c187fd7e8b4b515f5e19575fd",
-    "interpolation-1-links": "f1778976a97fd5198739432363ec076c",
-    "absorbing-1-links": "0c384a690f59d2fd606ebcb22c00f380",
-    "all-4-plain": "db1af2cbf305f702b1f612989de7f296",
-    "fixed-4-plain": "1a9e95095b1678df8771554cdac103d4",
-    "improved-fixed-4-plain": "e310f8d450fd954abbe00ad31843ac5f",
-    "variable-4-plain": "93f0a33952ea63296788f5dbdd2ea0c7",
-    "paper-interpolation-4-plain": "3941df94e111eef86ec69a26cffd03f6",
-    "interpolation-4-plain": "79d117aff119d8d895f8239f8031ce45",
-    "absorbing-4-plain": "87681389faafc62c91733633e416aee3",
-    "interpolation-3-links": "68eec5a9e265821fe94c7f6cdf91a3c9",
-    "interpolation-1-plain": "dc6430e7a6be53e77156c9688ae9d4e5",
+    "all-1-links": "f7652269681bb7e7daa3617653435f8c",
+    "fixed-1-links": "30787d9746322099b37e7ef7a885d0e6",
+    "improved-fixed-1-links": "3acf69ef596bed838262e73db98b79f3",
+    "variable-1-links": "d7e2fe68ecbfd201344c2b9143d0ce22",
+    "paper-interpolation-1-links": "fb93e8a8b9c332eb083a3e5a6b810c84",
+    "interpolation-1-links": "de1e645260e4cac341441460885d735a",
+    "absorbing-1-links": "5f545cc2b653c88eb4f76641ca1592fc",
+    "all-4-plain": "17602f0437ac88bf3dfccdb25e6bd991",
+    "fixed-4-plain": "8a75cb8557c0bb93afb66d4be4862467",
+    "improved-fixed-4-plain": "658a6a40922e7cb18ccf68a2de75ae41",
+    "variable-4-plain": "39603d7c4ece1102d9d0342a77738d81",
+    "paper-interpolation-4-plain": "33e33ec48755534b08325689517a833c",
+    "interpolation-4-plain": "dca59f67e0378e61016d98cf9f495701",
+    "absorbing-4-plain": "3d5356d539ebad396c4af2864a3f90e5",
+    "interpolation-3-links": "ba988e456cc5f04a0e3210484915085c",
+    "interpolation-1-plain": "391e402d62218c35fd2648fe3e017b41",
 }
 ENTRIES = {
     "crawl": "145188e885d07d0f95a4526ba9010653",
@@ -50,11 +50,11 @@ ENTRIES = {
     "policy": "12d50f8a8847d4c938654f74f669e22f",
     "policy of nothing": "9fd92aa976856e48d5ddec4e39e97d4d",
     "tick": "3b7247c4665a6327b5171007e59f88ec",
-    "control": "2e65f61cf263c63681c3603410b90e19",
+    "control": "5151283711caa1399babbe10e9ece163",
     "end": "4ea207ca53dafde5642be7bfc6ad711f",
     "open": "49e3d5640a1acfd79702a95d9274a498",
 }
-PLANNED = "b22066a1be6532ae6c77763dbdd85822"
+PLANNED = "1e5008dff6d41731854fd24e0a92683c"
 
 
 def digest_of(chunks: Iterable[bytes]) -> str:

@@ -22,7 +22,7 @@ from opicflow.pipelines.ledger.layout import (
     Int,
     Table,
 )
-from opicflow.pipelines.refresh.rates import pushed, rate_of
+from opicflow.pipelines.refresh.rates import pushed, pushed_content, pushed_run, rate_of
 from opicflow.pipelines.refresh.strategies import quantised_share
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
@@ -70,6 +70,10 @@ def be_born_unseen(table: Table, slot: Int) -> None:
     row.interval = 0
     row.failures = 0
     row.notes = 0
+    row.earlier = 0
+    row.run_length = 0
+    row.run = 0
+    row.returned = 0
 
 
 @inlined_kernel
@@ -97,6 +101,7 @@ def forget_content(table: Table, slot: Int, second: Int) -> None:
     row.checked = second
     row.digest = 0
     row.modified = 0
+    row.earlier = 0
 
 
 @lean_kernel
@@ -140,10 +145,12 @@ def observe(
     dated = min(max(modified_ms // 1000, 0), _LAST_SECOND) if outcome != _UNCHANGED else np.int64(0)
 
     compared = True  # whether this visit can be compared with the one before
-    changed = False
+    changed = returned = False
     if outcome != _UNCHANGED:
         compared = seen_before and folded != 0 and row.digest != 0
         changed = compared and folded != row.digest
+        if changed:
+            row.earlier, returned = pushed_content(np.int64(row.earlier), np.int64(row.digest), folded)
     lied = dated != 0 and (dated > second + _SLACK_SECONDS or abs(second - dated) <= _NOW_SECONDS)
     if dated != 0 and not lied and row.modified != 0 and compared:
         lied = changed != (dated != row.modified) or (changed and dated <= second - length)
@@ -160,6 +167,8 @@ def observe(
         if was_announced or changed:
             expected = rate_now(table, book, slot) * np.float64(length) / 86_400
             count_visit(book, table.hot[slot, 0], was_announced, changed, expected)
+        row.run, row.run_length = pushed_run(row.run, row.run_length, row.intervals, changed)
+        row.returned = (np.int64(row.returned) << 1 & 255) | np.int64(returned)
         row.intervals = pushed(row.intervals, np.float64(length), changed)
     if is_believed and not compared:  # the content before is not known, but the date of its change is
         changed = row.dated == 0 or dated > second - length

@@ -10,6 +10,7 @@ from opicflow.pipelines.ledger.kernels.numbers import is_local
 from opicflow.pipelines.ledger.kernels.observations import MOST_SHARE, WAS_GONE
 from opicflow.pipelines.ledger.kernels.spending import cash_of, is_forgotten
 from opicflow.pipelines.ledger.layout import Book, Int, Table
+from opicflow.pipelines.refresh.rates import MOST_CODE, MOST_EARLIER
 from opicflow.schemas.kernel import lean_kernel
 
 _NOTES = int(at.MISTRUST | at.RATE_SET | at.CHANGE_ANNOUNCED | WAS_GONE)
@@ -34,6 +35,8 @@ PAGE_PROBLEMS = (
     "a page was published with a score out of bounds",
     "a page has a share out of bounds",
     "a page has unknown notes",
+    "a page has a run of changes out of bounds",
+    "a page has earlier contents out of bounds",
 )
 
 
@@ -85,4 +88,8 @@ def find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
             return 15
         if refresh.notes & ~_NOTES:
             return 16
+        if refresh.run_length >= (MOST_CODE + 1) << 8 or (refresh.run > 0 and refresh.run_length < 1 << 8):
+            return 17
+        if refresh.earlier > MOST_EARLIER:
+            return 18
     return -1 if live == table.pages.shape[0] - table.free.shape[0] else 0
