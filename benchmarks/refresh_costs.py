@@ -35,7 +35,8 @@ from opicflow.pipelines.ledger import (
     RefreshConfig,
     TickEntry,
 )
-from opicflow.pipelines.refresh.strategies import STRATEGIES, Costs, Demand, costs, solve
+from opicflow.pipelines.refresh.rate_prior import PRIORS
+from opicflow.pipelines.refresh.strategies import STRATEGIES, Costs, Demand, costs, freshness_range, solve
 from opicflow.pipelines.web.change_rates import log_normal_rates
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import power_law_web
@@ -151,6 +152,7 @@ def crawl(
     days: int,
     longest_interval_days: float = 3650.0,
     rates_are_published: bool = False,
+    rate_prior: str = "learnt",
 ) -> Crawled:
     """Crawl the web by the orders of a new ledger, a cycle a day, each at its time.
 
@@ -161,6 +163,7 @@ def crawl(
         bandwidth_per_day=bandwidth,
         shortest_interval_seconds=float(_DAY),
         longest_interval_days=longest_interval_days,
+        rate_prior=rate_prior,
     )
     ledger = Ledger(LedgerConfig(remember_links=True, refresh=refresh))
     entry = announcements(web.ids)
@@ -522,6 +525,8 @@ DAYS = 365
 WARM_UP_DAYS = 120
 SIMULATED_DAYS = (10, 20)
 """Days between two fetches of a page in the mean."""
+PROMISED_AFTER = (2, 5, 20, 60)
+"""Days of a crawl after which a plan is compared with the truth."""
 
 
 def simulated_tables(pages: int) -> Iterator[str]:
@@ -562,19 +567,21 @@ def simulated_tables(pages: int) -> Iterator[str]:
         )
     bandwidth = pages / SIMULATED_DAYS[-1]
     rows = []
-    for label, servers, published in (
-        ("as above: servers of all kinds", None, False),
-        ("digests alone", DIGEST, False),
-        ("true dates everywhere", DATED, False),
-        ("dates that never change everywhere", NEVER_CHANGES, False),
-        ("true rates from policies", None, True),
+    for label, servers, how in (
+        ("as above: servers of all kinds", None, {}),
+        ("the same with a fixed prior of change rates", None, {"rate_prior": "fixed"}),
+        ("digests alone", DIGEST, {}),
+        ("digests alone, with a fixed prior", DIGEST, {"rate_prior": "fixed"}),
+        ("true dates everywhere", DATED, {}),
+        ("dates that never change everywhere", NEVER_CHANGES, {}),
+        ("true rates from policies", None, {"rates_are_published": True}),
     ):
         print(f"  simulating thesis: {label}", file=sys.stderr)
         found = []
         for web in webs:
             if servers is not None:
                 web = replace(web, servers=np.full(pages, servers, np.uint8))
-            found.append(measure(crawl(web, "thesis", bandwidth, DAYS, rates_are_published=published), WARM_UP_DAYS))
+            found.append(measure(crawl(web, "thesis", bandwidth, DAYS, **how), WARM_UP_DAYS))  # type: ignore[arg-type]
         rows.append(
             [
                 label,
@@ -585,6 +592,50 @@ def simulated_tables(pages: int) -> Iterator[str]:
         )
     yield f"`thesis` with {bandwidth:g} fetches a day, by the data that servers send:\n"
     yield from _table(["servers send", "obsolescence", "changes missed", "fresh, %"], rows)
+    yield from promises(webs)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """The freshness of a plan, its range, and what it is by the true change rates."""
+
+    freshness: float
+    low: float
+    high: float
+    true: float
+
+
+def promised(crawled: Crawled) -> Promise:
+    """Return what the plan at the end of a crawl promises for the pages that it refreshes."""
+    web, planned = crawled.web, crawled.ledger.preview()
+    survey, frequencies = planned.survey, planned.shared.plan.frequencies
+    order = np.argsort(web.ids)
+    numbers = order[np.searchsorted(web.ids[order], survey.pages[survey.sharing])]
+    true = replace(survey.wanted, changes_per_day=web.rates[numbers])
+    return Promise(
+        costs(survey.wanted, frequencies, ALPHA).freshness,
+        *freshness_range(survey.wanted, survey.changes_error[survey.sharing], frequencies),
+        costs(true, frequencies, ALPHA).freshness,
+    )
+
+
+def promises(webs: Sequence[ChangingWeb]) -> Iterator[str]:
+    """Return a table of the freshness that plans of a beginning crawl promise, and what it is by the true rates."""
+    rows = []
+    for each in SIMULATED_DAYS:
+        for days in PROMISED_AFTER:
+            cells = []
+            for prior in PRIORS:
+                print(f"  promises: {each} days, after {days}, {prior}", file=sys.stderr)
+                found = [promised(crawl(w, "thesis", len(w.ids) / each, days, rate_prior=prior)) for w in webs]
+                mean = {name: 100 * _mean(found, name) for name in ("freshness", "low", "high", "true")}
+                inside = sum(one.low <= one.true <= one.high for one in found)
+                cells += [f"{mean['freshness']:.0f} ({mean['low']:.0f} to {mean['high']:.0f})", f"{mean['true']:.0f}"]
+                cells.append(f"{inside} of {len(found)}")
+            rows.append([f"{len(webs[0].ids) / each:g}", f"{days}", *cells])
+    yield "What `thesis` promises to have fresh of the pages it refreshes, in %, and what that is by true rates:\n"
+    head = [name for prior in PRIORS for name in (f"{prior} prior: promise (range)", "by true rates", "within")]
+    yield from _table(["fetches a day", "after days", *head], rows)
 
 
 def _mean(found: Sequence[object], name: str) -> float:

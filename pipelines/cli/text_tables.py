@@ -14,12 +14,20 @@ def print_plan(plan: dict[str, Any]) -> None:
     print(
         f"refresh: {plan['policy']}, {plan['bandwidth_per_day']:,.0f} fetches a day: {plan['refresh_per_day']:,.0f} "
         f"for {plan['pages_refreshed']:,} pages known, {plan['discovery_per_day']:,.0f} for unread ones; "
-        f"{plan['freshness']:.0%} fresh, by importance"
+        f"{plan['freshness']:.0%} fresh, by importance{_how_sure(plan)}"
     )
     print(
         f"orders:  {plan['orders']:,} for the next {plan['cycle_hours']:g} hours ({plan['orders_refresh']:,} refresh, "
         f"{plan['orders_discovery']:,} discovery)"
     )
+
+
+def _how_sure(plan: dict[str, Any]) -> str:
+    """Return the range of the freshness in words; nothing for the plan of an older state."""
+    if "freshness_low" not in plan:
+        return ""
+    low, high = plan["freshness_low"], plan["freshness_high"]
+    return f" ({low:.0%} to {high:.0%}: change rates are estimates)"
 
 
 def first_rows(pages: Iterable[Pages], most: int) -> Iterator[Pages]:

@@ -57,6 +57,7 @@ _LIGHTEST = 1e-30  # a smaller weight counts as 0
 _LARGEST = 1e30  # bound of weights, rates and the bandwidth, so that no product overflows
 _ROUNDING = 1e-12  # relative: sums that differ by less are equal
 _SAMPLE = 1 << 15  # pages from which the search for a multiplier starts
+_MOST_ERROR = 30.0  # of a logarithm: e^30 is beyond all rates
 _BLOCK = 1 << 10  # pages in one partial sum
 
 
@@ -312,6 +313,29 @@ def costs(pages: Demand, frequencies: Floats, alpha: float = 0.95) -> Costs:
         pages.weights, pages.changes_per_day, frequencies, alpha, staleness_cost
     )
     return Costs(staleness_cost, total, fresh / weight if weight > 0.0 else 0.0, harmonic, never)
+
+
+def freshness_range(pages: Demand, errors: Floats, frequencies: Floats) -> tuple[float, float]:
+    """Return the freshness of these frequencies if all pages change faster, and slower, than estimated.
+
+    By a standard error, of the logarithm of their rates: errors of many pages cancel out, unless all have one cause,
+    such as a default rate that is wrong for this crawl. That is the case that counts.
+    """
+    _check(pages)
+    number = len(pages.weights)
+    _check_column("errors", errors, number, 0.0, _LARGEST)
+    _check_column("frequencies", frequencies, number, 0.0, np.inf)
+    off = np.exp(np.minimum(errors, _MOST_ERROR))
+    rates = pages.changes_per_day
+    return _freshness(pages.weights, rates * off, frequencies), _freshness(pages.weights, rates / off, frequencies)
+
+
+def _freshness(weights: Floats, rates: Floats, frequencies: Floats) -> float:
+    weight = float(weights.sum())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        changes = rates / frequencies
+        fresh = np.where(changes > 0.0, -np.expm1(-changes) / changes, 1.0)
+    return float((weights * fresh).sum()) / weight if weight > 0.0 else 0.0
 
 
 def _check_alpha(alpha: float) -> None:

@@ -36,6 +36,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.plan import cost_of
+from opicflow.pipelines.refresh.strategies import freshness_range
 from opicflow.pipelines.transforms.parts import AT_POLICIES, AT_ROWS, AT_TICK, MOVED, VISITED, Part, PartKind
 from opicflow.pipelines.transforms.publish import (
     ROWS_PER_PART,
@@ -478,6 +479,7 @@ def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | Non
     """
     survey, shared = planned.survey, planned.shared
     costs = cost_of(survey, shared, (refresh or ledger.config.refresh).alpha)
+    low, high = freshness_range(survey.wanted, survey.changes_error[survey.sharing], shared.plan.frequencies)
     return {
         "policy": refresh.strategy if refresh else ledger.budget().strategy,
         "bandwidth_per_day": round(shared.refresh_per_day + shared.discovery_per_day, 6),
@@ -488,6 +490,8 @@ def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | Non
         "why": "; ".join(filter(None, (survey.suspended, shared.plan.why))),
         "pages_refreshed": len(survey.sharing) - costs.never_refreshed,
         "freshness": round(costs.freshness, 6),
+        "freshness_low": round(low, 6),
+        "freshness_high": round(high, 6),
         "obsolescence": float(f"{costs.obsolescence:.6g}") if np.isfinite(costs.obsolescence) else None,
         "orders": len(planned.orders.rows),
         "orders_refresh": planned.orders.refreshed,

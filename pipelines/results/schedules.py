@@ -16,7 +16,7 @@ from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import Ledger, Planned, RefreshConfig
 from opicflow.pipelines.ledger.plan import cost_of
 from opicflow.pipelines.ledger.survey import DECIDED_BY, Budget
-from opicflow.pipelines.refresh.strategies import STRATEGIES
+from opicflow.pipelines.refresh.strategies import STRATEGIES, freshness_range
 from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.dates import iso_time
 
@@ -30,6 +30,9 @@ class Compared:
 
     strategy: str
     freshness: float
+    freshness_low: float
+    freshness_high: float
+    """If all pages change faster, or slower, by the standard error of their change rates."""
     obsolescence: float | None
     harmonic_staleness: float | None
     never_refreshed: int
@@ -58,13 +61,17 @@ def compared(
     for strategy in STRATEGIES:
         config = replace(refresh, strategy=strategy)
         plan = planned(ledger, config, bandwidth_per_day, importance)
-        costs = cost_of(plan.survey, plan.shared, refresh.alpha)
+        survey, shared = plan.survey, plan.shared
+        costs = cost_of(survey, shared, refresh.alpha)
+        low, high = freshness_range(survey.wanted, survey.changes_error[survey.sharing], shared.plan.frequencies)
         intervals = plan.shared.intervals[plan.survey.sharing]
         finite = intervals[np.isfinite(intervals)]
         shortest, median, longest = np.quantile(finite, (0, 0.5, 1)).tolist() if len(finite) else (0.0, 0.0, 0.0)
         yield Compared(
             strategy=strategy,
             freshness=costs.freshness,
+            freshness_low=low,
+            freshness_high=high,
             obsolescence=costs.obsolescence if np.isfinite(costs.obsolescence) else None,
             harmonic_staleness=costs.harmonic_staleness if np.isfinite(costs.harmonic_staleness) else None,
             never_refreshed=costs.never_refreshed,

@@ -19,6 +19,7 @@ from opicflow.pipelines.refresh.strategies import (
     Demand,
     costs,
     frequency_at,
+    freshness_range,
     quantised_share,
     share,
     solve,
@@ -525,6 +526,23 @@ def test_a_page_that_is_never_fetched_costs_without_end_unless_it_has_no_weight(
     assert (measured.obsolescence, measured.harmonic_staleness) == (np.inf, np.inf)
     assert (measured.freshness, measured.never_refreshed) == (0.5, 2)
     assert costs(three(weights=np.zeros(3)), np.zeros(3)).freshness == 0.0
+
+
+def test_the_range_of_freshness_is_that_of_faster_and_slower_changes() -> None:
+    pages, frequencies = three(), np.array([1.0, 2.0, 0.0])
+    errors = np.array([0.5, 1.0, 9.99])
+    low, high = freshness_range(pages, errors, frequencies)
+    for found, sign in ((low, 1), (high, -1)):
+        rates = pages.changes_per_day * np.exp(sign * errors)
+        expected = costs(replace(pages, changes_per_day=rates), frequencies).freshness
+        assert found == pytest.approx(expected, rel=1e-12)
+    plain = costs(pages, frequencies).freshness
+    assert low < plain < high
+    assert freshness_range(pages, np.zeros(3), frequencies) == pytest.approx((plain, plain))
+    assert freshness_range(pages, errors, np.array([np.inf, np.inf, 0.0])) == pytest.approx((0.5, 0.5))
+    assert freshness_range(three(weights=np.zeros(3)), errors, frequencies) == (0.0, 0.0)
+    with pytest.raises(ValueError, match="errors"):
+        freshness_range(pages, np.array([0.5, np.nan, 1.0]), frequencies)
     with pytest.raises(ValueError, match="frequencies must be from 0"):
         costs(three(), column(0.0, -1.0, 0.0))
 

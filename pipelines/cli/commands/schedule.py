@@ -124,11 +124,14 @@ def _planned(options: argparse.Namespace) -> _Plan:
 def _print_compared(rows: Sequence[Compared]) -> None:
     if len({(row.shortest_interval_seconds, row.longest_interval_seconds, row.freshness) for row in rows}) == 1:
         print("note: all strategies give the same: with this bandwidth every page gets all that limits allow.")
-    print("\n  strategy    freshness  obsolescence  harmonic  never   shortest     median    longest")
+    print(
+        "\n  strategy    freshness   by error of rates  obsolescence  harmonic  never   shortest     median    longest"
+    )
     for row in rows:
         obsolescence, harmonic = (
             "unbounded" if cost is None else f"{cost:.4g}" for cost in (row.obsolescence, row.harmonic_staleness)
         )
+        between = f"{row.freshness_low:.1%} to {row.freshness_high:.1%}"
         spans = [
             span(seconds)
             for seconds in (
@@ -138,6 +141,6 @@ def _print_compared(rows: Sequence[Compared]) -> None:
             )
         ]
         print(
-            f"  {row.strategy:10} {row.freshness:10.2%} {obsolescence:>13} {harmonic:>9} {row.never_refreshed:6,} "
-            + " ".join(f"{span:>10}" for span in spans)
+            f"  {row.strategy:10} {row.freshness:10.2%} {between:>19} {obsolescence:>13} {harmonic:>9} "
+            f"{row.never_refreshed:6,} " + " ".join(f"{span:>10}" for span in spans)
         )
