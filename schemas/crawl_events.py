@@ -2,7 +2,7 @@
 
 Only `url` is required. `status` is the HTTP status; `failure` names the failure of a fetch without a status. `url` is
 the page that answered; `redirects` are the URLs that led to it, the requested one first. `links` = None: unknown (no
-transfer), `links` = (): the page has none.
+transfer), `links` = (): the page has none. `retry_after` is how many seconds the host asks to wait.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ EARLIEST_MS = 631_152_000_000
 """1990: before the first page of the web."""
 LATEST_MS = 4_102_444_800_000
 """2100. A fetch outside these years is a clock gone wrong, and would drag the ticks along."""
+
+
+LONGEST_RETRY_SECONDS = 30 * 86400
+"""A host that asks for a longer wait gets this one: a wrong header must not end its crawl."""
 
 
 class Reason(str, Enum):
@@ -79,6 +83,7 @@ class CrawlEvent:
     digest: str | None = None
     last_modified_ms: int | None = None
     links: tuple[Link, ...] | None = None
+    retry_after: int | None = None
 
 
 @dataclass(frozen=True)

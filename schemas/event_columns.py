@@ -17,6 +17,7 @@ from opicflow.schemas.arrays import Bytes, Ids, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
+    LONGEST_RETRY_SECONDS,
     MOST_LINKS,
     MOST_REDIRECTS,
     CrawlEvent,
@@ -28,8 +29,9 @@ from opicflow.schemas.hashing import byte_at, hash_bytes, hash_text, hash_texts
 from opicflow.schemas.kernel import lean_kernel
 
 UNKNOWN_STATUS = 0
-FAILED, BLOCKED, GONE = -1, -2, -3
-"""Statuses of visits that got no answer: it failed, it was not allowed, the page is gone for good."""
+FAILED, BLOCKED, GONE, BUSY = -1, -2, -3, -4
+"""Statuses of visits without one: the fetch failed, was not allowed, the page is gone, the host asks to wait."""
+LEAST_STATUS = BUSY
 
 ORDINARY_WEIGHT = 1024
 HEAVIEST_WEIGHT = 65535
@@ -56,6 +58,7 @@ URL, CANONICAL, FIRST_HOP = 0, 1, 2
 _BLANKS = re.compile(r"[\x00-\x20]+")
 _BLOCKED_WORDS = ("robots", "robots-txt", "robotstxt", "blocked", "filtered", "forbidden", "denied", "excluded")
 _GONE_WORDS = ("gone", "not-found", "notfound")
+_BUSY_WORDS = ("too-many-requests", "toomanyrequests", "rate-limited", "rate-limit", "throttled")
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ class CrawlEvents:
     """Events in the order of their source, a row each; their URLs in a column of parts of `text`.
 
     `offset` is the position in the source and increases. `status` is an HTTP status, `UNKNOWN_STATUS`, or one of
-    `FAILED`, `BLOCKED`, `GONE`. Unknown times and digests are 0; `media` is a kind of content.
+    `FAILED`, `BLOCKED`, `GONE`, `BUSY`. Unknown times and digests are 0; `media` is a kind of content. `retry_seconds`
+    is how long the host asks to wait, 0 = it does not.
     Event i has the URLs `url_starts[i]` up to `url_starts[i+1]`: its own, its canonical one (begin -1 = none),
     `hops[i]` hops, its links.
     """
@@ -82,6 +86,7 @@ class CrawlEvents:
     ends: Ints
     weights: npt.NDArray[np.uint16]
     nofollow: Bytes
+    retry_seconds: Ints
     text: Bytes
 
     def __len__(self) -> int:
@@ -128,7 +133,7 @@ def merge(first: CrawlEvents, second: CrawlEvents) -> CrawlEvents:
 class EventWriter:
     """Builds `CrawlEvents` event by event: for everything that no kernel reads."""
 
-    _rows: list[tuple[int, bool, int, int, int, int, int, bool, int, int]] = field(default_factory=list)
+    _rows: list[tuple[int, bool, int, int, int, int, int, int, bool, int, int]] = field(default_factory=list)
     _urls: list[bytes | None] = field(default_factory=list)
     _weights: list[int] = field(default_factory=list)
     _nofollow: list[bool] = field(default_factory=list)
@@ -160,6 +165,7 @@ class EventWriter:
                 offset,
                 event.announce,
                 *times,
+                _retry_seconds(event),
                 _status(event),
                 digest,
                 _media(event.content_type),
@@ -175,8 +181,8 @@ class EventWriter:
 
     def events(self) -> CrawlEvents:
         """All events added so far."""
-        offset, announce, time_ms, modified_ms, status, digest, media, known, hops, sizes = (
-            zip(*self._rows, strict=True) if self._rows else ((),) * 10
+        offset, announce, time_ms, modified_ms, retry_seconds, status, digest, media, known, hops, sizes = (
+            zip(*self._rows, strict=True) if self._rows else ((),) * 11
         )
         lengths = np.array([-1 if url is None else len(url) for url in self._urls], np.int64)
         ends = np.cumsum(np.maximum(lengths, 0))
@@ -198,6 +204,7 @@ class EventWriter:
             ends=np.where(begins >= 0, ends, -1),
             weights=np.array(self._weights, np.uint16),
             nofollow=np.array(self._nofollow, np.uint8),
+            retry_seconds=np.array(retry_seconds, np.int64),
             text=np.frombuffer(b"".join(url for url in self._urls if url), np.uint8),
         )
 
@@ -229,10 +236,14 @@ def _is_time(time_ms: int) -> bool:
     return EARLIEST_MS <= time_ms < LATEST_MS
 
 
+def _retry_seconds(event: CrawlEvent) -> int:
+    return min(max(event.retry_after or 0, 0), LONGEST_RETRY_SECONDS)
+
+
 def _status(event: CrawlEvent) -> int:
     if event.failure:
         word = event.failure.strip().lower().replace("_", "-").replace(".", "-")
-        return BLOCKED if word in _BLOCKED_WORDS else GONE if word in _GONE_WORDS else FAILED
+        return next((status for status, words in _STATUSES_OF_WORDS if word in words), FAILED)
     status = event.status
     if status is None:
         return UNKNOWN_STATUS
@@ -247,8 +258,9 @@ _HERITRIX_BLOCKED = frozenset({-9998, -5000, -5001, -5002, -5003, -5004})
 """Statuses below 100 are Heritrix's: these say that a rule kept it out, the others that the fetch failed."""
 
 
-_BLOCKED_HASHES = hash_texts(_BLOCKED_WORDS)
-_GONE_HASHES = hash_texts(_GONE_WORDS)
+_STATUSES_OF_WORDS = ((BLOCKED, _BLOCKED_WORDS), (GONE, _GONE_WORDS), (BUSY, _BUSY_WORDS))
+_HASHES_OF_WORDS = hash_texts([word for _, words in _STATUSES_OF_WORDS for word in words])
+_STATUSES_OF_HASHES = np.array([status for status, words in _STATUSES_OF_WORDS for _ in words], np.int64)
 
 
 @lean_kernel
@@ -257,17 +269,14 @@ def failure_status(text: Any, begin: Any, end: Any) -> Any:
     for at in range(begin, end):
         c = byte_at(text, at)
         if not (97 <= c <= 122 or c == 45):
-            return 1
+            return np.int64(1)
     if begin == end:
-        return 1
+        return np.int64(1)
     digest = hash_bytes(text, begin, end)
-    for i in range(_BLOCKED_HASHES.shape[0]):
-        if _BLOCKED_HASHES[i] == digest:
-            return BLOCKED
-    for i in range(_GONE_HASHES.shape[0]):
-        if _GONE_HASHES[i] == digest:
-            return GONE
-    return FAILED
+    for i in range(_HASHES_OF_WORDS.shape[0]):
+        if _HASHES_OF_WORDS[i] == digest:
+            return _STATUSES_OF_HASHES[i]
+    return np.int64(FAILED)
 
 
 _NOFOLLOW_WORDS = ("nofollow", "ugc", "sponsored")

@@ -12,7 +12,7 @@ from calendar import timegm
 from datetime import datetime
 from typing import Any
 
-from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Link, Reason
+from opicflow.schemas.crawl_events import LONGEST_RETRY_SECONDS, CrawlEvent, EventRefused, Link, Reason
 
 FIELD_NAMES: dict[str, tuple[str, ...]] = {
     "kind": ("kind", "event"),
@@ -26,6 +26,7 @@ FIELD_NAMES: dict[str, tuple[str, ...]] = {
     "digest": ("digest", "content_digest", "signature", "sha1", "checksum"),
     "last_modified": ("last_modified", "lastmod", "lastModified", "modifiedTime"),
     "links": ("links", "outlinks", "out_links", "outLinks"),
+    "retry_after": ("retry_after", "retryAfter", "retry-after"),
 }
 LINK_FIELD_NAMES: dict[str, tuple[str, ...]] = {
     "url": ("url", "href", "toUrl", "uri"),
@@ -64,10 +65,11 @@ def event_of(value: object) -> CrawlEvent:
         raise EventRefused(Reason.BAD_FIELD, f"status: {_kind_of(status)} is no HTTP status")
     if failure is not None and not isinstance(failure, str):
         failure = "error" if failure else None  # a crawler's own object; false and empty ones say that all went well
+    fetched_at_ms = _time_ms(found["fetched_at"], "fetched_at")
     return CrawlEvent(
         url=_text(url, "url"),
         announce=_is_announcement(found["kind"]),
-        fetched_at_ms=_time_ms(found["fetched_at"], "fetched_at"),
+        fetched_at_ms=fetched_at_ms,
         status=status,
         failure=failure or None,
         redirects=tuple(_text(hop, "redirects") for hop in _list(found["redirects"], "redirects")),
@@ -76,6 +78,7 @@ def event_of(value: object) -> CrawlEvent:
         digest=_optional_text(found["digest"]),
         last_modified_ms=_time_or_nothing(found["last_modified"]),
         links=None if found["links"] is None else tuple(_link(link) for link in _list(found["links"], "links")),
+        retry_after=retry_seconds_of(found["retry_after"], fetched_at_ms),
     )
 
 
@@ -109,6 +112,23 @@ def time_ms_of(value: object) -> int | None:
     if _is_number(text):
         return time_ms_of(float(text) if "." in text else int(text))
     return None
+
+
+def retry_seconds_of(value: object, fetched_at_ms: int | None) -> int | None:
+    """The seconds of a Retry-After, which may be a number or a date; at most 30 days.
+
+    None if it is neither, names no time after the fetch, or is a date and the time of the fetch is not known.
+    """
+    if isinstance(value, str) and (digits := re.fullmatch(r"\s*([0-9]+)\s*", value)):
+        value = int(digits[1]) if len(digits[1]) < 19 else math.inf
+    if isinstance(value, str):
+        until_ms = time_ms_of(value)
+        if until_ms is None or fetched_at_ms is None:
+            return None
+        value = -((fetched_at_ms - until_ms) // 1000)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        return None
+    return math.ceil(min(value, LONGEST_RETRY_SECONDS))
 
 
 def _moment(parts: tuple[str | None, ...], milliseconds: int, east_seconds: int) -> int | None:

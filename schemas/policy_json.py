@@ -65,8 +65,14 @@ def policy_to_json(policy: Policy) -> dict[str, Any]:
 
 def rules_needed(policy: Policy) -> int:
     """The version of the rules that a reader must know, lest it take the policy for something else."""
-    had = {field["name"] for field in published_schemas.schema("Policy", 1)["fields"]}
-    return 1 if had.issuperset(policy_to_json(policy)) else 2
+    needed = set(policy_to_json(policy))
+    versions = published_schemas.versions("Policy")
+    return next(version for version in versions if needed <= _names_in(version))
+
+
+@cache
+def _names_in(version: int) -> frozenset[str]:
+    return frozenset(field["name"] for field in published_schemas.schema("Policy", version)["fields"])
 
 
 class _Field(NamedTuple):

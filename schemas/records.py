@@ -20,7 +20,7 @@ from opicflow.schemas.crawl_events import CrawlEvent, Reject
 _HEX_64 = "a 64-bit number as 16 lower-case hexadecimal digits"
 Hex64 = Annotated[int, _HEX_64]
 
-Outcome = Literal["NONE", "FETCHED", "REDIRECTED", "ALIASED", "GONE", "UNCHANGED", "FAILED", "BLOCKED"]
+Outcome = Literal["NONE", "FETCHED", "REDIRECTED", "ALIASED", "GONE", "UNCHANGED", "FAILED", "BLOCKED", "BUSY"]
 DecidedBy = Literal["OTHER", "BUDGET", "PINNED", "FORBIDDEN", "DISCOVERY", "BACK_OFF", "GONE", "LIMIT", "REQUESTED"]
 ChangesKnownFrom = Literal["OTHER", "DEFAULT", "INTERVALS", "LAST_MODIFIED", "POLICY"]
 Why = Literal["OTHER", "DISCOVERY", "REFRESH", "REQUESTED"]
@@ -122,6 +122,8 @@ class Policy:
     longest_interval_seconds: float | None = None
     host_fetches_per_day: float | None = None
     refresh_policy: str | None = None
+    host_fetches_per_hour: float | None = None
+    crawl_delay_seconds: float | None = None
 
 
 class PairTotal(NamedTuple):

@@ -28,6 +28,7 @@ from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
+    LONGEST_RETRY_SECONDS,
     MOST_LINKS,
     MOST_REDIRECTS,
     CrawlEvent,
@@ -49,7 +50,7 @@ from opicflow.schemas.event_columns import (
 )
 from opicflow.schemas.hashing import byte_at, hash_bytes, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
-from opicflow.schemas.published_schemas import breaks, schema
+from opicflow.schemas.published_schemas import breaks, schema, versions
 from opicflow.schemas.records import from_avro
 from opicflow.schemas.varint import MOST_BYTES, decode_signed, read_signed
 
@@ -76,13 +77,13 @@ class WrongSchema(UserError, ValueError):
 
 @dataclass(frozen=True)
 class Container:
-    """The head of a container file. `plain` = its records have the layout of the published schema."""
+    """The head of a container file. `version`: of the published schema whose layout its records have; 0 = of none."""
 
     writer: Any
     sync: bytes
     unpack: Callable[[Data], Data]
     size: int
-    plain: bool
+    version: int
 
 
 class AvroBlock(NamedTuple):
@@ -111,13 +112,15 @@ def read_header(first: bytes) -> Container:
     problem_of_schema = _why_not(writer)
     if problem_of_schema:
         raise WrongSchema(problem_of_schema)
-    return Container(writer, header["sync"], _CODECS[codec], stream.tell(), is_plain(writer))
+    return Container(writer, header["sync"], _CODECS[codec], stream.tell(), plain_version(writer))
 
 
-def is_plain(writer: Any) -> bool:
-    """Whether records of this schema have the layout of the published one: the kernel reads no other."""
+def plain_version(writer: Any) -> int:
+    """The version of the published schema with the layout of this one; 0 = none: the kernel cannot read its records."""
     plain = parse_schema(_with_plain_times(writer))
-    return to_parsing_canonical_form(plain) == to_parsing_canonical_form(_reader()) and not _has_other_times(plain)
+    form = to_parsing_canonical_form(plain)
+    known = (one for one in versions("CrawlEvent") if to_parsing_canonical_form(_reader(one)) == form)
+    return 0 if _has_other_times(plain) else next(known, 0)
 
 
 def read_blocks(container: Container, pieces: Iterable[Block | Damage], start: int) -> Iterator[AvroBlock]:
@@ -150,7 +153,7 @@ def decode_avro(container: Container, blocks: Sequence[AvroBlock], source: str) 
         if block.detail:
             rejects.add(Reason.CORRUPT, block.detail, block.offset, block.damaged)
     whole = [block for block in blocks if not block.detail]
-    if container.plain:
+    if container.version:
         events = _decode_plain(container, whole, others, rejects)
     else:
         for block in whole:
@@ -176,7 +179,9 @@ def _decode_plain(
     ends = np.cumsum(sizes)
     offsets = np.array([block.offset for block in blocks], np.int64)
     records = np.array([_records_with_offset(block) for block in blocks], np.int64)
-    scan, read_to, done = scan_avro(text, ends - sizes, ends, offsets, records, ascii_only=False)
+    scan, read_to, done = scan_avro(
+        text, ends - sizes, ends, offsets, records, version=container.version, ascii_only=False
+    )
     plain = scan.events(text)
     for offset, begin, end in scan.odd():
         _take_record(container, BytesIO(data[begin:end]), data[begin:end], offset, others, rejects)
@@ -189,16 +194,16 @@ def _decode_plain(
 
 
 def scan_avro(
-    text: Bytes, begins: Ints, ends: Ints, offsets: Ints, records: Ints, ascii_only: bool
+    text: Bytes, begins: Ints, ends: Ints, offsets: Ints, records: Ints, version: int, ascii_only: bool
 ) -> tuple[Scan, Ints, Ints]:
-    """Decode blocks of records of the published schema; also returns the end and the number of records read of each.
+    """Decode blocks of records of a published schema; also returns the end and the number of records read of each.
 
     `ascii_only` leaves records with texts that are not ASCII to fastavro, which checks UTF-8.
     """
     sizes = ends - begins
     rows = int(np.minimum(records, sizes // _LEAST_RECORD_BYTES + 1).sum())
     read_to, done = np.zeros(len(offsets), np.int64), np.zeros(len(offsets), np.int64)
-    at = np.array([0, 0, 0 if ascii_only else -1], np.int64)
+    at = np.array([0, 0, 0 if ascii_only else -1, version], np.int64)
     size = int(sizes.sum())
     for links in (size // _USUAL_LINK_BYTES, size):
         scan = new_scan(rows, FIRST_HOP * rows + links)
@@ -263,8 +268,8 @@ def _take_record(
 
 
 @cache
-def _reader() -> Any:
-    return parse_schema(_with_plain_times(schema("CrawlEvent")))
+def _reader(version: int | None = None) -> Any:
+    return parse_schema(_with_plain_times(schema("CrawlEvent", version)))
 
 
 def _with_plain_times(written: Any) -> Any:
@@ -442,7 +447,8 @@ def scan_records(
     """Decode records into rows. Records with unsupported values are listed; a block ends at a damaged one.
 
     `read_to` and `done_of` receive the end of reading of every block, in bytes and in records. `at` has the position,
-    the end of the block, and whether a text of the record is not ASCII: 1 = yes, -1 = not checked.
+    the end of the block, whether a text of the record is not ASCII (1 = yes, -1 = not checked), and the version of the
+    schema.
     """
     rows = np.int64(0)
     urls = np.int64(0)
@@ -482,6 +488,8 @@ def scan_records(
 
 _DAMAGED, _ODD, _FULL = -1, -2, -3
 _NO_NUMBER = -(1 << 63)
+_WITH_RETRY = 2
+"""The version of the schema that added `retry_after`, as the last field."""
 
 
 @inlined_kernel
@@ -667,6 +675,16 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
         odd |= url - first_link > MOST_LINKS
     elif branch != 0:
         return _DAMAGED
+    out.retry_seconds[row] = 0
+    if at[3] >= _WITH_RETRY:
+        branch = _number(text, at)
+        if branch == 1:
+            seconds = _number(text, at)
+            if seconds == _NO_NUMBER:
+                return _DAMAGED
+            out.retry_seconds[row] = min(max(seconds, 0), LONGEST_RETRY_SECONDS)
+        elif branch != 0:
+            return _DAMAGED
     return _ODD if odd else url
 
 

@@ -96,9 +96,9 @@ def _parsed(value: bytes, called: str) -> object:
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
 
-_KIND, _URL, _TIME, _STATUS, _FAILURE, _REDIRECTS, _CANONICAL, _TYPE, _DIGEST, _MODIFIED, _LINKS = range(1, 12)
-_LINK_URL, _LINK_WEIGHT, _LINK_REL, _LINK_NOFOLLOW = range(12, 16)
-_ANNOUNCES, _VISITS = 16, 17
+_KIND, _URL, _TIME, _STATUS, _FAILURE, _REDIRECTS, _CANONICAL, _TYPE, _DIGEST, _MODIFIED, _LINKS, _RETRY = range(1, 13)
+_LINK_URL, _LINK_WEIGHT, _LINK_REL, _LINK_NOFOLLOW = range(13, 17)
+_ANNOUNCES, _VISITS = 17, 18
 _SLOTS = 256
 
 
@@ -541,6 +541,7 @@ def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Sc
     out.media[row] = UNKNOWN_MEDIA
     out.links_known[row] = 0
     out.hops[row] = 0
+    out.retry_seconds[row] = 0
     for slot in range(2):
         out.begins[first_url + slot] = -1
         out.ends[first_url + slot] = -1
@@ -659,7 +660,7 @@ def _take_string(
                 break
         out.media[row] = media_of(text, begin, end)
         return True
-    return False
+    return code == _RETRY and begin == end  # hosts seldom ask to wait, and in many forms
 
 
 @inlined_kernel

@@ -31,6 +31,7 @@ class Scan(NamedTuple):
     ends: Any
     weights: Any
     nofollow: Any
+    retry_seconds: Any
     odd_offsets: Any
     odd_begins: Any
     odd_ends: Any
@@ -54,6 +55,7 @@ class Scan(NamedTuple):
             ends=self.ends[:urls],
             weights=self.weights[:urls],
             nofollow=self.nofollow[:urls],
+            retry_seconds=self.retry_seconds[:rows],
             text=text,
         )
 
@@ -81,6 +83,7 @@ def new_scan(rows: int, urls: int) -> Scan:
         ends=np.empty(urls, np.int64),
         weights=np.empty(urls, np.uint16),
         nofollow=np.empty(urls, np.uint8),
+        retry_seconds=np.empty(rows, np.int64),
         odd_offsets=np.empty(rows, np.int64),
         odd_begins=np.empty(rows, np.int64),
         odd_ends=np.empty(rows, np.int64),

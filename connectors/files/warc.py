@@ -35,6 +35,7 @@ from opicflow.schemas.crawl_events import (
     Link,
     Reason,
 )
+from opicflow.schemas.json_events import retry_seconds_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -92,6 +93,7 @@ def _visit_of_record(fields: Fields, body: bytes) -> CrawlEvent:
         digest=digest,
         last_modified_ms=_http_time_ms(http.get("last-modified")),
         links=links,
+        retry_after=retry_seconds_of(http.get("retry-after"), fetched_at_ms),
     )
 
 
@@ -227,6 +229,7 @@ def _visit_of_metadata(_fields_of_wat: Fields, body: bytes) -> CrawlEvent | None
         digest=head.get("warc-payload-digest"),
         last_modified_ms=_http_time_ms(http.get("last-modified")),
         links=links,
+        retry_after=retry_seconds_of(http.get("retry-after"), fetched_at_ms),
     )
 
 

@@ -8,14 +8,14 @@ one, as Avro single objects otherwise.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from opicflow.connectors.files.avro import is_plain, scan_avro
+from opicflow.connectors.files.avro import plain_version, scan_avro
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
 from opicflow.connectors.files.jsonl import scan_json, take_json
 from opicflow.connectors.kafka.connection import Connection
@@ -25,6 +25,7 @@ from opicflow.schemas.arrays import Bools, Bytes, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
+    LONGEST_RETRY_SECONDS,
     MOST_EVENT_BYTES,
     CrawlEvent,
     EventRefused,
@@ -85,11 +86,10 @@ def decode_messages(messages: MessageBatch, source: str, writer_of: WriterOf) ->
         events.append(scan.events(text))
     writers = _writers(writer_of)
     for kind, is_kind in ((FrameKind.SINGLE_OBJECT, is_single), (FrameKind.CONFLUENT, is_confluent)):
-        rows = _plain_rows(messages, text, kind, is_kind, writers)
-        if len(rows):
+        for version, rows in _plain_rows(messages, text, kind, is_kind, writers):
             bodies = begins[rows] + _BODY_STARTS[kind]
             offsets, ones = messages.offsets[rows], np.ones(len(rows), np.int64)
-            scan, read_to, done = scan_avro(text, bodies, ends[rows], offsets, ones, ascii_only=True)
+            scan, read_to, done = scan_avro(text, bodies, ends[rows], offsets, ones, version, ascii_only=True)
             odd[rows] = (done == 0) | (read_to != ends[rows])
             decoded = scan.events(text)
             if odd[rows].any():
@@ -133,20 +133,20 @@ class _Writers:
     def __init__(self, writer_of: WriterOf) -> None:
         self.decoder = Decoder("CrawlEvent", writer_of)
         self._writer_of = writer_of
-        self._readable: dict[Frame, tuple[bool, bool]] = {}
+        self._readable: dict[Frame, tuple[bool, int]] = {}
 
-    def readable(self, frame: Frame) -> tuple[bool, bool]:
-        """Return whether messages with this frame can be decoded as crawl events, and whether by the kernel."""
+    def readable(self, frame: Frame) -> tuple[bool, int]:
+        """Return whether messages with this frame can be decoded as crawl events, and their `plain_version`."""
         known = self._readable.get(frame)
         if known is not None:
             return known
         writer = self._writer_of(frame)
         if writer is None:
-            return False, False  # not cached: the schema may be published later
+            return False, 0  # not cached: the schema may be published later
         try:
-            found = (True, is_plain(writer)) if not breaks(writer, schema("CrawlEvent")) else (False, False)
+            found = (True, plain_version(writer)) if not breaks(writer, schema("CrawlEvent")) else (False, 0)
         except Exception:  # fastavro raises many types for a malformed schema
-            found = False, False
+            found = False, 0
         self._readable[frame] = found
         return found
 
@@ -156,18 +156,20 @@ def _writers(writer_of: WriterOf) -> _Writers:
     return _Writers(writer_of)
 
 
-def _plain_rows(messages: MessageBatch, text: Bytes, kind: FrameKind, is_kind: Bools, writers: _Writers) -> Ints:
-    """Return the rows of a frame kind whose bodies the kernel can decode."""
+def _plain_rows(
+    messages: MessageBatch, text: Bytes, kind: FrameKind, is_kind: Bools, writers: _Writers
+) -> Iterator[tuple[int, Ints]]:
+    """Yield the rows of a frame kind whose bodies the kernel can decode, by the version of their schema."""
     sizes = messages.ends - messages.begins
     rows = np.flatnonzero(is_kind & (sizes >= _BODY_STARTS[kind]) & (sizes <= MOST_EVENT_BYTES))
     if len(rows) == 0:
-        return rows
+        return
     positions = messages.begins[rows, None] + np.arange(_NUMBER_STARTS[kind], _BODY_STARTS[kind])
     order = "<u8" if kind is FrameKind.SINGLE_OBJECT else ">u4"
     numbers, which = np.unique(np.ascontiguousarray(text[positions]).view(order)[:, 0], return_inverse=True)
-    plain = np.array([writers.readable(Frame(kind, number))[1] for number in numbers.tolist()], bool)
-    chosen: Ints = rows[plain[which]]
-    return chosen
+    versions = np.array([writers.readable(Frame(kind, number))[1] for number in numbers.tolist()])[which]
+    for version in np.unique(versions[versions > 0]).tolist():
+        yield version, rows[versions == version]
 
 
 # -- one by one --------------------------------------------------------------------------------------------------------
@@ -283,6 +285,9 @@ def encode_event(event: CrawlEvent) -> bytes:
         status = None
     if modified_ms is not None and not EARLIEST_MS <= modified_ms < LATEST_MS:
         modified_ms = None
+    retry_seconds = event.retry_after
+    if retry_seconds is not None and not 0 < retry_seconds <= LONGEST_RETRY_SECONDS:
+        retry_seconds = None if retry_seconds <= 0 else LONGEST_RETRY_SECONDS
     return b"".join(
         [
             _SOME if event.announce else _NULL,  # the second kind, and the first
@@ -296,6 +301,7 @@ def encode_event(event: CrawlEvent) -> bytes:
             _some_text(event.digest),
             _some_number(modified_ms),
             *([_NULL] if event.links is None else [_SOME, *_array([_link(link) for link in event.links])]),
+            _some_number(retry_seconds),
         ]
     )
 

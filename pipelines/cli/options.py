@@ -247,6 +247,8 @@ def add_refresh_options(parser: argparse.ArgumentParser, strategy: str) -> None:
     group.add_argument("--discover-by", metavar="NAME", help="unread pages by importance (the default) or cash")
     group.add_argument("--rate-prior", metavar="NAME", help="of change rates: learnt (from the crawl) or fixed")
     group.add_argument("--host-fetches", type=float, metavar="N", help="of a host a day at most")
+    group.add_argument("--host-fetches-per-hour", type=float, metavar="N", help="of a host an hour at most")
+    group.add_argument("--crawl-delay", type=float, metavar="SECONDS", help="between two fetches of a host")
     group.add_argument("--shortest-interval", type=float, metavar="SECONDS", help="between two fetches (3600)")
     group.add_argument("--longest-interval", type=float, metavar="DAYS", help="between two fetches (365)")
 
@@ -266,6 +268,8 @@ def refresh_fields_of(options: argparse.Namespace) -> dict[str, Any]:
         "discover_by": options.discover_by,
         "rate_prior": options.rate_prior,
         "host_fetches_per_day": options.host_fetches,
+        "host_fetches_per_hour": options.host_fetches_per_hour,
+        "crawl_delay_seconds": options.crawl_delay,
         "shortest_interval_seconds": options.shortest_interval,
         "longest_interval_days": options.longest_interval,
     }

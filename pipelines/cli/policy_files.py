@@ -54,9 +54,13 @@ def _phrases(policy: Policy, verb: str) -> Iterator[str]:
         yield f"{verb} fetched not sooner than after {span_in_words(policy.shortest_interval_seconds)}"
     if policy.longest_interval_seconds is not None:
         yield f"{verb} fetched after {span_in_words(policy.longest_interval_seconds)} at the latest"
+    of_each = "" if policy.host is not None else ", each host"
     if policy.host_fetches_per_day is not None:
-        of_each = "" if policy.host is not None else ", each host"
         yield f"at most {policy.host_fetches_per_day:g} fetches a day{of_each}"
+    if policy.host_fetches_per_hour is not None:
+        yield f"at most {policy.host_fetches_per_hour:g} fetches an hour{of_each}"
+    if policy.crawl_delay_seconds is not None:
+        yield f"{span_in_words(policy.crawl_delay_seconds)} between two fetches{of_each}"
     if policy.fetches_per_second is not None:
         yield f"{policy.fetches_per_second * SECONDS_PER_DAY:,.0f} fetches a day"
     if policy.discovery_share is not None:

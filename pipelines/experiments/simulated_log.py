@@ -64,7 +64,8 @@ _LEVEL = 3
 _AVRO_BLOCK_BYTES = 64 << 10
 _SYNC_MARKER = b"opicflow-crawlog"
 """The same log is the same bytes: a marker drawn by chance would be another one every time."""
-_NO_LINKS, _SOME_LINKS, _ONE_LINK, _END = b"\x00", b"\x02", b"\x02\x02", b"\x00"
+_NO_RETRY = b"\x00"
+_NO_LINKS, _SOME_LINKS, _ONE_LINK, _END = b"\x00" + _NO_RETRY, b"\x02", b"\x02\x02", b"\x00" + _NO_RETRY
 """How Avro says null, a list, a list of one, and that a list is over."""
 
 
@@ -339,7 +340,8 @@ def _line(event: CrawlEvent, links: list[bytes] | None) -> bytes:
 def _write_avro(file: BinaryIO, urls: Sequence[str], events: Iterable[SimulatedEvent]) -> None:
     """A container file of the published schema: its head by fastavro, its blocks of records that are encoded already.
 
-    Links are most of a log, so the bytes of each are made once. They end an event: without any, it ends in their null.
+    Links are most of a log, so the bytes of each are made once. They end an event, but
+    for its `retry_after`: without any, it ends in two nulls.
     """
     fastavro.writer(file, schema("CrawlEvent"), [], codec="deflate", sync_marker=_SYNC_MARKER)
     bare = len(encode_event(CrawlEvent(""))) - len(_NO_LINKS)

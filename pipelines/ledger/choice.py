@@ -9,7 +9,7 @@ Pages are taken in passes, until the cycle has as many as it may order:
 4. if that was not enough: the other pages that are due; pages of which at least half of the interval has passed; the
    other unread pages; and at last any page that may be fetched again, the nearest to its due time first.
 
-So a cycle orders as many pages as it may, or all that limits allow.
+So a cycle orders as many pages as it may, or all that limits allow. The orders of a host are spread over the cycle.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, RefreshConfig
 from opicflow.pipelines.ledger.plan import Sharing, can_be_ordered
-from opicflow.pipelines.ledger.survey import BY_BUDGET, BY_PIN, DAY, DISCOVERY, Budget, HostLimits, Survey
-from opicflow.pipelines.refresh.orders import allowances, chosen
+from opicflow.pipelines.ledger.survey import BY_BUDGET, BY_PIN, DAY, DISCOVERY, Budget, HostLimits, HostsOf, Survey
+from opicflow.pipelines.refresh.orders import Times, allowances, chosen, spread
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ints
 
 WHY = ("OTHER", "DISCOVERY", "REFRESH", "REQUESTED")
@@ -54,9 +54,18 @@ class Most(NamedTuple):
 
 
 def choose_orders(
-    survey: Survey, shared: Sharing, config: RefreshConfig, budget: Budget, most: Most, passed: int
+    survey: Survey,
+    shared: Sharing,
+    config: RefreshConfig,
+    budget: Budget,
+    most: Most,
+    passed: int,
+    hosts_of: HostsOf,
 ) -> Orders:
-    """Choose the pages to fetch in the cycle that begins. A host with a limit gets the fetches of `passed` seconds."""
+    """Choose the pages to fetch in the cycle that begins. A host with a limit gets the fetches of `passed` seconds.
+
+    `hosts_of` returns a hash of the host of the page at each slot.
+    """
     now, cycle = survey.second, int(config.cycle_hours * 3600)
     is_free = can_be_ordered(survey, config)
     requested = is_free & survey.requested
@@ -75,7 +84,7 @@ def choose_orders(
     if budget.strategy != "greedy":  # which has no interval that is meant
         tier += _is_very_late(survey, shared, age)
 
-    choice = _Choice(survey, budget, passed, is_new)
+    choice = _Choice(survey, budget, passed, cycle, is_new)
     choice.take(_REQUESTED, requested, priority, _MANY)
     refresh_most = most.all - most.discovery - choice.count
     choice.take(_REFRESH, is_due, tier, refresh_most, priority, keeps_discovery=True)
@@ -88,11 +97,18 @@ def choose_orders(
     ):
         choice.take(why, which, by, most.all - choice.count, priority)
     rows, reasons = choice.rows(priority)
-    not_before = np.where(reasons == _REFRESH, np.maximum(np.where(is_early, begins, due)[rows], now), now)
+    free = np.full(len(rows), now) if survey.waits_until is None else np.maximum(survey.waits_until[rows], now)
+    earliest = np.where(reasons == _REFRESH, np.maximum(np.where(is_early, begins, due)[rows], free), free)
     if survey.hosts is not None:
-        at_capped = np.flatnonzero(np.isfinite(survey.hosts.per_day)[survey.hosts.of[rows]])
-        of = survey.hosts.of[rows[at_capped]]
-        not_before[at_capped] = _spread(not_before[at_capped], of, now, cycle)
+        of, gap = survey.hosts.of[rows], survey.hosts.gaps
+    else:
+        names, of = np.unique(hosts_of(survey.slots[rows]), return_inverse=True)
+        gap = np.zeros(len(names), np.int64)
+    is_exact = (survey.decided_by[rows] == BY_PIN) & (reasons == _REFRESH)
+    is_timed = (earliest > free) | (reasons == _REQUESTED) | is_exact
+    not_before = spread(Times(earliest, is_timed, is_exact, of), gap, now, cycle)
+    fits = not_before >= 0
+    rows, reasons, not_before = rows[fits], reasons[fits], not_before[fits]
     discovered = int((reasons == _DISCOVERY).sum())
     return Orders(rows, reasons, priority[rows], not_before, len(rows) - discovered, discovered)
 
@@ -108,7 +124,7 @@ def _earliest(survey: Survey, shared: Sharing) -> Ints:
         shortest[survey.sharing] = np.ceil(DAY / survey.wanted.most)
     waits = survey.decided_by != BY_BUDGET
     earliest: Ints = np.where(waits, shared.due, np.minimum(shared.due, shared.since + shortest.astype(np.int64)))
-    return earliest
+    return earliest if survey.waits_until is None else np.maximum(earliest, survey.waits_until)
 
 
 def _is_very_late(survey: Survey, shared: Sharing, age: Floats) -> Bools:
@@ -138,7 +154,7 @@ def _priority(survey: Survey, config: RefreshConfig, budget: Budget, age: Floats
 class _Choice:
     """Takes pages, pass by pass, within the limits of hosts."""
 
-    def __init__(self, survey: Survey, budget: Budget, passed: int, is_new: Bools) -> None:
+    def __init__(self, survey: Survey, budget: Budget, passed: int, cycle: int, is_new: Bools) -> None:
         self.count = 0
         self._pages = survey.pages
         self._why = np.zeros(len(survey), np.uint8)
@@ -146,8 +162,8 @@ class _Choice:
         self._left = self._kept = np.zeros(0, np.int64)
         if survey.hosts is not None:
             self._of = survey.hosts.of
-            self._left = _allowed(survey.hosts, 1.0, survey.second, passed)
-            kept = _allowed(survey.hosts, budget.discovery_share, survey.second, passed)
+            self._left = _allowed(survey.hosts, 1.0, survey.second, passed, cycle)
+            kept = _allowed(survey.hosts, budget.discovery_share, survey.second, passed, cycle)
             self._kept = np.minimum(kept, np.bincount(self._of[is_new], minlength=len(kept)))
 
     def take(
@@ -182,19 +198,11 @@ class _Choice:
         return rows, self._why[rows]
 
 
-def _allowed(hosts: HostLimits, share: float, now: int, passed: int) -> Ints:
-    """How many fetches each host may have for `passed` seconds, of this share of its limit."""
+def _allowed(hosts: HostLimits, share: float, now: int, passed: int, cycle: int) -> Ints:
+    """How many fetches each host may have for `passed` seconds, of this share of its limit, and in a cycle."""
     has_limit = np.isfinite(hosts.per_day)
     per_day = np.where(has_limit, hosts.per_day, 0.0) * share
-    return np.where(has_limit, allowances(per_day, now - passed, now, hosts.parts, hosts.before), _MANY)
-
-
-def _spread(not_before: Ints, of: Ints, now: int, cycle: int) -> Ints:
-    """Space the orders of each host evenly over the cycle."""
-    order = np.lexsort((np.arange(len(of)), not_before, of))
-    counts = np.bincount(of)
-    rank = np.zeros(len(of), np.int64)
-    rank[order] = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts)
-    step = cycle / np.maximum(counts, 1)
-    spread: Ints = np.maximum(not_before, now + (rank * step[of]).astype(np.int64))
-    return spread
+    fit = np.where(hosts.gaps > 0, np.maximum(cycle // np.maximum(hosts.gaps, 1), 1), _MANY)
+    return np.where(
+        has_limit, np.minimum(allowances(per_day, now - passed, now, hosts.parts, hosts.before), fit), _MANY
+    )

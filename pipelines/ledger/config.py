@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opicflow.pipelines.ledger.errors import ConfigRefused
+from opicflow.pipelines.refresh.orders import DELAY_BOUNDS, PER_HOUR_BOUNDS
 from opicflow.pipelines.refresh.rate_prior import PRIORS
 from opicflow.pipelines.refresh.rates import ESTIMATORS
 from opicflow.pipelines.refresh.strategies import STRATEGIES
@@ -119,7 +120,8 @@ class RefreshConfig:
     `discovery_share` of these while there are unread pages enough, and takes those with the highest importance, or the
     most waiting cash. Orders are given every `cycle_hours`, a page once. No page is refreshed more often than that or
     every `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every `longest_interval_days`.
-    `host_fetches_per_day` bounds what one host gets. An order that was not answered after `order_timeout_hours` is
+    `host_fetches_per_day` and `host_fetches_per_hour` bound what one host gets; two of its fetches are
+    `crawl_delay_seconds` apart. An order that was not answered after `order_timeout_hours` is
     given again. A page that fails is tried again after `retry_hours`, then twice that, and so on up to
     `longest_retry_days`; one that is gone after `gone_days`, then twice that, and is dropped when it was found gone
     `gone_visits` times in a row over at least the time that takes.
@@ -141,6 +143,8 @@ class RefreshConfig:
     gone_days: float = 15.0
     gone_visits: int = 4
     rate_prior: str = "learnt"
+    host_fetches_per_hour: float | None = None
+    crawl_delay_seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, in one line each."""
@@ -187,6 +191,8 @@ _REFRESH_BOUNDS = (
     ("shortest_interval_seconds", 1, 86400 * MOST_DAYS, False),
     ("longest_interval_days", 1 / 24, MOST_DAYS, False),
     ("host_fetches_per_day", 1e-3, 1e12, True),
+    ("host_fetches_per_hour", *PER_HOUR_BOUNDS, True),
+    ("crawl_delay_seconds", *DELAY_BOUNDS, True),
     ("order_timeout_hours", 1, 24 * MOST_DAYS, False),
     ("retry_hours", 1 / 60, 24 * MOST_DAYS, False),
     ("longest_retry_days", 1 / 24, MOST_DAYS, False),
@@ -267,7 +273,8 @@ class LedgerConfig:
             "policy": history_name(self.history),
             **_encode(self.history, _STORED_HISTORIES[type(self.history)]),
         }
-        values["refresh"] = _encode(self.refresh, _STORED_REFRESH)
+        later = {name: value for name, value in _encode(self.refresh, _LATER_REFRESH).items() if value is not None}
+        values["refresh"] = _encode(self.refresh, _STORED_REFRESH) | later
         return values
 
     @classmethod
@@ -277,7 +284,7 @@ class LedgerConfig:
             fields, history = _decode(values, _STORED), dict(values["history"])
             kind = HISTORIES[history.pop("policy")]
             fields["history"] = kind(**_decode(history, _STORED_HISTORIES[kind]))
-            refresh = _decode(values["refresh"], _STORED_REFRESH)
+            refresh = _decode(values["refresh"], _STORED_REFRESH | _LATER_REFRESH)
             refresh["discover_by"] = _OLD_DISCOVERIES.get(refresh["discover_by"], refresh["discover_by"])
             fields["refresh"] = RefreshConfig(**refresh)
             for name in ("class_weights", "link_bonus_per_1024"):
@@ -330,6 +337,8 @@ _STORED_REFRESH = {
         "rate_prior",
     ),
 }
+_LATER_REFRESH = _same("host_fetches_per_hour", "crawl_delay_seconds")
+"""Stored only where they are given: older configurations do not have them."""
 _STORED_HISTORIES: dict[type, dict[str, str]] = {
     All: {},
     Fixed: _same("window_turns", "window_days"),

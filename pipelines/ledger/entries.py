@@ -56,6 +56,8 @@ class Outcome(IntEnum):
     UNCHANGED = 5
     FAILED = 6
     BLOCKED = 7
+    BUSY = 8
+    """The host asks to wait: the fetch says nothing about the page."""
 
 
 class Fate(IntEnum):
@@ -90,9 +92,10 @@ class CrawlItems:
     """Visits, sightings and announcements in log order, one row each; links and URLs are ragged columns.
 
     `time_ms` is the time of the fetch and `digest` a hash of its content (0 = not known). `modified_ms` is when the
-    content last changed, as the server of a visit or a sitemap reports it (0 = not reported). `links_known`
-    distinguishes a page without links from one whose links are not known. An empty URL is not known. `offset` and
-    `within` are the position of each row in its source; they never decrease.
+    content last changed, as the server of a visit or a sitemap reports it (0 = not reported); of a BUSY visit it is the
+    time until which the host asks to wait (0 = it does not say). `links_known` distinguishes a page without links from
+    one whose links are not known. An empty URL is not known. `offset` and `within` are the position of each row in its
+    source; they never decrease.
     """
 
     kind: Bytes = field(metadata=per_row(np.uint8))

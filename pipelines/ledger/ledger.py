@@ -19,6 +19,7 @@ import numpy.typing as npt
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.balance import Balance, audit, balance_of
+from opicflow.pipelines.ledger.busy_hosts import BusyHosts
 from opicflow.pipelines.ledger.config import (
     MOST_CASH,
     Certified,
@@ -170,8 +171,9 @@ class Ledger:
         self._policies = PoliciesInForce(
             state.policies, state.budget, self.config.categories, self._room, self._reader, self._removal
         )
+        self._busy = BusyHosts(state.busy_hosts, self._reader)
         self._planner = Planner(
-            self.config, self._room, self._reader, self._peers, self._policies, self._times, self._credits
+            self.config, self._room, self._reader, self._peers, self._policies, self._times, self._credits, self._busy
         )
 
     # -- applying the log ------------------------------------------------------------------------------------------
@@ -281,6 +283,7 @@ class Ledger:
                 room.make(row_links + 1, outgoing, words, url_bytes)
             else:
                 break
+        self._busy.note(items, fates)
         room.move_index(8 * (len(items) + len(items.link_pages)))
         return sealed
 
@@ -350,6 +353,7 @@ class Ledger:
             times.first_tick_second = entry.second
         self._set_window(entry.second)
         self._policies.expire(entry.second)
+        self._busy.expire(entry.second)
         self._removal.readmit(entry.second)
         self._removal.drop_gone()
         self._removal.evict()
@@ -548,6 +552,7 @@ class Ledger:
             policies=self._policies.stated,
             budget=self._policies.budget,
             url_generation=self._removal.url_generation,
+            busy_hosts=self._busy.waits,
         )
         values = encode_state(state, self.config, self.shard, self.ranges)
         return snapshots.write(values, self.config, self._room.table, self._room.book._replace(counts=counts))

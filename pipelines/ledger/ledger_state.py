@@ -6,7 +6,7 @@ Stored names and orders are written out here. They stay the same whatever the fi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_residual_sums, encode_residual_sums
@@ -63,9 +63,22 @@ class Credits:
     discovery: float = 0.0
 
 
+class HostWait(NamedTuple):
+    """A host that asks to wait (busy_hosts.py), in seconds since 1970."""
+
+    since: int
+    """When it last answered so."""
+    until: int
+    answers: int
+    """How many answers in a row asked to wait, without those during a wait."""
+
+
 @dataclass(frozen=True)
 class LedgerState:
-    """The state that is not columns. `budget` holds the parts of the bandwidth that policies have set."""
+    """The state that is not columns. `budget` holds the parts of the bandwidth that policies have set.
+
+    `busy_hosts` are the hosts that ask to wait, by the hashes of their names.
+    """
 
     cut: int
     marks: dict[str, Mark]
@@ -75,6 +88,7 @@ class LedgerState:
     policies: Policies
     budget: dict[str, Any]
     url_generation: int
+    busy_hosts: dict[int, HostWait] = field(default_factory=dict)
 
 
 def new_state(shard: int, shards: int, page_ids: PageIds) -> LedgerState:
@@ -84,7 +98,11 @@ def new_state(shard: int, shards: int, page_ids: PageIds) -> LedgerState:
 
 
 def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: ShardRanges) -> dict[str, Any]:
-    """The state as plain values, for the manifest of a snapshot. Ranges of equal width are left out."""
+    """The state as plain values, for the manifest of a snapshot.
+
+    Ranges of equal width are left out, and hosts that ask to wait if there are none, as in older snapshots.
+    """
+    busy = [[host, *wait] for host, wait in sorted(state.busy_hosts.items())]
     return {
         "config": config.to_json(),
         "shard": shard,
@@ -100,6 +118,7 @@ def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: S
         "publications": state.policies.to_json(),
         "published_budget": state.budget,
         "url_generation": state.url_generation,
+        **({"busy_hosts": busy} if busy else {}),
     }
 
 
@@ -120,6 +139,7 @@ def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:
         policies=Policies.from_json(values["publications"], page_ids),
         budget=dict(values["published_budget"]),
         url_generation=values["url_generation"],
+        busy_hosts={host: HostWait(*wait) for host, *wait in values.get("busy_hosts", ())},
     )
 
 

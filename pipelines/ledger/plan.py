@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from opicflow.pipelines.ledger.config import RefreshConfig
-from opicflow.pipelines.ledger.survey import BY_BUDGET, DAY, DISCOVERY, FORBIDDEN, Budget, Survey
+from opicflow.pipelines.ledger.survey import BY_BUDGET, DAY, DISCOVERY, FORBIDDEN, LIMIT, Budget, Survey
 from opicflow.pipelines.refresh.strategies import Allocation, Costs, costs, solve
-from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 
 _MOST_RETRIES = 0.25  # of the bandwidth for refreshing
 _MOST_HURRIED = 0.5  # of what is left
@@ -27,6 +27,8 @@ class Sharing:
     """The second of the last fetch of every page, made up where it is not known."""
     due: Ints
     """The second of the next fetch of every page; -1 = there is none."""
+    reasons: Bytes
+    """What decides about it, as numbers of words in `DECIDED_BY`."""
     discovery_per_day: float
     refresh_per_day: float
     """Retries included."""
@@ -63,7 +65,11 @@ def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sh
     sooner = since + _waits_after_announcement(survey.announced, survey.unannounced_per_day, finite).astype(np.int64)
     due = np.where(is_announced, np.minimum(due, np.maximum(sooner, now)), due)
     due[(survey.decided_by == DISCOVERY) | survey.requested] = now
-    return Sharing(plan, intervals, since, due, discovery, budget.per_day - discovery)
+    reasons = survey.reasons()
+    if survey.waits_until is not None:
+        waits = (due >= 0) & (due < survey.waits_until)
+        due, reasons = np.where(waits, survey.waits_until, due), np.where(waits, np.uint8(LIMIT), reasons)
+    return Sharing(plan, intervals, since, due, reasons, discovery, budget.per_day - discovery)
 
 
 def _hurried(survey: Survey, plan: Allocation, until: float) -> int:
@@ -106,9 +112,11 @@ def cost_of(survey: Survey, shared: Sharing, alpha: float) -> Costs:
 
 
 def can_be_ordered(survey: Survey, config: RefreshConfig) -> Bools:
-    """Whether a page has a URL, may be fetched, and has no order that may still be answered."""
+    """Whether a page has a URL, may be fetched in this cycle, and has no order that may still be answered."""
     outstanding = (survey.ordered > 0) & (survey.ordered + config.order_timeout_hours * 3600 > survey.second)
     free: Bools = survey.has_url & ~outstanding & (survey.decided_by != FORBIDDEN)
+    if survey.waits_until is not None:
+        free &= survey.waits_until <= survey.second + config.cycle_hours * 3600
     return free
 
 

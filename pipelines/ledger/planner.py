@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from opicflow.pipelines.ledger.busy_hosts import BusyHosts
 from opicflow.pipelines.ledger.choice import Most, Orders, choose_orders
 from opicflow.pipelines.ledger.config import LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.kernels import observations
@@ -20,7 +21,7 @@ from opicflow.pipelines.ledger.removal import FOR_EVER
 from opicflow.pipelines.ledger.room import Room
 from opicflow.pipelines.ledger.survey import BY_POLICY, Budget, Survey, survey
 from opicflow.pipelines.refresh.orders import packed_intervals, unpacked_intervals
-from opicflow.pipelines.refresh.policies import Policies, check, default_host_cap
+from opicflow.pipelines.refresh.policies import Policies, check, default_host_caps
 from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.ranking import highest
@@ -56,6 +57,7 @@ class Planner:
         policies: PoliciesInForce,
         times: Times,
         credits: Credits,
+        busy: BusyHosts,
     ) -> None:
         self._config = config
         self._room = room
@@ -64,6 +66,7 @@ class Planner:
         self._policies = policies
         self._times = times
         self._credits = credits
+        self._busy = busy
 
     def change_options(self, refresh: RefreshConfig) -> None:
         """Plan by other options from here on."""
@@ -85,12 +88,15 @@ class Planner:
             per_day = max(int(counts.visits) / max(days, 1.0), LEAST_PACE * part)
         else:
             per_day *= part
-        host_most = default_host_cap(self._policies.stated) or refresh.host_fetches_per_day
+        caps = default_host_caps(self._policies.stated)
+        host_most = caps.per_day or refresh.host_fetches_per_day
         return Budget(
             strategy=stated.get("refresh_policy", refresh.strategy),
             per_day=per_day,
             discovery_share=stated.get("discovery_share", refresh.discovery_share),
             host_most=np.inf if host_most is None else host_most,
+            host_per_hour=caps.per_hour or refresh.host_fetches_per_hour or np.inf,
+            host_delay_seconds=caps.delay_seconds or refresh.crawl_delay_seconds or 0.0,
             shard=self._peers.shard,
         )
 
@@ -128,7 +134,7 @@ class Planner:
         days = config.cycle_hours / 24
         most = Most(int(budget.per_day * days), int(shared.discovery_per_day * days))
         cycle = int(config.cycle_hours * 3600)
-        orders = choose_orders(surveyed, shared, config, budget, most, cycle)
+        orders = choose_orders(surveyed, shared, config, budget, most, cycle, self._reader.host_hashes)
         return Planned(surveyed, shared, orders, np.flatnonzero(surveyed.has_url))
 
     def plan(self, most_moved: int, least_move: float) -> Planned:
@@ -144,7 +150,7 @@ class Planner:
         discovery = credits.discovery + shared.discovery_per_day * days
         both = credits.refresh + credits.discovery + budget.per_day * days
         most = Most(max(int(both), 0), int(discovery))
-        orders = choose_orders(surveyed, shared, config, budget, most, passed)
+        orders = choose_orders(surveyed, shared, config, budget, most, passed, self._reader.host_hashes)
         overdrawn = min(both - len(orders.rows), 0.0)  # by requested pages
         credits.discovery = discovery % 1.0
         credits.refresh = (overdrawn or both % 1.0) - credits.discovery  # parts of a fetch are for the next cycle
@@ -167,6 +173,7 @@ class Planner:
         latest = int(room.table.pages["last_visit_ms"][slots].max()) // 1000 if len(slots) else 0
         if tick_second >= 0:  # a visit far in the future was timed by a wrong clock
             latest = min(latest, tick_second + _SECONDS_PER_DAY)
+        second = max(tick_second, latest, 0)
         return survey(
             room.table,
             room.book,
@@ -177,7 +184,9 @@ class Planner:
             importance,
             reader.pages_everywhere(),
             reader.waiting(),
-            max(tick_second, latest, 0),
+            second,
+            reader.host_hashes,
+            self._busy.waiting(second),
         )
 
     def _set_shares(self, surveyed: Survey) -> None:
@@ -200,7 +209,8 @@ class Planner:
         with np.errstate(divide="ignore", invalid="ignore"):
             moved = np.abs(np.log(intervals / published))
         moved = np.where(np.isnan(moved), 0.0, moved)  # both are infinite
-        visited = surveyed.has_url & (surveyed.fetched >= max(self._times.planned_second, 1))
+        last_visit = self._room.table.pages["last_visit_ms"][surveyed.slots] // 1000
+        visited = surveyed.has_url & (last_visit >= max(self._times.planned_second, 1))
         movers = np.flatnonzero(surveyed.has_url & ~visited & (moved > np.log1p(least_move)))
         best = movers[highest(moved[movers], surveyed.pages[movers], most_moved)]
         publish: Ints = np.sort(np.concatenate((np.flatnonzero(visited), best)))

@@ -36,6 +36,12 @@ class Reader:
         index.find_all(self._room.table, np.ascontiguousarray(pages, np.uint64).view(np.int64), slots)
         return slots
 
+    def host_hashes(self, slots: Ints) -> Ids:
+        """A hash of the host of the page at each slot; 0 where its URL is not known."""
+        room, hashes = self._room, np.zeros(len(slots), np.uint64)
+        url_arena.hash_hosts(room.table, room.book, slots, self._peers.shard.page_ids.rules.key, hashes)
+        return hashes
+
     def live(self) -> tuple[Ids, Ints]:
         """Ids and slots of all pages, in slot order."""
         table = self._room.table

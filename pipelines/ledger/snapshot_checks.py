@@ -85,7 +85,7 @@ _LATER_TIMES = {
 
 def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shards: int) -> str:
     """The first problem of the state that is not columns; empty if there is none."""
-    if set(state) - {"first_ids"} != _STATE:
+    if set(state) - {"first_ids", "busy_hosts"} != _STATE:
         return "its state has other parts"
     if not (is_whole(state["cut"], 0, _MOST) and is_whole(state["url_generation"], 0, _MOST)):
         return "its cut or generation is no number"
@@ -111,6 +111,7 @@ def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shard
         _times_problem(state["times"])
         or _policies_problem(state["publications"], config.categories)
         or _budget_problem(state["published_budget"], config.categories)
+        or _busy_problem(state.get("busy_hosts", []))
     )
 
 
@@ -225,6 +226,19 @@ def _budget_problem(values: Any, categories: int) -> str:
     if values:
         check(policy_from_json(values), categories)
     return ""
+
+
+def _busy_problem(values: Any) -> str:
+    if not _are_lists(values, 4) or not all(
+        is_whole(host, 1, _WRAP - 1)
+        and is_whole(since, 0, _MOST)
+        and is_whole(until, since + 1, _MOST)
+        and is_whole(answers, 1, 255)
+        for host, since, until, answers in values
+    ):
+        return "a host that waits is none"
+    hosts = [row[0] for row in values]
+    return "" if hosts == sorted(set(hosts)) else "its hosts that wait are out of order"
 
 
 def _are_lists(value: Any, length: int) -> bool:

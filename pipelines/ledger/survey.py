@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,12 +10,12 @@ import numpy as np
 
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import RefreshConfig
-from opicflow.pipelines.ledger.kernels import url_arena
+from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.kernels.announcements import IN_USE
 from opicflow.pipelines.ledger.kernels.observations import BELIEVED, WAS_GONE
 from opicflow.pipelines.ledger.layout import Book, Table
-from opicflow.pipelines.refresh.orders import back_off_seconds
-from opicflow.pipelines.refresh.policies import Directives, Policies, directives, host_caps
+from opicflow.pipelines.refresh.orders import back_off_seconds, gaps
+from opicflow.pipelines.refresh.policies import Directives, HostCaps, Policies, directives, host_caps
 from opicflow.pipelines.refresh.rate_prior import learnt_rates
 from opicflow.pipelines.refresh.rates import LEAST_RATE, ChangeRates, change_rates
 from opicflow.pipelines.refresh.strategies import Demand
@@ -26,7 +27,7 @@ DECIDED_BY = ("OTHER", "BUDGET", "PINNED", "FORBIDDEN", "DISCOVERY", "BACK_OFF",
 KNOWN_FROM = ("OTHER", "DEFAULT", "INTERVALS", "LAST_MODIFIED", "POLICY")
 """The words of the published schemas, by the numbers that columns hold."""
 
-BY_BUDGET, BY_PIN, FORBIDDEN, DISCOVERY, BACK_OFF, GONE = range(1, 7)
+BY_BUDGET, BY_PIN, FORBIDDEN, DISCOVERY, BACK_OFF, GONE, LIMIT = range(1, 8)
 """Numbers of words in `DECIDED_BY`."""
 BY_POLICY = KNOWN_FROM.index("POLICY")
 DAY = 86400.0
@@ -35,6 +36,8 @@ _MOST_WEIGHT = 1e12
 _WORTH_NOTHING = 0.1  # changes
 _PRIOR = 4.0  # visits
 _UNTRUE = 0.1  # the part of announcements that is taken for untrue before a site has shown it
+HostsOf = Callable[[Ints], Ids]
+"""Returns a hash of the host of the page at each slot."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,10 @@ class Budget:
     discovery_share: float
     host_most: float
     """Fetches a day of a host without a limit of its own; inf = no limit."""
+    host_per_hour: float = np.inf
+    """The same an hour."""
+    host_delay_seconds: float = 0.0
+    """Seconds between two fetches of a host without a delay of its own; 0 = no limit."""
     shard: Shard = field(default_factory=Shard)
 
 
@@ -55,11 +62,13 @@ class HostLimits(NamedTuple):
     of: Ints
     """The number of the host of every page."""
     per_day: Floats
-    """By host: the fetches a day, of all shards together; inf = no limit."""
+    """By host: the fetches a day, of all shards together; inf = no limit of any kind."""
     parts: Floats
     """By host: the part of its fetches that this shard has."""
     before: Floats
     """By host: the sum of the parts of the shards before this one."""
+    gaps: Ints
+    """By host: the least seconds between two fetches in this shard; 0 = no limit."""
 
     @property
     def here(self) -> Floats:
@@ -85,7 +94,7 @@ class Survey:
     known_from: Bytes
     decided_by: Bytes
     fetched: Ints
-    """The second of the last visit, however it ended; 0 = never, or not known."""
+    """The second of the last visit, but for those that the host asked to wait at; 0 = never, or not known."""
     ordered: Ints
     requested: Bools
     """Whether a policy requests it and it was not fetched since."""
@@ -101,6 +110,8 @@ class Survey:
     has_url: Bools
     hosts: HostLimits | None
     """None where no host has a limit."""
+    waits_until: Ints | None
+    """The second until which the host of each page asks to wait; 0 = it does not. None where no host does."""
     suspended: str
     """A message about pins that do not fit into the bandwidth; empty if all do."""
 
@@ -123,8 +134,14 @@ def survey(
     pages_everywhere: int,
     waiting: Ints,
     second: int,
+    hosts_of: HostsOf,
+    busy: tuple[Ids, Ints],
 ) -> Survey:
-    """Survey the pages `live` (ids and slots), which have this importance."""
+    """Survey the pages `live` (ids and slots), which have this importance.
+
+    `hosts_of` returns a hash of the host of the page at each slot; `busy` are the hosts that ask to wait, by rising
+    hash, and until which second each does.
+    """
     pages, slots = live
 
     def of_page(field: str) -> Any:
@@ -136,6 +153,8 @@ def survey(
     categories = (of_page("class_") >> 1).astype(np.uint8)
     stated = directives(policies, book.urls, table.url_start[slots], pages, categories)
     notes, failures, fetched = of_refresh("notes"), of_refresh("failures"), of_page("last_visit_ms") // 1000
+    sent_away = np.flatnonzero(of_page("outcome") == Outcome.BUSY)
+    fetched[sent_away] = table.refresh["checked"][slots[sent_away]]
     believed = (notes & at.MISTRUST) <= BELIEVED
     found = _change_rates(table.refresh[slots], believed, config, categories, budget.shard, pages)
     is_set = ~np.isnan(stated.changes_per_day)
@@ -168,7 +187,9 @@ def survey(
     shortest = np.maximum(shortest, config.cycle_hours * 3600)  # a page is ordered once a cycle at most
     longest_ = np.where(stated.longest_seconds > 0, stated.longest_seconds, config.longest_interval_days * DAY)[sharing]
     pins = pins[sharing]
-    hosts = _limits_of_hosts(table, book, pages, slots, host_caps(policies), budget)
+    caps = host_caps(policies)
+    names = hosts_of(slots) if caps or len(busy[0]) or _limits_all(budget) else None
+    hosts = None if names is None else _limits_of_hosts(names, pages, caps, budget)
     host_numbers, host_most = None, None
     if hosts is not None:
         with_unread = np.unique(hosts.of[decided_by == DISCOVERY])
@@ -208,6 +229,7 @@ def survey(
         sharing=sharing,
         has_url=table.url_start[slots] != 0,
         hosts=hosts,
+        waits_until=None if names is None else _waits(names, busy),
         suspended=suspended,
     )
 
@@ -258,27 +280,44 @@ def _affordable(intervals: Floats, stated: Directives, budget: Budget) -> tuple[
     return intervals, f"pins beyond the {most:.6g} fetches a day for refreshing are not honoured: policies {listed}"
 
 
-def _limits_of_hosts(
-    table: Table, book: Book, pages: Ids, slots: Ints, caps: dict[bytes, float], budget: Budget
-) -> HostLimits | None:
-    if not caps and np.isinf(budget.host_most):
+def _limits_all(budget: Budget) -> bool:
+    """Whether hosts without limits of their own have some."""
+    return bool(np.isfinite(budget.host_most) or np.isfinite(budget.host_per_hour) or budget.host_delay_seconds > 0)
+
+
+def _limits_of_hosts(hashes: Ids, pages: Ids, caps: dict[bytes, HostCaps], budget: Budget) -> HostLimits | None:
+    if not caps and not _limits_all(budget):
         return None
-    hashes = np.zeros(len(pages), np.uint64)
-    url_arena.hash_hosts(table, book, slots, budget.shard.page_ids.rules.key, hashes)
     names, examples, of = np.unique(hashes, return_index=True, return_inverse=True)
     parts, before = budget.shard.parts_of_hosts(pages[examples])
-    return HostLimits(of.astype(np.int64), _caps_of(names, caps, budget), parts, before)
+    per_day, gap = _caps_of(names, caps, budget)
+    return HostLimits(of.astype(np.int64), per_day, parts, before, np.ceil(gap / parts).astype(np.int64))
 
 
-def _caps_of(names: Ids, caps: dict[bytes, float], budget: Budget) -> Floats:
-    """How many fetches a day each host may get, from all shards together; without a limit where it is not known.
+def _caps_of(names: Ids, caps: dict[bytes, HostCaps], budget: Budget) -> tuple[Floats, Ints]:
+    """How many fetches a day each host may get, and how far apart, from all shards together; no limit if not known.
 
     `names` are hashes of hosts, sorted, each once.
     """
-    most = np.where(names == 0, np.inf, budget.host_most)
+    defaults = (budget.host_most, budget.host_per_hour, budget.host_delay_seconds)
+    per_day, per_hour, delay = (np.full(len(names), default) for default in defaults)
     if len(caps) and len(names):
         hashes = budget.shard.page_ids.host_hashes(caps)
         rows = np.minimum(np.searchsorted(names, hashes), len(names) - 1)
         here = names[rows] == hashes
-        most[rows[here]] = np.array(list(caps.values()))[here]
-    return most
+        for column, given in zip((per_day, per_hour, delay), zip(*caps.values(), strict=True), strict=True):
+            own = np.array(given, np.float64)  # NaN = none
+            has_own = here & ~np.isnan(own)
+            column[rows[has_own]] = own[has_own]
+    gap = gaps(per_hour, delay)
+    per_day = np.minimum(per_day, np.where(gap > 0, DAY / np.maximum(gap, 1), np.inf))
+    is_known = names != 0
+    return np.where(is_known, per_day, np.inf), np.where(is_known, gap, 0)
+
+
+def _waits(names: Ids, busy: tuple[Ids, Ints]) -> Ints | None:
+    hosts, until = busy
+    if not len(hosts):
+        return None
+    rows = np.minimum(np.searchsorted(hosts, names), len(hosts) - 1)
+    return np.where(hosts[rows] == names, until[rows], 0)

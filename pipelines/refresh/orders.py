@@ -1,4 +1,4 @@
-"""Orders of a cycle: back-off of retries, caps of hosts, and the choice of pages if not all can be ordered.
+"""Orders of a cycle: back-off of retries, caps of hosts, the choice if not all can be ordered, and the times of orders.
 
 Everything is a pure function of columns, including page ids: the same pages wait the same jittered time in every run,
 and hosts' allowances add up exactly over time.
@@ -6,17 +6,22 @@ and hosts' allowances add up exactly over time.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.schemas.arrays import Floats, Ids, Ints
+from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
 from opicflow.schemas.kernel import lean_kernel
 
 NEVER = 65535
 """The packed interval of a page that is never fetched again."""
 
+PER_HOUR_BOUNDS = (1.0, 3600.0)
+DELAY_BOUNDS = (1.0, 3600.0)
+"""Fetches an hour of a host, and seconds between two of them: a cycle, at least an hour, may have one of every host."""
+
+_TIMED_SECONDS = 60.0  # between two pages of a host that have a time, where nothing limits it
 _STEPS_PER_OCTAVE = 2048
 _JITTER = 0.25
 _MOST_PER_DAY = 1e9  # for a host
@@ -64,6 +69,87 @@ def allowances(per_day: Floats, since: int, until: int, parts: Floats, phases: F
     )
     allowed: Ints = (end - begin).astype(np.int64)
     return allowed
+
+
+def gaps(per_hour: Floats, delay_seconds: Floats) -> Ints:
+    """Return the whole seconds that two fetches of each host are apart at least; 0 = nothing limits it.
+
+    `per_hour` is infinite, and `delay_seconds` 0, for hosts without such a limit. Fetches that are so far apart are no
+    more than `per_hour` in any hour.
+    """
+    found: Ints = np.maximum(np.ceil(3600.0 / np.floor(per_hour)), np.ceil(delay_seconds)).astype(np.int64)
+    return found
+
+
+class Times(NamedTuple):
+    """The times that the orders of a cycle may have, a row each."""
+
+    earliest: Ints
+    """The second from which the page may be fetched."""
+    is_timed: Bools
+    """Whether it is meant to be fetched then; others at any time from then on."""
+    is_exact: Bools
+    """Whether it is meant to be fetched exactly then."""
+    host: Ints
+    """The number of its host."""
+
+
+def spread(times: Times, gap: Ints, now: int, cycle: int) -> Ints:
+    """Return when to fetch each page in the cycle that begins now: no host gets a burst, no page is before its time.
+
+    Timed pages of a host follow one another after a minute, or sooner if the cycle would end before all of them. The
+    other pages of the host are spaced evenly over the rest of the cycle. Two fetches of a host are always at least its
+    `gap` seconds apart. -1: the page does not fit into the cycle. The last fetch of a host is its `gap` before the end,
+    so that the next cycle can begin with a fetch of the same host. Equally early pages of a host keep their order.
+    """
+    earliest, is_timed, is_exact, host = times
+    seconds = np.full(len(earliest), -1, np.int64)
+    order = np.lexsort((np.arange(len(earliest)), earliest, ~is_timed, host))
+    _spread(order, earliest - now, is_timed, is_exact, np.ascontiguousarray(host), gap, cycle, seconds)
+    return np.where(seconds >= 0, now + seconds, -1)
+
+
+@lean_kernel
+def _spread(
+    order: Any, earliest: Any, is_timed: Any, is_exact: Any, host: Any, gap: Any, cycle: Any, seconds: Any
+) -> None:
+    first = 0
+    while first < order.shape[0]:
+        least = np.float64(gap[host[order[first]]])
+        latest = np.float64(cycle) - least
+        rest, end = first, first
+        while end < order.shape[0] and host[order[end]] == host[order[first]]:
+            rest += is_timed[order[end]]
+            end += 1
+        last = -1.0  # when the page before is fetched
+        for i in range(first, rest):
+            row = order[i]
+            at = np.float64(earliest[row])
+            if last >= 0.0 and (least > 0.0 or not is_exact[row]):
+                step = least
+                if not is_exact[row]:
+                    step = max(step, min(_TIMED_SECONDS, (cycle - last) / np.float64(rest - i + 1)))
+                at = max(at, last + step)
+            if least == 0.0 or at <= latest:
+                seconds[row] = np.int64(at)
+                last = max(last, at)
+        last = -1.0
+        near = first  # the first timed page that may be too near
+        for i in range(rest, end):
+            row = order[i]
+            at = np.float64(earliest[row])
+            if last >= 0.0:
+                step = max((cycle - last) / np.float64(end - i + 1), least)
+                at = max(at, last + step)
+            while least > 0.0 and near < rest and (seconds[order[near]] < 0 or at > seconds[order[near]] - least):
+                if seconds[order[near]] >= 0:
+                    at = max(at, seconds[order[near]] + least)
+                near += 1
+            if least > 0.0 and at > latest:
+                break  # nor do later ones fit
+            seconds[row] = np.int64(at)
+            last = at
+        first = end
 
 
 def chosen(

@@ -9,8 +9,8 @@ A policy may contain up to three kinds of statement:
 A policy without any of these withdraws the rule and the request of its target. A removal cannot be withdrawn: it ends
 when it expires.
 
-Of all standing rules for a page the latest governs, whatever kind of target it has. A host's cap is a standing rule for
-the host: a rule that holds nothing else does not govern the host's pages.
+Of all standing rules for a page the latest governs, whatever kind of target it has. The limits of a host are a standing
+rule for the host: a rule that holds nothing else does not govern the host's pages.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from opicflow.pipelines.refresh.orders import DELAY_BOUNDS, PER_HOUR_BOUNDS
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.hashing import byte_at, hash_bytes, hash_text
@@ -31,7 +32,7 @@ from opicflow.schemas.policy_json import PolicyRefused, policy_from_json, policy
 from opicflow.schemas.records import Policy
 from opicflow.schemas.urls import LONGEST_URL, NotAPage, canonical, host
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """The latest version of the rules that this code can read."""
 MOST_IN_FORCE = 100_000
 MOST_FACTOR = 1e6
@@ -45,6 +46,7 @@ _ABOUT_PAGES = (
     "shortest_interval_seconds",
     "longest_interval_seconds",
 )
+_OF_HOSTS = ("host_fetches_per_day", "host_fetches_per_hour", "crawl_delay_seconds")
 _ABOUT_THE_CRAWL = (
     "damping",
     "class_weights",
@@ -60,6 +62,8 @@ _BOUNDS = {
     "longest_interval_seconds": (1.0, LONGEST_INTERVAL_SECONDS),
     "importance_factor": (0.0, MOST_FACTOR),
     "host_fetches_per_day": (1e-3, 1e12),
+    "host_fetches_per_hour": PER_HOUR_BOUNDS,
+    "crawl_delay_seconds": DELAY_BOUNDS,
     "fetches_per_second": (1e-3 / 86400, 1e12 / 86400),
     "discovery_share": (0.0, 1.0),
     "damping": (0.0, 1.0),
@@ -107,7 +111,7 @@ def _problems(policy: Policy, categories: int, rules_version: int) -> Iterator[s
     published, expires = policy.published_at_ms, policy.expires_at_ms
     if published is not None and expires is not None and expires <= published:
         yield f"expires_at is {expires}, not after published_at, {published}: give a later time or none"
-    if policy.forget and (_governs(policy) or policy.fetch_now or policy.host_fetches_per_day is not None):
+    if policy.forget and (_governs(policy) or policy.fetch_now or _limits_hosts(policy)):
         yield "forget: a policy that forgets pages can state nothing else: omit the rest"
     if policy.drop and policy.fetch_now:
         yield "drop and fetch_now contradict each other: omit one"
@@ -147,7 +151,7 @@ def _problems_of_scope(policy: Policy, target: str | None) -> Iterator[str]:
             if getattr(policy, name) not in (None, False):
                 yield f"{name}: name the pages by a url, host, url_prefix or category: it cannot hold for all pages"
         given = [name for name in _ABOUT_THE_CRAWL if getattr(policy, name) is not None]
-        if not given and policy.host_fetches_per_day is None:
+        if not given and not _limits_hosts(policy):
             yield "it names no pages, and no setting of the whole crawl: give one of them"
         if given and policy.expires_at_ms is not None:
             yield f"expires_at: {given[0]} holds until another policy sets it: omit expires_at"
@@ -155,8 +159,9 @@ def _problems_of_scope(policy: Policy, target: str | None) -> Iterator[str]:
         for name in _ABOUT_THE_CRAWL:
             if getattr(policy, name) is not None:
                 yield f"{name} is a setting of the whole crawl: omit {target}"
-        if policy.host_fetches_per_day is not None and target != "host":
-            yield f"host_fetches_per_day holds for a host or the whole crawl: omit {target}, or name the host"
+        for name in _OF_HOSTS:
+            if getattr(policy, name) is not None and target != "host":
+                yield f"{name} holds for a host or the whole crawl: omit {target}, or name the host"
     if target == "category":
         for name in ("drop", "forget"):
             if getattr(policy, name):
@@ -286,19 +291,35 @@ class Policies:
         )
 
 
-def host_caps(policies: Policies) -> dict[bytes, float]:
-    """Return the most fetches a day of each host that has a cap of its own."""
+class HostCaps(NamedTuple):
+    """The limits of a host; None: it has no such limit of its own."""
+
+    per_day: float | None = None
+    per_hour: float | None = None
+    delay_seconds: float | None = None
+
+
+def host_caps(policies: Policies) -> dict[bytes, HostCaps]:
+    """Return the limits of each host that has some of its own."""
     return {
-        one.policy.host.encode(): one.policy.host_fetches_per_day
+        one.policy.host.encode(): _caps_of(one.policy)
         for one in policies._of_kind(_STANDING)
-        if one.policy.host is not None and one.policy.host_fetches_per_day is not None
+        if one.policy.host is not None and _limits_hosts(one.policy)
     }
 
 
-def default_host_cap(policies: Policies) -> float | None:
-    """Return the most fetches a day of any other host; None without such a cap."""
+def default_host_caps(policies: Policies) -> HostCaps:
+    """Return the limits of any other host."""
     found = policies._statements.get((_STANDING, _CRAWL, ""))
-    return found.policy.host_fetches_per_day if found else None
+    return _caps_of(found.policy) if found else HostCaps()
+
+
+def _caps_of(policy: Policy) -> HostCaps:
+    return HostCaps(*(getattr(policy, name) for name in _OF_HOSTS))
+
+
+def _limits_hosts(policy: Policy) -> bool:
+    return any(getattr(policy, name) is not None for name in _OF_HOSTS)
 
 
 def _target(policy: Policy) -> _Target:
@@ -327,7 +348,7 @@ def _put(statements: dict[_Statement, NumberedPolicy], numbered: NumberedPolicy)
     forgotten = _forgotten_around(statements, target)
     if forgotten:
         raise PolicyRefused(f"{target[0]} is within what was forgotten ({forgotten}): name other pages")
-    is_rule = _governs(policy) or policy.host_fetches_per_day is not None
+    is_rule = _governs(policy) or _limits_hosts(policy)
     if is_rule:
         statements[(_STANDING, *target)] = numbered
     if policy.fetch_now:

@@ -24,7 +24,7 @@ from opicflow.schemas.columns import spans
 
 Progress = Callable[[int, float], None]
 
-_UNREAD = (Outcome.GONE, Outcome.FAILED, Outcome.BLOCKED)
+_UNREAD = (Outcome.GONE, Outcome.FAILED, Outcome.BLOCKED, Outcome.BUSY)
 
 
 @dataclass(frozen=True, eq=False)

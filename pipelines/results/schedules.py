@@ -113,18 +113,26 @@ def export(path: Path, ledger: Ledger, plan: Planned) -> int:
 
 
 def _budget(ledger: Ledger, refresh: RefreshConfig, bandwidth_per_day: float | None) -> Budget:
-    budget = ledger.budget()
+    budget, before = ledger.budget(), ledger.config.refresh
+    limits: dict[str, Any] = {}
+    for name, of_refresh, none in (
+        ("host_most", "host_fetches_per_day", np.inf),
+        ("host_per_hour", "host_fetches_per_hour", np.inf),
+        ("host_delay_seconds", "crawl_delay_seconds", 0.0),
+    ):
+        if getattr(refresh, of_refresh) != getattr(before, of_refresh):
+            limits[name] = getattr(refresh, of_refresh) or none
     return replace(
         budget,
         strategy=refresh.strategy,
         per_day=budget.per_day if bandwidth_per_day is None else bandwidth_per_day,
         discovery_share=refresh.discovery_share,
-        host_most=np.inf if refresh.host_fetches_per_day is None else refresh.host_fetches_per_day,
+        **limits,
     )
 
 
 def _values(ledger: Ledger, plan: Planned, rows: Ints) -> Iterator[tuple[object, ...]]:
-    survey, shared, reasons = plan.survey, plan.shared, plan.survey.reasons()
+    survey, shared, reasons = plan.survey, plan.shared, plan.shared.reasons
     starts, text = ledger.urls(survey.pages[rows])
     urls = text.tobytes().decode("ascii")
     for row, begin, end in zip(rows.tolist(), starts[:-1].tolist(), starts[1:].tolist(), strict=True):

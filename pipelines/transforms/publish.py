@@ -57,7 +57,7 @@ def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
         "pages": survey.pages[rows],
         "due_second": shared.due[rows],
         "interval_seconds": shared.intervals[rows],
-        "decided_by": survey.reasons()[rows],
+        "decided_by": shared.reasons[rows],
         "changes_per_day": changes,
         "changes_error": survey.changes_error[rows],
         "known_from": survey.known_from[rows],

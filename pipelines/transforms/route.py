@@ -4,7 +4,8 @@ A visit becomes one row for every redirect, a row for the page that answered, an
 ledger may not have yet. The interpretation of events is here and nowhere else:
 
 - 2xx and unknown statuses are FETCHED; 304 is UNCHANGED; other 3xx are REDIRECTED to the first link; 404 and 410 are
-  GONE; 401, 402, 403, 407, 451 and visits that a rule forbade are BLOCKED; all others are FAILED.
+  GONE; 401, 402, 403, 407, 451 and visits that a rule forbade are BLOCKED; 429, and 503 with a Retry-After, are BUSY:
+  the row has the time until which the host asks to wait; all others are FAILED.
 - A page that names another one as canonical is ALIASED: that is its only link. Its other links are not those of the
   canonical page, which may belong to another site.
 - "Not modified" with an empty list of links means that there was no body: the links are unknown.
@@ -21,9 +22,17 @@ import numpy as np
 
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Outcome
 from opicflow.pipelines.transforms.rules import MEDIA_CATEGORIES, ORDINARY_WEIGHT, LinkWeights, Rules
-from opicflow.schemas.arrays import Bytes, Hashes
+from opicflow.schemas.arrays import Bytes, Hashes, Ints
 from opicflow.schemas.crawl_events import Reason
-from opicflow.schemas.event_columns import BLOCKED, GONE, UNKNOWN_MEDIA, UNKNOWN_STATUS, CrawlEvents
+from opicflow.schemas.event_columns import (
+    BLOCKED,
+    BUSY,
+    GONE,
+    LEAST_STATUS,
+    UNKNOWN_MEDIA,
+    UNKNOWN_STATUS,
+    CrawlEvents,
+)
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.url_patterns import NO_PATTERN, first_patterns
@@ -75,13 +84,16 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen) ->
         url_begins=np.empty(most_rows, np.int64),
         counts=np.zeros(len(COUNTS), np.int64),
     )
+    outcomes = _OUTCOMES[events.status.astype(np.int64) - LEAST_STATUS]
+    outcomes[(events.status == _UNAVAILABLE) & (events.retry_seconds > 0)] = Outcome.BUSY
+    is_busy = (outcomes == Outcome.BUSY) & (events.announce == 0)
     given = _In(
         offset=events.offset,
         announce=events.announce,
         time_ms=events.time_ms,
-        outcome=_OUTCOMES[events.status.astype(np.int64) - GONE],
+        outcome=outcomes,
         digest=events.digest,
-        modified_ms=events.modified_ms,
+        modified_ms=np.where(is_busy, _waits_until(events), events.modified_ms),
         links_known=events.links_known,
         hops=events.hops,
         starts=starts,
@@ -155,17 +167,28 @@ COUNTS = (
 
 
 def _outcome_table() -> Bytes:
-    """Return the outcome of every status from GONE to 999."""
-    table = np.full(1000 - GONE, Outcome.FAILED, np.uint8)
-    table[[status - GONE for status in (UNKNOWN_STATUS, *range(200, 300))]] = Outcome.FETCHED
-    table[300 - GONE : 400 - GONE] = Outcome.REDIRECTED
-    table[304 - GONE] = Outcome.UNCHANGED
-    table[[status - GONE for status in (GONE, 404, 410)]] = Outcome.GONE
-    table[[status - GONE for status in (BLOCKED, 401, 402, 403, 407, 451)]] = Outcome.BLOCKED
+    """Return the outcome of every status from LEAST_STATUS to 999."""
+    table = np.full(1000 - LEAST_STATUS, Outcome.FAILED, np.uint8)
+    for outcome, statuses in (
+        (Outcome.FETCHED, (UNKNOWN_STATUS, *range(200, 300))),
+        (Outcome.REDIRECTED, range(300, 400)),
+        (Outcome.UNCHANGED, (304,)),
+        (Outcome.GONE, (GONE, 404, 410)),
+        (Outcome.BLOCKED, (BLOCKED, 401, 402, 403, 407, 451)),
+        (Outcome.BUSY, (BUSY, 429)),
+    ):
+        table[[status - LEAST_STATUS for status in statuses]] = outcome
     return table
 
 
+def _waits_until(events: CrawlEvents) -> Ints:
+    """Return until when the host of each event asks to wait; 0 where it does not, or nobody knows since when."""
+    asks = (events.retry_seconds > 0) & (events.time_ms > 0)
+    return np.where(asks, events.time_ms + 1000 * events.retry_seconds, 0)
+
+
 _OUTCOMES = _outcome_table()
+_UNAVAILABLE = 503
 _FETCHED, _REDIRECTED, _ALIASED = int(Outcome.FETCHED), int(Outcome.REDIRECTED), int(Outcome.ALIASED)
 _GONE, _UNCHANGED = int(Outcome.GONE), int(Outcome.UNCHANGED)
 _VISIT, _SIGHTING, _ANNOUNCEMENT = int(Kind.VISIT), int(Kind.SIGHTING), int(Kind.ANNOUNCEMENT)

@@ -326,6 +326,11 @@ def policy_of(*arguments: str) -> Policy:
             "the whole crawl: 86,400 fetches a day, 40% of the fetches for unread pages, refreshed by harmonic",
         ),
         (
+            ["--host", "a.example", "--host-fetches-per-hour", "60", "--crawl-delay", "5"],
+            Policy(host="a.example", host_fetches_per_hour=60.0, crawl_delay_seconds=5.0),
+            "pages of a.example at most 60 fetches an hour, 5 seconds between two fetches",
+        ),
+        (
             ["--all", "--host-fetches", "500"],
             Policy(host_fetches_per_day=500.0),
             "the whole crawl: at most 500 fetches a day, each host",
@@ -510,7 +515,7 @@ def test_with_a_registry_a_plain_avro_reader_finds_the_schema(
     (policy,) = raw_records(kafka.brokers, f"{topic_prefix}policies")
     assert by_fastavro(policy.value, 5, "Policy")["refresh_interval_seconds"] == 2 * 86400.0
     versions = requests.get(f"{kafka.registry}/subjects/{topic_prefix}policies-value/versions", timeout=10).json()
-    assert versions == [1, 2]
+    assert versions == [1, 2, 3]
 
 
 def test_an_event_over_the_topics_limit_is_rejected_between_good_ones(

@@ -98,6 +98,8 @@ class Watched:
         self.times.add(time_ms)
         second = time_ms // 1000
         is_later = self.checked < second < 1 << 32
+        if outcome == Outcome.BUSY:
+            return
         if outcome in (Outcome.FAILED, Outcome.BLOCKED, Outcome.GONE):
             self._fail(outcome == Outcome.GONE, second, is_later)
             return
@@ -762,7 +764,7 @@ def test_host_caps_are_kept_and_divided_exactly_among_shards(shards: int, hours:
         assert abs(got[host] - cap * ((plans - 1) * hours / 24 + 1)) <= 1
 
 
-def test_orders_of_a_host_with_a_cap_are_spread_and_others_need_not_wait() -> None:
+def test_orders_of_every_host_are_spread_over_the_cycle() -> None:
     crawl = Crawl(with_refresh(bandwidth_per_day=100.0, discovery_share=1.0)).see(range(80))
     crawl.publish(Policy(host="host1.example", host_fetches_per_day=6.0))
     crawl.tick(T0)
@@ -770,8 +772,9 @@ def test_orders_of_a_host_with_a_cap_are_spread_and_others_need_not_wait() -> No
     times = defaultdict(list)
     for row, second in zip(planned.orders.rows, planned.orders.not_before.tolist(), strict=True):
         times[host_of(crawl, int(planned.survey.pages[row]))].append(second - T0)
-    assert sorted(times.pop("host1.example")) == [0, *(DAY // 6 * i for i in range(1, 6))]
-    assert {second for of_host in times.values() for second in of_host} == {0}
+    assert sorted(map(len, times.values())) == [6, 20, 20, 20]
+    for of_host in times.values():
+        assert sorted(of_host) == [DAY * i // len(of_host) for i in range(len(of_host))]
 
 
 @pytest.mark.parametrize("strategy", ["thesis", "greedy"])
@@ -969,7 +972,8 @@ def test_greedy_keeps_the_shortest_interval() -> None:
     crawl.tick(T0 + 60)
     planned = crawl.plan()
     assert ordered(planned).keys() == ids_of(crawl, [page for page in range(10) if page != 3])
-    assert set(planned.orders.not_before.tolist()) == {T0 + 6 * 3600}
+    times = planned.orders.not_before.tolist()
+    assert min(times) == T0 + 6 * 3600 and max(times) < T0 + 6 * 3600 + 60, "in the last minute of the cycle"
 
 
 def test_pages_read_at_an_unknown_time_take_turns() -> None:

@@ -344,7 +344,7 @@ def test_an_unknown_kind_is_refused(ledger: Ledger, kind: int) -> None:
     assert_refused(ledger, with_value(crawl_entry(), "kind", 2, kind), "crawl", "kind", str(kind))
 
 
-@pytest.mark.parametrize("outcome", [0, 8, 255])
+@pytest.mark.parametrize("outcome", [0, 9, 255])
 def test_an_unknown_outcome_is_refused(ledger: Ledger, outcome: int) -> None:
     assert_refused(ledger, with_value(crawl_entry(), "outcome", 0, outcome), "crawl", "outcome")
 

@@ -786,7 +786,7 @@ ALTERATIONS: dict[str, Callable[[Forgery], None]] = {
     "more measures than are kept": row("measures", 17),
     "unknown flags": row("flags", 17),
     "flags without life": row("flags", 2),
-    "unknown outcome": row("outcome", 8),
+    "unknown outcome": row("outcome", 9),
     "opening balance enormous": row("opening", 1 << 62, slice(None)),
     "dividends seen that never were": row("seen", 1 << 62),
     "dividends seen by another": negative_due,

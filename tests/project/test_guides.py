@@ -163,7 +163,9 @@ def test_outcomes_are_those_of_the_code() -> None:
     assert outcome_of(CrawlEvent("https://example.org/", failure="timeout")) == "FAILED"
     from opicflow.schemas import event_columns
 
-    assert words == {*event_columns._BLOCKED_WORDS, *event_columns._GONE_WORDS, "canonical"}
+    words_of_code = (event_columns._BLOCKED_WORDS, event_columns._GONE_WORDS, event_columns._BUSY_WORDS)
+    assert words == {"canonical", *(word for of_outcome in words_of_code for word in of_outcome)}
+    assert outcome_of(CrawlEvent("https://example.org/", status=503, retry_after=1)) == "BUSY"
 
 
 def test_limits_are_those_of_the_code() -> None:

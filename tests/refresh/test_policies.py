@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from opicflow.pipelines.refresh import policies as module
 from opicflow.pipelines.refresh.policies import (
+    HostCaps,
     NumberedPolicy,
     Policies,
     check,
-    default_host_cap,
+    default_host_caps,
     directives,
     host_caps,
     matches,
@@ -70,15 +71,18 @@ of_pages = st.builds(
     lambda target, statement, at: Policy(**target, **statement, expires_at_ms=at), targets, statements, expiries
 )
 of_hosts = st.builds(
-    lambda host, cap, rule, at: Policy(host=host, host_fetches_per_day=cap, expires_at_ms=at, **rule),
+    lambda host, cap, rule, at: Policy(host=host, expires_at_ms=at, **cap, **rule),
     st.sampled_from(HOSTS),
-    st.sampled_from([1.0, 1000.0]),
+    st.sampled_from([{"host_fetches_per_day": 1000.0}, {"host_fetches_per_hour": 9.0}, {"crawl_delay_seconds": 2.5}]),
     st.sampled_from([{}, {}, {"importance_factor": 2.0}]),
     expiries,
 )
 of_the_crawl = st.one_of(
     st.builds(
-        lambda cap, at: Policy(host_fetches_per_day=cap, expires_at_ms=at), st.sampled_from([5.0, 6.0]), expiries
+        lambda day, delay, at: Policy(host_fetches_per_day=day, crawl_delay_seconds=delay, expires_at_ms=at),
+        st.sampled_from([5.0, 6.0]),
+        st.sampled_from([None, 3.0]),
+        expiries,
     ),
     st.just(Policy(discovery_share=0.5)),
 )
@@ -162,7 +166,7 @@ class Reference:
 
     @staticmethod
     def is_rule(policy: Policy) -> bool:
-        return Reference.governs(policy) or policy.host_fetches_per_day is not None
+        return Reference.governs(policy) or Reference.limits_hosts(policy)
 
     @staticmethod
     def governs(policy: Policy) -> bool:
@@ -238,18 +242,26 @@ class Reference:
         )
         return (*values, second, number)
 
-    def caps(self) -> tuple[dict[bytes, float], float | None]:
+    def caps(self) -> tuple[dict[bytes, HostCaps], HostCaps]:
         found = {
-            policy.host.encode(): policy.host_fetches_per_day
+            policy.host.encode(): self.caps_of(policy)
             for at, (policy, _, _) in enumerate(self.log)
-            if policy.host and policy.host_fetches_per_day is not None and self.holds(at, self.is_rule)
+            if policy.host and self.limits_hosts(policy) and self.holds(at, self.is_rule)
         }
         of_all = [
             at for at, (policy, _, _) in enumerate(self.log) if not any(self.target(policy)) and self.is_rule(policy)
         ]
         of_all = [at for at in of_all if self.log[at][0].category is None]
         latest = of_all[-1] if of_all and not self.is_over(of_all[-1]) else None
-        return found, None if latest is None else self.log[latest][0].host_fetches_per_day
+        return found, HostCaps() if latest is None else self.caps_of(self.log[latest][0])
+
+    @staticmethod
+    def caps_of(policy: Policy) -> HostCaps:
+        return HostCaps(policy.host_fetches_per_day, policy.host_fetches_per_hour, policy.crawl_delay_seconds)
+
+    @classmethod
+    def limits_hosts(cls, policy: Policy) -> bool:
+        return cls.caps_of(policy) != HostCaps()
 
 
 def forgets(reference: Reference, policy: Policy) -> bool:
@@ -288,7 +300,7 @@ def same(found: list[tuple[float, ...]], wanted: list[tuple[float, ...]]) -> boo
 def test_columns_equal_a_loop_over_all_policies(log: list[Policy | int], rows: list[Page]) -> None:
     policies, reference = play(log)
     assert same(rules_of(policies, rows), [reference.directive(row) for row in rows])
-    assert (host_caps(policies), default_host_cap(policies)) == reference.caps()
+    assert (host_caps(policies), default_host_caps(policies)) == reference.caps()
     text, starts = arena_of(rows)
     forgotten = [row.known and reference.is_forgotten(row.url) for row in rows]
     assert matches(policies.forgotten, text, starts).tolist() == forgotten
@@ -345,7 +357,7 @@ def test_without_policies_pages_have_defaults_and_no_url_is_read() -> None:
     assert same([tuple(row) for row in zip(*(column.tolist() for column in columns), strict=True)], [NOTHING] * 2)
     assert [column.dtype for column in columns] == ["f8", "f8", "u1", "f8", "f8", "f8", "i8", "i8"]
     assert not matches(Policies().forgotten, *nowhere).any()
-    assert (host_caps(Policies()), default_host_cap(Policies())) == ({}, None)
+    assert (host_caps(Policies()), default_host_caps(Policies())) == ({}, HostCaps())
     assert same(rules_of(after(Policy(url=URL, fetch_now=True)), []), [])
 
 
@@ -411,8 +423,8 @@ def test_a_cap_is_about_the_host_and_governs_none_of_its_pages() -> None:
     pinned, capped = Policy(category=1, importance_factor=2.0), Policy(host="example.org", host_fetches_per_day=9.0)
     policies = after(pinned, capped, Policy(host_fetches_per_day=7.0), Policy(discovery_share=0.5))
     assert of_page(policies)["factor"] == 2
-    assert host_caps(policies) == {b"example.org": 9.0}
-    assert default_host_cap(policies) == 7.0
+    assert host_caps(policies) == {b"example.org": HostCaps(9.0)}
+    assert default_host_caps(policies) == HostCaps(7.0)
     assert host_caps(policies.add(Policy(host="example.org", importance_factor=2.0), 0)) == {}
 
 
@@ -490,6 +502,7 @@ def test_the_number_of_policies_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         {"damping": 0.85, "class_weights": (16,) * 6, "link_bonus_per_1024": (0, 0, 1024), "refresh_policy": "thesis"},
         {"fetches_per_second": 1.5, "discovery_share": 0.0, "host_fetches_per_day": 100.0, "rules_version": 2},
         {"host_fetches_per_day": 100.0, "expires_at_ms": 2, "published_at_ms": 1},
+        {"host": "a.example", "host_fetches_per_hour": 60.0, "crawl_delay_seconds": 1.0, "rules_version": 3},
     ],
 )
 def test_possible_policies_are_accepted(fields: dict[str, Any]) -> None:
@@ -499,7 +512,7 @@ def test_possible_policies_are_accepted(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"rules_version": 3, "url": URL}, "rules_version is 3, and this version reads 1 to 2: update"),
+        ({"rules_version": 4, "url": URL}, "rules_version is 4, and this version reads 1 to 3: update"),
         ({"rules_version": 0, "url": URL}, "rules_version is 0"),
         ({"url_pattern": "https://example.org/*"}, "url_pattern: policies have no patterns"),
         ({"url": URL, "category": 0}, "url and category are given: write one policy for each"),
@@ -567,6 +580,10 @@ def test_possible_policies_are_accepted(fields: dict[str, Any]) -> None:
         ({"url": URL, "fetches_per_second": 1.0}, "fetches_per_second is a setting"),
         ({"url": URL, "discovery_share": 0.5}, "discovery_share is a setting"),
         ({"url": URL, "refresh_policy": "thesis"}, "refresh_policy is a setting"),
+        ({"host": "a.example", "host_fetches_per_hour": 0.5}, "host_fetches_per_hour is 0.5: give a number from 1 to"),
+        ({"crawl_delay_seconds": 3601.0}, "crawl_delay_seconds is 3601: give a number from 1 to 3600"),
+        ({"url": URL, "crawl_delay_seconds": 9.0}, "crawl_delay_seconds holds for a host or the whole crawl"),
+        ({"host": "a.example", "forget": True, "crawl_delay_seconds": 2.0}, "forget: a policy that forgets pages"),
         ({"category": 1, "host_fetches_per_day": 9.0}, "host_fetches_per_day holds for a host or the whole crawl"),
         ({"class_weights": (16, 16)}, "class_weights: give 6 whole numbers from 0 to 65536"),
         ({"class_weights": (0,) * 6}, "not all of them 0"),
@@ -688,6 +705,7 @@ any_policies = st.builds(
     host=texts,
     expires_at_ms=st.none() | st.integers(-(2**63), 2**63 - 1),
     host_fetches_per_day=doubles,
+    host_fetches_per_hour=doubles,
     refresh_policy=texts,
 )
 
@@ -710,3 +728,4 @@ def test_a_policy_that_older_readers_would_take_for_another_needs_newer_rules() 
     assert rules_needed(Policy(url=URL, importance_factor=2.0)) == 1
     assert rules_needed(Policy(host="a.example", importance_factor=2.0)) == 2
     assert policy_from_json({"host": "a.example", "rules_version": 1}).rules_version == 1
+    assert policy_from_json({"host": "a.example", "crawl_delay_seconds": 2}).rules_version == 3

@@ -20,7 +20,10 @@ def rows_of(events: CrawlEvents) -> list[tuple[object, ...]]:
             events.begins.tolist(), events.ends.tolist(), events.weights.tolist(), events.nofollow.tolist(), strict=True
         )
     ]
-    own = ("offset", "announce", "time_ms", "modified_ms", "status", "digest", "media", "links_known", "hops")
+    own = (
+        *("offset", "announce", "time_ms", "modified_ms", "status", "digest", "media", "links_known"),
+        *("retry_seconds", "hops"),
+    )
     starts = events.url_starts.tolist()
     columns = (getattr(events, name).tolist() for name in own)
     return [(*row, tuple(urls[i:j])) for *row, i, j in zip(*columns, starts[:-1], starts[1:], strict=True)]
@@ -35,6 +38,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.samp
         "x\tsponsored",
         "robots",
         "ROBOTS_TXT",
+        "too-many-requests",
         "gone",
         "dns",
         "",
@@ -76,4 +80,5 @@ events = st.builds(
     digest=st.none() | texts,
     last_modified_ms=st.none() | times,
     links=st.none() | st.lists(good_links, max_size=6).map(tuple) | st.lists(links, max_size=6).map(tuple),
+    retry_after=st.none() | st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-1, 3_000_000),
 )

@@ -511,7 +511,7 @@ class ReferenceLedger:
             self.recent.add((row.page, row.time_ms))
             if len(self.recent) == self.config.remembered_visits:
                 self.recent, self.recent_before = set(), self.recent
-        answered = row.outcome not in (Outcome.FAILED, Outcome.BLOCKED)
+        answered = row.outcome not in (Outcome.FAILED, Outcome.BLOCKED, Outcome.BUSY)
         if not is_late:
             is_gone = row.outcome == Outcome.GONE
             if page.gone_since < row.time_ms // 1000 < 2**32 and (
@@ -524,7 +524,7 @@ class ReferenceLedger:
 
         remembers = self.config.remember_links
         links_were_known = page.links is not None
-        failed_before = page.outcome == Outcome.FAILED
+        failed_before = page.outcome in (Outcome.FAILED, Outcome.BUSY)
         page.visits += 1
         page.latest_ms = max(page.latest_ms, row.time_ms)
         page.outcome = row.outcome
@@ -540,7 +540,7 @@ class ReferenceLedger:
             pays = as_remembered(page.links)
         elif not remembers and (
             row.outcome in (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED, Outcome.BLOCKED)
-            or (row.outcome == Outcome.FAILED and failed_before)
+            or (row.outcome in (Outcome.FAILED, Outcome.BUSY) and failed_before)
         ):
             page.links = None
 

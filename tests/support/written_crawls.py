@@ -87,6 +87,10 @@ class Crawl:
         self.applied.append(self.ledger.apply(TickEntry(second)))
         return self.applied[-1]
 
+    def tick_at(self, second: int) -> Crawl:
+        self.tick(second)
+        return self
+
     def publish(self, *policies: Policy) -> Applied:
         position = self.ledger.mark("policies")
         entry = PolicyEntry("policies", position, LogPosition(position.offset + 1, 0), policies=policies)
@@ -102,6 +106,9 @@ class Crawl:
 
     def plan(self) -> Planned:
         return self.ledger.plan(10**6, 0.1)
+
+    def preview(self) -> Planned:
+        return self.ledger.preview()
 
     def bytes(self) -> list[bytes]:
         return [chunk.data for chunk in self.ledger.snapshot()]
@@ -130,4 +137,4 @@ def of_page(crawl: Crawl, planned: Planned, page: int, column: str) -> Any:
     row = int(np.flatnonzero(planned.survey.pages == np.uint64(crawl.id(page)))[0])
     source = planned.shared if hasattr(planned.shared, column) else planned.survey
     value = getattr(source, column)[row]
-    return DECIDED_BY[value] if column == "decided_by" else value
+    return DECIDED_BY[value] if column in ("decided_by", "reasons") else value

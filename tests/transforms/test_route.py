@@ -127,7 +127,8 @@ def test_a_page_that_names_itself_as_canonical_is_not_an_alias() -> None:
         (403, Outcome.BLOCKED, False),
         (451, Outcome.BLOCKED, False),
         (100, Outcome.FAILED, False),
-        (429, Outcome.FAILED, False),
+        (429, Outcome.BUSY, False),
+        (503, Outcome.FAILED, False),
         (500, Outcome.FAILED, False),
         (999, Outcome.FAILED, False),
         (-9998, Outcome.BLOCKED, False),
@@ -150,6 +151,27 @@ def test_statuses_become_outcomes(status: int | None, outcome: Outcome, known: b
 )
 def test_failures_become_outcomes(failure: str, outcome: Outcome) -> None:
     assert rows(routed(CrawlEvent(HOME, failure=failure)).items)[0][2] is outcome
+
+
+@pytest.mark.parametrize(
+    ("event", "outcome", "waits_ms"),
+    [
+        (CrawlEvent(HOME, status=429, fetched_at_ms=10**12, retry_after=60), Outcome.BUSY, 60_000),
+        (CrawlEvent(HOME, status=429, fetched_at_ms=10**12, last_modified_ms=10**12 - 9), Outcome.BUSY, None),
+        (CrawlEvent(HOME, status=429, retry_after=60), Outcome.BUSY, None),
+        (CrawlEvent(HOME, status=503, fetched_at_ms=10**12, retry_after=60), Outcome.BUSY, 60_000),
+        (CrawlEvent(HOME, status=503, fetched_at_ms=10**12, retry_after=-60), Outcome.FAILED, None),
+        (CrawlEvent(HOME, status=500, fetched_at_ms=10**12, retry_after=60), Outcome.FAILED, None),
+        (
+            CrawlEvent(HOME, failure="rate_limited", fetched_at_ms=10**12, retry_after=1 << 60),
+            Outcome.BUSY,
+            2592 * 10**6,
+        ),
+    ],
+)
+def test_a_host_may_ask_to_wait(event: CrawlEvent, outcome: Outcome, waits_ms: int | None) -> None:
+    items = routed(event).items
+    assert (items.outcome[0], items.modified_ms[0]) == (outcome, 0 if waits_ms is None else 10**12 + waits_ms)
 
 
 def test_a_redirect_status_pays_its_first_link_only() -> None:

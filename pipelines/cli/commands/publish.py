@@ -76,6 +76,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     statement.add_argument("--shortest", metavar="SPAN", help="between two fetches, whatever the budget is")
     statement.add_argument("--longest", metavar="SPAN", help="between two fetches")
     statement.add_argument("--host-fetches", type=float, metavar="N", help="a day at most, of the host or of each host")
+    statement.add_argument("--host-fetches-per-hour", type=float, metavar="N", help="the same, an hour")
+    statement.add_argument("--crawl-delay", type=float, metavar="SECONDS", help="between two fetches of a host")
     statement.add_argument("--bandwidth", type=float, metavar="N", help="fetches a day of the whole crawl")
     statement.add_argument("--discovery-share", type=float, metavar="S", help="of the bandwidth, for unread pages")
     statement.add_argument("--refresh-strategy", metavar="NAME", help="thesis, freshness, harmonic, importance, …")
@@ -259,6 +261,8 @@ _STATEMENTS = (
     "drop",
     "forget",
     "host_fetches",
+    "host_fetches_per_hour",
+    "crawl_delay",
     "bandwidth",
     "discovery_share",
     "refresh_strategy",
@@ -294,6 +298,8 @@ def _policy_of(options: argparse.Namespace, published_at_ms: int) -> Policy:
         drop=options.drop,
         forget=options.forget,
         host_fetches_per_day=options.host_fetches,
+        host_fetches_per_hour=options.host_fetches_per_hour,
+        crawl_delay_seconds=options.crawl_delay,
         fetches_per_second=None if bandwidth is None else bandwidth / SECONDS_PER_DAY,
         discovery_share=options.discovery_share,
         refresh_policy=options.refresh_strategy,

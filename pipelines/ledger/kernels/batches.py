@@ -66,7 +66,7 @@ NEEDS_ROOM = 1
 NEEDS_CUT = 2
 
 _VISIT, _ANNOUNCEMENT = 0, 2
-_FETCHED, _ALIASED, _GONE, _UNCHANGED, _FAILED, _BLOCKED = 1, 3, 4, 5, 6, 7
+_FETCHED, _ALIASED, _GONE, _UNCHANGED, _FAILED, _BLOCKED, _BUSY = 1, 3, 4, 5, 6, 7, 8
 _NO_CATEGORY = 255
 _LATE, _DUPLICATE, _REFUSED, _COLLIDED = 1, 2, 3, 4
 
@@ -226,14 +226,14 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
     if time_ms != 0:
         keep_visit(book, visit_key(page, time_ms))
     collect(table, book, slot)
-    answered = outcome != _FAILED and outcome != _BLOCKED
+    answered = outcome < _FAILED
     class_ = np.int64(row.class_) if category == _NO_CATEGORY else 2 * np.int64(category) + (row.class_ & 1)
     change_class(table, book, slot, class_ | 1 if answered else class_)
     if book.modes[0].policy == P_CERTIFIED:
         pay_certified(table, book, scratch, items, i, slot)
         return True
     had_links = (row.flags & LINKS_KNOWN) != 0
-    failed_before = row.outcome == _FAILED
+    failed_before = row.outcome == _FAILED or row.outcome == _BUSY
     keep_outcome(table, slot, outcome, time_ms)
 
     remembers = book.modes[0].remember != 0 and had_links
@@ -257,7 +257,7 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
         )
     elif outcome == _UNCHANGED and remembers:
         pays = recall_links(table, book, scratch, slot)
-    elif not remembers and (outcome == _BLOCKED or (outcome == _FAILED and failed_before) or outcome <= _ALIASED):
+    elif not remembers and (outcome == _BLOCKED or (outcome >= _FAILED and failed_before) or outcome <= _ALIASED):
         row.flags &= ~LINKS_KNOWN  # its links are out of reach: its cash must not wait for them
 
     if pays < 0:
@@ -298,7 +298,7 @@ def pay_certified(table: Table, book: Book, scratch: Scratch, items: Any, i: Int
             take_back(table, book, scratch, slot)
             forget_links(table, book, slot)
             sums.links -= had
-    elif items.links_known[i] != 0 and outcome != _FAILED and outcome != _BLOCKED:
+    elif items.links_known[i] != 0 and outcome < _FAILED:
         row.flags |= LINKS_KNOWN
         links = gather_links(
             book,

@@ -27,7 +27,7 @@ from opicflow.pipelines.refresh.strategies import quantised_share
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
-_FETCHED, _REDIRECTED, _ALIASED, _GONE, _UNCHANGED = 1, 2, 3, 4, 5
+_FETCHED, _REDIRECTED, _ALIASED, _GONE, _UNCHANGED, _BUSY = 1, 2, 3, 4, 5, 8
 _SLACK_SECONDS = 300  # the clocks of crawler and server may differ by so much
 _NOW_SECONDS = 2
 _LIE, _MOST_LIES = 2, 8
@@ -113,6 +113,8 @@ def observe(
         return
     row = table.refresh[slot]
     row.ordered = 0
+    if outcome == _BUSY:  # the host asks to wait: nothing was learnt about the page
+        return
     second = time_ms // 1000
     is_later = row.checked < second <= _LAST_SECOND
     was_gone = (row.notes & WAS_GONE) != 0

@@ -90,7 +90,7 @@ def blocks_of(data: bytes, start: int = 0, piece: int = 1000, container: Contain
 
 def with_the_kernel(data: bytes) -> Outcome:
     container = read_header(data)
-    assert container.plain
+    assert container.version == 2
     blocks = blocks_of(data)
     found = outcome([decode_avro(container, blocks, "f")])
     one_by_one = outcome(decode_avro(container, [block], "f") for block in blocks)
@@ -99,7 +99,7 @@ def with_the_kernel(data: bytes) -> Outcome:
 
 
 def without_the_kernel(data: bytes) -> Outcome:
-    container = replace(read_header(data), plain=False)
+    container = replace(read_header(data), version=0)
     return outcome([decode_avro(container, blocks_of(data), "f")])
 
 
@@ -153,7 +153,7 @@ def test_a_content_type_determines_the_kind_of_content() -> None:
     }
     data = written([CrawlEvent("a", content_type=given) for given in kinds])
     for plain in (True, False):
-        decoded = decode_avro(replace(read_header(data), plain=plain), blocks_of(data), "f")
+        decoded = decode_avro(replace(read_header(data), version=2 if plain else 0), blocks_of(data), "f")
         assert decoded.events.media.tolist() == list(kinds.values())
 
 
@@ -204,7 +204,7 @@ def test_the_kernel_decodes_ordinary_records(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_arrays_may_be_in_blocks_with_sizes() -> None:
     of_links = b"\x01\x06\x02b\x00\x00" + b"\x02\x02c\x00\x00" + b"\x00"  # -1 item, 4 bytes; 1 item; the end
-    data = b"\x00\x02a\x00\x00\x00" + b"\x01\x04\x02h\x00" + b"\x00\x00\x00\x00" + b"\x02" + of_links
+    data = b"\x00\x02a\x00\x00\x00" + b"\x01\x04\x02h\x00" + b"\x00\x00\x00\x00" + b"\x02" + of_links + b"\x00"
     head = written([])
     block = bytes([2, 2 * len(data)]) + data + SYNC
     rows, rejects = with_the_kernel(head + block)
@@ -214,8 +214,8 @@ def test_arrays_may_be_in_blocks_with_sizes() -> None:
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_records_of_less_than_a_byte_are_rejected_and_counted(plain: bool) -> None:
-    data = written([CrawlEvent("a")] * 5000 + [CrawlEvent("b")], "deflate", 60_000)
-    container = replace(read_header(data), plain=plain)
+    data = written([CrawlEvent("a")] * 5000 + [CrawlEvent("b")], "deflate", 65_000)
+    container = replace(read_header(data), version=2 if plain else 0)
     blocks = blocks_of(data)
     (rejected,) = [block for block in blocks if block.records >= block.end - block.offset]
     rows, rejects = outcome([decode_avro(container, blocks, "f")])
@@ -271,9 +271,20 @@ def test_files_with_other_versions_of_the_schema_are_read(writer: dict[str, Any]
     scale = 1000 if "micros" in str(writer) else 1
     values = [{**to_avro(event), "fetched_at": event.fetched_at_ms and event.fetched_at_ms * scale} for event in given]
     fastavro.writer(file, writer, values, sync_interval=500)
-    assert read_header(file.getvalue()).plain == plain
+    assert (read_header(file.getvalue()).version > 0) == plain
     rows, rejects = in_a_file(file.getvalue(), tmp_path)
     assert not rejects and [row[1:] for row in rows] == [row[1:] for row in with_the_kernel(written(given))[0]]
+
+
+@settings(max_examples=50)
+@given(st.lists(events, max_size=12))
+def test_the_kernel_reads_files_of_version_1(given: list[CrawlEvent]) -> None:
+    data = written(given, schema=schema("CrawlEvent", 1))
+    assert read_header(data).version == 1
+    found = outcome([decode_avro(read_header(data), blocks_of(data), "f")])
+    assert found == without_the_kernel(data)
+    latest = with_the_kernel(written([replace(event, retry_after=None) for event in given]))
+    assert [row[1:] for row in found[0]] == [row[1:] for row in latest[0]]
 
 
 def test_a_url_alone_is_an_event(tmp_path: Path) -> None:
@@ -345,7 +356,7 @@ def test_only_damaged_blocks_are_lost(codec: str, seed: int) -> None:
         for block in whole:
             if block.end <= first or block.offset > last:
                 assert found.get(block.offset) == rows[block.offset], (first, last)
-        slow = decode_avro(replace(container, plain=False), blocks, "f")
+        slow = decode_avro(replace(container, version=0), blocks, "f")
         assert (np.diff(slow.events.offset) > 0).all()
 
 
@@ -398,7 +409,9 @@ def test_damaged_records_raise_nothing(seed: int) -> None:
         odd = block._replace(data=bytes(damaged), records=chance.choice([12, 12, 0, 1, 13, 1 << 30]))
         for plain in (True, False):
             decoded = decode_avro(
-                replace(container, plain=plain), [odd, block._replace(offset=block.end, end=2 * block.end)], "f"
+                replace(container, version=2 if plain else 0),
+                [odd, block._replace(offset=block.end, end=2 * block.end)],
+                "f",
             )
             assert len(decoded.events) >= 12
             assert rows_of(decoded.events)[-12:] == [
@@ -413,7 +426,7 @@ def test_damaged_records_raise_nothing(seed: int) -> None:
 def test_a_wrong_number_of_records_is_a_reject(records: int, plain: bool) -> None:
     data = written(some(12))
     (block,) = blocks_of(data)
-    decoded = decode_avro(replace(read_header(data), plain=plain), [block._replace(records=records)], "f")
+    decoded = decode_avro(replace(read_header(data), version=2 if plain else 0), [block._replace(records=records)], "f")
     assert len(decoded.events) == min(records, 12)
     assert [reject.reason for reject in decoded.rejects] == [Reason.CORRUPT]
 

@@ -17,6 +17,7 @@ from opicflow.connectors.files import jsonl
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.schemas.crawl_events import (
+    LONGEST_RETRY_SECONDS,
     MOST_EVENT_BYTES,
     MOST_LINKS,
     MOST_REDIRECTS,
@@ -27,6 +28,7 @@ from opicflow.schemas.crawl_events import (
 )
 from opicflow.schemas.event_columns import (
     BLOCKED,
+    BUSY,
     FAILED,
     FEED,
     GONE,
@@ -59,7 +61,10 @@ def rows_of(events: CrawlEvents) -> list[Row]:
             events.begins.tolist(), events.ends.tolist(), events.weights.tolist(), events.nofollow.tolist(), strict=True
         )
     ]
-    own = ("offset", "announce", "time_ms", "modified_ms", "status", "digest", "media", "links_known", "hops")
+    own = (
+        *("offset", "announce", "time_ms", "modified_ms", "status", "digest", "media", "links_known"),
+        *("retry_seconds", "hops"),
+    )
     starts = events.url_starts.tolist()
     columns = (getattr(events, name).tolist() for name in own)
     return [
@@ -300,6 +305,7 @@ field_values = {
         lists_of(plain_urls) | lists_of(plain_links) | lists_of(link_objects) | lists_of(link_objects | plain_urls),
         lists_of(anything | plain_urls, 2) | anything,
     ),
+    "retry_after": mostly(st.sampled_from(["null", '""', "120", '"120"']), numbers | times | texts | anything),
 }
 lines = st.tuples(spaces, mostly(objects(FIELD_NAMES, field_values), anything), spaces).map("".join)
 encoded_lines = lines.map(lambda line: line.encode("utf-8", "surrogatepass"))
@@ -768,6 +774,47 @@ def test_an_event_with_a_bad_last_modified_is_kept(value: object) -> None:
     line = orjson.dumps({"url": "a", "last_modified": value})
     check(line)
     assert one(line)[3] == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (120, 120),
+        ("120", 120),
+        (" 120 ", 120),
+        (0.2, 1),
+        ("Thu, 01 Jan 2026 00:02:00 GMT", 120),
+        ("2026-01-01T00:02:00Z", 120),
+        ("Thu, 01 Jan 2099 00:00:00 GMT", LONGEST_RETRY_SECONDS),
+        ("Thu, 01 Jan 2015 00:00:00 GMT", 0),
+        (1e99, LONGEST_RETRY_SECONDS),
+        (2**63, LONGEST_RETRY_SECONDS),
+        ("9" * 5000, LONGEST_RETRY_SECONDS),
+        ("1e99", 0),
+        (-1, 0),
+        ("-1", 0),
+        (0, 0),
+        ("", 0),
+        ("soon", 0),
+        (True, 0),
+        ([120], 0),
+        ({}, 0),
+        (None, 0),
+    ],
+)
+def test_how_long_a_host_asks_to_wait_is_bounded(value: object, seconds: int) -> None:
+    line = orjson.dumps({"url": "a", "fetched_at": "2026-01-01T00:00:00Z", "status": 429, "retry-after": value})
+    check(line)
+    assert one(line)[8] == seconds
+    if isinstance(value, str) and "GMT" in value:
+        assert one(orjson.dumps({"url": "a", "retry_after": value}))[8] == 0, "a date needs the time of the fetch"
+
+
+@pytest.mark.parametrize("word", ["too-many-requests", "TOO_MANY_REQUESTS", "rate-limited", "rate-limit", "throttled"])
+def test_failures_may_say_that_the_host_asks_to_wait(word: str) -> None:
+    line = orjson.dumps({"url": "a", "failure": word})
+    check(line)
+    assert one(line)[4] == BUSY
 
 
 @pytest.mark.parametrize(

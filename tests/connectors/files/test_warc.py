@@ -211,6 +211,15 @@ def test_a_response_is_a_visit() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("120", 120), ("Thu, 02 Jan 2020 03:29:05 GMT", 1500), ("-1", None), ("never", None), ("9" * 99, 2_592_000)],
+)
+def test_a_host_may_ask_to_wait(value: str, seconds: int | None) -> None:
+    (event,) = events(record(response(b"", status=429, Retry_After=value)))
+    assert (event.status, event.retry_after) == (429, seconds)
+
+
+@pytest.mark.parametrize(
     ("data", "kind"),
     [
         (record(response(b"", Content_Type="application/pdf")), PDF),
