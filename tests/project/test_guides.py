@@ -312,11 +312,16 @@ def test_the_scrapy_snippet_writes_visits_and_failures(tmp_path: Path) -> None:
     picture = Response(
         url="https://example.org/b", status=200, meta={}, headers={"Content-Type": b"image/png"}, body=b""
     )
-    gone = SimpleNamespace(value=SimpleNamespace(response=SimpleNamespace(url="https://example.org/d", status=404)))
+    answers = (
+        SimpleNamespace(url="https://example.org/d", status=404, headers={}),
+        SimpleNamespace(url="https://example.org/d", status=503, headers={"Retry-After": b"120"}),
+    )
+    gone, busy = (SimpleNamespace(value=SimpleNamespace(response=answer)) for answer in answers)
     asked = SimpleNamespace(url="https://example.org/e")
     forbidden = SimpleNamespace(value=type("IgnoreRequest", (Exception,), {})(), request=asked)
     late = SimpleNamespace(value=TimeoutError(), request=asked)
-    items = [*map(scrapy.visit_of, (page, picture)), *map(scrapy.failure_of, (gone, forbidden, late)), {"price": 3}]
+    failures = map(scrapy.failure_of, (gone, forbidden, late, busy))
+    items = [*map(scrapy.visit_of, (page, picture)), *failures, {"price": 3}]
     pipeline.open_spider()
     assert [pipeline.process_item(item) for item in items] == items
     pipeline.close_spider()
@@ -325,7 +330,7 @@ def test_the_scrapy_snippet_writes_visits_and_failures(tmp_path: Path) -> None:
     assert (events[0].redirects, events[0].canonical) == (("http://example.org/a",), "/a")
     assert events[0].digest and events[0].last_modified_ms and events[0].fetched_at_ms
     assert events[1].links is None
-    assert [outcome_of(event) for event in events[1:]] == ["FETCHED", "GONE", "BLOCKED", "FAILED"]
+    assert [outcome_of(event) for event in events[1:]] == ["FETCHED", "GONE", "BLOCKED", "FAILED", "BUSY"]
 
 
 if __name__ == "__main__":
