@@ -80,9 +80,8 @@ def choose_orders(
     age = np.maximum(now + cycle - shared.since, 1).astype(np.float64)
     priority = _priority(survey, config, budget, age)
     nearness = age / np.maximum(shared.intervals, 1.0)
-    tier = 2.0 * (survey.decided_by == BY_PIN)
-    if budget.strategy != "greedy":  # which has no interval that is meant
-        tier += _is_very_late(survey, shared, age)
+    intervals = np.full(len(survey), np.inf) if budget.strategy == "greedy" else shared.intervals  # greedy means none
+    tier = 2.0 * (survey.decided_by == BY_PIN) + _is_very_late(survey, intervals, age)
 
     choice = _Choice(survey, budget, passed, cycle, is_new)
     choice.take(_REQUESTED, requested, priority, _MANY)
@@ -127,13 +126,17 @@ def _earliest(survey: Survey, shared: Sharing) -> Ints:
     return earliest if survey.waits_until is None else np.maximum(earliest, survey.waits_until)
 
 
-def _is_very_late(survey: Survey, shared: Sharing, age: Floats) -> Bools:
-    """Whether twice the interval, or the longest interval that is allowed, has passed since the last fetch."""
+def _is_very_late(survey: Survey, intervals: Floats, age: Floats) -> Bools:
+    """Whether twice the interval, or the longest interval that is allowed, has passed since the last fetch.
+
+    Where the bandwidth is too small for the longest interval, the interval that it allows counts.
+    """
     longest = np.full(len(survey), np.inf)
     if survey.wanted.least is not None:
         with np.errstate(divide="ignore"):
             longest[survey.sharing] = DAY / survey.wanted.least
-    late = age >= np.minimum(_VERY_LATE * shared.intervals, np.maximum(shared.intervals, longest))
+    allowed = np.where(np.isfinite(intervals), np.maximum(intervals, longest), longest)
+    late = age >= np.minimum(_VERY_LATE * intervals, allowed)
     is_late: Bools = late & (survey.decided_by == BY_BUDGET)  # pages that fail wait
     return is_late
 

@@ -28,6 +28,7 @@ from opicflow.schemas.ranking import highest
 from opicflow.schemas.records import Policy
 
 _SECONDS_PER_DAY = 86400
+_ROUNDING = 1e-6  # of a fetch
 _MOST_U32 = (1 << 32) - 1
 
 LEAST_PACE = 100.0
@@ -43,6 +44,12 @@ class Planned:
     orders: Orders
     publish: Ints
     """Rows of the survey whose schedule is to be published."""
+
+
+def _whole(per_day: float, since: int, until: int) -> int:
+    """The fetches between two seconds in whole numbers, which add up over any number of cycles."""
+    before, after = (int(per_day * second / _SECONDS_PER_DAY + _ROUNDING) for second in (since, until))
+    return after - before
 
 
 class Planner:
@@ -131,9 +138,9 @@ class Planner:
         budget = budget or self.budget()
         surveyed = self._survey(config, budget, stated, importance)
         shared = share_bandwidth(surveyed, config, budget)
-        days = config.cycle_hours / 24
-        most = Most(int(budget.per_day * days), int(shared.discovery_per_day * days))
         cycle = int(config.cycle_hours * 3600)
+        until = surveyed.second + cycle
+        most = Most(*(_whole(per_day, surveyed.second, until) for per_day in (budget.per_day, shared.discovery_per_day)))
         orders = choose_orders(surveyed, shared, config, budget, most, cycle, self._reader.host_hashes)
         return Planned(surveyed, shared, orders, np.flatnonzero(surveyed.has_url))
 

@@ -227,3 +227,29 @@ def test_options_that_observations_rest_on_hold_for_ever(other: dict[str, Any]) 
     crawl = Crawl(with_refresh(bandwidth_per_day=10.0)).read(range(5), T0)
     with pytest.raises(ValueError, match="hold for as long as a ledger does"):
         crawl.ledger.change_refreshing(RefreshConfig(**other))
+
+
+@pytest.mark.parametrize("hours", [1.0, 7.0, 24.0])
+def test_previews_of_cycles_in_a_row_order_all_of_the_bandwidth(hours: float) -> None:
+    """A preview changes nothing, so the parts of a fetch that it leaves are counted by the time."""
+    crawl = Crawl(with_refresh(bandwidth_per_day=0.7, discovery_share=0.0, cycle_hours=hours)).read(range(9), T0)
+    ordered_in_all, cycles = 0, int(40 * 24 / hours)
+    for cycle in range(1, cycles + 1):
+        crawl.tick(T0 + 400 * DAY + round(cycle * hours * 3600))
+        ordered_in_all += len(crawl.preview().orders.rows)
+    assert ordered_in_all == pytest.approx(0.7 * hours / 24 * cycles, abs=1.0)
+
+
+def test_greedy_leaves_no_page_longer_than_the_longest_interval() -> None:
+    crawl = Crawl(with_refresh(strategy="greedy", bandwidth_per_day=12.0, longest_interval_days=20.0))
+    crawl.read(range(100), T0)
+    pages, last, gaps = numbers(crawl, 100), dict.fromkeys(range(100), T0), []
+    for day in range(1, 90):
+        crawl.tick(T0 + DAY * day)
+        planned = crawl.plan()
+        fetch(crawl, planned, pages, day)
+        for page, second in times(planned):
+            gaps.append(second - last[pages[page]])
+            last[pages[page]] = second
+    gaps += [T0 + 89 * DAY - second for second in last.values()]
+    assert max(gaps) <= 21 * DAY

@@ -290,8 +290,9 @@ def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> Non
         print(f"  {count:10,}  {reason}")
     for note in result.notes:
         print(f"note: {note}")
-    print()
-    print_pages(first_rows(map(pages_of, best), most))
+    if most:
+        print()
+        print_pages(first_rows(map(pages_of, best), most))
     print()
     print_plan(summary["plan"])
     print(f"\n{summary['seconds']:.1f} s, {summary['events_per_second']:,} events/s")
