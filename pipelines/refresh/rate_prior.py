@@ -17,9 +17,11 @@ its site.
 **What was seen of a page**, apart from its dates (rates.py): for each of the last eight intervals whether it changed;
 how many intervals before these had a change each, without a break (the *run*), and their mean length; and how many of
 its changes brought back one of the contents before (*returns*). If contents return, an unchanged content may hide
-changes. A page whose content is one of d known contents, and a share s of whose changes are returns, has after two
-changes or more the same content with probability q = s / d; it is unchanged after x changes in the mean with
-probability exp(-x) + q (1 - exp(-x) - x exp(-x)). Without returns that is exp(-x).
+changes. Let s be the share of changes that are returns (of the page; of the crawl for pages with few changes), and m
+the number of known contents besides the present one. A second change brings the first back with probability s / m.
+That content stays known after one more change with probability t = 1 - (1 - s) / m, because each new content displaces
+one of m. So after k >= 2 changes the content is the same with probability s / m t^(k - 2), and after x changes in the
+mean with probability exp(-x) + s / (m t^2) (exp(-x (1 - t)) - exp(-x) (1 + t x)). Without returns that is exp(-x).
 
 docs/results/change-rates.md has the measurements.
 """
@@ -161,7 +163,7 @@ def learnt_rates(
     """
     if estimator not in ESTIMATORS or ESTIMATORS[estimator] == THESIS:
         raise ValueError(f"the estimator {estimator!r} uses no prior: choose likelihood or existence")
-    pages = len(seen)
+    pages, seen = len(seen), np.ascontiguousarray(seen)
     use_dates = np.zeros(pages, np.bool_) if ESTIMATORS[estimator] == EXISTENCE else np.ascontiguousarray(use_dates)
     intervals = seen["intervals"]
     has_intervals = (intervals & _LENGTHS) != 0

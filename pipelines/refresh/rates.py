@@ -73,7 +73,7 @@ _BYTE = np.uint64(8)
 _LOWEST = np.uint64(0xFF)
 _CHANGED = np.uint64(0x80)
 _CODES = np.uint64(0x7F7F7F7F7F7F7F7F)
-_ALL_CHANGED = np.uint64(0x8080808080808080)
+ALL_CHANGED = np.uint64(0x8080808080808080)
 _OLDEST = np.uint64(56)
 _NOTHING = np.uint64(0)
 
@@ -153,7 +153,7 @@ def pushed_run(run: Int, mean_code: Int, word: Word, changed: Bool) -> tuple[Int
     """
     if not changed:
         return 0, 0
-    if (np.uint64(word) & _ALL_CHANGED) != _ALL_CHANGED:
+    if (np.uint64(word) & ALL_CHANGED) != ALL_CHANGED:
         return run, mean_code
     code = np.int64((np.uint64(word) >> _OLDEST) & np.uint64(0x7F)) << 8
     if run == 0:

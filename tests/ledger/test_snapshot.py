@@ -846,6 +846,9 @@ SAYINGS: dict[str, Callable[[Forgery], None]] = {
         for value in (None, -1, 1.5, True, "x", [7], [[]], {}, 1 << 70)
     },
     "a run without lengths": refresh("run", 3),
+    "a run after an interval without a change": lambda forged: [
+        refresh(field, value)(forged) for field, value in (("run", 3), ("run_length", 300), ("intervals", 0x9020))
+    ],
     "a run of lengths that are none": refresh("run_length", 128 << 8),
     "earlier contents beyond three": refresh("earlier", 1 << 30),
     "something else in the state": say("state", "more", value=1),

@@ -306,6 +306,20 @@ def test_errors_are_honest_also_where_every_visit_saw_a_change(dated: bool) -> N
         assert np.median(found.errors[changes == 8]) > 0.8
 
 
+any_word = st.integers(0, (1 << 64) - 1)
+
+
+@given(st.lists(st.tuples(any_word, any_word, st.integers(0, MOST_EARLIER), st.integers(0, 255)), max_size=6))
+def test_whatever_bits_there_are_make_a_rate(rows: list[tuple[int, int, int, int]]) -> None:
+    seen = np.zeros(len(rows), SEEN)
+    for number, (intervals, dated, earlier, returned) in enumerate(rows):
+        seen[number] = (intervals, dated, earlier, 0, 0, returned)
+    for use_dates in (np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)):
+        found = learnt_rates(seen, use_dates, sites=np.arange(len(rows)) // 2)
+        assert ((found.rates >= RATES[0] * (1 - 1e-9)) & (found.rates <= RATES[-1] * (1 + 1e-9))).all()
+        assert ((found.errors >= 0) & (found.errors <= MOST_ERROR)).all()
+
+
 def test_the_thesis_estimator_has_no_prior() -> None:
     seen = pages({})
     for name in ("thesis", "best"):

@@ -10,7 +10,7 @@ from opicflow.pipelines.ledger.kernels.numbers import is_local
 from opicflow.pipelines.ledger.kernels.observations import MOST_SHARE, WAS_GONE
 from opicflow.pipelines.ledger.kernels.spending import cash_of, is_forgotten
 from opicflow.pipelines.ledger.layout import Book, Int, Table
-from opicflow.pipelines.refresh.rates import MOST_CODE, MOST_EARLIER
+from opicflow.pipelines.refresh.rates import ALL_CHANGED, MOST_CODE, MOST_EARLIER
 from opicflow.schemas.kernel import lean_kernel
 
 _NOTES = int(at.MISTRUST | at.RATE_SET | at.CHANGE_ANNOUNCED | WAS_GONE)
@@ -89,6 +89,8 @@ def find_page_problem(table: Table, book: Book, most_measures: Int) -> Int:
         if refresh.notes & ~_NOTES:
             return 16
         if refresh.run_length >= (MOST_CODE + 1) << 8 or (refresh.run > 0 and refresh.run_length < 1 << 8):
+            return 17
+        if refresh.run > 0 and (refresh.intervals & ALL_CHANGED) != ALL_CHANGED:
             return 17
         if refresh.earlier > MOST_EARLIER:
             return 18
