@@ -140,7 +140,9 @@ class Planner:
         shared = share_bandwidth(surveyed, config, budget)
         cycle = int(config.cycle_hours * 3600)
         until = surveyed.second + cycle
-        most = Most(*(_whole(per_day, surveyed.second, until) for per_day in (budget.per_day, shared.discovery_per_day)))
+        most = Most(
+            *(_whole(per_day, surveyed.second, until) for per_day in (budget.per_day, shared.discovery_per_day))
+        )
         orders = choose_orders(surveyed, shared, config, budget, most, cycle, self._reader.host_hashes)
         return Planned(surveyed, shared, orders, np.flatnonzero(surveyed.has_url))
 
