@@ -1,0 +1,45 @@
+"""`KnownPages`: what the rule reads of the pages known, as columns in the order of their URLs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
+
+
+@dataclass(frozen=True, eq=False)
+class KnownPages:
+    """Columns of all known pages, in the order of their URLs: the host reversed, then path and query.
+
+    `page` is what a page is called by in later cycles, and what decides between equals. `host` and `domain` are numbers
+    from 0 on, the same for the pages of a host and of a registrable domain; the pages of a host follow one another.
+    `importance` is that of the graph seen, of unread pages too; where nobody links, it is the rule's floor. `explored`
+    marks the pages that were ordered to explore. `found_by` is the row of the page in which a page was found first, -1
+    for a seed and where that page is not known.
+    """
+
+    page: Ids
+    host: Ints
+    domain: Ints
+    importance: Floats
+    is_read: Bools
+    explored: Bools
+    found_by: Ints
+
+    def __len__(self) -> int:
+        return len(self.page)
+
+    def host_bounds(self) -> tuple[Ints, Ints]:
+        """Return the first row of the host of each row, and the row after its last one."""
+        rows = len(self)
+        edges = np.flatnonzero(np.diff(self.host)) + 1
+        starts = np.concatenate((np.zeros(min(rows, 1), np.int64), edges))
+        lengths = np.diff(starts, append=rows)
+        return np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
+
+    def read_by_worth(self) -> Ints:
+        """Return how many pages of each domain were read without having been ordered to explore."""
+        domains = int(self.domain.max()) + 1 if len(self) else 0
+        return np.bincount(self.domain[self.is_read & ~self.explored], minlength=domains).astype(np.int64, copy=False)

@@ -1,0 +1,248 @@
+"""The rule by which unread pages are ordered: worth, exploring, credits, limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opicflow.pipelines.discovery import Discovery, DiscoveryRule, KnownPages, page_worth
+from opicflow.pipelines.discovery.choice import best, best_filled, explorable
+from opicflow.pipelines.discovery.discovery import next_share, page_credit
+from opicflow.schemas.arrays import Ids, Ints
+
+RULE = DiscoveryRule()
+
+
+def pages_of(rows: int, seed: int = 1, hosts: int = 5, read: float = 0.3) -> KnownPages:
+    """Some pages of some hosts, found by one another."""
+    random = np.random.default_rng(seed)
+    host = np.sort(random.integers(0, hosts, rows))
+    is_read = random.random(rows) < read
+    finders = np.flatnonzero(is_read)
+    found_by = random.choice(finders, rows) if len(finders) else np.full(rows, -1)
+    found_by[random.random(rows) < 0.1] = -1
+    return KnownPages(
+        page=random.permutation(rows).astype(np.uint64),
+        host=host,
+        domain=host // 2,
+        importance=0.15 + random.exponential(1.0, rows),
+        is_read=is_read,
+        explored=is_read & (random.random(rows) < 0.2),
+        found_by=found_by.astype(np.int64),
+    )
+
+
+# Worth
+
+
+def test_worth_moves_towards_the_mean_of_the_siblings_of_the_same_host() -> None:
+    pages = replace(
+        pages_of(6, hosts=1),
+        host=np.array([0, 0, 0, 1, 1, 2]),
+        importance=np.exp([1.0, 2.0, 6.0, 3.0, 5.0, 9.0]),
+        is_read=np.array([True, False, False, False, False, False]),
+    )
+    worth = page_worth(pages, 0.5, RULE)
+    assert worth.own == pytest.approx([1, 2, 6, 3, 5, 9])
+    assert worth.siblings == pytest.approx([3, 1.5, -4.5, 2, -2, 0])
+    assert worth.worth == pytest.approx([2.5, 2.75, 3.75, 4, 4, 9])
+    assert worth.unread == pytest.approx([1, 0.5, 0.5, 1, 1, 1])
+    assert worth.exploring == pytest.approx(worth.worth + RULE.bonus * worth.unread)
+
+
+def test_siblings_are_the_nearest_on_either_side() -> None:
+    pages = replace(pages_of(20, hosts=1), host=np.zeros(20, np.int64), importance=np.exp(np.arange(20.0)))
+    near = page_worth(pages, 1.0, replace(RULE, reach=2))
+    assert near.siblings[0] == pytest.approx(1.5) and near.siblings[10] == pytest.approx(0.0)
+    assert page_worth(pages, 1.0, replace(RULE, reach=0)).siblings.tolist() == [0.0] * 20
+
+
+# Choice
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(0, 60), st.integers(0, 20), st.integers(0, 5), st.integers(0, 2**32))
+def test_the_best_are_those_of_a_sort_of_all_by_value_and_id(rows: int, count: int, limit: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = random.integers(0, 6, rows).astype(float)
+    page, group = random.permutation(rows).astype(np.uint64), random.integers(0, 4, rows)
+    left, expected = [limit] * 4, []
+    for row in sorted(range(rows), key=lambda row: (-values[row], page[row])):
+        if left[group[row]] and len(expected) < count:
+            left[group[row]] -= 1
+            expected.append(row)
+    assert best(values, page, group, np.full(4, limit), count).tolist() == expected
+    filled = best_filled(values, page, group, limit, count)
+    assert filled[: len(expected)].tolist() == expected
+    assert len(filled) == min(count, rows) == len(set(filled.tolist()))
+
+
+def test_a_domain_may_be_explored_by_its_entries_and_by_what_was_read_of_it() -> None:
+    read = [True] * 4
+    pages = KnownPages(
+        page=np.arange(9, dtype=np.uint64),
+        host=np.array([0, 0, 0, 0, 1, 1, 2, 2, 3]),
+        domain=np.array([0, 0, 0, 0, 1, 1, 2, 2, 3]),
+        importance=np.ones(9),
+        is_read=np.array([*read, True, False, False, False, False]),
+        explored=np.array([False, False, False, True, True, False, False, False, False]),
+        # Domain 0 was read three times by worth and vouches for pages 4 and 6; domain 1 does not vouch yet for page 8.
+        found_by=np.array([-1, 0, 0, 0, 1, 4, 2, 2, 4]),
+    )
+    rule = replace(RULE, explored_per_entry=5, explored_per_read=2, reads_to_vouch=3)
+    assert explorable(pages, rule).tolist() == [5 + 2 * 3 - 1, 5 - 1, 2 * 5, 0]
+
+
+def test_a_farm_of_many_domains_is_not_explored_before_worth_has_followed() -> None:
+    """Domain 1 was found by an honest one and explored once; it leads to a hundred domains, all unread."""
+    honest, farm = 20, 100
+    rows = honest + 1 + farm
+    domain = np.concatenate((np.zeros(honest), [1], 2 + np.arange(farm))).astype(np.int64)
+    pages = KnownPages(
+        page=np.arange(rows, dtype=np.uint64),
+        host=domain,
+        domain=domain,
+        importance=np.concatenate((np.ones(honest), [1.0], np.full(farm, 2.0))),
+        is_read=np.arange(rows) < honest // 2,
+        explored=np.zeros(rows, np.bool_),
+        found_by=np.concatenate((np.full(honest, -1), [0], np.full(farm, honest))).astype(np.int64),
+    )
+    pages.is_read[honest] = pages.explored[honest] = True
+    discovery = Discovery()
+    discovery.share = 0.7
+    orders = discovery.order(pages, 10)
+    assert pages.domain[orders.rows[orders.explored]].max(initial=0) < 2
+
+
+# Orders
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(0, 80), st.integers(0, 40), st.integers(0, 2**32), st.sampled_from([0.05, 0.2, 0.7]))
+def test_orders_are_distinct_unread_pages_as_many_as_there_are(rows: int, count: int, seed: int, share: float) -> None:
+    pages = pages_of(rows, seed)
+    discovery = Discovery()
+    discovery.share = share
+    orders = discovery.order(pages, count)
+    assert len(set(orders.rows.tolist())) == len(orders.rows) == min(count, int((~pages.is_read).sum()))
+    assert not pages.is_read[orders.rows].any()
+    exploring = round(share * min(count, int((~pages.is_read).sum())))
+    assert orders.explored.sum() <= exploring
+    domains = np.bincount(pages.domain[orders.rows[orders.explored]], minlength=1)
+    assert domains.max() <= max(1, int(RULE.explored_at_once * exploring))
+
+
+def test_no_domain_has_more_than_its_share_while_others_have_pages_left() -> None:
+    rows = 400
+    domain = np.repeat(np.arange(4), 100)
+    pages = replace(pages_of(rows), host=domain, domain=domain, is_read=np.zeros(rows, np.bool_))
+    pages.importance[:100] += 1e6
+    discovery = Discovery(replace(RULE, first_share=0.0, least_share=0.0, ordered_at_once=0.3))
+    orders = discovery.order(pages, 100)
+    assert np.bincount(domain[orders.rows]).max() == 30
+    orders = discovery.order(replace(pages, domain=np.zeros(rows, np.int64)), 100)
+    assert len(orders.rows) == 100 and (orders.rows < 100).sum() == 100
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(1, 80), st.integers(0, 2**32))
+def test_the_same_columns_give_the_same_orders(rows: int, seed: int) -> None:
+    pages = pages_of(rows, seed)
+    one, other = (Discovery().order(pages, 20) for _ in range(2))
+    assert one.rows.tolist() == other.rows.tolist() and one.explored.tolist() == other.explored.tolist()
+
+
+# Learning
+
+
+def test_credit_is_importance_above_the_floor_of_a_page_and_of_those_found_through_it() -> None:
+    pages = replace(
+        pages_of(15, hosts=1),
+        importance=np.concatenate(([1.15, 0.15], np.full(13, 0.25))),
+        found_by=np.concatenate(([-1, -1], np.zeros(12), [1])).astype(np.int64),
+    )
+    credit = page_credit(pages, RULE)
+    assert credit[0] == pytest.approx(1.0 + 12 * 0.1 + 10 * 0.15)  # floors of ten pages at most
+    assert credit[1] == pytest.approx(0.0 + 0.1 + 0.15)
+    assert credit[2] == pytest.approx(0.1)
+
+
+def test_the_share_follows_the_ratio_of_credits_within_bounds() -> None:
+    assert next_share(0.2, 1.0, 1.0, RULE) == pytest.approx(0.2)
+    assert next_share(0.2, 2.0, 1.0, RULE) == pytest.approx(0.2 * 2**0.3)
+    assert next_share(0.2, 1e9, 1.0, RULE) == pytest.approx(0.4)
+    assert next_share(0.2, 1.0, 0.0, RULE) == pytest.approx(0.4)
+    assert next_share(0.6, 1e9, 1.0, RULE) == 0.7
+    assert next_share(0.06, 0.0, 1.0, RULE) == 0.05
+    assert next_share(0.2, 0.0, 0.0, RULE) == 0.2
+
+
+def rows_by(pages: KnownPages) -> dict[int, int]:
+    return {int(page): row for row, page in enumerate(pages.page)}
+
+
+def test_pages_are_judged_some_cycles_later_if_they_were_read_and_are_known() -> None:
+    pages = replace(pages_of(200, read=0.0), domain=np.arange(200))
+    discovery = Discovery(replace(RULE, wait_cycles=2))
+    rows = rows_by(pages)
+
+    def rows_of(ids: Ids) -> Ints:
+        return np.array([rows.get(int(page), -1) for page in ids], np.int64)
+
+    before = discovery.share
+    first = discovery.order(pages, 50)
+    assert first.explored.sum() == 10
+    for row in first.rows[::2]:
+        pages.is_read[row] = True
+    pages.importance[first.rows[first.explored]] = 100.0
+    del rows[int(pages.page[first.rows[0]])]
+    discovery.learn(pages, rows_of)
+    discovery.order(pages, 50)
+    assert discovery.share == before and len(discovery.waiting) == 2
+    discovery.learn(pages, rows_of)
+    assert discovery.share > before and len(discovery.waiting) == 1
+    assert discovery.credit_explored > discovery.credit_others
+
+
+@pytest.mark.parametrize("follow", [0.0, 0.3])
+def test_the_weight_of_siblings_is_learnt(follow: float) -> None:
+    """Importance moves by `follow` of the way to that of the siblings until a page is judged."""
+    random, discovery = np.random.default_rng(1), Discovery(replace(RULE, wait_cycles=1))
+    for _ in range(20):
+        pages = replace(pages_of(1_000, hosts=20, read=0.0), importance=np.exp(random.normal(0, 1, 1_000)))
+        rows = rows_by(pages)
+        orders = discovery.order(pages, 200)
+        pages.is_read[orders.rows] = True
+        siblings = page_worth(pages, 0.0, RULE).siblings
+        later = replace(pages, importance=pages.importance * np.exp(0.5 + follow * siblings))
+        discovery.learn(later, lambda ids, rows=rows: np.array([rows[int(page)] for page in ids]))  # type: ignore[misc]
+    assert discovery.siblings_weight == pytest.approx(follow, abs=0.05)  # doubt shrinks it
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"floor": 0.0}, "floor must be above 0, not 0.0"),
+        ({"reach": -1}, "reach must not be negative, not -1"),
+        ({"explored_at_once": 1.5}, "explored_at_once must be a share from 0 to 1, not 1.5"),
+        ({"first_share": 0.9}, "must ascend from 0 to 1, not 0.05, 0.9, 0.7"),
+    ],
+)
+def test_rules_that_cannot_be_are_refused(wrong: dict[str, float], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        replace(RULE, **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_orders_of_a_million_pages_take_less_than_seconds() -> None:
+    import time
+
+    pages = pages_of(1_000_000, hosts=20_000)
+    discovery = Discovery()
+    began = time.perf_counter()
+    orders = discovery.order(pages, 10_000)
+    assert len(orders.rows) == 10_000 and time.perf_counter() - began < 5
