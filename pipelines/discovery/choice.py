@@ -32,23 +32,25 @@ def explorable(pages: KnownPages, rule: DiscoveryRule) -> Ints:
 def best(values: Floats, page: Ids, group: Ints, limits: Ints, count: int) -> Ints:
     """Return the rows of up to `count` best values, best first, at most `limits[g]` of them of group g.
 
-    Among equals the lower page id comes first. It sorts a few times `count` rows, and more only where limits need it.
+    Among equals the lower page id comes first. It sorts a few times `count` rows at once, the best ones first, and
+    leaves out groups that have reached their limits.
     """
-    rows, wanted = len(values), _MARGIN * count
-    if count == 0 or rows == 0:
-        return np.empty(0, np.int64)
-    while True:
-        if wanted < rows:
-            # All values equal to the last one that is wanted take part, so that ids decide between them.
-            threshold = np.partition(values, rows - wanted)[rows - wanted]
-            taken = np.flatnonzero(values >= threshold)
-        else:
-            taken = np.arange(rows)
+    left, chosen = limits.copy(), [np.empty(0, np.int64)]
+    rows = np.flatnonzero(left[group] > 0)
+    while count > 0 and len(rows):
+        here, some = values[rows], _MARGIN * count
+        threshold = np.partition(here, len(here) - some)[len(here) - some] if some < len(here) else -np.inf
+        # All values equal to the last one that is wanted take part, so that ids decide between them.
+        is_taken = here >= threshold
+        taken = rows[is_taken]
         taken = taken[np.lexsort((page[taken], -values[taken]))]
-        chosen = taken[_places(group[taken]) < limits[group[taken]]][:count]
-        if len(chosen) == count or len(taken) == rows:
-            return chosen
-        wanted *= _MARGIN
+        taken = taken[_places(group[taken]) < left[group[taken]]][:count]
+        chosen.append(taken)
+        count -= len(taken)
+        left -= np.bincount(group[taken], minlength=len(left))
+        rows = rows[~is_taken]
+        rows = rows[left[group[rows]] > 0]
+    return np.concatenate(chosen)
 
 
 def best_filled(values: Floats, page: Ids, group: Ints, limit: int, count: int) -> Ints:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from opicflow.pipelines.experiments.communities.catalogue import COMMUNITIES
+from opicflow.pipelines.experiments.discovery.catalogue import DISCOVERY
 from opicflow.pipelines.experiments.importance.catalogue import IMPORTANCE
 from opicflow.pipelines.experiments.refresh.catalogue import REFRESH
 
-EXPERIMENTS = {one.name: one for one in (*IMPORTANCE, *REFRESH, *COMMUNITIES)}
+EXPERIMENTS = {one.name: one for one in (*IMPORTANCE, DISCOVERY, *REFRESH, *COMMUNITIES)}

@@ -12,8 +12,10 @@ from pathlib import Path
 
 from opicflow.connectors.files.whole_file import write_atomically
 from opicflow.pipelines.experiments.communities.accuracy import communities, influences
+from opicflow.pipelines.experiments.discovery.crawls import discovery
+from opicflow.pipelines.experiments.discovery.ledger_crawls import discovery_by_ledger
 from opicflow.pipelines.experiments.importance.convergence import convergence, convergence_certified, off_line
-from opicflow.pipelines.experiments.importance.extensions import discovery, growing, moved, stated, trends, trouble
+from opicflow.pipelines.experiments.importance.extensions import growing, moved, stated, trends, trouble
 from opicflow.pipelines.experiments.importance.windows import windows, windows_certified
 from opicflow.pipelines.experiments.refresh.closed_loop import loop_refresh
 from opicflow.pipelines.experiments.tables import Measure, Row, Value
@@ -22,11 +24,22 @@ MEASURES: dict[str, Measure] = {
     one.__name__: one
     for one in (
         *(convergence, convergence_certified, off_line, windows, windows_certified),
-        *(growing, moved, trouble, discovery, stated, trends, communities, influences, loop_refresh),
+        *(
+            growing,
+            moved,
+            trouble,
+            stated,
+            trends,
+            discovery,
+            discovery_by_ledger,
+            communities,
+            influences,
+            loop_refresh,
+        ),
     )
 }
 EDITION = 1
-EDITIONS = {"growing": 2, "stated": 2, "trouble": 2}
+EDITIONS = {"discovery": 3, "discovery_by_ledger": 2, "growing": 2, "stated": 2, "trouble": 2}
 """Those of single measures, `EDITION` for all others. Increased when a measure changes: then its stored rows, and no
 others, are measured again."""
 

@@ -33,7 +33,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "growing": {"history": "certified", "newcomers": False},
     "moved": {"order": "cycle", "history": "certified"},
     "trouble": {"order": "greedy", "unreadable": 0.6, "unchanged": 0.8, "history": "certified", "remember": True},
-    "discovery": {"web": "power-law", "order": "greedy"},
+    "discovery": {"web": "archive with traps", "order": "learnt"},
+    "discovery_by_ledger": {"web": "hosted"},
     "stated": {"order": "greedy", "history": "default"},
     "trends": {"web": "growing", "order": "random", "history": "certified"},
     "loop_refresh": {"scheduler": "oracle", "percent": 5.0, "days": 60},
@@ -209,19 +210,19 @@ def discovered(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult,
 def test_the_command_writes_report_plots_and_data(discovered: tuple[CommandResult, Path]) -> None:
     done, out = discovered
     assert done.code == 0, done
-    assert "measuring" in done.err and "Greedy reads important pages sooner" in done.out
+    assert "measuring" in done.err and "learnt reads at least 2 points more" in done.out
     report = (out / "report.md").read_text(encoding="utf-8")
-    assert "Webs of 1,000 pages; seed 1." in report and "](plots/discovery-hosts.svg)" in report
-    for name in ("discovery-hosts.png", "discovery-hosts.svg", "discovery-power-law.png"):
+    assert "Webs of 1,000 pages; seed 1." in report and "](plots/discovery-hosted.svg)" in report
+    for name in ("discovery-hosted.png", "discovery-hosted.svg", "discovery-portal-with-traps.png"):
         assert (out / "plots" / name).stat().st_size > 5_000
     lines = (out / "data" / "discovery.csv").read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("seed,web,order,share,found,read")
-    assert len(lines) == 1 + 2 * 6 * 14
+    assert lines[0].startswith("seed,web,order,mark,read,best,top")
+    assert len(lines) == 1 + (7 * 12 + 3) * 13
 
 
 def test_a_repeated_command_writes_the_same_bytes_without_measuring(discovered: tuple[CommandResult, Path]) -> None:
     done, out = discovered
-    names = ("report.md", "data/discovery.csv", "plots/discovery-hosts.png", "plots/discovery-hosts.svg")
+    names = ("report.md", "data/discovery.csv", "plots/discovery-hosted.png", "plots/discovery-hosted.svg")
     before = [(out / name).read_bytes() for name in names]
     again = command("experiment", "discovery", "--out", out, "--pages", 1000, "--runs", 1, "--quiet")
     assert again.out == done.out and not again.err

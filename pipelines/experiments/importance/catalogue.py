@@ -11,7 +11,6 @@ from opicflow.pipelines.experiments.importance import claims
 from opicflow.pipelines.experiments.importance.convergence import CERTIFIED, OFF_LINE, ORDERS, WEBS
 from opicflow.pipelines.experiments.importance.extensions import (
     DAYS_OF_TRENDS,
-    DISCOVERERS,
     HISTORIES,
     ROUNDS_OF_MOVED,
     UNREADABLE,
@@ -337,38 +336,6 @@ def _per_cent(share: object) -> str:
     return f"{float(str(share)) * 100:g} %"
 
 
-def _discovery_tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
-    return [
-        MeasureTask.of("discovery", pages=pages, seed=seed, web=web, order=order)
-        for seed in seeds
-        for web in ("power-law", "hosts")
-        for order in DISCOVERERS
-    ]
-
-
-def _discovery_plots(rows: Rows) -> list[Plot]:
-    made = []
-    for web in distinct(rows, "web"):
-        lines = [curve_of(where(rows, web=web, order=order), str(order), "share", "read") for order in DISCOVERERS]
-        title = f"Importance of the pages read, by order ({web})"
-        made.append(Plot(f"discovery-{web}", title, "visits made, % of N", "of all importance, %", lines))
-    return made
-
-
-def _discovery_tables(rows: Rows) -> list[ResultTable]:
-    shares = (1, 5, 10, 20, 50, 100)
-    made = []
-    for measure, title in (("read", "Importance of the pages read"), ("found", "Importance of the pages found")):
-        lines = [
-            (web, order, *(short(mean(rows, measure, web=web, order=order, share=share)) for share in shares))
-            for web in distinct(rows, "web")
-            for order in DISCOVERERS
-        ]
-        heads = ("web", "order", *(f"{share} %" for share in shares))
-        made.append(ResultTable(f"{title}, in per cent of all, after this share of N visits", markdown(heads, lines)))
-    return made
-
-
 def _stated_tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
     return [
         MeasureTask.of("stated", pages=pages, seed=seed, order=order, history=history)
@@ -518,17 +485,6 @@ IMPORTANCE = (
         no_plots,
         _trouble_tables,
         claims.of_trouble,
-    ),
-    Experiment(
-        "discovery",
-        "Discovery",
-        "A crawl begins at ten pages that link and finds the others by links. On the power-law web a tenth of the "
-        "pages is dangling; the other web has hosts.",
-        "discovery",
-        _discovery_tasks,
-        _discovery_plots,
-        _discovery_tables,
-        claims.of_discovery,
     ),
     Experiment(
         "stated",

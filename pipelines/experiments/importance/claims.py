@@ -480,36 +480,6 @@ def of_trouble(rows: Rows) -> list[Claim]:
     ]
 
 
-def of_discovery(rows: Rows) -> list[Claim]:
-    """Return claims about the order that finds important pages first."""
-
-    def read(web: str, order: str, share: int) -> float:
-        return mean(rows, "read", web=web, order=order, share=share)
-
-    webs, plain = ("power-law", "hosts"), ("greedy", "xyleme", "breadth-first", "random")
-    at = {web: ", ".join(f"{order} {short(read(web, order, 10))}" for order in plain) for web in webs}
-    return [
-        Claim(
-            "Greedy reads important pages sooner than breadth first and random do.",
-            "paper 002, 4.3",
-            "; ".join(f"{web}, after 10 % of N visits: {found} % of all importance" for web, found in at.items()),
-            all(
-                read(web, "greedy", 10) > read(web, other, 10) for web in webs for other in ("breadth-first", "random")
-            ),
-        ),
-        Claim(
-            "Greedy reads more importance early where it follows a certified ledger.",
-            _CERTIFIED,
-            "; ".join(
-                f"{web}, after 10 % of N visits: {short(read(web, f'greedy, {CERTIFIED}', 10))} instead of "
-                f"{short(read(web, 'greedy', 10))} %"
-                for web in webs
-            ),
-            all(read(web, f"greedy, {CERTIFIED}", 10) > read(web, "greedy", 10) for web in webs),
-        ),
-    ]
-
-
 def of_stated(rows: Rows) -> list[Claim]:
     """How good the published trend and error factor are."""
 

@@ -1,4 +1,4 @@
-"""Measures beyond the papers: webs that grow, unreadable pages, discovery, the accuracy of published figures."""
+"""Measures beyond the papers: webs that grow, unreadable pages, the accuracy of published figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.transforms.publish import idle_cash
 from opicflow.pipelines.web.changes import induced_web, replace_links
-from opicflow.pipelines.web.crawl import DiscoveringCrawl, WebCrawl
+from opicflow.pipelines.web.crawl import WebCrawl
 from opicflow.pipelines.web.failures import UnchangedVisits, VisitFailures, share_of
 from opicflow.pipelines.web.visit_orders import (
     AsFoundOrder,
@@ -33,10 +33,9 @@ from opicflow.pipelines.web.visit_orders import (
     GreedyOrder,
     RandomOrder,
     VisitOrder,
-    XylemeOrder,
     set_page_count,
 )
-from opicflow.pipelines.web.webs import hosted_web, page_ids, power_law_web
+from opicflow.pipelines.web.webs import page_ids, power_law_web
 from opicflow.schemas.arrays import Bytes, Floats, Ints
 
 HISTORIES: dict[str, History] = {
@@ -52,10 +51,7 @@ GROWN_AFTER = 5
 UNREADABLE, BLOCKED = 0.6, 0.05
 MOVED, MOVED_AFTER = 0.1, 3
 ROUNDS_OF_MOVED = (0.25, 0.5, 1.0, 1.1, 2.0, 3.0)
-DISCOVERERS = ("greedy", "greedy, certified", "xyleme", "xyleme, certified", "breadth-first", "random")
 TREND_DAYS, STILL_DAYS, DAYS_OF_TRENDS = 3.0, 5, 20
-SHARES = (1, 2, 5, 10, 15, 20, 30, 40, 50, 60, 70, 80, 90, 100)
-"""Discovery is measured after these percentages of N visits."""
 
 
 def _leaders(history: str) -> list[Ledger]:
@@ -177,41 +173,6 @@ def trouble(
         row |= {"history": history, "remember": int(remember), "crawls": crawls}
         row |= {"everywhere": found.everywhere, "top": found.top, "idle_cash": stuck}
         rows.append(row | {"whole": of_whole.everywhere, "whole_top": of_whole.top} | _proven(ledger))
-    ledger.audit()
-    return rows
-
-
-def discovery(pages: int, seed: int, web: str, order: str) -> list[Row]:
-    """Measure a crawl that starts with ten pages and finds the others by links.
-
-    The importance of the pages `found` and of the pages `read`, in per cent of the final importance, after shares of N
-    visits. The seeds are the same for all orders. An order that ends in ", certified" follows a certified ledger.
-    """
-    graph = hosted_web(pages, seed).graph if web == "hosts" else power_law_web(pages, seed, dangling=0.1)
-    ids = page_ids(pages, seed)
-    exact = exact_importance(graph)
-    linking = np.flatnonzero(graph.out_degrees > 0)
-    seeds = np.random.Generator(np.random.PCG64(seed)).permutation(linking)[:10]
-    order_name, _, history = order.partition(", ")
-    ledger = Ledger(LedgerConfig(history=HISTORIES[history or "default"], damping=DAMPING))
-    batch = max(1, pages // 1000)
-    orders: dict[str, Callable[[], VisitOrder]] = {
-        "greedy": lambda: GreedyOrder(batch),
-        "xyleme": lambda: XylemeOrder(pages, lambda: ledger.estimate(ids[crawl.found]).importance, batch, 0.5),
-        "breadth-first": lambda: AsFoundOrder(len(seeds), batch),
-        "random": lambda: RandomOrder(len(seeds), seed, batch),
-    }
-    crawl = DiscoveringCrawl(ledger, ids, orders[order_name](), seeds)
-    rows: list[Row] = []
-    for share in SHARES:
-        crawl.run(graph, share * pages // 100)
-        found = np.zeros(pages, np.bool_)
-        found[crawl.found] = True
-        importance = ledger.estimate(ids).importance
-        row: Row = {"seed": seed, "web": web, "order": order, "share": share}
-        row |= {"found": float(exact[found].sum()) * 100.0, "read": float(exact[crawl.read].sum()) * 100.0}
-        row |= {"pages_found": int(found.sum()), "pages_read": int(crawl.read.sum())}
-        rows.append(row | {"distance": float(np.abs(importance - exact).sum())})
     ledger.audit()
     return rows
 

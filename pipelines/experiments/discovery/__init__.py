@@ -1,0 +1,1 @@
+"""Experiments on discovery: which unread page a crawl should read first."""

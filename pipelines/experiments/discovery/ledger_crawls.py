@@ -1,0 +1,70 @@
+"""A crawl that follows the orders of a ledger: what the product does, event by event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from opicflow.pipelines.experiments.discovery.crawls import MARKS, ROUNDS
+from opicflow.pipelines.experiments.discovery.webs import crawled_web
+from opicflow.pipelines.experiments.tables import Row
+from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig, RefreshConfig, TickEntry
+from opicflow.pipelines.ledger.entries import Kind
+from opicflow.pipelines.web.crawl import announcements, links_of, visits
+from opicflow.pipelines.web.webs import page_ids
+from opicflow.schemas.arrays import Ints
+
+BY_LEDGER = "recomputed, by the ledger"
+_DAY, _FIRST_DAY, _DISCOVERY = 86_400, 20_000, 1
+
+
+def discovery_by_ledger(pages: int, seed: int, web: str) -> list[Row]:
+    """Measure a crawl by the orders of a certified ledger which discovers by importance, a cycle a day.
+
+    Columns are those of `discovery`.
+    """
+    crawled = crawled_web(web, pages, seed)
+    graph, urls = crawled.pages.graph, crawled.pages.urls
+    ids = page_ids(graph.pages, seed)
+    order = np.argsort(ids)
+    a_round = max(1, graph.pages // ROUNDS)
+    refresh = RefreshConfig(bandwidth_per_day=float(a_round), discovery_share=1.0, discover_by="importance")
+    ledger = Ledger(LedgerConfig(history=Certified(), remember_links=True, refresh=refresh))
+
+    def with_urls(entry: CrawlEntry, numbers: Ints) -> CrawlEntry:
+        texts = [urls[number] for number in numbers.tolist()]
+        starts = np.concatenate(([0], np.cumsum([len(text) for text in texts]))).astype(np.int64)
+        joined = np.frombuffer(b"".join(texts), np.uint8)
+        return replace(entry, items=replace(entry.items, url_starts=starts, url_bytes=joined))
+
+    entry = with_urls(announcements(ids[crawled.seeds]), crawled.seeds)
+    ledger.apply(entry)
+    read, day = np.zeros(graph.pages, np.bool_), _FIRST_DAY
+    ranked = np.argsort(-crawled.exact, kind="stable")
+    rows: list[Row] = []
+    for mark in MARKS:
+        wanted = max(1, mark * graph.pages // 100)
+        while (missing := wanted - int(read.sum())) > 0:
+            day += 1
+            ledger.apply(TickEntry(day * _DAY))
+            plan = ledger.plan(0, 9.0)
+            ordered = plan.survey.pages[plan.orders.rows[plan.orders.why == _DISCOVERY]]
+            numbers = order[np.searchsorted(ids[order], ordered)]
+            numbers = numbers[~read[numbers]][:missing]
+            if len(numbers) == 0:
+                break
+            read[numbers] = True
+            times = day * _DAY * 1000 + np.arange(len(numbers))
+            entry = with_urls(visits(graph, ids, numbers, entry.end.offset, time_ms=times), numbers)
+            ledger.apply(entry)
+            found = np.unique(links_of(graph, numbers)).astype(np.int64)
+            entry = with_urls(announcements(ids[found], Kind.SIGHTING, entry.end.offset), found)
+            ledger.apply(entry)
+        row: Row = {"seed": seed, "web": web, "order": BY_LEDGER, "mark": mark}
+        row |= {"read": float(crawled.exact[read].sum()) * 100.0}
+        for name, part in (("best", 100), ("top", 1000)):
+            row[name] = float(read[ranked[: max(1, graph.pages // part)]].mean()) * 100.0
+        row |= {"known": float("nan"), "hostile": float(crawled.pages.is_hostile[read].mean()) * 100.0}
+        rows.append(row | {"share": 0.0, "siblings": 0.0})
+    return rows
