@@ -17,7 +17,8 @@ class KnownPages:
     from 0 on, the same for the pages of a host and of a registrable domain; the pages of a host follow one another.
     `importance` is that of the graph seen, of unread pages too; where nobody links, it is the rule's floor. `explored`
     marks the pages that were ordered to explore. `found_by` is the row of the page in which a page was found first, -1
-    for a seed and where that page is not known.
+    for a seed and where that page is not known. What a domain says of itself, as in a sitemap, is not a seed: give its
+    front page, or any other of its pages, or it could vouch for itself.
     """
 
     page: Ids
