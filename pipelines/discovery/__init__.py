@@ -1,15 +1,15 @@
 """Which unread page first: worth from importance and siblings, and a learnt share of orders that explore."""
 
-from opicflow.pipelines.discovery.columns import KnownPages
 from opicflow.pipelines.discovery.discovery import Discovery, DiscoveryOrders, OrderedCycle
+from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
 from opicflow.pipelines.discovery.worth import PageWorth, page_worth
 
 __all__ = [
     "Discovery",
     "DiscoveryOrders",
+    "DiscoveryPages",
     "DiscoveryRule",
-    "KnownPages",
     "OrderedCycle",
     "PageWorth",
     "page_worth",

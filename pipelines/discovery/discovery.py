@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from opicflow.pipelines.discovery.choice import best, best_filled, explorable
-from opicflow.pipelines.discovery.columns import KnownPages
+from opicflow.pipelines.discovery.limits import best, best_filled, explorable
+from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
 from opicflow.pipelines.discovery.worth import PageWorth, page_worth
 from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
@@ -65,7 +65,7 @@ class Discovery:
         solved = np.linalg.solve(self.seen + doubt, self.followed)
         return float(np.clip(solved[2] / max(1.0 + solved[1], 0.1), 0.0, 1.0))
 
-    def order(self, pages: KnownPages, count: int) -> DiscoveryOrders:
+    def order(self, pages: DiscoveryPages, count: int) -> DiscoveryOrders:
         """Return the orders of a cycle, at most `count`, and keep what is needed to judge them later."""
         rule, worth = self.rule, page_worth(pages, self.siblings_weight, self.rule)
         unread = np.flatnonzero(~pages.is_read & ~pages.explored)
@@ -84,7 +84,7 @@ class Discovery:
         self._keep(pages, worth, orders)
         return orders
 
-    def learn(self, pages: KnownPages, rows_of: Callable[[Ids], Ints]) -> None:
+    def learn(self, pages: DiscoveryPages, rows_of: Callable[[Ids], Ints]) -> None:
         """Judge the orders of `wait_cycles` ago by what they have become; call it once a cycle, before `order`.
 
         `rows_of` returns the rows of pages by their ids, -1 for pages no longer known. Pages not read do not count.
@@ -111,12 +111,12 @@ class Discovery:
         self.seen = (1.0 - self.rule.forget) * self.seen + evidence.T @ evidence
         self.followed = (1.0 - self.rule.forget) * self.followed + evidence.T @ rose
 
-    def _keep(self, pages: KnownPages, worth: PageWorth, orders: DiscoveryOrders) -> None:
+    def _keep(self, pages: DiscoveryPages, worth: PageWorth, orders: DiscoveryOrders) -> None:
         rows = orders.rows
         self.waiting.append(OrderedCycle(pages.page[rows], orders.explored, worth.own[rows], worth.siblings[rows]))
 
 
-def page_credit(pages: KnownPages, rule: DiscoveryRule) -> Floats:
+def page_credit(pages: DiscoveryPages, rule: DiscoveryRule) -> Floats:
     """Return what reading each page has brought.
 
     Its importance above the floor, the same of the pages first found through it, and the floor for up to `floors_found`

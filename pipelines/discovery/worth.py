@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opicflow.pipelines.discovery.columns import KnownPages
+from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
 from opicflow.schemas.arrays import Array, Floats, Ints
 
@@ -27,7 +27,7 @@ class PageWorth:
     exploring: Floats
 
 
-def page_worth(pages: KnownPages, siblings_weight: float, rule: DiscoveryRule) -> PageWorth:
+def page_worth(pages: DiscoveryPages, siblings_weight: float, rule: DiscoveryRule) -> PageWorth:
     """Return the worth of all known pages.
 
     With L = log importance, and S = the mean L of the `reach` known pages of the same host on either side, read or not:

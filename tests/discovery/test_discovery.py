@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opicflow.pipelines.discovery import Discovery, DiscoveryRule, KnownPages, page_worth
-from opicflow.pipelines.discovery.choice import best, best_filled, explorable
+from opicflow.pipelines.discovery import Discovery, DiscoveryPages, DiscoveryRule, page_worth
 from opicflow.pipelines.discovery.discovery import next_share, page_credit
+from opicflow.pipelines.discovery.limits import best, best_filled, explorable
 from opicflow.schemas.arrays import Ids, Ints
 
 RULE = DiscoveryRule()
 
 
-def pages_of(rows: int, seed: int = 1, hosts: int = 5, read: float = 0.3) -> KnownPages:
+def pages_of(rows: int, seed: int = 1, hosts: int = 5, read: float = 0.3) -> DiscoveryPages:
     """Some pages of some hosts, found by one another."""
     random = np.random.default_rng(seed)
     host = np.sort(random.integers(0, hosts, rows))
@@ -25,7 +25,7 @@ def pages_of(rows: int, seed: int = 1, hosts: int = 5, read: float = 0.3) -> Kno
     finders = np.flatnonzero(is_read)
     found_by = random.choice(finders, rows) if len(finders) else np.full(rows, -1)
     found_by[random.random(rows) < 0.1] = -1
-    return KnownPages(
+    return DiscoveryPages(
         page=random.permutation(rows).astype(np.uint64),
         host=host,
         domain=host // 2,
@@ -83,7 +83,7 @@ def test_the_best_are_those_of_a_sort_of_all_by_value_and_id(rows: int, count: i
 
 def test_a_domain_may_be_explored_by_its_entries_and_by_what_was_read_of_it() -> None:
     read = [True] * 4
-    pages = KnownPages(
+    pages = DiscoveryPages(
         page=np.arange(9, dtype=np.uint64),
         host=np.array([0, 0, 0, 0, 1, 1, 2, 2, 3]),
         domain=np.array([0, 0, 0, 0, 1, 1, 2, 2, 3]),
@@ -102,7 +102,7 @@ def test_a_farm_of_many_domains_is_not_explored_before_worth_has_followed() -> N
     honest, farm = 20, 100
     rows = honest + 1 + farm
     domain = np.concatenate((np.zeros(honest), [1], 2 + np.arange(farm))).astype(np.int64)
-    pages = KnownPages(
+    pages = DiscoveryPages(
         page=np.arange(rows, dtype=np.uint64),
         host=domain,
         domain=domain,
@@ -181,7 +181,7 @@ def test_the_share_follows_the_ratio_of_credits_within_bounds() -> None:
     assert next_share(0.2, 0.0, 0.0, RULE) == 0.2
 
 
-def rows_by(pages: KnownPages) -> dict[int, int]:
+def rows_by(pages: DiscoveryPages) -> dict[int, int]:
     return {int(page): row for row, page in enumerate(pages.page)}
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from opicflow.pipelines.experiments.discovery.crawled_webs import CrawledWeb, crawled_web
 from opicflow.pipelines.experiments.discovery.crawls import discovery
-from opicflow.pipelines.experiments.discovery.orders import (
+from opicflow.pipelines.experiments.discovery.reading_orders import (
     ORDERS,
     Cash,
     DiscoveryOrder,
@@ -14,7 +15,6 @@ from opicflow.pipelines.experiments.discovery.orders import (
     NutchOpic,
     means_beside,
 )
-from opicflow.pipelines.experiments.discovery.webs import CrawledWeb, crawled_web
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.web.directories import DirectoryWeb
 from opicflow.pipelines.web.webs import page_ids

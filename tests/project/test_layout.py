@@ -20,6 +20,12 @@ TWINS = {
     "catalogue": {
         "pipelines/experiments",
         "pipelines/experiments/communities",
+        "pipelines/experiments/discovery",
+        "pipelines/experiments/importance",
+    },
+    "claims": {
+        "pipelines/experiments/communities",
+        "pipelines/experiments/discovery",
         "pipelines/experiments/importance",
         "pipelines/experiments/refresh",
     },

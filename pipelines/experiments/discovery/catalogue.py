@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opicflow.pipelines.experiments.discovery import claims
-from opicflow.pipelines.experiments.discovery.orders import ORDERS
-from opicflow.pipelines.experiments.discovery.webs import HOSTILE, WEBS
+from opicflow.pipelines.experiments.discovery.crawled_webs import HOSTILE, WEBS
+from opicflow.pipelines.experiments.discovery.reading_orders import ORDERS
 from opicflow.pipelines.experiments.experiment import Experiment, ResultTable
 from opicflow.pipelines.experiments.plots import Curve, Plot
 from opicflow.pipelines.experiments.tables import Rows, distinct, markdown, mean, short, spread, where

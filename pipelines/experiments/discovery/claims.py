@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opicflow.pipelines.experiments.discovery.crawled_webs import HOSTILE, WEBS
 from opicflow.pipelines.experiments.discovery.crawls import MARKS
 from opicflow.pipelines.experiments.discovery.ledger_crawls import BY_LEDGER
-from opicflow.pipelines.experiments.discovery.webs import HOSTILE, WEBS
 from opicflow.pipelines.experiments.experiment import Claim
 from opicflow.pipelines.experiments.tables import Rows, distinct, mean, short, where
 

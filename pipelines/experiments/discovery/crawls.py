@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.experiments.discovery.orders import ORDERS, DiscoveryOrder, Learnt, LearntAtFirst
-from opicflow.pipelines.experiments.discovery.webs import crawled_web
+from opicflow.pipelines.experiments.discovery.crawled_webs import crawled_web
+from opicflow.pipelines.experiments.discovery.reading_orders import ORDERS, DiscoveryOrder, Learnt, LearntAtFirst
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.web.webs import page_ids
 

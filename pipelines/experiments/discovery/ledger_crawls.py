@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from opicflow.pipelines.experiments.discovery.crawled_webs import crawled_web
 from opicflow.pipelines.experiments.discovery.crawls import MARKS, ROUNDS
-from opicflow.pipelines.experiments.discovery.webs import crawled_web
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig, RefreshConfig, TickEntry
 from opicflow.pipelines.ledger.entries import Kind

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from opicflow.pipelines.discovery import Discovery, DiscoveryRule, KnownPages
-from opicflow.pipelines.experiments.discovery.webs import CrawledWeb
+from opicflow.pipelines.discovery import Discovery, DiscoveryPages, DiscoveryRule
+from opicflow.pipelines.experiments.discovery.crawled_webs import CrawledWeb
 from opicflow.pipelines.web.seen import SeenGraph
 from opicflow.schemas.arrays import Floats, Ids, Ints
 
@@ -46,7 +46,7 @@ class BreadthFirst(DiscoveryOrder):
         return -self.seen.found_at.astype(np.float64)
 
 
-class RandomOrder(DiscoveryOrder):
+class AnyOrder(DiscoveryOrder):
     """Any page that is known, in an order that a seed determines."""
 
     def values(self) -> Floats:
@@ -179,9 +179,9 @@ class Learnt(DiscoveryOrder):
     def values(self) -> Floats:
         return self.seen.importance
 
-    def _known(self, numbers: Ints) -> KnownPages:
+    def _known(self, numbers: Ints) -> DiscoveryPages:
         found_by = self.seen.found_by[numbers]
-        return KnownPages(
+        return DiscoveryPages(
             page=self.ids[numbers],
             host=self.web.pages.site[numbers].astype(np.int64),
             domain=self.web.pages.domain[numbers].astype(np.int64),
@@ -268,7 +268,7 @@ def means_beside(values: Floats, reach: int) -> Floats:
 
 
 ORDERS: dict[str, type[DiscoveryOrder]] = {
-    "random": RandomOrder,
+    "random": AnyOrder,
     "breadth-first": BreadthFirst,
     "in-degree": InDegree,
     "Nutch's OPIC": NutchOpic,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.discovery.columns import KnownPages
+from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
 from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
 
 _MARGIN = 4
 
 
-def explorable(pages: KnownPages, rule: DiscoveryRule) -> Ints:
+def explorable(pages: DiscoveryPages, rule: DiscoveryRule) -> Ints:
     """Return how often each domain may yet be explored.
 
     A domain earns it by its entries, the pages which a seed or another domain that vouches leads to first, and by what

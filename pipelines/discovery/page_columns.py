@@ -1,4 +1,4 @@
-"""`KnownPages`: what the rule reads of the pages known, as columns in the order of their URLs."""
+"""`DiscoveryPages`: what the rule reads of the pages known, as columns in the order of their URLs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
 
 
 @dataclass(frozen=True, eq=False)
-class KnownPages:
+class DiscoveryPages:
     """Columns of all known pages, in the order of their URLs: the host reversed, then path and query.
 
     `page` is what a page is called by in later cycles, and what decides between equals. `host` and `domain` are numbers
