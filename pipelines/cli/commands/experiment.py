@@ -40,8 +40,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             *("discovery", "loop-refresh"),
             *("table1", "table2", "influence", "community"),
         ],
-        help="a figure of the paper, or growing webs, links that move, pages that cannot be read, what estimates state, "
-        "trends; which unread page first: discovery; a year of refreshing in the closed loop; of "
+        help="a figure of the paper, or growing webs, links that move, pages that cannot be read, what estimates "
+        "state, trends; which unread page first: discovery; a year of refreshing in the closed loop; of "
         "communities: sites, topics, the influence of one page, round by round",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the report, plots and data")
