@@ -27,7 +27,7 @@ def _how_sure(plan: dict[str, Any]) -> str:
     if "freshness_low" not in plan:
         return ""
     low, high = plan["freshness_low"], plan["freshness_high"]
-    return f" ({low:.0%} to {high:.0%}: change rates are estimates)"
+    return f" ({low:.0%} to {high:.0%})"
 
 
 def first_rows(pages: Iterable[Pages], most: int) -> Iterator[Pages]:

@@ -22,15 +22,11 @@ TWINS = {
         "pipelines/experiments/communities",
         "pipelines/experiments/discovery",
         "pipelines/experiments/importance",
-    },
-    "claims": {
-        "pipelines/experiments/communities",
-        "pipelines/experiments/discovery",
-        "pipelines/experiments/importance",
         "pipelines/experiments/refresh",
     },
     "claims": {
         "pipelines/experiments/communities",
+        "pipelines/experiments/discovery",
         "pipelines/experiments/importance",
         "pipelines/experiments/refresh",
     },
