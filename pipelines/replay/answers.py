@@ -83,9 +83,10 @@ def answers_of(ledger: Ledger) -> Answers:
     from opicflow.pipelines.replay.keeper import final_ranks, importance_for_plans, plan_in_words, schedule_parts
     from opicflow.pipelines.transforms.publish import everything, pack_orders
 
-    planned = ledger.preview(importance=importance_for_plans(ledger))
+    settled = final_ranks(ledger, settle=False)
+    planned = ledger.preview(importance=settled.importance if settled else importance_for_plans(ledger))
     return Answers(
-        importance=list(everything(ledger, final_ranks(ledger, settle=False))),
+        importance=list(everything(ledger, settled)),
         schedules=list(schedule_parts(ledger, planned)),
         orders=pack_orders(ledger, planned),
         plan=plan_in_words(ledger, planned),

@@ -274,9 +274,11 @@ class ReplayKeeper:
         )
         planned = None
         if note["ended"]:
-            yield from self._publish_importance()  # before the plan, which takes memory of its own
+            settled = final_ranks(self.ledger, self.config.settle)
+            yield from self._publish_importance(settled)  # before the plan, which takes memory of its own
             coming = self.config.policies[self.policies_had :]
-            planned = self.ledger.preview(coming=coming, importance=importance_for_plans(self.ledger))
+            importance = settled.importance if settled else importance_for_plans(self.ledger)
+            planned = self.ledger.preview(coming=coming, importance=importance)
         if note["last"]:
             if note["ended"] and self.config.samples:
                 self._sample()
@@ -407,9 +409,8 @@ class ReplayKeeper:
             self._tally[name] = self._tally.get(name, 0) + len(pages)
         yield Part(PartKind.TOMBSTONES, position, pack_tombstones(self.ledger, applied))
 
-    def _publish_importance(self) -> Iterator[Part]:
-        """Publish all pages, the most important first."""
-        settled = final_ranks(self.ledger, self.config.settle)
+    def _publish_importance(self, settled: Settled | None) -> Iterator[Part]:
+        """Publish all pages, the most important first; with the settled ranks if there are any."""
         self._certificate = settled.certificate if settled else None
         for number, part in enumerate(everything(self.ledger, settled)):
             yield Part(PartKind.IMPORTANCE, (number,), part)
@@ -458,8 +459,8 @@ def final_ranks(ledger: Ledger, settle: bool) -> Settled | None:
 
 
 def importance_for_plans(ledger: Ledger) -> Floats | None:
-    """Return the settled importance of all pages, if links are remembered; None where the ledger's own is as good."""
-    if ledger.is_certified or not ledger.pages:
+    """Return the settled importance of all pages, if links are remembered; otherwise None, for the ledger's own."""
+    if not ledger.pages:
         return None
     with suppress(ConfigRefused):  # without links, or with a damping of 1, ranks cannot settle
         return ledger.settle().importance
