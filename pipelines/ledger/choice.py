@@ -21,7 +21,7 @@ import numpy as np
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, RefreshConfig
 from opicflow.pipelines.ledger.plan import Sharing, can_be_ordered
 from opicflow.pipelines.ledger.survey import BY_BUDGET, BY_PIN, DAY, DISCOVERY, Budget, HostLimits, HostsOf, Survey
-from opicflow.pipelines.refresh.orders import Times, allowances, chosen, spread
+from opicflow.pipelines.refresh.orders import OrderTimes, allowances, chosen, spread
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ints
 
 WHY = ("OTHER", "DISCOVERY", "REFRESH", "REQUESTED")
@@ -105,7 +105,7 @@ def choose_orders(
         gap = np.zeros(len(names), np.int64)
     is_exact = (survey.decided_by[rows] == BY_PIN) & (reasons == _REFRESH)
     is_timed = (earliest > free) | (reasons == _REQUESTED) | is_exact
-    not_before = spread(Times(earliest, is_timed, is_exact, of), gap, now, cycle)
+    not_before = spread(OrderTimes(earliest, is_timed, is_exact, of), gap, now, cycle)
     fits = not_before >= 0
     rows, reasons, not_before = rows[fits], reasons[fits], not_before[fits]
     discovered = int((reasons == _DISCOVERY).sum())

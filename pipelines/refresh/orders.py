@@ -26,6 +26,7 @@ _STEPS_PER_OCTAVE = 2048
 _JITTER = 0.25
 _MOST_PER_DAY = 1e9  # for a host
 _ROUNDING = 1e-6  # of a fetch
+_RELATIVE_ROUNDING = 1e-15
 
 
 def packed_intervals(seconds: Floats) -> npt.NDArray[np.uint16]:
@@ -64,7 +65,7 @@ def allowances(per_day: Floats, since: int, until: int, parts: Floats, phases: F
     for each shard that the host is divided among.
     """
     begin, end = (
-        np.floor(np.floor(np.minimum(per_day, _MOST_PER_DAY) * (second / 86400)) * parts + phases + _ROUNDING)
+        _floor(np.floor(np.minimum(per_day, _MOST_PER_DAY) * (second / 86400)) * parts + phases)
         for second in (since, until)
     )
     allowed: Ints = (end - begin).astype(np.int64)
@@ -81,7 +82,7 @@ def gaps(per_hour: Floats, delay_seconds: Floats) -> Ints:
     return found
 
 
-class Times(NamedTuple):
+class OrderTimes(NamedTuple):
     """The times that the orders of a cycle may have, a row each."""
 
     earliest: Ints
@@ -94,7 +95,7 @@ class Times(NamedTuple):
     """The number of its host."""
 
 
-def spread(times: Times, gap: Ints, now: int, cycle: int) -> Ints:
+def spread(times: OrderTimes, gap: Ints, now: int, cycle: int) -> Ints:
     """Return when to fetch each page in the cycle that begins now: no host gets a burst, no page is before its time.
 
     Timed pages of a host follow one another after a minute, or sooner if the cycle would end before all of them. The
@@ -150,6 +151,12 @@ def _spread(
             seconds[row] = np.int64(at)
             last = at
         first = end
+
+
+def _floor(fetches: Floats) -> Floats:
+    """Round down, but not what is less than a whole number by rounding errors alone."""
+    whole: Floats = np.floor(fetches + _ROUNDING + fetches * _RELATIVE_ROUNDING)
+    return whole
 
 
 def chosen(

@@ -262,7 +262,7 @@ def with_every_trouble(ledger: Ledger | Shards, ids: Ints, web: Graph, seed: int
     ledger.apply(announcements(ids))
     for step in range(60):
         numbers = random.integers(0, web.pages, 20)
-        outcomes = random.integers(1, 8, 20).astype(np.uint8)
+        outcomes = random.integers(1, len(Outcome), 20).astype(np.uint8)
         ledger.apply(visits(web, ids, numbers, web.pages + 20 * step, outcomes))
 
 

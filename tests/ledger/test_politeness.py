@@ -21,7 +21,7 @@ from opicflow.pipelines.ledger.busy_hosts import FIRST_WAIT_SECONDS, KEPT_SECOND
 from opicflow.pipelines.ledger.config import ConfigRefused
 from opicflow.pipelines.ledger.ledger_state import HostWait
 from opicflow.pipelines.ledger.planner import Planned
-from opicflow.pipelines.refresh.orders import Times, gaps, spread
+from opicflow.pipelines.refresh.orders import OrderTimes, gaps, spread
 from opicflow.schemas.crawl_events import LONGEST_RETRY_SECONDS
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
@@ -427,7 +427,7 @@ CYCLES = st.sampled_from([3600, 5 * 3600, DAY])
 
 
 @st.composite
-def cycles(draw: st.DrawFn) -> tuple[Times, np.ndarray, int]:
+def cycles(draw: st.DrawFn) -> tuple[OrderTimes, np.ndarray, int]:
     cycle = draw(CYCLES)
     rows = draw(st.integers(0, 40))
     second = st.integers(0, cycle) | st.just(0) | st.integers(cycle - 60, cycle)
@@ -436,13 +436,13 @@ def cycles(draw: st.DrawFn) -> tuple[Times, np.ndarray, int]:
     gap = draw(st.lists(st.sampled_from([0, 0, 1, 60, 997, 3600]), min_size=4, max_size=4))
     earliest, is_timed, is_exact = (np.array(column, np.int64) for column in columns)
     is_timed = (is_timed != 0) | (is_exact != 0)
-    return Times(T0 + earliest, is_timed, is_exact != 0, np.array(host, np.int64)), np.array(gap, np.int64), cycle
+    return OrderTimes(T0 + earliest, is_timed, is_exact != 0, np.array(host, np.int64)), np.array(gap, np.int64), cycle
 
 
 @settings(max_examples=300)
 @given(cycles())
 def test_no_order_is_before_its_time_after_the_cycle_or_too_near_to_another(
-    given_: tuple[Times, np.ndarray, int],
+    given_: tuple[OrderTimes, np.ndarray, int],
 ) -> None:
     times, gap, cycle = given_
     found = spread(times, gap, T0, cycle)
@@ -465,7 +465,7 @@ def test_no_order_is_before_its_time_after_the_cycle_or_too_near_to_another(
 @given(st.integers(1, 60), CYCLES, st.integers(0, 3000))
 def test_orders_that_may_be_given_at_any_time_are_spaced_evenly(count: int, cycle: int, begin: int) -> None:
     no = np.zeros(count, np.bool_)
-    times = Times(np.full(count, T0 + begin), no, no, np.zeros(count, np.int64))
+    times = OrderTimes(np.full(count, T0 + begin), no, no, np.zeros(count, np.int64))
     found = spread(times, np.zeros(1, np.int64), T0, cycle)
     steps = np.diff(np.append(found, T0 + cycle))
     assert found[0] == T0 + begin
@@ -475,7 +475,7 @@ def test_orders_that_may_be_given_at_any_time_are_spaced_evenly(count: int, cycl
 @given(st.integers(1, 60))
 def test_timed_orders_follow_one_another_within_a_minute(count: int) -> None:
     yes = np.ones(count, np.bool_)
-    times = Times(np.full(count, T0), yes, ~yes, np.zeros(count, np.int64))
+    times = OrderTimes(np.full(count, T0), yes, ~yes, np.zeros(count, np.int64))
     assert spread(times, np.zeros(1, np.int64), T0, DAY).tolist() == [T0 + MINUTE * row for row in range(count)]
 
 

@@ -161,7 +161,8 @@ def test_fetches_stay_within_the_bandwidth_and_use_it(seed: int, strategy: str) 
 def test_pages_are_fetched_when_they_are_due(seed: int, strategy: str) -> None:
     """Hardly later, measured by the interval that was planned; and earlier only on days when too few are due.
 
-    Then pages are ordered of which half of the interval has passed at the end of the cycle.
+    Then pages are ordered of which half of the interval has passed at the end of the cycle. A page that `freshness`
+    gave up and takes up again, because its rate or the prior moved, is late at once.
     """
     crawled = year(seed, strategy)
     refreshed = np.isfinite(crawled.planned_seconds)
@@ -171,7 +172,7 @@ def test_pages_are_fetched_when_they_are_due(seed: int, strategy: str) -> None:
     assert np.quantile(late, 0.1) >= -0.15
     assert np.median(late) < 0.05
     assert np.quantile(late, 0.9) < 0.15
-    assert np.quantile(late, 0.99) < 0.4
+    assert np.quantile(late, 0.99) < (1.0 if strategy == "freshness" else 0.4)
 
 
 def test_the_intervals_of_a_page_are_alike(seed: int) -> None:

@@ -159,7 +159,7 @@ def test_a_compatible_foreign_schema_is_followed_by_the_latest(fake: FakeRegistr
 def test_a_schema_that_the_registry_finds_incompatible_is_refused_with_its_first_reason(fake: FakeRegistry) -> None:
     fake.put("a-value", ALL_OF_POLICY[0])
     fake.incompatible = ["READER_FIELD_MISSING_DEFAULT_VALUE at /fields/3", "and more"]
-    with pytest.raises(KafkaRefused, match=r"Policy version 2 cannot follow version 1 of subject a-value: READER_F"):
+    with pytest.raises(KafkaRefused, match=r"Policy version 3 cannot follow version 1 of subject a-value: READER_F"):
         client(fake).publish("Policy", "a-value")
     assert fake.of("a-value") == ALL_OF_POLICY[:1], "nothing may be written"
 
@@ -259,7 +259,7 @@ def test_messages_have_the_id_of_the_registry_and_are_decoded_with_it(fake: Fake
     assert framer.prefix == b"\x00" + fake.put("t-policies-value", ALL_OF_POLICY[-1]).to_bytes(4, "big")
     fake.requests.clear()
     assert from_avro(Policy, Decoder("Policy", writer_of(connection)).decode(message)) == POLICY
-    assert [path for _, path in fake.requests] == ["/schemas/ids/2"]
+    assert [path for _, path in fake.requests] == ["/schemas/ids/3"]
 
 
 def test_messages_without_a_registry_are_single_objects() -> None:
@@ -295,10 +295,10 @@ def test_a_real_registry(kafka: Any, topic_prefix: str) -> None:
     schema_id = registry.publish("Policy", subject)
     assert registry.publish("Policy", subject) == schema_id
     assert subject in registry.subjects()
-    assert registry.versions(subject) == [1, 2]
+    assert registry.versions(subject) == [1, 2, 3]
     assert published.breaks(registry.schema(schema_id) or {}, published.schema("Policy")) == []
     assert (registry.schema(schema_id) or {})["fields"] == published.schema("Policy")["fields"]
     assert registry.schema(999_999) is None
-    with pytest.raises(KafkaRefused, match=f"CrawlEvent version 1 cannot follow version 2 of subject {subject}"):
+    with pytest.raises(KafkaRefused, match=f"CrawlEvent version 1 cannot follow version 3 of subject {subject}"):
         registry.publish("CrawlEvent", subject)
-    assert registry.versions(subject) == [1, 2]
+    assert registry.versions(subject) == [1, 2, 3]
