@@ -184,19 +184,23 @@ def test_a_page_that_is_very_late_is_fetched_before_more_important_ones() -> Non
     assert late.id(page) in ordered(late.plan())
 
 
-def test_no_page_waits_much_longer_than_the_longest_interval() -> None:
-    crawl = Crawl(with_refresh(strategy="importance", bandwidth_per_day=12.0, longest_interval_days=20.0))
-    crawl.read(range(100), T0)
-    pages, last, gaps = numbers(crawl, 100), dict.fromkeys(range(100), T0), []
-    for day in range(1, 120):
+def gaps_of(crawl: Crawl, pages: int, days: int) -> list[int]:
+    """The seconds between fetches of each page, of a crawl that read all of them at T0 and follows its orders."""
+    of, last, gaps = numbers(crawl, pages), dict.fromkeys(range(pages), T0), []
+    for day in range(1, days):
         crawl.tick(T0 + DAY * day)
         planned = crawl.plan()
-        fetch(crawl, planned, pages, day)
+        fetch(crawl, planned, of, day)
         for page, second in times(planned):
-            gaps.append(second - last[pages[page]])
-            last[pages[page]] = second
-    gaps += [T0 + 119 * DAY - second for second in last.values()]
-    assert max(gaps) <= 21 * DAY
+            gaps.append(second - last[of[page]])
+            last[of[page]] = second
+    return gaps + [T0 + (days - 1) * DAY - second for second in last.values()]
+
+
+@pytest.mark.parametrize("strategy", ["importance", "greedy", "thesis"])
+def test_no_page_waits_much_longer_than_the_longest_interval(strategy: str) -> None:
+    config = with_refresh(strategy=strategy, bandwidth_per_day=12.0, longest_interval_days=20.0)
+    assert max(gaps_of(Crawl(config).read(range(100), T0), 100, 120)) <= 21 * DAY
 
 
 def test_pages_that_fail_wait_and_do_not_lead_the_orders() -> None:
@@ -238,18 +242,3 @@ def test_previews_of_cycles_in_a_row_order_all_of_the_bandwidth(hours: float) ->
         crawl.tick(T0 + 400 * DAY + round(cycle * hours * 3600))
         ordered_in_all += len(crawl.preview().orders.rows)
     assert ordered_in_all == pytest.approx(0.7 * hours / 24 * cycles, abs=1.0)
-
-
-def test_greedy_leaves_no_page_longer_than_the_longest_interval() -> None:
-    crawl = Crawl(with_refresh(strategy="greedy", bandwidth_per_day=12.0, longest_interval_days=20.0))
-    crawl.read(range(100), T0)
-    pages, last, gaps = numbers(crawl, 100), dict.fromkeys(range(100), T0), []
-    for day in range(1, 90):
-        crawl.tick(T0 + DAY * day)
-        planned = crawl.plan()
-        fetch(crawl, planned, pages, day)
-        for page, second in times(planned):
-            gaps.append(second - last[pages[page]])
-            last[pages[page]] = second
-    gaps += [T0 + 89 * DAY - second for second in last.values()]
-    assert max(gaps) <= 21 * DAY
