@@ -127,7 +127,7 @@ class RefreshConfig:
     `gone_visits` times in a row over at least the time that takes.
     """
 
-    strategy: str = "thesis"
+    strategy: str = "harmonic"
     estimator: str = "likelihood"
     alpha: float = 0.95
     bandwidth_per_day: float | None = None

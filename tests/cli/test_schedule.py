@@ -103,7 +103,7 @@ def test_a_replay_writes_both_streams_in_every_format(log: Path, tmp_path: Path)
 
 
 def test_the_plan_keeps_the_bandwidth_and_follows_change_and_importance(log: Path, tmp_path: Path) -> None:
-    result = run([log], tmp_path, counting=counted(bandwidth_per_day=8.0, discovery_share=0.25))
+    result = run([log], tmp_path, counting=counted(bandwidth_per_day=8.0, discovery_share=0.25, strategy="thesis"))
     schedule = schedule_of(tmp_path)
     assert len(schedule) == PAGES
     read = [schedule[url(number)] for number in range(READ)]

@@ -197,7 +197,7 @@ def gaps_of(crawl: Crawl, pages: int, days: int) -> list[int]:
     return gaps + [T0 + (days - 1) * DAY - second for second in last.values()]
 
 
-@pytest.mark.parametrize("strategy", ["importance", "greedy", "thesis"])
+@pytest.mark.parametrize("strategy", ["importance", "greedy"])
 def test_no_page_waits_much_longer_than_the_longest_interval(strategy: str) -> None:
     config = with_refresh(strategy=strategy, bandwidth_per_day=12.0, longest_interval_days=20.0)
     assert max(gaps_of(Crawl(config).read(range(100), T0), 100, 120)) <= 21 * DAY

@@ -75,19 +75,19 @@ def entries() -> dict[str, LogEntry]:
         "policy": PolicyEntry("rules", start, end, 0.8, (16, 8, 4, 2), (256, 0), (1, 2), (3,), policies),
         "policy of nothing": PolicyEntry("rules", start, end),
         "tick": TickEntry(86_400),
-        "control": ControlEntry("crawl", {"ledger": LedgerConfig(refresh=BY_CASH).to_json()}),
+        "control": ControlEntry("crawl", {"ledger": LedgerConfig(refresh=OLD_DEFAULTS).to_json()}),
         "end": EndEntry("crawl", start, end, 4),
         "open": OpenEntry(1, 0, True, np.arange(100, dtype=np.uint8)),
     }
 
 
-BY_CASH = RefreshConfig(discover_by="cash")
-"""As it was by default when these bytes were pinned."""
+OLD_DEFAULTS = RefreshConfig(strategy="thesis", discover_by="cash")
+"""The defaults when these bytes were pinned."""
 
 
 def planned() -> Ledger:
     """A ledger that has published, planned, evicted and taken policies up."""
-    refresh = replace(BY_CASH, bandwidth_per_day=40.0, host_fetches_per_day=20.0)
+    refresh = replace(OLD_DEFAULTS, bandwidth_per_day=40.0, host_fetches_per_day=20.0)
     two = {"class_weights": (16, 16, 32, 8), "link_bonus_per_1024": (0, 128)}
     ledger = Ledger(LedgerConfig(refresh=refresh, max_pages=60, trend_days=3.0, **two), page_ids=PageIds.unkeyed())
     ledger.apply(TickEntry(86_400))
