@@ -585,8 +585,8 @@ class Ledger:
                 sums = np.append(sums, np.zeros(len(at.SUMS.names or ()) - len(sums), np.int64))
             columns["sums"] = sums.view(at.SUMS)
         stored = columns.pop("links")
-        if "announced_sites" in columns:
-            sites, counts = columns.pop("announced_sites"), columns.pop("announced_counts")
+        if snapshots.ANNOUNCED_COLUMNS[0] in columns:
+            sites, counts = (columns.pop(name) for name in snapshots.ANNOUNCED_COLUMNS)
             snapshots.refuse(announced_problem(room.book, sites, counts))
             room.book.announced[sites] = counts
         room.book = room.book._replace(**{name: column for name, column in columns.items() if name in Book._fields})

@@ -61,14 +61,14 @@ def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sh
     passed = np.mod(now / np.maximum(finite, 1.0) + _phase(survey.pages), 1.0) * finite
     since = np.where(survey.fetched > 0, survey.fetched, now - passed.astype(np.int64))
     due = np.where(np.isinf(intervals), -1, since + np.round(finite).astype(np.int64))
-    is_announced = (survey.announced > 0) & (survey.decided_by == BY_BUDGET) & np.isfinite(intervals)
-    sooner = since + _waits_after_announcement(survey.announced, survey.unannounced_per_day, finite).astype(np.int64)
-    due = np.where(is_announced, np.minimum(due, np.maximum(sooner, now)), due)
+    rows = np.flatnonzero((survey.announced > 0) & (survey.decided_by == BY_BUDGET) & np.isfinite(intervals))
+    waits = _waits_after_announcement(survey.announced[rows], survey.unannounced_per_day[rows], finite[rows])
+    due[rows] = np.minimum(due[rows], np.maximum(since[rows] + waits.astype(np.int64), now))
     due[(survey.decided_by == DISCOVERY) | survey.requested] = now
     reasons = survey.reasons()
     if survey.waits_until is not None:
-        waits = (due >= 0) & (due < survey.waits_until)
-        due, reasons = np.where(waits, survey.waits_until, due), np.where(waits, np.uint8(LIMIT), reasons)
+        is_busy = (due >= 0) & (due < survey.waits_until)
+        due, reasons = np.where(is_busy, survey.waits_until, due), np.where(is_busy, np.uint8(LIMIT), reasons)
     return Sharing(plan, intervals, since, due, reasons, discovery, budget.per_day - discovery)
 
 

@@ -98,9 +98,10 @@ def read(chunks: Iterable[bytes]) -> tuple[dict[str, Any], LedgerConfig, dict[st
     try:
         state = manifest["state"]
         config = LedgerConfig.from_json(state["config"])
-        empty = _columns(config, new_table(config), new_book(config))
+        book = new_book(config)
+        empty = _columns(config, new_table(config), book)
         if ANNOUNCED_COLUMNS[0] in manifest["columns"]:
-            empty |= _announced_columns(new_book(config))
+            empty |= _announced_columns(book)
         kinds = {name: _kind(words, empty[name]) for name, words in manifest["columns"].items()}
         shapes = {name: _shape(words, empty[name]) for name, words in manifest["columns"].items()}
         checksums, url_checksums = list(manifest["column_chunks"]), list(manifest["url_chunks"])

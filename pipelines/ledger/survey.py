@@ -11,7 +11,7 @@ import numpy as np
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import RefreshConfig
 from opicflow.pipelines.ledger.entries import Outcome
-from opicflow.pipelines.ledger.kernels.announcements import IN_USE
+from opicflow.pipelines.ledger.kernels.announcements import IN_USE, find_rows
 from opicflow.pipelines.ledger.kernels.observations import BELIEVED, WAS_GONE
 from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.refresh.orders import back_off_seconds, gaps
@@ -20,7 +20,6 @@ from opicflow.pipelines.refresh.rate_prior import learnt_rates
 from opicflow.pipelines.refresh.rates import LEAST_RATE, ChangeRates, change_rates
 from opicflow.pipelines.refresh.strategies import Demand
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
-from opicflow.schemas.pages import SITE_BITS
 from opicflow.schemas.shards import Shard
 
 DECIDED_BY = ("OTHER", "BUDGET", "PINNED", "FORBIDDEN", "DISCOVERY", "BACK_OFF", "GONE", "LIMIT", "REQUESTED")
@@ -241,10 +240,8 @@ def _worth_of_announcements(book: Book, pages: Ids) -> tuple[Floats, Floats]:
     page unchanged as q and p say: q is counted, and p expected by the change rates of the pages. Until a site has shown
     what its announcements are worth, they count for almost one change.
     """
-    rows = np.zeros(len(pages), np.int64)
-    if len(book.announced) > 1:
-        sites = pages >> np.uint64(64 - SITE_BITS)
-        rows = (sites - (np.uint64(book.modes[0].first_id) >> np.uint64(64 - SITE_BITS))).astype(np.int64)
+    rows = np.empty(len(pages), np.int64)
+    find_rows(book, pages, rows)
     changed, unchanged, expected, surprises = book.announced[:, :IN_USE].T.astype(np.float64)
     worth = np.maximum(1.0 - (unchanged + _PRIOR * _UNTRUE) / (expected + _PRIOR), 0.0)
     recall = np.where(worth > _WORTH_NOTHING, changed / (changed + surprises + _PRIOR), 0.0)

@@ -84,7 +84,7 @@ def answers_of(ledger: Ledger) -> Answers:
     from opicflow.pipelines.transforms.publish import everything, pack_orders
 
     settled = final_ranks(ledger, settle=False)
-    planned = ledger.preview(importance=settled.importance if settled else importance_for_plans(ledger))
+    planned = ledger.preview(importance=importance_for_plans(ledger, settled))
     return Answers(
         importance=list(everything(ledger, settled)),
         schedules=list(schedule_parts(ledger, planned)),

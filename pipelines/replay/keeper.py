@@ -277,8 +277,7 @@ class ReplayKeeper:
             settled = final_ranks(self.ledger, self.config.settle)
             yield from self._publish_importance(settled)  # before the plan, which takes memory of its own
             coming = self.config.policies[self.policies_had :]
-            importance = settled.importance if settled else importance_for_plans(self.ledger)
-            planned = self.ledger.preview(coming=coming, importance=importance)
+            planned = self.ledger.preview(coming=coming, importance=importance_for_plans(self.ledger, settled))
         if note["last"]:
             if note["ended"] and self.config.samples:
                 self._sample()
@@ -458,8 +457,13 @@ def final_ranks(ledger: Ledger, settle: bool) -> Settled | None:
     return None
 
 
-def importance_for_plans(ledger: Ledger) -> Floats | None:
-    """Return the settled importance of all pages, if links are remembered; otherwise None, for the ledger's own."""
+def importance_for_plans(ledger: Ledger, settled: Settled | None = None) -> Floats | None:
+    """Return the settled importance of all pages, if links are remembered; otherwise None, for the ledger's own.
+
+    `settled` are the final ranks, where they are known already.
+    """
+    if settled is not None:
+        return settled.importance
     if not ledger.pages:
         return None
     with suppress(ConfigRefused):  # without links, or with a damping of 1, ranks cannot settle

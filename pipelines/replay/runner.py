@@ -139,7 +139,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         replay.use_rules()
         found = replay.find_input(keeper)
         if keeper is None and not found.input_ranges:
-            raise NothingRead(_without_a_log(request, found))
+            raise _without_a_log(request, found)
         replay.run(found, keeper)
         yield replay.write_results(found)
         replay.finish()
@@ -311,14 +311,18 @@ def _nothing_read(summary: dict[str, Any], found: FoundInput) -> NothingRead:
             f"nothing could be read: all {summary['rejects']:,} records were rejected ({reasons}): opicflow validate "
             "shows them"
         )
+    return _all_empty(found)
+
+
+def _without_a_log(request: ReplayRequest, found: FoundInput) -> NothingRead:
+    if found.empty_files:
+        return _all_empty(found)
+    return NothingRead(f"{request.state}: no ledger yet: name a log to begin with")
+
+
+def _all_empty(found: FoundInput) -> NothingRead:
     names = ", ".join([*found.empty_files, *map(name_of, found.input_ranges)])[:200]
     return NothingRead(f"{names}: empty: there is nothing to replay")
-
-
-def _without_a_log(request: ReplayRequest, found: FoundInput) -> str:
-    if found.empty_files:
-        return f"{', '.join(found.empty_files)[:200]}: empty: there is nothing to replay"
-    return f"{request.state}: no ledger yet: name a log to begin with"
 
 
 def _check_policies(request: ReplayRequest, config: KeeperConfig, keeper: ReplayKeeper | None) -> None:

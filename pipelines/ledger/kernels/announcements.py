@@ -18,11 +18,13 @@ import math
 import numpy as np
 
 from opicflow.pipelines.ledger.layout import Book, Bool, Float, Int
-from opicflow.schemas.kernel import inlined_kernel
+from opicflow.schemas.arrays import Array
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+from opicflow.schemas.pages import SITE_BITS
 
 CHANGED, UNCHANGED, EXPECTED, SURPRISES, IN_USE = range(5)
 COLUMNS = 5
-_SITE_SHIFT = np.uint64(48)
+_SITE_SHIFT = np.uint64(64 - SITE_BITS)
 MOST_COUNTED = 200
 
 
@@ -33,6 +35,13 @@ def row_of(book: Book, page: Int) -> Int:
         return 0
     first = np.uint64(book.modes[0].first_id) >> _SITE_SHIFT
     return np.int64((np.uint64(page) >> _SITE_SHIFT) - first)
+
+
+@lean_kernel
+def find_rows(book: Book, pages: Array, rows: Array) -> None:
+    """Fill in the row of the site of each page id."""
+    for i in range(pages.shape[0]):
+        rows[i] = row_of(book, pages[i])
 
 
 @inlined_kernel
