@@ -1,6 +1,6 @@
 """Which unread page first: worth from importance and siblings, and a learnt share of orders that explore."""
 
-from opicflow.pipelines.discovery.discovery import Discovery, DiscoveryOrders, OrderedCycle
+from opicflow.pipelines.discovery.discovery import Discovery, DiscoveryOrders, PagesRead
 from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
 from opicflow.pipelines.discovery.worth import PageWorth, page_worth
@@ -10,7 +10,7 @@ __all__ = [
     "DiscoveryOrders",
     "DiscoveryPages",
     "DiscoveryRule",
-    "OrderedCycle",
     "PageWorth",
+    "PagesRead",
     "page_worth",
 ]

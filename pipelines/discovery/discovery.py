@@ -1,4 +1,4 @@
-"""`Discovery`: orders of unread pages cycle by cycle, and what is learnt from those that were read."""
+"""`Discovery`: which unread pages to read, and what is learnt from those that were read, round by round."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from opicflow.pipelines.discovery.limits import best, best_filled, explorable
 from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
 from opicflow.pipelines.discovery.worth import PageWorth, page_worth
-from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 
 _EVIDENCE = 3
+_LEAST_KEPT, _PAGES_A_KEPT_ONE = 1 << 12, 32
+"""So many pages of a round are kept, or one for so many that are known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,13 +27,14 @@ class DiscoveryOrders:
 
 
 @dataclass(frozen=True, eq=False)
-class OrderedCycle:
-    """What is kept of a cycle's orders until they are judged, a row for each page."""
+class PagesRead:
+    """What is kept of the pages that were read between two rounds, until they are judged; a row for each page."""
 
     page: Ids
     explored: Bools
-    own: Floats
-    siblings: Floats
+    own: Array
+    """Single precision, as they are stored."""
+    siblings: Array
 
 
 @dataclass(eq=False)
@@ -39,13 +42,13 @@ class Discovery:
     """Orders unread pages, and learns from those that were read: how much to explore, and what siblings say.
 
     Its state is `share`, the share of orders that explore, the evidence on siblings (a matrix of 3 by 3 and a vector),
-    and the orders of the last `wait_cycles` cycles. It is decided by columns alone: the same columns give the same
-    orders. In a cycle call `learn`, then `order`.
+    and the pages that were read in the last `wait_rounds` rounds. It is decided by columns alone: the same columns give
+    the same orders.
     """
 
     rule: DiscoveryRule = field(default_factory=DiscoveryRule)
     share: float = field(init=False)
-    waiting: list[OrderedCycle] = field(default_factory=list)
+    waiting: list[PagesRead] = field(default_factory=list)
     seen: Floats = field(default_factory=lambda: np.zeros((_EVIDENCE, _EVIDENCE)))
     followed: Floats = field(default_factory=lambda: np.zeros(_EVIDENCE))
     credit_explored: float = float("nan")
@@ -65,36 +68,49 @@ class Discovery:
         solved = np.linalg.solve(self.seen + doubt, self.followed)
         return float(np.clip(solved[2] / max(1.0 + solved[1], 0.1), 0.0, 1.0))
 
-    def order(self, pages: DiscoveryPages, count: int) -> DiscoveryOrders:
-        """Return the orders of a cycle, at most `count`, and keep what is needed to judge them later."""
-        rule, worth = self.rule, page_worth(pages, self.siblings_weight, self.rule)
-        unread = np.flatnonzero(~pages.is_read & ~pages.explored)
-        exploring = round(self.share * min(count, len(unread)))
-        limits = np.minimum(explorable(pages, rule), max(1, int(rule.explored_at_once * exploring)))
-        allowed = unread[limits[pages.domain[unread]] > 0]
-        chosen = allowed[best(worth.exploring[allowed], pages.page[allowed], pages.domain[allowed], limits, exploring)]
-        is_left = ~pages.is_read
-        is_left[chosen] = False
-        left = np.flatnonzero(is_left)
-        rest = count - len(chosen)
-        at_once = max(1, int(rule.ordered_at_once * count))
-        by_worth = left[best_filled(worth.worth[left], pages.page[left], pages.domain[left], at_once, rest)]
-        rows = np.concatenate((by_worth, chosen))
-        orders = DiscoveryOrders(rows, np.arange(len(rows)) >= len(by_worth))
-        self._keep(pages, worth, orders)
-        return orders
+    def begin_round(self, pages: DiscoveryPages, read: Ints, rows_of: Callable[[Ids], Ints], about: int) -> Ints:
+        """Learn from the pages read `wait_rounds` ago, and return the rows that may be explored until the next round.
 
-    def learn(self, pages: DiscoveryPages, rows_of: Callable[[Ids], Ints]) -> None:
-        """Judge the orders of `wait_cycles` ago by what they have become; call it once a cycle, before `order`.
-
-        `rows_of` returns the rows of pages by their ids, -1 for pages no longer known. Pages not read do not count.
+        `read` are the rows that were read since the last round, `about` is how many will be read until the next one.
+        `rows_of` returns the rows of pages by their ids, -1 for pages no longer known.
         """
-        if len(self.waiting) < self.rule.wait_cycles:
-            return
-        judged = self.waiting.pop(0)
+        rule = self.rule
+        if len(self.waiting) >= rule.wait_rounds:
+            self._judge(pages, self.waiting.pop(0), rows_of)
+        worth = page_worth(pages, self.siblings_weight, rule)
+        self._keep(pages, worth, read)
+        unread = np.flatnonzero(pages.can_be_explored)
+        most = round(self.share * min(about, len(unread)))
+        limits = np.minimum(explorable(pages, rule), max(1, int(rule.explored_at_once * most)))
+        unread = unread[limits[pages.domain[unread]] > 0]
+        return unread[best(worth.exploring[unread], pages.page[unread], pages.domain[unread], limits, most)]
+
+    def order(self, pages: DiscoveryPages, count: int) -> DiscoveryOrders:
+        """Return the orders of a cycle, at most `count`."""
+        worth = page_worth(pages, self.siblings_weight, self.rule)
+        is_left = ~pages.is_read
+        marked = np.flatnonzero(is_left & pages.explored)
+        most = round(self.share * min(count, int(is_left.sum())))
+        exploring = marked[np.lexsort((pages.page[marked], -worth.exploring[marked]))][:most]
+        is_left[exploring] = False
+        left = np.flatnonzero(is_left)
+        at_once = max(1, int(self.rule.ordered_at_once * count))
+        rest = count - len(exploring)
+        by_worth = left[best_filled(worth.worth[left], pages.page[left], pages.domain[left], at_once, rest)]
+        rows = np.concatenate((by_worth, exploring))
+        return DiscoveryOrders(rows, np.arange(len(rows)) >= len(by_worth))
+
+    def _keep(self, pages: DiscoveryPages, worth: PageWorth, read: Ints) -> None:
+        """Keep pages that were read, or some of them if they are too many, until they are judged."""
+        most = max(_LEAST_KEPT, len(pages) // _PAGES_A_KEPT_ONE)
+        kept = read[:: max(1, -(-len(read) // most))]
+        own, siblings = worth.own[kept].astype(np.float32), worth.siblings[kept].astype(np.float32)
+        self.waiting.append(PagesRead(pages.page[kept], pages.explored[kept], own, siblings))
+
+    def _judge(self, pages: DiscoveryPages, judged: PagesRead, rows_of: Callable[[Ids], Ints]) -> None:
+        """Learn from pages by what they have become."""
         rows = rows_of(judged.page)
         kept = rows >= 0
-        kept[kept] = pages.is_read[rows[kept]]
         rows, explored = rows[kept], judged.explored[kept]
         self._learn_siblings(pages.importance[rows], judged.own[kept], judged.siblings[kept])
         if explored.any() and not explored.all():
@@ -103,17 +119,13 @@ class Discovery:
             self.credit_others = float(credit[~explored].mean())
             self.share = next_share(self.share, self.credit_explored, self.credit_others, self.rule)
 
-    def _learn_siblings(self, importance: Floats, own: Floats, siblings: Floats) -> None:
+    def _learn_siblings(self, importance: Floats, own: Array, siblings: Array) -> None:
         if len(own) == 0:
             return
         rose = np.log(np.maximum(importance, self.rule.floor * 1e-3)) - own
         evidence = np.column_stack((np.ones(len(own)), own - np.log(self.rule.floor), siblings))
         self.seen = (1.0 - self.rule.forget) * self.seen + evidence.T @ evidence
         self.followed = (1.0 - self.rule.forget) * self.followed + evidence.T @ rose
-
-    def _keep(self, pages: DiscoveryPages, worth: PageWorth, orders: DiscoveryOrders) -> None:
-        rows = orders.rows
-        self.waiting.append(OrderedCycle(pages.page[rows], orders.explored, worth.own[rows], worth.siblings[rows]))
 
 
 def page_credit(pages: DiscoveryPages, rule: DiscoveryRule) -> Floats:

@@ -16,14 +16,18 @@ def explorable(pages: DiscoveryPages, rule: DiscoveryRule) -> Ints:
 
     A domain earns it by its entries, the pages which a seed or another domain that vouches leads to first, and by what
     was read of it by worth. So what explored pages lead to is not explored in turn before worth has followed: a farm of
-    a thousand domains has the entries of the one that others link to.
+    a thousand domains has the entries of the one that others link to. Pages of which nobody knows who found them are
+    one entry of their domain: seeds, but also what a domain says of itself, as in a sitemap.
     """
     by_worth = pages.read_by_worth()
-    finder = np.where(pages.found_by >= 0, pages.domain[pages.found_by], -1)
-    entry = (finder < 0) | (by_worth[finder] >= rule.reads_to_vouch) & (finder != pages.domain)
-    entries, explored = (
-        np.bincount(pages.domain[chosen], minlength=len(by_worth)) for chosen in (entry, pages.explored)
+    is_found = pages.found_by >= 0
+    finder = np.where(is_found, pages.domain[pages.found_by], -1)
+    entry = is_found & (by_worth[finder] >= rule.reads_to_vouch) & (finder != pages.domain)
+    entries, explored, told = (
+        np.bincount(pages.domain[chosen], minlength=len(by_worth))
+        for chosen in (entry, pages.explored & pages.is_read, ~is_found)
     )
+    entries = entries + (told > 0)
     earned = np.floor(rule.explored_per_entry * entries + rule.explored_per_read * by_worth)
     yet: Ints = np.maximum(earned.astype(np.int64) - explored, 0)
     return yet

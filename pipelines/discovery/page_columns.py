@@ -16,9 +16,9 @@ class DiscoveryPages:
     `page` is what a page is called by in later cycles, and what decides between equals. `host` and `domain` are numbers
     from 0 on, the same for the pages of a host and of a registrable domain; the pages of a host follow one another.
     `importance` is that of the graph seen, of unread pages too; where nobody links, it is the rule's floor. `explored`
-    marks the pages that were ordered to explore. `found_by` is the row of the page in which a page was found first, -1
-    for a seed and where that page is not known. What a domain says of itself, as in a sitemap, is not a seed: give its
-    front page, or any other of its pages, or it could vouch for itself.
+    marks the pages that were read to explore, and the unread ones that a round chose to explore. `is_tried` marks
+    unread pages that were visited and did not answer, or that may not be read: no round chooses them. `found_by` is the
+    row of the page in which a page was found first, -1 for a seed and where that page is not known.
     """
 
     page: Ids
@@ -27,7 +27,13 @@ class DiscoveryPages:
     importance: Floats
     is_read: Bools
     explored: Bools
+    is_tried: Bools
     found_by: Ints
+
+    @property
+    def can_be_explored(self) -> Bools:
+        """Whether a round may choose a page."""
+        return ~(self.is_read | self.is_tried)
 
     def __len__(self) -> int:
         return len(self.page)

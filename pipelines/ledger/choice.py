@@ -5,7 +5,8 @@ Pages are taken in passes, until the cycle has as many as it may order:
 1. requested pages, the most important first;
 2. pages that are due in the cycle, as many as refreshing may have: pins, then those that are very late, then the ones
    whose old copies cost most;
-3. unread pages, as many as discovery may have, the most worth first;
+3. unread pages, as many as discovery may have: those to explore, as many as have been learnt to be worth it, and then
+   the most worth first;
 4. if that was not enough: the other pages that are due; pages of which at least half of the interval has passed; the
    other unread pages; and at last any page that may be fetched again, the nearest to its due time first.
 
@@ -18,14 +19,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opicflow.pipelines.discovery.limits import best
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, RefreshConfig
 from opicflow.pipelines.ledger.plan import Sharing, can_be_ordered
 from opicflow.pipelines.ledger.survey import BY_BUDGET, BY_PIN, DAY, DISCOVERY, Budget, HostLimits, HostsOf, Survey
 from opicflow.pipelines.refresh.orders import OrderTimes, allowances, chosen, spread
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ints
+from opicflow.schemas.ranking import highest
 
 WHY = ("OTHER", "DISCOVERY", "REFRESH", "REQUESTED")
 """The words of the published schema, by the numbers that columns hold."""
+BY = ("", "worth", "exploring")
+"""What unread pages are chosen by, by the numbers that columns hold; empty for others, and where it is not learnt."""
 
 _DISCOVERY, _REFRESH, _REQUESTED = range(1, 4)
 _PINNED = 1e6  # what a pin adds to the priority of a page, in average pages: pins come before others
@@ -39,6 +44,8 @@ class Orders(NamedTuple):
 
     rows: Ints
     why: Bytes
+    by: Bytes
+    """Which of `BY` unread pages were chosen by."""
     priority: Floats
     not_before: Ints
     refreshed: int
@@ -87,7 +94,13 @@ def choose_orders(
     choice.take(_REQUESTED, requested, priority, _MANY)
     refresh_most = most.all - most.discovery - choice.count
     choice.take(_REFRESH, is_due, tier, refresh_most, priority, keeps_discovery=True)
-    choice.take(_DISCOVERY, is_new, priority, most.discovery)
+    is_exploring = _to_explore(survey, is_new, priority, most.discovery)
+    if survey.worth is not None:
+        priority = np.where(is_exploring, _priority_to_explore(survey), priority)
+        choice.take(_DISCOVERY, is_exploring, priority, most.discovery)
+        is_first = _within_domains(survey, is_new & ~is_exploring, priority, most.discovery)
+        choice.take(_DISCOVERY, is_first, priority, most.discovery - choice.discovered)
+    choice.take(_DISCOVERY, is_new, priority, most.discovery - choice.discovered)
     for why, which, by in (
         (_REFRESH, is_due, tier),
         (_REFRESH, is_early & (nearness >= _SOON), nearness),
@@ -109,7 +122,38 @@ def choose_orders(
     fits = not_before >= 0
     rows, reasons, not_before = rows[fits], reasons[fits], not_before[fits]
     discovered = int((reasons == _DISCOVERY).sum())
-    return Orders(rows, reasons, priority[rows], not_before, len(rows) - discovered, discovered)
+    chosen_by = np.zeros(len(rows), np.uint8)
+    if survey.worth is not None:
+        chosen_by = np.where(reasons == _DISCOVERY, 1 + is_exploring[rows], 0).astype(np.uint8)
+    return Orders(rows, reasons, chosen_by, priority[rows], not_before, len(rows) - discovered, discovered)
+
+
+def _to_explore(survey: Survey, is_new: Bools, priority: Floats, most: int) -> Bools:
+    """The unread pages to explore: of the marked ones the most worth, as large a part of `most` as was learnt."""
+    chosen_here = np.zeros(len(survey), np.bool_)
+    if survey.worth is not None:
+        marked = np.flatnonzero(is_new & survey.worth.marked)
+        values = _priority_to_explore(survey)[marked]
+        chosen_here[marked[highest(values, survey.pages[marked], round(survey.worth.share * most))]] = True
+    return chosen_here
+
+
+def _priority_to_explore(survey: Survey) -> Floats:
+    """What unread pages are worth to explore, in units of importance."""
+    assert survey.worth is not None
+    priority: Floats = survey.importance * survey.factor * np.exp(survey.worth.exploring)
+    return priority
+
+
+def _within_domains(survey: Survey, is_new: Bools, priority: Floats, most: int) -> Bools:
+    """The `most` unread pages with the highest priority, of one domain no more than its share of them."""
+    assert survey.worth is not None
+    rows = np.flatnonzero(is_new)
+    domain = survey.worth.domain[rows]
+    limits = np.full(int(domain.max(initial=-1)) + 1, max(1, int(survey.worth.at_once * most)))
+    is_first = np.zeros(len(survey), np.bool_)
+    is_first[rows[best(priority[rows], survey.pages[rows], domain, limits, most)]] = True
+    return is_first
 
 
 def _earliest(survey: Survey, shared: Sharing) -> Ints:
@@ -144,7 +188,13 @@ def _is_very_late(survey: Survey, intervals: Floats, age: Floats) -> Bools:
 def _priority(survey: Survey, config: RefreshConfig, budget: Budget, age: Floats) -> Floats:
     """What an old copy of each page costs at the end of the cycle; of unread pages what they are worth."""
     waiting = survey.waiting.astype(np.float64)
-    worth = waiting if config.discover_by == "cash" else survey.importance
+    worth: Floats = survey.importance * survey.factor
+    if config.discover_by == "cash":
+        worth = waiting
+    elif config.discover_by == "found":
+        worth = 1.0 / (1.0 + survey.slots)
+    elif survey.worth is not None:
+        worth = worth * np.exp(survey.worth.rise)
     cost = survey.weights * (survey.unannounced_per_day * age / DAY + survey.announced) ** config.alpha
     is_pinned = survey.decided_by == BY_PIN
     cost += _PINNED * is_pinned
@@ -158,7 +208,7 @@ class _Choice:
     """Takes pages, pass by pass, within the limits of hosts."""
 
     def __init__(self, survey: Survey, budget: Budget, passed: int, cycle: int, is_new: Bools) -> None:
-        self.count = 0
+        self.count = self.discovered = 0
         self._pages = survey.pages
         self._why = np.zeros(len(survey), np.uint8)
         self._of: Ints | None = None
@@ -191,6 +241,7 @@ class _Choice:
         rows = rows[chosen(self._pages[rows], by[rows], of, left, most, then)]
         self._why[rows] = why
         self.count += len(rows)
+        self.discovered += len(rows) if why == _DISCOVERY else 0
         if self._of is not None:
             self._left = self._left - np.bincount(self._of[rows], minlength=len(self._left))
 

@@ -117,9 +117,10 @@ class RefreshConfig:
     `strategy`, `estimator` and `rate_prior` are names of `refresh.strategies.STRATEGIES`, `refresh.rates.ESTIMATORS`
     and `refresh.rate_prior.PRIORS`.
     `bandwidth_per_day` is all fetches, discovery included; None = as many as the crawl makes. Discovery gets
-    `discovery_share` of these while there are unread pages enough, and takes those with the highest importance, or the
-    most waiting cash. Orders are given every `cycle_hours`, a page once. No page is refreshed more often than that or
-    every `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every `longest_interval_days`.
+    `discovery_share` of these while there are unread pages enough. It takes them as `discover_by` says: by what they
+    are worth, as learnt from pages that were read; by importance; by waiting cash; or in the order in which they were
+    found. Orders are given every `cycle_hours`, a page once. No page is refreshed more often than that or every
+    `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every `longest_interval_days`.
     `host_fetches_per_day` and `host_fetches_per_hour` bound what one host gets; two of its fetches are
     `crawl_delay_seconds` apart. An order that was not answered after `order_timeout_hours` is
     given again. A page that fails is tried again after `retry_hours`, then twice that, and so on up to
@@ -132,7 +133,7 @@ class RefreshConfig:
     alpha: float = 0.95
     bandwidth_per_day: float | None = None
     discovery_share: float = 0.25
-    discover_by: str = "importance"
+    discover_by: str = "learnt"
     cycle_hours: float = 24.0
     shortest_interval_seconds: float = 3600.0
     longest_interval_days: float = 365.0
@@ -175,8 +176,8 @@ class RefreshConfig:
         return 86400 * self.gone_days * float(2 ** (min(self.gone_visits, 64) - 1) - 1)
 
 
-DISCOVERIES = ("importance", "cash")
-"""What discovery may choose unread pages by, the highest first."""
+DISCOVERIES = ("learnt", "importance", "cash", "found")
+"""What discovery may choose unread pages by; the first found come first, of the others the highest."""
 
 _OLD_DISCOVERIES = {"estimate": "importance"}  # in configurations that older versions have stored
 
@@ -260,6 +261,11 @@ class LedgerConfig:
         ours, theirs = self.refresh, other.refresh
         lasting = all(getattr(ours, name) == getattr(theirs, name) for name in _LASTING)
         return lasting and self == replace(other, refresh=ours)
+
+    @property
+    def learns_discovery(self) -> bool:
+        """Whether the ledger keeps what the discovery `learnt` needs."""
+        return self.refresh.discover_by == "learnt"
 
     @property
     def categories(self) -> int:

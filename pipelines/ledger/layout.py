@@ -69,6 +69,10 @@ LIVE = np.uint8(1)
 SPENT = np.uint8(2)  # it has spent at least once: its opening balance is settled
 CIRCULATED = np.uint8(4)  # it has spent, or was born, since the round passed it last
 LINKS_KNOWN = np.uint8(8)  # it was read, and its links are known: the round does not take its cash
+EXPLORED = np.uint8(16)  # it was read to explore, or may be (discovery.py)
+IN_URL_ORDER = np.uint8(32)
+READ_BEFORE = np.uint8(64)  # it was read before the last round of discovery
+OF_THE_LEDGER = np.uint8(15)  # the flags that do not belong to discovery
 
 
 def _accounts(kind: type, *names: str) -> np.dtype[Any]:
@@ -248,6 +252,7 @@ class Table(NamedTuple):
     url_start: Array  # int64 [n]: 1 + position in the URL arena, 0 = URL not known
     link_start: Array  # int64 [n]: where the links of its block begin (kernels/links.py)
     link_count: Array  # int32 [n]: links remembered; -1-count where weights follow them
+    found_by: Array  # int32 [n]: 1 + slot of the page whose link led to it first; 0 = none that is known
     numbers: Array  # int32 [n]: the number of the page (kernels/numbers.py); no rows while numbers are slots
     free: Array  # int64: a stack of free slots
     id_index: Array  # uint64: tag and slot + 1, open addressing
@@ -280,6 +285,7 @@ class Book(NamedTuple):
     sums: Any  # SUMS [1] (certified)
     recent: Array  # int64 [2, n]: hashes of recent visits, open addressing, two sides
     announced: Array  # float32 [sites, 5]: what announcements of changes were worth (kernels/announcements.py)
+    url_order: Array  # int32: the slots of pages in the order of their URLs (kernels/url_order.py)
 
 
 class Scratch(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from opicflow.pipelines.discovery import Discovery
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.balance import Balance, audit, balance_of
@@ -65,7 +66,9 @@ from opicflow.pipelines.ledger.ledger_state import (
     Mark,
     decode_state,
     encode_state,
+    judged_columns,
     new_state,
+    take_judged,
 )
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.planner import Planned, Planner
@@ -78,12 +81,14 @@ from opicflow.pipelines.ledger.settling import Settling
 from opicflow.pipelines.ledger.snapshot_checks import (
     announced_problem,
     column_problem,
+    judged_problem,
     lost_problem,
     recent_problem,
     state_problem,
 )
 from opicflow.pipelines.ledger.survey import Budget
 from opicflow.pipelines.ledger.sweeps import Sweeps
+from opicflow.pipelines.ledger.unread_pages import UnreadPages
 from opicflow.pipelines.ledger.window import turns, window_turns
 from opicflow.pipelines.refresh.policies import Policies
 from opicflow.pipelines.refresh.strategies import SHARE_UNITS
@@ -172,8 +177,19 @@ class Ledger:
             state.policies, state.budget, self.config.categories, self._room, self._reader, self._removal
         )
         self._busy = BusyHosts(state.busy_hosts, self._reader)
+        self._unread = UnreadPages(
+            self.config, self._room, self._reader, self._policies, self._times, state.rounds, self._place
+        )
         self._planner = Planner(
-            self.config, self._room, self._reader, self._peers, self._policies, self._times, self._credits, self._busy
+            self.config,
+            self._room,
+            self._reader,
+            self._peers,
+            self._policies,
+            self._times,
+            self._credits,
+            self._busy,
+            self._unread,
         )
 
     # -- applying the log ------------------------------------------------------------------------------------------
@@ -361,7 +377,10 @@ class Ledger:
             self._settling.note_tick(entry.second)
         if self._sweeps.is_due(entry.second):
             self._sweeps.sweep(entry.second, is_settling=self.shards > 1 and not self.is_settled)
-        return self._seal_cut(at_tick=True)
+        sealed = self._seal_cut(at_tick=True)
+        if self._unread.is_round_due(entry.second):
+            self._unread.begin_round(entry.second)
+        return sealed
 
     # -- cuts and gossip -------------------------------------------------------------------------------------------
 
@@ -488,6 +507,8 @@ class Ledger:
         if not self.config.counts_alike(config):
             raise ConfigRefused("estimator, alpha, gone_days and gone_visits hold for as long as a ledger does")
         self.config = config
+        self._room.change_columns(config)
+        self._unread.change_options(config)
         self._planner.change_options(refresh)
 
     def budget(self) -> Budget:
@@ -553,9 +574,13 @@ class Ledger:
             budget=self._policies.budget,
             url_generation=self._removal.url_generation,
             busy_hosts=self._busy.waits,
+            rounds=self._unread.rounds,
         )
+        if self.config.learns_discovery:
+            self._unread.update_order()
         values = encode_state(state, self.config, self.shard, self.ranges)
-        return snapshots.write(values, self.config, self._room.table, self._room.book._replace(counts=counts))
+        book = self._room.book._replace(counts=counts)
+        return snapshots.write(values, self.config, self._room.table, book, judged_columns(state.rounds))
 
     @classmethod
     def restore(cls, chunks: Iterable[bytes], page_ids: PageIds | None = None) -> Ledger:
@@ -568,6 +593,11 @@ class Ledger:
             ledger = cls(config, values["shard"], ShardRanges.of_stored(values), page_ids=page_ids)
             snapshots.refuse(state_problem(values, config, ledger.shard, ledger.shards))
             ledger._adopt(decode_state(values, ledger.page_ids))
+            if config.learns_discovery:
+                judged = {name: columns.pop(name) for name in snapshots.JUDGED_COLUMNS}
+                sizes = values["rounds"]["waiting"]
+                snapshots.refuse(judged_problem(judged, sizes))
+                take_judged(ledger._unread.rounds, judged, sizes)
             ledger._adopt_columns(columns)
             if not ledger._times.anchor_pages:  # an older snapshot: its anchors are no scores
                 ledger._room.table.pages["anchor"] = np.nan
@@ -730,6 +760,11 @@ class Ledger:
     def policies(self) -> Policies:
         """The policies that hold."""
         return self._policies.stated
+
+    @property
+    def discovery(self) -> Discovery:
+        """What discovery has learnt: as it begins where it is not learnt."""
+        return self._unread.rounds.discovery
 
     @property
     def pages(self) -> int:

@@ -8,10 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from opicflow.pipelines.discovery import Discovery, PagesRead
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_residual_sums, encode_residual_sums
 from opicflow.pipelines.ledger.entries import START, Gossip, LogPosition
 from opicflow.pipelines.refresh.policies import Policies
+from opicflow.schemas.arrays import Array
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 
@@ -73,6 +77,15 @@ class HostWait(NamedTuple):
     """How many answers in a row asked to wait, without those during a wait."""
 
 
+@dataclass
+class Rounds:
+    """What discovery has learnt: when the last round began, how many pages had been read by then, and the rest."""
+
+    second: int = -1
+    read: int = 0
+    discovery: Discovery = field(default_factory=Discovery)
+
+
 @dataclass(frozen=True)
 class LedgerState:
     """The state that is not columns. `budget` holds the parts of the bandwidth that policies have set.
@@ -89,6 +102,7 @@ class LedgerState:
     budget: dict[str, Any]
     url_generation: int
     busy_hosts: dict[int, HostWait] = field(default_factory=dict)
+    rounds: Rounds = field(default_factory=Rounds)
 
 
 def new_state(shard: int, shards: int, page_ids: PageIds) -> LedgerState:
@@ -100,7 +114,8 @@ def new_state(shard: int, shards: int, page_ids: PageIds) -> LedgerState:
 def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: ShardRanges) -> dict[str, Any]:
     """The state as plain values, for the manifest of a snapshot.
 
-    Ranges of equal width are left out, and hosts that ask to wait if there are none, as in older snapshots.
+    Ranges of equal width are left out, hosts that ask to wait if there are none, and rounds if discovery is not learnt,
+    as in older snapshots.
     """
     busy = [[host, *wait] for host, wait in sorted(state.busy_hosts.items())]
     return {
@@ -119,6 +134,7 @@ def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: S
         "published_budget": state.budget,
         "url_generation": state.url_generation,
         **({"busy_hosts": busy} if busy else {}),
+        **({"rounds": _encode_rounds(state.rounds)} if config.learns_discovery else {}),
     }
 
 
@@ -140,6 +156,7 @@ def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:
         budget=dict(values["published_budget"]),
         url_generation=values["url_generation"],
         busy_hosts={host: HostWait(*wait) for host, *wait in values.get("busy_hosts", ())},
+        rounds=_decode_rounds(values["rounds"]) if "rounds" in values else Rounds(),
     )
 
 
@@ -167,6 +184,53 @@ def _encode_gossip(gossip: Gossip | None) -> list[Any] | None:
     if gossip.second >= 0:
         return [*values, residuals, gossip.second]
     return [*values, residuals] if residuals else values
+
+
+def judged_columns(rounds: Rounds) -> dict[str, Array]:
+    """The pages that wait to be judged, as columns of a snapshot: its state says how many each round has."""
+    waiting = rounds.discovery.waiting
+    none = np.zeros(0, np.float32)
+    rows = [PagesRead(np.zeros(0, np.uint64), np.zeros(0, np.bool_), none, none), *waiting]
+    return {
+        "judged_pages": np.concatenate([one.page for one in rows]),
+        "judged_explored": np.concatenate([one.explored for one in rows]).astype(np.uint8),
+        "judged_own": np.concatenate([one.own for one in rows]),
+        "judged_siblings": np.concatenate([one.siblings for one in rows]),
+    }
+
+
+def take_judged(rounds: Rounds, columns: dict[str, Array], sizes: list[int]) -> None:
+    """Take over the pages that wait to be judged from the columns of a snapshot; `sizes` are in its state."""
+    ends = np.cumsum(sizes).tolist()
+    pages, explored, own, siblings = columns.values()
+    rounds.discovery.waiting = [
+        PagesRead(pages[first:end], explored[first:end] != 0, own[first:end], siblings[first:end])
+        for first, end in zip([0, *ends], ends, strict=False)
+    ]
+
+
+def _encode_rounds(rounds: Rounds) -> dict[str, Any]:
+    discovery = rounds.discovery
+    credits = (discovery.credit_explored, discovery.credit_others)
+    return {
+        "second": rounds.second,
+        "read": rounds.read,
+        "share": discovery.share,
+        "seen": discovery.seen.ravel().tolist(),
+        "followed": discovery.followed.tolist(),
+        "credits": [None if np.isnan(credit) else credit for credit in credits],
+        "waiting": [len(one.page) for one in discovery.waiting],
+    }
+
+
+def _decode_rounds(values: dict[str, Any]) -> Rounds:
+    discovery = Discovery()
+    discovery.share = values["share"]
+    discovery.seen = np.array(values["seen"]).reshape(discovery.seen.shape)
+    discovery.followed = np.array(values["followed"])
+    credits = (np.nan if credit is None else credit for credit in values["credits"])
+    discovery.credit_explored, discovery.credit_others = credits
+    return Rounds(values["second"], values["read"], discovery)
 
 
 def _encode_times(times: Times) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.removal import FOR_EVER
 from opicflow.pipelines.ledger.room import Room
 from opicflow.pipelines.ledger.survey import BY_POLICY, Budget, Survey, survey
+from opicflow.pipelines.ledger.unread_pages import UnreadPages
 from opicflow.pipelines.refresh.orders import packed_intervals, unpacked_intervals
 from opicflow.pipelines.refresh.policies import Policies, check, default_host_caps
 from opicflow.schemas.arrays import Floats, Ints
@@ -65,6 +66,7 @@ class Planner:
         times: Times,
         credits: Credits,
         busy: BusyHosts,
+        unread: UnreadPages,
     ) -> None:
         self._config = config
         self._room = room
@@ -74,6 +76,7 @@ class Planner:
         self._times = times
         self._credits = credits
         self._busy = busy
+        self._unread = unread
 
     def change_options(self, refresh: RefreshConfig) -> None:
         """Plan by other options from here on."""
@@ -196,6 +199,7 @@ class Planner:
             second,
             reader.host_hashes,
             self._busy.waiting(second),
+            self._unread.worth(importance, slots) if config.discover_by == "learnt" else None,
         )
 
     def _set_shares(self, surveyed: Survey) -> None:

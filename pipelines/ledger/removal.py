@@ -54,12 +54,22 @@ class Removal:
             self.removed.append((reason, known))
             self.removed_urls.append(self._reader.urls(known))
         ids, done = np.ascontiguousarray(pages).view(np.int64), 0
+        self._forget_finders(self._reader.slots_of(known))
         room.make_scratch(int(room.book.modes[0].longest))
         while True:
             done = int(spending.drop_pages(room.table, room.book, room.scratch, ids, done))
             if done == len(ids):
                 break
             room.make_to_pay(int(room.book.modes[0].longest))
+
+    def _forget_finders(self, slots: Ints) -> None:
+        """No page is found by those at these slots any longer: other pages will have the slots."""
+        table = self._room.table
+        slots = slots[table.pages["visits"][slots] > 0]  # pages that were never visited have found none
+        if len(slots) and len(table.found_by):
+            is_removed = np.zeros(len(table.found_by) + 1, np.bool_)
+            is_removed[slots + 1] = True
+            table.found_by[is_removed[table.found_by]] = 0
 
     def forget(self, pages: Ids, until: int) -> None:
         """Remove pages and their URLs, and refuse to learn them again before the second `until`."""

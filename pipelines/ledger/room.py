@@ -34,6 +34,7 @@ _FEWEST_OUTGOING = 1 << 14
 _FEWEST_STALE = 1 << 12
 _BYTES_OF_A_LINK = 4
 _EVERY_ID = (0, (1 << 64) - 1)
+_OF_OPTIONS = ("refresh", "url_start", "link_start", "link_count", "found_by")
 
 
 def measures_kept(config: LedgerConfig) -> tuple[int, int]:
@@ -71,7 +72,8 @@ def columns_used(config: LedgerConfig) -> tuple[str, ...]:
         at.P_INTERPOLATION: ("spans",),
     }.get(policy_code(config), ("measure_cash", "measure_theta", "before_theta"))
     links = ("link_start", "link_count") if config.remember_links else ()
-    return ("hot", "pages", "refresh", *used, "url_start", *links)
+    found_by = ("found_by",) if config.learns_discovery else ()
+    return ("hot", "pages", "refresh", *used, "url_start", *links, *found_by)
 
 
 def new_table(config: LedgerConfig) -> Table:
@@ -90,6 +92,7 @@ def new_table(config: LedgerConfig) -> Table:
         url_start=np.zeros(0, np.int64),
         link_start=np.zeros(0, np.int64),
         link_count=np.zeros(0, np.int32),
+        found_by=np.zeros(0, np.int32),
         numbers=np.zeros(0, np.int32),
         free=np.zeros(0, np.int64),
         id_index=np.zeros(_FEWEST_ROWS, np.uint64),
@@ -148,6 +151,7 @@ def new_book(
         sums=np.zeros(1, at.SUMS),
         recent=np.zeros((2, _FEWEST_ROWS), np.int64),
         announced=np.zeros((_sites(ids) if by_site else 1, announcements.COLUMNS), np.float32),
+        url_order=np.zeros(0, np.int32),
     )
     set_rules(book, config.damping, config.class_weights, config.link_bonus_per_1024)
     return book
@@ -213,6 +217,15 @@ class Room:
         self.scratch = new_scratch(0)
         self._used = columns_used(config)
         self._moved = 0
+
+    def change_columns(self, config: LedgerConfig) -> None:
+        """Use the columns that another configuration needs, which may learn discovery where this one does not."""
+        self._used = columns_used(config)
+        rows = len(self.table.hot) if config.learns_discovery else 0
+        if rows != len(self.table.found_by):
+            self.table = self.table._replace(found_by=np.zeros(rows, np.int32))
+            self.table.pages["flags"] &= at.OF_THE_LEDGER
+            self.book = self.book._replace(url_order=np.zeros(0, np.int32))
 
     def make(self, births: int = 0, outgoing: int = 0, words: int = 0, url_bytes: int = 0) -> None:
         """Room for so many births, transfers to other shards, words of links, bytes of URLs."""
@@ -429,9 +442,9 @@ class Room:
         self.book.counts[0].url_stale = 0
 
     def bytes_in_use(self) -> int:
-        """The memory of the columns and the index: without refreshing, URLs and remembered links."""
+        """The memory of the columns and the index: without refreshing, URLs, remembered links and discovery."""
         table = self.table
-        names = [name for name in self._used if name not in ("refresh", "url_start", "link_start", "link_count")]
+        names = [name for name in self._used if name not in _OF_OPTIONS]
         return sum(getattr(table, name).nbytes for name in (*names, "id_index", "id_index_old"))
 
     def content_bytes(self) -> int:

@@ -23,6 +23,7 @@ from opicflow.pipelines.ledger.config import LedgerConfig, is_whole, shown
 from opicflow.pipelines.ledger.errors import LedgerError, SnapshotRefused
 from opicflow.pipelines.ledger.kernels import links
 from opicflow.pipelines.ledger.layout import Book, Table
+from opicflow.pipelines.ledger.ledger_state import Rounds, judged_columns
 from opicflow.pipelines.ledger.room import columns_used, new_book, new_table, recent_visits
 from opicflow.schemas.arrays import Array
 
@@ -55,6 +56,8 @@ BOOK_COLUMNS = (
 CERTIFIED_COLUMNS = ("sums", "lost_ids", "lost_amounts")
 ANNOUNCED_COLUMNS = ("announced_sites", "announced_counts")
 """What announcements are worth. Older snapshots, and crawls without announcements, do not have them."""
+JUDGED_COLUMNS = ("judged_pages", "judged_explored", "judged_own", "judged_siblings")
+"""The pages by which discovery learns; there only where it does, as is the order of URLs."""
 RECENT_COLUMNS = ("recent_visits", "recent_visits_before")
 
 
@@ -65,9 +68,11 @@ class Chunk(NamedTuple):
     data: bytes
 
 
-def write(state: dict[str, Any], config: LedgerConfig, table: Table, book: Book) -> list[Chunk]:
+def write(
+    state: dict[str, Any], config: LedgerConfig, table: Table, book: Book, judged: dict[str, Array]
+) -> list[Chunk]:
     """The chunks of a ledger: its state that is not columns, and its columns."""
-    columns = _columns(config, *_with_stored_links(table, book))
+    columns = _columns(config, *_with_stored_links(table, book), judged)
     pieces = [piece for column in columns.values() for piece in _pieces(_bytes_of(column))]
     body = [_seal(_COLUMN, i, piece) for i, piece in enumerate(pieces)]
     url_pieces = _pieces(_bytes_of(book.urls[: int(book.counts[0].url_end)]))
@@ -99,7 +104,7 @@ def read(chunks: Iterable[bytes]) -> tuple[dict[str, Any], LedgerConfig, dict[st
         state = manifest["state"]
         config = LedgerConfig.from_json(state["config"])
         book = new_book(config)
-        empty = _columns(config, new_table(config), book)
+        empty = _columns(config, new_table(config), book, judged_columns(Rounds()))
         if ANNOUNCED_COLUMNS[0] in manifest["columns"]:
             empty |= _announced_columns(book)
         kinds = {name: _kind(words, empty[name]) for name, words in manifest["columns"].items()}
@@ -214,7 +219,7 @@ def _bytes_of(column: Array) -> memoryview:
     return column.reshape(-1).view(np.uint8).data
 
 
-def _columns(config: LedgerConfig, table: Table, book: Book) -> dict[str, Array]:
+def _columns(config: LedgerConfig, table: Table, book: Book, judged: dict[str, Array]) -> dict[str, Array]:
     """Everything that is a ledger's state and a column, but the URLs, in the order of a snapshot."""
     counts = book.counts[0]
     return {
@@ -226,6 +231,7 @@ def _columns(config: LedgerConfig, table: Table, book: Book) -> dict[str, Array]
         **dict(zip(RECENT_COLUMNS, recent_visits(book), strict=True)),
         "free": table.free[: int(counts.free)],
         **{name: getattr(table, name)[: int(counts.slots)] for name in columns_used(config)},
+        **({"url_order": book.url_order, **judged} if config.learns_discovery else {}),
         **(_announced_columns(book) if book.announced.any() else {}),
     }
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from opicflow.pipelines.discovery import DiscoveryRule
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import (
     MOST_CASH,
@@ -74,6 +75,7 @@ _STATE = {
     "url_generation",
 }
 _TIMES = {"tick_second", "sweep_second", "sweep_rate_sum", "days", "first_tick_second", "planned_second"}
+_ROUNDS = {"second", "read", "share", "seen", "followed", "credits", "waiting"}
 _LATER_TIMES = {
     "sweep_received",
     "anchor_pages",
@@ -85,7 +87,7 @@ _LATER_TIMES = {
 
 def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shards: int) -> str:
     """The first problem of the state that is not columns; empty if there is none."""
-    if set(state) - {"first_ids", "busy_hosts"} != _STATE:
+    if set(state) - {"first_ids", "busy_hosts", "rounds"} != _STATE or ("rounds" in state) != config.learns_discovery:
         return "its state has other parts"
     if not (is_whole(state["cut"], 0, _MOST) and is_whole(state["url_generation"], 0, _MOST)):
         return "its cut or generation is no number"
@@ -112,6 +114,7 @@ def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shard
         or _policies_problem(state["publications"], config.categories)
         or _budget_problem(state["published_budget"], config.categories)
         or _busy_problem(state.get("busy_hosts", []))
+        or _rounds_problem(state.get("rounds"))
     )
 
 
@@ -127,6 +130,7 @@ def column_problem(
         or _book_problem(config, book, ids, unheard)
         or _page_problem(config, table, book)
         or _arena_problem(config, table, book, links)
+        or _discovery_problem(table, book)
     )
 
 
@@ -239,6 +243,47 @@ def _busy_problem(values: Any) -> str:
         return "a host that waits is none"
     hosts = [row[0] for row in values]
     return "" if hosts == sorted(set(hosts)) else "its hosts that wait are out of order"
+
+
+def _rounds_problem(rounds: Any) -> str:
+    """The first problem of what discovery has learnt; None is that of a ledger that does not learn it."""
+    if rounds is None:
+        return ""
+    if type(rounds) is not dict or set(rounds) != _ROUNDS:
+        return "its rounds have other parts"
+    if not (is_whole(rounds["second"], -1, _MOST) and is_whole(rounds["read"], 0, _MOST)):
+        return "its last round is none"
+    numbers = [rounds["share"], *rounds["seen"], *rounds["followed"], *filter(None, rounds["credits"])]
+    if (len(rounds["seen"]), len(rounds["followed"]), len(rounds["credits"])) != (9, 3, 2) or not all(
+        isinstance(number, float) and math.isfinite(number) for number in numbers
+    ):
+        return "what its rounds have learnt is no number"
+    sizes = rounds["waiting"]
+    if type(sizes) is not list or len(sizes) > DiscoveryRule().wait_rounds or not 0.0 <= rounds["share"] <= 1.0:
+        return "its rounds are too many, or explore too much"
+    return "" if all(is_whole(size, 0, _MOST) for size in sizes) else "its rounds have no sizes"
+
+
+def judged_problem(columns: dict[str, Array], sizes: list[int]) -> str:
+    """The first problem of the pages that discovery will learn from; empty if there is none."""
+    if any(len(column) != sum(sizes) for column in columns.values()):
+        return "the pages read in its rounds are not as many as it says"
+    is_finite = all(np.isfinite(columns[name]).all() for name in ("judged_own", "judged_siblings"))
+    return "" if is_finite else "what pages read in its rounds were worth is no number"
+
+
+def _discovery_problem(table: Table, book: Book) -> str:
+    found_by = table.found_by
+    if len(found_by) and not 0 <= int(found_by.min()) <= int(found_by.max()) <= len(found_by):
+        return "a page was found by none"
+    stored = book.url_order
+    slots = np.where(stored >= 0, stored, ~stored)
+    if len(stored) and int(slots.max()) >= len(table.pages):
+        return "its order of URLs has other pages"
+    in_order = np.flatnonzero(table.pages["flags"] & at.IN_URL_ORDER)
+    if not np.array_equal(np.sort(slots), in_order) or not table.url_start[in_order].all():
+        return "its order of URLs does not have each page once"
+    return "" if not len(stored) or stored[0] < 0 else "its order of URLs begins within a host"
 
 
 def _are_lists(value: Any, length: int) -> bool:

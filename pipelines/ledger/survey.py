@@ -14,6 +14,7 @@ from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.kernels.announcements import IN_USE, find_rows
 from opicflow.pipelines.ledger.kernels.observations import BELIEVED, WAS_GONE
 from opicflow.pipelines.ledger.layout import Book, Table
+from opicflow.pipelines.ledger.unread_pages import Worth
 from opicflow.pipelines.refresh.orders import back_off_seconds, gaps
 from opicflow.pipelines.refresh.policies import Directives, HostCaps, Policies, directives, host_caps
 from opicflow.pipelines.refresh.rate_prior import learnt_rates
@@ -86,6 +87,8 @@ class Survey:
     """0 = none, or not known."""
     importance: Floats
     waiting: Ints
+    factor: Floats
+    """The importance factor of policies."""
     weights: Floats
     """Score times the importance factor of policies."""
     changes_per_day: Floats
@@ -111,6 +114,8 @@ class Survey:
     """None where no host has a limit."""
     waits_until: Ints | None
     """The second until which the host of each page asks to wait; 0 = it does not. None where no host does."""
+    worth: Worth | None
+    """What pages are worth; None where it is not learnt."""
     suspended: str
     """A message about pins that do not fit into the bandwidth; empty if all do."""
 
@@ -135,6 +140,7 @@ def survey(
     second: int,
     hosts_of: HostsOf,
     busy: tuple[Ids, Ints],
+    worth_of_pages: Worth | None = None,
 ) -> Survey:
     """Survey the pages `live` (ids and slots), which have this importance.
 
@@ -211,6 +217,7 @@ def survey(
         category=categories,
         importance=importance,
         waiting=waiting[slots],
+        factor=stated.factor,
         weights=weights,
         changes_per_day=changes,
         changes_error=np.where(is_set, 0.0, found.errors),
@@ -229,6 +236,7 @@ def survey(
         has_url=table.url_start[slots] != 0,
         hosts=hosts,
         waits_until=None if names is None else _waits(names, busy),
+        worth=worth_of_pages,
         suspended=suspended,
     )
 

@@ -32,6 +32,7 @@ def pages_of(rows: int, seed: int = 1, hosts: int = 5, read: float = 0.3) -> Dis
         importance=0.15 + random.exponential(1.0, rows),
         is_read=is_read,
         explored=is_read & (random.random(rows) < 0.2),
+        is_tried=np.zeros(rows, np.bool_),
         found_by=found_by.astype(np.int64),
     )
 
@@ -89,9 +90,11 @@ def test_a_domain_may_be_explored_by_its_entries_and_by_what_was_read_of_it() ->
         domain=np.array([0, 0, 0, 0, 1, 1, 2, 2, 3]),
         importance=np.ones(9),
         is_read=np.array([*read, True, False, False, False, False]),
-        explored=np.array([False, False, False, True, True, False, False, False, False]),
+        explored=np.array([False, False, False, True, True, False, True, False, False]),
+        is_tried=np.zeros(9, np.bool_),
         # Domain 0 was read three times by worth and vouches for pages 4 and 6; domain 1 does not vouch yet for page 8.
-        found_by=np.array([-1, 0, 0, 0, 1, 4, 2, 2, 4]),
+        # Of two pages of domain 0 nobody knows who found them: they are one entry. Page 6 is unread: only chosen.
+        found_by=np.array([-1, -1, 0, 0, 1, 4, 2, 2, 4]),
     )
     rule = replace(RULE, explored_per_entry=5, explored_per_read=2, reads_to_vouch=3)
     assert explorable(pages, rule).tolist() == [5 + 2 * 3 - 1, 5 - 1, 2 * 5, 0]
@@ -109,16 +112,24 @@ def test_a_farm_of_many_domains_is_not_explored_before_worth_has_followed() -> N
         importance=np.concatenate((np.ones(honest), [1.0], np.full(farm, 2.0))),
         is_read=np.arange(rows) < honest // 2,
         explored=np.zeros(rows, np.bool_),
+        is_tried=np.zeros(rows, np.bool_),
         found_by=np.concatenate((np.full(honest, -1), [0], np.full(farm, honest))).astype(np.int64),
     )
     pages.is_read[honest] = pages.explored[honest] = True
     discovery = Discovery()
     discovery.share = 0.7
-    orders = discovery.order(pages, 10)
-    assert pages.domain[orders.rows[orders.explored]].max(initial=0) < 2
+    assert pages.domain[choose(discovery, pages, 100)].max(initial=0) < 2
 
 
 # Orders
+
+
+def choose(discovery: Discovery, pages: DiscoveryPages, about: int) -> Ints:
+    """Choose the rows to explore, when nothing was read since the last round, and mark them."""
+    chosen = discovery.begin_round(pages, np.zeros(0, np.int64), lambda ids: np.zeros(len(ids), np.int64), about)
+    pages.explored[~pages.is_read] = False
+    pages.explored[chosen] = True
+    return chosen
 
 
 @settings(deadline=None, max_examples=100)
@@ -127,6 +138,9 @@ def test_orders_are_distinct_unread_pages_as_many_as_there_are(rows: int, count:
     pages = pages_of(rows, seed)
     discovery = Discovery()
     discovery.share = share
+    pages.is_tried[:5] = ~pages.is_read[:5]
+    chosen = choose(discovery, pages, count)
+    assert not pages.is_read[chosen].any() and not pages.is_tried[chosen].any()
     orders = discovery.order(pages, count)
     assert len(set(orders.rows.tolist())) == len(orders.rows) == min(count, int((~pages.is_read).sum()))
     assert not pages.is_read[orders.rows].any()
@@ -185,41 +199,58 @@ def rows_by(pages: DiscoveryPages) -> dict[int, int]:
     return {int(page): row for row, page in enumerate(pages.page)}
 
 
-def test_pages_are_judged_some_cycles_later_if_they_were_read_and_are_known() -> None:
+def test_pages_are_judged_some_rounds_after_they_were_read_if_they_are_known() -> None:
     pages = replace(pages_of(200, read=0.0), domain=np.arange(200))
-    discovery = Discovery(replace(RULE, wait_cycles=2))
+    discovery = Discovery(replace(RULE, wait_rounds=2))
     rows = rows_by(pages)
 
     def rows_of(ids: Ids) -> Ints:
         return np.array([rows.get(int(page), -1) for page in ids], np.int64)
 
     before = discovery.share
+    assert len(choose(discovery, pages, 50)) == 10
     first = discovery.order(pages, 50)
     assert first.explored.sum() == 10
-    for row in first.rows[::2]:
-        pages.is_read[row] = True
+    read = first.rows[::2]
+    pages.is_read[read] = True
+    discovery.begin_round(pages, read, rows_of, 50)
+    assert discovery.waiting[-1].page.tolist() == pages.page[read].tolist()
     pages.importance[first.rows[first.explored]] = 100.0
     del rows[int(pages.page[first.rows[0]])]
-    discovery.learn(pages, rows_of)
-    discovery.order(pages, 50)
+    nothing = np.zeros(0, np.int64)
+    discovery.begin_round(pages, nothing, rows_of, 50)
     assert discovery.share == before and len(discovery.waiting) == 2
-    discovery.learn(pages, rows_of)
-    assert discovery.share > before and len(discovery.waiting) == 1
+    discovery.begin_round(pages, nothing, rows_of, 50)
+    assert discovery.share > before and len(discovery.waiting) == 2
     assert discovery.credit_explored > discovery.credit_others
+
+
+def test_of_many_pages_read_in_a_round_some_are_kept() -> None:
+    pages = pages_of(20_000, read=1.0)
+    discovery = Discovery()
+    discovery.begin_round(pages, np.arange(20_000), lambda ids: np.zeros(len(ids), np.int64), 10)
+    assert discovery.waiting[-1].page.tolist() == pages.page[::5].tolist()
 
 
 @pytest.mark.parametrize("follow", [0.0, 0.3])
 def test_the_weight_of_siblings_is_learnt(follow: float) -> None:
     """Importance moves by `follow` of the way to that of the siblings until a page is judged."""
-    random, discovery = np.random.default_rng(1), Discovery(replace(RULE, wait_cycles=1))
+    random, discovery = np.random.default_rng(1), Discovery(replace(RULE, wait_rounds=1))
+    nothing = np.zeros(0, np.int64)
     for _ in range(20):
         pages = replace(pages_of(1_000, hosts=20, read=0.0), importance=np.exp(random.normal(0, 1, 1_000)))
         rows = rows_by(pages)
-        orders = discovery.order(pages, 200)
-        pages.is_read[orders.rows] = True
+
+        def rows_of(ids: Ids, rows: dict[int, int] = rows) -> Ints:
+            return np.array([rows[int(page)] for page in ids], np.int64)
+
+        read = discovery.order(pages, 200).rows
+        pages.is_read[read] = True
+        discovery.waiting.clear()
+        discovery.begin_round(pages, read, rows_of, 200)
         siblings = page_worth(pages, 0.0, RULE).siblings
         later = replace(pages, importance=pages.importance * np.exp(0.5 + follow * siblings))
-        discovery.learn(later, lambda ids, rows=rows: np.array([rows[int(page)] for page in ids]))  # type: ignore[misc]
+        discovery.begin_round(later, nothing, rows_of, 200)
     assert discovery.siblings_weight == pytest.approx(follow, abs=0.05)  # doubt shrinks it
 
 

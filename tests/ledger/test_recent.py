@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.ledger import CrawlEntry, Fate, ItemWriter, Ledger, LedgerConfig, LogPosition, SnapshotRefused
-from opicflow.pipelines.ledger.ledger_state import Mark, encode_state, new_state
+from opicflow.pipelines.ledger.ledger_state import Mark, encode_state, judged_columns, new_state
 from opicflow.pipelines.ledger.snapshot import write as write_snapshot
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
@@ -115,6 +115,6 @@ def test_a_snapshot_with_visits_that_cannot_be_is_refused(damage: str) -> None:
         book.recent[1, np.flatnonzero(book.recent[1])[0]] = 0
     elif damage == "order":
         book.counts[0].recent += 10**6
-    chunks = write_snapshot(values, ledger.config, ledger._room.table, book)
+    chunks = write_snapshot(values, ledger.config, ledger._room.table, book, judged_columns(state.rounds))
     with pytest.raises(SnapshotRefused, match="visits"):
         Ledger.restore(chunk.data for chunk in chunks)

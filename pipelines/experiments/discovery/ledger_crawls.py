@@ -12,24 +12,25 @@ from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig, RefreshConfig, TickEntry
 from opicflow.pipelines.ledger.entries import Kind
 from opicflow.pipelines.web.crawl import announcements, links_of, visits
-from opicflow.pipelines.web.webs import page_ids
 from opicflow.schemas.arrays import Ints
+from opicflow.schemas.pages import PageIds
 
-BY_LEDGER = "recomputed, by the ledger"
+BY_LEDGER = {"recomputed, by the ledger": "importance", "learnt, by the ledger": "learnt"}
+"""Orders of a ledger, and what it discovers by."""
 _DAY, _FIRST_DAY, _DISCOVERY = 86_400, 20_000, 1
 
 
-def discovery_by_ledger(pages: int, seed: int, web: str) -> list[Row]:
-    """Measure a crawl by the orders of a certified ledger which discovers by importance, a cycle a day.
+def discovery_by_ledger(pages: int, seed: int, web: str, order: str) -> list[Row]:
+    """Measure a crawl by the orders of a certified ledger, a cycle a day. `order` is a name in `BY_LEDGER`.
 
     Columns are those of `discovery`.
     """
     crawled = crawled_web(web, pages, seed)
     graph, urls = crawled.pages.graph, crawled.pages.urls
-    ids = page_ids(graph.pages, seed)
-    order = np.argsort(ids)
+    ids = PageIds().of_all(urls)
+    numbers_by_id = np.argsort(ids)
     a_round = max(1, graph.pages // ROUNDS)
-    refresh = RefreshConfig(bandwidth_per_day=float(a_round), discovery_share=1.0, discover_by="importance")
+    refresh = RefreshConfig(bandwidth_per_day=float(a_round), discovery_share=1.0, discover_by=BY_LEDGER[order])
     ledger = Ledger(LedgerConfig(history=Certified(), remember_links=True, refresh=refresh))
 
     def with_urls(entry: CrawlEntry, numbers: Ints) -> CrawlEntry:
@@ -50,7 +51,7 @@ def discovery_by_ledger(pages: int, seed: int, web: str) -> list[Row]:
             ledger.apply(TickEntry(day * _DAY))
             plan = ledger.plan(0, 9.0)
             ordered = plan.survey.pages[plan.orders.rows[plan.orders.why == _DISCOVERY]]
-            numbers = order[np.searchsorted(ids[order], ordered)]
+            numbers = numbers_by_id[np.searchsorted(ids[numbers_by_id], ordered)]
             numbers = numbers[~read[numbers]][:missing]
             if len(numbers) == 0:
                 break
@@ -61,10 +62,16 @@ def discovery_by_ledger(pages: int, seed: int, web: str) -> list[Row]:
             found = np.unique(links_of(graph, numbers)).astype(np.int64)
             entry = with_urls(announcements(ids[found], Kind.SIGHTING, entry.end.offset), found)
             ledger.apply(entry)
-        row: Row = {"seed": seed, "web": web, "order": BY_LEDGER, "mark": mark}
+        row: Row = {"seed": seed, "web": web, "order": order, "mark": mark}
         row |= {"read": float(crawled.exact[read].sum()) * 100.0}
         for name, part in (("best", 100), ("top", 1000)):
             row[name] = float(read[ranked[: max(1, graph.pages // part)]].mean()) * 100.0
         row |= {"known": float("nan"), "hostile": float(crawled.pages.is_hostile[read].mean()) * 100.0}
-        rows.append(row | {"share": 0.0, "siblings": 0.0})
+        rows.append(row | _learnt(ledger))
     return rows
+
+
+def _learnt(ledger: Ledger) -> Row:
+    """Return what a ledger has learnt, in per cent."""
+    learnt = ledger.discovery
+    return {"share": learnt.share * 100.0, "siblings": learnt.siblings_weight * 100.0}

@@ -165,16 +165,20 @@ class Learnt(DiscoveryOrder):
         self.explored = np.zeros(self.graph.pages, np.bool_)
         self._place = np.full(self.graph.pages, -1, np.int64)
         self._page_of_id = np.argsort(ids)
+        self._just_read = np.zeros(0, np.int64)
 
     def next(self, count: int) -> Ints:
         numbers = np.flatnonzero(self.seen.is_known)
         self._place[numbers] = np.arange(len(numbers))
         pages = self._known(numbers)
-        self.discovery.learn(pages, self._rows_of)
-        orders = self.discovery.order(pages, count)
-        chosen = numbers[orders.rows]
-        self.explored[chosen[orders.explored]] = True
-        return chosen
+        explore = self.discovery.begin_round(pages, self._place[self._just_read], self._rows_of, len(self._just_read))
+        self.explored[~self.seen.is_read] = False
+        self.explored[numbers[explore]] = True
+        return numbers[self.discovery.order(self._known(numbers), count).rows]
+
+    def read(self, pages: Ints) -> None:
+        super().read(pages)
+        self._just_read = pages
 
     def values(self) -> Floats:
         return self.seen.importance
@@ -188,6 +192,7 @@ class Learnt(DiscoveryOrder):
             importance=self.seen.importance[numbers],
             is_read=self.seen.is_read[numbers],
             explored=self.explored[numbers],
+            is_tried=np.zeros(len(numbers), np.bool_),
             found_by=np.where(found_by >= 0, self._place[found_by], -1),
         )
 

@@ -172,7 +172,7 @@ def sight(table: Table, book: Book, items: Any, i: Int) -> None:
     else:
         book.counts[0].sightings += 1
     if slot < 0:
-        slot = give_birth(table, book, page, 0 if category == _NO_CATEGORY else category, 0.0)
+        slot = give_birth(table, book, page, 0 if category == _NO_CATEGORY else category, 0.0, NOWHERE)
         if slot < 0:
             return
     elif category != _NO_CATEGORY and (announced or table.pages[slot].class_ == 0):
@@ -201,7 +201,7 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
     page, outcome, category, time_ms = items.page[i], items.outcome[i], items.category[i], items.time_ms[i]
     slot = find(table.id_index, table.id_index_old, table.hot, page)
     if slot < 0:
-        slot = give_birth(table, book, page, 0 if category == _NO_CATEGORY else category, 0.0)
+        slot = give_birth(table, book, page, 0 if category == _NO_CATEGORY else category, 0.0, NOWHERE)
         if slot < 0:
             counts.refused_visits += 1
             items.fates[i] = _REFUSED
@@ -321,7 +321,7 @@ def pay_certified(table: Table, book: Book, scratch: Scratch, items: Any, i: Int
                     if scratch.slots[j] == NOWHERE:
                         category = scratch.categories[j]
                         scratch.slots[j] = give_birth(
-                            table, book, scratch.pages[j], 0 if category == _NO_CATEGORY else category, 0.0
+                            table, book, scratch.pages[j], 0 if category == _NO_CATEGORY else category, 0.0, slot
                         )
             remember_links(table, book, scratch, slot, links)
             pay_all(table, book, scratch, slot)
@@ -341,7 +341,7 @@ def receive_certified(table: Table, book: Book, page: Int, slot: Int, amount: In
         row = absent_row(book, page)
         before = book.absent_amounts[row] if row >= 0 else np.int64(0)
         if before <= 0 < before + amount:
-            slot = give_birth(table, book, page, 0, 0.0)
+            slot = give_birth(table, book, page, 0, 0.0, NOWHERE)
     if slot >= 0:
         receive(table, book, slot, amount)
     else:
@@ -360,7 +360,7 @@ def apply_transfers(table: Table, book: Book, pages: Array, amounts: Array, firs
             receive_certified(table, book, pages[i], slot, amounts[i])
             continue
         if slot < 0:
-            slot = give_birth(table, book, pages[i], 0, 0.0)
+            slot = give_birth(table, book, pages[i], 0, 0.0, NOWHERE)
         if slot < 0:
             book.counts[0].virtual += amounts[i]
         else:

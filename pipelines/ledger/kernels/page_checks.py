@@ -14,7 +14,7 @@ from opicflow.pipelines.refresh.rates import ALL_CHANGED, MOST_CODE, MOST_EARLIE
 from opicflow.schemas.kernel import lean_kernel
 
 _NOTES = int(at.MISTRUST | at.RATE_SET | at.CHANGE_ANNOUNCED | WAS_GONE)
-_FLAGS = int(at.LIVE | at.SPENT | at.CIRCULATED | at.LINKS_KNOWN)
+_FLAGS = int(at.OF_THE_LEDGER | at.EXPLORED | at.IN_URL_ORDER | at.READ_BEFORE)
 _MOST_OUTCOME = int(max(Outcome))
 
 PAGE_PROBLEMS = (

@@ -116,9 +116,10 @@ def is_forgotten(book: Book, page: Int) -> Bool:
 
 
 @lean_kernel
-def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: Float) -> Int:
+def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: Float, finder: Int) -> Int:
     """A page enters the ledger with newly minted cash. `parent_rate` is what its first link adds to its default rate.
 
+    `finder` is the slot of the page with that link, or NOWHERE.
     Returns its slot, or NOWHERE if it is never to be learnt again. The caller has seen to room.
     """
     counts = book.counts[0]
@@ -162,6 +163,8 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
         keep_newcomer(table, book, slot, rate, book.clocks[0].theta)
     be_born_unseen(table, slot)
     table.url_start[slot] = 0
+    if table.found_by.shape[0] > 0:
+        table.found_by[slot] = 1 + finder
     if book.modes[0].remember != 0:
         table.link_start[slot] = 0
         table.link_count[slot] = 0
@@ -300,9 +303,8 @@ def pay_links(
         for i in range(links):
             if slots[i] == NOWHERE:
                 category = scratch.categories[i]
-                slots[i] = give_birth(
-                    table, book, pages[i], 0 if category == 255 else category, rate * np.float64(weights[i])
-                )
+                earned = rate * np.float64(weights[i])
+                slots[i] = give_birth(table, book, pages[i], 0 if category == 255 else category, earned, slot)
     pay_virtual(book, -refund)
     out = damped(amount, book.modes[0].damping_q20) + refund
     paid = np.int64(0)

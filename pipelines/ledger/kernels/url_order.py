@@ -1,0 +1,255 @@
+"""The order of URLs: by the host read from its end, then by path and query; http before https.
+
+So the pages of a host follow one another, and hosts of a domain are close. An order is a column of slots; at the first
+page of every host stands ~slot instead. It is kept up to date by merging newcomers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opicflow.pipelines.ledger.layout import IN_URL_ORDER, Book, Bool, Int, Table
+from opicflow.schemas.arrays import Array
+from opicflow.schemas.hashing import byte_at
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+
+_FEW = 16  # rows that are sorted by inserting
+_SLASH, _S = 47, 115
+
+
+class OrderedPages(NamedTuple):
+    """Columns of the pages in the order of URLs."""
+
+    slots: Array  # int64
+    page: Array  # int64: page ids
+    host: Array  # int64, from 0 on
+    is_read: Array  # bool
+    is_tried: Array  # bool: visited, but not read
+    flags: Array  # uint8
+    found_by: Array  # int64: a row, -1 = none
+
+    @classmethod
+    def of(cls, rows: int) -> OrderedPages:
+        """Return columns of so many rows."""
+        kinds = (np.int64, np.int64, np.int64, np.bool_, np.bool_, np.uint8, np.int64)
+        return cls(*(np.zeros(rows, kind) for kind in kinds))
+
+
+@inlined_kernel
+def url_bounds(table: Table, book: Book, slot: Int) -> tuple[Int, Int, Int]:
+    """Return where the host of the URL at a slot begins and ends in the arena, and where the URL ends."""
+    start = table.url_start[slot]
+    end = start + 1 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
+    first = min(start + 1 + 7 + (byte_at(book.urls, start + 1 + 4) == _S), end)  # past http:// or https://
+    last = first
+    while last < end and byte_at(book.urls, last) != _SLASH:
+        last += 1
+    return first, last, end
+
+
+@inlined_kernel
+def key_word(book: Book, first: Int, last: Int, end: Int, depth: Int) -> Int:
+    """Return eight bytes, from `depth` on, of what a URL is ordered by.
+
+    These are the host from its end, a byte that is lower than any of a host, and the rest of the URL, then zeros.
+    """
+    word, host = np.uint64(0), last - first
+    size = host + 1 + end - last
+    for i in range(depth, depth + 8):
+        byte = np.uint64(0)
+        if i < host:
+            byte = np.uint64(byte_at(book.urls, last - 1 - i))
+        elif i == host:
+            byte = np.uint64(1)
+        elif i < size:
+            byte = np.uint64(byte_at(book.urls, last + i - host - 1))
+        word = (word << np.uint64(8)) | byte
+    return word
+
+
+@lean_kernel
+def comes_before(table: Table, book: Book, one: Int, other: Int, depth: Int) -> Bool:
+    """Whether the page at a slot comes before another, whose keys are equal up to `depth`."""
+    first, last, end = url_bounds(table, book, one)
+    other_first, other_last, other_end = url_bounds(table, book, other)
+    size = max(end - first, other_end - other_first) + 1
+    while depth < size:
+        word = key_word(book, first, last, end, depth)
+        other_word = key_word(book, other_first, other_last, other_end, depth)
+        if word != other_word:
+            return word < other_word
+        depth += 8
+    return end - table.url_start[one] < other_end - table.url_start[other]
+
+
+@lean_kernel
+def is_same_host(table: Table, book: Book, one: Int, other: Int) -> Bool:
+    """Whether the pages at two slots are of one host."""
+    first, last, _ = url_bounds(table, book, one)
+    other_first, other_last, _ = url_bounds(table, book, other)
+    if last - first != other_last - other_first:
+        return False
+    at = np.int64(0)
+    while at < last - first and byte_at(book.urls, first + at) == byte_at(book.urls, other_first + at):
+        at += 1
+    return at == last - first
+
+
+@lean_kernel
+def sort_by_url(table: Table, book: Book, slots: Array, words: Array, stack: Array) -> None:
+    """Sort slots by the URLs of their pages: a quicksort by eight bytes at a time.
+
+    Slots whose eight bytes are equal are sorted by the next eight. `words` has a row for each slot, `stack` has half as
+    many, and one more, of four numbers: where a part begins and ends, how many bytes are equal, and whether `words`
+    holds the next ones.
+    """
+    top = 0
+    stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = 0, slots.shape[0], 0, 0
+    while top >= 0:
+        low, high, depth, is_read = stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3]
+        top -= 1
+        if is_read == 0:
+            for row in range(low, high):
+                first, last, end = url_bounds(table, book, np.int64(slots[row]))
+                words[row] = key_word(book, first, last, end, depth)
+        if high - low <= _FEW:
+            insert_by_url(table, book, slots, words, low, high, depth)
+            continue
+        pivot = median(words[low], words[(low + high) // 2], words[high - 1])
+        below, at, above = low, low, high
+        while at < above:
+            word = words[at]
+            if word == pivot:
+                at += 1
+                continue
+            to = below if word < pivot else above - 1
+            slots[to], slots[at] = slots[at], slots[to]
+            words[to], words[at] = words[at], words[to]
+            if word < pivot:
+                below += 1
+                at += 1
+            else:
+                above -= 1
+        top = push(stack, top, low, below, depth, 1)
+        top = push(stack, top, above, high, depth, 1)
+        top = push(stack, top, below, above, depth + 8, 0)
+
+
+@inlined_kernel
+def push(stack: Array, top: Int, low: Int, high: Int, depth: Int, is_read: Int) -> Int:
+    """Put a part on the stack, unless there is nothing to sort in it. Returns where the stack ends."""
+    if high - low < 2:
+        return top
+    top += 1
+    stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3] = low, high, depth, is_read
+    return top
+
+
+@inlined_kernel
+def median(one: Int, two: Int, three: Int) -> Int:
+    """Return the middle one of three numbers."""
+    return max(min(one, two), min(max(one, two), three))
+
+
+@lean_kernel
+def insert_by_url(table: Table, book: Book, slots: Array, words: Array, low: Int, high: Int, depth: Int) -> None:
+    """Sort a few slots by the URLs of their pages, whose keys are equal up to `depth` and go on with `words`."""
+    for row in range(low + 1, high):
+        slot, word, at = np.int64(slots[row]), words[row], row
+        while at > low:
+            if word > words[at - 1]:
+                break
+            if word == words[at - 1] and not comes_before(table, book, slot, np.int64(slots[at - 1]), depth + 8):
+                break
+            slots[at], words[at] = slots[at - 1], words[at - 1]
+            at -= 1
+        slots[at], words[at] = slot, word
+
+
+@lean_kernel
+def leave_out_removed(table: Table, order: Array) -> Int:
+    """Move rows up to where those of removed pages were. Returns how many are left."""
+    at, is_first = np.int64(0), False
+    for row in range(order.shape[0]):
+        slot = slot_in(order[row])
+        is_first = is_first or order[row] < 0
+        if (table.pages[slot].flags & IN_URL_ORDER) != 0:
+            order[at] = ~slot if is_first else slot
+            at, is_first = at + 1, False
+    return at
+
+
+@lean_kernel
+def merge_by_url(table: Table, book: Book, order: Array, newcomers: Array, merged: Array) -> None:
+    """Merge sorted newcomers into the order, of which no page was removed. They get the flag that they are in it."""
+    at, row, before = np.int64(0), np.int64(0), np.int64(-1)
+    for number in range(newcomers.shape[0]):
+        newcomer = np.int64(newcomers[number])
+        until = place_by_url(table, book, order, row, newcomer)
+        if row < until:
+            merged[at] = first_of_host(table, book, before, order[row])
+            for more in range(1, until - row):
+                merged[at + more] = order[row + more]
+            at += until - row
+            before = slot_in(order[until - 1])
+            row = until
+        merged[at] = first_of_host(table, book, before, ~newcomer)
+        at, before = at + 1, newcomer
+        table.pages[newcomer].flags |= IN_URL_ORDER
+    if row < order.shape[0]:
+        merged[at] = first_of_host(table, book, before, order[row])
+        for more in range(1, order.shape[0] - row):
+            merged[at + more] = order[row + more]
+
+
+@inlined_kernel
+def first_of_host(table: Table, book: Book, before: Int, stored: Int) -> Int:
+    """Return the row of a page after the page at the slot `before`; it was stored as `stored` after another one."""
+    slot = slot_in(stored)
+    is_first = stored < 0 and (before < 0 or not is_same_host(table, book, before, slot))
+    return ~slot if is_first else slot
+
+
+@inlined_kernel
+def slot_in(stored: Int) -> Int:
+    """Return the slot at a row of the order."""
+    value = np.int64(stored)
+    return value if value >= 0 else ~value
+
+
+@lean_kernel
+def place_by_url(table: Table, book: Book, order: Array, first: Int, slot: Int) -> Int:
+    """Return the first row, from `first` on, whose page comes after the one at a slot."""
+    rows, step, low, high = order.shape[0], np.int64(1), first, first
+    while high < rows and not comes_before(table, book, slot, slot_in(order[high]), np.int64(0)):
+        low = high + 1
+        high = min(low + step, rows)
+        step *= 2
+    while low < high:
+        middle = (low + high) // 2
+        if comes_before(table, book, slot, slot_in(order[middle]), np.int64(0)):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@lean_kernel
+def read_pages(table: Table, order: Array, rows: Any, row_of: Array) -> None:
+    """Read what discovery looks at of the pages in the order of URLs. `row_of` has room for one more than all slots."""
+    for row in range(order.shape[0]):
+        row_of[1 + slot_in(order[row])] = row
+    host = np.int64(-1)
+    for row in range(order.shape[0]):
+        slot = slot_in(order[row])
+        host += order[row] < 0
+        page = table.pages[slot]
+        rows.slots[row] = slot
+        rows.page[row] = table.hot[slot, 0]
+        rows.host[row] = host
+        rows.is_read[row] = (page.class_ & 1) != 0
+        rows.is_tried[row] = (page.class_ & 1) == 0 and page.visits > 0
+        rows.flags[row] = page.flags
+        rows.found_by[row] = row_of[table.found_by[slot]]

@@ -1,0 +1,209 @@
+"""Which unread pages a ledger would read next, as the discovery `learnt` says.
+
+A round begins at a tick, once a cycle has passed and a few of the pages known were read for the first time since the
+last one: at times that the log alone decides. A round learns from the pages that were read, and marks the pages that
+may be explored until the next one. Plans read the marks and the worth of pages, and change nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from opicflow.pipelines.discovery import DiscoveryPages, page_worth
+from opicflow.pipelines.ledger import layout as at
+from opicflow.pipelines.ledger.config import LedgerConfig
+from opicflow.pipelines.ledger.kernels import url_order
+from opicflow.pipelines.ledger.ledger_state import Rounds, Times
+from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
+from opicflow.pipelines.ledger.reader import Reader
+from opicflow.pipelines.ledger.room import Room
+from opicflow.pipelines.refresh.policies import directives
+from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
+from opicflow.schemas.shards import Shard
+
+_PAGES_A_READ = 64
+"""A round begins when one in so many of the pages known was read: each takes time for all of them."""
+_FLOOR_SHARE = 100
+"""So many times more pages are known than have less importance than a page to which next to nothing leads."""
+
+
+class Worth(NamedTuple):
+    """What pages of a survey are worth, a row for each; logarithms of importance."""
+
+    siblings: Floats
+    """How far the mean of its siblings lies above the page; 0 where its URL is not known."""
+    unread: Floats
+    """The share of the other pages of its host that were not read."""
+    marked: Bools
+    """Whether it may be explored."""
+    domain: Ints
+    siblings_weight: float
+    share: float
+    """The share of orders that explore."""
+    bonus: float
+    at_once: float
+    """The share of the other orders that one domain may have while there are others."""
+
+    @property
+    def rise(self) -> Floats:
+        """By how much the worth of a page lies above its importance."""
+        return self.siblings_weight * self.siblings
+
+    @property
+    def exploring(self) -> Floats:
+        """By how much it does where it is read to explore."""
+        return self.rise + self.bonus * self.unread
+
+
+class UnreadPages:
+    """The order of URLs, the rounds, and the worth of unread pages."""
+
+    def __init__(
+        self,
+        config: LedgerConfig,
+        room: Room,
+        reader: Reader,
+        policies: PoliciesInForce,
+        times: Times,
+        rounds: Rounds,
+        shard: Shard,
+    ) -> None:
+        self.rounds = rounds
+        self._config = config
+        self._room = room
+        self._reader = reader
+        self._policies = policies
+        self._times = times
+        self._shard = shard
+
+    def change_options(self, config: LedgerConfig) -> None:
+        """Go on with another configuration. What was learnt is forgotten if it does not learn."""
+        self._config = config
+        if not config.learns_discovery:
+            self.rounds = Rounds()
+
+    # -- rounds ----------------------------------------------------------------------------------------------------
+
+    def is_round_due(self, second: int) -> bool:
+        """Whether a round begins at a tick."""
+        if not self._config.learns_discovery:
+            return False
+        begun = self.rounds.second >= 0
+        if begun and second - self.rounds.second < self._config.refresh.cycle_hours * 3600:
+            return False
+        read = self._pages_read() - self.rounds.read
+        return read * _PAGES_A_READ >= max(int(self._room.book.counts[0].pages), 1)
+
+    def begin_round(self, second: int) -> None:
+        """Learn from the pages that were read since the last round, and mark those that may be explored."""
+        rounds, pages = self.rounds, self._room.table.pages
+        rates, _ = self._reader.rates()
+        known, slots = self._columns(rates)
+        known.is_tried[self._forbidden(known.page, slots)] = True
+        flags = pages["flags"][slots]
+        read = np.flatnonzero(known.is_read & ((flags & at.READ_BEFORE) == 0))
+        since = rounds.second if rounds.second >= 0 else self._times.first_tick_second
+        cycle = self._config.refresh.cycle_hours * 3600
+        about = len(read) if rounds.second >= 0 else int(len(read) * min(cycle / max(second - since, 1), 1.0))
+        row_of = np.full(int(self._room.book.counts[0].slots), -1, np.int64)
+        row_of[slots] = np.arange(len(slots))
+
+        def rows_of(ids: Ids) -> Ints:
+            found = self._reader.slots_of(ids)
+            return np.where(found >= 0, row_of[found], -1)
+
+        explored = rounds.discovery.begin_round(known, read, rows_of, about)
+        flags[known.is_read] |= at.READ_BEFORE
+        flags[~known.is_read] &= ~at.EXPLORED
+        flags[explored] |= at.EXPLORED
+        pages["flags"][slots] = flags
+        rounds.second, rounds.read = second, self._pages_read()
+
+    def _pages_read(self) -> int:
+        return int(self._room.book.class_pages[1::2].sum())
+
+    # -- columns ---------------------------------------------------------------------------------------------------
+
+    def worth(self, importance: Floats, slots: Ints) -> Worth | None:
+        """Return the worth of pages at these slots, which are all, by their importance; None if it is not learnt."""
+        if not self._config.learns_discovery:
+            return None
+        by_slot = np.zeros(int(self._room.book.counts[0].slots))
+        by_slot[slots] = importance
+        known, known_slots = self._columns(by_slot)
+        discovery = self.rounds.discovery
+        worth = page_worth(known, discovery.siblings_weight, discovery.rule)
+
+        def spread(values: Array) -> Array:
+            column = np.zeros(len(by_slot), values.dtype)
+            column[known_slots] = values
+            return column[slots]
+
+        return Worth(
+            spread(worth.siblings),
+            spread(worth.unread),
+            spread(known.explored),
+            spread(known.domain),
+            discovery.siblings_weight,
+            discovery.share,
+            discovery.rule.bonus,
+            discovery.rule.ordered_at_once,
+        )
+
+    def update_order(self) -> None:
+        """Merge the pages whose URL has become known into the order of URLs, and leave out those that were removed."""
+        room = self._room
+        table, book = room.table, room.book
+        order = book.url_order
+        left = int(url_order.leave_out_removed(table, order))
+        end = int(book.counts[0].slots)
+        flags = table.pages["flags"][:end]
+        is_new = (flags != 0) & ((flags & at.IN_URL_ORDER) == 0) & (table.url_start[:end] != 0)
+        newcomers = np.flatnonzero(is_new)
+        words, stack = np.zeros(len(newcomers), np.uint64), np.zeros((len(newcomers) // 2 + 2, 4), np.int64)
+        url_order.sort_by_url(table, book, newcomers, words, stack)
+        merged = np.empty(left + len(newcomers), np.int32)
+        url_order.merge_by_url(table, book, order[:left], newcomers, merged)
+        room.book = book._replace(url_order=merged)
+
+    def _columns(self, importance: Floats) -> tuple[DiscoveryPages, Ints]:
+        """Return what the rule reads of all pages with a URL, and their slots; `importance` is that of every slot."""
+        self.update_order()
+        table, order = self._room.table, self._room.book.url_order
+        rows = url_order.OrderedPages.of(len(order))
+        row_of = np.full(int(self._room.book.counts[0].slots) + 1, -1, np.int64)
+        url_order.read_pages(table, order, rows, row_of)
+        page = rows.page.view(np.uint64)
+        sites = self._shard.page_ids.sites_of(page)
+        columns = DiscoveryPages(
+            page=page,
+            host=rows.host,
+            domain=rows.host if sites is None else sites.astype(np.int64),
+            importance=self._in_floors(importance[rows.slots]),
+            is_read=rows.is_read,
+            explored=(rows.flags & at.EXPLORED) != 0,
+            is_tried=rows.is_tried,
+            found_by=rows.found_by,
+        )
+        return columns, rows.slots
+
+    def _in_floors(self, importance: Floats) -> Floats:
+        """Return importance in such units that a page to which next to nothing leads has what the rule calls floor."""
+        if not len(importance):
+            return importance
+        number = len(importance) // _FLOOR_SHARE
+        least = float(np.partition(importance, number)[number])
+        scaled: Floats = importance * (self.rounds.discovery.rule.floor / least) if least > 0.0 else importance
+        return scaled
+
+    def _forbidden(self, pages: Ids, slots: Ints) -> Bools:
+        """Return which pages may not be read, by the policies that hold."""
+        stated, room = self._policies.stated, self._room
+        if not len(stated):
+            return np.zeros(len(pages), np.bool_)
+        categories = room.table.pages["class_"][slots] >> 1
+        rules = directives(stated, room.book.urls, room.table.url_start[slots], pages, categories)
+        forbidden: Bools = (rules.forbidden != 0) | (rules.factor == 0)
+        return forbidden
