@@ -91,6 +91,7 @@ class CrawlOrder:
     shard: int
     not_before_ms: int | None = None
     host: str = ""
+    by: str = ""
 
 
 @dataclass(frozen=True)

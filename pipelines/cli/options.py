@@ -244,7 +244,13 @@ def add_refresh_options(parser: argparse.ArgumentParser, strategy: str) -> None:
     add_renamed(group, strategy.replace("strategy", "policy"), strategy, "refresh_strategy")
     group.add_argument("--cycle", type=float, metavar="HOURS", help="the time between two sets of orders (24)")
     group.add_argument("--discovery-share", type=float, metavar="S", help="of the bandwidth, for unread pages (0.25)")
-    group.add_argument("--discover-by", metavar="NAME", help="unread pages by importance (the default) or cash")
+    group.add_argument(
+        "--discovery-by",
+        metavar="NAME",
+        help="which unread pages first: learnt (the default: by importance, siblings, and what exploring has brought), "
+        "importance, cash, found (the first found first)",
+    )
+    add_renamed(group, "--discover-by", "--discovery-by", "discovery_by")
     group.add_argument("--rate-prior", metavar="NAME", help="of change rates: learnt (from the crawl) or fixed")
     group.add_argument("--host-fetches", type=float, metavar="N", help="of a host a day at most")
     group.add_argument("--host-fetches-per-hour", type=float, metavar="N", help="of a host an hour at most")
@@ -265,7 +271,7 @@ def refresh_fields_of(options: argparse.Namespace) -> dict[str, Any]:
         "bandwidth_per_day": options.bandwidth,
         "cycle_hours": options.cycle,
         "discovery_share": options.discovery_share,
-        "discover_by": options.discover_by,
+        "discover_by": options.discovery_by,
         "rate_prior": options.rate_prior,
         "host_fetches_per_day": options.host_fetches,
         "host_fetches_per_hour": options.host_fetches_per_hour,

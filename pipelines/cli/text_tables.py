@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def print_plan(plan: dict[str, Any]) -> None:
-    """Print the refresh plan of a summary, in two lines."""
+    """Print the refresh plan of a summary, in two lines, and a third one about unread pages that are ordered."""
     print(
         f"refresh: {plan['policy']}, {plan['bandwidth_per_day']:,.0f} fetches a day: {plan['refresh_per_day']:,.0f} "
         f"for {plan['pages_refreshed']:,} pages known, {plan['discovery_per_day']:,.0f} for unread ones; "
@@ -20,6 +20,8 @@ def print_plan(plan: dict[str, Any]) -> None:
         f"orders:  {plan['orders']:,} for the next {plan['cycle_hours']:g} hours ({plan['orders_refresh']:,} refresh, "
         f"{plan['orders_discovery']:,} discovery)"
     )
+    if "discovery" in plan and plan["orders_discovery"]:
+        print(f"unread:  {_discovery(plan['discovery'], plan['orders_discovery'])}")
 
 
 def _how_sure(plan: dict[str, Any]) -> str:
@@ -28,6 +30,15 @@ def _how_sure(plan: dict[str, Any]) -> str:
         return ""
     low, high = plan["freshness_low"], plan["freshness_high"]
     return f" ({low:.0%} to {high:.0%})"
+
+
+def _discovery(learnt: dict[str, Any], orders: int) -> str:
+    """Return how unread pages were chosen, in words."""
+    by_worth = orders - learnt["orders_exploring"]
+    text = f"{by_worth:,} by worth, {learnt['orders_exploring']:,} to explore ({learnt['exploring_share']:.0%} may be"
+    if learnt["credit_others"]:
+        text += f": such pages have brought {learnt['credit_explored'] / learnt['credit_others']:.2g} times as much"
+    return text + ")"
 
 
 def first_rows(pages: Iterable[Pages], most: int) -> Iterator[Pages]:

@@ -1,4 +1,4 @@
-"""`Discovery`: which unread pages to read, and what is learnt from those that were read, round by round."""
+"""`Discovery`: which unread pages to explore, and what is learnt from those that were read, round by round."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from opicflow.pipelines.discovery.limits import best, best_filled, explorable
+from opicflow.pipelines.discovery.limits import best, explorable
 from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
 from opicflow.pipelines.discovery.worth import PageWorth, page_worth
@@ -16,14 +16,6 @@ from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 _EVIDENCE = 3
 _LEAST_KEPT, _PAGES_A_KEPT_ONE = 1 << 12, 32
 """So many pages of a round are kept, or one for so many that are known."""
-
-
-@dataclass(frozen=True, eq=False)
-class DiscoveryOrders:
-    """The rows to read: first those by worth, best first, then those that explore."""
-
-    rows: Ints
-    explored: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,11 +31,11 @@ class PagesRead:
 
 @dataclass(eq=False)
 class Discovery:
-    """Orders unread pages, and learns from those that were read: how much to explore, and what siblings say.
+    """Chooses the pages to explore, and learns from those that were read: how much to explore, and what siblings say.
 
     Its state is `share`, the share of orders that explore, the evidence on siblings (a matrix of 3 by 3 and a vector),
     and the pages that were read in the last `wait_rounds` rounds. It is decided by columns alone: the same columns give
-    the same orders.
+    the same pages.
     """
 
     rule: DiscoveryRule = field(default_factory=DiscoveryRule)
@@ -84,21 +76,6 @@ class Discovery:
         limits = np.minimum(explorable(pages, rule), max(1, int(rule.explored_at_once * most)))
         unread = unread[limits[pages.domain[unread]] > 0]
         return unread[best(worth.exploring[unread], pages.page[unread], pages.domain[unread], limits, most)]
-
-    def order(self, pages: DiscoveryPages, count: int) -> DiscoveryOrders:
-        """Return the orders of a cycle, at most `count`."""
-        worth = page_worth(pages, self.siblings_weight, self.rule)
-        is_left = ~pages.is_read
-        marked = np.flatnonzero(is_left & pages.explored)
-        most = round(self.share * min(count, int(is_left.sum())))
-        exploring = marked[np.lexsort((pages.page[marked], -worth.exploring[marked]))][:most]
-        is_left[exploring] = False
-        left = np.flatnonzero(is_left)
-        at_once = max(1, int(self.rule.ordered_at_once * count))
-        rest = count - len(exploring)
-        by_worth = left[best_filled(worth.worth[left], pages.page[left], pages.domain[left], at_once, rest)]
-        rows = np.concatenate((by_worth, exploring))
-        return DiscoveryOrders(rows, np.arange(len(rows)) >= len(by_worth))
 
     def _keep(self, pages: DiscoveryPages, worth: PageWorth, read: Ints) -> None:
         """Keep pages that were read, or some of them if they are too many, until they are judged."""

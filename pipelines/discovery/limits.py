@@ -6,7 +6,7 @@ import numpy as np
 
 from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
-from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
+from opicflow.schemas.arrays import Floats, Ids, Ints
 
 _MARGIN = 4
 
@@ -55,19 +55,6 @@ def best(values: Floats, page: Ids, group: Ints, limits: Ints, count: int) -> In
         rows = rows[~is_taken]
         rows = rows[left[group[rows]] > 0]
     return np.concatenate(chosen)
-
-
-def best_filled(values: Floats, page: Ids, group: Ints, limit: int, count: int) -> Ints:
-    """Return the rows of up to `count` best values, at most `limit` of a group as long as there are enough others."""
-    limits = np.full(int(group.max()) + 1 if len(group) else 0, limit)
-    chosen = best(values, page, group, limits, count)
-    if len(chosen) < min(count, len(values)):
-        left: Bools = np.ones(len(values), np.bool_)
-        left[chosen] = False
-        more = np.flatnonzero(left)
-        over = best(values[more], page[more], np.zeros(len(more), np.int64), np.array([count]), count - len(chosen))
-        chosen = np.concatenate((chosen, more[over]))
-    return chosen
 
 
 def _places(group: Ints) -> Ints:

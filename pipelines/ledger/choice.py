@@ -32,6 +32,7 @@ WHY = ("OTHER", "DISCOVERY", "REFRESH", "REQUESTED")
 BY = ("", "worth", "exploring")
 """What unread pages are chosen by, by the numbers that columns hold; empty for others, and where it is not learnt."""
 
+EXPLORING = BY.index("exploring")
 _DISCOVERY, _REFRESH, _REQUESTED = range(1, 4)
 _PINNED = 1e6  # what a pin adds to the priority of a page, in average pages: pins come before others
 _VERY_LATE = 2.0  # intervals since the last fetch
@@ -124,7 +125,8 @@ def choose_orders(
     discovered = int((reasons == _DISCOVERY).sum())
     chosen_by = np.zeros(len(rows), np.uint8)
     if survey.worth is not None:
-        chosen_by = np.where(reasons == _DISCOVERY, 1 + is_exploring[rows], 0).astype(np.uint8)
+        chosen_by = np.where(is_exploring[rows], EXPLORING, BY.index("worth")).astype(np.uint8)
+        chosen_by[reasons != _DISCOVERY] = 0
     return Orders(rows, reasons, chosen_by, priority[rows], not_before, len(rows) - discovered, discovered)
 
 
@@ -194,7 +196,8 @@ def _priority(survey: Survey, config: RefreshConfig, budget: Budget, age: Floats
     elif config.discover_by == "found":
         worth = 1.0 / (1.0 + survey.slots)
     elif survey.worth is not None:
-        worth = worth * np.exp(survey.worth.rise)
+        times: Floats = np.exp(survey.worth.rise)
+        worth = worth * times
     cost = survey.weights * (survey.unannounced_per_day * age / DAY + survey.announced) ** config.alpha
     is_pinned = survey.decided_by == BY_PIN
     cost += _PINNED * is_pinned

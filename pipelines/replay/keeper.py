@@ -34,6 +34,7 @@ from opicflow.pipelines.ledger import (
     Settled,
     TickEntry,
 )
+from opicflow.pipelines.ledger.choice import EXPLORING
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.plan import cost_of
 from opicflow.pipelines.refresh.strategies import freshness_range
@@ -501,6 +502,20 @@ def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | Non
         "orders": len(planned.orders.rows),
         "orders_refresh": planned.orders.refreshed,
         "orders_discovery": planned.orders.discovered,
+        **({} if survey.worth is None else {"discovery": discovery_in_words(ledger, planned)}),
+    }
+
+
+def discovery_in_words(ledger: Ledger, planned: Planned) -> dict[str, Any]:
+    """Return what discovery has learnt, and how many of its orders explore."""
+    learnt = ledger.discovery
+    credits = {"credit_explored": learnt.credit_explored, "credit_others": learnt.credit_others}
+    return {
+        "orders_exploring": int((planned.orders.by == EXPLORING).sum()),
+        "exploring_share": round(learnt.share, 6),
+        "siblings_weight": round(learnt.siblings_weight, 6),
+        "exploring_bonus": learnt.rule.bonus,
+        **{name: round(credit, 6) if np.isfinite(credit) else None for name, credit in credits.items()},
     }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from opicflow.pipelines.ledger import Outcome, RemovalReason
-from opicflow.pipelines.ledger.choice import WHY
+from opicflow.pipelines.ledger.choice import BY, WHY
 from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.columns import Packed, Texts, unpack
@@ -106,6 +106,7 @@ def order_columns(pages: Pages) -> dict[str, list[Any]]:
         "shard": [pages.moment["shard"]] * rows,
         "not_before": _times(np.where(second == 0, 0, c["not_before_second"])),
         "host": _hosts(pages.urls),
+        "by": [BY[number] for number in c["by"].tolist()] if "by" in c else [""] * rows,  # older states have none
     }
 
 

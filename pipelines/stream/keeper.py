@@ -470,6 +470,7 @@ class LogKeeper:
         certified = {} if certificate is None else {"certificate_per_million": math.ceil(1e6 * certificate)}
         return {
             **certified,
+            **self._discovery_gauges(),
             "unsettled": int(not self.ledger.is_settled),
             "pages": self.ledger.pages,
             "visits": self.ledger.visits,
@@ -477,6 +478,19 @@ class LogKeeper:
             "idle_cash_per_million": int(1e6 * idle / max(self.ledger.minted, 1)),
             "audit_drift": self._drift,
         }
+
+    def _discovery_gauges(self) -> dict[str, int]:
+        """Return what discovery has learnt: the share of its orders that explore, and what pages have brought."""
+        assert self.ledger is not None
+        if not self.ledger.config.learns_discovery:
+            return {}
+        learnt = self.ledger.discovery
+        values = {
+            "exploring_per_million": learnt.share,
+            "credit_explored_per_million": learnt.credit_explored,
+            "credit_others_per_million": learnt.credit_others,
+        }
+        return {name: round(1e6 * value) for name, value in values.items() if math.isfinite(value)}
 
     def _reject(self, reason: Reason, detail: str, offset: int, value: bytes) -> Output:
         self.counts["rejected"] += 1

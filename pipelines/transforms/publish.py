@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opicflow.pipelines.ledger import Applied, Balance, Estimates, Ledger, Outcome, Planned, Settled
+from opicflow.pipelines.ledger.survey import DISCOVERY
 from opicflow.schemas.arrays import Array, Floats, Ids, Ints
 from opicflow.schemas.columns import pack, unpack
 
@@ -66,6 +67,12 @@ def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
         "category": survey.category[rows],
         "last_visit_second": fetched,
     }
+    if survey.worth is not None:
+        columns |= {
+            "siblings": survey.worth.siblings[rows].astype(np.float32),
+            "host_unread": survey.worth.unread[rows].astype(np.float32),
+            "may_explore": (survey.worth.marked & (survey.decided_by == DISCOVERY))[rows].view(np.uint8),
+        }
     return _pack_rows(ledger, "refresh-schedule", columns, survey.second)
 
 
@@ -76,6 +83,7 @@ def pack_orders(ledger: Ledger, planned: Planned) -> bytes:
     columns: dict[str, Array] = {
         "pages": survey.pages[rows],
         "why": orders.why,
+        "by": orders.by,
         "priority": orders.priority,
         "due_second": planned.shared.due[rows],
         "not_before_second": orders.not_before,

@@ -7,6 +7,7 @@ import pytest
 
 from opicflow.pipelines.experiments.discovery.crawled_webs import CrawledWeb, crawled_web
 from opicflow.pipelines.experiments.discovery.crawls import discovery
+from opicflow.pipelines.experiments.discovery.ledger_crawls import LEARNT, RECOMPUTED, discovery_by_ledger
 from opicflow.pipelines.experiments.discovery.reading_orders import (
     ORDERS,
     Cash,
@@ -82,6 +83,6 @@ def test_every_order_reads_all_seeds_first_and_more_with_every_mark(order: str) 
 
 def test_learnt_is_ahead_of_recomputed_importance_on_a_web_of_directories() -> None:
     learnt, recomputed = (
-        {row["mark"]: row for row in discovery(4_000, 5, "shop", order)} for order in ("learnt", "recomputed")
+        {row["mark"]: row for row in discovery_by_ledger(4_000, 5, "shop", order)} for order in (LEARNT, RECOMPUTED)
     )
     assert float(learnt[40]["read"]) > float(recomputed[40]["read"]) + 2

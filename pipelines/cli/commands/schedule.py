@@ -77,10 +77,10 @@ def run(options: argparse.Namespace) -> int:
     if rows:
         _print_compared(rows)
     if orders:
-        print("\n  why        not before            last visit            page")
+        print("\n  why        by         not before            last visit            page")
     for order in orders:
         not_before, last_visit = date_or_never(order["not_before"]), date_or_never(order["last_visit"])
-        print(f"  {order['why']:9}  {not_before:20}  {last_visit:20}  {order['url']}")
+        print(f"  {order['why']:9}  {order['by'] or '-':9}  {not_before:20}  {last_visit:20}  {order['url']}")
     if options.export is not None:
         print(f"written: {options.export}")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -48,12 +49,12 @@ def run(options: argparse.Namespace) -> int:
         for part in answers.importance[: ranked.part + 1]
     )
     payers = _payers(answers.importance, ranked.pages)
+    worth = _worth(scheduled.pages, answers.plan)
     if options.json:
         record = json.loads(importance_lines(ranked.pages))
         names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
-        print(
-            json.dumps({**record, "rank": rank, **{name: schedule[name] for name in names}, "payers": payers}, indent=2)
-        )
+        more = {"rank": rank, **{name: schedule[name] for name in names}, "payers": payers}
+        print(json.dumps({**record, **more, **({"discovery": worth} if worth else {})}, indent=2))
         return 0
     known = ranked.pages.moment["pages"]
     interval = schedule["interval_seconds"]
@@ -73,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
             f"{'not again' if interval is None else f'every {span(interval)}'}  (decided by {schedule['decided_by']})",
         ),
         ("due", iso_time(schedule["due"]) if schedule["due"] else "without a time"),
+        *_worth_rows(worth),
         ("error factor", f"{e['error_factor']:.3g}"),
         ("page id", f"{e['pages']:016x}"),
     ]
@@ -88,6 +90,42 @@ def run(options: argparse.Namespace) -> int:
         rest = max(1 - sum(payer["part"] for payer in payers), 0)
         print(f"  {rest:14.1%} other pages, and what all pages receive alike")
     return 0
+
+
+def _worth(page: Pages, plan: dict[str, Any]) -> dict[str, Any]:
+    """Return why an unread page comes sooner or later than its importance says; empty for others."""
+    from opicflow.pipelines.ledger.survey import DISCOVERY
+
+    learnt = plan.get("discovery")
+    if learnt is None or "siblings" not in page.columns or int(page.columns["decided_by"][0]) != DISCOVERY:
+        return {}
+    siblings, unread = (float(page.columns[name][0]) for name in ("siblings", "host_unread"))
+    rise = learnt["siblings_weight"] * siblings
+    return {
+        "worth": math.exp(rise),
+        "siblings": math.exp(siblings),
+        "siblings_weight": learnt["siblings_weight"],
+        "host_unread": unread,
+        "may_explore": bool(page.columns["may_explore"][0]),
+        "worth_to_explore": math.exp(rise + learnt["exploring_bonus"] * unread),
+    }
+
+
+def _worth_rows(worth: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the same in words."""
+    if not worth:
+        return []
+    rows = [
+        (
+            "worth",
+            f"{worth['worth']:.3g} times its importance  (its siblings have {worth['siblings']:.3g} times as much; "
+            f"their weight is {worth['siblings_weight']:.2f})",
+        )
+    ]
+    if worth["may_explore"]:
+        share = f"{worth['host_unread']:.0%} of the other pages of its host were not read"
+        rows.append(("to explore", f"{worth['worth_to_explore']:.3g} times its importance  ({share})"))
+    return rows
 
 
 def _bound(page: Pages) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from opicflow.pipelines.experiments.discovery import claims
 from opicflow.pipelines.experiments.discovery.crawled_webs import HOSTILE, WEBS
+from opicflow.pipelines.experiments.discovery.ledger_crawls import BY_LEDGER
 from opicflow.pipelines.experiments.discovery.reading_orders import ORDERS
 from opicflow.pipelines.experiments.experiment import Experiment, ResultTable
 from opicflow.pipelines.experiments.plots import Curve, Plot
@@ -15,7 +16,6 @@ from opicflow.pipelines.experiments.task_runner import MeasureTask
 PAGES, RUNS = 10_000, 3
 SHOWN = (1, 5, 10, 20, 40, 60)
 _LATE = (10, 20, 40)
-LEDGER_WEBS = ("hosted", "archive", "portal")
 _PLOTTED = ("breadth-first", "Nutch's OPIC", "RankMass", "fractional", "cash", "recomputed", "learnt")
 _REFERENCE = ("learnt at first", "greedy by truth")
 
@@ -27,7 +27,10 @@ def _tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
         for web in WEBS
         for task in (
             *(MeasureTask.of("discovery", pages=pages, seed=seed, web=web, order=order) for order in ORDERS),
-            *([MeasureTask.of("discovery_by_ledger", pages=pages, seed=seed, web=web)] if web in LEDGER_WEBS else []),
+            *(
+                MeasureTask.of("discovery_by_ledger", pages=pages, seed=seed, web=web, order=order)
+                for order in BY_LEDGER
+            ),
         )
     ]
 
@@ -93,12 +96,12 @@ DISCOVERY = Experiment(
     "discovery",
     "Which unread page first",
     "A crawl begins at ten random pages that link, finds the others by links, and reads each page once, a hundredth of "
-    "the pages a round. *Recomputed* is the PageRank of the graph seen, every round; *by the ledger* a crawl by the "
-    "orders of a certified ledger, event by event; *siblings* and *learnt at first* are the rule that was tried first, "
-    "without and with exploring; *learnt* is the rule of opicflow. *RankMass* is the PageRank of the graph seen "
-    "personalised to the seeds (Cho and Schonfeld 2007), *fractional* that of Alam, Ha and Lee (2012) with hosts, "
-    "*Nutch's OPIC* hands out scores without a virtual page. *Greedy by truth* knows the exact importance of what "
-    "was found. On webs with traps hostile pages have no importance.",
+    "the pages a round. *Recomputed* is the PageRank of the graph seen, every round; *by the ledger* the same by the "
+    "orders of a certified ledger, event by event; *learnt* is the rule of opicflow, by such orders. *Siblings* and "
+    "*learnt at first* are the rule that was tried first, without and with exploring. *RankMass* is the PageRank of "
+    "the graph seen personalised to the seeds (Cho and Schonfeld 2007), *fractional* that of Alam, Ha and Lee (2012) "
+    "with hosts, *Nutch's OPIC* hands out scores without a virtual page. *Greedy by truth* knows the exact importance "
+    "of what was found. On webs with traps hostile pages have no importance.",
     "discovery",
     _tasks,
     _plots,

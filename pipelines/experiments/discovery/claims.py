@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opicflow.pipelines.experiments.discovery.crawled_webs import HOSTILE, WEBS
 from opicflow.pipelines.experiments.discovery.crawls import MARKS
-from opicflow.pipelines.experiments.discovery.ledger_crawls import BY_LEDGER
+from opicflow.pipelines.experiments.discovery.ledger_crawls import RECOMPUTED
 from opicflow.pipelines.experiments.experiment import Claim
 from opicflow.pipelines.experiments.tables import Rows, distinct, mean, short, where
 
@@ -40,7 +40,7 @@ def of_discovery(rows: Rows) -> list[Claim]:
     }
     literature = ("breadth-first", "in-degree", "Nutch's OPIC", "RankMass", "fractional", "cash", "recomputed")
     best = {web: max(literature, key=lambda order, web=web: read(web, order, 40)) for web in LARGE_SITES}  # type: ignore[misc]
-    by_ledger = distinct(where(rows, order=BY_LEDGER), "web")
+    by_ledger = distinct(where(rows, order=RECOMPUTED), "web")
     made = [
         Claim(
             f"On webs of sites with directories, learnt reads at least {AHEAD:g} points more of all importance than "
@@ -109,7 +109,7 @@ def _ledger_claim(rows: Rows, webs: Sequence[str]) -> Claim:
     """The product's orders by importance are those of the simulation."""
     away = {
         web: [
-            mean(rows, "read", web=web, order=BY_LEDGER, mark=mark)
+            mean(rows, "read", web=web, order=RECOMPUTED, mark=mark)
             - mean(rows, "read", web=web, order="recomputed", mark=mark)
             for mark in (10, 20, 40)
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.experiments.discovery.crawled_webs import crawled_web
-from opicflow.pipelines.experiments.discovery.reading_orders import ORDERS, DiscoveryOrder, Learnt, LearntAtFirst
+from opicflow.pipelines.experiments.discovery.reading_orders import ORDERS, DiscoveryOrder, LearntAtFirst
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.web.webs import page_ids
 
@@ -51,6 +51,4 @@ def _learnt(order: DiscoveryOrder) -> Row:
     share = weight = 0.0
     if isinstance(order, LearntAtFirst):
         share, weight = order.share, 1.0 - order.OWN
-    elif isinstance(order, Learnt):
-        share, weight = order.discovery.share, order.discovery.siblings_weight
     return {"share": share * 100.0, "siblings": weight * 100.0}

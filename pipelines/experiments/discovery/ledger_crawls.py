@@ -15,7 +15,8 @@ from opicflow.pipelines.web.crawl import announcements, links_of, visits
 from opicflow.schemas.arrays import Ints
 from opicflow.schemas.pages import PageIds
 
-BY_LEDGER = {"recomputed, by the ledger": "importance", "learnt, by the ledger": "learnt"}
+RECOMPUTED, LEARNT = "recomputed, by the ledger", "learnt"
+BY_LEDGER = {RECOMPUTED: "importance", LEARNT: "learnt"}
 """Orders of a ledger, and what it discovers by."""
 _DAY, _FIRST_DAY, _DISCOVERY = 86_400, 20_000, 1
 

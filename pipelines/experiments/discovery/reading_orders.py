@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from opicflow.pipelines.discovery import Discovery, DiscoveryPages, DiscoveryRule
 from opicflow.pipelines.experiments.discovery.crawled_webs import CrawledWeb
 from opicflow.pipelines.web.seen import SeenGraph
 from opicflow.schemas.arrays import Floats, Ids, Ints
@@ -156,51 +155,6 @@ class FractionalPageRank(_PayingOrder):
         self.amounts[targets] += DAMPING * self.amounts[page] * weights / weights.sum()
 
 
-class Learnt(DiscoveryOrder):
-    """The order of `opicflow.pipelines.discovery`."""
-
-    def __init__(self, web: CrawledWeb, ids: Ids, rule: DiscoveryRule | None = None) -> None:
-        super().__init__(web, ids)
-        self.discovery = Discovery(rule or DiscoveryRule())
-        self.explored = np.zeros(self.graph.pages, np.bool_)
-        self._place = np.full(self.graph.pages, -1, np.int64)
-        self._page_of_id = np.argsort(ids)
-        self._just_read = np.zeros(0, np.int64)
-
-    def next(self, count: int) -> Ints:
-        numbers = np.flatnonzero(self.seen.is_known)
-        self._place[numbers] = np.arange(len(numbers))
-        pages = self._known(numbers)
-        explore = self.discovery.begin_round(pages, self._place[self._just_read], self._rows_of, len(self._just_read))
-        self.explored[~self.seen.is_read] = False
-        self.explored[numbers[explore]] = True
-        return numbers[self.discovery.order(self._known(numbers), count).rows]
-
-    def read(self, pages: Ints) -> None:
-        super().read(pages)
-        self._just_read = pages
-
-    def values(self) -> Floats:
-        return self.seen.importance
-
-    def _known(self, numbers: Ints) -> DiscoveryPages:
-        found_by = self.seen.found_by[numbers]
-        return DiscoveryPages(
-            page=self.ids[numbers],
-            host=self.web.pages.site[numbers].astype(np.int64),
-            domain=self.web.pages.domain[numbers].astype(np.int64),
-            importance=self.seen.importance[numbers],
-            is_read=self.seen.is_read[numbers],
-            explored=self.explored[numbers],
-            is_tried=np.zeros(len(numbers), np.bool_),
-            found_by=np.where(found_by >= 0, self._place[found_by], -1),
-        )
-
-    def _rows_of(self, ids: Ids) -> Ints:
-        numbers = self._page_of_id[np.searchsorted(self.ids, ids, sorter=self._page_of_id)]
-        return self._place[numbers]
-
-
 class Siblings(DiscoveryOrder):
     """The rule that was tried first, without exploring: 0.7 of the own log importance, 0.3 of that of the neighbours.
 
@@ -283,6 +237,5 @@ ORDERS: dict[str, type[DiscoveryOrder]] = {
     "recomputed": Recomputed,
     "siblings": Siblings,
     "learnt at first": LearntAtFirst,
-    "learnt": Learnt,
     "greedy by truth": GreedyByTruth,
 }

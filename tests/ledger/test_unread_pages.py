@@ -1,0 +1,348 @@
+"""Discovery that learns, in the ledger: the order of URLs, who found whom, rounds, orders."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig, Outcome, RefreshConfig, SnapshotRefused
+from opicflow.pipelines.ledger import layout as at
+from opicflow.pipelines.ledger import snapshot as snapshots
+from opicflow.pipelines.ledger.choice import BY, EXPLORING
+from opicflow.schemas.records import Policy
+from tests.support.written_crawls import DAY, T0, Crawl, ordered
+
+REFRESH = RefreshConfig(bandwidth_per_day=20.0, discovery_share=1.0)
+LEARNT = LedgerConfig(refresh=REFRESH)
+
+
+def in_directories(page: int) -> str:
+    """Twelve hosts of very unequal size, each with directories."""
+    host = min((page * 2_654_435_761 >> 7) % 4096, 4095).bit_length()
+    scheme = "http" if page % 5 == 0 else "https"
+    return f"{scheme}://www.host{host}.example/d{page % 7}/{'x' * (page % 11)}{page // 3}"
+
+
+def order_key(url: bytes) -> tuple[bytes, bytes, int]:
+    """What the order of URLs is by, written another way than the kernel."""
+    host, _, path = url.partition(b"://")[2].partition(b"/")
+    return host[::-1], path, len(url)
+
+
+def crawl_of(config: LedgerConfig = LEARNT) -> Crawl:
+    return Crawl(config, name=in_directories)
+
+
+def a_day(crawl: Crawl, day: int, most: int = 20, links: int = 12) -> list[int]:
+    """Read what the ledger orders, and then some, with links to pages that may be new."""
+    second = T0 + day * DAY
+    crawl.tick(second)
+    known = {crawl.id(page): page for page in range(3_000)}
+    numbers = [known[page] for page in ordered(crawl.plan())][:most]
+    for number in numbers or range(5):
+        crawl.visit(number, second + 60, links=[(number * 31 + k * k) % 3_000 for k in range(links)], digest=day)
+        crawl.see([(number * 31 + k * k) % 3_000 for k in range(links)])
+    return numbers
+
+
+def crawled(days: int, config: LedgerConfig = LEARNT) -> Crawl:
+    crawl = crawl_of(config)
+    for day in range(days):
+        a_day(crawl, day)
+    return crawl
+
+
+# The order of URLs
+
+
+def order_of(ledger: Ledger) -> tuple[list[bytes], list[bool]]:
+    """The URLs in the order that the ledger keeps, and which of them begin a host."""
+    ledger._unread.update_order()
+    stored = ledger._room.book.url_order
+    slots = np.where(stored >= 0, stored, ~stored)
+    ids = ledger._room.table.hot[slots, 0].view(np.uint64).tolist()
+    return [ledger.url(page) or b"" for page in ids], (stored < 0).tolist()
+
+
+def host_of(url: bytes) -> bytes:
+    return url.split(b"/")[2]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 400), st.integers(1, 150)), max_size=8), st.booleans())
+def test_the_order_of_urls_is_that_of_a_sort_after_any_births_and_removals(
+    steps: list[tuple[bool, int, int]], has_one_host: bool
+) -> None:
+    crawl = crawl_of()
+    if has_one_host:
+        crawl.name = "https://one.example/{}/same-for-many-bytes/".format
+    known: set[int] = set()
+    for is_removal, first, count in steps:
+        pages = range(first, first + count)
+        if is_removal:
+            crawl.ledger._removal.drop(np.array([crawl.id(page) for page in pages], np.uint64))
+            known -= set(pages)
+        else:
+            crawl.see(pages)
+            known |= set(pages)
+        urls, is_first = order_of(crawl.ledger)
+        expected = sorted((crawl.name(page).encode() for page in known), key=order_key)
+        assert urls == expected
+        hosts = [host_of(url) for url in urls]
+        assert is_first == [row == 0 or hosts[row] != hosts[row - 1] for row in range(len(hosts))]
+
+
+def test_many_urls_that_begin_alike_are_ordered() -> None:
+    """The sort by eight bytes at a time goes deep, and to the end of URLs that others go on from."""
+    names = ["https://a.example/" + "0123456789" * 20 + "x" * (page % 50) + str(page // 50) for page in range(2_000)]
+    names[:6] = [
+        "https://a.example/",
+        "http://a.example/",
+        "https://b.a.example/",
+        "https://aa.example/",
+        "https://a.example:81/",
+        "https://a.example/?",
+    ]
+    crawl = crawl_of()
+    crawl.name = names.__getitem__
+    crawl.see(range(2_000))
+    assert order_of(crawl.ledger)[0] == sorted((name.encode() for name in names), key=order_key)
+
+
+# Who found whom
+
+
+def finder_of(crawl: Crawl, page: int) -> int | None:
+    table = crawl.ledger._room.table
+    slot = int(crawl.ledger._reader.slots_of(np.array([crawl.id(page)], np.uint64))[0])
+    finder = int(table.found_by[slot]) - 1
+    return None if finder < 0 else int(table.hot[finder, 0].view(np.uint64))
+
+
+@pytest.mark.parametrize("history", ["interpolation", "certified"])
+def test_the_first_link_that_leads_to_a_page_has_found_it(history: str) -> None:
+    crawl = crawl_of(replace(LEARNT, history=Certified()) if history == "certified" else LEARNT)
+    crawl.see([7])
+    crawl.visit(0, T0, links=(1, 2))
+    crawl.visit(1, T0, links=(2, 3, 7))
+    assert [finder_of(crawl, page) for page in (1, 2, 3)] == [crawl.id(0), crawl.id(0), crawl.id(1)]
+    assert finder_of(crawl, 0) is None and finder_of(crawl, 7) is None
+
+
+def test_pages_that_a_removed_page_has_found_were_found_by_nobody_known() -> None:
+    crawl = crawl_of()
+    crawl.visit(0, T0, links=(1, 2))
+    crawl.visit(1, T0, links=(3,))
+    crawl.ledger._removal.drop(np.array([crawl.id(0)], np.uint64))
+    crawl.see([4])  # it gets the slot
+    assert finder_of(crawl, 1) is None and finder_of(crawl, 2) is None and finder_of(crawl, 3) == crawl.id(1)
+
+
+# Rounds
+
+
+def test_a_round_begins_when_a_cycle_has_passed_and_enough_was_read() -> None:
+    crawl = crawl_of()
+    rounds = crawl.ledger._unread.rounds
+    crawl.tick(T0)
+    assert rounds.second == -1  # nothing was read
+    crawl.see(range(1_000))
+    crawl.read(range(10), T0)
+    crawl.tick(T0 + DAY)
+    assert rounds.second == -1  # less than one in 64
+    crawl.read(range(10, 20), T0)
+    crawl.tick(T0 + DAY + 3600)
+    assert rounds.second == T0 + DAY + 3600 and rounds.read == 20
+    crawl.read(range(20, 60), T0)
+    crawl.tick(T0 + 2 * DAY)
+    assert rounds.second == T0 + DAY + 3600  # the cycle has not passed
+    crawl.tick(T0 + 3 * DAY)
+    assert rounds.second == T0 + 3 * DAY and rounds.read == 60
+    assert [len(one.page) for one in rounds.discovery.waiting] == [20, 40]
+
+
+def flags(crawl: Crawl) -> Any:
+    return crawl.ledger._room.table.pages["flags"][: crawl.ledger._room.book.counts[0].slots]
+
+
+def test_pages_that_were_tried_or_are_forbidden_are_not_chosen_to_explore() -> None:
+    crawl = crawl_of(replace(LEARNT, refresh=replace(REFRESH, bandwidth_per_day=1_000.0)))
+    crawl.tick(T0)
+    crawl.visit(0, T0, links=range(1, 150))
+    crawl.see(range(150))
+    for page in range(100, 150):
+        crawl.visit(page, T0, Outcome.FAILED)
+    crawl.publish(Policy(host="www.host11.example", refresh_forbidden=True))
+    crawl.ledger._unread.rounds.discovery.share = 0.7
+    for day in range(1, 30):
+        crawl.tick(T0 + day * DAY)
+        crawl.read([(day * 13 + k) % 100 for k in range(5)], T0 + day * DAY)
+        marked = np.flatnonzero((flags(crawl) & at.EXPLORED) != 0)
+        rows = crawl.ledger._room.table.pages[marked]
+        assert not ((rows["class_"] & 1 == 0) & (rows["visits"] > 0)).any()
+        ids = crawl.ledger._room.table.hot[marked, 0].view(np.uint64).tolist()
+        assert not any(b"host11." in (crawl.ledger.url(page) or b"") for page in ids)
+
+
+# Orders
+
+
+def test_explored_and_other_pages_are_ordered_as_learnt() -> None:
+    crawl = crawled(25)
+    crawl.tick(T0 + 26 * DAY)
+    planned = crawl.preview()
+    orders, worth = planned.orders, planned.survey.worth
+    assert worth is not None and crawl.ledger._unread.rounds.second > 0
+    by = orders.by[orders.why == 1]
+    assert set(by.tolist()) == {BY.index("worth"), EXPLORING}
+    assert (by == EXPLORING).sum() <= round(worth.share * len(by))
+    rows = orders.rows[orders.why == 1]
+    assert worth.marked[rows[by == EXPLORING]].all()
+    assert (np.diff(orders.priority[orders.why == 1]) <= 0).all()
+    assert not orders.by[orders.why != 1].any()
+
+
+def test_plans_and_previews_learn_nothing() -> None:
+    one, other = crawled(8), crawled(8)
+    one.preview()
+    one.ledger.preview(refresh=replace(REFRESH, discovery_share=0.5))
+    assert one.bytes() == other.bytes()
+
+
+@pytest.mark.parametrize("by", ["importance", "cash", "found"])
+def test_other_discoveries_keep_nothing_and_order_by_what_they_are_named_after(by: str) -> None:
+    crawl = crawled(6, replace(LEARNT, refresh=replace(REFRESH, discover_by=by)))
+    planned = crawl.preview()
+    assert planned.survey.worth is None and not planned.orders.by.any()
+    assert len(crawl.ledger._room.table.found_by) == len(crawl.ledger._room.book.url_order) == 0
+    is_new = planned.orders.why == 1
+    rows = planned.orders.rows[is_new]
+    values = {
+        "importance": planned.survey.importance,
+        "cash": planned.survey.waiting,
+        "found": -planned.survey.slots,
+    }[by][rows]
+    assert len(rows) > 5 and (np.diff(values.astype(float)) <= 0).all()
+
+
+def test_policies_weigh_unread_pages() -> None:
+    crawl = crawl_of(replace(LEARNT, refresh=replace(REFRESH, bandwidth_per_day=3.0)))
+    crawl.see(range(100))
+    crawl.tick(T0)
+    favoured = in_directories(57)
+    crawl.publish(Policy(url=favoured, importance_factor=100.0))
+    assert favoured.encode() in [crawl.ledger.url(page) for page in ordered(crawl.preview())]
+
+
+# State
+
+
+@settings(deadline=None, max_examples=12)
+@given(st.integers(0, 24), st.integers(0, 3))
+def test_a_restored_ledger_goes_on_with_the_same_bytes(day: int, later: int) -> None:
+    crawl = crawled(day)
+    other = crawl.restored()
+    assert other.bytes() == crawl.bytes()
+    for more in range(day, day + later):
+        assert a_day(crawl, more) == a_day(other, more)
+    assert other.bytes() == crawl.bytes()
+
+
+def test_when_the_order_of_urls_was_merged_leaves_no_trace() -> None:
+    one, other = crawl_of(), crawl_of()
+    for day in range(6):
+        a_day(one, day)
+        one.preview()
+        one.ledger._unread.update_order()
+        a_day(other, day)
+    assert one.bytes() == other.bytes()
+
+
+def test_the_option_may_change_on_a_ledger() -> None:
+    crawl = crawled(6)
+    crawl.ledger.change_refreshing(replace(REFRESH, discover_by="importance"))
+    assert not (flags(crawl) & ~at.OF_THE_LEDGER).any()
+    assert crawl.preview().survey.worth is None
+    assert crawl.restored().bytes() == crawl.bytes()
+    crawl.ledger.change_refreshing(REFRESH)
+    for day in range(6, 20):
+        a_day(crawl, day)
+    assert crawl.ledger._unread.rounds.second > T0 + 6 * DAY
+    assert crawl.restored().bytes() == crawl.bytes()
+
+
+def test_discovery_takes_at_most_twelve_bytes_a_page() -> None:
+    crawl, plain = crawled(25), crawled(25, replace(LEARNT, refresh=replace(REFRESH, discover_by="importance")))
+    a_page = [sum(map(len, one.bytes())) / one.ledger.pages for one in (crawl, plain)]
+    columns = crawl.ledger._room.table.found_by[:1].nbytes + crawl.ledger._room.book.url_order[:1].nbytes
+    assert columns == 8
+    judged = sum(len(one.page) for one in crawl.ledger.discovery.waiting) * 17 / crawl.ledger.pages
+    assert columns + judged < 12 and a_page[0] - a_page[1] < 40  # pages differ, and the state has some plain values
+
+
+def altered(crawl: Crawl, damage: str) -> list[bytes]:
+    """A snapshot with a right digest whose discovery makes no sense."""
+    ledger = copy.copy(crawl.ledger)
+    chunks = [chunk.data for chunk in ledger.snapshot()]
+    values, config, columns = snapshots.read(chunks)
+    table, book = ledger._room.table, ledger._room.book
+    judged = {name: columns[name] for name in snapshots.JUDGED_COLUMNS}
+    order, rounds = book.url_order.copy(), values["rounds"]
+    if damage == "twice":
+        order[1] = order[2]
+    elif damage == "outside":
+        order[1] = 1 << 30
+    elif damage == "begins":
+        order[0] = ~order[0]
+    elif damage == "finder":
+        table = table._replace(found_by=table.found_by.copy())
+        table.found_by[0] = 1 << 30
+    elif damage == "share":
+        rounds["share"] = 2.0
+    elif damage == "seen":
+        rounds["seen"][0] = None
+    elif damage == "parts":
+        del rounds["read"]
+    elif damage == "sizes":
+        rounds["waiting"] = [1, 2]
+    elif damage == "rounds":
+        del values["rounds"]
+    elif damage == "judged":
+        judged["judged_own"] = np.full_like(judged["judged_own"], np.nan)
+    book = book._replace(url_order=order)
+    return [chunk.data for chunk in snapshots.write(values, config, table, book, judged)]
+
+
+@pytest.mark.parametrize(
+    "damage", ["twice", "outside", "begins", "finder", "share", "seen", "parts", "sizes", "rounds", "judged"]
+)
+def test_a_snapshot_whose_discovery_cannot_be_is_refused(damage: str) -> None:
+    crawl = crawled(8)
+    assert crawl.ledger.discovery.waiting
+    with pytest.raises(SnapshotRefused):
+        Ledger.restore(altered(crawl, damage))
+
+
+# Shards
+
+
+def test_hosts_are_ordered_alike_in_any_number_of_shards() -> None:
+    """A host lives in one shard: the worth of its pages differs by what shards know of importance alone."""
+    whole, parts = crawl_of(), [Crawl(LEARNT, shard, 4, name=in_directories) for shard in range(4)]
+    whole.see(range(600))
+    for part in parts:
+        first, last = part.ledger.ranges.bounds(part.shard)
+        part.see([page for page in range(600) if first <= part.id(page) <= last])
+    urls = [order_of(part.ledger)[0] for part in parts]
+    assert sum(map(len, urls)) == 600 and sum(map(bool, urls)) > 1
+    all_urls = order_of(whole.ledger)[0]
+    for part in urls:
+        mine = set(part)
+        assert part == [url for url in all_urls if url in mine]
+        assert {host_of(url) for url in part}.isdisjoint({host_of(url) for url in all_urls if url not in mine})
