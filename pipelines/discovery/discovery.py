@@ -1,4 +1,4 @@
-"""`Discovery`: which unread pages to explore, and what is learnt from those that were read, round by round."""
+"""`Discovery`: which unread pages to explore, and what is learnt from those that were read, review by review."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 
 _EVIDENCE = 3
 _LEAST_KEPT, _PAGES_A_KEPT_ONE = 1 << 12, 32
-"""So many pages of a round are kept, or one for so many that are known."""
+"""So many pages of a review are kept, or one for so many that are known."""
 
 
 @dataclass(frozen=True, eq=False)
 class PagesRead:
-    """What is kept of the pages that were read between two rounds, until they are judged; a row for each page."""
+    """What is kept of the pages that were read between two reviews, until they are judged; a row for each page."""
 
     page: Ids
     explored: Bools
@@ -34,8 +34,8 @@ class Discovery:
     """Chooses the pages to explore, and learns from those that were read: how much to explore, and what siblings say.
 
     Its state is `share`, the share of orders that explore, the evidence on siblings (a matrix of 3 by 3 and a vector),
-    and the pages that were read in the last `wait_rounds` rounds. It is decided by columns alone: the same columns give
-    the same pages.
+    and the pages that were read before the last `wait_reviews` reviews. Columns alone decide: the same ones give the
+    same pages.
     """
 
     rule: DiscoveryRule = field(default_factory=DiscoveryRule)
@@ -60,14 +60,14 @@ class Discovery:
         solved = np.linalg.solve(self.seen + doubt, self.followed)
         return float(np.clip(solved[2] / max(1.0 + solved[1], 0.1), 0.0, 1.0))
 
-    def begin_round(self, pages: DiscoveryPages, read: Ints, rows_of: Callable[[Ids], Ints], about: int) -> Ints:
-        """Learn from the pages read `wait_rounds` ago, and return the rows that may be explored until the next round.
+    def begin_review(self, pages: DiscoveryPages, read: Ints, rows_of: Callable[[Ids], Ints], about: int) -> Ints:
+        """Learn from the pages read `wait_reviews` ago, and return the rows that may be explored until the next review.
 
-        `read` are the rows that were read since the last round, `about` is how many will be read until the next one.
+        `read` are the rows that were read since the last review, `about` is how many will be read until the next one.
         `rows_of` returns the rows of pages by their ids, -1 for pages no longer known.
         """
         rule = self.rule
-        if len(self.waiting) >= rule.wait_rounds:
+        if len(self.waiting) >= rule.wait_reviews:
             self._judge(pages, self.waiting.pop(0), rows_of)
         worth = page_worth(pages, self.siblings_weight, rule)
         self._keep(pages, worth, read)

@@ -13,16 +13,16 @@ class DiscoveryRule:
     - `reach`: so many known pages on either side, of the same host, are the siblings of a page.
     - `bonus`: what exploring adds to the worth of a page, a logarithm, where no other page of its host was read.
     - `first_share`, `least_share`, `most_share`: the share of orders that explore, at first and at any time.
-    - `wait_rounds`: pages that were read are judged so many rounds later.
+    - `wait_reviews`: pages that were read are judged so many reviews later.
     - `step`, `most_step`: the share is multiplied by (credit of explored pages / credit of others) ** `step`, and at
       most by `most_step`, or divided by it.
     - `floors_found`: of a page's credit, at most so many floors for the pages found through it.
-    - `explored_at_once`: the share of a round's pages to explore that one domain may have; `ordered_at_once`: the
+    - `explored_at_once`: the share of a review's pages to explore that one domain may have; `ordered_at_once`: the
       share of a cycle's other orders, unless fewer pages are left.
     - `explored_per_entry`, `explored_per_read`: a domain may be explored so often for each of its pages that a domain
       which vouches for it leads to, and so often for each page of it that was read by worth.
     - `reads_to_vouch`: a domain vouches once so many of its pages were read by worth.
-    - `forget`: by how much the evidence on siblings shrinks every round; `doubt`: what it is weighed against, as the
+    - `forget`: by how much the evidence on siblings shrinks every review; `doubt`: what it is weighed against, as the
       number of pages that say that siblings mean nothing.
     """
 
@@ -32,7 +32,7 @@ class DiscoveryRule:
     first_share: float = 0.2
     least_share: float = 0.05
     most_share: float = 0.7
-    wait_rounds: int = 4
+    wait_reviews: int = 4
     step: float = 0.3
     most_step: float = 2.0
     floors_found: int = 10
@@ -49,7 +49,7 @@ class DiscoveryRule:
         for name in ("floor", "bonus", "step", "most_step", "explored_per_entry", "explored_per_read", "doubt"):
             if not getattr(self, name) > 0.0:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
-        for name in ("reach", "wait_rounds", "floors_found", "reads_to_vouch"):
+        for name in ("reach", "wait_reviews", "floors_found", "reads_to_vouch"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative, not {getattr(self, name)}")
         for name in ("explored_at_once", "ordered_at_once", "forget"):

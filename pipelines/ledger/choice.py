@@ -194,7 +194,7 @@ def _priority(survey: Survey, config: RefreshConfig, budget: Budget, age: Floats
     if config.discover_by == "cash":
         worth = waiting
     elif config.discover_by == "found":
-        worth = 1.0 / (1.0 + survey.slots)
+        worth = 1.0 / (1.0 + survey.slots.astype(np.float64))
     elif survey.worth is not None:
         times: Floats = np.exp(survey.worth.rise)
         worth = worth * times

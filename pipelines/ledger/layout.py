@@ -71,7 +71,7 @@ CIRCULATED = np.uint8(4)  # it has spent, or was born, since the round passed it
 LINKS_KNOWN = np.uint8(8)  # it was read, and its links are known: the round does not take its cash
 EXPLORED = np.uint8(16)  # it was read to explore, or may be (discovery.py)
 IN_URL_ORDER = np.uint8(32)
-READ_BEFORE = np.uint8(64)  # it was read before the last round of discovery
+READ_BEFORE = np.uint8(64)  # it was read before the last review of discovery
 OF_THE_LEDGER = np.uint8(15)  # the flags that do not belong to discovery
 
 

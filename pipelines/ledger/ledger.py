@@ -178,7 +178,7 @@ class Ledger:
         )
         self._busy = BusyHosts(state.busy_hosts, self._reader)
         self._unread = UnreadPages(
-            self.config, self._room, self._reader, self._policies, self._times, state.rounds, self._place
+            self.config, self._room, self._reader, self._policies, self._times, state.reviews, self._place
         )
         self._planner = Planner(
             self.config,
@@ -378,8 +378,8 @@ class Ledger:
         if self._sweeps.is_due(entry.second):
             self._sweeps.sweep(entry.second, is_settling=self.shards > 1 and not self.is_settled)
         sealed = self._seal_cut(at_tick=True)
-        if self._unread.is_round_due(entry.second):
-            self._unread.begin_round(entry.second)
+        if self._unread.is_review_due(entry.second):
+            self._unread.begin_review(entry.second)
         return sealed
 
     # -- cuts and gossip -------------------------------------------------------------------------------------------
@@ -574,13 +574,13 @@ class Ledger:
             budget=self._policies.budget,
             url_generation=self._removal.url_generation,
             busy_hosts=self._busy.waits,
-            rounds=self._unread.rounds,
+            reviews=self._unread.reviews,
         )
         if self.config.learns_discovery:
             self._unread.update_order()
         values = encode_state(state, self.config, self.shard, self.ranges)
         book = self._room.book._replace(counts=counts)
-        return snapshots.write(values, self.config, self._room.table, book, judged_columns(state.rounds))
+        return snapshots.write(values, self.config, self._room.table, book, judged_columns(state.reviews))
 
     @classmethod
     def restore(cls, chunks: Iterable[bytes], page_ids: PageIds | None = None) -> Ledger:
@@ -595,9 +595,9 @@ class Ledger:
             ledger._adopt(decode_state(values, ledger.page_ids))
             if config.learns_discovery:
                 judged = {name: columns.pop(name) for name in snapshots.JUDGED_COLUMNS}
-                sizes = values["rounds"]["waiting"]
+                sizes = values["reviews"]["waiting"]
                 snapshots.refuse(judged_problem(judged, sizes))
-                take_judged(ledger._unread.rounds, judged, sizes)
+                take_judged(ledger._unread.reviews, judged, sizes)
             ledger._adopt_columns(columns)
             if not ledger._times.anchor_pages:  # an older snapshot: its anchors are no scores
                 ledger._room.table.pages["anchor"] = np.nan
@@ -764,7 +764,7 @@ class Ledger:
     @property
     def discovery(self) -> Discovery:
         """What discovery has learnt: as it begins where it is not learnt."""
-        return self._unread.rounds.discovery
+        return self._unread.reviews.discovery
 
     @property
     def pages(self) -> int:

@@ -78,8 +78,8 @@ class HostWait(NamedTuple):
 
 
 @dataclass
-class Rounds:
-    """What discovery has learnt: when the last round began, how many pages had been read by then, and the rest."""
+class Reviews:
+    """What discovery has learnt: when the last review began, how many pages had been read by then, and the rest."""
 
     second: int = -1
     read: int = 0
@@ -102,7 +102,7 @@ class LedgerState:
     budget: dict[str, Any]
     url_generation: int
     busy_hosts: dict[int, HostWait] = field(default_factory=dict)
-    rounds: Rounds = field(default_factory=Rounds)
+    reviews: Reviews = field(default_factory=Reviews)
 
 
 def new_state(shard: int, shards: int, page_ids: PageIds) -> LedgerState:
@@ -114,8 +114,8 @@ def new_state(shard: int, shards: int, page_ids: PageIds) -> LedgerState:
 def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: ShardRanges) -> dict[str, Any]:
     """The state as plain values, for the manifest of a snapshot.
 
-    Ranges of equal width are left out, hosts that ask to wait if there are none, and rounds if discovery is not learnt,
-    as in older snapshots.
+    Ranges of equal width are left out, hosts that ask to wait if there are none, and reviews if discovery is not
+    learnt, as in older snapshots.
     """
     busy = [[host, *wait] for host, wait in sorted(state.busy_hosts.items())]
     return {
@@ -134,7 +134,7 @@ def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: S
         "published_budget": state.budget,
         "url_generation": state.url_generation,
         **({"busy_hosts": busy} if busy else {}),
-        **({"rounds": _encode_rounds(state.rounds)} if config.learns_discovery else {}),
+        **({"reviews": _encode_reviews(state.reviews)} if config.learns_discovery else {}),
     }
 
 
@@ -156,7 +156,7 @@ def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:
         budget=dict(values["published_budget"]),
         url_generation=values["url_generation"],
         busy_hosts={host: HostWait(*wait) for host, *wait in values.get("busy_hosts", ())},
-        rounds=_decode_rounds(values["rounds"]) if "rounds" in values else Rounds(),
+        reviews=_decode_reviews(values["reviews"]) if "reviews" in values else Reviews(),
     )
 
 
@@ -186,9 +186,9 @@ def _encode_gossip(gossip: Gossip | None) -> list[Any] | None:
     return [*values, residuals] if residuals else values
 
 
-def judged_columns(rounds: Rounds) -> dict[str, Array]:
-    """The pages that wait to be judged, as columns of a snapshot: its state says how many each round has."""
-    waiting = rounds.discovery.waiting
+def judged_columns(reviews: Reviews) -> dict[str, Array]:
+    """The pages that wait to be judged, as columns of a snapshot: its state says how many each review has."""
+    waiting = reviews.discovery.waiting
     none = np.zeros(0, np.float32)
     rows = [PagesRead(np.zeros(0, np.uint64), np.zeros(0, np.bool_), none, none), *waiting]
     return {
@@ -199,22 +199,22 @@ def judged_columns(rounds: Rounds) -> dict[str, Array]:
     }
 
 
-def take_judged(rounds: Rounds, columns: dict[str, Array], sizes: list[int]) -> None:
+def take_judged(reviews: Reviews, columns: dict[str, Array], sizes: list[int]) -> None:
     """Take over the pages that wait to be judged from the columns of a snapshot; `sizes` are in its state."""
     ends = np.cumsum(sizes).tolist()
     pages, explored, own, siblings = columns.values()
-    rounds.discovery.waiting = [
+    reviews.discovery.waiting = [
         PagesRead(pages[first:end], explored[first:end] != 0, own[first:end], siblings[first:end])
         for first, end in zip([0, *ends], ends, strict=False)
     ]
 
 
-def _encode_rounds(rounds: Rounds) -> dict[str, Any]:
-    discovery = rounds.discovery
+def _encode_reviews(reviews: Reviews) -> dict[str, Any]:
+    discovery = reviews.discovery
     credits = (discovery.credit_explored, discovery.credit_others)
     return {
-        "second": rounds.second,
-        "read": rounds.read,
+        "second": reviews.second,
+        "read": reviews.read,
         "share": discovery.share,
         "seen": discovery.seen.ravel().tolist(),
         "followed": discovery.followed.tolist(),
@@ -223,14 +223,14 @@ def _encode_rounds(rounds: Rounds) -> dict[str, Any]:
     }
 
 
-def _decode_rounds(values: dict[str, Any]) -> Rounds:
+def _decode_reviews(values: dict[str, Any]) -> Reviews:
     discovery = Discovery()
     discovery.share = values["share"]
     discovery.seen = np.array(values["seen"]).reshape(discovery.seen.shape)
     discovery.followed = np.array(values["followed"])
     credits = (np.nan if credit is None else credit for credit in values["credits"])
     discovery.credit_explored, discovery.credit_others = credits
-    return Rounds(values["second"], values["read"], discovery)
+    return Reviews(values["second"], values["read"], discovery)
 
 
 def _encode_times(times: Times) -> dict[str, Any]:

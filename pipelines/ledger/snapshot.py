@@ -23,7 +23,7 @@ from opicflow.pipelines.ledger.config import LedgerConfig, is_whole, shown
 from opicflow.pipelines.ledger.errors import LedgerError, SnapshotRefused
 from opicflow.pipelines.ledger.kernels import links
 from opicflow.pipelines.ledger.layout import Book, Table
-from opicflow.pipelines.ledger.ledger_state import Rounds, judged_columns
+from opicflow.pipelines.ledger.ledger_state import Reviews, judged_columns
 from opicflow.pipelines.ledger.room import columns_used, new_book, new_table, recent_visits
 from opicflow.schemas.arrays import Array
 
@@ -104,7 +104,7 @@ def read(chunks: Iterable[bytes]) -> tuple[dict[str, Any], LedgerConfig, dict[st
         state = manifest["state"]
         config = LedgerConfig.from_json(state["config"])
         book = new_book(config)
-        empty = _columns(config, new_table(config), book, judged_columns(Rounds()))
+        empty = _columns(config, new_table(config), book, judged_columns(Reviews()))
         if ANNOUNCED_COLUMNS[0] in manifest["columns"]:
             empty |= _announced_columns(book)
         kinds = {name: _kind(words, empty[name]) for name, words in manifest["columns"].items()}

@@ -75,7 +75,7 @@ _STATE = {
     "url_generation",
 }
 _TIMES = {"tick_second", "sweep_second", "sweep_rate_sum", "days", "first_tick_second", "planned_second"}
-_ROUNDS = {"second", "read", "share", "seen", "followed", "credits", "waiting"}
+_REVIEWS = {"second", "read", "share", "seen", "followed", "credits", "waiting"}
 _LATER_TIMES = {
     "sweep_received",
     "anchor_pages",
@@ -87,7 +87,7 @@ _LATER_TIMES = {
 
 def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shards: int) -> str:
     """The first problem of the state that is not columns; empty if there is none."""
-    if set(state) - {"first_ids", "busy_hosts", "rounds"} != _STATE or ("rounds" in state) != config.learns_discovery:
+    if set(state) - {"first_ids", "busy_hosts", "reviews"} != _STATE or ("reviews" in state) != config.learns_discovery:
         return "its state has other parts"
     if not (is_whole(state["cut"], 0, _MOST) and is_whole(state["url_generation"], 0, _MOST)):
         return "its cut or generation is no number"
@@ -114,7 +114,7 @@ def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shard
         or _policies_problem(state["publications"], config.categories)
         or _budget_problem(state["published_budget"], config.categories)
         or _busy_problem(state.get("busy_hosts", []))
-        or _rounds_problem(state.get("rounds"))
+        or _reviews_problem(state.get("reviews"))
     )
 
 
@@ -245,31 +245,31 @@ def _busy_problem(values: Any) -> str:
     return "" if hosts == sorted(set(hosts)) else "its hosts that wait are out of order"
 
 
-def _rounds_problem(rounds: Any) -> str:
+def _reviews_problem(reviews: Any) -> str:
     """The first problem of what discovery has learnt; None is that of a ledger that does not learn it."""
-    if rounds is None:
+    if reviews is None:
         return ""
-    if type(rounds) is not dict or set(rounds) != _ROUNDS:
-        return "its rounds have other parts"
-    if not (is_whole(rounds["second"], -1, _MOST) and is_whole(rounds["read"], 0, _MOST)):
-        return "its last round is none"
-    numbers = [rounds["share"], *rounds["seen"], *rounds["followed"], *filter(None, rounds["credits"])]
-    if (len(rounds["seen"]), len(rounds["followed"]), len(rounds["credits"])) != (9, 3, 2) or not all(
+    if type(reviews) is not dict or set(reviews) != _REVIEWS:
+        return "its reviews have other parts"
+    if not (is_whole(reviews["second"], -1, _MOST) and is_whole(reviews["read"], 0, _MOST)):
+        return "its last review is none"
+    numbers = [reviews["share"], *reviews["seen"], *reviews["followed"], *filter(None, reviews["credits"])]
+    if (len(reviews["seen"]), len(reviews["followed"]), len(reviews["credits"])) != (9, 3, 2) or not all(
         isinstance(number, float) and math.isfinite(number) for number in numbers
     ):
-        return "what its rounds have learnt is no number"
-    sizes = rounds["waiting"]
-    if type(sizes) is not list or len(sizes) > DiscoveryRule().wait_rounds or not 0.0 <= rounds["share"] <= 1.0:
-        return "its rounds are too many, or explore too much"
-    return "" if all(is_whole(size, 0, _MOST) for size in sizes) else "its rounds have no sizes"
+        return "what its reviews have learnt is no number"
+    sizes = reviews["waiting"]
+    if type(sizes) is not list or len(sizes) > DiscoveryRule().wait_reviews or not 0.0 <= reviews["share"] <= 1.0:
+        return "its reviews are too many, or explore too much"
+    return "" if all(is_whole(size, 0, _MOST) for size in sizes) else "its reviews have no sizes"
 
 
 def judged_problem(columns: dict[str, Array], sizes: list[int]) -> str:
     """The first problem of the pages that discovery will learn from; empty if there is none."""
     if any(len(column) != sum(sizes) for column in columns.values()):
-        return "the pages read in its rounds are not as many as it says"
+        return "the pages read in its reviews are not as many as it says"
     is_finite = all(np.isfinite(columns[name]).all() for name in ("judged_own", "judged_siblings"))
-    return "" if is_finite else "what pages read in its rounds were worth is no number"
+    return "" if is_finite else "what pages read in its reviews were worth is no number"
 
 
 def _discovery_problem(table: Table, book: Book) -> str:

@@ -1,7 +1,7 @@
 """Which unread pages a ledger would read next, as the discovery `learnt` says.
 
-A round begins at a tick, once a cycle has passed and a few of the pages known were read for the first time since the
-last one: at times that the log alone decides. A round learns from the pages that were read, and marks the pages that
+A review begins at a tick, once a cycle has passed and a few of the pages known were read for the first time since the
+last one: at times that the log alone decides. A review learns from the pages that were read, and marks the pages that
 may be explored until the next one. Plans read the marks and the worth of pages, and change nothing.
 """
 
@@ -15,7 +15,7 @@ from opicflow.pipelines.discovery import DiscoveryPages, page_worth
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.kernels import url_order
-from opicflow.pipelines.ledger.ledger_state import Rounds, Times
+from opicflow.pipelines.ledger.ledger_state import Reviews, Times
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.room import Room
@@ -24,7 +24,7 @@ from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 from opicflow.schemas.shards import Shard
 
 _PAGES_A_READ = 64
-"""A round begins when one in so many of the pages known was read: each takes time for all of them."""
+"""A review begins when one in so many of the pages known was read: each takes time for all of them."""
 _FLOOR_SHARE = 100
 """So many times more pages are known than have less importance than a page to which next to nothing leads."""
 
@@ -58,7 +58,7 @@ class Worth(NamedTuple):
 
 
 class UnreadPages:
-    """The order of URLs, the rounds, and the worth of unread pages."""
+    """The order of URLs, the reviews, and the worth of unread pages."""
 
     def __init__(
         self,
@@ -67,10 +67,10 @@ class UnreadPages:
         reader: Reader,
         policies: PoliciesInForce,
         times: Times,
-        rounds: Rounds,
+        reviews: Reviews,
         shard: Shard,
     ) -> None:
-        self.rounds = rounds
+        self.reviews = reviews
         self._config = config
         self._room = room
         self._reader = reader
@@ -82,31 +82,31 @@ class UnreadPages:
         """Go on with another configuration. What was learnt is forgotten if it does not learn."""
         self._config = config
         if not config.learns_discovery:
-            self.rounds = Rounds()
+            self.reviews = Reviews()
 
-    # -- rounds ----------------------------------------------------------------------------------------------------
+    # -- reviews ----------------------------------------------------------------------------------------------------
 
-    def is_round_due(self, second: int) -> bool:
-        """Whether a round begins at a tick."""
+    def is_review_due(self, second: int) -> bool:
+        """Whether a review begins at a tick."""
         if not self._config.learns_discovery:
             return False
-        begun = self.rounds.second >= 0
-        if begun and second - self.rounds.second < self._config.refresh.cycle_hours * 3600:
+        begun = self.reviews.second >= 0
+        if begun and second - self.reviews.second < self._config.refresh.cycle_hours * 3600:
             return False
-        read = self._pages_read() - self.rounds.read
+        read = self._pages_read() - self.reviews.read
         return read * _PAGES_A_READ >= max(int(self._room.book.counts[0].pages), 1)
 
-    def begin_round(self, second: int) -> None:
-        """Learn from the pages that were read since the last round, and mark those that may be explored."""
-        rounds, pages = self.rounds, self._room.table.pages
+    def begin_review(self, second: int) -> None:
+        """Learn from the pages that were read since the last review, and mark those that may be explored."""
+        reviews, pages = self.reviews, self._room.table.pages
         rates, _ = self._reader.rates()
         known, slots = self._columns(rates)
         known.is_tried[self._forbidden(known.page, slots)] = True
         flags = pages["flags"][slots]
         read = np.flatnonzero(known.is_read & ((flags & at.READ_BEFORE) == 0))
-        since = rounds.second if rounds.second >= 0 else self._times.first_tick_second
+        since = reviews.second if reviews.second >= 0 else self._times.first_tick_second
         cycle = self._config.refresh.cycle_hours * 3600
-        about = len(read) if rounds.second >= 0 else int(len(read) * min(cycle / max(second - since, 1), 1.0))
+        about = len(read) if reviews.second >= 0 else int(len(read) * min(cycle / max(second - since, 1), 1.0))
         row_of = np.full(int(self._room.book.counts[0].slots), -1, np.int64)
         row_of[slots] = np.arange(len(slots))
 
@@ -114,12 +114,12 @@ class UnreadPages:
             found = self._reader.slots_of(ids)
             return np.where(found >= 0, row_of[found], -1)
 
-        explored = rounds.discovery.begin_round(known, read, rows_of, about)
+        explored = reviews.discovery.begin_review(known, read, rows_of, about)
         flags[known.is_read] |= at.READ_BEFORE
         flags[~known.is_read] &= ~at.EXPLORED
         flags[explored] |= at.EXPLORED
         pages["flags"][slots] = flags
-        rounds.second, rounds.read = second, self._pages_read()
+        reviews.second, reviews.read = second, self._pages_read()
 
     def _pages_read(self) -> int:
         return int(self._room.book.class_pages[1::2].sum())
@@ -133,7 +133,7 @@ class UnreadPages:
         by_slot = np.zeros(int(self._room.book.counts[0].slots))
         by_slot[slots] = importance
         known, known_slots = self._columns(by_slot)
-        discovery = self.rounds.discovery
+        discovery = self.reviews.discovery
         worth = page_worth(known, discovery.siblings_weight, discovery.rule)
 
         def spread(values: Array) -> Array:
@@ -195,7 +195,7 @@ class UnreadPages:
             return importance
         number = len(importance) // _FLOOR_SHARE
         least = float(np.partition(importance, number)[number])
-        scaled: Floats = importance * (self.rounds.discovery.rule.floor / least) if least > 0.0 else importance
+        scaled: Floats = importance * (self.reviews.discovery.rule.floor / least) if least > 0.0 else importance
         return scaled
 
     def _forbidden(self, pages: Ids, slots: Ints) -> Bools:

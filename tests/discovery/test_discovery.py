@@ -122,8 +122,8 @@ def test_a_farm_of_many_domains_is_not_explored_before_worth_has_followed() -> N
 
 
 def choose(discovery: Discovery, pages: DiscoveryPages, about: int) -> Ints:
-    """Choose the rows to explore, when nothing was read since the last round, and mark them."""
-    chosen = discovery.begin_round(pages, np.zeros(0, np.int64), lambda ids: np.zeros(len(ids), np.int64), about)
+    """Choose the rows to explore, when nothing was read since the last review, and mark them."""
+    chosen = discovery.begin_review(pages, np.zeros(0, np.int64), lambda ids: np.zeros(len(ids), np.int64), about)
     pages.explored[~pages.is_read] = False
     pages.explored[chosen] = True
     return chosen
@@ -175,9 +175,9 @@ def rows_by(pages: DiscoveryPages) -> dict[int, int]:
     return {int(page): row for row, page in enumerate(pages.page)}
 
 
-def test_pages_are_judged_some_rounds_after_they_were_read_if_they_are_known() -> None:
+def test_pages_are_judged_some_reviews_after_they_were_read_if_they_are_known() -> None:
     pages = replace(pages_of(200, read=0.0), domain=np.arange(200))
-    discovery = Discovery(replace(RULE, wait_rounds=2))
+    discovery = Discovery(replace(RULE, wait_reviews=2))
     rows = rows_by(pages)
 
     def rows_of(ids: Ids) -> Ints:
@@ -188,29 +188,29 @@ def test_pages_are_judged_some_rounds_after_they_were_read_if_they_are_known() -
     read = np.flatnonzero((np.arange(200) % 4 == 0) | pages.explored)
     assert 5 < pages.explored[read].sum() <= 10
     pages.is_read[read] = True
-    discovery.begin_round(pages, read, rows_of, 50)
+    discovery.begin_review(pages, read, rows_of, 50)
     assert discovery.waiting[-1].page.tolist() == pages.page[read].tolist()
     pages.importance[pages.explored] = 100.0
     del rows[int(pages.page[read[0]])]
     nothing = np.zeros(0, np.int64)
-    discovery.begin_round(pages, nothing, rows_of, 50)
+    discovery.begin_review(pages, nothing, rows_of, 50)
     assert discovery.share == before and len(discovery.waiting) == 2
-    discovery.begin_round(pages, nothing, rows_of, 50)
+    discovery.begin_review(pages, nothing, rows_of, 50)
     assert discovery.share > before and len(discovery.waiting) == 2
     assert discovery.credit_explored > discovery.credit_others
 
 
-def test_of_many_pages_read_in_a_round_some_are_kept() -> None:
+def test_of_many_pages_read_in_a_review_some_are_kept() -> None:
     pages = pages_of(20_000, read=1.0)
     discovery = Discovery()
-    discovery.begin_round(pages, np.arange(20_000), lambda ids: np.zeros(len(ids), np.int64), 10)
+    discovery.begin_review(pages, np.arange(20_000), lambda ids: np.zeros(len(ids), np.int64), 10)
     assert discovery.waiting[-1].page.tolist() == pages.page[::5].tolist()
 
 
 @pytest.mark.parametrize("follow", [0.0, 0.3])
 def test_the_weight_of_siblings_is_learnt(follow: float) -> None:
     """Importance moves by `follow` of the way to that of the siblings until a page is judged."""
-    random, discovery = np.random.default_rng(1), Discovery(replace(RULE, wait_rounds=1))
+    random, discovery = np.random.default_rng(1), Discovery(replace(RULE, wait_reviews=1))
     nothing = np.zeros(0, np.int64)
     for _ in range(20):
         pages = replace(pages_of(1_000, hosts=20, read=0.0), importance=np.exp(random.normal(0, 1, 1_000)))
@@ -222,10 +222,10 @@ def test_the_weight_of_siblings_is_learnt(follow: float) -> None:
         read = random.choice(1_000, 200, replace=False)
         pages.is_read[read] = True
         discovery.waiting.clear()
-        discovery.begin_round(pages, read, rows_of, 200)
+        discovery.begin_review(pages, read, rows_of, 200)
         siblings = page_worth(pages, 0.0, RULE).siblings
         later = replace(pages, importance=pages.importance * np.exp(0.5 + follow * siblings))
-        discovery.begin_round(later, nothing, rows_of, 200)
+        discovery.begin_review(later, nothing, rows_of, 200)
     assert discovery.siblings_weight == pytest.approx(follow, abs=0.05)  # doubt shrinks it
 
 

@@ -1,4 +1,4 @@
-"""Discovery that learns, in the ledger: the order of URLs, who found whom, rounds, orders."""
+"""Discovery that learns, in the ledger: the order of URLs, who found whom, reviews, orders."""
 
 from __future__ import annotations
 
@@ -144,27 +144,27 @@ def test_pages_that_a_removed_page_has_found_were_found_by_nobody_known() -> Non
     assert finder_of(crawl, 1) is None and finder_of(crawl, 2) is None and finder_of(crawl, 3) == crawl.id(1)
 
 
-# Rounds
+# Reviews
 
 
-def test_a_round_begins_when_a_cycle_has_passed_and_enough_was_read() -> None:
+def test_a_review_begins_when_a_cycle_has_passed_and_enough_was_read() -> None:
     crawl = crawl_of()
-    rounds = crawl.ledger._unread.rounds
+    reviews = crawl.ledger._unread.reviews
     crawl.tick(T0)
-    assert rounds.second == -1  # nothing was read
+    assert reviews.second == -1  # nothing was read
     crawl.see(range(1_000))
     crawl.read(range(10), T0)
     crawl.tick(T0 + DAY)
-    assert rounds.second == -1  # less than one in 64
+    assert reviews.second == -1  # less than one in 64
     crawl.read(range(10, 20), T0)
     crawl.tick(T0 + DAY + 3600)
-    assert rounds.second == T0 + DAY + 3600 and rounds.read == 20
+    assert reviews.second == T0 + DAY + 3600 and reviews.read == 20
     crawl.read(range(20, 60), T0)
     crawl.tick(T0 + 2 * DAY)
-    assert rounds.second == T0 + DAY + 3600  # the cycle has not passed
+    assert reviews.second == T0 + DAY + 3600  # the cycle has not passed
     crawl.tick(T0 + 3 * DAY)
-    assert rounds.second == T0 + 3 * DAY and rounds.read == 60
-    assert [len(one.page) for one in rounds.discovery.waiting] == [20, 40]
+    assert reviews.second == T0 + 3 * DAY and reviews.read == 60
+    assert [len(one.page) for one in reviews.discovery.waiting] == [20, 40]
 
 
 def flags(crawl: Crawl) -> Any:
@@ -179,7 +179,7 @@ def test_pages_that_were_tried_or_are_forbidden_are_not_chosen_to_explore() -> N
     for page in range(100, 150):
         crawl.visit(page, T0, Outcome.FAILED)
     crawl.publish(Policy(host="www.host11.example", refresh_forbidden=True))
-    crawl.ledger._unread.rounds.discovery.share = 0.7
+    crawl.ledger._unread.reviews.discovery.share = 0.7
     for day in range(1, 30):
         crawl.tick(T0 + day * DAY)
         crawl.read([(day * 13 + k) % 100 for k in range(5)], T0 + day * DAY)
@@ -198,7 +198,7 @@ def test_explored_and_other_pages_are_ordered_as_learnt() -> None:
     crawl.tick(T0 + 26 * DAY)
     planned = crawl.preview()
     orders, worth = planned.orders, planned.survey.worth
-    assert worth is not None and crawl.ledger._unread.rounds.second > 0
+    assert worth is not None and crawl.ledger._unread.reviews.second > 0
     by = orders.by[orders.why == 1]
     assert set(by.tolist()) == {BY.index("worth"), EXPLORING}
     assert (by == EXPLORING).sum() <= round(worth.share * len(by))
@@ -273,7 +273,7 @@ def test_the_option_may_change_on_a_ledger() -> None:
     crawl.ledger.change_refreshing(REFRESH)
     for day in range(6, 20):
         a_day(crawl, day)
-    assert crawl.ledger._unread.rounds.second > T0 + 6 * DAY
+    assert crawl.ledger._unread.reviews.second > T0 + 6 * DAY
     assert crawl.restored().bytes() == crawl.bytes()
 
 
@@ -293,7 +293,7 @@ def altered(crawl: Crawl, damage: str) -> list[bytes]:
     values, config, columns = snapshots.read(chunks)
     table, book = ledger._room.table, ledger._room.book
     judged = {name: columns[name] for name in snapshots.JUDGED_COLUMNS}
-    order, rounds = book.url_order.copy(), values["rounds"]
+    order, reviews = book.url_order.copy(), values["reviews"]
     if damage == "twice":
         order[1] = order[2]
     elif damage == "outside":
@@ -304,15 +304,15 @@ def altered(crawl: Crawl, damage: str) -> list[bytes]:
         table = table._replace(found_by=table.found_by.copy())
         table.found_by[0] = 1 << 30
     elif damage == "share":
-        rounds["share"] = 2.0
+        reviews["share"] = 2.0
     elif damage == "seen":
-        rounds["seen"][0] = None
+        reviews["seen"][0] = None
     elif damage == "parts":
-        del rounds["read"]
+        del reviews["read"]
     elif damage == "sizes":
-        rounds["waiting"] = [1, 2]
-    elif damage == "rounds":
-        del values["rounds"]
+        reviews["waiting"] = [1, 2]
+    elif damage == "reviews":
+        del values["reviews"]
     elif damage == "judged":
         judged["judged_own"] = np.full_like(judged["judged_own"], np.nan)
     book = book._replace(url_order=order)
@@ -320,7 +320,7 @@ def altered(crawl: Crawl, damage: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize(
-    "damage", ["twice", "outside", "begins", "finder", "share", "seen", "parts", "sizes", "rounds", "judged"]
+    "damage", ["twice", "outside", "begins", "finder", "share", "seen", "parts", "sizes", "reviews", "judged"]
 )
 def test_a_snapshot_whose_discovery_cannot_be_is_refused(damage: str) -> None:
     crawl = crawled(8)
