@@ -34,10 +34,11 @@ def _how_sure(plan: dict[str, Any]) -> str:
 
 def _discovery(learnt: dict[str, Any], orders: int) -> str:
     """Return how unread pages were chosen, in words."""
-    by_worth = orders - learnt["orders_exploring"]
-    text = f"{by_worth:,} by worth, {learnt['orders_exploring']:,} to explore ({learnt['exploring_share']:.0%} may be"
+    exploring = learnt["orders_exploring"]
+    text = f"{orders - exploring:,} by worth, {exploring:,} to explore (at most {learnt['exploring_share']:.0%}"
     if learnt["credit_others"]:
-        text += f": such pages have brought {learnt['credit_explored'] / learnt['credit_others']:.2g} times as much"
+        times = learnt["credit_explored"] / learnt["credit_others"]
+        text += f": explored pages have brought {times:.2g} times as much as others"
     return text + ")"
 
 

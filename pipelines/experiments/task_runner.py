@@ -13,7 +13,7 @@ from pathlib import Path
 from opicflow.connectors.files.whole_file import write_atomically
 from opicflow.pipelines.experiments.communities.accuracy import communities, influences
 from opicflow.pipelines.experiments.discovery.crawls import discovery
-from opicflow.pipelines.experiments.discovery.ledger_crawls import discovery_by_ledger
+from opicflow.pipelines.experiments.discovery.followed_orders import discovery_by_command, discovery_by_ledger
 from opicflow.pipelines.experiments.importance.convergence import convergence, convergence_certified, off_line
 from opicflow.pipelines.experiments.importance.extensions import growing, moved, stated, trends, trouble
 from opicflow.pipelines.experiments.importance.windows import windows, windows_certified
@@ -32,6 +32,7 @@ MEASURES: dict[str, Measure] = {
             trends,
             discovery,
             discovery_by_ledger,
+            discovery_by_command,
             communities,
             influences,
             loop_refresh,
@@ -39,7 +40,7 @@ MEASURES: dict[str, Measure] = {
     )
 }
 EDITION = 1
-EDITIONS = {"discovery": 3, "discovery_by_ledger": 2, "growing": 2, "stated": 2, "trouble": 2}
+EDITIONS = {"discovery": 4, "discovery_by_ledger": 3, "growing": 2, "stated": 2, "trouble": 2}
 """Those of single measures, `EDITION` for all others. Increased when a measure changes: then its stored rows, and no
 others, are measured again."""
 

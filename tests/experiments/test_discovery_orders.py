@@ -7,7 +7,7 @@ import pytest
 
 from opicflow.pipelines.experiments.discovery.crawled_webs import CrawledWeb, crawled_web
 from opicflow.pipelines.experiments.discovery.crawls import discovery
-from opicflow.pipelines.experiments.discovery.ledger_crawls import LEARNT, RECOMPUTED, discovery_by_ledger
+from opicflow.pipelines.experiments.discovery.followed_orders import LEARNT, RECOMPUTED, discovery_by_ledger
 from opicflow.pipelines.experiments.discovery.reading_orders import (
     ORDERS,
     Cash,

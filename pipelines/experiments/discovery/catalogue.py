@@ -6,14 +6,15 @@ from collections.abc import Sequence
 
 from opicflow.pipelines.experiments.discovery import claims
 from opicflow.pipelines.experiments.discovery.crawled_webs import HOSTILE, WEBS
-from opicflow.pipelines.experiments.discovery.ledger_crawls import BY_LEDGER
+from opicflow.pipelines.experiments.discovery.followed_orders import BY_LEDGER
 from opicflow.pipelines.experiments.discovery.reading_orders import ORDERS
 from opicflow.pipelines.experiments.experiment import Experiment, ResultTable
 from opicflow.pipelines.experiments.plots import Curve, Plot
 from opicflow.pipelines.experiments.tables import Rows, distinct, markdown, mean, short, spread, where
 from opicflow.pipelines.experiments.task_runner import MeasureTask
 
-PAGES, RUNS = 10_000, 3
+PAGES, RUNS = 10_000, 10
+COMMAND_WEBS = ("archive", "portal", "archive with traps")
 SHOWN = (1, 5, 10, 20, 40, 60)
 _LATE = (10, 20, 40)
 _PLOTTED = ("breadth-first", "Nutch's OPIC", "RankMass", "fractional", "cash", "recomputed", "learnt")
@@ -32,7 +33,7 @@ def _tasks(pages: int, seeds: Sequence[int]) -> list[MeasureTask]:
                 for order in BY_LEDGER
             ),
         )
-    ]
+    ] + [MeasureTask.of("discovery_by_command", pages=pages, seed=seeds[0], web=web) for web in COMMAND_WEBS]
 
 
 def _plots(rows: Rows) -> list[Plot]:

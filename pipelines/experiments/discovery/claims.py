@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from opicflow.pipelines.experiments.discovery.crawled_webs import HOSTILE, WEBS
 from opicflow.pipelines.experiments.discovery.crawls import MARKS
-from opicflow.pipelines.experiments.discovery.ledger_crawls import RECOMPUTED
+from opicflow.pipelines.experiments.discovery.followed_orders import BY_COMMAND, LEARNT, RECOMPUTED
 from opicflow.pipelines.experiments.experiment import Claim
 from opicflow.pipelines.experiments.tables import Rows, distinct, mean, short, where
 
@@ -98,7 +98,7 @@ def of_discovery(rows: Rows) -> list[Claim]:
             ),
         ),
     ]
-    return [*made, _ledger_claim(rows, [str(web) for web in by_ledger])]
+    return [*made, _ledger_claim(rows, [str(web) for web in by_ledger]), _command_claim(rows)]
 
 
 def _points(values: Sequence[float]) -> str:
@@ -119,5 +119,19 @@ def _ledger_claim(rows: Rows, webs: Sequence[str]) -> Claim:
         f"A ledger that discovers by importance reads as much as recomputed importance, to {FROM_LEDGER:g} points.",
         _RULE,
         "after 10, 20 and 40 %: " + "; ".join(f"{web} " + ", ".join(f"{x:+.1f}" for x in away[web]) for web in webs),
+        all(abs(value) <= FROM_LEDGER for found in away.values() for value in found),
+    )
+
+
+def _command_claim(rows: Rows) -> Claim:
+    """Orders that the command writes are those of the ledger."""
+    away: dict[str, list[float]] = {}
+    for row in where(rows, order=BY_COMMAND):
+        (same,) = where(rows, order=LEARNT, web=row["web"], seed=row["seed"], mark=row["mark"])
+        away.setdefault(str(row["web"]), []).append(float(row["read"]) - float(same["read"]))
+    return Claim(
+        f"A crawl that runs opicflow replay every day reads as much as by the ledger, to {FROM_LEDGER:g} points.",
+        _RULE,
+        "; ".join(f"{web}: from {min(found):+.1f} to {max(found):+.1f}" for web, found in away.items()),
         all(abs(value) <= FROM_LEDGER for found in away.values() for value in found),
     )

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import signal
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import orjson
 
+from opicflow.pipelines.experiments.installed_command import installed_command, run_quietly
 from opicflow.pipelines.experiments.refresh.crawler import DayOrders
 from opicflow.pipelines.experiments.refresh.living_web import NEVER, LivingWeb, ServerAnswers
 from opicflow.schemas.arrays import Ints
@@ -76,27 +72,3 @@ def log_lines(web: LivingWeb, answers: ServerAnswers, announced: Ints) -> list[b
                 event["last_modified"] = (_BEGIN_SECOND + modified) * 1000
         lines.append(orjson.dumps(event))
     return lines
-
-
-def installed_command() -> Callable[[list[str]], int]:
-    """Return what the command `opicflow` runs, as it is installed."""
-    (command,) = entry_points(group="console_scripts", name="opicflow")
-    return cast("Callable[[list[str]], int]", command.load())
-
-
-def run_quietly(main: Callable[[list[str]], int], arguments: list[str]) -> str:
-    """Run the command in this process, without its start of seconds; return what it printed.
-
-    Raises RuntimeError, with what it printed, if it does not succeed.
-    """
-    out, errors = io.StringIO(), io.StringIO()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
-    try:
-        with redirect_stdout(out), redirect_stderr(errors):
-            code = main(arguments)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if code:
-        raise RuntimeError(f"opicflow {' '.join(arguments)}: exit code {code}: {errors.getvalue().strip()}")
-    return out.getvalue()

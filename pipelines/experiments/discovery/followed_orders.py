@@ -1,0 +1,172 @@
+"""Crawls that follow the orders of opicflow, a cycle a day: those of a ledger, and those of the installed command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import numpy as np
+import orjson
+
+from opicflow.pipelines.experiments.discovery.crawled_webs import CrawledWeb, crawled_web
+from opicflow.pipelines.experiments.discovery.crawls import MARKS, ROUNDS
+from opicflow.pipelines.experiments.installed_command import installed_command, run_quietly
+from opicflow.pipelines.experiments.tables import Row
+from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig, RefreshConfig, TickEntry
+from opicflow.pipelines.ledger.entries import Kind
+from opicflow.pipelines.web.crawl import announcements, links_of, visits
+from opicflow.schemas.arrays import Ints
+from opicflow.schemas.pages import PageIds
+
+RECOMPUTED, LEARNT, BY_COMMAND = "recomputed, by the ledger", "learnt", "learnt, by the command"
+BY_LEDGER = {RECOMPUTED: "importance", LEARNT: "learnt"}
+"""Orders of a ledger, and what it discovers by."""
+_DAY, _FIRST_DAY, _DISCOVERY = 86_400, 20_000, 1
+
+
+class OrdersOfDays(Protocol):
+    """Gives the orders of each day, and is told what was read."""
+
+    def order(self, day: int) -> Ints:
+        """Return the unread pages that are ordered at the beginning of a day, the first ones first."""
+
+    def read(self, day: int, pages: Ints) -> None:
+        """These pages were read on this day."""
+
+    def learnt(self) -> tuple[float, float]:
+        """Return the share of orders that explore, and the weight of siblings."""
+
+
+def discovery_by_ledger(pages: int, seed: int, web: str, order: str) -> list[Row]:
+    """Measure a crawl by the orders of a certified ledger. `order` is a name in `BY_LEDGER`.
+
+    Columns are those of `discovery`.
+    """
+    crawled = crawled_web(web, pages, seed)
+    return _followed(crawled, LedgerOrders(crawled, BY_LEDGER[order]), {"seed": seed, "web": web, "order": order})
+
+
+def discovery_by_command(pages: int, seed: int, web: str) -> list[Row]:
+    """Measure a crawl by the orders that `opicflow replay` writes, a run of the command a day on the log of that day.
+
+    Columns are those of `discovery`.
+    """
+    crawled = crawled_web(web, pages, seed)
+    with TemporaryDirectory() as folder:
+        orders = ReplayOrders(crawled, Path(folder))
+        return _followed(crawled, orders, {"seed": seed, "web": web, "order": BY_COMMAND})
+
+
+def _followed(crawled: CrawledWeb, orders: OrdersOfDays, named: Row) -> list[Row]:
+    graph = crawled.pages.graph
+    ranked = np.argsort(-crawled.exact, kind="stable")
+    read, day = np.zeros(graph.pages, np.bool_), _FIRST_DAY
+    rows: list[Row] = []
+    for mark in MARKS:
+        wanted = max(1, mark * graph.pages // 100)
+        while (missing := wanted - int(read.sum())) > 0:
+            day += 1
+            numbers = orders.order(day)
+            numbers = numbers[~read[numbers]][:missing]
+            if len(numbers) == 0:
+                break
+            read[numbers] = True
+            orders.read(day, numbers)
+        row: Row = {**named, "mark": mark, "read": float(crawled.exact[read].sum()) * 100.0}
+        for name, part in (("best", 100), ("top", 1000)):
+            row[name] = float(read[ranked[: max(1, graph.pages // part)]].mean()) * 100.0
+        row |= {"known": float("nan"), "hostile": float(crawled.pages.is_hostile[read].mean()) * 100.0}
+        share, siblings = orders.learnt()
+        rows.append(row | {"share": share * 100.0, "siblings": siblings * 100.0})
+    return rows
+
+
+def _a_day(crawled: CrawledWeb) -> int:
+    return max(1, crawled.pages.graph.pages // ROUNDS)
+
+
+class LedgerOrders:
+    """The orders of a certified ledger."""
+
+    def __init__(self, crawled: CrawledWeb, discover_by: str) -> None:
+        self._graph, self._urls = crawled.pages.graph, crawled.pages.urls
+        self._ids = PageIds().of_all(self._urls)
+        self._numbers = np.argsort(self._ids)
+        refresh = RefreshConfig(bandwidth_per_day=float(_a_day(crawled)), discovery_share=1.0, discover_by=discover_by)
+        self._ledger = Ledger(LedgerConfig(history=Certified(), remember_links=True, refresh=refresh))
+        self._end = 0
+        self._apply(announcements(self._ids[crawled.seeds]), crawled.seeds)
+
+    def order(self, day: int) -> Ints:
+        """Return the unread pages that are ordered at the beginning of a day, the first ones first."""
+        self._ledger.apply(TickEntry(day * _DAY))
+        plan = self._ledger.plan(0, 9.0)
+        ordered = plan.survey.pages[plan.orders.rows[plan.orders.why == _DISCOVERY]]
+        numbers: Ints = self._numbers[np.searchsorted(self._ids[self._numbers], ordered)]
+        return numbers
+
+    def read(self, day: int, pages: Ints) -> None:
+        """Apply the visits of a day, and the URLs that their links name."""
+        times = day * _DAY * 1000 + np.arange(len(pages))
+        self._apply(visits(self._graph, self._ids, pages, self._end, time_ms=times), pages)
+        found = np.unique(links_of(self._graph, pages)).astype(np.int64)
+        self._apply(announcements(self._ids[found], Kind.SIGHTING, self._end), found)
+
+    def learnt(self) -> tuple[float, float]:
+        """Return the share of orders that explore, and the weight of siblings."""
+        learnt = self._ledger.discovery
+        return learnt.share, learnt.siblings_weight
+
+    def _apply(self, entry: CrawlEntry, pages: Ints) -> None:
+        """Apply an entry with the URLs of its pages."""
+        texts = [self._urls[number] for number in pages.tolist()]
+        starts = np.concatenate(([0], np.cumsum([len(text) for text in texts]))).astype(np.int64)
+        joined = np.frombuffer(b"".join(texts), np.uint8)
+        self._ledger.apply(replace(entry, items=replace(entry.items, url_starts=starts, url_bytes=joined)))
+        self._end = entry.end.offset
+
+
+class ReplayOrders:
+    """The orders that `opicflow replay LOG --state … --out … --now …` writes."""
+
+    def __init__(self, crawled: CrawledWeb, folder: Path) -> None:
+        self._graph, self._folder = crawled.pages.graph, folder
+        self._urls = [url.decode() for url in crawled.pages.urls]
+        self._numbers = {url: number for number, url in enumerate(self._urls)}
+        options = ["--bandwidth", str(_a_day(crawled)), "--discovery-share", "1", "--top", "0", "--quiet"]
+        self._command = ["replay", "--state", str(folder / "state"), "--out", str(folder / "out"), *options]
+        self._events: list[dict[str, Any]] = [
+            {"kind": "announce", "url": self._urls[number]} for number in crawled.seeds.tolist()
+        ]
+        self._main = installed_command()
+
+    def order(self, day: int) -> Ints:
+        """Replay the log of the day before, and return the unread pages that are ordered, the first ones first."""
+        log, now = self._folder / f"{day}.jsonl", datetime.fromtimestamp(0, timezone.utc) + timedelta(days=day)
+        log.write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in self._events))
+        run_quietly(self._main, [*self._command, str(log), "--now", now.strftime("%Y-%m-%dT%H:%M:%SZ")])
+        log.unlink()
+        lines = (self._folder / "out" / "crawl-orders.jsonl").read_bytes().splitlines()
+        orders = [order for order in map(orjson.loads, lines) if order["why"] == "DISCOVERY"]
+        return np.array([self._numbers[order["url"]] for order in orders], np.int64)
+
+    def read(self, day: int, pages: Ints) -> None:
+        """Keep the events of the next log."""
+        starts, targets = self._graph.starts, self._graph.targets
+        self._events = [
+            {
+                "url": self._urls[page],
+                "fetched_at": 1000 * (_DAY * day + second),
+                "status": 200,
+                "links": [self._urls[target] for target in targets[starts[page] : starts[page + 1]].tolist()],
+            }
+            for second, page in enumerate(pages.tolist())
+        ]
+
+    def learnt(self) -> tuple[float, float]:
+        """Return the share of orders that explore, and the weight of siblings."""
+        plan = orjson.loads((self._folder / "out" / "summary.json").read_bytes())["plan"]
+        return plan["discovery"]["exploring_share"], plan["discovery"]["siblings_weight"]

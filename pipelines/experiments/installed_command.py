@@ -1,0 +1,34 @@
+"""Runs the installed command `opicflow` in this process, as a crawler would run it."""
+
+from __future__ import annotations
+
+import io
+import signal
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.metadata import entry_points
+from typing import cast
+
+
+def installed_command() -> Callable[[list[str]], int]:
+    """Return what the command `opicflow` runs, as it is installed."""
+    (command,) = entry_points(group="console_scripts", name="opicflow")
+    return cast("Callable[[list[str]], int]", command.load())
+
+
+def run_quietly(main: Callable[[list[str]], int], arguments: list[str]) -> str:
+    """Run the command in this process, without its start of seconds; return what it printed.
+
+    Raises RuntimeError, with what it printed, if it does not succeed.
+    """
+    out, errors = io.StringIO(), io.StringIO()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    try:
+        with redirect_stdout(out), redirect_stderr(errors):
+            code = main(arguments)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if code:
+        raise RuntimeError(f"opicflow {' '.join(arguments)}: exit code {code}: {errors.getvalue().strip()}")
+    return out.getvalue()
