@@ -218,7 +218,7 @@ def test_the_command_writes_report_plots_and_data(discovered: tuple[CommandResul
         assert (out / "plots" / name).stat().st_size > 5_000
     lines = (out / "data" / "discovery.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("seed,web,order,mark,read,best,top")
-    assert len(lines) == 1 + (7 * 12 + 3) * 13
+    assert len(lines) == 1 + (7 * 13 + 3) * 13
 
 
 def test_a_repeated_command_writes_the_same_bytes_without_measuring(discovered: tuple[CommandResult, Path]) -> None:

@@ -63,6 +63,7 @@ PUBLISHED = {
     ("CrawlEvent", 2): (0xB6CB6F23C82B3E15, "49ade5503e8434f13ac1572c035641a181178647aec06fd69d93b623bb7118cc"),
     ("CrawlOrder", 1): (0x9560F8C65D7BE7E0, "edd47c168d0ad7bcfb3a9c58d181ad057a67a1538775fb0a3a90f11e0a4d23e8"),
     ("CrawlOrder", 2): (0x1AFC7FA6632B7826, "482f522c4f96fdf2118c4c04777e297e7d3200758543c2f0c241a442cd28bff3"),
+    ("CrawlOrder", 3): (0xAD172C557AB8464D, "7f0229b6d921a91b6dfc78bb071ba4a53689a59286cd7568be430507fd3a4681"),
     ("Importance", 1): (0xC5E0900A1F1846E8, "6b5c9c07cadc117059872959dc8c6fcba0a66ac614990117f9fb468029e95ca4"),
     ("Importance", 2): (0x2E97F6AF4E7C731C, "376d04c26d11b1bc20e3d7560afe057281a49ff9071f674da2a6eb951d31c785"),
     ("Importance", 3): (0xF085B573DCACD52A, "c42162697b3dce7d595c9d4a1725833c9e52f06364ef7532835eb0ca50247ac6"),
@@ -145,6 +146,7 @@ EXAMPLES: dict[str, Record] = {
         shard=0,
         not_before_ms=TIME_MS + 1,
         host="example.org:8080",
+        by="exploring",
     ),
     "Policy": Policy(
         published_at_ms=TIME_MS,

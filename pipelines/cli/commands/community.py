@@ -331,6 +331,7 @@ def _order_columns(urls: list[str], pages: Ids, scores: Floats, ranks: Floats, m
         "shard": [0] * len(urls),
         "not_before": nothing,
         "host": [url.split("/", 3)[2] for url in urls],
+        "by": [""] * len(urls),
     }
 
 
