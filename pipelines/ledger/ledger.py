@@ -73,7 +73,7 @@ from opicflow.pipelines.ledger.ledger_state import (
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.planner import Planned, Planner
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
-from opicflow.pipelines.ledger.reader import Reader
+from opicflow.pipelines.ledger.reader import Reader, SeenChanges
 from opicflow.pipelines.ledger.removal import Removal
 from opicflow.pipelines.ledger.residuals import Residuals, Settled, change_rules, residual_sums
 from opicflow.pipelines.ledger.room import Room, new_book, new_table
@@ -693,6 +693,21 @@ class Ledger:
         Both are [pages, most], the page that pays most first; a part of 0 stands for none.
         """
         return self._reader.payers(pages, importance, most)
+
+    def payers_of(self, page: int, importance: Floats) -> list[tuple[int, float]]:
+        """All pages that pay a page along remembered links, and the part of its importance from each, most first.
+
+        `importance` is that of all pages in slot order.
+        """
+        return self._reader.payers_of(page, importance)
+
+    def finders(self, page: int, most: int) -> list[int]:
+        """The page in which a page was found first, the one in which that was found, and so on, at most so many."""
+        return self._reader.finders(page, most)
+
+    def seen_changes(self, page: int) -> SeenChanges:
+        """What visits have seen of the changes of a page, which is known."""
+        return self._reader.seen_changes(page)
 
     def rate_sum(self) -> float:
         """The sum of the rates of all pages of this shard, now."""

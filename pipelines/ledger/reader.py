@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +13,27 @@ from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.kernels import index, links, reads, url_arena
-from opicflow.pipelines.ledger.kernels.payers import find_payers
+from opicflow.pipelines.ledger.kernels.observations import BELIEVED
+from opicflow.pipelines.ledger.kernels.payers import find_payers, find_payers_of
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.residuals import residual_sums
 from opicflow.pipelines.ledger.room import Room
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
 from opicflow.schemas.ranking import highest
+
+
+class SeenChanges(NamedTuple):
+    """What visits have seen of the changes of a page."""
+
+    intervals: int
+    """Between visits: the last eight, and those before them if all of these had a change."""
+    changed: int
+    """Of these, in so many it has changed."""
+    returned: int
+    """Of the last eight, in so many an earlier content came back."""
+    dated: int
+    """Of so many its server has told when it had changed."""
+    are_dates_believed: bool
 
 
 class Reader:
@@ -145,6 +161,45 @@ class Reader:
         if room.book.modes[0].remember:
             find_payers(room.table, room.book, by_slot, payers, parts)
         return room.table.hot[payers[slots], 0].view(np.uint64), parts[slots]
+
+    def payers_of(self, page: int, importance: Floats) -> list[tuple[int, float]]:
+        """All pages that pay a page along remembered links, and the part of its importance from each, most first.
+
+        `importance` is that of all pages in slot order.
+        """
+        room, (slot,) = self._room, self.slots_of(np.array([page], np.uint64)).tolist()
+        _, slots = self.live()
+        by_slot = np.zeros(int(room.book.counts[0].slots), np.float64)
+        by_slot[slots] = importance
+        if not room.book.modes[0].remember or slot < 0 or by_slot[slot] <= 0.0:
+            return []
+        payers, parts = np.zeros(len(by_slot), np.int64), np.zeros(len(by_slot), np.float64)
+        count = int(find_payers_of(room.table, room.book, by_slot, slot, payers, parts))
+        ids = room.table.hot[payers[:count], 0].view(np.uint64)
+        order = np.lexsort((ids, -parts[:count]))
+        return list(zip(ids[order].tolist(), parts[order].tolist(), strict=True))
+
+    def finders(self, page: int, most: int) -> list[int]:
+        """The page in which a page was found first, the one in which that was found, and so on, at most so many."""
+        table, found = self._room.table, list[int]()
+        slot = int(self.slots_of(np.array([page], np.uint64))[0])
+        while slot >= 0 and len(table.found_by) and len(found) < most:
+            slot = int(table.found_by[slot]) - 1
+            if slot >= 0:
+                found.append(int(table.hot[slot, 0].view(np.uint64)))
+        return found
+
+    def seen_changes(self, page: int) -> SeenChanges:
+        """What visits have seen of the changes of a page."""
+        row = self._room.table.refresh[int(self.slots_of(np.array([page], np.uint64))[0])]
+        intervals, dated = (np.array([row[name]], np.uint64).view(np.uint8) for name in ("intervals", "dated"))
+        return SeenChanges(
+            intervals=int((intervals != 0).sum()) + int(row["run"]),
+            changed=int((intervals >= 128).sum()) + int(row["run"]),
+            returned=int(row["returned"]).bit_count(),
+            dated=int((dated != 0).sum()),
+            are_dates_believed=bool((row["notes"] & at.MISTRUST) <= BELIEVED),
+        )
 
     # -- single columns --------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""`opicflow show`: the importance, cash and schedule of one page."""
+"""`opicflow show`: the importance, cash and schedule of one page, and why it is where it is."""
 
 from __future__ import annotations
 
@@ -10,21 +10,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_json, add_state_options, state_of
-from opicflow.pipelines.cli.states import canonical_url, read_answers
+from opicflow.pipelines.cli.states import canonical_url, read_answers, read_ledger
 from opicflow.pipelines.cli.text import span
 from opicflow.schemas.dates import iso_time
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from opicflow.pipelines.results.reasons import Reasons
     from opicflow.pipelines.results.record_columns import Pages
+
+_MOST_SHOWN = 10
 
 EXAMPLES = """examples:
   opicflow show https://example.org/ --state state
+  opicflow show https://example.org/ --state state --why
 """
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("url", metavar="URL", help="the page; it need not be canonical")
+    parser.add_argument(
+        "--why",
+        action="store_true",
+        help="all pages and sites that pay it, how it was found, what its change rate rests on, and why it is ordered",
+    )
     add_state_options(parser)
     add_json(parser)
 
@@ -48,12 +59,15 @@ def run(options: argparse.Namespace) -> int:
         int(np.count_nonzero(pages_of(part).columns["importance"] > e["importance"]))
         for part in answers.importance[: ranked.part + 1]
     )
-    payers = _payers(answers.importance, ranked.pages)
+    payers = [] if options.why else _payers(answers.importance, ranked.pages)
+    reasons = _reasons(state_of(options), int(ranked.pages.columns["pages"][0])) if options.why else None
     worth = _worth(scheduled.pages, answers.plan)
     if options.json:
         record = json.loads(importance_lines(ranked.pages))
         names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
         more = {"rank": rank, **{name: schedule[name] for name in names}, "payers": payers}
+        if reasons is not None:
+            more["why"] = reasons.to_json()
         print(json.dumps({**record, **more, **({"discovery": worth} if worth else {})}, indent=2))
         return 0
     known = ranked.pages.moment["pages"]
@@ -89,7 +103,67 @@ def run(options: argparse.Namespace) -> int:
             print(f"  {payer['part']:14.1%} {payer['url']}")
         rest = max(1 - sum(payer["part"] for payer in payers), 0)
         print(f"  {rest:14.1%} other pages, and what all pages receive alike")
+    if reasons is not None:
+        print_reasons(reasons)
     return 0
+
+
+def _reasons(state: Path, page: int) -> Reasons:
+    """Return why a page of a state is where it is, by a plan of its ledger."""
+    from opicflow.pipelines.replay.keeper import importance_for_plans
+    from opicflow.pipelines.results.reasons import reasons_of
+
+    ledger, _ = read_ledger(state)
+    importance = importance_for_plans(ledger)
+    return reasons_of(ledger, page, ledger.preview(importance=importance), importance)
+
+
+def print_reasons(reasons: Reasons) -> None:
+    """Print why a page is where it is."""
+    print("\n  where its importance comes from")
+    if not reasons.payers:
+        print("    no page that is known pays it along a link; or links are not remembered (--remember-links)")
+    for payer in reasons.payers[:_MOST_SHOWN]:
+        print(f"    {payer.part:6.1%}  {payer.name}")
+    if more := reasons.payers[_MOST_SHOWN:]:
+        print(f"    {sum(payer.part for payer in more):6.1%}  {_pages(len(more))} more")
+    if reasons.payers:
+        rest = max(1 - sum(payer.part for payer in reasons.payers), 0)
+        print(f"    {rest:6.1%}  what all pages receive alike")
+        print("\n  of which sites")
+    for site in reasons.sites[:_MOST_SHOWN]:
+        print(f"    {site.part:6.1%}  {site.name}, {_pages(site.pages)}")
+    if more := reasons.sites[_MOST_SHOWN:]:
+        print(f"    {sum(site.part for site in more):6.1%}  {len(more):,} more sites")
+    print("\n  how it was found: each page first by a link in the one above it")
+    print("    (a seed, a sitemap, or another shard)" if reasons.is_path_whole else "    (further pages)")
+    for url in reasons.path:
+        print(f"    {url}")
+    print("\n  what its change rate rests on")
+    for line in _evidence(reasons):
+        print(f"    {line}")
+    print(f"\n  {reasons.order}")
+
+
+def _evidence(reasons: Reasons) -> list[str]:
+    """Return what a change rate rests on, in sentences."""
+    seen = reasons.changes
+    if reasons.rate_from == "POLICY":
+        return ["a policy sets it"]
+    if seen.intervals == 0:
+        return ["nothing of the page itself: no two visits; pages like it say what is likely"]
+    lines = [f"{seen.intervals} intervals between visits: it had changed in {seen.changed} of them"]
+    if seen.returned:
+        lines.append(f"{seen.returned} times an earlier content had come back")
+    if seen.dated:
+        believed = "believed" if seen.are_dates_believed else "not believed: visits have found them wrong"
+        lines.append(f"dates of its server for {seen.dated} of them, {believed}")
+    lines.append(f"a rate {math.exp(min(reasons.rate_error, 9)):.2g} times as high or as low is plausible")
+    return lines
+
+
+def _pages(count: int) -> str:
+    return "1 page" if count == 1 else f"{count:,} pages"
 
 
 def _worth(page: Pages, plan: dict[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,31 @@ import numpy as np
 
 from opicflow.pipelines.ledger.kernels.links import links_of, stored_weight, total_weight
 from opicflow.pipelines.ledger.kernels.numbers import follow
-from opicflow.pipelines.ledger.layout import LINKS_KNOWN, NOWHERE, Book, Table
+from opicflow.pipelines.ledger.layout import LINKS_KNOWN, NOWHERE, Book, Int, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import lean_kernel
+
+
+@lean_kernel
+def find_payers_of(table: Table, book: Book, importance: Array, page: Int, payers: Array, parts: Array) -> Int:
+    """Fill in the slots of all pages that pay the page at one slot, and the part of its importance from each.
+
+    Returns how many there are. `payers` and `parts` have room for as many as there are pages.
+    """
+    found, damping = np.int64(0), book.rules[0].damping
+    for slot in range(book.counts[0].slots):
+        count, weighted = links_of(table, slot), table.link_count[slot] < 0
+        if count == 0 or (table.pages[slot].flags & LINKS_KNOWN) == 0:
+            continue
+        start = table.link_start[slot]
+        for i in range(count):
+            link = book.links[start + i]
+            if link >= 0 and follow(book, link) == page:
+                paid = damping * importance[slot] * np.float64(stored_weight(book, start, count, weighted, i))
+                payers[found] = slot
+                parts[found] = paid / np.float64(total_weight(book, start, count, weighted)) / importance[page]
+                found += 1
+    return found
 
 
 @lean_kernel

@@ -1,0 +1,128 @@
+"""Why a page is where it is: who pays it, how it was found, what its change rate rests on, why it is ordered or not."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from opicflow.pipelines.ledger import Ledger, Planned
+from opicflow.pipelines.ledger.choice import BY, WHY
+from opicflow.pipelines.ledger.reader import SeenChanges
+from opicflow.pipelines.ledger.survey import BACK_OFF, DISCOVERY, FORBIDDEN, GONE, KNOWN_FROM
+from opicflow.schemas.arrays import Floats
+from opicflow.schemas.dates import iso_time
+from opicflow.schemas.public_suffixes import installed_suffixes
+
+MOST_STEPS = 20
+"""So many pages are followed back to where a page was found first."""
+_REASONS = {
+    FORBIDDEN: "a policy forbids it, or gives it no importance",
+    BACK_OFF: "it did not answer, and waits for its next try",
+    GONE: "it is gone, and looked at rarely",
+}
+
+
+@dataclass(frozen=True)
+class Payer:
+    """A page, or a site, that pays a page, and the part of its importance that comes from there."""
+
+    name: str
+    part: float
+    pages: int = 1
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Everything that is known of why a page is where it is."""
+
+    payers: list[Payer]
+    """The page that pays most first; empty where links are not remembered."""
+    sites: list[Payer]
+    path: list[str]
+    """How it was found: each page was found first in the one before; the last one is the page itself."""
+    is_path_whole: bool
+    """False: of the first page of the path nobody knows how it was found."""
+    changes: SeenChanges
+    rate_from: str
+    rate_error: float
+    order: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return asdict(self)
+
+
+def reasons_of(ledger: Ledger, page: int, planned: Planned, importance: Floats | None) -> Reasons:
+    """Return why a page of a ledger is where it is, by a plan, and by the importance of all pages in slot order.
+
+    `importance` None: that of the ledger.
+    """
+    survey = planned.survey
+    (row,) = np.flatnonzero(survey.pages == np.uint64(page)).tolist()
+    payers = _payers(ledger, page, survey.importance if importance is None else importance)
+    finders = ledger.finders(page, MOST_STEPS)
+    return Reasons(
+        payers=payers,
+        sites=_sites(payers),
+        path=[_name(ledger, finder) for finder in (*reversed(finders), page)],
+        is_path_whole=len(finders) < MOST_STEPS,
+        changes=ledger.seen_changes(page),
+        rate_from=KNOWN_FROM[survey.known_from[row]],
+        rate_error=float(survey.changes_error[row]),
+        order=_order(planned, row, ledger.config.refresh.cycle_hours),
+    )
+
+
+def _payers(ledger: Ledger, page: int, importance: Floats) -> list[Payer]:
+    found = ledger.payers_of(page, importance)
+    return [Payer(_name(ledger, payer), part) for payer, part in found]
+
+
+def _sites(payers: list[Payer]) -> list[Payer]:
+    """Return the sites of payers, the one that pays most first."""
+    parts: dict[str, list[float]] = {}
+    for payer in payers:
+        host = payer.name.split("/", 3)[2] if "://" in payer.name else payer.name
+        site = installed_suffixes().site(host.encode()).decode()
+        parts.setdefault(site, []).append(payer.part)
+    sites = [Payer(site, sum(paid), len(paid)) for site, paid in parts.items()]
+    return sorted(sites, key=lambda site: (-site.part, site.name))
+
+
+def _order(planned: Planned, row: int, cycle_hours: float) -> str:
+    """Return why a page is ordered, or is not, in a sentence."""
+    survey, orders = planned.survey, planned.orders
+    places = np.flatnonzero(orders.rows == row)
+    if len(places):
+        place = int(places[0])
+        alike = np.flatnonzero(orders.why == orders.why[place])
+        by = f" by {BY[orders.by[place]]}" if orders.by[place] else ""
+        number = 1 + int(np.searchsorted(alike, place))
+        not_before = iso_time(1000 * int(orders.not_before[place]))
+        return f"it is ordered: {WHY[orders.why[place]]}{by}, {number:,} of {len(alike):,}, not before {not_before}"
+    due, until = int(planned.shared.due[row]), survey.second + int(cycle_hours * 3600)
+    when = f": next {iso_time(1000 * due)}" if due >= 0 else ""
+    decided_by = int(survey.decided_by[row])
+    if decided_by in _REASONS:
+        return f"it is not ordered: {_REASONS[decided_by]}{when}"
+    if not survey.has_url[row]:
+        return "it is not ordered: its URL is not known, only its page id"
+    if survey.ordered[row] > 0:
+        return f"it was ordered at {iso_time(1000 * int(survey.ordered[row]))}, and was not visited since"
+    if survey.waits_until is not None and survey.waits_until[row] > survey.second:
+        return f"it is not ordered: its host asks to wait until {iso_time(1000 * int(survey.waits_until[row]))}"
+    if decided_by == DISCOVERY:
+        ordered = int(((survey.decided_by == DISCOVERY) & survey.has_url).sum())
+        return f"it is not ordered: of {ordered:,} unread pages {orders.discovered:,} are, and those come first"
+    if due < 0:
+        return "it is not ordered: its importance is too low for another fetch, by the refresh strategy"
+    if due > until:
+        return f"it is not ordered: it is due at {iso_time(1000 * due)}, and the cycle ends at {iso_time(1000 * until)}"
+    return f"it is not ordered: it is due at {iso_time(1000 * due)}, but others come first, or its host has no more"
+
+
+def _name(ledger: Ledger, page: int) -> str:
+    url = ledger.url(page)
+    return f"page {page:016x}" if url is None else url.decode("ascii")
