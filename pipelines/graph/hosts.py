@@ -12,7 +12,11 @@ from opicflow.schemas.kernel import kernel
 
 
 def weights_of_hosts(text: Bytes, ends: Ints, weights: dict[bytes, float]) -> Floats:
-    """Return the weight of each page's host; 0 for hosts without a weight."""
+    """Return the weight of each page's host; 0 for hosts without a weight.
+
+    A name that begins with a dot, such as .example.org, is that host and all hosts below it; longer names come first.
+    """
+    weights = {**{name[1:]: weight for name, weight in weights.items() if name.startswith(b".")}, **weights}
     hosts = hash_texts(weights)
     order = np.argsort(hosts)
     found = np.zeros(len(ends))
@@ -30,8 +34,13 @@ def _weigh_hosts(text: Any, ends: Any, hosts: Any, weights: Any, found: Any) -> 
             last = first
             while last < end and byte_at(text, last) != 47:
                 last += 1
-            digest = hash_bytes(text, first, last)
-            at = np.searchsorted(hosts, digest)
-            if at < hosts.shape[0] and hosts[at] == digest:
-                found[page] = weights[at]
+            while first < last:  # the host, then .b.c and .c of a.b.c
+                digest = hash_bytes(text, first, last)
+                at = np.searchsorted(hosts, digest)
+                if at < hosts.shape[0] and hosts[at] == digest:
+                    found[page] = weights[at]
+                    break
+                first += 1
+                while first < last and byte_at(text, first) != 46:
+                    first += 1
         begin = end

@@ -32,9 +32,11 @@ from opicflow.pipelines.graph.solver import (
     solve,
 )
 from opicflow.pipelines.graph.store import MANIFEST, StoredGraph
+from opicflow.pipelines.graph.trust import GOOD_SHARE, spam_mass
 from opicflow.pipelines.transforms.rank_graph import rank_with_beam
 from opicflow.schemas.arrays import Floats
 
+TRUST, DISTRUST, SPAM_MASS = "trust", "distrust", "spam-mass"
 _HOLDER_BYTES = 64 << 20
 _ROWS_AT_ONCE = 1 << 16
 _MOST_HOST_LINES = 10_000_000
@@ -53,10 +55,14 @@ class RankSpec:
 
     kind: RankKind
     of: str = ""
+    called: str = ""
+    """The name of its column, if it does not follow from the others."""
 
     @property
     def name(self) -> str:
         """The name of its column."""
+        if self.called:
+            return self.called
         words = Path(self.of.partition("#")[0]).name.removesuffix(".gz") if self.of.startswith("@") else self.of
         words = words.removeprefix("@").rsplit(".", 1)[0] if self.of.startswith("@") else words
         of = re.sub(r"\W+", "_", words).strip("_").lower()
@@ -74,12 +80,23 @@ def parse_ranks(text: str) -> tuple[RankSpec, ...]:
             one = RankSpec("importance" if kind == "importance" else "interest", of)
             if found.setdefault(one.name, one) != one:
                 raise InputRefused(f"--ranks {word[:60]}: it has the name of another one, {one.name}: rename its file")
+        elif kind in (TRUST, DISTRUST):
+            if not of.startswith("@"):
+                raise InputRefused(f"--ranks {word[:60]}: of which pages? Give a file, such as {kind}:@hosts.txt")
+            one = RankSpec("importance" if kind == TRUST else "interest", of, kind)
+            if found.setdefault(kind, one) != one:
+                raise InputRefused(f"--ranks {word[:60]}: {kind} is there already: give one file")
+        elif word == SPAM_MASS:
+            found[SPAM_MASS] = RankSpec("importance", called="spam_mass")
         else:
             raise InputRefused(
-                f"--ranks {word[:60]}: no rank: give importance, interest, hubs, authorities, or such as interest:xml"
+                f"--ranks {word[:60]}: no rank: give importance, interest, hubs, authorities, trust:@FILE, "
+                "distrust:@FILE, spam-mass, or such as interest:xml"
             )
     if not found:
         raise InputRefused("--ranks: no rank: give at least importance")
+    if SPAM_MASS in found and not {"importance", TRUST} <= set(found):
+        raise InputRefused("--ranks spam-mass: it compares two ranks: add importance and trust:@FILE")
     return tuple(found.values())
 
 
@@ -103,6 +120,8 @@ class RankOptions:
     worker_command: str | None = None
     iterations_per_job: int = 20
     beam_options: tuple[str, ...] = ()
+    good_share: float = GOOD_SHARE
+    """The share of all pages that the pages of trust stand for."""
 
 
 class Ranker:
@@ -118,7 +137,7 @@ class Ranker:
 
     def ranks(self) -> list[Rank]:
         """Compute all ranks. Returns them in the order of the request; authorities after hubs."""
-        requested: list[RankSpec] = list(self.options.ranks)
+        requested = [one for one in self.options.ranks if one.called != "spam_mass"]
         on_others = [one for one in requested if one.of == "importance"]
         if on_others and RankSpec("importance") not in requested:
             raise InputRefused(f"{on_others[0].kind}:importance: it needs importance: add importance to --ranks")
@@ -129,8 +148,18 @@ class Ranker:
             for group in self._groups(some):
                 for rank in self._solve(group, self.folder):
                     self.found[rank.name] = rank
-        names = [name for one in requested for name in ((HUBS, AUTHORITIES) if one.kind == "hubs" else (one.name,))]
+        if len(requested) < len(self.options.ranks):
+            self.found["spam_mass"] = self._spam_mass()
+        names = [
+            name for one in self.options.ranks for name in ((HUBS, AUTHORITIES) if one.kind == "hubs" else (one.name,))
+        ]
         return [self.found[name] for name in names]
+
+    def _spam_mass(self) -> Rank:
+        importance, trust = self.found["importance"], self.found[TRUST]
+        values = spam_mass(np.asarray(importance.values), np.asarray(trust.values), self.options.good_share)
+        converged = importance.converged and trust.converged
+        return Rank("spam_mass", values, max(importance.residual, trust.residual), None, 0, converged)
 
     def clean(self) -> None:
         """Remove the vectors, after they were written. Those that are mapped stay readable until they are released."""

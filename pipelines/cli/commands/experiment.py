@@ -52,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="of each web (100000; discovery 10000, the loop 1000, communities 300000)",
     )
     parser.add_argument(
-        "--runs", type=whole, metavar="R", help="seeds to take means of (2; discovery 3, the loop 1, communities 5)"
+        "--runs", type=whole, metavar="R", help="seeds to take means of (2; discovery 10, the loop 1, communities 5)"
     )
     parser.add_argument("--edges", metavar="FILE", help="of communities: the web of this edge list instead")
     parser.add_argument("--days", type=whole, metavar="D", help="of the loop: how long (365)")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.graph_options import add_graph_options, graph_options_of, show_build, size_of
-from opicflow.pipelines.cli.options import add_json, natural, whole
+from opicflow.pipelines.cli.options import add_json, natural, share, whole
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay, announce_compilation
 from opicflow.pipelines.cli.text import printable
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from opicflow.pipelines.graph.solver import Rank
     from opicflow.pipelines.graph.store import StoredGraph
     from opicflow.pipelines.results.graph_ranks import Progress, RankOptions
+
+_LEAST_SCORE = 10.0
+"""Spam mass says little about pages with less: one link makes them what they are."""
 
 EXAMPLES = """examples:
   opicflow rank crawl.jsonl                                              PageRank of all pages
@@ -43,7 +46,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="importance",
         metavar="LIST",
         help="with commas: importance, interest, hubs, authorities; personal with a colon: interest:xml (a category), "
-        "importance:@FILE (ranks by page, #COLUMN; or a .txt of hosts), interest:importance (%(default)s)",
+        "importance:@FILE (ranks by page, #COLUMN; or a .txt of hosts), interest:importance; "
+        "trust:@FILE, distrust:@FILE, spam-mass (%(default)s)",
+    )
+    parser.add_argument(
+        "--good-share",
+        type=share,
+        default=0.85,
+        metavar="S",
+        help="of all pages, that those of trust stand for, in spam-mass (%(default)s)",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write them: .csv, .jsonl (also .gz), .parquet")
     parser.add_argument("-n", "--top", type=natural, default=10, metavar="N", help="show so many pages (%(default)s)")
@@ -147,6 +158,7 @@ def _rank_options(options: argparse.Namespace) -> RankOptions:
         worker_command=options.worker_command,
         iterations_per_job=options.iterations_per_job,
         beam_options=tuple(options.beam_option),
+        good_share=options.good_share,
     )
 
 
@@ -205,8 +217,28 @@ def _print_ranks(stored: StoredGraph, ranked: Sequence[Rank], top: int, seconds:
 
     print(f"{stored.pages:,} pages, {stored.links:,} links, {seconds:,.1f} s")
     for one in ranked:
+        if one.name == "spam_mass":
+            _print_spam_mass(stored, ranked, top)
+            continue
         bound = "" if one.error is None else f", at most {one.error:.1e} from the true ranks"
         left = "" if one.converged else " - NOT CONVERGED: give more --max-iterations, or a larger --tolerance"
         print(f"\n{one.name}: {one.iterations:,} iterations, residual {one.residual:.1e}{bound}{left}")
         for row in top_pages(stored, one.values, top):
             print(f"  {row['rank']:.9f}  {printable(row['url'] or row['page'])}")
+
+
+def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> None:
+    """Print the pages with the most spam mass among those that are important enough for it to mean something."""
+    import numpy as np
+
+    from opicflow.pipelines.results.graph_ranks import top_pages
+
+    values = {one.name: np.asarray(one.values) for one in ranked}
+    scores = values["importance"] * stored.pages
+    matters = scores >= _LEAST_SCORE
+    shown = np.where(matters, values["spam_mass"], -np.inf)
+    print(
+        f"\nspam_mass, of {int(matters.sum()):,} pages with {_LEAST_SCORE:g} times the importance of an average page:"
+    )
+    for row in top_pages(stored, shown, min(top, int(matters.sum()))):
+        print(f"  {row['rank']:11.3f}  {printable(row['url'] or row['page'])}")
