@@ -148,12 +148,14 @@ def survey(
     hash, and until which second each does.
     """
     pages, slots = live
+    has_gaps = len(slots) == 0 or int(slots[-1]) >= len(slots)
+    taken: Any = slots if has_gaps else slice(len(slots))  # views, where all slots have a page
 
     def of_page(field: str) -> Any:
-        return table.pages[field][slots]
+        return table.pages[field][taken]
 
     def of_refresh(field: str) -> Any:
-        return table.refresh[field][slots]
+        return table.refresh[field][taken]
 
     categories = (of_page("class_") >> 1).astype(np.uint8)
     stated = directives(policies, book.urls, table.url_start[slots], pages, categories)
@@ -161,7 +163,7 @@ def survey(
     sent_away = np.flatnonzero(of_page("outcome") == Outcome.BUSY)
     fetched[sent_away] = table.refresh["checked"][slots[sent_away]]
     believed = (notes & at.MISTRUST) <= BELIEVED
-    found = _change_rates(table.refresh[slots], believed, config, categories, budget.shard, pages)
+    found = _change_rates(table.refresh[taken], believed, config, categories, budget.shard, pages)
     is_set = ~np.isnan(stated.changes_per_day)
     weights = importance * pages_everywhere * stated.factor
 

@@ -77,6 +77,8 @@ class UnreadPages:
         self._policies = policies
         self._times = times
         self._shard = shard
+        self._dropped = -1
+        """How many pages had been removed when the order of URLs was updated; -1: it was not."""
 
     def change_options(self, config: LedgerConfig) -> None:
         """Go on with another configuration. What was learnt is forgotten if it does not learn."""
@@ -156,8 +158,9 @@ class UnreadPages:
         """Merge the pages whose URL has become known into the order of URLs, and leave out those that were removed."""
         room = self._room
         table, book = room.table, room.book
-        order = book.url_order
-        left = int(url_order.leave_out_removed(table, order))
+        order, dropped = book.url_order, int(book.counts[0].dropped)
+        left = len(order) if dropped == self._dropped else int(url_order.leave_out_removed(table, order))
+        self._dropped = dropped
         end = int(book.counts[0].slots)
         flags = table.pages["flags"][:end]
         is_new = (flags != 0) & ((flags & at.IN_URL_ORDER) == 0) & (table.url_start[:end] != 0)
