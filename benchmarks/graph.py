@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 from benchmarks.harness import Figure, check, race, say, versus
 from opicflow.pipelines.graph.builder import BuildPlan, GraphBuilder
 from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT, Graph
+from opicflow.pipelines.graph.harmonic import DEFAULT_LOG2, exact_harmonic, hyperball, in_degrees, relative_error
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.graph.parallel import solve_with_workers
 from opicflow.pipelines.graph.solver import RankRequest, Settings, Vectors, solve
@@ -43,12 +45,13 @@ _GROUPS = (
 
 
 def measure(tiny: bool) -> Iterator[Figure]:
-    """In memory against other libraries; out of core by size and memory; by order and by workers."""
+    """In memory against other libraries; out of core by size and memory; by order, by workers; harmonic centrality."""
     yield from _in_memory(20_000 if tiny else 1_000_000, tiny)
     with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
         for pages in (20_000,) if tiny else (1_000_000, 5_000_000, 20_000_000):
             yield from _out_of_core(pages, Path(folder))
         yield from _orders(20_000 if tiny else 1_000_000, Path(folder))
+        yield from _harmonic(2_000 if tiny else 500_000, Path(folder))
 
 
 def _in_memory(pages: int, tiny: bool) -> Iterator[Figure]:
@@ -131,6 +134,30 @@ def _out_of_core(pages: int, folder: Path) -> Iterator[Figure]:
                 yield Figure(
                     f"graph.{mode}_{size}_{words}", rate, "pages/s", how + f": {timed['seconds']:.2f} s a scan"
                 )
+
+
+def _harmonic(pages: int, folder: Path) -> Iterator[Figure]:
+    """Registers united in a second, beside the links of a bare scan: links held, scans in which all balls grow."""
+    small = _built(folder / "harmonic-small", 2_000, 1 << 20)
+    exact = exact_harmonic(small).values
+    errors = np.abs(hyperball(small).values / exact - 1)
+    check(float(errors.max()) < 4 * relative_error(DEFAULT_LOG2), f"estimates are near: {errors.max():.3f}")
+    graph = _built(folder / "harmonic", pages, 64 * pages)
+    graph.hold(4 << 30)
+    in_degrees(graph)  # what is held is there now
+    bare, scans = [], []
+    for _ in range(3):
+        begun = time.perf_counter()
+        check(int(in_degrees(graph).sum()) == graph.links, "a bare scan counts every link")
+        bare.append(time.perf_counter() - begun)
+        say("graph: harmonic")
+        times: list[tuple[float, int]] = []
+        hyperball(graph, after_scan=lambda radius, growing: times.append((time.perf_counter(), growing)))  # noqa: B023
+        most = max(growing for _, growing in times)
+        scans += [there - before for (before, growing), (there, _) in pairwise(times) if growing == most]
+    united, read = (graph.links << DEFAULT_LOG2) / min(scans), graph.links / min(bare)
+    how = f"{pages:,} pages, {graph.links:,} links, {1 << DEFAULT_LOG2} registers a page: {min(scans):.2f} s a scan; "
+    yield versus("graph.harmonic_vs_webgraph_paper", united, "registers/s", read, how + "links/s of a bare scan")
 
 
 def _built(path: Path, pages: int, budget: int) -> StoredGraph:

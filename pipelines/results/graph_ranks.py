@@ -322,10 +322,15 @@ def urls_of(stored: StoredGraph, first: int, end: int) -> list[str]:
 
 
 def rank_rows(stored: StoredGraph, ranked: Sequence[Rank]) -> Iterator[RankRows]:
-    """Yield the rows of a file of ranks."""
+    """Return the rows of a file of ranks."""
+    return value_rows(stored, [one.values for one in ranked])
+
+
+def value_rows(stored: StoredGraph, columns: Sequence[Floats]) -> Iterator[RankRows]:
+    """Yield the rows of a file of values by page: a column each."""
     for first in range(0, stored.pages, _ROWS_AT_ONCE):
         end = min(first + _ROWS_AT_ONCE, stored.pages)
-        values = [np.ascontiguousarray(one.values[first:end]) for one in ranked]
+        values = [np.ascontiguousarray(column[first:end]) for column in columns]
         yield RankRows(urls_of(stored, first, end), stored.ids(first, end), values)
 
 

@@ -1,4 +1,4 @@
-"""`opicflow rank`: ranks of the whole graph of a crawl, out of core."""
+"""`opicflow rank`: ranks of the whole graph of a crawl, or harmonic centrality, out of core."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay, announ
 from opicflow.pipelines.cli.text import printable
 
 if TYPE_CHECKING:
+    from opicflow.pipelines.graph.harmonic import HarmonicCentrality
     from opicflow.pipelines.graph.solver import Rank
     from opicflow.pipelines.graph.store import StoredGraph
     from opicflow.pipelines.results.graph_ranks import Progress, RankOptions
@@ -33,6 +34,7 @@ EXAMPLES = """examples:
   opicflow rank web.graph --out ranks.parquet --ranks importance:@hosts.txt --gauss-seidel
   opicflow rank web.graph --out ranks.csv --start yesterday.csv --workers 2 --chaotic
   opicflow rank /shared/web.graph --work /shared/work --runner FlinkRunner --job-server localhost:8099
+  opicflow rank web.graph --out harmonic.csv --measure harmonic          how near other pages are by links
 """
 
 
@@ -88,6 +90,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--iterations-per-job", type=whole, default=20, metavar="N", help="unrolled in one job (%(default)s)"
     )
     beam.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
+    _add_measure_options(parser)
     add_graph_options(parser)
 
 
@@ -96,6 +99,9 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.files.rank_writer import check_name_of_ranks, write_ranks
     from opicflow.pipelines.results.graph_ranks import Ranker, rank_rows, top_pages
 
+    _check_measure(options)
+    if options.measure == "harmonic":
+        return _run_harmonic(options)
     begun = time.perf_counter()
     how = _rank_options(options)
     if options.out is not None:
@@ -242,3 +248,138 @@ def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> N
     )
     for row in top_pages(stored, shown, min(top, int(matters.sum()))):
         print(f"  {row['rank']:11.3f}  {printable(row['url'] or row['page'])}")
+
+
+# -- harmonic centrality -----------------------------------------------------------------------------------------------
+
+
+_OF_PAGERANK = (
+    "ranks",
+    "good_share",
+    "damping",
+    "dangling",
+    "tolerance",
+    "start",
+    "gauss_seidel",
+    "workers",
+    "chaotic",
+    "runner",
+    "job_server",
+    "worker_command",
+    "iterations_per_job",
+    "beam_option",
+)
+"""Options without a meaning for harmonic centrality."""
+
+
+def _add_measure_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("harmonic centrality instead of these ranks (docs/guides/ranks.md)")
+    group.add_argument(
+        "--measure",
+        choices=["pagerank", "harmonic"],
+        default="pagerank",
+        help="pagerank: those of --ranks; harmonic: each page that leads to a page, over its distance (%(default)s)",
+    )
+    group.add_argument(
+        "--registers",
+        type=natural,
+        metavar="B",
+        help="2^B registers a page, from 4 to 14; 8, the default: a standard error of 6.5 %%; each 2 more halve it",
+    )
+    group.add_argument("--seed", type=natural, metavar="N", help="of the hash of pages (1)")
+    group.add_argument("--exact", action="store_true", help="exact values, for graphs of some ten thousand pages")
+    parser.set_defaults(defaults_of_pagerank={name: parser.get_default(name) for name in _OF_PAGERANK})
+
+
+def _check_measure(options: argparse.Namespace) -> None:
+    """Refuse options that belong to the other measure."""
+    if options.measure == "harmonic":
+        for name, default in options.defaults_of_pagerank.items():
+            if getattr(options, name) != default and name not in options.configured:
+                raise InputRefused(f"--{name.replace('_', '-')}: harmonic centrality does not use it: omit it")
+        if options.exact and (options.registers, options.seed) != (None, None):
+            raise InputRefused("--exact: exact values need no --registers and no --seed: omit them")
+        return
+    for name in ("registers", "seed", "exact"):
+        if getattr(options, name) not in (None, False):
+            raise InputRefused(f"--{name}: it is for harmonic centrality: give --measure harmonic too")
+
+
+def _run_harmonic(options: argparse.Namespace) -> int:
+    """Compute the harmonic centrality of a graph, or of the graph of logs."""
+    from opicflow.connectors.files.rank_writer import check_name_of_ranks, write_ranks
+    from opicflow.pipelines.results.graph_ranks import top_pages, value_rows
+
+    begun = time.perf_counter()
+    if options.out is not None:
+        check_name_of_ranks(options.out)
+        check_output(options.out, "harmonic.csv")
+    announce_compilation(options.quiet)
+    with _graph_of(options) as stored:
+        found = _harmonic_of(stored, options)
+        if options.out is not None:
+            write_ranks(options.out, ["harmonic"], value_rows(stored, [found.values]))
+        seconds = time.perf_counter() - begun
+        top = top_pages(stored, found.values, options.top)
+        if options.json:
+            summary = {
+                "pages": stored.pages,
+                "links": stored.links,
+                "harmonic": {
+                    "registers": found.registers,
+                    "standard_error": found.error,
+                    "distance": found.distance,
+                    "complete": found.complete,
+                },
+                "seconds": round(seconds, 3),
+                "top": {"harmonic": top},
+            }
+            print(json.dumps(summary, indent=2))
+            return 0
+        print(f"{stored.pages:,} pages, {stored.links:,} links, {seconds:,.1f} s")
+        print(f"\nharmonic: {_describe(found)}")
+        for row in top:
+            print(f"  {row['rank']:>12,.2f}  {printable(row['url'] or row['page'])}")
+        if options.out is not None:
+            print(f"written: {options.out}, {stored.pages:,} pages")
+    return 0
+
+
+def _harmonic_of(stored: StoredGraph, options: argparse.Namespace) -> HarmonicCentrality:
+    from opicflow.pipelines.graph.harmonic import DEFAULT_LOG2, exact_harmonic, hyperball, hyperball_bytes
+
+    begun = time.perf_counter()
+    display = ProgressDisplay(options.quiet)
+
+    def show_search(pages: int) -> None:
+        seconds, share = time.perf_counter() - begun, pages / stored.pages
+        display.show_words(f"harmonic: {pages:,} pages", seconds, share, seconds * (1 / share - 1))
+
+    def show_scan(radius: int, growing: int) -> None:
+        words = f"harmonic: radius {radius:,}, {growing:,} pages with a growing ball"
+        display.show_words(words, time.perf_counter() - begun)
+
+    try:
+        if options.exact:
+            return exact_harmonic(stored, show_search)
+        log2 = DEFAULT_LOG2 if options.registers is None else options.registers
+        memory, needed = size_of(options.memory), hyperball_bytes(stored.pages, log2)
+        if needed > memory:
+            raise InputRefused(
+                f"{stored.path}: 2^{log2} registers of {stored.pages:,} pages take {needed >> 20:,} MB: give more "
+                "--memory, or fewer --registers"
+            )
+        stored.hold(memory - needed)
+        seed = 1 if options.seed is None else options.seed
+        return hyperball(stored, log2, seed, options.max_iterations, show_scan)
+    finally:
+        display.close()
+
+
+def _describe(found: HarmonicCentrality) -> str:
+    if not found.registers:
+        return f"exact; largest distance {found.distance:,}"
+    words = f"{found.registers:,} registers a page, standard error at most {found.error:.1%}"
+    if found.complete:
+        return f"{words}; largest distance {found.distance:,}"
+    return f"{words}; NOT COMPLETE: only distances up to {found.distance:,} count: give more --max-iterations"
