@@ -534,6 +534,7 @@ def test_help_has_examples_and_the_guide_names_every_option() -> None:
 
 def test_the_outputs_in_the_guide_are_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(TOP / "examples")
     blocks = re.findall(r"```console\n(.*?)```", GUIDE, re.DOTALL)
     assert blocks
     for block in blocks:

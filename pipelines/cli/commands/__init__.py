@@ -55,7 +55,7 @@ GROUPS = (
         "opicflow simulate --out crawl.avro --ranks exact.csv",
         {
             "simulate": "write the log of a crawl of a synthetic web",
-            "compare": "measure how much the ranks of two files differ",
+            "compare": "measure how much the ranks of two files differ, or agree with grades",
             "community": "compute the global ranks of some hosts by reading a few more pages",
             "experiment": "repeat the experiments of the papers, and others",
         },

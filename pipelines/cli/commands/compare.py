@@ -1,4 +1,4 @@
-"""`opicflow compare`: how far the ranks of two files are apart, and on which pages they differ most."""
+"""`opicflow compare`: how far the ranks of two files are apart, or how far ranks agree with people's grades."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.files.opening import STDIN, InputRefused
+from opicflow.pipelines.cli.grade_report import add_grade_options, check_without_grades, run_grades
 from opicflow.pipelines.cli.options import add_json, natural, whole
 from opicflow.pipelines.cli.text import printable
 
@@ -18,6 +19,7 @@ EXAMPLES = """examples:
   opicflow compare yesterday.parquet today.parquet --top 100,10000 --worst 20
   opicflow compare ranks.csv ranks.csv --rank hubs --rank-b authorities --normalise
   opicflow subscribe importance --brokers localhost:9092 --format jsonl | opicflow compare - results --json
+  opicflow compare --grades grades.csv --graph web.graph results ranks.csv#hubs    which one do people agree with?
 """
 
 _MOST_SUM = 1e300  # so that no sum of differences overflows
@@ -44,7 +46,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "a", metavar="A", help="ranks: JSON lines, CSV, Avro or Parquet; a folder that a replay wrote; - for stdin"
     )
-    parser.add_argument("b", metavar="B", help="the same; relative errors are those of A, if B is right")
+    second = parser.add_argument("b", metavar="B", help="the same; relative errors are those of A, if B is right")
+    second.required = False  # with --grades
+    parser.add_argument("more", nargs="*", default=(), metavar="MORE", help="more ranks, with --grades")
     parser.add_argument("--rank", default="importance", metavar="NAME", help="the column to compare (%(default)s)")
     parser.add_argument("--rank-b", metavar="NAME", help="the column of B, if it has another name there")
     parser.add_argument(
@@ -55,10 +59,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="how many of the K most important pages are in common (10,100,1000)",
     )
     parser.add_argument(
-        "--worst", type=natural, default=10, metavar="N", help="show so many pages that differ most (%(default)s)"
+        "-n", "--worst", type=natural, default=10, metavar="N", help="show so many pages that differ most (%(default)s)"
     )
     parser.add_argument("--normalise", action="store_true", help="scale the ranks of each file to a sum of 1 first")
     add_json(parser)
+    add_grade_options(parser)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -66,11 +71,14 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare the ranks of two files."""
+    """Compare the ranks of two files, or ranks with grades."""
     import orjson
 
     from opicflow.pipelines.graph.comparison import compared
 
+    if options.grades is not None:
+        return run_grades(options)
+    check_without_grades(options)
     if options.a == options.b == STDIN:
         raise InputRefused("standard input: both A and B: name a file for one of them")
     a = _side("A", options.a, options.rank, options.normalise)
