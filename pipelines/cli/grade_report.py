@@ -14,7 +14,7 @@ from opicflow.pipelines.cli.text import counted, printable
 
 if TYPE_CHECKING:
     from opicflow.connectors.files.grade_reader import Grades
-    from opicflow.pipelines.graph.grading import Estimate, GradingPlan, MeasuredAgreement, Misplaced
+    from opicflow.pipelines.graph.grading import DisputedPage, Estimate, GradingPlan, MeasuredAgreement
     from opicflow.schemas.arrays import Floats, Ids, Ints
 
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -49,7 +49,7 @@ class _Graded(NamedTuple):
     grades: Floats
     ranks: list[Floats]
     agreements: list[MeasuredAgreement]
-    worst: list[list[Misplaced]]
+    worst: list[list[DisputedPage]]
     """Of each file; yardsticks have none."""
 
 
@@ -219,7 +219,7 @@ def _plan(options: argparse.Namespace, grades: Floats) -> GradingPlan:
 def _measured(
     options: argparse.Namespace, grades: Grades, judged: Sequence[_Judged], rows: Ints, files: int, plan: GradingPlan
 ) -> _Graded:
-    from opicflow.pipelines.graph.grading import graded_agreement, misplaced
+    from opicflow.pipelines.graph.grading import graded_agreement, most_disputed
 
     some, ranks = grades.values[rows], [one.values[rows] for one in judged]
     return _Graded(
@@ -227,7 +227,7 @@ def _measured(
         some,
         ranks,
         graded_agreement(some, ranks, plan),
-        [misplaced(some, one, grades.pages[rows], options.worst) for one in ranks[:files]],
+        [most_disputed(some, one, grades.pages[rows], options.worst) for one in ranks[:files]],
     )
 
 
@@ -261,7 +261,7 @@ def _print(
     good = int((found.grades >= plan.good).sum())
     print(
         f"grades: {printable(options.grades)}: {counted(len(found.grades), 'page')} graded from {found.grades.min():g} "
-        f"to {found.grades.max():g}; {good:,} of them are good: {plan.good:g} or more"
+        f"to {found.grades.max():g}; {good:,} are good: {plan.good:g} or more"
     )
     for one in judged:
         print(f"{one.letter + ': ' if one.letter else 'yardstick: '}{printable(one.name)} of {one.pages:,} pages")
@@ -308,13 +308,13 @@ def _interval(estimate: Estimate, sign: str) -> str:
     return f"{value:{sign or '-'}7.3f} {interval:<18}"
 
 
-def _print_worst(one: _Judged, grades: Grades, found: _Graded, ranks: Floats, worst: Sequence[Misplaced]) -> None:
+def _print_worst(one: _Judged, grades: Grades, found: _Graded, ranks: Floats, worst: Sequence[DisputedPage]) -> None:
     if not worst:
         return
-    print(f"\n  {'grade':>8} {'place':>8} {'place by rank':>14}  {printable(one.title)}: furthest from the grades")
+    print(f"\n  {'grade':>8} {'position':>9} {'by rank':>9}  {printable(one.title)}: furthest from the grades")
     for page in worst:
         text = printable(grades.texts[int(found.rows[page.row])])
-        print(f"  {found.grades[page.row]:>8g} {page.place_by_grade:>8g} {page.place_by_rank:>14g}  {text}")
+        print(f"  {found.grades[page.row]:>8g} {page.position_by_grade:>9g} {page.position_by_rank:>9g}  {text}")
 
 
 # -- as JSON -----------------------------------------------------------------------------------------------------------
@@ -362,8 +362,8 @@ def _as_json(
                         "url": grades.texts[int(found.rows[page.row])],
                         "grade": float(found.grades[page.row]),
                         "rank": float(ranks[page.row]),
-                        "place_by_grade": page.place_by_grade,
-                        "place_by_rank": page.place_by_rank,
+                        "position_by_grade": page.position_by_grade,
+                        "position_by_rank": page.position_by_rank,
                     }
                     for page in worst
                 ],

@@ -77,12 +77,12 @@ class MeasuredAgreement(NamedTuple):
     agreements: tuple[Agreement, ...]
 
 
-class Misplaced(NamedTuple):
-    """A page, by its row, whose places by grade and by rank differ; 1 is the highest place, equals share the mean."""
+class DisputedPage(NamedTuple):
+    """A page, by its row, whose positions by grade and by rank differ. 1 is the highest; equals share their mean."""
 
     row: int
-    place_by_grade: float
-    place_by_rank: float
+    position_by_grade: float
+    position_by_rank: float
 
 
 class _Sample:
@@ -129,7 +129,7 @@ def graded_agreement(grades: Floats, rankings: Sequence[Floats], plan: GradingPl
 
 def spearman(first: Floats, second: Floats) -> float | None:
     """Return Spearman's correlation of ranks, equals with their mean rank; None if all values of one side are equal."""
-    a, b = places(first), places(second)
+    a, b = positions(first), positions(second)
     a, b = a - a.mean(), b - b.mean()
     square = float((a * a).sum() * (b * b).sum())
     return float((a * b).sum()) / math.sqrt(square) if square > 0.0 else None
@@ -146,7 +146,7 @@ def same_grade(grades: Floats, ranks: Floats) -> float | None:
 def ndcg(grades: Floats, ranks: Floats, top: int) -> float | None:
     """Return the normalised discounted cumulative gain of the top: 1 if the highest ranks have the best grades.
 
-    A page gains its grade less the lowest grade, over log2(place + 1). None: too few pages, or all grades are equal.
+    A page gains its grade less the lowest grade, over log2(position + 1). None: too few pages, or all grades are equal.
     """
     return _ndcg(_Sample(grades, ranks), top)
 
@@ -156,20 +156,20 @@ def precision(good: Bools, ranks: Floats, top: int) -> float | None:
     return _precision(_Sample(good.astype(np.float64), ranks), 1.0, top)
 
 
-def places(values: Floats) -> Floats:
-    """Return the place of each value, from 1 for the highest; equal values share the mean of their places."""
+def positions(values: Floats) -> Floats:
+    """Return the position of each value, from 1 for the highest; equal values share the mean of their positions."""
     _, code, counts = np.unique(-values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     found: Floats = (ends - (counts - 1) / 2.0)[code]
     return found
 
 
-def misplaced(grades: Floats, ranks: Floats, pages: Ids, count: int) -> list[Misplaced]:
-    """Return the pages whose places by grade and by rank differ most."""
-    by_grade, by_rank = places(grades), places(ranks)
+def most_disputed(grades: Floats, ranks: Floats, pages: Ids, count: int) -> list[DisputedPage]:
+    """Return the pages whose positions by grade and by rank differ most."""
+    by_grade, by_rank = positions(grades), positions(ranks)
     apart = np.abs(by_grade - by_rank)
     rows = highest(apart, pages, count)
-    return [Misplaced(row, float(by_grade[row]), float(by_rank[row])) for row in rows[apart[rows] > 0.0].tolist()]
+    return [DisputedPage(row, float(by_grade[row]), float(by_rank[row])) for row in rows[apart[rows] > 0.0].tolist()]
 
 
 _Measure = tuple[str, int | None, Callable[[_Sample], float | None]]

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.graph.equations import pieces
 from opicflow.pipelines.graph.store import GraphRefused, LinkBlock, StoredGraph
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.kernel import kernel, lean_kernel
@@ -90,7 +91,9 @@ def hyperball(
     """
     if not FEWEST_LOG2 <= log2_registers <= MOST_LOG2:
         raise GraphRefused(f"registers: {log2_registers} is not from {FEWEST_LOG2} to {MOST_LOG2}")
-    old = first_registers(graph.ids(), log2_registers, seed)
+    old = np.empty((graph.pages, 1 << log2_registers), np.uint8)
+    for first, end in pieces(graph.pages):
+        old[first:end] = first_registers(graph.ids(first, end), log2_registers, seed)
     new = old.copy()
     estimator = _estimator(log2_registers)
     values = in_degrees(graph).astype(np.float64)

@@ -83,7 +83,7 @@ def test_measures_are_those_of_scipy_and_the_better_ranking_is_clear(files: dict
     assert by_name["precision", 10][1]["less_first"]["grades_needed"] is None
     assert by_name["ndcg", 999][0]["value"] is None
     worst = found["worst"][1]["pages"]
-    apart = [abs(page["place_by_grade"] - page["place_by_rank"]) for page in worst]
+    apart = [abs(page["position_by_grade"] - page["position_by_rank"]) for page in worst]
     assert len(worst) == 10 and apart == sorted(apart, reverse=True)
     assert worst[0]["rank"] == pytest.approx(FAR[[url(page) for page in range(PAGES)].index(worst[0]["url"])])
 
@@ -93,7 +93,7 @@ def test_the_table_shows_the_figures_of_json(files: dict[str, Path]) -> None:
     words = ("--grades", files["grades"], ranks, f"{ranks}#other", "--top", "10,999", "-n", "2", "--good", "4")
     out, found = output_of("compare", *words), grade_json(*words)
     good = int((GRADES == 4).sum())
-    assert f"60 pages graded from 1 to 4; {good} of them are good: 4 or more" in out
+    assert f"60 pages graded from 1 to 4; {good} are good: 4 or more" in out
     assert f"B: {ranks}#other of 60 pages" in out
     assert "NDCG of the top 999: - (fewer pages than that are graded" in out
     for measured in found["measures"]:

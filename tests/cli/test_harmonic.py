@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from opicflow.connectors.files.rank_reader import read_ranks
+from opicflow.pipelines.cli import progress
 from opicflow.pipelines.graph import harmonic
 from opicflow.schemas.pages import page_id
 from support.commands import command, output_of
@@ -68,6 +69,16 @@ def test_the_output_states_the_registers_the_error_and_the_largest_distance(buil
     found = json.loads(output_of("rank", built, "--measure", "harmonic", "--registers", "6", "--json", "--quiet"))
     assert found["harmonic"] == {"registers": 64, "standard_error": 0.13175, "distance": 3, "complete": True}
     assert found["top"]["harmonic"][0]["url"] == url("b")
+
+
+def test_scans_and_searches_show_their_progress(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    done = command("rank", built, "--measure", "harmonic", "--registers", "14")
+    lines = [line for line in done.err.splitlines() if line.startswith("harmonic")]
+    assert lines[0] == "harmonic: radius 1, 4 pages with a growing ball"
+    assert lines[-1].endswith(", 0 pages with a growing ball")
+    done = command("rank", built, "--measure", "harmonic", "--exact")
+    assert "harmonic: 7 pages, 100%, 0 s left\n" in done.err
 
 
 def test_the_seed_decides_the_estimates(log: Path, tmp_path: Path) -> None:

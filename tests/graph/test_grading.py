@@ -15,9 +15,9 @@ from opicflow.pipelines.graph.grading import (
     MOST_GRADES,
     GradingPlan,
     graded_agreement,
-    misplaced,
+    most_disputed,
     ndcg,
-    places,
+    positions,
     precision,
     same_grade,
     spearman,
@@ -41,7 +41,7 @@ def orders(ranks: np.ndarray) -> list[tuple[int, ...]]:
 
 
 def gain_of(grades: np.ndarray, order: tuple[int, ...], top: int) -> float:
-    return sum((grades[page] - min(grades)) / math.log2(place + 2) for place, page in enumerate(order[:top]))
+    return sum((grades[page] - min(grades)) / math.log2(position + 2) for position, page in enumerate(order[:top]))
 
 
 # -- measures ----------------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ def test_known_values() -> None:
     assert ndcg(grades, reverse, 2) == pytest.approx((0 + 1 / math.log2(3)) / (3 + 2 / math.log2(3)))
     assert same_grade(grades, np.ones(4)) == pytest.approx(1 / 4)
     assert same_grade(np.arange(MOST_GRADES + 1.0), np.arange(MOST_GRADES + 1.0)) is None
-    assert places(np.array([5.0, 9, 5, 1])).tolist() == [2.5, 1, 2.5, 4]
+    assert positions(np.array([5.0, 9, 5, 1])).tolist() == [2.5, 1, 2.5, 4]
 
 
 @given(many)
@@ -109,14 +109,14 @@ def test_measures_depend_on_the_order_of_ranks_alone(rows: list[tuple[float, flo
 
 
 @given(many, st.integers(0, 70))
-def test_misplaced_pages_are_those_of_a_sort(rows: list[tuple[float, float]], count: int) -> None:
+def test_most_disputed_pages_are_those_of_a_sort(rows: list[tuple[float, float]], count: int) -> None:
     grades, ranks = columns(rows)
-    found = misplaced(grades, ranks, np.arange(len(rows), dtype=np.uint64), count)
-    by_grade, by_rank = places(grades), places(ranks)
+    found = most_disputed(grades, ranks, np.arange(len(rows), dtype=np.uint64), count)
+    by_grade, by_rank = positions(grades), positions(ranks)
     apart = np.abs(by_grade - by_rank)
     expected = [row for row in sorted(range(len(rows)), key=lambda row: (-apart[row], row)) if apart[row] > 0][:count]
     assert [one.row for one in found] == expected
-    assert all((one.place_by_grade, one.place_by_rank) == (by_grade[one.row], by_rank[one.row]) for one in found)
+    assert all((one.position_by_grade, one.position_by_rank) == (by_grade[one.row], by_rank[one.row]) for one in found)
 
 
 # -- intervals ---------------------------------------------------------------------------------------------------------
