@@ -172,6 +172,17 @@ def test_a_clear_difference_excludes_0_and_an_unclear_one_says_how_many_grades_i
     assert all(one.difference is None or one.difference.grades_needed is None for one in precisions.agreements)
 
 
+def test_grades_needed_are_those_with_which_the_interval_ends_at_0() -> None:
+    for pages in (100, 400):
+        grades, better = sample(pages, 0.8, 1)
+        worse = better + 0.5 * np.random.default_rng(2).normal(size=pages)
+        spearmans, taus, *_ = graded_agreement(grades, [better, worse], GradingPlan((), 3, 1000, 1))
+        for one in (spearmans, taus):
+            (value, low, high), needed = one.agreements[1].difference
+            half = (high - low) / 2
+            assert needed == pytest.approx(pages * (half / value) ** 2, rel=0.15)
+
+
 def test_with_as_many_grades_as_were_needed_differences_are_about_as_large_as_their_error() -> None:
     """With twice as many grades as needed most samples are clear, with a tenth few are."""
 
