@@ -32,9 +32,9 @@ _FLOOR_SHARE = 100
 class Worth(NamedTuple):
     """What pages of a survey are worth, a row for each; logarithms of importance."""
 
-    siblings: Floats
-    """How far the mean of its siblings lies above the page; 0 where its URL is not known."""
-    unread: Floats
+    siblings: Array
+    """How far the mean of its siblings lies above the page; 0 where its URL is not known. Single precision."""
+    unread: Array
     """The share of the other pages of its host that were not read."""
     marked: Bools
     """Whether it may be explored."""
@@ -49,7 +49,8 @@ class Worth(NamedTuple):
     @property
     def rise(self) -> Floats:
         """By how much the worth of a page lies above its importance."""
-        return self.siblings_weight * self.siblings
+        rise: Floats = self.siblings_weight * self.siblings.astype(np.float64)
+        return rise
 
     @property
     def exploring(self) -> Floats:
@@ -132,22 +133,28 @@ class UnreadPages:
         """Return the worth of pages at these slots, which are all, by their importance; None if it is not learnt."""
         if not self._config.learns_discovery:
             return None
-        by_slot = np.zeros(int(self._room.book.counts[0].slots))
-        by_slot[slots] = importance
+        pages = self._room.table.pages
+        end = int(self._room.book.counts[0].slots)
+        has_gaps = len(slots) < end
+        by_slot = importance
+        if has_gaps:
+            by_slot = np.zeros(end)
+            by_slot[slots] = importance
         known, known_slots = self._columns(by_slot)
         discovery = self.reviews.discovery
         worth = page_worth(known, discovery.siblings_weight, discovery.rule)
 
-        def spread(values: Array) -> Array:
-            column = np.zeros(len(by_slot), values.dtype)
+        def by_page(values: Array, kind: type) -> Array:
+            column = np.zeros(end, kind)
             column[known_slots] = values
-            return column[slots]
+            return column[slots] if has_gaps else column
 
+        sites = self._shard.page_ids.sites_of(self._room.table.hot[slots, 0].view(np.uint64))
         return Worth(
-            spread(worth.siblings),
-            spread(worth.unread),
-            spread(known.explored),
-            spread(known.domain),
+            by_page(worth.siblings, np.float32),
+            by_page(worth.unread, np.float32),
+            (pages["flags"][slots] & at.EXPLORED) != 0,
+            by_page(known.domain, np.int64) if sites is None else sites.astype(np.int64),
             discovery.siblings_weight,
             discovery.share,
             discovery.rule.bonus,
@@ -165,6 +172,8 @@ class UnreadPages:
         flags = table.pages["flags"][:end]
         is_new = (flags != 0) & ((flags & at.IN_URL_ORDER) == 0) & (table.url_start[:end] != 0)
         newcomers = np.flatnonzero(is_new)
+        if not len(newcomers) and left == len(order):
+            return
         words, stack = np.zeros(len(newcomers), np.uint64), np.zeros((len(newcomers) // 2 + 2, 4), np.int64)
         url_order.sort_by_url(table, book, newcomers, words, stack)
         merged = np.empty(left + len(newcomers), np.int32)
@@ -176,7 +185,7 @@ class UnreadPages:
         self.update_order()
         table, order = self._room.table, self._room.book.url_order
         rows = url_order.OrderedPages.of(len(order))
-        row_of = np.full(int(self._room.book.counts[0].slots) + 1, -1, np.int64)
+        row_of = np.full(int(self._room.book.counts[0].slots) + 1, -1, np.int32)
         url_order.read_pages(table, order, rows, row_of)
         page = rows.page.view(np.uint64)
         sites = self._shard.page_ids.sites_of(page)
