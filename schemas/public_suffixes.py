@@ -190,6 +190,20 @@ def find_site(table: SuffixTable, key: Any, text: Any, host: Any, end: Any) -> A
     return label, end
 
 
+@lean_kernel
+def is_address(text: Any, host: Any, end: Any) -> Any:
+    """Return whether the host `text[host:end]` is an IP address: IPv6 in brackets, or a last label of digits.
+
+    A port may follow the host.
+    """
+    if byte_at(text, host) == 91:  # [
+        return True
+    at = host
+    while at < end and byte_at(text, at) != 58:  # :
+        at += 1
+    return _is_number(text, _label_before(text, host, at), at)
+
+
 @inlined_kernel
 def _label_before(text: Any, host: Any, end: Any) -> Any:
     """Return where the label that ends at `end` begins."""

@@ -21,8 +21,9 @@ a page differs by 28 % in the mean, and r d is even above 1, at 1.02.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +47,18 @@ class PageRanks:
     residual: float
     iterations: int
     converged: bool
+
+
+class IncomingLinks(NamedTuple):
+    """The links to each page, from `sources[starts[i]:starts[i + 1]]`, with their weights beside them.
+
+    `out_weights` are the summed weights of the links of each page: 0 for a dangling page. Weights have any unit.
+    """
+
+    starts: Ints
+    sources: PageNumbers
+    weights: npt.NDArray[Any]
+    out_weights: npt.NDArray[Any]
 
 
 def pagerank(
@@ -74,7 +87,31 @@ def pagerank(
 
     Raises ValueError, with a message of one line, for arguments out of range.
     """
-    if graph.pages == 0:
+    links_in = graph.transposed()
+    weights = links_in.weights.astype(np.uint16)  # they fit, and a scan reads a quarter of the bytes
+    links = IncomingLinks(links_in.starts, links_in.targets, weights, graph.out_weights)
+    return rank_links(
+        links, damping, personalisation, tolerance, max_iterations, start, dangling=dangling, gauss_seidel=gauss_seidel
+    )
+
+
+def rank_links(
+    links: IncomingLinks,
+    damping: float = 0.85,
+    personalisation: npt.ArrayLike | None = None,
+    tolerance: float = 1e-12,
+    max_iterations: int = 10_000,
+    start: npt.ArrayLike | None = None,
+    dangling: Literal["teleport", "normalise"] = "teleport",
+    gauss_seidel: bool = False,
+    after_step: Callable[[int, float], None] = lambda step, left: None,
+) -> PageRanks:
+    """Return the PageRank of links with weights of any size, as `pagerank` does for a graph.
+
+    `after_step` is called with the number of steps so far, and the residual or a bound of it.
+    """
+    pages = len(links.starts) - 1
+    if pages == 0:
         raise ValueError("a graph without pages has no ranks")
     if not 0.0 <= damping <= 1.0:
         raise ValueError(f"damping must be from 0 to 1, not {damping}")
@@ -86,30 +123,29 @@ def pagerank(
         raise ValueError(f'dangling must be "teleport" or "normalise", not {dangling!r}')
     if gauss_seidel and (dangling != "teleport" or damping == 1.0):
         raise ValueError('gauss_seidel goes with dangling "teleport" and a damping below 1')
-    paid = np.full(graph.pages, 1.0) if personalisation is None else personalisation
-    paid = _distribution("personalisation", paid, graph.pages)
-    values = paid.copy() if start is None else _distribution("start", start, graph.pages)
+    paid = np.full(pages, 1.0) if personalisation is None else personalisation
+    paid = _distribution("personalisation", paid, pages)
+    values = paid.copy() if start is None else _distribution("start", start, pages)
 
-    links_in = graph.transposed()
-    weights = links_in.weights.astype(np.uint16)  # they fit, and a scan reads a quarter of the bytes
-    out_weights = graph.out_weights
-    ends = out_weights == 0
-    share = np.where(ends, 0.0, damping / np.maximum(out_weights, 1))
+    ends = links.out_weights == 0
+    share = np.where(ends, 0.0, damping / np.where(ends, 1, links.out_weights))
     stepped = np.empty_like(values)
     iterations, before = 0, np.inf
     while gauss_seidel and iterations < max_iterations:
         held = float(values[ends].sum())
         values *= (1.0 - damping) / (1.0 - damping + damping * held)  # the residual then sums to 0
         stepped[:] = values * share
-        change = _sweep(links_in.starts, links_in.targets, weights, share, (1.0 - damping) * paid, values, stepped)
+        constant = (1.0 - damping) * paid
+        change = _sweep(links.starts, links.sources, links.weights, share, constant, values, stepped)
         norm = float(values.sum())
         values /= norm
         iterations += 1
+        after_step(iterations, 2.0 * damping * change / norm)
         if 2.0 * damping * change / norm <= tolerance or change >= before:  # converged, or only rounding is left
             break
         before = change
     while True:
-        _receive(links_in.starts, links_in.targets, weights, values * share, stepped)
+        _receive(links.starts, links.sources, links.weights, values * share, stepped)
         if dangling == "teleport":
             held = float(values[ends].sum())
             stepped += ((1.0 - damping) * (1.0 - held) + held) * paid
@@ -124,12 +160,11 @@ def pagerank(
             return PageRanks(values, residual, iterations, residual <= tolerance)
         values, stepped = stepped, values
         iterations += 1
+        after_step(iterations, residual)
 
 
 @kernel
-def _receive(
-    starts: Ints, sources: PageNumbers, weights: npt.NDArray[np.uint16], shares: Floats, received: Floats
-) -> None:
+def _receive(starts: Ints, sources: PageNumbers, weights: npt.NDArray[Any], shares: Floats, received: Floats) -> None:
     """Compute what each page receives, from the inverse graph and each source's payment per unit of weight."""
     for page in range(received.shape[0]):
         total = 0.0
@@ -142,7 +177,7 @@ def _receive(
 def _sweep(
     starts: Ints,
     sources: PageNumbers,
-    weights: npt.NDArray[np.uint16],
+    weights: npt.NDArray[Any],
     share: Floats,
     constant: Floats,
     values: Floats,
