@@ -1,14 +1,14 @@
-"""Writes files of ranks, a page a row, as `ranks` reads them: CSV or JSON lines, gzip or not, or Parquet."""
+"""Writes files of ranks, a page or a site a row: CSV or JSON lines, gzip or not, or Parquet."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import orjson
 import pyarrow as pa
@@ -16,7 +16,10 @@ import pyarrow.parquet as pq
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.whole_file import whole_file
-from opicflow.schemas.arrays import Floats, Ids
+from opicflow.schemas.arrays import Array, Floats, Ids
+
+TableRows = Mapping[str, list[str] | Array]
+"""Rows as columns: texts are lists, numbers are arrays."""
 
 _ENDINGS = (".csv", ".csv.gz", ".jsonl", ".jsonl.gz", ".parquet")
 
@@ -37,39 +40,58 @@ def check_name_of_ranks(path: Path) -> None:
 
 def write_ranks(path: Path, names: Sequence[str], rows: Iterable[RankRows]) -> None:
     """Write ranks under their names, in the format of the file's name. The file is written whole or not at all."""
+    write_table(path, (_columns(names, some) for some in rows))
+
+
+def _columns(names: Sequence[str], some: RankRows) -> TableRows:
+    return {"url": some.urls, "page": _words(some.pages), **dict(zip(names, some.values, strict=True))}
+
+
+def write_table(path: Path, parts: Iterable[TableRows]) -> None:
+    """Write rows, in the format of the file's name. Every part has the same columns.
+
+    The file is written whole or not at all.
+    """
     write = _write_parquet if path.name.endswith(".parquet") else _write_text
     with whole_file(path) as file:
-        write(file, path.name, names, rows)
+        write(file, path.name, parts)
 
 
-def _write_parquet(file: BinaryIO, name: str, names: Sequence[str], rows: Iterable[RankRows]) -> None:
-    layout = pa.schema([("url", pa.string()), ("page", pa.string()), *((column, pa.float64()) for column in names)])
-    with pq.ParquetWriter(file, layout, compression="zstd") as writer:
-        for some in rows:
-            writer.write_table(pa.table([some.urls, _words(some.pages), *some.values], schema=layout))
+def _write_parquet(file: BinaryIO, name: str, parts: Iterable[TableRows]) -> None:
+    writer: Any = None
+    try:
+        for some in parts:
+            table = pa.table({column: pa.array(values) for column, values in some.items()})
+            writer = writer or pq.ParquetWriter(file, table.schema, compression="zstd")
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
 
 
-def _write_text(file: BinaryIO, name: str, names: Sequence[str], rows: Iterable[RankRows]) -> None:
+def _write_text(file: BinaryIO, name: str, parts: Iterable[TableRows]) -> None:
     packed = gzip.GzipFile("", "wb", 6, file, mtime=0) if name.endswith(".gz") else nullcontext(file)
     lines = _json_lines if ".jsonl" in name else _csv_lines
     with packed as out:
-        if lines is _csv_lines:
-            out.write(",".join(("url", "page", *names)).encode() + b"\n")
-        for some in rows:
-            out.write(lines(some, names))
+        for number, some in enumerate(parts):
+            if number == 0 and lines is _csv_lines:
+                out.write(",".join(some).encode() + b"\n")
+            out.write(lines(some))
 
 
-def _json_lines(some: RankRows, names: Sequence[str]) -> bytes:
-    line = '{"url":%s,"page":"%s",' + ",".join(f'"{name}":%s' for name in names) + "}\n"
-    texts = [orjson.dumps(url).decode() for url in some.urls]
-    rows = zip(texts, _words(some.pages), *map(_numbers, some.values), strict=True)
-    return "".join(map(line.__mod__, rows)).encode()
+def _json_lines(some: TableRows) -> bytes:
+    line = "{" + ",".join(f'"{name}":%s' for name in some) + "}\n"
+    columns = [
+        [orjson.dumps(text).decode() for text in values] if isinstance(values, list) else _numbers(values)
+        for values in some.values()
+    ]
+    return "".join(map(line.__mod__, zip(*columns, strict=True))).encode()
 
 
-def _csv_lines(some: RankRows, names: Sequence[str]) -> bytes:
+def _csv_lines(some: TableRows) -> bytes:
     text = io.StringIO()
-    rows = zip(some.urls, _words(some.pages), *map(_numbers, some.values), strict=True)
-    csv.writer(text, lineterminator="\n").writerows(rows)
+    columns = [values if isinstance(values, list) else _numbers(values) for values in some.values()]
+    csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
     return text.getvalue().encode()
 
 
@@ -77,5 +99,5 @@ def _words(pages: Ids) -> list[str]:
     return [f"{page:016x}" for page in pages.tolist()]
 
 
-def _numbers(column: Floats) -> list[str]:
+def _numbers(column: Array) -> list[str]:
     return orjson.dumps(column, option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1].split(",")

@@ -64,6 +64,17 @@ def share(text: str) -> float:
     return number
 
 
+def internal_weight(text: str) -> float:
+    """Return the weight of links within a site: `keep` is 1, `drop` is 0."""
+    try:
+        number = {"keep": 1.0, "drop": 0.0}.get(text) if text in ("keep", "drop") else float(text)
+    except ValueError:
+        number = None
+    if number is None or not 0.0 <= number <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not keep, drop or a number from 0")
+    return number
+
+
 def moment(option: str, text: str | None) -> int | None:
     """Return the time of an option in milliseconds."""
     from opicflow.schemas.json_events import time_ms_of
@@ -114,6 +125,21 @@ def add_json(parser: argparse._ActionsContainer, help_: str = "print JSON") -> N
 def add_quiet(parser: argparse._ActionsContainer) -> None:
     """Add the option that switches progress off."""
     parser.add_argument("--quiet", action="store_true", help="no progress")
+
+
+def add_site_kind(parser: argparse._ActionsContainer, help_: str, kinds: Sequence[str] = ("host", "domain")) -> None:
+    """Add the option for sites instead of pages."""
+    parser.add_argument("--by", choices=kinds, default="page" if "page" in kinds else None, help=help_)
+
+
+def add_list_form(parser: argparse._ActionsContainer) -> None:
+    """Add the form of a list of sites."""
+    parser.add_argument(
+        "--as",
+        dest="form",
+        choices=["commoncrawl", "tranco"],
+        help="write a list of sites, to --out or to standard output: as Common Crawl's ranks, or as Tranco's list",
+    )
 
 
 # -- Kafka -------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`opicflow rank`: ranks of the whole graph of a crawl, or harmonic centrality, out of core."""
+"""`opicflow rank`: ranks of the pages or sites of a whole graph, or harmonic centrality, out of core."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.graph_options import add_graph_options, graph_options_of, show_build, size_of
-from opicflow.pipelines.cli.options import add_json, natural, share, whole
+from opicflow.pipelines.cli.options import (
+    add_json,
+    add_list_form,
+    add_site_kind,
+    internal_weight,
+    natural,
+    share,
+    whole,
+)
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay, announce_compilation
 from opicflow.pipelines.cli.text import printable
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
     from opicflow.pipelines.graph.solver import Rank
     from opicflow.pipelines.graph.store import StoredGraph
     from opicflow.pipelines.results.graph_ranks import Progress, RankOptions
+    from opicflow.pipelines.results.site_ranks import SiteRankOptions, SiteRanks
 
 _LEAST_SCORE = 10.0
 """Spam mass says little about pages with less: one link makes them what they are."""
@@ -33,9 +42,13 @@ EXAMPLES = """examples:
   opicflow rank web.graph --out ranks.csv --memory 256MB --ranks importance,interest:xml,hubs,authorities
   opicflow rank web.graph --out ranks.parquet --ranks importance:@hosts.txt --gauss-seidel
   opicflow rank web.graph --out ranks.csv --start yesterday.csv --workers 2 --chaotic
+  opicflow rank web.graph --by domain --out domains.csv                  PageRank of registrable domains
+  opicflow rank web.graph --by host --as commoncrawl --out ranks.txt.gz  as Common Crawl writes its ranks
   opicflow rank /shared/web.graph --work /shared/work --runner FlinkRunner --job-server localhost:8099
   opicflow rank web.graph --out harmonic.csv --measure harmonic          how near other pages are by links
 """
+
+_SHOWN = 10
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -59,8 +72,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="of all pages, that those of trust stand for, in spam-mass (%(default)s)",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write them: .csv, .jsonl (also .gz), .parquet")
-    parser.add_argument("-n", "--top", type=natural, default=10, metavar="N", help="show so many pages (%(default)s)")
+    parser.add_argument("-n", "--top", type=natural, metavar="N", help="show so many pages or sites (10)")
     add_json(parser)
+    sites = parser.add_argument_group("sites instead of pages")
+    add_site_kind(sites, "add up pages to hosts, or to registrable domains (%(default)s)", ["page", "host", "domain"])
+    sites.add_argument(
+        "--site-links",
+        choices=["links", "pages"],
+        help="a link between sites weighs its links of pages, or the pages that have such links (links)",
+    )
+    sites.add_argument(
+        "--internal",
+        type=internal_weight,
+        metavar="keep|drop|WEIGHT",
+        help="links within a site count fully, not at all, or so much each (drop)",
+    )
+    add_list_form(sites)
     how = parser.add_argument_group("how")
     how.add_argument("--damping", type=float, default=0.85, metavar="D", help="the share that links get (%(default)s)")
     how.add_argument(
@@ -96,49 +123,105 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compute ranks of a graph, or of the graph of logs."""
-    from opicflow.connectors.files.rank_writer import check_name_of_ranks, write_ranks
-    from opicflow.pipelines.results.graph_ranks import Ranker, rank_rows, top_pages
-
     _check_measure(options)
     if options.measure == "harmonic":
         return _run_harmonic(options)
     begun = time.perf_counter()
     how = _rank_options(options)
-    if options.out is not None:
-        check_name_of_ranks(options.out)
-        check_output(options.out, "ranks.csv")
+    _check_output(options)
     _check(options)
-    announce_compilation(options.quiet)
-    with _graph_of(options) as stored, _show_ranking(options) as progress:
+    if options.by == "page":
+        _check_pages(options)
+        announce_compilation(options.quiet)
+        with _graph_of(options) as stored:
+            _rank_pages(options, how, stored, begun)
+    else:
+        of_sites = _site_options(options, how)
+        announce_compilation(options.quiet)
+        with _graph_of(options) as stored:
+            _rank_sites(options, of_sites, stored, begun)
+    return 0
+
+
+def _rank_pages(options: argparse.Namespace, how: RankOptions, stored: StoredGraph, begun: float) -> None:
+    from opicflow.connectors.files.rank_writer import write_ranks
+    from opicflow.pipelines.results.graph_ranks import Ranker, rank_rows, top_pages
+
+    with _show_ranking(options) as progress:
         ranker = Ranker(stored, how, progress)
         ranked = ranker.ranks()
         if options.out is not None:
             write_ranks(options.out, [one.name for one in ranked], rank_rows(stored, ranked))
         ranker.clean()
         seconds = time.perf_counter() - begun
-        summary = {
-            "pages": stored.pages,
-            "links": stored.links,
-            "ranks": [
-                {
-                    "name": one.name,
-                    "iterations": one.iterations,
-                    "residual": one.residual,
-                    "error_bound": one.error,
-                    "converged": one.converged,
-                }
-                for one in ranked
-            ],
-            "seconds": round(seconds, 3),
-        }
+        top = _SHOWN if options.top is None else options.top
         if options.json:
-            tops = {one.name: top_pages(stored, one.values, options.top) for one in ranked}
+            summary = {
+                "pages": stored.pages,
+                "links": stored.links,
+                "ranks": [_rank_as_json(one) for one in ranked],
+                "seconds": round(seconds, 3),
+            }
+            tops = {one.name: top_pages(stored, one.values, top) for one in ranked}
             print(json.dumps({**summary, "top": tops}, indent=2))
         else:
-            _print_ranks(stored, ranked, options.top, seconds)
+            _print_ranks(stored, ranked, top, seconds)
             if options.out is not None:
                 print(f"written: {options.out}, {stored.pages:,} pages")
-    return 0
+
+
+def _rank_as_json(one: Rank) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "iterations": one.iterations,
+        "residual": one.residual,
+        "error_bound": one.error,
+        "converged": one.converged,
+    }
+
+
+def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: StoredGraph, begun: float) -> None:
+    from opicflow.connectors.files.rank_writer import write_table
+    from opicflow.connectors.files.site_lists import write_site_list
+    from opicflow.pipelines.results.site_ranks import rank_sites
+
+    with _show_folding(options) as folding, _show_ranking(options) as progress:
+        ranked = rank_sites(stored, how, folding, lambda step, left: progress("importance", step, left))
+    if options.form is not None:
+        order = ranked.order[: options.top]
+        names = [ranked.names[site] for site in order.tolist()]
+        write_site_list(options.out, options.form, names, ranked.rank.values[order].tolist())
+        if options.out is None:
+            return
+    elif options.out is not None:
+        write_table(options.out, ranked.rows())
+    seconds = time.perf_counter() - begun
+    top = ranked.top(_SHOWN if options.top is None else options.top)
+    if options.json:
+        print(json.dumps({**_sites_as_json(stored, how, ranked, seconds), "top": {"importance": top}}, indent=2))
+        return
+    _print_sites(stored, how, ranked, top, seconds)
+    if options.out is not None:
+        count = ranked.graph.sites if options.form is None else len(ranked.order[: options.top])
+        print(f"written: {options.out}, {count:,} {_sites_in_words(how.rules.by, count)}")
+
+
+def _sites_as_json(stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, seconds: float) -> dict[str, Any]:
+    graph = ranked.graph
+    return {
+        "pages": stored.pages,
+        "links": stored.links,
+        "by": how.rules.by,
+        "site_links": how.rules.site_links,
+        "internal": how.rules.internal,
+        "sites": graph.sites,
+        "links_between_sites": graph.site_links,
+        "internal_links": int(graph.internal_links.sum()),
+        "addresses": graph.addresses,
+        "pages_without_site": graph.pages_without_site,
+        "ranks": [_rank_as_json(ranked.rank)],
+        "seconds": round(seconds, 3),
+    }
 
 
 def _rank_options(options: argparse.Namespace) -> RankOptions:
@@ -166,6 +249,43 @@ def _rank_options(options: argparse.Namespace) -> RankOptions:
         beam_options=tuple(options.beam_option),
         good_share=options.good_share,
     )
+
+
+def _check_output(options: argparse.Namespace) -> None:
+    from opicflow.connectors.files.rank_writer import check_name_of_ranks
+
+    if options.form is not None and options.by == "page":
+        raise InputRefused(f"--as {options.form}: it is a list of sites: give --by host or --by domain")
+    if options.form is not None and options.out is None and options.json:
+        raise InputRefused("--as, --json: both write to standard output: name a file with --out, or omit one of them")
+    if options.out is not None:
+        if options.form is None:
+            check_name_of_ranks(options.out)
+        check_output(options.out, "ranks.csv")
+
+
+def _check_pages(options: argparse.Namespace) -> None:
+    for name in ("site_links", "internal"):
+        if getattr(options, name) is not None:
+            raise InputRefused(f"--{name.replace('_', '-')}: it is for sites: give --by host or --by domain")
+
+
+def _site_options(options: argparse.Namespace, how: RankOptions) -> SiteRankOptions:
+    """Return how sites are ranked; refuse what only ranks of pages have."""
+    from opicflow.pipelines.graph.site_graph import SiteRules
+    from opicflow.pipelines.results.graph_ranks import RankSpec
+    from opicflow.pipelines.results.site_ranks import SiteRankOptions
+
+    if how.ranks != (RankSpec("importance"),):
+        raise InputRefused(f"--ranks, --by {options.by}: sites have one rank, importance: omit --ranks")
+    others = {"--start": how.start, "--workers": how.workers > 1, "--runner": how.runner}
+    for option, is_given in others.items():
+        if is_given:
+            raise InputRefused(f"{option}, --by {options.by}: sites are ranked by one process, from the start: omit it")
+    if how.settings.gauss_seidel and how.settings.dangling != "teleport":
+        raise InputRefused(f"--gauss-seidel, --by {options.by}: it goes with --dangling teleport: omit one of them")
+    rules = SiteRules(options.by, options.site_links or "links", options.internal or 0.0)
+    return SiteRankOptions(rules, how.settings, how.memory_bytes, options.work)
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -218,6 +338,24 @@ def _show_ranking(options: argparse.Namespace) -> Iterator[Progress]:
         display.close()
 
 
+@contextmanager
+def _show_folding(options: argparse.Namespace) -> Iterator[Callable[[int, int], None]]:
+    """Show how much of the scan of the links is done."""
+    begun = time.perf_counter()
+    display = ProgressDisplay(options.quiet)
+
+    def show(done: int, of: int) -> None:
+        seconds = time.perf_counter() - begun
+        display.show_words("adding up links of sites", seconds, done / of, seconds * (of / done - 1))
+        if done == of:
+            display.close()
+
+    try:
+        yield show
+    finally:
+        display.close()
+
+
 def _print_ranks(stored: StoredGraph, ranked: Sequence[Rank], top: int, seconds: float) -> None:
     from opicflow.pipelines.results.graph_ranks import top_pages
 
@@ -226,11 +364,46 @@ def _print_ranks(stored: StoredGraph, ranked: Sequence[Rank], top: int, seconds:
         if one.name == "spam_mass":
             _print_spam_mass(stored, ranked, top)
             continue
-        bound = "" if one.error is None else f", at most {one.error:.1e} from the true ranks"
-        left = "" if one.converged else " - NOT CONVERGED: give more --max-iterations, or a larger --tolerance"
-        print(f"\n{one.name}: {one.iterations:,} iterations, residual {one.residual:.1e}{bound}{left}")
+        print(f"\n{_accuracy_of(one)}")
         for row in top_pages(stored, one.values, top):
             print(f"  {row['rank']:.9f}  {printable(row['url'] or row['page'])}")
+
+
+def _accuracy_of(one: Rank) -> str:
+    bound = "" if one.error is None else f", at most {one.error:.1e} from the true ranks"
+    left = "" if one.converged else " - NOT CONVERGED: give more --max-iterations, or a larger --tolerance"
+    return f"{one.name}: {one.iterations:,} iterations, residual {one.residual:.1e}{bound}{left}"
+
+
+def _print_sites(
+    stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, top: Sequence[dict[str, Any]], seconds: float
+) -> None:
+    rules, graph = how.rules, ranked.graph
+    weight = {0.0: "dropped", 1.0: "kept"}.get(rules.internal, f"each counts {rules.internal:g}")
+    print(f"{stored.pages:,} pages, {stored.links:,} links, {seconds:,.1f} s")
+    print(
+        f"{graph.sites:,} {_sites_in_words(rules.by, graph.sites)}, {graph.site_links:,} links between them; "
+        f"{int(graph.internal_links.sum()):,} links within a {rules.by}: {weight}"
+    )
+    if graph.addresses:
+        words = "is an IP address" if graph.addresses == 1 else "are IP addresses"
+        print(f"{graph.addresses:,} of the {rules.by}s {words}")
+    if graph.pages_without_site:
+        print(
+            f"{graph.pages_without_site:,} pages have no known URL, so no {rules.by}: they and their links are left out"
+        )
+    if graph.sites == 1:
+        print(f"there is one {rules.by} only: all importance is there")
+    print(f"\n{_accuracy_of(ranked.rank)}")
+    if top:
+        print(f"   importance      score     pages  internal  links in  links out  {rules.by}")
+    for row in top:
+        counts = f"{row['pages']:9,} {row['internal_links']:9,} {row['links_in']:9,} {row['links_out']:10,}"
+        print(f"  {row['importance']:.9f} {row['score']:10.2f} {counts}  {printable(row['site'])}")
+
+
+def _sites_in_words(by: str, count: int) -> str:
+    return by + "s" * (count != 1)
 
 
 def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> None:
@@ -254,6 +427,9 @@ def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> N
 
 
 _OF_PAGERANK = (
+    "by",
+    "site_links",
+    "internal",
     "ranks",
     "good_share",
     "damping",
@@ -297,6 +473,8 @@ def _check_measure(options: argparse.Namespace) -> None:
         for name, default in options.defaults_of_pagerank.items():
             if getattr(options, name) != default and name not in options.configured:
                 raise InputRefused(f"--{name.replace('_', '-')}: harmonic centrality does not use it: omit it")
+        if options.form is not None:
+            raise InputRefused("--as: harmonic centrality does not use it: omit it")
         if options.exact and (options.registers, options.seed) != (None, None):
             raise InputRefused("--exact: exact values need no --registers and no --seed: omit them")
         return
@@ -320,7 +498,7 @@ def _run_harmonic(options: argparse.Namespace) -> int:
         if options.out is not None:
             write_ranks(options.out, ["harmonic"], value_rows(stored, [found.values]))
         seconds = time.perf_counter() - begun
-        top = top_pages(stored, found.values, options.top)
+        top = top_pages(stored, found.values, _SHOWN if options.top is None else options.top)
         if options.json:
             summary = {
                 "pages": stored.pages,

@@ -1,0 +1,74 @@
+"""Writes lists of sites in the forms of others: Common Crawl's files of ranks, and Tranco's lists.
+
+Common Crawl's have tabs, and hosts with their labels reversed: `com.example.www`. IP addresses are not reversed. The
+columns of the harmonic centrality are empty. Tranco's are CSV without a head: the position and the domain.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Literal, get_args
+
+from opicflow.connectors.files.whole_file import whole_file
+
+SiteListForm = Literal["commoncrawl", "tranco"]
+SITE_LIST_FORMS: tuple[SiteListForm, ...] = get_args(SiteListForm)
+
+COMMON_CRAWL_COLUMNS = ("harmonicc_pos", "harmonicc_val", "pr_pos", "pr_val", "host_rev")
+_ADDRESS = re.compile(r"\[.*\]|(.*\.)?[0-9]+")
+_LINES_AT_ONCE = 1 << 16
+
+
+def reversed_host(host: str) -> str:
+    """Return a host with its labels in the opposite order; an IP address, and a port, stay as they are.
+
+    >>> reversed_host("www.example.com"), reversed_host("com.example.www"), reversed_host("10.0.0.1")
+    ('com.example.www', 'www.example.com', '10.0.0.1')
+    """
+    name, colon, port = (host, "", "") if host.startswith("[") else host.partition(":")
+    if _ADDRESS.fullmatch(name):
+        return host
+    return ".".join(reversed(name.split("."))) + colon + port
+
+
+def write_site_list(path: Path | None, form: SiteListForm, sites: Sequence[str], values: Sequence[float]) -> None:
+    """Write sites, the highest first, with the values of their ranks; without a path to standard output.
+
+    A file is written whole or not at all, and compressed if its name ends in `.gz`.
+    """
+    lines = _common_crawl(sites, values) if form == "commoncrawl" else _tranco(sites)
+    if path is None:
+        for some in _joined(lines):
+            sys.stdout.write(some)
+        return
+    with (
+        whole_file(path) as file,
+        gzip.GzipFile("", "wb", 6, file, mtime=0) if path.name.endswith(".gz") else nullcontext(file) as out,
+    ):
+        for some in _joined(lines):
+            out.write(some.encode())
+
+
+def _common_crawl(sites: Sequence[str], values: Sequence[float]) -> Iterator[str]:
+    yield "\t".join(f"#{name}" for name in COMMON_CRAWL_COLUMNS) + "\n"
+    for position, (site, value) in enumerate(zip(sites, values, strict=True), 1):
+        yield f"\t\t{position}\t{value!r}\t{reversed_host(site)}\n"
+
+
+def _tranco(sites: Sequence[str]) -> Iterator[str]:
+    return (f"{position},{site}\n" for position, site in enumerate(sites, 1))
+
+
+def _joined(lines: Iterable[str]) -> Iterator[str]:
+    held: list[str] = []
+    for line in lines:
+        held.append(line)
+        if len(held) == _LINES_AT_ONCE:
+            yield "".join(held)
+            held = []
+    yield "".join(held)

@@ -1,0 +1,169 @@
+"""`opicflow rank --by host|domain`."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from opicflow.connectors.files.site_lists import reversed_host
+from support import commands
+from support.commands import CommandResult
+
+LINKS = {
+    "https://www.a.example/": ["https://www.a.example/1", "https://shop.a.example/", "http://10.0.0.1/"],
+    "https://www.a.example/1": ["https://b.co.uk/", "https://b.co.uk/2", "https://www.a.example/"],
+    "https://shop.a.example/": ["https://www.a.example/", "https://b.co.uk/"],
+    "https://b.co.uk/": ["https://b.co.uk/2", "http://10.0.0.1/"],
+    "http://10.0.0.1/": [],
+}
+DOMAINS = {"www.a.example": "a.example", "shop.a.example": "a.example"}
+COLUMNS = ["site", "importance", "score", "pages", "internal_links", "links_in", "links_out"]
+
+
+def command(*arguments: object, code: int = 0) -> CommandResult:
+    result = commands.command(*arguments)
+    assert result.code == code, result
+    return result
+
+
+def site(url: str, by: str) -> str:
+    host = url.split("/")[2]
+    return DOMAINS.get(host, host) if by == "domain" else host
+
+
+def one_by_one(by: str, by_pages: bool, internal: float) -> dict[str, float]:
+    """Return the ranks of sites, from a dense matrix of the links above."""
+    names = sorted({site(url, by) for url in [*LINKS, *(to for links in LINKS.values() for to in links)]})
+    weights = np.zeros((len(names), len(names)))
+    for url, links in LINKS.items():
+        targets = [site(to, by) for to in links]
+        for target in set(targets) if by_pages else targets:
+            factor = internal if target == site(url, by) else 1.0
+            weights[names.index(site(url, by)), names.index(target)] += factor
+    n, sums = len(names), weights.sum(axis=1, keepdims=True)
+    matrix = np.where(sums > 0, 0.85 * weights / np.where(sums > 0, sums, 1) + 0.15 / n, 1 / n).T
+    values, vectors = np.linalg.eig(matrix)
+    first = np.real(vectors[:, np.argmax(np.real(values))])
+    return dict(zip(names, (first / first.sum()).tolist(), strict=True))
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Path:
+    lines = [json.dumps({"url": url, "status": 200, "links": links}) + "\n" for url, links in LINKS.items()]
+    (tmp_path / "crawl.jsonl").write_text("".join(lines))
+    command("graph", "build", tmp_path / "crawl.jsonl", "--out", tmp_path / "g", "--quiet")
+    return tmp_path / "g"
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("internal", ["drop", "keep", "0.5"])
+@pytest.mark.parametrize("site_links", ["links", "pages"])
+@pytest.mark.parametrize("by", ["host", "domain"])
+def test_ranks_of_sites_are_those_of_a_dense_matrix(
+    built: Path, tmp_path: Path, by: str, site_links: str, internal: str
+) -> None:
+    how = ("--by", by, "--site-links", site_links, "--internal", internal, "--tolerance", "1e-14", "--quiet")
+    command("rank", built, *how, "--out", tmp_path / "sites.csv")
+    rows = rows_of(tmp_path / "sites.csv")
+    found = {row["site"]: float(row["importance"]) for row in rows}
+    weight = {"drop": 0.0, "keep": 1.0}.get(internal, 0.5)
+    assert found == pytest.approx(one_by_one(by, site_links == "pages", weight), abs=1e-12)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert [float(row["score"]) for row in rows] == pytest.approx([value * len(rows) for value in found.values()])
+
+
+def test_a_row_has_the_counts_of_its_site(built: Path, tmp_path: Path) -> None:
+    command("rank", built, "--by", "domain", "--internal", "keep", "--out", tmp_path / "sites.csv", "--quiet")
+    rows = {row["site"]: [int(row[name]) for name in COLUMNS[3:]] for row in rows_of(tmp_path / "sites.csv")}
+    assert rows == {"a.example": [3, 4, 0, 4], "b.co.uk": [2, 1, 3, 1], "10.0.0.1": [1, 0, 2, 0]}
+
+
+def test_every_format_has_the_same_rows(built: Path, tmp_path: Path) -> None:
+    for name in ("s.csv", "s.csv.gz", "s.jsonl", "s.parquet"):
+        command("rank", built, "--by", "host", "--out", tmp_path / name, "--quiet")
+    rows = [json.loads(line) for line in (tmp_path / "s.jsonl").read_text().splitlines()]
+    assert list(rows[0]) == COLUMNS
+    assert pq.read_table(tmp_path / "s.parquet").to_pylist() == rows
+    assert [{name: str(value) for name, value in row.items()} for row in rows] == rows_of(tmp_path / "s.csv")
+    assert gzip.decompress((tmp_path / "s.csv.gz").read_bytes()) == (tmp_path / "s.csv").read_bytes()
+    found = json.loads(command("rank", built, "--by", "host", "--json", "-n", "2", "--quiet").out)
+    assert found["top"]["importance"] == rows[:2]
+    assert {name: found[name] for name in ("by", "site_links", "internal", "sites", "addresses")} == {
+        "by": "host",
+        "site_links": "links",
+        "internal": 0.0,
+        "sites": 4,
+        "addresses": 1,
+    }
+
+
+def test_the_output_has_a_clear_line_of_counts(built: Path, tmp_path: Path) -> None:
+    out = command("rank", built, "--by", "host", "--quiet", "--out", tmp_path / "s.csv").out
+    assert "4 hosts, 6 links between them; 3 links within a host: dropped\n" in out
+    assert "1 of the hosts is IP addresses" not in out and "1 of the hosts is an IP address\n" in out
+    assert "s.csv, 4 hosts\n" in out
+    (tmp_path / "one.jsonl").write_text('{"url": "http://10.0.0.1/", "status": 200, "links": ["http://10.0.0.1/a"]}\n')
+    out = command("rank", tmp_path / "one.jsonl", "--by", "domain", "--internal", "0.5", "--quiet").out
+    assert "1 domain, 0 links between them; 1 links within a domain: each counts 0.5\n" in out
+    assert "there is one domain only: all importance is there\n" in out
+    assert out.splitlines()[-1].split() == ["1.000000000", "1.00", "2", "1", "0", "0", "10.0.0.1"]
+
+
+def test_lists_in_the_forms_of_others(built: Path, tmp_path: Path) -> None:
+    command("rank", built, "--by", "host", "--out", tmp_path / "s.csv", "--quiet")
+    rows = rows_of(tmp_path / "s.csv")
+    printed = command("rank", built, "--by", "host", "--as", "commoncrawl", "--quiet").out
+    lines = list(csv.reader(io.StringIO(printed), delimiter="\t"))
+    assert lines[0] == ["#harmonicc_pos", "#harmonicc_val", "#pr_pos", "#pr_val", "#host_rev"]
+    assert [line[:3] for line in lines[1:]] == [["", "", str(position)] for position in range(1, 5)]
+    assert [line[3] for line in lines[1:]] == [row["importance"] for row in rows]
+    assert {line[4] for line in lines[1:]} == {"example.a.www", "example.a.shop", "uk.co.b", "10.0.0.1"}
+    assert [reversed_host(line[4]) for line in lines[1:]] == [row["site"] for row in rows]
+    out = command("rank", built, "--by", "host", "--as", "commoncrawl", "--out", tmp_path / "s.txt.gz", "--quiet").out
+    assert gzip.decompress((tmp_path / "s.txt.gz").read_bytes()).decode() == printed
+    assert "s.txt.gz, 4 hosts" in out
+    printed = command("rank", built, "--by", "host", "--as", "tranco", "-n", "3", "--quiet").out
+    assert printed == "".join(f"{position},{row['site']}\n" for position, row in enumerate(rows[:3], 1))
+
+
+@pytest.mark.parametrize(
+    "host", ["www.example.com", "com", "a.example:8080", "10.0.0.1", "[::1]:80", "10.0.0.1:80", ""]
+)
+def test_a_host_reversed_twice_is_itself(host: str) -> None:
+    assert reversed_host(reversed_host(host)) == host
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--by", "site"], "--by"),
+        (["--site-links", "pages"], "--site-links: it is for sites: give --by host or --by domain"),
+        (["--internal", "0"], "--internal: it is for sites: give --by host or --by domain"),
+        (["--by", "host", "--internal", "-1"], "'-1' is not keep, drop or a number from 0"),
+        (["--by", "host", "--internal", "nan"], "'nan' is not keep, drop or a number from 0"),
+        (["--by", "host", "--ranks", "hubs"], "sites have one rank, importance: omit --ranks"),
+        (["--by", "host", "--workers", "2"], "--workers, --by host: sites are ranked by one process"),
+        (["--by", "host", "--start", "{d}/s.csv"], "--start, --by host"),
+        (["--by", "host", "--runner", "DirectRunner"], "--runner, --by host"),
+        (["--by", "host", "--gauss-seidel", "--dangling", "normalise"], "--gauss-seidel, --by host"),
+        (["--by", "host", "--out", "{d}/s.xls"], "ranks end in .csv"),
+        (["--as", "tranco"], "--as tranco: it is a list of sites: give --by host or --by domain"),
+        (["--by", "host", "--as", "tranco", "--json"], "--as, --json: both write to standard output"),
+        (["--by", "host", "--as", "tranco", "--out", "{d}/no/s.csv"], "its folder is not there"),
+    ],
+)
+def test_a_mistake_gives_one_line_of_error(built: Path, tmp_path: Path, arguments: list[str], words: str) -> None:
+    done = command("rank", built, *(word.format(d=tmp_path) for word in arguments), code=2)
+    assert words in done.err
+    assert done.err.count("\n") == 1
