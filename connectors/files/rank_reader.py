@@ -1,15 +1,17 @@
 """Reads files of ranks: a page a row, as replays, `simulate --ranks`, `rank` and `subscribe importance` write them.
 
-Rows have a `url`, a `page` (the page id, 16 hexadecimal digits) or both, and a number for each rank. The format
-is detected by the content: Parquet, Avro, JSON lines or CSV, the last two plain, gzip or zstd. If a page has several
-rows, the last one counts; a JSON line with `"gone": true` and no rank removes a page. Whole columns are read, a batch
-of rows at a time. orjson reads JSON lines: pyarrow takes no less time, and crashes at a line `null`.
+Rows have a `url`, a `page` (the page id, 16 hexadecimal digits) or both, and a number for each rank. Lists of sites,
+as `rank --by` writes them, have a `site` instead; or they have the form of Common Crawl or of Tranco (site_lists.py).
+The format is detected by the content: Parquet, Avro, JSON lines or CSV, the last two plain, gzip or zstd. If a page has
+several rows, the last one counts; a JSON line with `"gone": true` and no rank removes a page. Whole columns are read, a
+batch of rows at a time. orjson reads JSON lines: pyarrow takes no less time, and crashes at a line `null`.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Generator, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -26,8 +28,10 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from opicflow.connectors.files.opening import STDIN, Damage, InputRefused, decompressed, open_bytes
+from opicflow.connectors.files.site_lists import reversed_host
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
 from opicflow.schemas.pages import PageIds
+from opicflow.schemas.sites import SiteKind, SiteNumbering
 
 _BLOCK_BYTES = 1 << 20
 _MOST_LINE_BYTES = 32 << 20
@@ -35,6 +39,8 @@ _ROWS_AT_ONCE = 1 << 16
 _MOST_SHOWN = 60
 _MOST_NAMES_SHOWN = 400
 _ID_DIGITS = 16
+_SITE, _REVERSED = "site", "host_rev"
+_TRANCO = re.compile(rb"[0-9]+,[^,\s]+")
 _BOM = b"\xef\xbb\xbf"
 _FIELD_OF_RECORDS = "clock"
 """Records of importance have the moment of the estimate: a file with this field is a stream, in which newer records
@@ -61,6 +67,29 @@ class Ranks:
     is_stream: bool
     row_of: Ints
     parts: tuple[_UrlPart, ...]
+    of_sites: bool = False
+    """Whether the rows are sites: their names are in place of URLs, and hashes of the names in place of page ids."""
+    by_position: bool = False
+    """Whether the file has positions only: the rank of a site is 1 / position."""
+
+    def sites(self, by: SiteKind) -> SiteSums:
+        """Return the ranks added up by host or domain. The names of a list of sites count as hosts."""
+        numbering = SiteNumbering(by)
+        site_of_row = [np.empty(0, np.int32)]
+        for part in self.parts:
+            if part.packed is None:
+                site_of_row.append(np.full(part.rows, -1, np.int32))
+            else:
+                texts = _starts_and_text(_unpacked(part.packed), part.rows)
+                first = texts.starts[0]
+                site_of_row.append(numbering.number(texts.text[first : texts.starts[-1]], texts.starts - first))
+        site_of = np.concatenate(site_of_row)[self.row_of]
+        known = site_of >= 0
+        sums = np.bincount(site_of[known], self.values[known], numbering.sites).astype(np.float64, copy=False)
+        counts = np.bincount(site_of[known], minlength=numbering.sites)
+        here = counts > 0  # of a row that a later one replaced or removed, the site may have no other
+        names = [name for name, is_here in zip(numbering.names(), here.tolist(), strict=True) if is_here]
+        return SiteSums(names, sums[here], counts[here].astype(np.int64), int(len(known) - known.sum()))
 
     def urls(self, pages: Sequence[int]) -> dict[int, str]:
         """Return the known URLs of pages."""
@@ -80,6 +109,15 @@ class Ranks:
         return found
 
 
+class SiteSums(NamedTuple):
+    """Sites with the sums of the ranks of their rows, the number of these, and the rows that have no site."""
+
+    names: list[str]
+    values: Floats
+    rows: Ints
+    rows_without_site: int
+
+
 class _UrlPart(NamedTuple):
     """The URLs of consecutive rows, compressed: few are ever shown."""
 
@@ -96,10 +134,12 @@ class _Batch(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """The rows of a file, and whether it is a stream."""
+    """The rows of a file; whether it is a stream, or a list of sites, perhaps with positions only."""
 
     is_stream: bool
     batches: Iterator[_Batch]
+    of_sites: bool = False
+    by_position: bool = False
 
 
 class _BadRow(Exception):
@@ -144,6 +184,8 @@ def read_ranks(name: str, rank: str) -> Ranks:
         is_stream=layout.is_stream,
         row_of=row_of[there],
         parts=tuple(parts),
+        of_sites=layout.of_sites,
+        by_position=layout.by_position,
     )
 
 
@@ -220,16 +262,17 @@ def _json_lines(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
     first = next(lines)  # there is one: the format was detected by it
     begun = _objects(name, first)
     is_stream = any(_FIELD_OF_RECORDS in row or "gone" in row for row in begun)
+    key = _key_of(begun[0])
     objects = ((some, _objects(name, some)) for some in lines)
 
     def batches() -> Iterator[_Batch]:
         for some, rows in chain([(first, begun)], objects):
             try:
-                yield _batch_of_rows(rows, rank)
+                yield _batch_of_rows(rows, rank, key)
             except _BadRow as bad:
                 raise InputRefused(f"{name}, line {some.line_of(bad.row)}: {bad}") from None
 
-    return _Layout(is_stream, batches())
+    return _Layout(is_stream, batches(), key == _SITE)
 
 
 def _objects(name: str, lines: _Lines) -> list[dict[str, Any]]:
@@ -262,42 +305,99 @@ def _csv(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
     names = _cells(head)
     if names is None or b"\0" in head:
         raise InputRefused(f"{name}: neither CSV nor JSON lines, Parquet or Avro: name a file of ranks")
+    if head.startswith(b"#") and b"\t" in head:
+        return _common_crawl(name, head, chain([_Lines(2, rest)] if rest.strip() else [], lines), rank)
+    if _TRANCO.fullmatch(head.rstrip(b"\r")):
+        return _tranco(name, chain([first], lines), rank)
     _check_names(name, names, rank)
-    for column in ("url", "page", rank):
+    for column in ("url", "page", _SITE, rank):
         if names.count(column) > 1:
             raise InputRefused(f"{name}: several columns {column}: keep one")
     lines = chain([_Lines(2, rest)] if rest.strip() else [], lines)
-    return _Layout(_FIELD_OF_RECORDS in names, (_csv_batch(name, names, some, rank) for some in lines))
+    table = _Table(tuple(names), _key_of(names), rank)
+    return _Layout(_FIELD_OF_RECORDS in names, (_csv_batch(name, some, table) for some in lines), table.key == _SITE)
 
 
-def _csv_batch(name: str, names: list[str], lines: _Lines, rank: str) -> _Batch:
-    columns = {column: pa.string() for column in ("url", "page") if column in names} | {rank: pa.float64()}
+class _Table(NamedTuple):
+    """The layout of a file of CSV: its columns, that of the URLs or sites, and that of the ranks."""
+
+    names: tuple[str, ...]
+    key: str
+    rank: str
+    delimiter: str = ","
+
+
+def _common_crawl(name: str, head: bytes, lines: Iterator[_Lines], rank: str) -> _Layout:
+    names = [column.removeprefix("#") for column in head.decode("utf-8").strip().split("\t")]
+    if _REVERSED not in names or "pr_val" not in names:
+        raise InputRefused(
+            f"{name}, line 1: no head of a file of ranks of Common Crawl: it has #pr_val and #host_rev, with tabs"
+        )
+    column = "pr_val" if rank == "importance" else rank
+    if column not in names or column == _REVERSED:
+        raise InputRefused(f"{name}: no column of ranks {_shown(rank)}: {_instead(names[: names.index(_REVERSED)])}")
+    table = _Table(tuple(names), _REVERSED, column, "\t")
+
+    def batches() -> Iterator[_Batch]:
+        for some in lines:
+            batch = _csv_batch(name, some, table)
+            hosts = pa.array([reversed_host(host) for host in batch.urls.to_pylist()], pa.string())
+            yield batch._replace(pages=_ids(hosts, None, len(hosts)), urls=hosts)
+
+    return _Layout(False, batches(), of_sites=True)
+
+
+def _tranco(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
+    if rank != "importance":
+        raise InputRefused(
+            f"{name}: no column of ranks {_shown(rank)}: a list of positions and sites has none: omit it"
+        )
+    table = _Table(("position", _SITE), _SITE, "position")
+
+    def batches() -> Iterator[_Batch]:
+        for some in lines:
+            batch = _csv_batch(name, some, table)
+            wrong = batch.values < 1.0
+            if wrong.any():
+                at = some.line_of(int(np.argmax(wrong)))
+                raise InputRefused(f"{name}, line {at}: no position from 1: write lines such as 1,example.org")
+            yield batch._replace(values=1.0 / batch.values)
+
+    return _Layout(False, batches(), of_sites=True, by_position=True)
+
+
+def _csv_batch(name: str, lines: _Lines, file: _Table) -> _Batch:
+    names, rank = file.names, file.rank
+    columns = {column: pa.string() for column in (file.key, "page") if column in names} | {rank: pa.float64()}
     text = lines.text
     try:
         table = pa_csv.read_csv(
             pa.BufferReader(text),
             pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=names),
-            convert_options=pa_csv.ConvertOptions(
+            pa_csv.ParseOptions(delimiter=file.delimiter),
+            pa_csv.ConvertOptions(
                 column_types=columns, include_columns=list(columns), null_values=[], strings_can_be_null=False
             ),
         )
     except pa.ArrowInvalid as problem:
-        _say_what_is_wrong(name, names, lines, rank)
+        _say_what_is_wrong(name, lines, file)
         raise InputRefused(f"{name}, from line {lines.number}: {_shown(str(problem))}: write it as CSV") from None
     if table.num_rows != text.count(b"\n") and table.num_rows != sum(bool(line.strip()) for line in text.split(b"\n")):
         raise InputRefused(f"{name}, from line {lines.number}: a line break within a value: write a row a line")
-    urls, pages = (table[column].combine_chunks() if column in columns else None for column in ("url", "page"))
+    urls, pages = (table[column].combine_chunks() if column in columns else None for column in (file.key, "page"))
     values = table[rank].to_numpy()
     try:
-        return _checked(values, lambda row: str(values[row]), np.zeros(len(values), np.bool_), urls, pages, rank)
+        none_is_gone = np.zeros(len(values), np.bool_)
+        return _checked(values, lambda row: str(values[row]), none_is_gone, urls, pages, rank, file.key)
     except _BadRow as bad:
         raise InputRefused(f"{name}, line {lines.line_of(bad.row)}: {bad}") from None
 
 
-def _say_what_is_wrong(name: str, names: list[str], lines: _Lines, rank: str) -> None:
+def _say_what_is_wrong(name: str, lines: _Lines, file: _Table) -> None:
     """Refuse the first line that is no row."""
+    names, rank = file.names, file.rank
     for number, line in enumerate(lines.text.split(b"\n"), lines.number):
-        cells = _cells(line)
+        cells = _cells(line, file.delimiter)
         if cells is None:
             raise InputRefused(f"{name}, line {number}: not UTF-8: write it again")
         if line.strip() and len(cells) != len(names):
@@ -310,10 +410,10 @@ def _say_what_is_wrong(name: str, names: list[str], lines: _Lines, rank: str) ->
             raise InputRefused(f"{name}, line {number}: {problem}") from None
 
 
-def _cells(line: bytes) -> list[str] | None:
+def _cells(line: bytes, delimiter: str = ",") -> list[str] | None:
     """The cells of a line of CSV; None if it is none."""
     try:
-        return next(csv.reader([line.decode("utf-8").rstrip("\r\n")]), [])
+        return next(csv.reader([line.decode("utf-8").rstrip("\r\n")], delimiter=delimiter), [])
     except (UnicodeDecodeError, csv.Error):
         return None
 
@@ -332,10 +432,11 @@ def _parquet(name: str, file: BinaryIO, rank: str) -> _Layout:
     numeric = [column for column, kind in types.items() if pa.types.is_floating(kind) or pa.types.is_integer(kind)]
     if rank not in numeric:
         raise InputRefused(f"{name}: column {rank} holds {types[rank]}, no numbers: {_instead(numeric)}")
-    for column in {"url", "page"} & types.keys():
+    key = _key_of(types)
+    for column in {key, "page"} & types.keys():
         if not _is_text(types[column]):
             raise InputRefused(f"{name}: column {column} holds {types[column]}, no texts: name a file of ranks")
-    columns = [column for column in ("url", "page", rank) if column in types]
+    columns = [column for column in (key, "page", rank) if column in types]
 
     def batches() -> Iterator[_Batch]:
         row = 1
@@ -347,19 +448,20 @@ def _parquet(name: str, file: BinaryIO, rank: str) -> _Layout:
                     return
                 values = part.column(rank).cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
                 urls, pages = (
-                    part.column(column).cast(pa.string()) if column in columns else None for column in ("url", "page")
+                    part.column(column).cast(pa.string()) if column in columns else None for column in (key, "page")
                 )
             except damaged as problem:
                 raise InputRefused(
                     f"{name}, from row {row}: damaged ({_shown(str(problem))}): write it again"
                 ) from None
             try:
-                yield _checked(values, _teller(part.column(rank)), np.zeros(len(values), np.bool_), urls, pages, rank)
+                none_is_gone = np.zeros(len(values), np.bool_)
+                yield _checked(values, _teller(part.column(rank)), none_is_gone, urls, pages, rank, key)
             except _BadRow as bad:
                 raise InputRefused(f"{name}, row {row + bad.row}: {bad}") from None
             row += len(values)
 
-    return _Layout(_FIELD_OF_RECORDS in types, batches())
+    return _Layout(_FIELD_OF_RECORDS in types, batches(), key == _SITE)
 
 
 def _teller(column: Any) -> Callable[[int], str]:
@@ -387,7 +489,8 @@ def _avro(name: str, file: BinaryIO, rank: str) -> _Layout:
     is_record = isinstance(written, dict) and written.get("type") == "record"
     fields = {field["name"]: field for field in written["fields"]} if is_record else {}
     _check_names(name, list(fields), rank)
-    requested = {**written, "fields": [fields[column] for column in ("url", "page", rank) if column in fields]}
+    key = _key_of(fields)
+    requested = {**written, "fields": [fields[column] for column in (key, "page", rank) if column in fields]}
 
     def batches() -> Iterator[_Batch]:
         row = 1
@@ -401,27 +504,33 @@ def _avro(name: str, file: BinaryIO, rank: str) -> _Layout:
             if not rows:
                 return
             try:
-                yield _batch_of_rows(rows, rank)
+                yield _batch_of_rows(rows, rank, key)
             except _BadRow as bad:
                 raise InputRefused(f"{name}, row {row + bad.row}: {bad}") from None
             row += len(rows)
 
-    return _Layout(_FIELD_OF_RECORDS in fields, batches())
+    return _Layout(_FIELD_OF_RECORDS in fields, batches(), key == _SITE)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
 def _check_names(name: str, names: list[str], rank: str) -> None:
-    if not {"url", "page"} & set(names):
+    keys = ("url", "page", _SITE)
+    if not set(keys) & set(names):
         found = f"none of {_listed(names)} is" if names else "nothing in it is"
-        raise InputRefused(f"{name}: {found} a column url or page: name a file of ranks")
-    if rank not in names or rank in ("url", "page"):
-        others = [other for other in names if other not in ("url", "page")]
+        raise InputRefused(f"{name}: {found} a column url, page or site: name a file of ranks")
+    if rank not in names or rank in keys:
+        others = [other for other in names if other not in keys]
         raise InputRefused(f"{name}: no column of ranks {_shown(rank)}: {_instead(others)}")
 
 
-def _batch_of_rows(rows: list[dict[str, Any]], rank: str) -> _Batch:
+def _key_of(names: Collection[str]) -> str:
+    """Return the column with the names of rows: their URLs, or their sites."""
+    return _SITE if _SITE in names and not {"url", "page"} & set(names) else "url"
+
+
+def _batch_of_rows(rows: list[dict[str, Any]], rank: str, key: str = "url") -> _Batch:
     """Columns of rows with names."""
     given = _column(rows, rank)
     if not set(map(type, given)) <= {float, int, NoneType}:  # True and "1" are no ranks either
@@ -438,7 +547,8 @@ def _batch_of_rows(rows: list[dict[str, Any]], rank: str) -> _Batch:
         numbers = [name for name, value in rows[row].items() if type(value) in (int, float)]
         raise _BadRow(row, f"no {_shown(rank)}: {_instead(numbers)}")
 
-    return _checked(values, say, gone, _texts(rows, "url"), _texts(rows, "page"), rank)
+    pages = None if key == _SITE else _texts(rows, "page")
+    return _checked(values, say, gone, _texts(rows, key), pages, rank, key)
 
 
 def _column(rows: list[dict[str, Any]], name: str) -> list[Any]:
@@ -457,9 +567,11 @@ def _texts(rows: list[dict[str, Any]], name: str) -> Any:
         raise _BadRow(row, f"{name} is no text: write it as one") from None
 
 
-def _checked(values: Floats, rank_text: Callable[[int], str], gone: Any, urls: Any, pages: Any, rank: str) -> _Batch:
+def _checked(
+    values: Floats, rank_text: Callable[[int], str], gone: Any, urls: Any, pages: Any, rank: str, key: str
+) -> _Batch:
     """Check rows and return them as a batch. `rank_text` returns the rank of a row as it was written."""
-    ids = _ids(urls, pages, len(values))
+    ids = _ids(urls, pages, len(values), "neither url nor page" if key == "url" else f"no {key}")
     wrong = ~(np.isfinite(values) & (values >= 0.0)) & ~gone
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -471,7 +583,7 @@ def _no_rank(rank: str, written: str) -> str:
     return f"{rank} {_shown(written) or 'is empty'}: a rank is a number from 0: mend it, or name another column"
 
 
-def _ids(urls: Any, pages: Any, rows: int) -> Ids:
+def _ids(urls: Any, pages: Any, rows: int, missing: str = "") -> Ids:
     """Return the page id of every row: that of its URL by the default rules, or its own where it has none.
 
     Streams have page ids by keys of their own: so two files are compared by URLs.
@@ -493,7 +605,7 @@ def _ids(urls: Any, pages: Any, rows: int) -> Ids:
         raise _BadRow(row, f"page {_shown(pages[row].as_py())} is no page id: give 16 hexadecimal digits")
     empty = ~has_url & (lengths == 0)
     if empty.any():
-        raise _BadRow(int(np.argmax(empty)), "neither url nor page: give one")
+        raise _BadRow(int(np.argmax(empty)), f"{missing}: give one")
     return ids
 
 

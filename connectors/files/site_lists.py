@@ -20,7 +20,7 @@ SiteListForm = Literal["commoncrawl", "tranco"]
 SITE_LIST_FORMS: tuple[SiteListForm, ...] = get_args(SiteListForm)
 
 COMMON_CRAWL_COLUMNS = ("harmonicc_pos", "harmonicc_val", "pr_pos", "pr_val", "host_rev")
-_ADDRESS = re.compile(r"\[.*\]|(.*\.)?[0-9]+")
+_ADDRESS = re.compile(r"\[.*\]|[0-9.]+")  # a label of a name may be a number: com.example.1
 _LINES_AT_ONCE = 1 << 16
 
 

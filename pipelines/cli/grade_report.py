@@ -99,6 +99,8 @@ def check_without_grades(options: argparse.Namespace) -> None:
 def _check_with_grades(options: argparse.Namespace, files: Sequence[str]) -> None:
     if options.normalise:
         raise InputRefused("--normalise: grades are compared with the order of pages alone: omit it")
+    if options.by is not None:
+        raise InputRefused("--by: with --grades of sites, name rankings of sites (opicflow rank --by): omit it")
     if options.rank_b is not None:
         raise InputRefused("--rank-b: with --grades, name a column like ranks.csv#hubs")
     if [options.grades, *files].count(STDIN) > 1:

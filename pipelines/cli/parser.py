@@ -79,7 +79,7 @@ class Renamed(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option: str | None = None) -> None:
         """Set the option, and print its new name."""
         print(f"opicflow: {option} is now {self._new}: the next version accepts the new name only", file=sys.stderr)
-        setattr(namespace, self.dest, values)
+        setattr(namespace, self.dest, self.const if self.nargs == 0 else values)
 
 
 def build_parser(arguments: Sequence[str]) -> Parser:

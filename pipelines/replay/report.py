@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from typing import NewType
 
-from opicflow.pipelines.results.record_columns import Host
+from opicflow.pipelines.results.record_columns import SiteTotals
 
 Html = NewType("Html", str)
 
@@ -64,7 +64,7 @@ class Report:
     summary: dict[str, int | float | str]
     samples: tuple[Sample, ...]
     top: tuple[TopPage, ...]
-    hosts: tuple[Host, ...]
+    hosts: tuple[SiteTotals, ...]
     score_counts: tuple[tuple[float, float, int], ...]
     idle: dict[str, float]
     rejects: dict[str, int]
@@ -484,10 +484,10 @@ def _hosts(report: Report) -> Html:
     most = _most(one.importance for one in report.hosts)
     rows = [
         [
-            _name(_long(one.host, 80)),
+            _name(_long(one.site, 80)),
             _bar(_number(one.importance), one.importance, most),
-            _figure(_number(one.pages)),
-            _bar(_number(one.read), one.read, max(one.pages, 1)),
+            _figure(_number(one.pages or 0)),
+            _bar(_number(one.read or 0), one.read or 0, max(one.pages or 0, 1)),
         ]
         for one in report.hosts
     ]

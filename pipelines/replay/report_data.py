@@ -11,7 +11,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger import Outcome
 from opicflow.pipelines.replay.report import Report, Sample, TopPage
-from opicflow.pipelines.results.record_columns import pages_of, ranked_hosts
+from opicflow.pipelines.results.record_columns import pages_of, ranked_sites
 from opicflow.pipelines.transforms.publish import FLOWING
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def report_of(result: ReplayResult, inputs: Sequence[str]) -> Report:
             for sample in result.samples
         ),
         top=top,
-        hosts=tuple(ranked_hosts(pages)[:_TOP_HOSTS]),
+        hosts=tuple(ranked_sites(pages, "host")[:_TOP_HOSTS]),
         score_counts=_histogram(np.concatenate([p.columns["score"] for p in pages])),
         idle={outcome: share for outcome, share in result.idle.items() if Outcome[outcome] not in FLOWING},
         rejects=result.summary["rejects_by_reason"],

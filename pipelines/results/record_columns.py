@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -20,6 +20,10 @@ from opicflow.pipelines.ledger.choice import BY, WHY
 from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.columns import Packed, Texts, unpack
+from opicflow.schemas.public_suffixes import installed_suffixes
+
+if TYPE_CHECKING:
+    from opicflow.schemas.sites import SiteKind
 
 _OUTCOMES = [outcome.name for outcome in Outcome]
 
@@ -216,27 +220,37 @@ def json_lines(columns: dict[str, list[Any]]) -> bytes:
 
 
 @dataclass(frozen=True)
-class Host:
-    """A host with its pages, how many were read, and the sum of their importance."""
+class SiteTotals:
+    """A host or a domain with its pages, how many were read (None: not known), and the sum of their importance."""
 
-    host: str
-    pages: int
-    read: int
+    site: str
+    pages: int | None
+    read: int | None
     importance: float
 
 
-def ranked_hosts(pages: Iterable[Pages]) -> list[Host]:
-    """Return all hosts of these pages, the most important first."""
+def ranked_sites(pages: Iterable[Pages], by: SiteKind) -> list[SiteTotals]:
+    """Return all hosts or domains of these pages, the most important first."""
     total: Counter[str] = Counter()
     count: Counter[str] = Counter()
     read: Counter[str] = Counter()
     for part in pages:
-        names = [url.split("/", 3)[2] for url in part.urls]
+        names = _hosts(part.urls)
         count.update(names)
         for name, importance, visits in zip(
             names, part.columns["importance"].tolist(), part.columns["visits"].tolist(), strict=True
         ):
             total[name] += importance
             read[name] += visits > 0
+    if by == "domain":
+        total, count, read = (_by_domain(counter) for counter in (total, count, read))
     ranked = sorted(total.items(), key=lambda item: (-item[1], item[0]))
-    return [Host(name, count[name], read[name], importance) for name, importance in ranked]
+    return [SiteTotals(name, count[name], read[name], importance) for name, importance in ranked]
+
+
+def _by_domain(of_hosts: Counter[str]) -> Counter[str]:
+    suffixes = installed_suffixes()
+    found: Counter[str] = Counter()
+    for host, value in of_hosts.items():
+        found[suffixes.site(host.encode()).decode()] += value
+    return found

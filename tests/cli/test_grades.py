@@ -179,6 +179,7 @@ def test_three_rankings_and_one_of_standard_input(files: dict[str, Path], monkey
         (["{r}", "{r}", "--graph", "{d}"], "--graph: it is for grades: give --grades too"),
         (["{r}", "{r}", "--seed", "1"], "--seed: it is for grades"),
         (["--grades", "{g}", "{r}", "--normalise"], "--normalise: grades are compared with the order"),
+        (["--grades", "{g}", "{r}", "--by", "host"], "--by: with --grades of sites, name rankings of sites"),
         (["--grades", "{g}", "{r}", "--rank-b", "other"], "--rank-b: with --grades, name a column like"),
         (["--grades", "{g}", "{r}#nope"], "no column of ranks nope: name one of importance, other"),
         (["--grades", "{g}", "{d}/none.csv"], "none.csv: no such file"),

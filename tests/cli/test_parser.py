@@ -79,9 +79,9 @@ def test_help_is_in_colour_on_a_terminal_and_plain_in_a_pipe() -> None:
     ("arguments", "message"),
     [
         (["tpo"], "opicflow: unknown command 'tpo': do you mean top? (see opicflow --help)"),
-        (["top", "--hots"], "opicflow top: unknown option --hots: do you mean --host? (see opicflow top --help)"),
+        (["top", "--unraed"], "opicflow top: unknown option --unraed: do you mean --unread? (see opicflow top --help)"),
         (["top", "--zzz"], "opicflow top: unknown option --zzz (see opicflow top --help)"),
-        (["top", "extra"], "opicflow top: unexpected argument 'extra' (see opicflow top --help)"),
+        (["schedule", "extra"], "opicflow schedule: unexpected argument 'extra' (see opicflow schedule --help)"),
         (
             ["graph", "bild"],
             "opicflow graph: unknown command 'bild': do you mean build? (see opicflow graph --help)",
@@ -191,7 +191,7 @@ print(json.dumps([code, sorted(name for name in ("apache_beam", "grpc") if name 
     assert imported == [] and exit_code == (2 if "topics" in line else 0), ended.stderr
 
 
-@pytest.mark.parametrize("line", ["top --top 0", "top --host -n 0", "schedule --top 0"])
+@pytest.mark.parametrize("line", ["top --top 0", "top --by host -n 0", "schedule --top 0"])
 def test_zero_items_may_be_shown(line: str, crawled: Path) -> None:
     assert "https://" not in output_of(*line.split(), "--state", crawled / "state")
 

@@ -138,13 +138,6 @@ def test_lists_in_the_forms_of_others(built: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["www.example.com", "com", "a.example:8080", "10.0.0.1", "[::1]:80", "10.0.0.1:80", ""]
-)
-def test_a_host_reversed_twice_is_itself(host: str) -> None:
-    assert reversed_host(reversed_host(host)) == host
-
-
-@pytest.mark.parametrize(
     "arguments, words",
     [
         (["--by", "site"], "--by"),

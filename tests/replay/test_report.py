@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opicflow.pipelines.replay.report import Host, Report, Sample, TopPage, render
+from opicflow.pipelines.replay.report import Report, Sample, SiteTotals, TopPage, render
 
 VOID = {"meta"}
 LISTENS_OR_LOADS = {"action", "background", "data", "formaction", "poster", "src", "srcdoc", "srcset", "xlink:href"}
@@ -64,7 +64,7 @@ FULL = Report(
     summary=SUMMARY,
     samples=SAMPLES,
     top=TOP,
-    hosts=(Host("example.org", 300, 100, 0.7), Host("example.com", 50, 40, 0.3)),
+    hosts=(SiteTotals("example.org", 300, 100, 0.7), SiteTotals("example.com", 50, 40, 0.3)),
     score_counts=((0.1, 1.0, 300), (1.0, 10.0, 49), (10.0, 100.0, 1)),
     idle={"failed": 0.04, "unchanged": 0.2},
     rejects={"not-json": 50, "bad-field": 10},
@@ -157,7 +157,7 @@ reports = st.builds(
     top=st.lists(
         st.builds(TopPage, page_ids, texts, shares, shares, shares, counts, texts, st.booleans()), max_size=12
     ).map(tuple),
-    hosts=st.lists(st.builds(Host, texts, counts, counts, shares), max_size=3).map(tuple),
+    hosts=st.lists(st.builds(SiteTotals, texts, counts, counts, shares), max_size=3).map(tuple),
     score_counts=st.lists(st.tuples(shares, shares, counts), max_size=6).map(tuple),
     idle=st.dictionaries(texts, shares, max_size=3),
     rejects=st.dictionaries(texts, counts, max_size=3),
@@ -185,7 +185,7 @@ def test_hostile_text_in_any_field_is_shown_and_never_becomes_markup(text) -> No
         summary={text: text},
         samples=SAMPLES,
         top=(dataclasses.replace(TOP[0], url=text, last_outcome=text),),
-        hosts=(Host(text, 1, 1, 1.0),),
+        hosts=(SiteTotals(text, 1, 1, 1.0),),
         score_counts=(),
         idle={text: 0.1},
         rejects={text: 1},
@@ -197,7 +197,7 @@ def test_hostile_text_in_any_field_is_shown_and_never_becomes_markup(text) -> No
         title="t",
         summary={"t": "t"},
         top=(dataclasses.replace(TOP[0], url="t", last_outcome="t"),),
-        hosts=(Host("t", 1, 1, 1.0),),
+        hosts=(SiteTotals("t", 1, 1, 1.0),),
         idle={"t": 0.1},
         rejects={"t": 1},
         reject_examples=(("t", "t", "t"),),

@@ -41,7 +41,7 @@ GROUPS = (
     ),
     Group(
         "inspect and control",
-        "opicflow top --state state --host",
+        "opicflow top --state state --by host",
         {
             "top": "show the most important pages or hosts of a state",
             "show": "show the importance, cash and schedule of one page",

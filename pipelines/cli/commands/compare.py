@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.pipelines.cli.grade_report import add_grade_options, check_without_grades, run_grades
-from opicflow.pipelines.cli.options import add_json, natural, whole
+from opicflow.pipelines.cli.options import add_json, add_site_kind, natural, whole
 from opicflow.pipelines.cli.text import printable
 
 if TYPE_CHECKING:
-    from opicflow.connectors.files.rank_reader import Ranks
+    from opicflow.connectors.files.rank_reader import Ranks, SiteSums
     from opicflow.pipelines.graph.comparison import Apart, Comparison, Ranking
+    from opicflow.schemas.sites import SiteKind
 
 EXAMPLES = """examples:
   opicflow compare results exact.csv                   a replay --out results, and simulate --ranks exact.csv
   opicflow compare yesterday.parquet today.parquet --top 100,10000 --worst 20
+  opicflow compare web.csv cc-main-host-ranks.txt.gz --by host --normalise     with ranks of Common Crawl
   opicflow compare ranks.csv ranks.csv --rank hubs --rank-b authorities --normalise
   opicflow subscribe importance --brokers localhost:9092 --format jsonl | opicflow compare - results --json
   opicflow compare --grades grades.csv --graph web.graph results ranks.csv#hubs    which one do people agree with?
@@ -27,30 +29,58 @@ _SAME_SUM = 1e-3
 
 
 class _Side(NamedTuple):
-    """One of the two files: its name, its ranks and their sum."""
+    """One of the two files: its name, its ranks and their sum; `sites` are the ranks added up by site."""
 
     letter: str
     file: str
     rank: str
     ranks: Ranks
     sum: float
+    sites: SiteSums | None = None
 
-    def ranking(self, normalise: bool) -> Ranking:
-        from opicflow.pipelines.graph.comparison import Ranking
+    @property
+    def rows(self) -> int:
+        """The number of pages or sites."""
+        return len(self.ranks.pages) if self.sites is None else len(self.sites.names)
 
-        return Ranking(self.ranks.pages, self.ranks.values / self.sum if normalise else self.ranks.values)
+
+def _rankings(a: _Side, b: _Side, normalise: bool) -> tuple[Ranking, Ranking, dict[int, str]]:
+    """Return the rankings of both sides, and the names of sites: these are numbered in the order of their names."""
+    import numpy as np
+
+    from opicflow.pipelines.graph.comparison import Ranking
+
+    if a.sites is None or b.sites is None:
+        first, second = (
+            Ranking(side.ranks.pages, side.ranks.values / side.sum if normalise else side.ranks.values)
+            for side in (a, b)
+        )
+        return first, second, {}
+    names = sorted({*a.sites.names, *b.sites.names})
+    number_of = {name: number for number, name in enumerate(names)}
+    rankings = []
+    for side, sites in ((a, a.sites), (b, b.sites)):
+        numbers = np.fromiter((number_of[name] for name in sites.names), np.uint64, len(sites.names))
+        order = np.argsort(numbers)
+        values = sites.values[order]
+        rankings.append(Ranking(numbers[order], values / side.sum if normalise else values))
+    return rankings[0], rankings[1], dict(enumerate(names))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument(
-        "a", metavar="A", help="ranks: JSON lines, CSV, Avro or Parquet; a folder that a replay wrote; - for stdin"
+        "a",
+        metavar="A",
+        help="ranks of pages or sites: JSON lines, CSV, Avro, Parquet, a list of Common Crawl or Tranco; a folder that "
+        "a replay wrote; - for stdin",
     )
     second = parser.add_argument("b", metavar="B", help="the same; relative errors are those of A, if B is right")
     second.required = False  # with --grades
     parser.add_argument("more", nargs="*", default=(), metavar="MORE", help="more ranks, with --grades")
     parser.add_argument("--rank", default="importance", metavar="NAME", help="the column to compare (%(default)s)")
     parser.add_argument("--rank-b", metavar="NAME", help="the column of B, if it has another name there")
+    add_site_kind(parser, "add up pages to hosts or domains, and compare these; needed if a file is a list of sites")
     parser.add_argument(
         "--top",
         type=_sizes,
@@ -81,50 +111,67 @@ def run(options: argparse.Namespace) -> int:
     check_without_grades(options)
     if options.a == options.b == STDIN:
         raise InputRefused("standard input: both A and B: name a file for one of them")
-    a = _side("A", options.a, options.rank, options.normalise)
-    b = _side("B", options.b, options.rank_b or options.rank, options.normalise)
-    found = compared(a.ranking(options.normalise), b.ranking(options.normalise), options.top, options.worst)
-    pages = [one.page for one in (*found.most_apart, *found.furthest_ratios)]
-    urls = b.ranks.urls(pages) | a.ranks.urls(pages)
-    notes = _notes(a, b, found, options.normalise)
+    a = _side("A", options.a, options.rank, options.normalise, options.by)
+    b = _side("B", options.b, options.rank_b or options.rank, options.normalise, options.by)
+    first, second, names = _rankings(a, b, options.normalise)
+    found = compared(first, second, options.top, options.worst)
+    if options.by is None:
+        pages = [one.page for one in (*found.most_apart, *found.furthest_ratios)]
+        names = b.ranks.urls(pages) | a.ranks.urls(pages)
+    kind = options.by or "page"
+    notes = _notes(a, b, found, options.normalise, kind)
     if options.json:
-        value = _as_json(a, b, found, urls, notes, options.normalise)
+        value = _as_json(a, b, found, names, notes, options.normalise, kind)
         print(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
     else:
-        _print(a, b, found, urls, notes)
+        _print(a, b, found, names, notes, kind)
     return 0
 
 
-def _side(letter: str, file: str, rank: str, normalise: bool) -> _Side:
+def _side(letter: str, file: str, rank: str, normalise: bool, by: SiteKind | None) -> _Side:
     import numpy as np
 
     from opicflow.connectors.files.rank_reader import read_ranks
 
     ranks = read_ranks(file, rank)
+    if ranks.of_sites and by is None:
+        raise InputRefused(f"{file}: a list of sites: give --by host, or --by domain if it lists registrable domains")
+    sites = None if by is None else ranks.sites(by)
+    if sites is not None and not sites.names:
+        raise InputRefused(f"{file}: no row has a URL, so there are no sites: name a file with a column url or site")
     with np.errstate(over="ignore"):
-        total = float(ranks.values.sum())
+        total = float((ranks.values if sites is None else sites.values).sum())
     if not total <= _MOST_SUM:
         raise InputRefused(f"{file}: {rank} adds up to more than {_MOST_SUM:g}: name another column, or scale it")
     if normalise and total == 0.0:
         raise InputRefused(f"{file}: {rank} is 0 for every page: it cannot be scaled: omit --normalise")
-    return _Side(letter, file, rank, ranks, total)
+    return _Side(letter, file, rank, ranks, total, sites)
 
 
-def _notes(a: _Side, b: _Side, found: Comparison, normalise: bool) -> list[str]:
+def _notes(a: _Side, b: _Side, found: Comparison, normalise: bool, kind: str) -> list[str]:
     notes = []
     for side in (a, b):
         ranks = side.ranks
         if ranks.repeated and ranks.is_stream:
             notes.append(f"{side.letter}: {ranks.rows:,} records: the newest of each page counts")
         elif ranks.repeated:
-            notes.append(f"{side.letter}: {ranks.repeated:,} rows repeat a page: the last one of each page counts")
+            row = "site" if ranks.of_sites else "page"
+            notes.append(f"{side.letter}: {ranks.repeated:,} rows repeat a {row}: the last one of each {row} counts")
         if ranks.gone:
             notes.append(f"{side.letter}: {ranks.gone:,} pages are left out: their last record is a tombstone")
-    if not found.pages_of_both:
+        if side.sites is not None and side.sites.rows_without_site:
+            notes.append(f"{side.letter}: {side.sites.rows_without_site:,} rows have no URL, so no {kind}: left out")
+        if ranks.by_position:
+            notes.append(
+                f"{side.letter}: it has positions only: {side.rank} is 1 / position, and only the order counts"
+            )
+    if not found.pages_of_both and kind == "page":
         notes.append("no page is in both: are they from one crawl, with canonical URLs?")
+    elif not found.pages_of_both:
+        notes.append(f"no {kind} is in both: do both list {kind}s?")
     elif found.errors_over < found.pages_of_both:
         left = found.pages_of_both - found.errors_over
-        notes.append(f"{left:,} pages are 0 in B: relative errors leave them out")
+        notes.append(f"{left:,} {kind}s are 0 in B: relative errors leave them out")
     if not normalise and abs(a.sum - b.sum) > _SAME_SUM * max(a.sum, b.sum):
         notes.append("the sums differ: --normalise compares shares")
     return notes
@@ -133,15 +180,13 @@ def _notes(a: _Side, b: _Side, found: Comparison, normalise: bool) -> list[str]:
 # -- on a terminal -----------------------------------------------------------------------------------------------------
 
 
-def _print(a: _Side, b: _Side, found: Comparison, urls: dict[int, str], notes: list[str]) -> None:
+def _print(a: _Side, b: _Side, found: Comparison, urls: dict[int, str], notes: list[str], kind: str) -> None:
     for side in (a, b):
-        print(
-            f"{side.letter}: {printable(side.file)}: {side.rank} of {len(side.ranks.pages):,} pages, sum {side.sum:.6g}"
-        )
+        print(f"{side.letter}: {printable(side.file)}: {side.rank} of {side.rows:,} {kind}s, sum {side.sum:.6g}")
     for note in notes:
         print(f"note: {note}")
     print()
-    print(f"  pages in both                   {found.pages_of_both:>10,}")
+    print(f"  {f'{kind}s in both':<31} {found.pages_of_both:>10,}")
     print(f"  only in A                       {found.pages_of_first_only:>10,}  with {found.rank_of_first_only:.4g}")
     print(f"  only in B                       {found.pages_of_second_only:>10,}  with {found.rank_of_second_only:.4g}")
     print(f"  L1                              {found.l1:>10.4g}")
@@ -173,12 +218,13 @@ def _or_dash(value: float | None, form: str) -> str:
 
 
 def _as_json(
-    a: _Side, b: _Side, found: Comparison, urls: dict[int, str], notes: list[str], normalise: bool
+    a: _Side, b: _Side, found: Comparison, urls: dict[int, str], notes: list[str], normalise: bool, kind: str
 ) -> dict[str, Any]:
     """Return the comparison as JSON. Undefined and infinite values are null."""
     return {
         "a": _side_as_json(a, found.pages_of_first_only, found.rank_of_first_only),
         "b": _side_as_json(b, found.pages_of_second_only, found.rank_of_second_only),
+        "by": kind,
         "normalised": normalise,
         "pages_in_both": found.pages_of_both,
         "l1": found.l1,
@@ -188,8 +234,8 @@ def _as_json(
         "mean_relative_error_of_top_tenth": found.mean_relative_error_of_top_tenth,
         "relative_errors_over": found.errors_over,
         "top": [{"pages": overlap.pages, "in_common": overlap.share} for overlap in found.overlaps],
-        "differ_most": [_page_as_json(one, urls) | {"difference": one.difference} for one in found.most_apart],
-        "largest_ratios": [_page_as_json(one, urls) | {"ratio": one.ratio} for one in found.furthest_ratios],
+        "differ_most": [_row_as_json(one, urls, kind) | {"difference": one.difference} for one in found.most_apart],
+        "largest_ratios": [_row_as_json(one, urls, kind) | {"ratio": one.ratio} for one in found.furthest_ratios],
         "notes": notes,
     }
 
@@ -198,7 +244,7 @@ def _side_as_json(side: _Side, pages_only_here: int, rank_only_here: float) -> d
     return {
         "file": side.file,
         "rank": side.rank,
-        "pages": len(side.ranks.pages),
+        "pages": side.rows,
         "sum": side.sum,
         "only_here": pages_only_here,
         "rank_only_here": rank_only_here,
@@ -208,7 +254,9 @@ def _side_as_json(side: _Side, pages_only_here: int, rank_only_here: float) -> d
     }
 
 
-def _page_as_json(one: Apart, urls: dict[int, str]) -> dict[str, Any]:
+def _row_as_json(one: Apart, urls: dict[int, str], kind: str) -> dict[str, Any]:
+    if kind != "page":
+        return {"site": urls[one.page], "a": one.first, "b": one.second}
     return {"url": urls.get(one.page), "page": _digits(one), "a": one.first, "b": one.second}
 
 

@@ -1,51 +1,88 @@
-"""`opicflow top`: the most important pages or hosts of a state."""
+"""`opicflow top`: the most important pages or sites of a state, or the sites of a file of ranks."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opicflow.pipelines.cli.options import add_json, add_state_options, natural, state_of
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.pipelines.cli.options import add_json, add_list_form, add_site_kind, add_state_options, natural, state_of
+from opicflow.pipelines.cli.output_files import check_output
+from opicflow.pipelines.cli.parser import Renamed
 from opicflow.pipelines.cli.states import read_answers
+from opicflow.pipelines.cli.text import printable
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages
 
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.answers import Answers
-    from opicflow.pipelines.results.record_columns import Pages
+    from opicflow.pipelines.results.record_columns import Pages, SiteTotals
 
 EXAMPLES = """examples:
   opicflow top --state state -n 20
   opicflow top --state state --unread                  the most important pages that were never read
-  opicflow top --state state --host                    the most important hosts
+  opicflow top --state state --by host                 the most important hosts
+  opicflow top ranks.csv --by domain --as tranco       a list of domains from a file of ranks
 """
+
+_SHOWN = 10
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a file of ranks instead of a state: only with --by")
     add_state_options(parser)
-    parser.add_argument("-n", "--top", type=natural, default=10, metavar="N", help="how many (%(default)s)")
-    parser.add_argument("--host", action="store_true", help="hosts instead of pages")
+    parser.add_argument("-n", "--top", type=natural, metavar="N", help="how many (10; all of a list)")
+    add_site_kind(parser, "hosts or registrable domains instead of pages, by the sum of their pages")
+    parser.add_argument("--host", action=Renamed, new="--by host", nargs=0, dest="by", const="host")
+    parser.add_argument("--rank", default="importance", metavar="NAME", help="the column of FILE (%(default)s)")
     parser.add_argument("--unread", action="store_true", help="only pages that were never read")
+    add_list_form(parser)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write the list: .gz compresses it")
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the most important pages, or hosts, of a state."""
+    """Print the most important pages, or sites, of a state or a file of ranks."""
+    _check(options)
+    if options.by is not None:
+        _print_sites(options, _sites_of_file(options) if options.file else _sites_of_state(options))
+        return 0
     from opicflow.pipelines.results.record_columns import importance_lines
 
     answers, _ = read_answers(state_of(options))
     pages = _pages_of(answers, options.unread)
-    if options.host:
-        _print_hosts(options, pages)
-    elif options.json:
-        lines = (line for part in first_rows(pages, options.top) for line in importance_lines(part).splitlines())
+    top = _SHOWN if options.top is None else options.top
+    if options.json:
+        lines = (line for part in first_rows(pages, top) for line in importance_lines(part).splitlines())
         print(json.dumps([json.loads(line) for line in lines], indent=2))
     else:
-        print_pages(first_rows(pages, options.top))
+        print_pages(first_rows(pages, top))
     return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.file is not None:
+        if options.by is None:
+            raise InputRefused(
+                f"{options.file}: a file of ranks: give --by host or --by domain, or a state: --state DIR"
+            )
+        if options.unread:
+            raise InputRefused(f"--unread, {options.file}: a file of ranks does not have what was read: omit --unread")
+        if options.state is not None and "state" not in options.configured:
+            raise InputRefused(f"{options.file}, --state: both have ranks: name one of them")
+    elif options.rank != "importance":
+        raise InputRefused("--rank: it is a column of a file of ranks: name the file")
+    if options.form is not None and options.by is None:
+        raise InputRefused(f"--as {options.form}: it is a list of sites: give --by host or --by domain")
+    if options.out is not None and options.form is None:
+        raise InputRefused("--out: it is for lists of sites: give --as tranco or --as commoncrawl")
+    if options.form is not None and options.json:
+        raise InputRefused("--as, --json: a list has a form of its own: omit one of them")
+    if options.out is not None:
+        check_output(options.out, "sites.csv")
 
 
 def _pages_of(answers: Answers, only_unread: bool) -> Iterator[Pages]:
@@ -59,13 +96,43 @@ def _pages_of(answers: Answers, only_unread: bool) -> Iterator[Pages]:
         yield pages.rows(np.flatnonzero(pages.columns["visits"] == 0)) if only_unread else pages
 
 
-def _print_hosts(options: argparse.Namespace, pages: Iterable[Pages]) -> None:
-    from opicflow.pipelines.results.record_columns import ranked_hosts
+def _sites_of_state(options: argparse.Namespace) -> list[SiteTotals]:
+    from opicflow.pipelines.results.record_columns import ranked_sites
 
-    hosts = ranked_hosts(pages)[: options.top]
-    if options.json:
-        print(json.dumps([dataclasses.asdict(host) for host in hosts], indent=2))
+    answers, _ = read_answers(state_of(options))
+    return ranked_sites(_pages_of(answers, options.unread), options.by)
+
+
+def _sites_of_file(options: argparse.Namespace) -> list[SiteTotals]:
+    from opicflow.connectors.files.rank_reader import read_ranks
+    from opicflow.pipelines.results.record_columns import SiteTotals
+
+    ranks = read_ranks(options.file, options.rank)
+    sums = ranks.sites(options.by)
+    if not sums.names:
+        raise InputRefused(f"{options.file}: no row has a URL, so there are no sites: name a file with a column url")
+    rows = zip(sums.names, sums.rows.tolist(), sums.values.tolist(), strict=True)
+    found = [SiteTotals(name, None if ranks.of_sites else pages, None, importance) for name, pages, importance in rows]
+    return sorted(found, key=lambda one: (-one.importance, one.site))
+
+
+def _print_sites(options: argparse.Namespace, sites: Sequence[SiteTotals]) -> None:
+    if options.form is not None:
+        from opicflow.connectors.files.site_lists import write_site_list
+
+        some = sites[: options.top]
+        write_site_list(options.out, options.form, [one.site for one in some], [one.importance for one in some])
+        if options.out is not None:
+            print(f"written: {options.out}, {len(some):,} {options.by}{'s' * (len(some) != 1)}")
         return
-    print("  importance    pages     read  host")
-    for host in hosts:
-        print(f"  {host.importance:10.6f} {host.pages:8,} {host.read:8,}  {host.host}")
+    some = sites[: _SHOWN if options.top is None else options.top]
+    if options.json:
+        rows = [
+            {options.by: one.site, "pages": one.pages, "read": one.read, "importance": one.importance} for one in some
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    print(f"  importance    pages     read  {options.by}")
+    for one in some:
+        pages, read = ("-" if count is None else f"{count:,}" for count in (one.pages, one.read))
+        print(f"  {one.importance:10.6f} {pages:>8} {read:>8}  {printable(one.site)}")
