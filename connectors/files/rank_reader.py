@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -27,14 +27,13 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from opicflow.connectors.files.opening import STDIN, Damage, InputRefused, decompressed, open_bytes
+from opicflow.connectors.files.line_blocks import LineBlock, pieces_of, whole_lines
+from opicflow.connectors.files.opening import STDIN, InputRefused, open_bytes
 from opicflow.connectors.files.site_lists import reversed_host
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.sites import SiteKind, SiteNumbering
 
-_BLOCK_BYTES = 1 << 20
-_MOST_LINE_BYTES = 32 << 20
 _ROWS_AT_ONCE = 1 << 16
 _MOST_SHOWN = 60
 _MOST_NAMES_SHOWN = 400
@@ -201,16 +200,9 @@ def _file_of(name: str) -> str:
     return str(found[0])
 
 
-def _pieces(name: str) -> Generator[bytes, None, None]:
-    for piece in decompressed(name, block_bytes=_BLOCK_BYTES):
-        if isinstance(piece, Damage):
-            raise InputRefused(f"{name}: {piece.detail}: write it again")
-        yield piece.data
-
-
 def _layout(name: str, rank: str, opened: ExitStack) -> _Layout:
     """Open a file, which stays open as long as `opened`, and return its layout."""
-    pieces: Iterator[bytes] = opened.enter_context(closing(_pieces(name)))
+    pieces: Iterator[bytes] = opened.enter_context(closing(pieces_of(name)))
     first = next(pieces, b"")
     if first.startswith((b"PAR1", b"Obj\x01")):
         if name == STDIN:
@@ -221,44 +213,14 @@ def _layout(name: str, rank: str, opened: ExitStack) -> _Layout:
         return (_parquet if first.startswith(b"PAR1") else _avro)(name, file, rank)
     pieces = chain((first.removeprefix(_BOM),), pieces)
     if first.removeprefix(_BOM).lstrip().startswith(b"{"):
-        return _json_lines(name, _whole_lines(name, pieces), rank)
-    return _csv(name, _whole_lines(name, pieces), rank)
+        return _json_lines(name, whole_lines(name, pieces), rank)
+    return _csv(name, whole_lines(name, pieces), rank)
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------
 
 
-class _Lines(NamedTuple):
-    """Whole lines, the first of which has this number."""
-
-    number: int
-    text: bytes
-
-    def line_of(self, row: int) -> int:
-        """The number of the line that holds this row; empty lines hold none."""
-        numbers = (number for number, line in enumerate(self.text.split(b"\n"), self.number) if line.strip())
-        return next(islice(numbers, row, None), self.number)
-
-
-def _whole_lines(name: str, pieces: Iterator[bytes]) -> Iterator[_Lines]:
-    number = 1
-    held: list[bytes] = []
-    held_bytes = 0
-    for piece in chain(pieces, (b"",)):
-        end = piece.rfind(b"\n") + 1
-        if end or not piece:
-            text = b"".join((*held, piece[:end]))
-            held, held_bytes = [], 0
-            if text:
-                yield _Lines(number, text)
-            number += text.count(b"\n")
-        held.append(piece[end:])
-        held_bytes += len(piece) - end
-        if held_bytes > _MOST_LINE_BYTES:
-            raise InputRefused(f"{name}, line {number}: longer than {_MOST_LINE_BYTES:,} bytes: no file of ranks")
-
-
-def _json_lines(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
+def _json_lines(name: str, lines: Iterator[LineBlock], rank: str) -> _Layout:
     first = next(lines)  # there is one: the format was detected by it
     begun = _objects(name, first)
     is_stream = any(_FIELD_OF_RECORDS in row or "gone" in row for row in begun)
@@ -275,7 +237,7 @@ def _json_lines(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
     return _Layout(is_stream, batches(), key == _SITE)
 
 
-def _objects(name: str, lines: _Lines) -> list[dict[str, Any]]:
+def _objects(name: str, lines: LineBlock) -> list[dict[str, Any]]:
     """Return the objects of lines, read as one array; if that fails, line by line, to find the wrong one."""
     try:
         rows: list[dict[str, Any]] = orjson.loads(b"[" + lines.text.removesuffix(b"\n").replace(b"\n", b",") + b"]")
@@ -297,8 +259,8 @@ def _objects(name: str, lines: _Lines) -> list[dict[str, Any]]:
     return rows
 
 
-def _csv(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
-    first = next(lines, _Lines(1, b""))
+def _csv(name: str, lines: Iterator[LineBlock], rank: str) -> _Layout:
+    first = next(lines, LineBlock(1, b""))
     if not first.text:
         raise InputRefused(f"{name}: it is empty: name another file")
     head, _, rest = first.text.partition(b"\n")
@@ -306,14 +268,14 @@ def _csv(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
     if names is None or b"\0" in head:
         raise InputRefused(f"{name}: neither CSV nor JSON lines, Parquet or Avro: name a file of ranks")
     if head.startswith(b"#") and b"\t" in head:
-        return _common_crawl(name, head, chain([_Lines(2, rest)] if rest.strip() else [], lines), rank)
+        return _common_crawl(name, head, chain([LineBlock(2, rest)] if rest.strip() else [], lines), rank)
     if _TRANCO.fullmatch(head.rstrip(b"\r")):
         return _tranco(name, chain([first], lines), rank)
     _check_names(name, names, rank)
     for column in ("url", "page", _SITE, rank):
         if names.count(column) > 1:
             raise InputRefused(f"{name}: several columns {column}: keep one")
-    lines = chain([_Lines(2, rest)] if rest.strip() else [], lines)
+    lines = chain([LineBlock(2, rest)] if rest.strip() else [], lines)
     table = _Table(tuple(names), _key_of(names), rank)
     return _Layout(_FIELD_OF_RECORDS in names, (_csv_batch(name, some, table) for some in lines), table.key == _SITE)
 
@@ -327,7 +289,7 @@ class _Table(NamedTuple):
     delimiter: str = ","
 
 
-def _common_crawl(name: str, head: bytes, lines: Iterator[_Lines], rank: str) -> _Layout:
+def _common_crawl(name: str, head: bytes, lines: Iterator[LineBlock], rank: str) -> _Layout:
     names = [column.removeprefix("#") for column in head.decode("utf-8").strip().split("\t")]
     if _REVERSED not in names or "pr_val" not in names:
         raise InputRefused(
@@ -347,7 +309,7 @@ def _common_crawl(name: str, head: bytes, lines: Iterator[_Lines], rank: str) ->
     return _Layout(False, batches(), of_sites=True)
 
 
-def _tranco(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
+def _tranco(name: str, lines: Iterator[LineBlock], rank: str) -> _Layout:
     if rank != "importance":
         raise InputRefused(
             f"{name}: no column of ranks {_shown(rank)}: a list of positions and sites has none: omit it"
@@ -366,7 +328,7 @@ def _tranco(name: str, lines: Iterator[_Lines], rank: str) -> _Layout:
     return _Layout(False, batches(), of_sites=True, by_position=True)
 
 
-def _csv_batch(name: str, lines: _Lines, file: _Table) -> _Batch:
+def _csv_batch(name: str, lines: LineBlock, file: _Table) -> _Batch:
     names, rank = file.names, file.rank
     columns = {column: pa.string() for column in (file.key, "page") if column in names} | {rank: pa.float64()}
     text = lines.text
@@ -393,7 +355,7 @@ def _csv_batch(name: str, lines: _Lines, file: _Table) -> _Batch:
         raise InputRefused(f"{name}, line {lines.line_of(bad.row)}: {bad}") from None
 
 
-def _say_what_is_wrong(name: str, lines: _Lines, file: _Table) -> None:
+def _say_what_is_wrong(name: str, lines: LineBlock, file: _Table) -> None:
     """Refuse the first line that is no row."""
     names, rank = file.names, file.rank
     for number, line in enumerate(lines.text.split(b"\n"), lines.number):

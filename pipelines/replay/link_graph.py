@@ -71,17 +71,17 @@ def graph_of_logs(
         raise InputRefused(
             f"{', '.join(file for file, _ in files)[:200]}: empty: there is nothing to build a graph from"
         )
-    sizes = [_size(file) for file, _ in sources]
+    sizes = [estimate_size(file) for file, _ in sources]
     identity = json.dumps([[[file, size] for (file, _), size in zip(sources, sizes, strict=True)], rules.to_json()])
     known = sum(sizes) if all(sizes) else 0
-    builder = GraphBuilder(folder, _plan(options, rules.categories.names, known, identity))
+    builder = GraphBuilder(folder, plan_build(options, rules.categories.names, known, identity))
     reader = _LogReader(builder, sources, sizes, rules, progress)
     if not builder.is_read:
         reader.read()
     return builder.finish(reader.show_step), reader.reasons
 
 
-def _plan(options: GraphOptions, categories: tuple[str, ...], size_bytes: int, identity: str) -> BuildPlan:
+def plan_build(options: GraphOptions, categories: tuple[str, ...], size_bytes: int, identity: str) -> BuildPlan:
     """Return the plan of a build: buckets of a small part of the memory each; many buckets for an unknown size, 0."""
     wanted = 64 * size_bytes // options.memory_bytes
     buckets = min(MOST_BUCKETS, max(16, 1 << max(wanted, 1).bit_length())) if size_bytes else 256
@@ -96,7 +96,7 @@ def _plan(options: GraphOptions, categories: tuple[str, ...], size_bytes: int, i
     )
 
 
-def _size(file: str) -> int:
+def estimate_size(file: str) -> int:
     """How large a file is; one that is compressed counts for what may be in it."""
     try:
         with open(file, "rb") as opened:
@@ -177,7 +177,7 @@ def graph_of_ledger(ledger: Ledger, rules: Rules, folder: Path, options: GraphOp
     """
     names = rules.categories.names if rules.categories.count > 1 else MEDIA_CATEGORIES
     pages = ledger.estimate_all().pages
-    plan = _plan(options, names, 30 * len(pages), identity)
+    plan = plan_build(options, names, 30 * len(pages), identity)
     builder = GraphBuilder(folder, plan)
     ids = _DefaultIds(ledger, pages)
     for first in range(0, 0 if builder.is_read else len(pages), _PAGES_OF_A_STATE_AT_ONCE):

@@ -23,7 +23,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opicflow.connectors.files import rank_reader
+from opicflow.connectors.files import line_blocks, rank_reader
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.rank_reader import Ranks, read_ranks
 from opicflow.connectors.kafka.record_reader import Arrived
@@ -250,7 +250,7 @@ def as_dict(of: Ranks) -> dict[int, float]:
 def test_every_format_gives_the_same_ranks_for_any_block_size(
     name: str, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_reader, "_BLOCK_BYTES", at_once)
+    monkeypatch.setattr(line_blocks, "_BLOCK_BYTES", at_once)
     monkeypatch.setattr(rank_reader, "_ROWS_AT_ONCE", at_once)
     found = read_ranks(str(write(tmp_path / name, FORMATS[name])), "importance")
     assert as_dict(found) == {page_id(url): value for url, value in A_FEW}
@@ -497,7 +497,7 @@ def test_wrong_options_give_one_line_of_error(tmp_path: Path) -> None:
 
 
 def test_an_endless_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_reader, "_MOST_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(line_blocks, "_MOST_LINE_BYTES", 1 << 20)
     for begin in (b"url,importance\n", b"{"):
         path = write(tmp_path / "long", begin + b"a" * (4 << 20))
         assert "longer than 1,048,576 bytes" in command("compare", path, path).err

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   opicflow graph build 'logs/*.avro' --out web.graph --memory 512MB      out of core; continues if it was killed
   opicflow graph build --state state --out web.graph                     from the links that a replay remembers
+  opicflow graph build edges.txt.gz --vertices vertices.txt.gz --out hosts.graph   numbered, as Common Crawl's
   opicflow graph info web.graph
   opicflow graph check web.graph                                         is every byte as it was written?
 """
@@ -34,6 +35,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_logs(build, "*")
     build.add_argument(
         "--state", dest="links_of", type=Path, metavar="DIR", help="the remembered links of a replay's state instead"
+    )
+    build.add_argument(
+        "--vertices",
+        metavar="FILE",
+        help="the logs are edges between numbers, and this file has their names: NUMBER<TAB>NAME, a URL or a host",
     )
     build.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder of the graph")
     add_json(build)
@@ -70,19 +76,29 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace) -> int:
+    from opicflow.connectors.files.vertices import VertexFile
     from opicflow.pipelines.replay.link_graph import graph_of_ledger, graph_of_logs
+    from opicflow.pipelines.replay.numbered_graph import graph_of_numbered_edges
 
     begun = time.perf_counter()
     how = graph_options_of(options)
     if bool(options.logs) == (options.links_of is not None):
         raise InputRefused("graph build: name logs, or a replay's state with --state DIR")
+    if options.vertices is not None and options.links_of is not None:
+        raise InputRefused("--vertices, --state: a state has no numbered edges: omit one of them")
     announce_compilation(options.quiet)
     reasons: dict[str, int] = {}
+    are_reversed: bool | None = None
     if options.links_of is not None:
         ledger, rules = read_ledger(options.links_of)
         if not ledger.config.remember_links:
             raise InputRefused(f"{options.links_of}: its ledger remembers no links: replay with --remember-links")
         stored = graph_of_ledger(ledger, rules, options.out, how, f"{options.links_of} {ledger.pages}")
+    elif options.vertices is not None:
+        vertices = VertexFile(options.vertices)
+        with show_build(options.quiet) as progress:
+            stored = graph_of_numbered_edges(options.logs, vertices, options.out, how, progress)
+        are_reversed = vertices.is_reversed
     else:
         with show_build(options.quiet) as progress:
             stored, reasons = graph_of_logs(options.logs, options.out, how, progress)
@@ -90,8 +106,11 @@ def _build(options: argparse.Namespace) -> int:
     facts = _facts(stored)
     if options.json:
         rejects = {"rejects": sum(reasons.values()), "rejects_by_reason": reasons}
-        print(json.dumps({**facts, **rejects, "seconds": round(seconds, 3)}, indent=2))
+        hosts = {} if are_reversed is None else {"hosts_are_reversed": are_reversed}
+        print(json.dumps({**facts, **rejects, **hosts, "seconds": round(seconds, 3)}, indent=2))
         return 0
+    if are_reversed:
+        print(f"{printable(options.vertices)}: its hosts are reversed (com.example.www), as in files of Common Crawl")
     _print_built(facts, reasons, seconds)
     print(f"written: {options.out}")
     return 0

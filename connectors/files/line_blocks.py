@@ -1,0 +1,51 @@
+"""Reads files of lines in blocks of whole lines, plain, gzip or zstd, with the numbers of the lines."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from itertools import chain, islice
+from typing import NamedTuple
+
+from opicflow.connectors.files.opening import Damage, InputRefused, decompressed
+
+_BLOCK_BYTES = 1 << 20
+_MOST_LINE_BYTES = 32 << 20
+
+
+def pieces_of(name: str) -> Generator[bytes, None, None]:
+    """Yield the bytes of a file, decompressed; refuse a damaged one."""
+    for piece in decompressed(name, block_bytes=_BLOCK_BYTES):
+        if isinstance(piece, Damage):
+            raise InputRefused(f"{name}: {piece.detail}: write it again")
+        yield piece.data
+
+
+class LineBlock(NamedTuple):
+    """Whole lines, the first of which has this number."""
+
+    number: int
+    text: bytes
+
+    def line_of(self, row: int) -> int:
+        """The number of the line that holds this row; empty lines hold none."""
+        numbers = (number for number, line in enumerate(self.text.split(b"\n"), self.number) if line.strip())
+        return next(islice(numbers, row, None), self.number)
+
+
+def whole_lines(name: str, pieces: Iterator[bytes]) -> Iterator[LineBlock]:
+    """Yield the whole lines of pieces of a file, some at a time."""
+    number = 1
+    held: list[bytes] = []
+    held_bytes = 0
+    for piece in chain(pieces, (b"",)):
+        end = piece.rfind(b"\n") + 1
+        if end or not piece:
+            text = b"".join((*held, piece[:end]))
+            held, held_bytes = [], 0
+            if text:
+                yield LineBlock(number, text)
+            number += text.count(b"\n")
+        held.append(piece[end:])
+        held_bytes += len(piece) - end
+        if held_bytes > _MOST_LINE_BYTES:
+            raise InputRefused(f"{name}, line {number}: longer than {_MOST_LINE_BYTES:,} bytes: name another file")

@@ -1,0 +1,242 @@
+"""Reads numbered edge lists, and the names of their vertices.
+
+    vertices    number<TAB>name                    names are URLs, hosts, or hosts with their labels reversed
+    edges       number<TAB>number[<TAB>weight]     a link from the first vertex to the second
+
+Common Crawl writes such files, with reversed hosts (`com.example.www`). Whether hosts are reversed is decided for the
+whole file, by its first megabyte: by the end at which more names have a top-level domain. Further columns of a file of
+vertices are ignored. Files are plain, gzip or zstd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from opicflow.connectors.files.line_blocks import LineBlock, pieces_of, whole_lines
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.schemas.arrays import Bytes, Floats, Ints
+from opicflow.schemas.hashing import byte_at
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+from opicflow.schemas.public_suffixes import installed_suffixes
+
+MOST_VERTICES = 2**31 - 1
+_MOST_SHOWN = 60
+_SCHEME = np.frombuffer(b"https://", np.uint8).copy()
+
+
+class Vertices(NamedTuple):
+    """Some vertices: their numbers, and their URLs `text[starts[i]:starts[i + 1]]`; a host becomes its home page."""
+
+    lines: LineBlock
+    numbers: Ints
+    text: Bytes
+    starts: Ints
+
+
+class NumberedEdges(NamedTuple):
+    """Some edges by the numbers of their vertices; `weights` is empty if the file has none."""
+
+    lines: LineBlock
+    sources: Ints
+    targets: Ints
+    weights: Floats
+
+
+class VertexFile:
+    """A file of vertices. `is_reversed`: its hosts are reversed."""
+
+    def __init__(self, name: str) -> None:
+        """Open a file, and find out how its hosts are written."""
+        self.name = name
+        first = next(_blocks(name), None)
+        if first is None:
+            raise InputRefused(f"{name}: it is empty: name a file of vertices, with lines such as 0<TAB>example.org")
+        self._columns = first.text.partition(b"\n")[0].count(b"\t") + 1
+        self.is_reversed = _is_reversed(first.text)
+
+    def read(self) -> Iterator[Vertices]:
+        """Yield all vertices. Raises `InputRefused` with the line of a wrong one."""
+        for lines in _blocks(self.name):
+            names = ["number", "name", *map(str, range(2, self._columns))]
+            table = _table(self.name, lines, names, {"number": pa.int64(), "name": pa.string()}, _wrong_vertex)
+            numbers = table["number"].to_numpy()
+            _check(self.name, lines, (numbers < 0) | (numbers >= MOST_VERTICES), f"no number below {MOST_VERTICES:,}")
+            column = table["name"].combine_chunks()
+            _, offsets, text = column.buffers()
+            starts = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+            _check(self.name, lines, np.diff(starts) == 0, "no name")
+            given = np.frombuffer(text, np.uint8).copy()
+            urls = np.empty(len(given) + 9 * len(numbers), np.uint8)
+            url_starts = np.zeros(len(numbers) + 1, np.int64)
+            _write_urls(given, starts, self.is_reversed, _SCHEME, urls, url_starts)
+            yield Vertices(lines, numbers, urls[: url_starts[-1]], url_starts)
+
+    def line_of_second(self, number: int) -> int:
+        """Return the line on which a number occurs for the second time."""
+        found = 0
+        for block in self.read():
+            for row in np.flatnonzero(block.numbers == number).tolist():
+                found += 1
+                if found == 2:
+                    return block.lines.line_of(row)
+        raise ValueError(f"{number} does not occur twice")
+
+
+def read_numbered_edges(name: str) -> Iterator[NumberedEdges]:
+    """Yield the edges of a file. Raises `InputRefused` with the line of a wrong one."""
+    columns = 0
+    for lines in _blocks(name):
+        columns = columns or min(max(lines.text.partition(b"\n")[0].count(b"\t") + 1, 2), 3)
+        types = {"source": pa.int64(), "target": pa.int64(), "weight": pa.float64()}
+        names = list(types)[:columns]
+        table = _table(name, lines, names, {column: types[column] for column in names}, _wrong_edge)
+        weights = table["weight"].to_numpy() if columns == 3 else np.empty(0)
+        if columns == 3:
+            wrong = ~(np.isfinite(weights) & (weights >= 0.0))
+            _check(name, lines, wrong, "the weight is not a number from 0")
+        yield NumberedEdges(lines, table["source"].to_numpy(), table["target"].to_numpy(), weights)
+
+
+def _blocks(name: str) -> Iterator[LineBlock]:
+    return (block for block in whole_lines(name, pieces_of(name)) if block.text.strip())
+
+
+def _table(
+    name: str, lines: LineBlock, names: list[str], types: dict[str, Any], problem_of: Callable[[list[bytes]], str]
+) -> Any:
+    try:
+        return pa_csv.read_csv(
+            pa.BufferReader(lines.text),
+            pa_csv.ReadOptions(use_threads=False, block_size=len(lines.text) + 1, column_names=names),
+            pa_csv.ParseOptions(delimiter="\t", quote_char=False),
+            pa_csv.ConvertOptions(
+                column_types=types, include_columns=list(types), null_values=[], strings_can_be_null=False
+            ),
+        )
+    except pa.ArrowInvalid as problem:
+        for number, line in enumerate(lines.text.split(b"\n"), lines.number):
+            cells = line.rstrip(b"\r").split(b"\t")
+            if not line.strip():
+                continue
+            if len(cells) != len(names):
+                why = f"{len(cells)} columns, not {len(names)}: separate them with tabs"
+            else:
+                why = problem_of(cells)
+            if why:
+                raise InputRefused(f"{name}, line {number}: {why}") from None
+        raise InputRefused(f"{name}, from line {lines.number}: {_shown(str(problem))}: write it again") from None
+
+
+def _wrong_vertex(cells: list[bytes]) -> str:
+    if not _is_whole(cells[0]):
+        return f"{_shown(cells[0])} is no number of a vertex: write lines such as 0<TAB>example.org"
+    try:
+        cells[1].decode()
+    except UnicodeDecodeError:
+        return "the name is not UTF-8: write it again"
+    return ""
+
+
+def _wrong_edge(cells: list[bytes]) -> str:
+    for cell in cells[:2]:
+        if not _is_whole(cell):
+            return f"{_shown(cell)} is no number of a vertex: write lines such as 0<TAB>1"
+    try:
+        float(cells[2]) if len(cells) > 2 else 0.0
+    except ValueError:
+        return f"{_shown(cells[2])} is no weight: write a number from 0, or omit the column"
+    return ""
+
+
+def _is_whole(cell: bytes) -> bool:
+    return cell.strip().removeprefix(b"-").isdigit() and len(cell.strip()) < 19
+
+
+def _check(name: str, lines: LineBlock, wrong: Any, why: str) -> None:
+    if wrong.any():
+        at = lines.line_of(int(np.argmax(wrong)))
+        raise InputRefused(f"{name}, line {at}: {why}: correct the line, or remove it")
+
+
+def _shown(text: bytes | str) -> str:
+    words = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    words = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in " ".join(words.split()))
+    return repr(words[:_MOST_SHOWN])
+
+
+def _is_reversed(text: bytes) -> bool:
+    """Return whether more hosts of these lines begin with a top-level domain than end with one."""
+    known = {rule for rule in installed_suffixes().rules.splitlines() if b"." not in rule}
+    votes = 0
+    for line in text.splitlines():
+        name = b"".join(line.split(b"\t")[1:2])
+        if b"." in name and b"://" not in name:
+            votes += (name.partition(b".")[0] in known) - (name.rpartition(b".")[2].partition(b":")[0] in known)
+    return votes > 0
+
+
+@lean_kernel
+def _write_urls(text: Any, starts: Any, is_reversed: Any, scheme: Any, urls: Any, url_starts: Any) -> None:
+    """Write the URL of each name; there is room for a scheme and a slash more."""
+    to = np.int64(0)
+    for row in range(starts.shape[0] - 1):
+        begin, end = starts[row], starts[row + 1]
+        if _has_scheme(text, begin, end):
+            for at in range(begin, end):
+                urls[to] = byte_at(text, at)
+                to += 1
+        else:
+            for at in range(scheme.shape[0]):
+                urls[to] = scheme[at]
+                to += 1
+            to = _write_host(text, begin, end, is_reversed and not _is_all_digits(text, begin, end), urls, to)
+            urls[to] = np.uint8(47)  # /
+            to += 1
+        url_starts[row + 1] = to
+
+
+@inlined_kernel
+def _has_scheme(text: Any, begin: Any, end: Any) -> Any:
+    at = begin
+    while at + 2 < end and byte_at(text, at) != 58:  # :
+        at += 1
+    return at + 2 < end and byte_at(text, at + 1) == 47 and byte_at(text, at + 2) == 47
+
+
+@inlined_kernel
+def _is_all_digits(text: Any, begin: Any, end: Any) -> Any:
+    """Return whether a name is an IP address: digits and dots, or brackets."""
+    if byte_at(text, begin) == 91:  # [
+        return True
+    only = True
+    for at in range(begin, end):
+        only &= byte_at(text, at) == 46 or 48 <= byte_at(text, at) <= 57
+    return only
+
+
+@inlined_kernel
+def _write_host(text: Any, begin: Any, end: Any, is_reversed: Any, urls: Any, to: Any) -> Any:
+    """Write a host, its labels in the opposite order if `is_reversed`. Return where it ends."""
+    if not is_reversed:
+        for at in range(begin, end):
+            urls[to] = byte_at(text, at)
+            to += 1
+        return to
+    last = end
+    while last >= begin:
+        first = last
+        while first > begin and byte_at(text, first - 1) != 46:  # .
+            first -= 1
+        for at in range(first, last):
+            urls[to] = byte_at(text, at)
+            to += 1
+        if first > begin:
+            urls[to] = np.uint8(46)
+            to += 1
+        last = first - 1
+    return to
