@@ -27,6 +27,7 @@ from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT, Graph
 from opicflow.pipelines.graph.harmonic import DEFAULT_LOG2, exact_harmonic, hyperball, in_degrees, relative_error
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.graph.parallel import solve_with_workers
+from opicflow.pipelines.graph.site_graph import SITE_LINKS, SiteRules, fold
 from opicflow.pipelines.graph.solver import RankRequest, Settings, Vectors, solve
 from opicflow.pipelines.graph.store import StoredGraph
 from opicflow.pipelines.web.webs import page_ids, power_law_web
@@ -45,13 +46,14 @@ _GROUPS = (
 
 
 def measure(tiny: bool) -> Iterator[Figure]:
-    """In memory against other libraries; out of core by size and memory; by order, by workers; harmonic centrality."""
+    """In memory against others; out of core by size and memory; by order, by workers; harmonic centrality; by host."""
     yield from _in_memory(20_000 if tiny else 1_000_000, tiny)
     with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
         for pages in (20_000,) if tiny else (1_000_000, 5_000_000, 20_000_000):
             yield from _out_of_core(pages, Path(folder))
         yield from _orders(20_000 if tiny else 1_000_000, Path(folder))
         yield from _harmonic(2_000 if tiny else 500_000, Path(folder))
+        yield from _by_host(20_000 if tiny else 1_000_000, Path(folder))
 
 
 def _in_memory(pages: int, tiny: bool) -> Iterator[Figure]:
@@ -267,3 +269,57 @@ def _orders(pages: int, folder: Path) -> Iterator[Figure]:
     for name, (seconds, iterations) in found.items():
         how = f"{pages:,} pages to a residual of 1e-6: {iterations:g} iterations, {seconds:.2f} s; Jacobi, one process"
         yield versus(f"graph.to_1e-6_{name}", 1 / seconds, "ranks/s", 1 / base, how)
+
+
+def _by_host(pages: int, folder: Path) -> Iterator[Figure]:
+    """Folding to hosts beside a scan that only decodes the links; three of four links are within a host."""
+    graph = _built_with_hosts(folder / "hosts", pages)
+    seconds = {"scan": _best_seconds(lambda: _scan_links(graph))}
+    for site_links in SITE_LINKS:
+        say(f"graph: by host, {site_links}")
+        rules = SiteRules("host", site_links)
+        folded = fold(graph, rules, folder)
+        counted = int(folded.internal_links.sum() + folded.links_out.sum())
+        check(counted == graph.links == _scan_links(graph), "every link is within a host or between two")
+        seconds[site_links] = _best_seconds(lambda rules=rules: fold(graph, rules, folder))
+        how = (
+            f"{pages:,} pages, {folded.sites:,} hosts, {folded.site_links:,} pairs with links, {graph.slices} slices: "
+        )
+        how += f"{seconds[site_links]:.2f} s; a bare scan of the links {seconds['scan']:.3f} s"
+        name = "by_host_vs_page_scan" if site_links == "links" else "by_host_counting_pages_vs_page_scan"
+        yield versus(f"graph.{name}", graph.links / seconds[site_links], "links/s", graph.links / seconds["scan"], how)
+
+
+def _scan_links(graph: StoredGraph) -> int:
+    return sum(len(block.links.targets) for slice_ in range(graph.slices) for block in graph.blocks(slice_))
+
+
+def _best_seconds(work: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(4):
+        begun = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begun)
+    return min(times[1:])
+
+
+def _built_with_hosts(path: Path, pages: int) -> StoredGraph:
+    """A graph of pages with URLs: hosts of very different sizes, the large ones are linked to more."""
+    random = np.random.default_rng(SEED)
+    host_of = np.sort((random.random(pages) ** 3 * pages / 50).astype(np.int64))
+    firsts, ends = np.searchsorted(host_of, host_of), np.searchsorted(host_of, host_of, side="right")
+    ids = page_ids(pages, SEED)
+    builder = GraphBuilder(path, BuildPlan(memory_bytes=256 << 20, slice_pages=-(-pages // 4)))
+    for first in range(0, pages, _PAGES_AT_ONCE):
+        some = slice(first, min(first + _PAGES_AT_ONCE, pages))
+        rows = np.repeat(np.arange(some.start, some.stop), LINKS)
+        own = firsts[rows] + (random.random(len(rows)) * (ends[rows] - firsts[rows])).astype(np.int64)
+        other = (random.random(len(rows)) ** 2 * pages).astype(np.int64)
+        targets = np.where(random.random(len(rows)) < 0.75, own, other)
+        pairs = zip(host_of[some].tolist(), range(some.start, some.stop), strict=True)
+        urls = [b"https://www.site-%d.example/page/%d" % pair for pair in pairs]
+        starts = np.cumsum([0, *map(len, urls)])
+        builder.add_pages(ids[some], np.zeros(len(urls), np.uint8), starts, np.frombuffer(b"".join(urls), np.uint8))
+        weights = np.full(len(targets), ORDINARY_LINK_WEIGHT, np.uint16)
+        builder.add_visits(ids[some], np.arange(len(urls) + 1) * LINKS, ids[targets], weights, together=False)
+    return builder.finish()

@@ -134,6 +134,19 @@ def test_folding_equals_adding_up_one_by_one(
     assert graph.addresses == (3 if by == "host" else 2)
 
 
+@pytest.mark.parametrize("site_links", SITE_LINKS)
+def test_the_table_of_links_between_sites_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site_links: Any
+) -> None:
+    monkeypatch.setitem(globals(), "HOSTS", [f"host-{number}.example" for number in range(301)])
+    links = links_at_random(700, 12_000, weighted=True)
+    stored = built(tmp_path / "g", 700, links, slice_pages=90)
+    rules = SiteRules("host", site_links, 1.0)
+    graph = fold(stored, rules)
+    assert graph.site_links > 8000
+    assert weights_of(graph) == pytest.approx(weights_one_by_one(links, rules, frozenset()), rel=1e-12)
+
+
 @pytest.mark.parametrize("gauss_seidel", [False, True])
 @pytest.mark.parametrize("damping", [0.5, 0.85])
 @pytest.mark.parametrize("internal", [0.0, 1.0, 0.001])
