@@ -66,6 +66,8 @@ class Ranks:
     is_stream: bool
     row_of: Ints
     parts: tuple[_UrlPart, ...]
+    columns: tuple[str, ...] = ()
+    """The names of all columns."""
     of_sites: bool = False
     """Whether the rows are sites: their names are in place of URLs, and hashes of the names in place of page ids."""
     by_position: bool = False
@@ -88,7 +90,9 @@ class Ranks:
         counts = np.bincount(site_of[known], minlength=numbering.sites)
         here = counts > 0  # of a row that a later one replaced or removed, the site may have no other
         names = [name for name, is_here in zip(numbering.names(), here.tolist(), strict=True) if is_here]
-        return SiteSums(names, sums[here], counts[here].astype(np.int64), int(len(known) - known.sum()))
+        above_0 = np.bincount(site_of[known & (self.values > 0.0)], minlength=numbering.sites)
+        without = int(len(known) - known.sum())
+        return SiteSums(names, sums[here], counts[here].astype(np.int64), above_0[here].astype(np.int64), without)
 
     def urls(self, pages: Sequence[int]) -> dict[int, str]:
         """Return the known URLs of pages."""
@@ -114,6 +118,7 @@ class SiteSums(NamedTuple):
     names: list[str]
     values: Floats
     rows: Ints
+    rows_above_0: Ints
     rows_without_site: int
 
 
@@ -133,10 +138,11 @@ class _Batch(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """The rows of a file; whether it is a stream, or a list of sites, perhaps with positions only."""
+    """The rows of a file, and its columns; whether it is a stream, or a list of sites, perhaps with positions only."""
 
     is_stream: bool
     batches: Iterator[_Batch]
+    columns: Collection[str]
     of_sites: bool = False
     by_position: bool = False
 
@@ -183,6 +189,7 @@ def read_ranks(name: str, rank: str) -> Ranks:
         is_stream=layout.is_stream,
         row_of=row_of[there],
         parts=tuple(parts),
+        columns=tuple(layout.columns),
         of_sites=layout.of_sites,
         by_position=layout.by_position,
     )
@@ -234,7 +241,7 @@ def _json_lines(name: str, lines: Iterator[LineBlock], rank: str) -> _Layout:
             except _BadRow as bad:
                 raise InputRefused(f"{name}, line {some.line_of(bad.row)}: {bad}") from None
 
-    return _Layout(is_stream, batches(), key == _SITE)
+    return _Layout(is_stream, batches(), begun[0], key == _SITE)
 
 
 def _objects(name: str, lines: LineBlock) -> list[dict[str, Any]]:
@@ -277,7 +284,8 @@ def _csv(name: str, lines: Iterator[LineBlock], rank: str) -> _Layout:
             raise InputRefused(f"{name}: several columns {column}: keep one")
     lines = chain([LineBlock(2, rest)] if rest.strip() else [], lines)
     table = _Table(tuple(names), _key_of(names), rank)
-    return _Layout(_FIELD_OF_RECORDS in names, (_csv_batch(name, some, table) for some in lines), table.key == _SITE)
+    batches = (_csv_batch(name, some, table) for some in lines)
+    return _Layout(_FIELD_OF_RECORDS in names, batches, names, table.key == _SITE)
 
 
 class _Table(NamedTuple):
@@ -306,7 +314,7 @@ def _common_crawl(name: str, head: bytes, lines: Iterator[LineBlock], rank: str)
             hosts = pa.array([reversed_host(host) for host in batch.urls.to_pylist()], pa.string())
             yield batch._replace(pages=_ids(hosts, None, len(hosts)), urls=hosts)
 
-    return _Layout(False, batches(), of_sites=True)
+    return _Layout(False, batches(), names, of_sites=True)
 
 
 def _tranco(name: str, lines: Iterator[LineBlock], rank: str) -> _Layout:
@@ -325,7 +333,7 @@ def _tranco(name: str, lines: Iterator[LineBlock], rank: str) -> _Layout:
                 raise InputRefused(f"{name}, line {at}: no position from 1: write lines such as 1,example.org")
             yield batch._replace(values=1.0 / batch.values)
 
-    return _Layout(False, batches(), of_sites=True, by_position=True)
+    return _Layout(False, batches(), table.names, of_sites=True, by_position=True)
 
 
 def _csv_batch(name: str, lines: LineBlock, file: _Table) -> _Batch:
@@ -423,7 +431,7 @@ def _parquet(name: str, file: BinaryIO, rank: str) -> _Layout:
                 raise InputRefused(f"{name}, row {row + bad.row}: {bad}") from None
             row += len(values)
 
-    return _Layout(_FIELD_OF_RECORDS in types, batches(), key == _SITE)
+    return _Layout(_FIELD_OF_RECORDS in types, batches(), types, key == _SITE)
 
 
 def _teller(column: Any) -> Callable[[int], str]:
@@ -471,7 +479,7 @@ def _avro(name: str, file: BinaryIO, rank: str) -> _Layout:
                 raise InputRefused(f"{name}, row {row + bad.row}: {bad}") from None
             row += len(rows)
 
-    return _Layout(_FIELD_OF_RECORDS in fields, batches(), key == _SITE)
+    return _Layout(_FIELD_OF_RECORDS in fields, batches(), fields, key == _SITE)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

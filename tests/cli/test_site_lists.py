@@ -82,6 +82,9 @@ def test_domains_of_a_state_are_sums_of_its_hosts(tmp_path: Path) -> None:
     rows = json.loads(output_of("top", "--state", tmp_path / "s", "--by", "domain", "--json"))
     found = {row["domain"]: [row["importance"], row["pages"], row["read"]] for row in rows}
     assert found == {name: pytest.approx(values) for name, values in domains.items()}
+    for file in (tmp_path / "out", tmp_path / "out" / "importance.jsonl"):  # the results have the same pages
+        again = json.loads(output_of("top", file, "--by", "domain", "--json"))
+        assert [{**row, "importance": pytest.approx(row["importance"])} for row in rows] == again
     unread = json.loads(output_of("top", "--state", tmp_path / "s", "--by", "domain", "--unread", "--json"))
     assert [(row["domain"], row["pages"], row["read"]) for row in unread] == [("c.example", 1, 0)]
     printed = output_of("top", "--state", tmp_path / "s", "--by", "domain", "--as", "tranco")
@@ -221,7 +224,13 @@ BAD = {
     "rank of positions": ("compare", "t.csv", "1,a.example\n", ["--by", "host", "--rank", "x"], "no column of ranks x"),
     "no site": ("compare", "s.csv", "site,importance\na,1\n,1\n", ["--by", "host"], "line 3: no site: give one"),
     "top pages": ("top", "s.csv", "url,importance\na,1\n", [], "a file of ranks: give --by host or --by domain"),
-    "top unread": ("top", "s.csv", "url,importance\na,1\n", ["--by", "host", "--unread"], "omit --unread"),
+    "top unread": (
+        "top",
+        "s.csv",
+        "url,importance\na,1\n",
+        ["--by", "host", "--unread"],
+        "it is for the pages of a state",
+    ),
     "top state": ("top", "s.csv", "url,importance\na,1\n", ["--by", "host", "--state", "x"], "name one of them"),
     "top list of pages": ("top", "s.csv", "", ["--by", "host", "--as", "tranco", "--json"], "omit one of them"),
     "top out": ("top", "s.csv", "", ["--by", "host", "--out", "x"], "--out: it is for lists of sites"),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.pipelines.cli.options import add_json, add_list_form, add_site_kind, add_state_options, natural, state_of
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.parser import Renamed
@@ -70,7 +70,7 @@ def _check(options: argparse.Namespace) -> None:
                 f"{options.file}: a file of ranks: give --by host or --by domain, or a state: --state DIR"
             )
         if options.unread:
-            raise InputRefused(f"--unread, {options.file}: a file of ranks does not have what was read: omit --unread")
+            raise InputRefused(f"--unread, {options.file}: it is for the pages of a state: omit it")
         if options.state is not None and "state" not in options.configured:
             raise InputRefused(f"{options.file}, --state: both have ranks: name one of them")
     elif options.rank != "importance":
@@ -111,8 +111,15 @@ def _sites_of_file(options: argparse.Namespace) -> list[SiteTotals]:
     sums = ranks.sites(options.by)
     if not sums.names:
         raise InputRefused(f"{options.file}: no row has a URL, so there are no sites: name a file with a column url")
+    read: dict[str, int] = {}
+    if "visits" in ranks.columns and options.file != STDIN and not ranks.of_sites:  # which cannot be read again
+        visited = read_ranks(options.file, "visits").sites(options.by)
+        read = dict(zip(visited.names, visited.rows_above_0.tolist(), strict=True))
     rows = zip(sums.names, sums.rows.tolist(), sums.values.tolist(), strict=True)
-    found = [SiteTotals(name, None if ranks.of_sites else pages, None, importance) for name, pages, importance in rows]
+    found = [
+        SiteTotals(name, None if ranks.of_sites else pages, read.get(name), importance)
+        for name, pages, importance in rows
+    ]
     return sorted(found, key=lambda one: (-one.importance, one.site))
 
 
