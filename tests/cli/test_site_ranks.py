@@ -108,6 +108,19 @@ def test_every_format_has_the_same_rows(built: Path, tmp_path: Path) -> None:
     }
 
 
+def test_little_memory_changes_nothing_and_leaves_no_file(built: Path, tmp_path: Path) -> None:
+    before = sorted(built.iterdir())
+    for name, options in (
+        ("a.csv", []),
+        ("b.csv", ["--memory", "8"]),
+        ("c.csv", ["--memory", "8", "--work", tmp_path]),
+    ):
+        command("rank", built, "--by", "domain", "--out", tmp_path / name, "--quiet", *options)
+        assert (tmp_path / name).read_bytes() == (tmp_path / "a.csv").read_bytes()
+    assert sorted(built.iterdir()) == before
+    assert not list(tmp_path.glob("sites-*"))
+
+
 def test_the_output_has_a_clear_line_of_counts(built: Path, tmp_path: Path) -> None:
     out = command("rank", built, "--by", "host", "--quiet", "--out", tmp_path / "s.csv").out
     assert "4 hosts, 6 links between them; 3 links within a host: dropped\n" in out

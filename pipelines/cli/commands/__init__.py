@@ -25,7 +25,7 @@ GROUPS = (
             "replay": "compute the importance of all pages of a crawl log",
             "validate": "show which events of a log would be rejected, and what would improve the results",
             "graph": "build the link graph of a crawl on disk, or describe one",
-            "rank": "compute PageRank and related ranks of a whole graph, out of core",
+            "rank": "compute PageRank and related ranks of a whole graph, of pages or sites, out of core",
         },
     ),
     Group(
@@ -43,7 +43,7 @@ GROUPS = (
         "inspect and control",
         "opicflow top --state state --by host",
         {
-            "top": "show the most important pages or hosts of a state",
+            "top": "show the most important pages or sites of a state, or the sites of a file of ranks",
             "show": "show the importance, cash and schedule of one page",
             "schedule": "plan when the pages of a state are fetched again, with these or other options",
             "subscribe": "show the results in topics, as they arrive",
