@@ -123,12 +123,12 @@ def test_little_memory_changes_nothing_and_leaves_no_file(built: Path, tmp_path:
 
 def test_the_output_has_a_clear_line_of_counts(built: Path, tmp_path: Path) -> None:
     out = command("rank", built, "--by", "host", "--quiet", "--out", tmp_path / "s.csv").out
-    assert "4 hosts, 6 links between them; 3 links within a host: dropped\n" in out
+    assert "4 hosts, 6 links between them, made of 7 links of pages; 3 links of pages within a host: dropped\n" in out
     assert "1 of the hosts is IP addresses" not in out and "1 of the hosts is an IP address\n" in out
     assert "s.csv, 4 hosts\n" in out
     (tmp_path / "one.jsonl").write_text('{"url": "http://10.0.0.1/", "status": 200, "links": ["http://10.0.0.1/a"]}\n')
     out = command("rank", tmp_path / "one.jsonl", "--by", "domain", "--internal", "0.5", "--quiet").out
-    assert "1 domain, 0 links between them; 1 links within a domain: each counts 0.5\n" in out
+    assert "1 domain, 0 links between them, made of 0 links of pages; 1 links of pages within a domain: " in out
     assert "there is one domain only: all importance is there\n" in out
     assert out.splitlines()[-1].split() == ["1.000000000", "1.00", "2", "1", "0", "0", "10.0.0.1"]
 

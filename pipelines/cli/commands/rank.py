@@ -216,6 +216,7 @@ def _sites_as_json(stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks,
         "internal": how.rules.internal,
         "sites": graph.sites,
         "links_between_sites": graph.site_links,
+        "external_links": int(graph.links_out.sum()),
         "internal_links": int(graph.internal_links.sum()),
         "addresses": graph.addresses,
         "pages_without_site": graph.pages_without_site,
@@ -382,8 +383,9 @@ def _print_sites(
     weight = {0.0: "dropped", 1.0: "kept"}.get(rules.internal, f"each counts {rules.internal:g}")
     print(f"{stored.pages:,} pages, {stored.links:,} links, {seconds:,.1f} s")
     print(
-        f"{graph.sites:,} {_sites_in_words(rules.by, graph.sites)}, {graph.site_links:,} links between them; "
-        f"{int(graph.internal_links.sum()):,} links within a {rules.by}: {weight}"
+        f"{graph.sites:,} {_sites_in_words(rules.by, graph.sites)}, {graph.site_links:,} links between them, "
+        f"made of {int(graph.links_out.sum()):,} links of pages; "
+        f"{int(graph.internal_links.sum()):,} links of pages within a {rules.by}: {weight}"
     )
     if graph.addresses:
         words = "is an IP address" if graph.addresses == 1 else "are IP addresses"
