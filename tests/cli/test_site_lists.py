@@ -178,7 +178,7 @@ def test_positions_compare_the_order(ranks: Path, tmp_path: Path) -> None:
 def test_rows_without_a_url_are_left_out_and_counted(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("url,page,importance\nhttps://a.example/,,1\n,0123456789abcdef,2\n")
     out = output_of("compare", tmp_path / "a.csv", tmp_path / "a.csv", "--by", "host")
-    assert "note: A: 1 rows have no URL, so no host: left out\n" in out
+    assert "note: A: 1 row without a URL, so without a host: left out\n" in out
     (tmp_path / "b.csv").write_text("page,importance\n0123456789abcdef,2\n")
     done = command("compare", tmp_path / "b.csv", tmp_path / "a.csv", "--by", "host", code=2)
     assert "no row has a URL, so there are no sites" in done.err

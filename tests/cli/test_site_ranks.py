@@ -128,7 +128,10 @@ def test_the_output_has_a_clear_line_of_counts(built: Path, tmp_path: Path) -> N
     assert "s.csv, 4 hosts\n" in out
     (tmp_path / "one.jsonl").write_text('{"url": "http://10.0.0.1/", "status": 200, "links": ["http://10.0.0.1/a"]}\n')
     out = command("rank", tmp_path / "one.jsonl", "--by", "domain", "--internal", "0.5", "--quiet").out
-    assert "1 domain, 0 links between them, made of 0 links of pages; 1 links of pages within a domain: " in out
+    assert (
+        "1 domain, 0 links between them, made of 0 links of pages; 1 link of pages within a domain: each counts 0.5\n"
+        in out
+    )
     assert "there is one domain only: all importance is there\n" in out
     assert out.splitlines()[-1].split() == ["1.000000000", "1.00", "2", "1", "0", "0", "10.0.0.1"]
 
@@ -164,6 +167,8 @@ def test_lists_in_the_forms_of_others(built: Path, tmp_path: Path) -> None:
         (["--by", "host", "--runner", "DirectRunner"], "--runner, --by host"),
         (["--by", "host", "--gauss-seidel", "--dangling", "normalise"], "--gauss-seidel, --by host"),
         (["--by", "host", "--out", "{d}/s.xls"], "ranks end in .csv"),
+        (["--by", "host", "--measure", "harmonic"], "--by: harmonic centrality does not use it: omit it"),
+        (["--as", "tranco", "--measure", "harmonic"], "--as: harmonic centrality does not use it: omit it"),
         (["--as", "tranco"], "--as tranco: it is a list of sites: give --by host or --by domain"),
         (["--by", "host", "--as", "tranco", "--json"], "--as, --json: both write to standard output"),
         (["--by", "host", "--as", "tranco", "--out", "{d}/no/s.csv"], "its folder is not there"),

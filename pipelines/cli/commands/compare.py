@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opicflow.connectors.files.opening import STDIN, InputRefused
 from opicflow.pipelines.cli.grade_report import add_grade_options, check_without_grades, run_grades
 from opicflow.pipelines.cli.options import add_json, add_site_kind, natural, whole
-from opicflow.pipelines.cli.text import printable
+from opicflow.pipelines.cli.text import counted, printable
 
 if TYPE_CHECKING:
     from opicflow.connectors.files.rank_reader import Ranks, SiteSums
@@ -160,7 +160,8 @@ def _notes(a: _Side, b: _Side, found: Comparison, normalise: bool, kind: str) ->
         if ranks.gone:
             notes.append(f"{side.letter}: {ranks.gone:,} pages are left out: their last record is a tombstone")
         if side.sites is not None and side.sites.rows_without_site:
-            notes.append(f"{side.letter}: {side.sites.rows_without_site:,} rows have no URL, so no {kind}: left out")
+            without = counted(side.sites.rows_without_site, "row")
+            notes.append(f"{side.letter}: {without} without a URL, so without a {kind}: left out")
         if ranks.by_position:
             notes.append(
                 f"{side.letter}: it has positions only: {side.rank} is 1 / position, and only the order counts"

@@ -25,7 +25,7 @@ from opicflow.pipelines.cli.options import (
 )
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.text import printable
+from opicflow.pipelines.cli.text import counted, printable
 
 if TYPE_CHECKING:
     from opicflow.pipelines.graph.harmonic import HarmonicCentrality
@@ -203,7 +203,7 @@ def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: Store
     _print_sites(stored, how, ranked, top, seconds)
     if options.out is not None:
         count = ranked.graph.sites if options.form is None else len(ranked.order[: options.top])
-        print(f"written: {options.out}, {count:,} {_sites_in_words(how.rules.by, count)}")
+        print(f"written: {options.out}, {counted(count, how.rules.by)}")
 
 
 def _sites_as_json(stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, seconds: float) -> dict[str, Any]:
@@ -383,17 +383,15 @@ def _print_sites(
     weight = {0.0: "dropped", 1.0: "kept"}.get(rules.internal, f"each counts {rules.internal:g}")
     print(f"{stored.pages:,} pages, {stored.links:,} links, {seconds:,.1f} s")
     print(
-        f"{graph.sites:,} {_sites_in_words(rules.by, graph.sites)}, {graph.site_links:,} links between them, "
-        f"made of {int(graph.links_out.sum()):,} links of pages; "
-        f"{int(graph.internal_links.sum()):,} links of pages within a {rules.by}: {weight}"
+        f"{counted(graph.sites, rules.by)}, {counted(graph.site_links, 'link')} between them, "
+        f"made of {counted(int(graph.links_out.sum()), 'link')} of pages; "
+        f"{counted(int(graph.internal_links.sum()), 'link')} of pages within a {rules.by}: {weight}"
     )
     if graph.addresses:
         words = "is an IP address" if graph.addresses == 1 else "are IP addresses"
         print(f"{graph.addresses:,} of the {rules.by}s {words}")
     if graph.pages_without_site:
-        print(
-            f"{graph.pages_without_site:,} pages have no known URL, so no {rules.by}: they and their links are left out"
-        )
+        print(f"left out: {counted(graph.pages_without_site, 'page')} without a known URL, with their links")
     if graph.sites == 1:
         print(f"there is one {rules.by} only: all importance is there")
     print(f"\n{_accuracy_of(ranked.rank)}")
@@ -402,10 +400,6 @@ def _print_sites(
     for row in top:
         counts = f"{row['pages']:9,} {row['internal_links']:9,} {row['links_in']:9,} {row['links_out']:10,}"
         print(f"  {row['importance']:.9f} {row['score']:10.2f} {counts}  {printable(row['site'])}")
-
-
-def _sites_in_words(by: str, count: int) -> str:
-    return by + "s" * (count != 1)
 
 
 def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> None:

@@ -13,7 +13,7 @@ from opicflow.pipelines.cli.options import add_json, add_list_form, add_site_kin
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.parser import Renamed
 from opicflow.pipelines.cli.states import read_answers
-from opicflow.pipelines.cli.text import printable
+from opicflow.pipelines.cli.text import counted, printable
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _print_sites(options: argparse.Namespace, sites: Sequence[SiteTotals]) -> No
         some = sites[: options.top]
         write_site_list(options.out, options.form, [one.site for one in some], [one.importance for one in some])
         if options.out is not None:
-            print(f"written: {options.out}, {len(some):,} {options.by}{'s' * (len(some) != 1)}")
+            print(f"written: {options.out}, {counted(len(some), options.by)}")
         return
     some = sites[: _SHOWN if options.top is None else options.top]
     if options.json:
