@@ -145,7 +145,7 @@ class UnreadPages:
         worth = page_worth(known, discovery.siblings_weight, discovery.rule)
 
         def by_page(values: Array, kind: type) -> Array:
-            column = np.zeros(end, kind)
+            column: Array = np.zeros(end, kind)
             column[known_slots] = values
             return column[slots] if has_gaps else column
 
