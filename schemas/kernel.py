@@ -30,6 +30,7 @@ _MADE_OF = {
         "schemas",
         "pipelines/ledger",
         "pipelines/ledger/kernels",
+        "pipelines/discovery",
         "pipelines/refresh",
         "pipelines/web",
         "pipelines/graph",

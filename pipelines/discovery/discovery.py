@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from opicflow.pipelines.discovery.limits import best, explorable
+from opicflow.pipelines.discovery.logarithms import logarithms
 from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
 from opicflow.pipelines.discovery.worth import PageWorth, page_worth
 from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 
 _EVIDENCE = 3
+_LITTLE = 1e-3
 _LEAST_KEPT, _PAGES_A_KEPT_ONE = 1 << 12, 32
 """So many pages of a review are kept, or one for so many that are known."""
 
@@ -56,9 +59,20 @@ class Discovery:
 
         A ridge regression of how much the logarithms of importance rose, on the logarithm itself and on the siblings'.
         """
-        doubt = np.diag([1e-3, self.rule.doubt, self.rule.doubt])
-        solved = np.linalg.solve(self.seen + doubt, self.followed)
-        return float(np.clip(solved[2] / max(1.0 + solved[1], 0.1), 0.0, 1.0))
+        ones, own, siblings, _, own_own, own_siblings, _, _, siblings_siblings = map(float, self.seen.ravel())
+        rose, rose_own, rose_siblings = map(float, self.followed)
+        # The equations are solved by hand: what LAPACK finds differs in its last bits between processors.
+        own_mean, siblings_mean = own / (ones + _LITTLE), siblings / (ones + _LITTLE)
+        one = max(own_own - own * own_mean, 0.0) + self.rule.doubt
+        both = own_siblings - own * siblings_mean
+        other = max(siblings_siblings - siblings * siblings_mean, 0.0) + self.rule.doubt
+        rose_one, rose_other = rose_own - rose * own_mean, rose_siblings - rose * siblings_mean
+        determinant = one * other - both * both
+        if determinant <= 0.0:  # rounding: the numbers are far too large for the doubt to count
+            return 0.0
+        by_own = (other * rose_one - both * rose_other) / determinant
+        by_siblings = (one * rose_other - both * rose_one) / determinant
+        return min(max(by_siblings / max(1.0 + by_own, 0.1), 0.0), 1.0)
 
     def begin_review(self, pages: DiscoveryPages, read: Ints, rows_of: Callable[[Ids], Ints], about: int) -> Ints:
         """Learn from the pages read `wait_reviews` ago, and return the rows that may be explored until the next review.
@@ -99,10 +113,13 @@ class Discovery:
     def _learn_siblings(self, importance: Floats, own: Array, siblings: Array) -> None:
         if len(own) == 0:
             return
-        rose = np.log(np.maximum(importance, self.rule.floor * 1e-3)) - own
-        evidence = np.column_stack((np.ones(len(own)), own - np.log(self.rule.floor), siblings))
-        self.seen = (1.0 - self.rule.forget) * self.seen + evidence.T @ evidence
-        self.followed = (1.0 - self.rule.forget) * self.followed + evidence.T @ rose
+        own, siblings = own.astype(np.float64), siblings.astype(np.float64)
+        rose = logarithms(np.maximum(importance, self.rule.floor * 1e-3)) - own
+        evidence = np.column_stack((np.ones(len(own)), own - math.log(self.rule.floor), siblings))
+        # Plain sums: those of BLAS differ in their last bits between processors.
+        squares = (evidence[:, :, None] * evidence[:, None, :]).sum(axis=0)
+        self.seen = (1.0 - self.rule.forget) * self.seen + squares
+        self.followed = (1.0 - self.rule.forget) * self.followed + (evidence * rose[:, None]).sum(axis=0)
 
 
 def page_credit(pages: DiscoveryPages, rule: DiscoveryRule) -> Floats:

@@ -14,10 +14,10 @@ _MARGIN = 4
 def explorable(pages: DiscoveryPages, rule: DiscoveryRule) -> Ints:
     """Return how often each domain may yet be explored.
 
-    A domain earns it by its entries, the pages which a seed or another domain that vouches leads to first, and by what
-    was read of it by worth. So what explored pages lead to is not explored in turn before worth has followed: a farm of
-    a thousand domains has the entries of the one that others link to. Pages of which nobody knows who found them are
-    one entry of their domain: seeds, but also what a domain says of itself, as in a sitemap.
+    A domain earns it by its entries, and by its pages that were read by worth. An entry is a page that was found first
+    in another domain which vouches for it, as domains do of which enough was read by worth. So a farm of a thousand
+    domains, one of which is explored, earns nothing for the others. All pages of a domain of which nobody knows who
+    found them are one entry: seeds, but also what a domain says of itself, as in a sitemap.
     """
     by_worth = pages.read_by_worth()
     is_found = pages.found_by >= 0

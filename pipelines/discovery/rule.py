@@ -19,11 +19,11 @@ class DiscoveryRule:
     - `floors_found`: of a page's credit, at most so many floors for the pages found through it.
     - `explored_at_once`: the share of a review's pages to explore that one domain may have; `ordered_at_once`: the
       share of a cycle's other orders, unless fewer pages are left.
-    - `explored_per_entry`, `explored_per_read`: a domain may be explored so often for each of its pages that a domain
-      which vouches for it leads to, and so often for each page of it that was read by worth.
-    - `reads_to_vouch`: a domain vouches once so many of its pages were read by worth.
-    - `forget`: by how much the evidence on siblings shrinks every review; `doubt`: what it is weighed against, as the
-      number of pages that say that siblings mean nothing.
+    - `explored_per_entry`, `explored_per_read`: how often a domain may be explored for each entry, that is a page of it
+      which was found first in another domain that vouches; and for each page of it that was read by worth.
+    - `reads_to_vouch`: a domain vouches for others once so many of its own pages were read by worth.
+    - `forget`: the part of the evidence on siblings that is forgotten at every review; `doubt`: the evidence counts as
+      if so many pages more had said that siblings mean nothing.
     """
 
     floor: float = 0.15

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from opicflow.pipelines.discovery.logarithms import logarithms
 from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
 from opicflow.schemas.arrays import Array, Floats, Ints
@@ -33,7 +34,7 @@ def page_worth(pages: DiscoveryPages, siblings_weight: float, rule: DiscoveryRul
     With L = log importance, and S = the mean L of the `reach` known pages of the same host on either side, read or not:
     worth = L + `siblings_weight` (S - L), and exploring = worth + `bonus` times the unread share of the host.
     """
-    own = np.log(np.maximum(pages.importance, rule.floor * 1e-3))
+    own = logarithms(np.maximum(pages.importance, rule.floor * 1e-3))
     first, after = pages.host_bounds()
     row = np.arange(len(pages))
     low, high = np.maximum(first, row - rule.reach), np.minimum(after, row + rule.reach + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from opicflow.pipelines.discovery import Discovery, DiscoveryPages, DiscoveryRule, page_worth
 from opicflow.pipelines.discovery.discovery import next_share, page_credit
 from opicflow.pipelines.discovery.limits import best, explorable
+from opicflow.pipelines.discovery.logarithms import logarithms
 from opicflow.schemas.arrays import Ids, Ints
 
 RULE = DiscoveryRule()
@@ -241,3 +243,44 @@ def test_the_weight_of_siblings_is_learnt(follow: float) -> None:
 def test_rules_that_cannot_be_are_refused(wrong: dict[str, float], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         replace(RULE, **wrong)  # type: ignore[arg-type]
+
+
+# The same on all processors
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(1e-300, 1e300), max_size=20))
+def test_logarithms_are_those_of_the_language(values: list[float]) -> None:
+    assert logarithms(np.array(values)).tolist() == [math.log(value) for value in values]
+
+
+def test_what_is_learnt_is_a_plain_sum() -> None:
+    """Each product is added after the other: a library of linear algebra adds in another order on another processor."""
+    rng = np.random.default_rng(5)
+    own, siblings = (rng.standard_normal(5_000).astype(np.float32) for _ in range(2))
+    discovery = Discovery()
+    discovery._learn_siblings(np.ones(5_000), own, siblings)
+    products = (own.astype(np.float64) - math.log(discovery.rule.floor)) * siblings.astype(np.float64)
+    assert discovery.seen[1, 2] == discovery.seen[2, 1] == np.cumsum(products)[-1]
+    assert discovery.followed[2] == np.cumsum(siblings.astype(np.float64) * -own.astype(np.float64))[-1]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 1 << 32), st.integers(1, 200), st.floats(0.0, 3.0))
+def test_the_weight_of_siblings_is_that_of_a_ridge_regression(seed: int, rows: int, weight: float) -> None:
+    rng = np.random.default_rng(seed)
+    discovery = Discovery()
+    own, siblings = (rng.standard_normal(rows).astype(np.float32) for _ in range(2))
+    discovery._learn_siblings(np.exp(own + weight * siblings), own, siblings)
+    doubt = np.diag([1e-3, discovery.rule.doubt, discovery.rule.doubt])
+    _, by_own, by_siblings = np.linalg.solve(discovery.seen + doubt, discovery.followed)
+    expected = np.clip(by_siblings / max(1.0 + by_own, 0.1), 0.0, 1.0)
+    assert discovery.siblings_weight == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1.0, 1e15, 1e30])
+def test_whatever_was_learnt_siblings_have_a_weight(size: float) -> None:
+    discovery = Discovery()
+    for followed in (-size, size):
+        discovery.seen, discovery.followed = np.full((3, 3), size), np.array([size, 0.0, followed])
+        assert 0.0 <= discovery.siblings_weight <= 1.0
