@@ -5,8 +5,8 @@ Pages are taken in passes, until the cycle has as many as it may order:
 1. requested pages, the most important first;
 2. pages that are due in the cycle, as many as refreshing may have: pins, then those that are very late, then the ones
    whose old copies cost most;
-3. unread pages, as many as discovery may have: those to explore, as many as have been learnt to be worth it, and then
-   the most worth first;
+3. unread pages, as many as discovery may have: first those to explore, of which there are as many as was learnt to pay,
+   then those that are worth most;
 4. if that was not enough: the other pages that are due; pages of which at least half of the interval has passed; the
    other unread pages; and at last any page that may be fetched again, the nearest to its due time first.
 

@@ -81,6 +81,7 @@ from opicflow.pipelines.ledger.settling import Settling
 from opicflow.pipelines.ledger.snapshot_checks import (
     announced_problem,
     column_problem,
+    discovery_problem,
     judged_problem,
     lost_problem,
     recent_problem,
@@ -169,7 +170,7 @@ class Ledger:
         self._credits = state.credits
         self._peers = Peers(self._place, state.peers)
         self._reader = Reader(self._room, self._peers, self.config.trend_days)
-        self._removal = Removal(self.config, self._room, self._reader, self._place, state.url_generation)
+        self._removal = Removal(self.config, self._room, self._reader, self._place, state.url_generation, state.reviews)
         self._residuals = Residuals(self._room, self._peers)
         self._settling = Settling(self.config, self._room, self._peers, self._times)
         self._sweeps = Sweeps(self.config, self._room, self._reader, self._times, self.shards)
@@ -629,6 +630,7 @@ class Ledger:
             snapshots.refuse(lost_problem(room.book, *lost))
         like_us = 1 + self._peers.silent
         snapshots.refuse(column_problem(self.config, room.table, room.book, stored, self._ids, like_us))
+        snapshots.refuse(discovery_problem(room.table, room.book, self._unread.reviews, self._times.tick_second))
         snapshots.refuse("a page is there twice" if room.rebuild_index() else "")
         if self.is_certified:
             room.take_lost(*lost)

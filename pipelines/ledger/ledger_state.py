@@ -79,11 +79,16 @@ class HostWait(NamedTuple):
 
 @dataclass
 class Reviews:
-    """What discovery has learnt: when the last review began, how many pages had been read by then, and the rest."""
+    """What discovery has learnt: when the last review began, and the rest."""
 
     second: int = -1
     read: int = 0
+    """How many of the pages known now had been read by then."""
     discovery: Discovery = field(default_factory=Discovery)
+
+    def forget_all(self) -> None:
+        """Begin again."""
+        self.second, self.read, self.discovery = -1, 0, Discovery()
 
 
 @dataclass(frozen=True)

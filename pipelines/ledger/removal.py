@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.config import LedgerConfig
 from opicflow.pipelines.ledger.entries import CrawlItems, RemovalReason
 from opicflow.pipelines.ledger.kernels import observations, spending, url_arena
+from opicflow.pipelines.ledger.ledger_state import Reviews
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.room import Room
 from opicflow.pipelines.refresh.orders import rank_within
@@ -24,7 +26,9 @@ _EVICTED_SHARE = 64
 class Removal:
     """Removes pages, and keeps what was removed since `begin` for the result of an entry."""
 
-    def __init__(self, config: LedgerConfig, room: Room, reader: Reader, shard: Shard, url_generation: int) -> None:
+    def __init__(
+        self, config: LedgerConfig, room: Room, reader: Reader, shard: Shard, url_generation: int, reviews: Reviews
+    ) -> None:
         self.url_generation = url_generation
         self.removed: list[tuple[RemovalReason, Ids]] = []
         self.removed_urls: list[tuple[Ints, Bytes]] = []
@@ -32,6 +36,7 @@ class Removal:
         self._room = room
         self._reader = reader
         self._shard = shard
+        self._reviews = reviews
 
     def begin(self) -> None:
         """Start the lists of removed pages for another entry."""
@@ -54,7 +59,7 @@ class Removal:
             self.removed.append((reason, known))
             self.removed_urls.append(self._reader.urls(known))
         ids, done = np.ascontiguousarray(pages).view(np.int64), 0
-        self._forget_finders(self._reader.slots_of(known))
+        self._leave_discovery(self._reader.slots_of(known))
         room.make_scratch(int(room.book.modes[0].longest))
         while True:
             done = int(spending.drop_pages(room.table, room.book, room.scratch, ids, done))
@@ -62,9 +67,10 @@ class Removal:
                 break
             room.make_to_pay(int(room.book.modes[0].longest))
 
-    def _forget_finders(self, slots: Ints) -> None:
-        """No page is found by those at these slots any longer: other pages will have the slots."""
-        table = self._room.table
+    def _leave_discovery(self, slots: Ints) -> None:
+        """Pages at these slots are not known any longer as finders or as read: other pages will have the slots."""
+        table, slots = self._room.table, np.unique(slots)
+        self._reviews.read -= int(((table.pages["flags"][slots] & at.READ_BEFORE) != 0).sum())
         slots = slots[table.pages["visits"][slots] > 0]  # pages that were never visited have found none
         if len(slots) and len(table.found_by):
             is_removed = np.zeros(len(table.found_by) + 1, np.bool_)

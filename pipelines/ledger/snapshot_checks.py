@@ -27,8 +27,9 @@ from opicflow.pipelines.ledger.config import (
 from opicflow.pipelines.ledger.entry_checks import MOST_LINKS, is_gossip
 from opicflow.pipelines.ledger.kernels.announcements import IN_USE, MOST_COUNTED
 from opicflow.pipelines.ledger.kernels.page_checks import PAGE_PROBLEMS, find_page_problem
+from opicflow.pipelines.ledger.kernels.url_order import is_url_order
 from opicflow.pipelines.ledger.layout import Book, Table
-from opicflow.pipelines.ledger.ledger_state import decode_gossip
+from opicflow.pipelines.ledger.ledger_state import Reviews, decode_gossip
 from opicflow.pipelines.ledger.policies_in_force import BUDGET_FIELDS
 from opicflow.pipelines.ledger.room import columns_used, measures_kept, new_book
 from opicflow.pipelines.refresh.policies import Policies, check
@@ -37,6 +38,8 @@ from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import policy_from_json
 
 _MOST = (1 << 63) - 1
+_MOST_WORTH = 2000.0  # more than any logarithm of importance, and than the difference of two
+_MOST_LEARNT = 1e30
 _WRAP = 1 << 64
 _NEGATIVE_COUNTS = ("virtual", "virtual_income")
 _TALLIES = (
@@ -130,7 +133,6 @@ def column_problem(
         or _book_problem(config, book, ids, unheard)
         or _page_problem(config, table, book)
         or _arena_problem(config, table, book, links)
-        or _discovery_problem(table, book)
     )
 
 
@@ -253,28 +255,48 @@ def _reviews_problem(reviews: Any) -> str:
         return "its reviews have other parts"
     if not (is_whole(reviews["second"], -1, _MOST) and is_whole(reviews["read"], 0, _MOST)):
         return "its last review is none"
-    numbers = [reviews["share"], *reviews["seen"], *reviews["followed"], *filter(None, reviews["credits"])]
-    if (len(reviews["seen"]), len(reviews["followed"]), len(reviews["credits"])) != (9, 3, 2) or not all(
-        isinstance(number, float) and math.isfinite(number) for number in numbers
+    seen, followed, credits, sizes = (reviews[name] for name in ("seen", "followed", "credits", "waiting"))
+    if any(type(part) is not list for part in (seen, followed, credits, sizes)):
+        return "its reviews have other parts"
+    known_credits = [credit for credit in credits if credit is not None]
+    numbers = [reviews["share"], *seen, *followed, *known_credits]
+    if (len(seen), len(followed), len(credits)) != (9, 3, 2) or not all(
+        isinstance(number, float) and abs(number) <= _MOST_LEARNT for number in numbers
     ):
         return "what its reviews have learnt is no number"
-    sizes = reviews["waiting"]
-    if type(sizes) is not list or len(sizes) > DiscoveryRule().wait_reviews or not 0.0 <= reviews["share"] <= 1.0:
-        return "its reviews are too many, or explore too much"
-    return "" if all(is_whole(size, 0, _MOST) for size in sizes) else "its reviews have no sizes"
+    evidence = np.array(seen).reshape(3, 3)
+    if (evidence != evidence.T).any() or (evidence.diagonal() < 0.0).any():
+        return "what its reviews have seen is no evidence"
+    rule = DiscoveryRule()
+    if not rule.least_share <= reviews["share"] <= rule.most_share or any(credit < 0.0 for credit in known_credits):
+        return "its reviews explore too much, or too little"
+    if len(sizes) > rule.wait_reviews or not all(is_whole(size, 0, _MOST) for size in sizes):
+        return "its reviews are too many, or have no sizes"
+    return "" if reviews["second"] >= 0 or not (sizes or reviews["read"]) else "its reviews have no time"
 
 
 def judged_problem(columns: dict[str, Array], sizes: list[int]) -> str:
     """The first problem of the pages that discovery will learn from; empty if there is none."""
     if any(len(column) != sum(sizes) for column in columns.values()):
         return "the pages read in its reviews are not as many as it says"
-    is_finite = all(np.isfinite(columns[name]).all() for name in ("judged_own", "judged_siblings"))
-    return "" if is_finite else "what pages read in its reviews were worth is no number"
+    if (columns["judged_explored"] > 1).any():
+        return "a page read in its reviews was neither explored nor not"
+    worth = [np.abs(columns[name]) for name in ("judged_own", "judged_siblings")]
+    are_numbers = all((column <= _MOST_WORTH).all() for column in worth)  # false for NaN
+    return "" if are_numbers else "what pages read in its reviews were worth is no number"
 
 
-def _discovery_problem(table: Table, book: Book) -> str:
+def discovery_problem(table: Table, book: Book, reviews: Reviews, tick_second: int) -> str:
+    """The first problem of what discovery knows of pages, after `column_problem`; empty if there is none."""
+    flags = table.pages["flags"]
+    if reviews.second > tick_second or reviews.read != int(((flags & at.READ_BEFORE) != 0).sum()):
+        return "its last review is none"
+    if ((flags & at.READ_BEFORE) != 0)[(table.pages["class_"] & 1) == 0].any():
+        return "an unread page was read before its last review"
     found_by = table.found_by
     if len(found_by) and not 0 <= int(found_by.min()) <= int(found_by.max()) <= len(found_by):
+        return "a page was found by none"
+    if not flags[found_by[(found_by != 0) & (flags[: len(found_by)] != 0)] - 1].all():
         return "a page was found by none"
     stored = book.url_order
     slots = np.where(stored >= 0, stored, ~stored)
@@ -283,7 +305,7 @@ def _discovery_problem(table: Table, book: Book) -> str:
     in_order = np.flatnonzero(table.pages["flags"] & at.IN_URL_ORDER)
     if not np.array_equal(np.sort(slots), in_order) or not table.url_start[in_order].all():
         return "its order of URLs does not have each page once"
-    return "" if not len(stored) or stored[0] < 0 else "its order of URLs begins within a host"
+    return "" if is_url_order(table, book, stored) else "its order of URLs is another one"
 
 
 def _are_lists(value: Any, length: int) -> bool:

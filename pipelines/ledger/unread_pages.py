@@ -1,8 +1,8 @@
 """Which unread pages a ledger would read next, as the discovery `learnt` says.
 
-A review begins at a tick, once a cycle has passed and a few of the pages known were read for the first time since the
-last one: at times that the log alone decides. A review learns from the pages that were read, and marks the pages that
-may be explored until the next one. Plans read the marks and the worth of pages, and change nothing.
+A review begins at a tick, when a cycle has passed since the last one, and at least one in 64 of the pages known was
+read for the first time since then: the log alone decides when. A review learns from the pages that were read, and marks
+the pages that may be explored until the next one. Plans read the marks and the worth of pages, and change nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from opicflow.schemas.arrays import Array, Bools, Floats, Ids, Ints
 from opicflow.schemas.shards import Shard
 
 _PAGES_A_READ = 64
-"""A review begins when one in so many of the pages known was read: each takes time for all of them."""
+"""A review takes time for all pages known, so it waits until one in so many of them was read since the last one."""
 _FLOOR_SHARE = 100
-"""So many times more pages are known than have less importance than a page to which next to nothing leads."""
+"""One in so many pages is less important than a page to which next to nothing leads."""
 
 
 class Worth(NamedTuple):
@@ -85,7 +85,7 @@ class UnreadPages:
         """Go on with another configuration. What was learnt is forgotten if it does not learn."""
         self._config = config
         if not config.learns_discovery:
-            self.reviews = Reviews()
+            self.reviews.forget_all()
 
     # -- reviews ----------------------------------------------------------------------------------------------------
 
@@ -118,10 +118,10 @@ class UnreadPages:
             return np.where(found >= 0, row_of[found], -1)
 
         explored = reviews.discovery.begin_review(known, read, rows_of, about)
-        flags[known.is_read] |= at.READ_BEFORE
         flags[~known.is_read] &= ~at.EXPLORED
         flags[explored] |= at.EXPLORED
         pages["flags"][slots] = flags
+        pages["flags"][((pages["class_"] & 1) != 0) & (pages["flags"] != 0)] |= at.READ_BEFORE
         reviews.second, reviews.read = second, self._pages_read()
 
     def _pages_read(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -64,10 +65,13 @@ def crawled(days: int, config: LedgerConfig = LEARNT) -> Crawl:
 def order_of(ledger: Ledger) -> tuple[list[bytes], list[bool]]:
     """The URLs in the order that the ledger keeps, and which of them begin a host."""
     ledger._unread.update_order()
+    ids = ledger._room.table.hot[slots_of(ledger), 0].view(np.uint64).tolist()
+    return [ledger.url(page) or b"" for page in ids], (ledger._room.book.url_order < 0).tolist()
+
+
+def slots_of(ledger: Ledger) -> Any:
     stored = ledger._room.book.url_order
-    slots = np.where(stored >= 0, stored, ~stored)
-    ids = ledger._room.table.hot[slots, 0].view(np.uint64).tolist()
-    return [ledger.url(page) or b"" for page in ids], (stored < 0).tolist()
+    return np.where(stored >= 0, stored, ~stored)
 
 
 def host_of(url: bytes) -> bytes:
@@ -113,6 +117,26 @@ def test_many_urls_that_begin_alike_are_ordered() -> None:
     crawl.name = names.__getitem__
     crawl.see(range(2_000))
     assert order_of(crawl.ledger)[0] == sorted((name.encode() for name in names), key=order_key)
+
+
+def test_urls_that_are_none_and_urls_of_many_pages_are_ordered() -> None:
+    """The log of a ledger may hold any bytes. The order of pages whose URLs are alike is that of their ids."""
+    urls = [b"", b"a", b"http", b"http:", b"http://", b"https://", b"https://a", b"https://a.example/"]
+    urls += [b"https://a.example/" + b"\0" * end for end in range(1, 40)] + [bytes(65_535), b"\xff" * 65_535]
+    crawls = [crawl_of(), crawl_of()]
+    rows = [(1 + 1_000 * number + page, url) for number, url in enumerate(urls) for page in range(30)]
+    for crawl, ordered_rows in zip(crawls, (rows, rows[::-1]), strict=True):
+        for part in (ordered_rows[:700], ordered_rows[700:]):
+            log = crawl.writer()
+            for page, url in part:
+                log.sighting(page, url=url)
+            crawl.apply(log)
+            order_of(crawl.ledger)
+    found = [order_of(crawl.ledger) for crawl in crawls]
+    assert found[0] == found[1] and len(found[0][0]) == sum(url != b"" for _, url in rows)
+    ids = [crawl.ledger._room.table.hot[slots_of(crawl.ledger), 0].tolist() for crawl in crawls]
+    assert ids[0] == ids[1]
+    assert crawls[0].restored().bytes() == crawls[0].bytes()
 
 
 # Who found whom
@@ -165,6 +189,34 @@ def test_a_review_begins_when_a_cycle_has_passed_and_enough_was_read() -> None:
     crawl.tick(T0 + 3 * DAY)
     assert reviews.second == T0 + 3 * DAY and reviews.read == 60
     assert [len(one.page) for one in reviews.discovery.waiting] == [20, 40]
+
+
+def test_a_review_counts_what_was_read_although_pages_were_removed() -> None:
+    crawl = crawl_of()
+    reviews = crawl.ledger._unread.reviews
+    crawl.see(range(200))
+    crawl.read(range(100), T0)
+    crawl.tick(T0)
+    assert reviews.second == T0 and reviews.read == 100
+    removed = [crawl.id(page) for page in (*range(60), 3, 199)]
+    crawl.ledger._removal.drop(np.array(removed, np.uint64))
+    assert reviews.read == 40
+    crawl.read(range(100, 140), T0)
+    crawl.tick(T0 + DAY)
+    assert reviews.second == T0 + DAY and reviews.read == 80
+    assert [len(one.page) for one in reviews.discovery.waiting] == [100, 40]
+
+
+def test_a_page_that_was_read_before_its_url_was_known_is_not_judged() -> None:
+    crawl = crawl_of()
+    crawl.apply(crawl.writer().visit(crawl.id(0), [], time_ms=1000 * T0))
+    crawl.tick(T0)
+    reviews = crawl.ledger._unread.reviews
+    assert reviews.second == T0 and reviews.read == 1
+    crawl.see(range(2))
+    crawl.visit(1, T0)
+    crawl.tick(T0 + DAY)
+    assert reviews.read == 2 and [len(one.page) for one in reviews.discovery.waiting] == [0, 1]
 
 
 def flags(crawl: Crawl) -> Any:
@@ -303,30 +355,78 @@ def altered(crawl: Crawl, damage: str) -> list[bytes]:
     elif damage == "finder":
         table = table._replace(found_by=table.found_by.copy())
         table.found_by[0] = 1 << 30
-    elif damage == "share":
-        reviews["share"] = 2.0
-    elif damage == "seen":
-        reviews["seen"][0] = None
+    elif damage == "finder removed":
+        crawl.ledger._removal.drop(np.array([crawl.id(0)], np.uint64))
+        return altered(crawl, "finder of a free slot")
+    elif damage == "finder of a free slot":
+        table = table._replace(found_by=table.found_by.copy())
+        live = np.flatnonzero(table.pages["flags"][: len(table.found_by)])
+        table.found_by[live[0]] = 1 + int(table.free[0])
+    elif damage == "exchanged":
+        order[[3, 9]] = order[[9, 3]]
+    elif damage == "host":
+        inside = int(np.flatnonzero(order >= 0)[0])
+        order[inside] = ~order[inside]
     elif damage == "parts":
         del reviews["read"]
-    elif damage == "sizes":
-        reviews["waiting"] = [1, 2]
     elif damage == "reviews":
         del values["reviews"]
-    elif damage == "judged":
-        judged["judged_own"] = np.full_like(judged["judged_own"], np.nan)
+    elif damage == "explored":
+        judged["judged_explored"] = np.full_like(judged["judged_explored"], 7)
+    elif damage in judged:
+        judged[damage] = np.full_like(judged[damage], np.nan)
+    elif damage.startswith("large "):
+        name = damage.removeprefix("large ")
+        judged[name] = np.full_like(judged[name], 3e38)
     book = book._replace(url_order=order)
     return [chunk.data for chunk in snapshots.write(values, config, table, book, judged)]
 
 
-@pytest.mark.parametrize(
-    "damage", ["twice", "outside", "begins", "finder", "share", "seen", "parts", "sizes", "reviews", "judged"]
-)
+DAMAGES = [
+    "twice",
+    "outside",
+    "begins",
+    "exchanged",
+    "host",
+    "finder",
+    "finder removed",
+    "parts",
+    "reviews",
+    "explored",
+]
+DAMAGES += ["judged_own", "judged_siblings", "large judged_own", "large judged_siblings"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_snapshot_whose_discovery_cannot_be_is_refused(damage: str) -> None:
     crawl = crawled(8)
     assert crawl.ledger.discovery.waiting
-    with pytest.raises(SnapshotRefused):
+    with pytest.raises(SnapshotRefused) as refused:
         Ledger.restore(altered(crawl, damage))
+    assert "\n" not in str(refused.value)
+
+
+NO_VALUES: list[Any] = [True, 0, -1, 1 << 70, math.nan, math.inf, -1e308, 1e308, "", "a", [], {}, [None], {"a": 1.0}]
+
+
+@pytest.mark.parametrize("name", ["second", "read", "share", "seen", "followed", "credits", "waiting"])
+def test_a_snapshot_with_any_other_value_of_what_was_learnt_is_refused(name: str) -> None:
+    ledger = crawled(8).ledger
+    values, config, columns = snapshots.read([chunk.data for chunk in ledger.snapshot()])
+    judged = {column: columns[column] for column in snapshots.JUDGED_COLUMNS}
+    stored = values["reviews"][name]
+    wrongs = [None, *NO_VALUES]
+    if name == "second":
+        wrongs.remove(0)  # a review may have begun in 1970
+    if isinstance(stored, list):
+        inner = NO_VALUES if name == "credits" else [None, *NO_VALUES]  # a credit may be None: nothing was explored
+        wrongs += [[*stored[:row], wrong, *stored[row + 1 :]] for row in range(len(stored)) for wrong in inner]
+    for wrong in wrongs:
+        values["reviews"][name] = wrong
+        chunks = snapshots.write(values, config, ledger._room.table, ledger._room.book, judged)
+        with pytest.raises(SnapshotRefused) as refused:
+            Ledger.restore([chunk.data for chunk in chunks])
+        assert "\n" not in str(refused.value)
 
 
 # Shards

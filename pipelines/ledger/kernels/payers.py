@@ -27,9 +27,13 @@ def find_payers_of(table: Table, book: Book, importance: Array, page: Int, payer
             link = book.links[start + i]
             if link >= 0 and follow(book, link) == page:
                 paid = damping * importance[slot] * np.float64(stored_weight(book, start, count, weighted, i))
-                payers[found] = slot
-                parts[found] = paid / np.float64(total_weight(book, start, count, weighted)) / importance[page]
-                found += 1
+                part = paid / np.float64(total_weight(book, start, count, weighted)) / importance[page]
+                if found > 0 and payers[found - 1] == slot:  # a link that is there twice
+                    parts[found - 1] += part
+                else:
+                    payers[found] = slot
+                    parts[found] = part
+                    found += 1
     return found
 
 

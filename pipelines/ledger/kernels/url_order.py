@@ -1,7 +1,9 @@
-"""The order of URLs: by the host read from its end, then by path and query; http before https.
+"""The order of URLs: by the host read from its end, then by path and query; http before https; at last by page id.
 
 So the pages of a host follow one another, and hosts of a domain are close. An order is a column of slots; at the first
 page of every host stands ~slot instead. It is kept up to date by merging newcomers.
+
+Logs may hold URLs that are none: any bytes, or the same ones for many pages. They have an order, too.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 _FEW = 16  # rows that are sorted by inserting
 _SLASH, _S = 47, 115
+_BY_ID = -1  # the depth of parts whose keys are equal
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class OrderedPages(NamedTuple):
@@ -38,22 +42,33 @@ class OrderedPages(NamedTuple):
 
 
 @inlined_kernel
-def url_bounds(table: Table, book: Book, slot: Int) -> tuple[Int, Int, Int]:
-    """Return where the host of the URL at a slot begins and ends in the arena, and where the URL ends."""
+def url_bounds(table: Table, book: Book, slot: Int) -> tuple[Int, Int, Int, Int]:
+    """Return where the host of the URL at a slot begins and ends in the arena, where the URL ends, and if it is https.
+
+    The last number is 1 for https, or 0.
+    """
     start = table.url_start[slot]
     end = start + 1 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
-    first = min(start + 1 + 7 + (byte_at(book.urls, start + 1 + 4) == _S), end)  # past http:// or https://
+    is_https = np.int64(start + 5 < end and byte_at(book.urls, start + 5) == _S)
+    first = min(start + 8 + is_https, end)  # past http:// or https://
     last = first
     while last < end and byte_at(book.urls, last) != _SLASH:
         last += 1
-    return first, last, end
+    return first, last, end, is_https
 
 
 @inlined_kernel
-def key_word(book: Book, first: Int, last: Int, end: Int, depth: Int) -> Int:
-    """Return eight bytes, from `depth` on, of what a URL is ordered by.
+def page_word(table: Table, slot: Int) -> Int:
+    """Return the page id at a slot, by which pages are ordered whose keys are equal."""
+    return np.uint64(table.hot[slot, 0])
 
-    These are the host from its end, a byte that is lower than any of a host, and the rest of the URL, then zeros.
+
+@inlined_kernel
+def key_word(book: Book, first: Int, last: Int, end: Int, is_https: Int, depth: Int) -> Int:
+    """Return eight bytes, from `depth` on, of what a URL is ordered by: its key.
+
+    These are the host from its end, a byte that is lower than any of a host, the rest of the URL, and whether it is
+    https. Then zeros follow: eight zeros end a key.
     """
     word, host = np.uint64(0), last - first
     size = host + 1 + end - last
@@ -65,6 +80,8 @@ def key_word(book: Book, first: Int, last: Int, end: Int, depth: Int) -> Int:
             byte = np.uint64(1)
         elif i < size:
             byte = np.uint64(byte_at(book.urls, last + i - host - 1))
+        elif i == size:
+            byte = np.uint64(1 + is_https)
         word = (word << np.uint64(8)) | byte
     return word
 
@@ -72,23 +89,23 @@ def key_word(book: Book, first: Int, last: Int, end: Int, depth: Int) -> Int:
 @lean_kernel
 def comes_before(table: Table, book: Book, one: Int, other: Int, depth: Int) -> Bool:
     """Whether the page at a slot comes before another, whose keys are equal up to `depth`."""
-    first, last, end = url_bounds(table, book, one)
-    other_first, other_last, other_end = url_bounds(table, book, other)
-    size = max(end - first, other_end - other_first) + 1
-    while depth < size:
-        word = key_word(book, first, last, end, depth)
-        other_word = key_word(book, other_first, other_last, other_end, depth)
+    first, last, end, is_https = url_bounds(table, book, one)
+    other_first, other_last, other_end, other_is_https = url_bounds(table, book, other)
+    while True:
+        word = key_word(book, first, last, end, is_https, depth)
+        other_word = key_word(book, other_first, other_last, other_end, other_is_https, depth)
         if word != other_word:
             return word < other_word
+        if word == np.uint64(0):
+            return page_word(table, one) < page_word(table, other)
         depth += 8
-    return end - table.url_start[one] < other_end - table.url_start[other]
 
 
 @lean_kernel
 def is_same_host(table: Table, book: Book, one: Int, other: Int) -> Bool:
     """Whether the pages at two slots are of one host."""
-    first, last, _ = url_bounds(table, book, one)
-    other_first, other_last, _ = url_bounds(table, book, other)
+    first, last, _, _ = url_bounds(table, book, one)
+    other_first, other_last, _, _ = url_bounds(table, book, other)
     if last - first != other_last - other_first:
         return False
     at = np.int64(0)
@@ -101,9 +118,9 @@ def is_same_host(table: Table, book: Book, one: Int, other: Int) -> Bool:
 def sort_by_url(table: Table, book: Book, slots: Array, words: Array, stack: Array) -> None:
     """Sort slots by the URLs of their pages: a quicksort by eight bytes at a time.
 
-    Slots whose eight bytes are equal are sorted by the next eight. `words` has a row for each slot, `stack` has half as
-    many, and one more, of four numbers: where a part begins and ends, how many bytes are equal, and whether `words`
-    holds the next ones.
+    Slots whose eight bytes are equal are sorted by the next eight, and by page id where keys end. `words` has a row for
+    each slot, `stack` has half as many, and one more, of four numbers: where a part begins and ends, how many bytes are
+    equal, and whether `words` holds the next ones. No order of the slots makes it slow, but by chance.
     """
     top = 0
     stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = 0, slots.shape[0], 0, 0
@@ -112,12 +129,16 @@ def sort_by_url(table: Table, book: Book, slots: Array, words: Array, stack: Arr
         top -= 1
         if is_read == 0:
             for row in range(low, high):
-                first, last, end = url_bounds(table, book, np.int64(slots[row]))
-                words[row] = key_word(book, first, last, end, depth)
+                slot = np.int64(slots[row])
+                if depth == _BY_ID:
+                    words[row] = page_word(table, slot)
+                else:
+                    first, last, end, is_https = url_bounds(table, book, slot)
+                    words[row] = key_word(book, first, last, end, is_https, depth)
         if high - low <= _FEW:
             insert_by_url(table, book, slots, words, low, high, depth)
             continue
-        pivot = median(words[low], words[(low + high) // 2], words[high - 1])
+        pivot = pivot_of(words, low, high, page_word(table, np.int64(slots[low])))
         below, at, above = low, low, high
         while at < above:
             word = words[at]
@@ -134,7 +155,8 @@ def sort_by_url(table: Table, book: Book, slots: Array, words: Array, stack: Arr
                 above -= 1
         top = push(stack, top, low, below, depth, 1)
         top = push(stack, top, above, high, depth, 1)
-        top = push(stack, top, below, above, depth + 8, 0)
+        if depth != _BY_ID:
+            top = push(stack, top, below, above, _BY_ID if pivot == np.uint64(0) else depth + 8, 0)
 
 
 @inlined_kernel
@@ -145,6 +167,22 @@ def push(stack: Array, top: Int, low: Int, high: Int, depth: Int, is_read: Int) 
     top += 1
     stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3] = low, high, depth, is_read
     return top
+
+
+@inlined_kernel
+def pivot_of(words: Array, low: Int, high: Int, page: Int) -> Int:
+    """Return the median of three rows, which a page id chooses: so nobody can write URLs whose sort takes long."""
+    mixed, rows = page * _MIX, np.uint64(high - low)
+    one, two, three = (mixed >> np.uint64(32)), (mixed >> np.uint64(16)), mixed
+    return median(
+        words[low + place_in(one, rows)], words[low + place_in(two, rows)], words[low + place_in(three, rows)]
+    )
+
+
+@inlined_kernel
+def place_in(mixed: Int, rows: Int) -> Int:
+    """Return a row, from 0 on, by the lower 32 bits of a number."""
+    return np.int64(((mixed & np.uint64(0xFFFFFFFF)) * rows) >> np.uint64(32))
 
 
 @inlined_kernel
@@ -234,6 +272,18 @@ def place_by_url(table: Table, book: Book, order: Array, first: Int, slot: Int) 
         else:
             low = middle + 1
     return low
+
+
+@lean_kernel
+def is_url_order(table: Table, book: Book, order: Array) -> Bool:
+    """Whether each page of an order comes after the one before, and the first page of every host is marked as such."""
+    for row in range(order.shape[0]):
+        slot, before = slot_in(order[row]), slot_in(order[max(row - 1, 0)])
+        if (order[row] < 0) != (row == 0 or not is_same_host(table, book, before, slot)):
+            return False
+        if row > 0 and not comes_before(table, book, before, slot, np.int64(0)):
+            return False
+    return True
 
 
 @lean_kernel
