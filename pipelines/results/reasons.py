@@ -50,8 +50,8 @@ class Reasons:
     order: str
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as plain values."""
-        return asdict(self)
+        """Return everything as plain values, with their names."""
+        return {**asdict(self), "changes": self.changes._asdict()}
 
 
 def reasons_of(ledger: Ledger, page: int, planned: Planned, importance: Floats | None) -> Reasons:
