@@ -359,6 +359,16 @@ def test_schedule_compares_strategies_and_changes_nothing(state: Path) -> None:
     assert state_files(state) == before
 
 
+def test_schedule_says_where_discovery_has_learnt_nothing(log: Path, state: Path, tmp_path: Path) -> None:
+    refresh = {"bandwidth_per_day": 20.0, "discover_by": "importance"}
+    run([log], state=tmp_path / "state", counting=LedgerOptions(refresh=refresh))
+    note = "note: the state has not learnt which unread pages come first"
+    assert note in schedule(tmp_path / "state", "--discovery-by", "learnt").stdout
+    assert note not in schedule(tmp_path / "state", "--bandwidth", "30").stdout
+    assert note not in schedule(state, "--discovery-by", "learnt").stdout
+    assert note not in schedule(state, "--discovery-by", "importance").stdout
+
+
 def test_schedule_exports_for_a_frontier(state: Path, tmp_path: Path) -> None:
     for name in ("plan.csv", "plan.jsonl"):
         assert schedule(state, "--strategy", "harmonic", "--export", str(tmp_path / name)).returncode == 0
@@ -378,6 +388,7 @@ def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path:
         (["--strategy", "best"], "strategy is 'best'"),
         (["--bandwidth", "0"], "bandwidth_per_day is 0.0"),
         (["--rate-prior", "best"], "rate_prior is 'best': give one of learnt, fixed"),
+        (["--discovery-by", "best"], "discover_by is 'best': give one of learnt, importance, cash, found"),
         (["--export", str(tmp_path / "no/where.csv")], "its folder is not there"),
     ):
         done = schedule(state, *options)

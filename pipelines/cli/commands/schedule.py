@@ -54,6 +54,13 @@ class _Plan:
     summary: dict[str, Any]
     orders: bytes
     compared: Sequence[Compared] = ()
+    note: str = ""
+
+
+_NOT_LEARNT = (
+    "the state has not learnt which unread pages come first: they are ordered by importance. It learns in a "
+    "replay with --discovery-by learnt"
+)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -72,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"plan": summary, "orders": orders, **({"policies": policies} if rows else {})}, indent=2))
         return 0
     print_plan(summary)
-    for note in plan_notes(summary):
+    for note in (*plan_notes(summary), *filter(None, [plan.note])):
         print(f"note: {note}")
     if rows:
         _print_compared(rows)
@@ -118,7 +125,9 @@ def _planned(options: argparse.Namespace) -> _Plan:
     rows = list(compared(ledger, refresh, options.bandwidth, importance)) if options.compare else []
     if options.export is not None:
         export(options.export, ledger, plan)
-    return _Plan(plan_in_words(ledger, plan, refresh), pack_orders(ledger, plan), rows)
+    is_learnt = ledger.config.learns_discovery or refresh.discover_by != "learnt"
+    note = "" if is_learnt else _NOT_LEARNT
+    return _Plan(plan_in_words(ledger, plan, refresh), pack_orders(ledger, plan), rows, note)
 
 
 def _print_compared(rows: Sequence[Compared]) -> None:
