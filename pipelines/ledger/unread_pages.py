@@ -166,8 +166,10 @@ class UnreadPages:
         room = self._room
         table, book = room.table, room.book
         order, dropped = book.url_order, int(book.counts[0].dropped)
-        left = len(order) if dropped == self._dropped else int(url_order.leave_out_removed(table, order))
-        self._dropped = dropped
+        left = len(order)
+        if dropped != self._dropped:
+            order = order.copy()  # the old one stays as it is if memory does not suffice below
+            left = int(url_order.leave_out_removed(table, order))
         end = int(book.counts[0].slots)
         flags = table.pages["flags"][:end]
         is_new = (flags != 0) & ((flags & at.IN_URL_ORDER) == 0) & (table.url_start[:end] != 0)
@@ -179,6 +181,7 @@ class UnreadPages:
         merged = np.empty(left + len(newcomers), np.int32)
         url_order.merge_by_url(table, book, order[:left], newcomers, merged)
         room.book = book._replace(url_order=merged)
+        self._dropped = dropped
 
     def _columns(self, importance: Floats) -> tuple[DiscoveryPages, Ints]:
         """Return what the rule reads of all pages with a URL, and their slots; `importance` is that of every slot."""
@@ -202,12 +205,15 @@ class UnreadPages:
         return columns, rows.slots
 
     def _in_floors(self, importance: Floats) -> Floats:
-        """Return importance in such units that a page to which next to nothing leads has what the rule calls floor."""
-        if not len(importance):
+        """Return importance in such units that a page to which next to nothing leads has what the rule calls floor.
+
+        Pages without any importance yet, which some history policies know, do not count.
+        """
+        some = importance[importance > 0.0]
+        if not len(some):
             return importance
-        number = len(importance) // _FLOOR_SHARE
-        least = float(np.partition(importance, number)[number])
-        scaled: Floats = importance * (self.reviews.discovery.rule.floor / least) if least > 0.0 else importance
+        number = len(some) // _FLOOR_SHARE
+        scaled: Floats = importance * (self.reviews.discovery.rule.floor / float(np.partition(some, number)[number]))
         return scaled
 
     def _forbidden(self, pages: Ids, slots: Ints) -> Bools:

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opicflow.pipelines.discovery import Discovery
 from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig, Outcome, RefreshConfig, SnapshotRefused
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.choice import BY, EXPLORING
+from opicflow.pipelines.ledger.kernels import url_order
 from opicflow.schemas.records import Policy
 from tests.support.written_crawls import DAY, T0, Crawl, ordered
 
@@ -139,6 +141,22 @@ def test_urls_that_are_none_and_urls_of_many_pages_are_ordered() -> None:
     assert crawls[0].restored().bytes() == crawls[0].bytes()
 
 
+def test_an_order_that_could_not_be_made_is_made_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    crawl = crawl_of()
+    crawl.see(range(300))
+    order_of(crawl.ledger)
+    crawl.ledger._removal.drop(np.array([crawl.id(page) for page in range(0, 300, 7)], np.uint64))
+    crawl.see(range(300, 400))
+    with monkeypatch.context() as patched, pytest.raises(MemoryError):
+        patched.setattr(url_order, "merge_by_url", fail)
+        crawl.preview()
+    known = (page for page in range(400) if page >= 300 or page % 7)
+    assert order_of(crawl.ledger)[0] == sorted((crawl.name(page).encode() for page in known), key=order_key)
+
+
 # Who found whom
 
 
@@ -217,6 +235,16 @@ def test_a_page_that_was_read_before_its_url_was_known_is_not_judged() -> None:
     crawl.visit(1, T0)
     crawl.tick(T0 + DAY)
     assert reviews.read == 2 and [len(one.page) for one in reviews.discovery.waiting] == [0, 1]
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 5, 300])
+def test_importance_has_the_same_units_whatever_pages_have_none(zeros: int) -> None:
+    unread, rule = crawl_of().ledger._unread, Discovery().rule
+    importance = np.concatenate((np.zeros(zeros), np.full(250, 3e-7), np.full(50, 9e-7)))
+    found = unread._in_floors(importance)
+    assert np.allclose(found[zeros:], np.where(np.arange(300) < 250, rule.floor, 3 * rule.floor))
+    assert not found[:zeros].any()
+    assert not unread._in_floors(np.zeros(zeros)).any()
 
 
 def flags(crawl: Crawl) -> Any:
