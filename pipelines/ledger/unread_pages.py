@@ -175,6 +175,7 @@ class UnreadPages:
         is_new = (flags != 0) & ((flags & at.IN_URL_ORDER) == 0) & (table.url_start[:end] != 0)
         newcomers = np.flatnonzero(is_new)
         if not len(newcomers) and left == len(order):
+            self._dropped = dropped
             return
         words, stack = np.zeros(len(newcomers), np.uint64), np.zeros((len(newcomers) // 2 + 2, 4), np.int64)
         url_order.sort_by_url(table, book, newcomers, words, stack)
