@@ -40,7 +40,14 @@ MEASURES: dict[str, Measure] = {
     )
 }
 EDITION = 1
-EDITIONS = {"discovery": 4, "discovery_by_ledger": 3, "growing": 2, "stated": 2, "trouble": 2}
+EDITIONS = {
+    "discovery": 4,
+    "discovery_by_ledger": 4,
+    "discovery_by_command": 2,
+    "growing": 2,
+    "stated": 2,
+    "trouble": 2,
+}
 """Those of single measures, `EDITION` for all others. Increased when a measure changes: then its stored rows, and no
 others, are measured again."""
 
