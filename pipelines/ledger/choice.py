@@ -23,6 +23,7 @@ from opicflow.pipelines.discovery.limits import best
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, RefreshConfig
 from opicflow.pipelines.ledger.plan import Sharing, can_be_ordered
 from opicflow.pipelines.ledger.survey import BY_BUDGET, BY_PIN, DAY, DISCOVERY, Budget, HostLimits, HostsOf, Survey
+from opicflow.pipelines.ledger.unread_pages import Worth
 from opicflow.pipelines.refresh.orders import OrderTimes, allowances, chosen, spread
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ints
 from opicflow.schemas.ranking import highest
@@ -95,11 +96,12 @@ def choose_orders(
     choice.take(_REQUESTED, requested, priority, _MANY)
     refresh_most = most.all - most.discovery - choice.count
     choice.take(_REFRESH, is_due, tier, refresh_most, priority, keeps_discovery=True)
-    is_exploring = _to_explore(survey, is_new, priority, most.discovery)
+    is_exploring = np.zeros(len(survey), np.bool_)
     if survey.worth is not None:
-        priority = np.where(is_exploring, _priority_to_explore(survey), priority)
+        to_explore, values = _to_explore(survey, survey.worth, is_new, most.discovery)
+        is_exploring[to_explore], priority[to_explore] = True, values
         choice.take(_DISCOVERY, is_exploring, priority, most.discovery)
-        is_first = _within_domains(survey, is_new & ~is_exploring, priority, most.discovery)
+        is_first = _within_domains(survey, survey.worth, is_new & ~is_exploring, priority, most.discovery)
         choice.take(_DISCOVERY, is_first, priority, most.discovery - choice.discovered)
     choice.take(_DISCOVERY, is_new, priority, most.discovery - choice.discovered)
     for why, which, by in (
@@ -130,29 +132,22 @@ def choose_orders(
     return Orders(rows, reasons, chosen_by, priority[rows], not_before, len(rows) - discovered, discovered)
 
 
-def _to_explore(survey: Survey, is_new: Bools, priority: Floats, most: int) -> Bools:
-    """The unread pages to explore: of the marked ones the most worth, as large a part of `most` as was learnt."""
-    chosen_here = np.zeros(len(survey), np.bool_)
-    if survey.worth is not None:
-        marked = np.flatnonzero(is_new & survey.worth.marked)
-        values = _priority_to_explore(survey)[marked]
-        chosen_here[marked[highest(values, survey.pages[marked], round(survey.worth.share * most))]] = True
-    return chosen_here
+def _to_explore(survey: Survey, worth: Worth, is_new: Bools, most: int) -> tuple[Ints, Floats]:
+    """The unread pages to explore, and what they are worth then, in units of importance.
+
+    Of the marked ones the most worth, as large a part of `most` as was learnt.
+    """
+    marked = np.flatnonzero(is_new & worth.marked)
+    values = survey.importance[marked] * survey.factor[marked] * np.exp(worth.exploring[marked])
+    best_first = highest(values, survey.pages[marked], round(worth.share * most))
+    return marked[best_first], values[best_first]
 
 
-def _priority_to_explore(survey: Survey) -> Floats:
-    """What unread pages are worth to explore, in units of importance."""
-    assert survey.worth is not None
-    priority: Floats = survey.importance * survey.factor * np.exp(survey.worth.exploring)
-    return priority
-
-
-def _within_domains(survey: Survey, is_new: Bools, priority: Floats, most: int) -> Bools:
+def _within_domains(survey: Survey, worth: Worth, is_new: Bools, priority: Floats, most: int) -> Bools:
     """The `most` unread pages with the highest priority, of one domain no more than its share of them."""
-    assert survey.worth is not None
     rows = np.flatnonzero(is_new)
-    domain = survey.worth.domain[rows]
-    limits = np.full(int(domain.max(initial=-1)) + 1, max(1, int(survey.worth.at_once * most)))
+    domain = worth.domain[rows]
+    limits = np.full(int(domain.max(initial=-1)) + 1, max(1, int(worth.at_once * most)))
     is_first = np.zeros(len(survey), np.bool_)
     is_first[rows[best(priority[rows], survey.pages[rows], domain, limits, most)]] = True
     return is_first

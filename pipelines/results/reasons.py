@@ -11,9 +11,9 @@ from opicflow.pipelines.ledger import Ledger, Planned
 from opicflow.pipelines.ledger.choice import BY, WHY
 from opicflow.pipelines.ledger.reader import SeenChanges
 from opicflow.pipelines.ledger.survey import BACK_OFF, DISCOVERY, FORBIDDEN, GONE, KNOWN_FROM
+from opicflow.pipelines.results.record_columns import site_of_host
 from opicflow.schemas.arrays import Floats
 from opicflow.schemas.dates import iso_time
-from opicflow.schemas.public_suffixes import installed_suffixes
 
 MOST_STEPS = 20
 """So many pages are followed back to where a page was found first."""
@@ -85,7 +85,7 @@ def _sites(payers: list[Payer]) -> list[Payer]:
     parts: dict[str, list[float]] = {}
     for payer in payers:
         host = payer.name.split("/", 3)[2] if "://" in payer.name else payer.name
-        site = installed_suffixes().site(host.encode()).decode()
+        site = site_of_host(host)
         parts.setdefault(site, []).append(payer.part)
     sites = [Payer(site, sum(paid), len(paid)) for site, paid in parts.items()]
     return sorted(sites, key=lambda site: (-site.part, site.name))

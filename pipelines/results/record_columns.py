@@ -249,8 +249,12 @@ def ranked_sites(pages: Iterable[Pages], by: SiteKind) -> list[SiteTotals]:
 
 
 def _by_domain(of_hosts: Counter[str]) -> Counter[str]:
-    suffixes = installed_suffixes()
     found: Counter[str] = Counter()
     for host, value in of_hosts.items():
-        found[suffixes.site(host.encode()).decode()] += value
+        found[site_of_host(host)] += value
     return found
+
+
+def site_of_host(host: str) -> str:
+    """Return the registrable domain of a host."""
+    return installed_suffixes().site(host.encode()).decode()

@@ -69,8 +69,8 @@ def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
     }
     if survey.worth is not None:
         columns |= {
-            "siblings": survey.worth.siblings[rows].astype(np.float32),
-            "host_unread": survey.worth.unread[rows].astype(np.float32),
+            "siblings": survey.worth.siblings[rows],
+            "host_unread": survey.worth.unread[rows],
             "may_explore": (survey.worth.marked & (survey.decided_by == DISCOVERY))[rows].view(np.uint8),
         }
     return _pack_rows(ledger, "refresh-schedule", columns, survey.second)

@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         rest = max(1 - sum(payer["part"] for payer in payers), 0)
         print(f"  {rest:14.1%} other pages, and what all pages receive alike")
     if reasons is not None:
-        print_reasons(reasons)
+        _print_reasons(reasons)
     return 0
 
 
@@ -118,7 +118,7 @@ def _reasons(state: Path, page: int) -> Reasons:
     return reasons_of(ledger, page, ledger.preview(importance=importance), importance)
 
 
-def print_reasons(reasons: Reasons) -> None:
+def _print_reasons(reasons: Reasons) -> None:
     """Print why a page is where it is."""
     print("\n  where its importance comes from")
     if not reasons.payers:
