@@ -41,9 +41,9 @@ MEASURES: dict[str, Measure] = {
 }
 EDITION = 1
 EDITIONS = {
-    "discovery": 4,
-    "discovery_by_ledger": 4,
-    "discovery_by_command": 2,
+    "discovery": 5,
+    "discovery_by_ledger": 5,
+    "discovery_by_command": 3,
     "growing": 2,
     "stated": 2,
     "trouble": 2,

@@ -1,8 +1,9 @@
 """Which unread pages a ledger would read next, as the discovery `learnt` says.
 
-A review begins at a tick, when a cycle has passed since the last one, and at least one in 64 of the pages known was
-read for the first time since then: the log alone decides when. A review learns from the pages that were read, and marks
-the pages that may be explored until the next one. Plans read the marks and the worth of pages, and change nothing.
+A review begins at a tick, when a cycle has passed since the last one, and enough pages were read for the first time
+since then: one in 64 of the pages known, and one in 8 of those read. The log alone decides when. A review learns from
+the pages that were read, and marks the pages that may be explored until the next one. Plans read the marks and the
+worth of pages, and change nothing.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from opicflow.schemas.shards import Shard
 
 _PAGES_A_READ = 64
 """A review takes time for all pages known, so it waits until one in so many of them was read since the last one."""
+_READ_A_READ = 8
+"""And until one in so many of the pages read was: the more are read, the less another review teaches."""
 _FLOOR_SHARE = 100
 """One in so many pages is less important than a page to which next to nothing leads."""
 
@@ -96,32 +99,34 @@ class UnreadPages:
         begun = self.reviews.second >= 0
         if begun and second - self.reviews.second < self._config.refresh.cycle_hours * 3600:
             return False
-        read = self._pages_read() - self.reviews.read
-        return read * _PAGES_A_READ >= max(int(self._room.book.counts[0].pages), 1)
+        all_read = self._pages_read()
+        read = all_read - self.reviews.read
+        return read * _PAGES_A_READ >= max(int(self._room.book.counts[0].pages), 1) and read * _READ_A_READ >= all_read
 
     def begin_review(self, second: int) -> None:
         """Learn from the pages that were read since the last review, and mark those that may be explored."""
         reviews, pages = self.reviews, self._room.table.pages
         rates, _ = self._reader.rates()
-        known, slots = self._columns(rates)
+        known, rows, row_of = self._columns(rates)
+        slots, flags = rows.slots, rows.flags
         known.is_tried[self._forbidden(known.page, slots)] = True
-        flags = pages["flags"][slots]
         read = np.flatnonzero(known.is_read & ((flags & at.READ_BEFORE) == 0))
         since = reviews.second if reviews.second >= 0 else self._times.first_tick_second
         cycle = self._config.refresh.cycle_hours * 3600
         about = len(read) if reviews.second >= 0 else int(len(read) * min(cycle / max(second - since, 1), 1.0))
-        row_of = np.full(int(self._room.book.counts[0].slots), -1, np.int64)
-        row_of[slots] = np.arange(len(slots))
 
         def rows_of(ids: Ids) -> Ints:
             found = self._reader.slots_of(ids)
-            return np.where(found >= 0, row_of[found], -1)
+            rows: Ints = row_of[1 + np.maximum(found, -1)].astype(np.int64)
+            return rows
 
         explored = reviews.discovery.begin_review(known, read, rows_of, about)
-        flags[~known.is_read] &= ~at.EXPLORED
-        flags[explored] |= at.EXPLORED
-        pages["flags"][slots] = flags
-        pages["flags"][((pages["class_"] & 1) != 0) & (pages["flags"] != 0)] |= at.READ_BEFORE
+        no_more = np.flatnonzero(known.explored & ~known.is_read)
+        pages["flags"][slots[no_more]] &= ~at.EXPLORED
+        pages["flags"][slots[explored]] |= at.EXPLORED
+        pages["flags"][slots[read]] |= at.READ_BEFORE
+        if len(slots) < int(self._room.book.counts[0].pages):  # the URL of some is not known
+            pages["flags"][((pages["class_"] & 1) != 0) & (pages["flags"] != 0)] |= at.READ_BEFORE
         reviews.second, reviews.read = second, self._pages_read()
 
     def _pages_read(self) -> int:
@@ -140,13 +145,13 @@ class UnreadPages:
         if has_gaps:
             by_slot = np.zeros(end)
             by_slot[slots] = importance
-        known, known_slots = self._columns(by_slot)
+        known, rows, _ = self._columns(by_slot)
         discovery = self.reviews.discovery
         worth = page_worth(known, discovery.siblings_weight, discovery.rule)
 
         def by_page(values: Array, kind: type) -> Array:
             column: Array = np.zeros(end, kind)
-            column[known_slots] = values
+            column[rows.slots] = values
             return column[slots] if has_gaps else column
 
         sites = self._shard.page_ids.sites_of(self._room.table.hot[slots, 0].view(np.uint64))
@@ -184,8 +189,11 @@ class UnreadPages:
         room.book = book._replace(url_order=merged)
         self._dropped = dropped
 
-    def _columns(self, importance: Floats) -> tuple[DiscoveryPages, Ints]:
-        """Return what the rule reads of all pages with a URL, and their slots; `importance` is that of every slot."""
+    def _columns(self, importance: Floats) -> tuple[DiscoveryPages, url_order.OrderedPages, Array]:
+        """Return what the rule reads of all pages with a URL, what the table has of them, and the row at 1 + each slot.
+
+        `importance` is that of every slot. A slot without such a page has the row -1, and so has the slot -1.
+        """
         self.update_order()
         table, order = self._room.table, self._room.book.url_order
         rows = url_order.OrderedPages.of(len(order))
@@ -203,7 +211,7 @@ class UnreadPages:
             is_tried=rows.is_tried,
             found_by=rows.found_by,
         )
-        return columns, rows.slots
+        return columns, rows, row_of
 
     def _in_floors(self, importance: Floats) -> Floats:
         """Return importance in such units that a page to which next to nothing leads has what the rule calls floor.
