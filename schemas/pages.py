@@ -131,6 +131,11 @@ class PageIds:
         """Return a hash of the site of each page id, of 16 bits, or None where ids do not have one."""
         return (pages >> np.uint64(64 - SITE_BITS)).astype(np.uint16) if self.by_site else None
 
+    def site_range(self, pages: Ids) -> tuple[Ids, Ids]:
+        """Return the first and the last page id that begin with the same hash of a site as each of these."""
+        rest = np.uint64((1 << (64 - SITE_BITS)) - 1)
+        return pages & ~rest, pages | rest
+
     def host_hashes(self, hosts: Iterable[bytes]) -> Hashes:
         """Return a hash of each host, made with the key."""
         texts = [np.frombuffer(host, np.uint8).copy() for host in hosts]

@@ -24,6 +24,7 @@ Outcome = Literal["NONE", "FETCHED", "REDIRECTED", "ALIASED", "GONE", "UNCHANGED
 DecidedBy = Literal["OTHER", "BUDGET", "PINNED", "FORBIDDEN", "DISCOVERY", "BACK_OFF", "GONE", "LIMIT", "REQUESTED"]
 ChangesKnownFrom = Literal["OTHER", "DEFAULT", "INTERVALS", "LAST_MODIFIED", "POLICY"]
 Why = Literal["OTHER", "DISCOVERY", "REFRESH", "REQUESTED"]
+SiteOf = Literal["OTHER", "HOST", "DOMAIN"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,25 @@ class Importance:
     event_time_ms: int | None
     shard: int
     cut: int
+    certificate: float | None = None
+    settled: bool | None = None
+
+
+@dataclass(frozen=True)
+class SiteImportance:
+    """The importance of a host or a domain at one moment: sums over its pages."""
+
+    site: str
+    by: SiteOf
+    importance: float
+    mean_score: float
+    pages: int
+    read: int
+    changes_per_day: float
+    trend_per_day: float
+    event_time_ms: int | None
+    shard: int
+    shards: int
     certificate: float | None = None
     settled: bool | None = None
 
@@ -161,7 +181,7 @@ class Audit:
     bytes: int = 0
 
 
-Record = CrawlEvent | Importance | RefreshSchedule | CrawlOrder | Policy | Reject | Audit
+Record = CrawlEvent | Importance | SiteImportance | RefreshSchedule | CrawlOrder | Policy | Reject | Audit
 
 R = TypeVar("R", bound=Record)
 

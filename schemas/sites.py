@@ -120,6 +120,13 @@ class SiteNumbering:
         self._known = known
 
 
+def site_names(urls: Iterable[str], by: SiteKind) -> list[str]:
+    """Return the names of all sites of these URLs, each once."""
+    numbering = SiteNumbering(by)
+    numbering.number_all(urls)
+    return numbering.names()
+
+
 def _grown(column: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     found = np.zeros(size, column.dtype)
     found[: len(column)] = column

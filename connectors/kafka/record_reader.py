@@ -18,6 +18,7 @@ from opicflow.schemas.records import RECORDS, Policy, Record, from_avro
 
 STREAMS = {
     "importance": "Importance",
+    "site-importance": "SiteImportance",
     "refresh-schedule": "RefreshSchedule",
     "crawl-orders": "CrawlOrder",
     "rejects": "Reject",

@@ -32,6 +32,7 @@ class Names(NamedTuple):
     crawl_events: str = "crawl-events"
     page_ledger: str = "page-ledger"
     importance: str = "importance"
+    site_importance: str = "site-importance"
     refresh_schedule: str = "refresh-schedule"
     crawl_orders: str = "crawl-orders"
     policies: str = "policies"
@@ -102,6 +103,7 @@ def specs(
             as_many=shards is not None,
         ),
         TopicSpec(name.importance, result_partitions, "compact", "CreateTime"),
+        TopicSpec(name.site_importance, result_partitions, "compact", "CreateTime"),
         TopicSpec(name.refresh_schedule, result_partitions, "compact", "CreateTime"),
         TopicSpec(name.crawl_orders, result_partitions, "delete", "LogAppendTime", retention_ms=7 * _DAY_MS),
         TopicSpec(name.policies, 1, "delete", "CreateTime", as_many=True),

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
+    from opicflow.schemas.sites import SiteKind
 
 _LOG_HELP = (
     "JSON lines, Avro, WARC, WAT or an edge list; plain, gzip or zstd; a path, a glob, - for standard input, or a URL "
@@ -130,6 +131,20 @@ def add_quiet(parser: argparse._ActionsContainer) -> None:
 def add_site_kind(parser: argparse._ActionsContainer, help_: str, kinds: Sequence[str] = ("host", "domain")) -> None:
     """Add the option for sites instead of pages."""
     parser.add_argument("--by", choices=kinds, default="page" if "page" in kinds else None, help=help_)
+
+
+def add_sites(parser: argparse._ActionsContainer) -> None:
+    """Add what sites are, whose importance is published."""
+    parser.add_argument(
+        "--sites",
+        choices=["domain", "host", "none"],
+        help="what a site is, in site-importance: a registrable domain (the default), a host; none: write no sites",
+    )
+
+
+def sites_of(options: argparse.Namespace) -> SiteKind | None:
+    """Return what sites are; None for no sites."""
+    return None if options.sites == "none" else options.sites or "domain"
 
 
 def add_list_form(parser: argparse._ActionsContainer) -> None:

@@ -15,11 +15,13 @@ from opicflow.pipelines.cli.options import (
     add_ledger_options,
     add_refresh_options,
     add_rule_options,
+    add_sites,
     connection_of,
     focus_of,
     ledger_options_of,
     positive,
     rules_of,
+    sites_of,
     whole,
 )
 from opicflow.pipelines.cli.text import counted
@@ -45,6 +47,7 @@ def add_stream_options(parser: argparse.ArgumentParser) -> None:
     add_rule_options(parser)
     add_refresh_options(parser, "--refresh-strategy")
     add_focus_options(parser)
+    add_sites(parser)
 
 
 def _add_flink_options(parser: argparse.ArgumentParser) -> None:
@@ -156,7 +159,7 @@ def default_origin(shards: int) -> Origin:
 
     ledger = LedgerConfig()
     hourly = replace(ledger, refresh=replace(ledger.refresh, cycle_hours=_CYCLE_HOURS))
-    return Origin(hourly, ShardRanges.equal(shards), Rules(page_ids=new_page_ids()))
+    return Origin(hourly, ShardRanges.equal(shards), Rules(page_ids=new_page_ids()), sites="domain")
 
 
 def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: int) -> Origin | None:
@@ -166,7 +169,7 @@ def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: i
     from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 
     rules, given, focus = rules_of(options), ledger_options_of(options), focus_of(options)
-    if rules is None and given == LedgerOptions() and focus is None:
+    if rules is None and given == LedgerOptions() and focus is None and options.sites is None:
         return None
     base = default_origin(shards)
     placed = kept or base
@@ -174,7 +177,7 @@ def requested_origin(options: argparse.Namespace, kept: Origin | None, shards: i
     ledger = given.over(base.ledger)
     if focus is not None or rules.categories.count > 1:
         ledger = (focus or CashFocus()).over(ledger, rules.categories)
-    origin = Origin(ledger, placed.ranges, rules)
+    origin = Origin(ledger, placed.ranges, rules, sites=sites_of(options))
     return replace(origin, least_move=_LEAST_CERTIFIED_MOVE) if isinstance(ledger.history, Certified) else origin
 
 

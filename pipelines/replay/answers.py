@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.whole_file import sync_folder, whole_file
-from opicflow.pipelines.transforms.parts import FINAL
+from opicflow.pipelines.transforms.parts import PartKind
 from opicflow.schemas.columns import unpack
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MOST_PAGES = 1_000_000
 """Larger ledgers keep none: the copy would take too much space."""
 _CONTENTS = "contents.json"
+_KINDS = (PartKind.IMPORTANCE, PartKind.SCHEDULE, PartKind.ORDERS)
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def write_answers(state: Path, snapshot: str, work: Path, plan: dict[str, Any]) 
     partial = answers.with_name(f"{answers.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
-    parts = sorted(part.name for kind in FINAL for part in work.glob(f"{kind.value}-*"))
+    parts = sorted(part.name for kind in _KINDS for part in work.glob(f"{kind.value}-*"))
     for name in parts:
         os.rename(work / name, partial / name)
     with whole_file(partial / _CONTENTS) as file:
@@ -64,7 +65,7 @@ def read_answers(state: Path, snapshot: str) -> Answers | None:
         for part in parts.values():
             unpack(part)  # which compares its checksum
         importance, schedules, orders = (
-            [part for name, part in parts.items() if name.startswith(f"{kind.value}-")] for kind in FINAL
+            [part for name, part in parts.items() if name.startswith(f"{kind.value}-")] for kind in _KINDS
         )
         return Answers(importance, schedules, orders[0], contents["plan"])
     except (OSError, ValueError, LookupError, TypeError):

@@ -52,6 +52,7 @@ from opicflow.pipelines.transforms.publish import (
     publish_plan,
     publish_visited,
 )
+from opicflow.pipelines.transforms.publish_sites import pack_sites
 from opicflow.pipelines.transforms.rejects import collisions, reject_line
 from opicflow.schemas.arrays import Floats, Ints
 from opicflow.schemas.columns import FRAME_BYTES
@@ -59,6 +60,7 @@ from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.records import Policy
+from opicflow.schemas.sites import SiteKind
 
 _MS_PER_HOUR = 3_600_000
 _SECONDS_PER_HOUR = 3600
@@ -84,7 +86,8 @@ class KeeperConfig:
 
     `settle`: the final importance is that of the remembered graph, settled. `samples`: report how the crawl went.
     `publications`: publish during the crawl, at most `records_per_visit` in sweeps, of pages whose score moved by more
-    than `least_move` of itself; and plan every cycle. `policies` are in the order of their times (`policy_time_ms`):
+    than `least_move` of itself; and plan every cycle. `sites`: the importance of hosts or domains at the end.
+    `policies` are in the order of their times (`policy_time_ms`):
     each is applied when the crawl reaches its time. The plan at the end includes those that are still to come.
     """
 
@@ -92,6 +95,7 @@ class KeeperConfig:
     settle: bool = False
     samples: bool = False
     publications: bool = False
+    sites: SiteKind | None = None
     records_per_visit: float = 2.0
     least_move: float = 0.1
     policies: tuple[Policy, ...] = ()
@@ -419,6 +423,10 @@ class ReplayKeeper:
         """Publish when each page is due, and the orders of the next cycle."""
         for number, part in enumerate(schedule_parts(self.ledger, planned)):
             yield Part(PartKind.SCHEDULE, (number,), part)
+        if self.config.sites is not None:
+            yield Part(
+                PartKind.SITES, (0,), pack_sites(self.ledger, planned, self.config.sites, certificate=self._certificate)
+            )
         if not self.config.publications:  # which have the orders of each cycle
             yield Part(PartKind.ORDERS, (0,), pack_orders(self.ledger, planned))
 

@@ -34,6 +34,7 @@ from opicflow.pipelines.results.files import (
     write_orders,
     write_rejects,
     write_schedules,
+    write_sites,
     write_tombstones,
 )
 from opicflow.pipelines.results.part_files import Parts, remove_final_parts, remove_parts, write_part
@@ -48,6 +49,7 @@ from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.dates import iso_time
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
+from opicflow.schemas.sites import SiteKind
 
 _LEAST_CHECKPOINT_BYTES = 64 << 20
 _MOST_REJECTS_SHOWN, _MOST_REJECTS_SHOWN_OF_A_BATCH = 20, 5
@@ -76,6 +78,8 @@ class ReplayRequest:
     state: Path | None = None
     samples: bool = False
     publications: bool = False
+    sites: SiteKind | None = "domain"
+    """What sites are, whose importance is written. None: no sites."""
     runner: str = IN_PROCESS
     beam_options: tuple[str, ...] = ()
     segment_bytes: int = SEGMENT_BYTES
@@ -396,6 +400,7 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
         settle=request.settle,
         samples=request.samples,
         publications=request.publications,
+        sites=request.sites if request.out is not None or request.to is not None else None,
         policies=tuple(sorted(request.policies, key=policy_time_ms)),
         page_ids=page_ids,
         now_second=request.now_second,
@@ -478,6 +483,8 @@ def _write_files(request: ReplayRequest, out: Path, work: Path) -> list[Path]:
         ("crawl-orders", write_orders, (PartKind.ORDERED, PartKind.ORDERS)),
         ("rejects", write_rejects, (PartKind.REJECTS,)),
     ]
+    if request.sites is not None:
+        files.append(("site-importance", write_sites, (PartKind.SITES,)))
     if request.publications:
         files += [
             ("publications", write_importance, (PartKind.PUBLICATIONS,)),

@@ -21,6 +21,7 @@ from opicflow.pipelines.results.record_columns import (
     pages_of,
     reject_columns,
     schedule_columns,
+    site_columns,
     tombstone_columns,
 )
 from opicflow.schemas.columns import Texts
@@ -61,6 +62,11 @@ def write_schedules(path: Path, format_: str, parts: Iterable[bytes]) -> int:
 def write_orders(path: Path, format_: str, parts: Iterable[bytes]) -> int:
     """Write `CrawlOrder` records. Returns how many."""
     return write_records(path, format_, "CrawlOrder", map(order_columns, map(pages_of, parts)))
+
+
+def write_sites(path: Path, format_: str, parts: Iterable[bytes]) -> int:
+    """Write `SiteImportance` records. Returns how many."""
+    return write_records(path, format_, "SiteImportance", map(site_columns, map(pages_of, parts)))
 
 
 def write_tombstones(path: Path, parts: Iterable[bytes]) -> int:

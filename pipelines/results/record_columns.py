@@ -91,6 +91,28 @@ def schedule_columns(pages: Pages) -> dict[str, list[Any]]:
     }
 
 
+def site_columns(pages: Pages) -> dict[str, list[Any]]:
+    """Return the sites that have pages as the columns of `SiteImportance` records."""
+    pages = pages.rows(np.flatnonzero(pages.columns["pages"] > 0))
+    columns, at, rows = pages.columns, pages.moment, len(pages.texts)
+    counts = columns["pages"]
+    return {
+        "site": [name.decode("utf-8") for name in pages.texts],
+        "by": [at["by"].upper()] * rows,
+        "importance": columns["importance"].tolist(),
+        "mean_score": (columns["importance"] * at["pages"] / counts).tolist(),
+        "pages": counts.tolist(),
+        "read": columns["read"].tolist(),
+        "changes_per_day": columns["changes_per_day"].tolist(),
+        "trend_per_day": columns["trend_per_day"].tolist(),
+        "event_time": [at["event_time_ms"] or None] * rows,
+        "shard": [at["shard"]] * rows,
+        "shards": columns["shards"].tolist(),
+        "certificate": [at["certificate"]] * rows,
+        "settled": [at["settled"]] * rows,
+    }
+
+
 def order_columns(pages: Pages) -> dict[str, list[Any]]:
     """The values of `CrawlOrder` records, by field."""
     c, rows = pages.columns, len(pages.urls)

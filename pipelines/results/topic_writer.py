@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 
 from opicflow.connectors.files.avro_rows import encode_rows
@@ -27,6 +28,7 @@ from opicflow.pipelines.results.record_columns import (
     pages_of,
     reject_columns,
     schedule_columns,
+    site_columns,
 )
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.outputs import (
@@ -35,6 +37,7 @@ from opicflow.pipelines.transforms.outputs import (
     ORDERS,
     REJECTS,
     SCHEDULE,
+    SITES,
     TOMBSTONES,
     TRANSFERS,
     Output,
@@ -42,6 +45,7 @@ from opicflow.pipelines.transforms.outputs import (
 from opicflow.pipelines.transforms.parts import PartKind
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.published_schemas import schema
+from opicflow.schemas.sites import site_names
 
 _PATIENCE_SECONDS = 120.0
 """So long a cluster that was there when the work began may be away when it is done."""
@@ -84,6 +88,7 @@ def send_results(to: Destination, work: Path, audit: dict[str, Any]) -> list[Sen
             sender.send_pages(topic, Parts(work, meanwhile), columns_of)
             sender.bury(topic, Parts(work, PartKind.TOMBSTONES))
             sender.send_pages(topic, Parts(work, at_the_end), columns_of)
+        sender.send_sites(Parts(work, PartKind.SITES), Parts(work, PartKind.TOMBSTONES))
         for kind in (PartKind.ORDERED, PartKind.ORDERS):
             sender.send_pages(ORDERS, Parts(work, kind), order_columns)
         for lines in Parts(work, PartKind.REJECTS):
@@ -127,6 +132,8 @@ class SendOutputs(SendingDoFn):
                 raise KafkaRefused(f"{self._ledger_topic}: takes no {len(data)} bytes: raise its max.message.bytes")
         elif kind in _COLUMNS_OF:
             sender.send_pages(kind, [data], _COLUMNS_OF[kind])
+        elif kind == SITES:
+            sender.send_sites([data])
         elif kind == TOMBSTONES:
             sender.bury(IMPORTANCE, [data])
             sender.bury(SCHEDULE, [data])
@@ -179,6 +186,20 @@ class _Sender:
             columns = columns_of(pages)
             self.send(topic, columns["host"] if topic == ORDERS else pages.texts, pages.texts, columns)
 
+    def send_sites(self, parts: Iterable[bytes], removed_pages: Iterable[bytes] = ()) -> None:
+        """Send sites, and tombstones of those without pages. A site that is in several shards has a key in each."""
+        for part in map(pages_of, parts):
+            names = [name.decode("utf-8") for name in part.texts]
+            shard, by = part.moment["shard"], part.moment["by"]
+            left = part.columns["pages"] > 0
+            is_divided = part.columns["shards"] > 1
+            keys = [f"{name}#{shard}" if divided else name for name, divided in zip(names, is_divided, strict=True)]
+            some = np.flatnonzero(left).tolist()
+            self.send(SITES, [names[row] for row in some], [keys[row].encode() for row in some], site_columns(part))
+            lost = {name for pages in map(pages_of, removed_pages) for name in site_names(pages.urls, by)}
+            for name in [*(names[row] for row in np.flatnonzero(~left).tolist()), *sorted(lost.difference(names))]:
+                self._bury(SITES, [name, name], [name.encode(), f"{name}#{shard}".encode()])
+
     def send(self, topic: str, by: Sequence[bytes | str], keys: Sequence[bytes], columns: dict[str, list[Any]]) -> None:
         """Send rows; `by` are the texts that give them their partitions."""
         framer = self.framer(topic)
@@ -194,8 +215,11 @@ class _Sender:
         """Send tombstones of removed pages. A page whose URL was never known was never published either."""
         for pages in map(pages_of, parts):
             keys = [url.encode() for url in pages.urls if url]
-            self._send(topic, keys, keys, [None] * len(keys))
-            self._tombstones[topic] += len(keys)
+            self._bury(topic, keys, keys)
+
+    def _bury(self, topic: str, by: Sequence[bytes | str], keys: Sequence[bytes]) -> None:
+        self._send(topic, by, keys, [None] * len(keys))
+        self._tombstones[topic] += len(keys)
 
     def sent(self) -> list[Sent]:
         return [Sent(self._to.prefix + t, self._records[t], self._tombstones[t]) for t in STREAMS]

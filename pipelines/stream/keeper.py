@@ -44,6 +44,7 @@ from opicflow.pipelines.transforms.outputs import (
     ORDERS,
     REJECTS,
     SCHEDULE,
+    SITES,
     TOMBSTONES,
     TRANSFERS,
     Output,
@@ -58,6 +59,7 @@ from opicflow.pipelines.transforms.publish import (
     publish_visited,
     rows_in,
 )
+from opicflow.pipelines.transforms.publish_sites import pack_sites, sites_of_removed
 from opicflow.pipelines.transforms.rejects import collisions
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.arrays import Bytes, Ids, Ints
@@ -67,6 +69,7 @@ from opicflow.schemas.errors import UserError
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.shards import ShardRanges
+from opicflow.schemas.sites import SITE_KINDS, SiteKind
 
 MOST_TRANSFERS = 100_000
 """The most transfers of one message: 16 bytes each."""
@@ -129,6 +132,8 @@ class Origin:
     least_move: float = 0.1
     audit_seconds: int = 10
     quiet_until: dict[str, int] = field(default_factory=dict)
+    sites: SiteKind | None = None
+    """What sites are, whose importance is published. None: no sites, as in older logs."""
 
     @property
     def shards(self) -> int:
@@ -150,6 +155,7 @@ class Origin:
             "least_move": self.least_move,
             "audit_seconds": self.audit_seconds,
             "quiet_until": self.quiet_until,
+            **({} if self.sites is None else {"sites": self.sites}),
             **self.placement.to_json(),
         }
         return encode_entry(ControlEntry("stream", {"origin": values}))
@@ -164,6 +170,8 @@ class Origin:
             for name in Placement.STORED_AS:
                 values.pop(name, None)
             ledger, rules = LedgerConfig.from_json(values.pop("ledger")), values.pop("rules")
+            if values.get("sites") not in (None, *SITE_KINDS):
+                raise ValueError(f"sites are hosts or domains, not {str(values['sites'])[:20]}")
             return cls(ledger, placement.ranges, Rules.from_json(rules, placement.page_ids), **values)
         except (AssertionError, KeyError, TypeError, ValueError, ConfigRefused) as problem:
             raise LogRefused(
@@ -248,6 +256,7 @@ class _Notes:
     audit_second: int = -1
     sent_to: list[list[Any]] = field(default_factory=list)
     received_from: list[list[Any]] = field(default_factory=list)
+    removed_from_sites: list[str] = field(default_factory=list)
 
 
 class LogKeeper:
@@ -405,6 +414,9 @@ class LogKeeper:
         if applied.removed:
             self.counts["removed"] += sum(len(pages) for _, pages in applied.removed)
             yield Output(TOMBSTONES, pack_tombstones(ledger, applied))
+            if self.origin is not None and self.origin.sites is not None:
+                sites = sites_of_removed(applied, self.origin.sites).union(self._notes.removed_from_sites)
+                self._notes.removed_from_sites = sorted(sites)
 
     def _note_received(self, entry: TransfersEntry) -> None:
         """Note a cut of another shard that was received completely."""
@@ -442,6 +454,9 @@ class LogKeeper:
                 for kind, packed in ((SCHEDULE, planned.schedules), (ORDERS, planned.orders)):
                     if packed is not None:
                         yield Output(kind, packed)
+                if origin.sites is not None:
+                    yield Output(SITES, pack_sites(ledger, planned.planned, origin.sites, notes.removed_from_sites))
+                    notes.removed_from_sites = []
         if second - notes.audit_second >= origin.audit_seconds:
             notes.audit_second = second
             yield self._audit()

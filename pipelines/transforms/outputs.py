@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 IMPORTANCE, SCHEDULE, ORDERS, TOMBSTONES = "importance", "refresh-schedule", "crawl-orders", "tombstones"
+SITES = "site-importance"
 AUDIT, REJECTS, TRANSFERS, FINGERPRINT = "audit", "rejects", "transfers", "fingerprint"
 NO_SHARD = -1
 

@@ -15,6 +15,8 @@ class PartKind(str, Enum):
     """When each page is due, at the end."""
     ORDERS = "orders"
     """The orders of the next cycle, at the end."""
+    SITES = "sites"
+    """The importance of all sites, at the end."""
     PUBLICATIONS = "publications"
     """Importance that was published while the crawl ran."""
     REPLANNED = "replanned"
@@ -29,7 +31,7 @@ class PartKind(str, Enum):
     """The report of a segment, as JSON."""
 
 
-FINAL = (PartKind.IMPORTANCE, PartKind.SCHEDULE, PartKind.ORDERS)
+FINAL = (PartKind.IMPORTANCE, PartKind.SCHEDULE, PartKind.ORDERS, PartKind.SITES)
 """The kinds that are made at the end of the input; their position is a number."""
 
 MOVED, VISITED = 0, 1

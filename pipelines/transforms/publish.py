@@ -40,10 +40,7 @@ def pack_estimates(
     columns["measured"] = estimates.measured.view(np.uint8)
     columns["url_lengths"] = np.diff(starts)
     columns["url_bytes"] = urls
-    values = moment(ledger)
-    if certificate is not None:
-        values |= {"certificate": certificate, "settled": True}
-    return pack(KIND, values, {**columns, **(more or {})})
+    return pack(KIND, moment(ledger, certificate), {**columns, **(more or {})})
 
 
 def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
@@ -125,8 +122,9 @@ def rows_in(packed: bytes) -> int:
 
 
 class PackedPlan(NamedTuple):
-    """The publications of a plan; None = there are none."""
+    """A plan, and its publications; None = there are none."""
 
+    planned: Planned
     schedules: bytes | None
     orders: bytes | None
 
@@ -135,6 +133,7 @@ def publish_plan(ledger: Ledger, most: int, least_move: float) -> PackedPlan:
     """Plan the next cycle. Returns its orders, and the schedules that changed."""
     planned = ledger.plan(most, least_move)
     return PackedPlan(
+        planned,
         pack_schedules(ledger, planned, planned.publish) if len(planned.publish) else None,
         pack_orders(ledger, planned) if len(planned.orders.rows) else None,
     )
@@ -175,16 +174,16 @@ def _pack_rows(ledger: Ledger, kind: str, columns: dict[str, Array], second: int
     return pack(kind, {"second": second, "expires_second": expires, "shard": ledger.shard}, columns)
 
 
-def moment(ledger: Ledger) -> dict[str, Any]:
-    """Return the values that all records of one time share."""
+def moment(ledger: Ledger, certificate: float | None = None) -> dict[str, Any]:
+    """Return the values that all records of one time share. `certificate` is that of settled ranks, if they count."""
+    own = {"certificate": ledger.certificate(), "settled": ledger.is_settled}
     return {
         "pages": ledger.pages_everywhere,
         "clock": ledger.turns,
         "event_time_ms": max(ledger.tick_second, 0) * 1000,
         "shard": ledger.shard,
         "cut": ledger.cut,
-        "certificate": ledger.certificate(),
-        "settled": ledger.is_settled,
+        **(own if certificate is None else {"certificate": certificate, "settled": True}),
     }
 
 

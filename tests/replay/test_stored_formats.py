@@ -34,7 +34,7 @@ def test_a_killed_replay_of_an_older_version_continues(tmp_path: Path, monkeypat
         result = run(logs, Path(name), state=state, samples=True, publications=True, page_ids=ids)
         assert result.summary["events_read"] == 60
     names = [path.name for path in Path("whole").iterdir() if path.name != "summary.json"]
-    assert len(names) == 7
+    assert len(names) == 8
     for name in names:
         assert _comparable(Path("whole", name)) == _comparable(Path("continued", name)), name
 

@@ -45,6 +45,7 @@ from opicflow.schemas.records import (
     Policy,
     Record,
     RefreshSchedule,
+    SiteImportance,
     from_avro,
     to_avro,
 )
@@ -74,6 +75,7 @@ PUBLISHED = {
     ("RefreshSchedule", 1): (0x43149E6E6C9C98BE, "1b0738b65ddc0ee39002882477890c62d31fd3e1f884be9f16bda8d085d711e5"),
     ("RefreshSchedule", 2): (0xE3C9F4EE4B097F82, "17d436ecb4a356f810af29867f92537c2881da44224702d1825522fdd5fcd360"),
     ("Reject", 1): (0x32F7E082D46DB616, "39ad8525f9bccf0e9fcd69993db45088a9ac592ac9c69afd7fa11096e510b414"),
+    ("SiteImportance", 1): (0xB1DA91E6EB2CCB27, "e1b904b22d9f93a5ccc55853beb5cc3750c0d70f3258552bcaae939610a4010c"),
 }
 """The fingerprint of every published version and the SHA-256 of its file. Lines are added, never changed."""
 
@@ -113,6 +115,21 @@ EXAMPLES: dict[str, Record] = {
         cut=77,
         certificate=0.03125,
         settled=False,
+    ),
+    "SiteImportance": SiteImportance(
+        site="example.org",
+        by="DOMAIN",
+        importance=0.125,
+        mean_score=2.5,
+        pages=20,
+        read=7,
+        changes_per_day=0.75,
+        trend_per_day=-0.0625,
+        event_time_ms=TIME_MS + 1,
+        shard=2,
+        shards=1,
+        certificate=0.03125,
+        settled=True,
     ),
     "RefreshSchedule": RefreshSchedule(
         url="https://example.org/",

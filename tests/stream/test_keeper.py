@@ -28,7 +28,7 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.pipelines.stream import keeper as stream_keeper
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused, Origin, request_fingerprint
-from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, TRANSFERS, Output
+from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.columns import pack, unpack
 from opicflow.schemas.records import Policy
@@ -39,7 +39,7 @@ from support.simulation import POISON
 SHARDS = 3
 FIRST_MS = 1_700_000_000_000
 CONFIG = LedgerConfig(remembered_visits=1 << 10)
-ORIGIN = Origin(CONFIG, ShardRanges.equal(SHARDS), audit_seconds=5)
+ORIGIN = Origin(CONFIG, ShardRanges.equal(SHARDS), audit_seconds=5, sites="domain")
 HERE = [(number << 56) + 1 for number in range(20)]
 """Pages of shard 0."""
 ELSEWHERE = [(15 << 60) + number for number in range(12)]
@@ -124,7 +124,7 @@ def whole() -> tuple[LogKeeper, list[Output]]:
 
 def test_the_log_of_these_tests_causes_every_kind_of_output(whole: tuple[LogKeeper, list[Output]]) -> None:
     names = {(one.kind, one.to_shard) for one in whole[1]}
-    assert {kind for kind, _ in names} >= {IMPORTANCE, SCHEDULE, AUDIT, REJECTS}
+    assert {kind for kind, _ in names} >= {IMPORTANCE, SCHEDULE, SITES, AUDIT, REJECTS}
     assert names >= {(TRANSFERS, 1), (TRANSFERS, 2)}
     assert [values["reason"] for values, _ in rejects_of(whole[1])] == ["refused", "corrupt"]
 
@@ -290,6 +290,7 @@ def test_entries_before_the_origin_are_rejected() -> None:
         None,
         {**vars(ORIGIN), "ledger": {"soup": 1}},
         {**vars(ORIGIN), "ledger": CONFIG.to_json(), "more": 1},
+        {**decode_entry(ORIGIN.entry()).entry.values["origin"], "sites": "page"},
     ],
 )
 def test_a_log_with_another_beginning_is_refused_with_advice(origin: Any) -> None:
@@ -312,7 +313,8 @@ def test_an_origin_is_read_back_from_its_entry() -> None:
     origin = Origin(
         CONFIG, ShardRanges.equal(7), Rules(UrlRules(drop_parameters=("a*",))), 1.5, 0.2, 30, {"kafka/x/0": 9}
     )
-    assert Origin.of(decode_entry(origin.entry()).entry) == origin
+    for one in (origin, replace(origin, sites="host")):
+        assert Origin.of(decode_entry(one.entry()).entry) == one
 
 
 @pytest.mark.parametrize(
@@ -344,7 +346,7 @@ def test_nothing_is_published_before_the_sources_of_quiet_until_are_applied() ->
         assert keeper.ledger is not None
         loud = keeper.ledger.mark("kafka/x/0").offset >= 18 and keeper.ledger.mark("p").offset >= 2
         assert keeper.is_quiet == (not loud)
-        named = [one for one in outputs if one.kind in (IMPORTANCE, SCHEDULE, ORDERS)]
+        named = [one for one in outputs if one.kind in (IMPORTANCE, SCHEDULE, SITES, ORDERS)]
         assert loud or not named
         published += len(named)
     assert published

@@ -40,7 +40,7 @@ from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, LogKeeperFactory, Origin, request_fingerprint
 from opicflow.pipelines.stream.ledgers import JournalInLog
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger, rebuild
-from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, TRANSFERS, Output
+from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
 from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard
 from opicflow.schemas.columns import unpack
 from opicflow.schemas.records import Policy
@@ -366,7 +366,9 @@ class Simulation:
         quiet = chance.random() < 0.3
         until = {s: self._end_of(s) // 2 for s in sources if s not in self._unknown and self._end_of(s) > 1}
         ranges = any_ranges(self.shards, chance.randrange(1 << 30))
-        self.origin = Origin(self.world.config, ranges, audit_seconds=5, quiet_until=until if quiet else {})
+        self.origin = Origin(
+            self.world.config, ranges, audit_seconds=5, quiet_until=until if quiet else {}, sites="domain"
+        )
         self.logs = [Log() for _ in range(self.shards)]
         for log in self.logs:
             log.append(self.now_ms, self.origin.entry())
@@ -657,7 +659,7 @@ class Simulation:
             before = len(outputs)
             outputs += keeper.take(LogBatch.of(start, [record]))
             start = record[0] + 1
-            if any(one.kind in (IMPORTANCE, SCHEDULE, ORDERS) for one in outputs[before:]):
+            if any(one.kind in (IMPORTANCE, SCHEDULE, SITES, ORDERS) for one in outputs[before:]):
                 assert keeper.ledger is not None
                 until = self.origin.quiet_until.items()
                 assert all(keeper.ledger.mark(source).offset >= offset for source, offset in until), (

@@ -18,6 +18,7 @@ from opicflow.pipelines.cli.options import (
     add_quiet,
     add_refresh_options,
     add_rule_options,
+    add_sites,
     focus_of,
     ledger_options_of,
     moment,
@@ -25,6 +26,7 @@ from opicflow.pipelines.cli.options import (
     natural,
     now_second_of,
     rules_of,
+    sites_of,
     whole,
 )
 from opicflow.pipelines.cli.output_files import check_output
@@ -86,6 +88,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     out.add_argument("--top", type=natural, default=10, metavar="N", help="show so many pages (%(default)s)")
     out.add_argument("--report", type=Path, metavar="FILE", help="write a report as one HTML page")
     out.add_argument("--publications", action="store_true", help="also write what would be published during the crawl")
+    add_sites(out)
     out.add_argument("--json", action="store_true", help="print the summary as JSON")
     add_quiet(out)
     ledger = add_ledger_options(parser, "certified (the default), interpolation")
@@ -168,6 +171,7 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         state=options.state,
         samples=options.report is not None,
         publications=options.publications,
+        sites=sites_of(options),
         runner=options.runner,
         beam_options=tuple(options.beam_option),
         segment_bytes=options.segment_mb << 20,

@@ -73,7 +73,8 @@ def run(options: argparse.Namespace) -> int:
         raise KafkaRefused(f"--url goes with {' and '.join(_BY_PAGE)}: {stream} has no record per page")
     as_table = options.format == "table" if options.format else sys.stdout.isatty()
     if options.top is not None and _TABLES[stream].rank is None:
-        raise KafkaRefused(f"--top goes with {' and '.join(_BY_PAGE)}: {stream} is in order of arrival only")
+        ranked = " and ".join(name for name, table in _TABLES.items() if table.rank is not None)
+        raise KafkaRefused(f"--top goes with {ranked}: {stream} is in order of arrival only")
     if options.top is not None and options.follow and not as_table:
         raise KafkaRefused("--top with --follow is a table that changes: give --format table, or omit one of them")
     connection = connection_of(options)
@@ -101,6 +102,7 @@ class _Lines:
 
     def __init__(self, options: argparse.Namespace, as_table: bool) -> None:
         self._table = _TABLES[options.stream] if as_table else None
+        self._key = "site" if options.stream == "site-importance" else "url"
         self._min_score = options.min_score
         self._head = self._table.head if self._table else ""
 
@@ -119,7 +121,7 @@ class _Lines:
 
     def _say(self, one: Arrived, row: str) -> None:
         if self._table is None:
-            sys.stdout.write(json_line(one))
+            sys.stdout.write(json_line(one, self._key))
             return
         if self._head:
             print(self._head)
@@ -192,8 +194,8 @@ def _report_broken(one: Arrived) -> None:
     print(f"opicflow: {where}: {printable(one.broken)}", file=sys.stderr)
 
 
-def json_line(one: Arrived) -> str:
-    """Return a record as a line of JSON, as a replay writes it to a file; a tombstone as its key and `gone`."""
+def json_line(one: Arrived, key: str = "url") -> str:
+    """Return a record as a line of JSON, as a replay writes it to a file; a tombstone as its `key` and `gone`."""
     import orjson
 
     from opicflow.pipelines.transforms.rejects import reject_line
@@ -201,7 +203,7 @@ def json_line(one: Arrived) -> str:
     from opicflow.schemas.records import to_avro
 
     if one.record is None:
-        return orjson.dumps({"url": (one.key or b"").decode("utf-8", "replace"), "gone": True}).decode() + "\n"
+        return orjson.dumps({key: (one.key or b"").decode("utf-8", "replace"), "gone": True}).decode() + "\n"
     if isinstance(one.record, Reject):
         return reject_line(one.record, one.record.source).decode()
     return orjson.dumps(to_avro(one.record), option=orjson.OPT_APPEND_NEWLINE).decode()
@@ -217,6 +219,14 @@ def _importance(page: Importance) -> str:
 
 _TABLES = {
     "importance": _Table("  importance      score   a day  visits  page", _importance, lambda page: page.score),
+    "site-importance": _Table(
+        "  importance      score     pages      read  site",
+        lambda site: (
+            f"  {site.importance:10.6f} {site.mean_score:10.2f} {site.pages:9,} {site.read:9,}  {printable(site.site)}"
+            + (f"  (shard {site.shard}, one of {site.shards})" if site.shards > 1 else "")
+        ),
+        lambda site: site.importance,
+    ),
     "refresh-schedule": _Table(
         "  due                   interval   decided by  page",
         lambda page: (

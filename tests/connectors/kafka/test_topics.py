@@ -195,7 +195,7 @@ def test_topics_are_created_once_and_have_no_findings(kafka: LocalKafka, topic_p
     assert (partition_count(connection, ledger), partition_count(connection, events)) == (3, 2)
     assert output_of("topics", "create", *cluster).count("existed") == len(Names())
     assert topic_id(connection, ledger) == first
-    assert output_of("topics", "check", *cluster) == "all 8 topics are as they should be\n"
+    assert output_of("topics", "check", *cluster) == "all 9 topics are as they should be\n"
     code, out, _ = command("topics", "check", *cluster, "--shards", 4, "--json")
     assert code == 2
     (found,) = json.loads(out)["findings"]
