@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -47,6 +48,19 @@ def origin_of(connection: Connection, topic: str) -> Origin | None:
     return origins[0]
 
 
+def first_origin(connection: Connection, topic: str, logs: Sequence[PartitionRange]) -> Origin:
+    """Return the origin in the first of these logs that has one. The others are not read: all have the same one."""
+    for log in logs:
+        origin = _beginning(connection, topic, log).origin
+        if origin is not None:
+            return origin
+    raise _without_origin(topic)
+
+
+def _without_origin(topic: str) -> LogRefused:
+    return LogRefused(f"{topic}: its logs have no settings: start the stream with opicflow stream")
+
+
 @dataclass(frozen=True)
 class StoredOrigin:
     """Reads the origin of a topic's logs where it is called, so that its key is not part of a job."""
@@ -58,7 +72,7 @@ class StoredOrigin:
         """Read the origin."""
         origin = origin_of(self.connection, self.topic)
         if origin is None:
-            raise LogRefused(f"{self.topic}: its logs have no settings: start the stream with opicflow stream")
+            raise _without_origin(self.topic)
         return origin
 
 

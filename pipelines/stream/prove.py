@@ -14,11 +14,10 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import batches
-from opicflow.connectors.kafka.source import read_range
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.stream.keeper import LogKeeper, request_fingerprint
-from opicflow.pipelines.stream.ledgers import log_batch
-from opicflow.pipelines.transforms.outputs import FINGERPRINT
+from opicflow.pipelines.stream.rebuilt import rebuild
+from opicflow.pipelines.transforms.outputs import FINGERPRINT, Output
 from opicflow.schemas.records import Audit
 
 _AUDIT = "audit"
@@ -55,16 +54,19 @@ def prove(
         publisher.flush()
     proofs = []
     for log in resolve(connection, topic):
-        keeper, fingerprint = LogKeeper(log.partition, log.start), ""
-        for batch in read_range(log):
-            for output in keeper.take(log_batch(batch)):
-                if output.kind == FINGERPRINT:
-                    fingerprint = output.data.decode()
-        if not fingerprint:
+        fingerprints = list[str]()
+
+        def note(output: Output, found: list[str] = fingerprints) -> None:
+            if output.kind == FINGERPRINT:
+                found[:] = [output.data.decode()]
+
+        keeper = rebuild(log, on_output=note)
+        if not fingerprints:
             raise KafkaRefused(
                 f"{topic}, partition {log.partition}: it is not the log of a ledger: "
                 "name the topic of the logs with --ledger"
             )
+        (fingerprint,) = fingerprints
         proof = Proof(
             log.partition,
             fingerprint,

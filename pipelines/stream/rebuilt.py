@@ -1,0 +1,95 @@
+"""Ledgers of a stream, rebuilt in this process: each log is applied from its start to the end it has now.
+
+A running stream is not disturbed. It writes on behind the end, which is not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.kafka.partitions import PartitionRange, resolve
+from opicflow.connectors.kafka.source import read_range
+from opicflow.pipelines.stream.keeper import LogKeeper, LogRefused, Origin
+from opicflow.pipelines.stream.ledgers import log_batch
+from opicflow.pipelines.stream.origin import first_origin
+from opicflow.pipelines.transforms.outputs import Output
+
+
+class RebuildProgress(NamedTuple):
+    """How much of a log was applied."""
+
+    shard: int
+    offset: int
+    end: int
+    pages: int
+
+
+@dataclass(frozen=True)
+class Logs:
+    """The logs of all shards of a stream up to one moment, and the settings that they begin with."""
+
+    topic: str
+    by_shard: Sequence[PartitionRange]
+    origin: Origin
+
+    @classmethod
+    def of(cls, connection: Connection, topic: str) -> Logs:
+        """Find the logs of a topic and their present ends. Raises `KafkaRefused` or `LogRefused`."""
+        logs = resolve(connection, topic)
+        whole = [log for log in logs if log.start == 0]
+        if not whole:
+            raise _begins_late(logs[0])
+        origin = first_origin(connection, topic, whole)
+        if len(logs) != origin.shards:
+            raise LogRefused(
+                f"{topic}: it has {len(logs)} partitions, its ledgers {origin.shards} shards: "
+                "name the topic of the logs with --ledger"
+            )
+        return cls(topic, logs, origin)
+
+    def shard_of(self, page: int) -> int:
+        """Return the shard that has a page."""
+        return int(self.origin.ranges.of(np.array([page], np.uint64))[0])
+
+    def rebuild(self, shard: int, on_progress: Callable[[RebuildProgress], None] = lambda progress: None) -> LogKeeper:
+        """Return the keeper of a shard, with its ledger. It takes the memory of the shard. Raises `LogRefused`."""
+        keeper = rebuild(self.by_shard[shard], on_progress=on_progress)
+        if keeper.origin != self.origin:
+            raise LogRefused(
+                f"{self.topic}, partition {shard}: it does not begin with the settings of the other partitions: "
+                "start the stream, which writes them, or name the topic of the logs with --ledger"
+            )
+        return keeper
+
+
+def rebuild(
+    log: PartitionRange,
+    on_output: Callable[[Output], None] = lambda output: None,
+    on_progress: Callable[[RebuildProgress], None] = lambda progress: None,
+) -> LogKeeper:
+    """Apply a log from its start to the end of the range, and return its keeper.
+
+    `on_output` receives what the ledger would send. The keeper has no ledger if the log has no settings. Raises
+    `LogRefused` if the beginning of the log was deleted.
+    """
+    if log.start > 0:
+        raise _begins_late(log)
+    keeper = LogKeeper(log.partition)
+    for batch in read_range(log):
+        for output in keeper.take(log_batch(batch)):
+            on_output(output)
+        pages = keeper.ledger.pages if keeper.ledger else 0
+        on_progress(RebuildProgress(log.partition, batch.end, log.end, pages))
+    return keeper
+
+
+def _begins_late(log: PartitionRange) -> LogRefused:
+    return LogRefused(
+        f"{log.topic}, partition {log.partition}: offsets 0 to {log.start - 1} were deleted, and a ledger is rebuilt "
+        "from its whole log: replay crawl-events (opicflow replay --from) instead, if they are still there"
+    )
