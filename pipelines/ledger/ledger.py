@@ -703,6 +703,17 @@ class Ledger:
         """
         return self._reader.payers_of(page, importance)
 
+    def payers_elsewhere(self, page: int, importance: float) -> list[tuple[int, float]]:
+        """All pages of this shard that pay a page of another one, and the part of its importance from each.
+
+        `importance` is that of the page, by the ledger that has it.
+        """
+        return self._reader.payers_elsewhere(page, importance)
+
+    def alike_part(self, page: int) -> float | None:
+        """The part of a page's importance that all pages receive alike; None if the history does not keep it apart."""
+        return self._reader.alike_part(page)
+
     def finders(self, page: int, most: int) -> list[int]:
         """The page in which a page was found first, the one in which that was found, and so on, at most so many."""
         return self._reader.finders(page, most)

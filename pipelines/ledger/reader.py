@@ -21,6 +21,8 @@ from opicflow.pipelines.ledger.room import Room
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
 from opicflow.schemas.ranking import highest
 
+_PAGES_AT_ONCE = 1 << 16
+
 
 class SeenChanges(NamedTuple):
     """What visits have seen of the changes of a page."""
@@ -178,6 +180,43 @@ class Reader:
         ids = room.table.hot[payers[:count], 0].view(np.uint64)
         order = np.lexsort((ids, -parts[:count]))
         return list(zip(ids[order].tolist(), parts[order].tolist(), strict=True))
+
+    def payers_elsewhere(self, page: int, importance: float) -> list[tuple[int, float]]:
+        """All pages of this shard that pay a page of another one along remembered links, in slot order.
+
+        With each comes the part of the page's importance, which is given, that it pays by the estimates of this shard.
+        """
+        room, (ids, slots) = self._room, self.live()
+        if not room.book.modes[0].remember or importance <= 0.0:
+            return []
+        knows_links = (room.table.pages["flags"][slots] & at.LINKS_KNOWN) != 0
+        ids, slots = ids[knows_links], slots[knows_links]
+        rate_sum, damping = self.rate_sum_everywhere(self.rate_sum()), float(room.book.rules[0].damping)
+        found = list[tuple[int, float]]()
+        for first in range(0, len(ids), _PAGES_AT_ONCE):
+            payers = ids[first : first + _PAGES_AT_ONCE]
+            starts, targets, weights = self.remembered(payers)
+            links = np.flatnonzero(targets == np.uint64(page))
+            rows = np.searchsorted(starts, links, side="right") - 1
+            theirs = self.estimate_slots(payers[rows], slots[first + rows], rate_sum).importance
+            for link, row, own in zip(links.tolist(), rows.tolist(), theirs.tolist(), strict=True):
+                weight = int(weights[link]) / int(weights[starts[row] : starts[row + 1]].sum(dtype=np.int64))
+                found.append((int(payers[row]), damping * own * weight / importance))
+        return found
+
+    def alike_part(self, page: int) -> float | None:
+        """The part of a page's importance that all pages of its class receive alike; None if it is not kept apart.
+
+        Only `certified` keeps it apart: it is the part that no link carries.
+        """
+        room = self._room
+        (slot,) = self.slots_of(np.array([page], np.uint64)).tolist()
+        if room.book.modes[0].policy != at.P_CERTIFIED or slot < 0:
+            return None
+        small_edge = (1 << 20) - int(room.book.modes[0].damping_q20)
+        base = float(small_edge * room.book.class_weights[room.table.pages[slot]["class_"]]) / UNITS_PER_PAGE
+        rate = float(self.estimate_slots(np.array([page], np.uint64), np.array([slot]), 1.0).rate[0])
+        return min(base / rate, 1.0) if rate > 0.0 else None
 
     def finders(self, page: int, most: int) -> list[int]:
         """The page in which a page was found first, the one in which that was found, and so on, at most so many."""

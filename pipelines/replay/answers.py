@@ -80,11 +80,14 @@ def remove_other_answers(state: Path, snapshot: str) -> None:
 
 
 def answers_of(ledger: Ledger) -> Answers:
-    """Return the answers of a ledger itself."""
+    """Return the answers of a ledger itself.
+
+    Of one shard among several they are those for its pages, by its own estimates: only a whole graph can settle.
+    """
     from opicflow.pipelines.replay.keeper import final_ranks, importance_for_plans, plan_in_words, schedule_parts
     from opicflow.pipelines.transforms.publish import everything, pack_orders
 
-    settled = final_ranks(ledger, settle=False)
+    settled = final_ranks(ledger, settle=False) if ledger.shards == 1 else None
     planned = ledger.preview(importance=importance_for_plans(ledger, settled))
     return Answers(
         importance=list(everything(ledger, settled)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -40,6 +41,13 @@ class Reasons:
     payers: list[Payer]
     """The page that pays most first; empty where links are not remembered."""
     sites: list[Payer]
+    alike: float | None
+    """The part of its importance that all pages receive alike; None where that is not known, or not known apart."""
+    unnamed: float | None
+    """The part from pages of other shards that are not among the payers: transfers do not name who pays.
+
+    None where it is not known apart from what all pages receive alike.
+    """
     path: list[str]
     """How it was found: each page was found first in the one before; the last one is the page itself."""
     is_path_whole: bool
@@ -54,18 +62,30 @@ class Reasons:
         return {**asdict(self), "changes": self.changes._asdict()}
 
 
-def reasons_of(ledger: Ledger, page: int, planned: Planned, importance: Floats | None) -> Reasons:
+def reasons_of(
+    ledger: Ledger,
+    page: int,
+    planned: Planned,
+    importance: Floats | None,
+    elsewhere: Sequence[Payer] | None = None,
+) -> Reasons:
     """Return why a page of a ledger is where it is, by a plan, and by the importance of all pages in slot order.
 
-    `importance` None: that of the ledger.
+    `importance` None: that of the ledger. `elsewhere` are the pages of all other shards that pay it
+    (`payers_elsewhere`); None if these were not read.
     """
     survey = planned.survey
     (row,) = np.flatnonzero(survey.pages == np.uint64(page)).tolist()
     payers = _payers(ledger, page, survey.importance if importance is None else importance)
+    if elsewhere:
+        payers = sorted((*payers, *elsewhere), key=lambda payer: (-payer.part, payer.name))
+    alike, unnamed = _rest(ledger, page, payers, ledger.shards == 1 or elsewhere is not None)
     finders = ledger.finders(page, MOST_STEPS)
     return Reasons(
         payers=payers,
         sites=_sites(payers),
+        alike=alike,
+        unnamed=unnamed,
         path=[_name(ledger, finder) for finder in (*reversed(finders), page)],
         is_path_whole=len(finders) < MOST_STEPS,
         changes=ledger.seen_changes(page),
@@ -73,6 +93,22 @@ def reasons_of(ledger: Ledger, page: int, planned: Planned, importance: Floats |
         rate_error=float(survey.changes_error[row]),
         order=_order(planned, row, ledger.config.refresh.cycle_hours),
     )
+
+
+def payers_elsewhere(ledger: Ledger, page: int, importance: float) -> list[Payer]:
+    """Return the pages of a ledger that pay a page of another shard, which has this importance there."""
+    return [Payer(_name(ledger, payer), part) for payer, part in ledger.payers_elsewhere(page, importance)]
+
+
+def _rest(ledger: Ledger, page: int, payers: Sequence[Payer], are_all_named: bool) -> tuple[float | None, float | None]:
+    """Return the parts of a page's importance that no payer explains: see `Reasons.alike` and `Reasons.unnamed`."""
+    if not ledger.config.remember_links:
+        return None, None
+    rest = max(1.0 - sum(payer.part for payer in payers), 0.0)
+    alike = None if ledger.shards == 1 else ledger.alike_part(page)
+    if alike is not None:
+        return alike, max(rest - alike, 0.0)
+    return (rest, 0.0) if are_all_named else (None, None)
 
 
 def _payers(ledger: Ledger, page: int, importance: Floats) -> list[Payer]:
@@ -125,4 +161,4 @@ def _order(planned: Planned, row: int, cycle_hours: float) -> str:
 
 def _name(ledger: Ledger, page: int) -> str:
     url = ledger.url(page)
-    return f"page {page:016x}" if url is None else url.decode("ascii")
+    return f"page {page:016x}" if url is None else url.decode("ascii", "backslashreplace")
