@@ -151,12 +151,13 @@ def test_the_commands_in_the_guide_run_as_written(flink_kafka: LocalCluster, tmp
         outputs.append(result.out)
         if words[0] == "stream" and "--checkpoints" in words:
             stream.drain(most_under_way=1 << 62)
-    started, status, audited, proven, best, stopped = outputs
+    started, status, audited, proven, best, why, stopped = outputs
     assert "the stream runs" in started and "RUNNING, 0 restarts" in status
     assert audited.startswith("balanced at ") and "8 shards" in audited and "(certified)" in audited
     assert proven.count(": equals its log\n") == 8
     assert proven.endswith("proven: all 8 ledgers equal their logs, byte for byte\n")
     assert "https://docs.tern.example/" in best
+    assert why.startswith("https://docs.tern.example/\n") and " of 8 shards (" in why and "tern.example, " in why
     assert "savepoint" in stopped
 
 

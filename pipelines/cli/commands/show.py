@@ -5,26 +5,31 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.options import add_json, add_state_options, state_of
+from opicflow.pipelines.cli.options import add_json, add_kafka_options, add_state_options, state_of
 from opicflow.pipelines.cli.states import canonical_url, read_answers, read_ledger
-from opicflow.pipelines.cli.text import span
+from opicflow.pipelines.cli.streams import ShardOfPage
+from opicflow.pipelines.cli.text import printable, span
 from opicflow.schemas.dates import iso_time
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from opicflow.pipelines.results.reasons import Reasons
+    from opicflow.pipelines.ledger import Ledger
+    from opicflow.pipelines.replay.answers import Answers
+    from opicflow.pipelines.results.reasons import Payer, Reasons
     from opicflow.pipelines.results.record_columns import Pages
 
 _MOST_SHOWN = 10
+_LEAST_SHOWN = 0.0005
+"""A smaller part is 0.0 %."""
 
 EXAMPLES = """examples:
   opicflow show https://example.org/ --state state
   opicflow show https://example.org/ --state state --why
+  opicflow show https://example.org/ --brokers localhost:9092 --why     a page of a stream, by the log of its shard
 """
 
 
@@ -37,22 +42,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="all pages and sites that pay it, how it was found, what its change rate rests on, and why it is ordered",
     )
     add_state_options(parser)
+    parser.add_argument("--ledger", metavar="TOPIC", help="of a stream: the topic of the ledgers' logs (page-ledger)")
+    parser.add_argument(
+        "--all-shards",
+        action="store_true",
+        help="of a stream, with --why: read the logs of all shards, to name the pages of other shards that pay it",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)
+    add_kafka_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the data of a page in the ledger of a state."""
+    """Print the data of a page in the ledger of a state, or of a shard of a stream."""
     import numpy as np
 
     from opicflow.pipelines.ledger import Outcome
     from opicflow.pipelines.results.record_columns import importance_lines, pages_of, schedule_columns
 
-    answers, rules = read_answers(state_of(options))
-    url = canonical_url(options.url, rules.urls).encode()
+    asked = _ask_stream(options) if _is_of_stream(options) else _ask_state(options)
+    answers, url, stream = asked.answers, asked.url, asked.stream
     ranked = _find(map(pages_of, answers.importance), url)
     scheduled = _find(map(pages_of, answers.schedules), url)
     if ranked is None or scheduled is None:
-        raise InputRefused(f"{url.decode()}: not in the ledger: it was never fetched, linked or announced")
+        raise asked.unknown()
     e = {name: column[0].item() for name, column in ranked.pages.columns.items()}
     schedule = {name: values[0] for name, values in schedule_columns(scheduled.pages).items()}
     rank = 1 + sum(
@@ -60,20 +73,26 @@ def run(options: argparse.Namespace) -> int:
         for part in answers.importance[: ranked.part + 1]
     )
     payers = [] if options.why else _payers(answers.importance, ranked.pages)
-    reasons = _reasons(state_of(options), int(ranked.pages.columns["pages"][0])) if options.why else None
+    reasons = _reasons(asked, e["pages"], e["importance"], options.all_shards) if options.why else None
     worth = _worth(scheduled.pages, answers.plan)
     if options.json:
         record = json.loads(importance_lines(ranked.pages))
         names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
-        more = {"rank": rank, **{name: schedule[name] for name in names}, "payers": payers}
+        rank_name = "rank_in_shard" if stream and stream.shards > 1 else "rank"
+        more = {rank_name: rank, **{name: schedule[name] for name in names}, "payers": payers}
         if reasons is not None:
             more["why"] = reasons.to_json()
+        if stream is not None:
+            more["log"] = stream.source(options.all_shards)
         print(json.dumps({**record, **more, **({"discovery": worth} if worth else {})}, indent=2))
         return 0
-    known = ranked.pages.moment["pages"]
+    in_all = ranked.pages.moment["pages"]
+    known = f"{in_all:,} pages"
+    if stream is not None and stream.shards > 1:
+        known = f"the {stream.ledger.pages:,} pages of its shard, {in_all:,} in all shards"
     interval = schedule["interval_seconds"]
     rows = [
-        ("importance", f"{e['importance']:.9f}  (rank {rank:,} of {known:,} pages{_bound(ranked.pages)})"),
+        ("importance", f"{e['importance']:.9f}  (rank {rank:,} of {known}{_bound(ranked.pages)})"),
         ("score", f"{e['score']:.3f}  (1 = an average page)"),
         ("trend", f"{e['trend_per_day']:+.3g} a day"),
         ("history", f"{e['rate']:.6g}  ({'measured' if e['measured'] else 'the default: it was not visited twice'})"),
@@ -94,55 +113,140 @@ def run(options: argparse.Namespace) -> int:
     ]
     if ranked.pages.moment.get("certificate") is not None:  # rates rest on all links, and cash has one account
         rows = [row for row in rows if row[0] not in ("history", "error factor", "cash")]
-    print(f"{url.decode()}\n")
+    print(f"{printable(url.decode())}\n")
     for name, value in rows:
         print(f"  {name:14} {value}")
     if payers:
         print("\n  where its importance comes from: the pages that pay it most")
         for payer in payers:
-            print(f"  {payer['part']:14.1%} {payer['url']}")
+            print(f"  {payer['part']:14.1%} {printable(payer['url'])}")
         rest = max(1 - sum(payer["part"] for payer in payers), 0)
         print(f"  {rest:14.1%} other pages, and what all pages receive alike")
     if reasons is not None:
-        _print_reasons(reasons)
+        _print_reasons(reasons, stream, options.all_shards)
+    if stream is not None:
+        print(f"\n  {printable(stream.source_in_words(options.all_shards))}")
     return 0
 
 
-def _reasons(state: Path, page: int) -> Reasons:
-    """Return why a page of a state is where it is, by a plan of its ledger."""
+# -- what is asked -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A page, and the ledger that has it if any has."""
+
+    url: bytes
+    answers: Answers
+    ledger: Callable[[], Ledger]
+    unknown: Callable[[], InputRefused]
+    stream: ShardOfPage | None = None
+
+
+def _is_of_stream(options: argparse.Namespace) -> bool:
+    """Whether the page is one of a stream. What the command line names counts before what is configured."""
+    has_state, has_stream = options.state is not None, bool(options.brokers or options.properties)
+    names_state = has_state and "state" not in options.configured
+    of_stream = [f"--{name.replace('_', '-')}" for name in ("ledger", "all_shards") if getattr(options, name)]
+    of_stream += [f"--{name}" for name in ("brokers", "properties") if _is_named(options, name)]
+    if names_state and of_stream:
+        raise InputRefused(f"--state, {of_stream[0]}: a page is that of a state or of a stream: name one of them")
+    if options.all_shards and not options.why:
+        raise InputRefused("--all-shards: it names the pages that pay a page: give --why too")
+    if not of_stream and not has_state and not has_stream:
+        raise InputRefused(
+            "show: no state and no stream: name a folder with --state DIR, or a stream with --brokers HOST:PORT"
+        )
+    return bool(of_stream) or (has_stream and not has_state)
+
+
+def _is_named(options: argparse.Namespace, name: str) -> bool:
+    return getattr(options, name) is not None and name not in options.configured
+
+
+def _ask_state(options: argparse.Namespace) -> _Asked:
+    answers, rules = read_answers(state_of(options))
+    url = canonical_url(options.url, rules.urls)
+    unknown = InputRefused(f"{url}: not in the ledger: it was never fetched, linked or announced")
+    return _Asked(url.encode(), answers, lambda: read_ledger(state_of(options))[0], lambda: unknown)
+
+
+def _ask_stream(options: argparse.Namespace) -> _Asked:
+    from opicflow.pipelines.replay.answers import answers_of
+
+    stream = ShardOfPage.read(options)
+    return _Asked(stream.url, answers_of(stream.ledger), lambda: stream.ledger, stream.unknown, stream)
+
+
+# -- why ---------------------------------------------------------------------------------------------------------------
+
+
+def _reasons(asked: _Asked, page: int, importance: float, all_shards: bool) -> Reasons:
+    """Return why a page is where it is, by a plan of its ledger. Its importance is for the ledgers of other shards."""
     from opicflow.pipelines.replay.keeper import importance_for_plans
     from opicflow.pipelines.results.reasons import reasons_of
 
-    ledger, _ = read_ledger(state)
-    importance = importance_for_plans(ledger)
-    return reasons_of(ledger, page, ledger.preview(importance=importance), importance)
+    elsewhere: list[Payer] | None = None
+    if asked.stream is not None and all_shards:
+        elsewhere = asked.stream.payers_elsewhere(importance)
+    ledger = asked.ledger()
+    of_all = importance_for_plans(ledger)
+    return reasons_of(ledger, page, ledger.preview(importance=of_all), of_all, elsewhere)
 
 
-def _print_reasons(reasons: Reasons) -> None:
+def _print_reasons(reasons: Reasons, stream: ShardOfPage | None, all_shards: bool) -> None:
     """Print why a page is where it is."""
     print("\n  where its importance comes from")
     if not reasons.payers:
-        print("    no page that is known pays it along a link; or links are not remembered (--remember-links)")
+        print(f"    {_why_nobody(stream, all_shards)}")
     for payer in reasons.payers[:_MOST_SHOWN]:
-        print(f"    {payer.part:6.1%}  {payer.name}")
+        print(f"    {payer.part:6.1%}  {printable(payer.name)}")
     if more := reasons.payers[_MOST_SHOWN:]:
         print(f"    {sum(payer.part for payer in more):6.1%}  {_pages(len(more))} more")
+    if reasons.payers or (stream and stream.shards > 1 and stream.ledger.config.remember_links):
+        for part, name in _rest(reasons, all_shards):
+            print(f"    {part:6.1%}  {name}")
     if reasons.payers:
-        rest = max(1 - sum(payer.part for payer in reasons.payers), 0)
-        print(f"    {rest:6.1%}  what all pages receive alike")
         print("\n  of which sites")
     for site in reasons.sites[:_MOST_SHOWN]:
-        print(f"    {site.part:6.1%}  {site.name}, {_pages(site.pages)}")
+        print(f"    {site.part:6.1%}  {printable(site.name)}, {_pages(site.pages)}")
     if more := reasons.sites[_MOST_SHOWN:]:
         print(f"    {sum(site.part for site in more):6.1%}  {len(more):,} more sites")
     print("\n  how it was found: each page first by a link in the one above it")
     print("    (a seed, a sitemap, or another shard)" if reasons.is_path_whole else "    (further pages)")
     for url in reasons.path:
-        print(f"    {url}")
+        print(f"    {printable(url)}")
     print("\n  what its change rate rests on")
     for line in _evidence(reasons):
         print(f"    {line}")
     print(f"\n  {reasons.order}")
+
+
+def _why_nobody(stream: ShardOfPage | None, all_shards: bool) -> str:
+    if stream is None or stream.shards == 1:
+        return "no page that is known pays it along a link; or links are not remembered (--remember-links)"
+    if not stream.ledger.config.remember_links:
+        return "not known: the stream does not remember links (--history certified, --remember-links)"
+    return f"no page of {'any' if all_shards else 'its'} shard pays it along a link"
+
+
+def _rest(reasons: Reasons, all_shards: bool) -> list[tuple[float, str]]:
+    """Return the parts that no payer explains, in words. Nothing is added to a part that it may not belong to."""
+    alike, elsewhere = "what all pages receive alike", "pages of other shards, which transfers do not name"
+    advice = "" if all_shards else " (--all-shards finds them)"
+    if reasons.alike is None:
+        rest = max(1 - sum(payer.part for payer in reasons.payers), 0)
+        return [(rest, f"{elsewhere}{advice}, and {alike}")]
+    rows = [(reasons.alike, alike)]
+    if reasons.unnamed and reasons.unnamed >= _LEAST_SHOWN:
+        rows.insert(
+            0,
+            (
+                reasons.unnamed,
+                "on its way between shards, or counted at another time" if all_shards else elsewhere + advice,
+            ),
+        )
+    return rows
 
 
 def _evidence(reasons: Reasons) -> list[str]:
