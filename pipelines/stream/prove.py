@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.partitions import resolve
+from opicflow.connectors.kafka.partitions import PartitionRange, resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import batches
 from opicflow.connectors.kafka.topics import names
@@ -54,19 +54,12 @@ def prove(
         publisher.flush()
     proofs = []
     for log in resolve(connection, topic):
-        fingerprints = list[str]()
-
-        def note(output: Output, found: list[str] = fingerprints) -> None:
-            if output.kind == FINGERPRINT:
-                found[:] = [output.data.decode()]
-
-        keeper = rebuild(log, on_output=note)
-        if not fingerprints:
+        keeper, fingerprint = _rebuilt_with_fingerprint(log)
+        if not fingerprint:
             raise KafkaRefused(
                 f"{topic}, partition {log.partition}: it is not the log of a ledger: "
                 "name the topic of the logs with --ledger"
             )
-        (fingerprint,) = fingerprints
         proof = Proof(
             log.partition,
             fingerprint,
@@ -77,6 +70,18 @@ def prove(
         on_proof(proof)
         proofs.append(proof)
     return proofs
+
+
+def _rebuilt_with_fingerprint(log: PartitionRange) -> tuple[LogKeeper, str]:
+    """Return the keeper of a log and the last fingerprint that its entries request; empty if none does."""
+    found = [""]
+
+    def note(output: Output) -> None:
+        if output.kind == FINGERPRINT:
+            found.append(output.data.decode())
+
+    keeper = rebuild(log, on_output=note)
+    return keeper, found[-1]
 
 
 class _Answers:

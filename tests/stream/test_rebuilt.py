@@ -83,9 +83,15 @@ def test_a_stream_of_one_shard_answers_as_the_state_of_a_replay_does_to_the_byte
         assert found == json.loads(output_of("show", url, "--state", state, "--why", "--json"))
 
 
-def test_all_shards_together_name_the_payers_that_one_shard_names(divided: StreamLogs) -> None:
-    alone = told(example_logs(CERTIFIED, 1).rest(40).cluster(), URL)["why"]
-    cluster = divided.cluster()
+@pytest.fixture(scope="module")
+def alone() -> dict[str, Any]:
+    """The reasons of one shard that has all pages."""
+    return dict(told(example_logs(CERTIFIED, 1).rest(40).cluster(), URL)["why"])
+
+
+@pytest.mark.parametrize("shards", [2, 4, 7])
+def test_all_shards_together_name_the_payers_that_one_shard_names(alone: dict[str, Any], shards: int) -> None:
+    cluster = example_logs(CERTIFIED, shards).rest(40).cluster()
     every, own = (told(cluster, URL, *more)["why"] for more in (["--all-shards"], []))
     assert parts_of(every) == pytest.approx(parts_of(alone), abs=1e-3)
     assert every["alike"] == pytest.approx(alone["alike"], abs=1e-3)
