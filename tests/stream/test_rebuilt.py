@@ -46,7 +46,7 @@ def show(cluster: LogCluster, *words: object) -> CommandResult:
         return command("show", *words, *NOWHERE)
 
 
-def told(cluster: LogCluster, *words: object) -> dict[str, Any]:
+def answer(cluster: LogCluster, *words: object) -> dict[str, Any]:
     result = show(cluster, *words, "--why", "--json", "--quiet")
     assert (result.code, result.err) == (0, ""), result
     return dict(json.loads(result.out))
@@ -75,10 +75,10 @@ def test_a_stream_of_one_shard_answers_as_the_state_of_a_replay_does_to_the_byte
     for url in (URL, "http://old-stork.example/debugging-loggers", "https://tern.example/"):
         expected = output_of("show", url, "--state", state, "--why")
         result = show(cluster, url, "--why", "--quiet")
-        answer, _, log = result.out.removesuffix("\n").rpartition("\n\n  by the log of ")
-        assert (result.code, result.err, answer + "\n") == (0, "", expected)
+        answered, _, log = result.out.removesuffix("\n").rpartition("\n\n  by the log of ")
+        assert (result.code, result.err, answered + "\n") == (0, "", expected)
         assert log.startswith("shard 0 of 1 shard (page-ledger, partition 0), up to offset ")
-        found = told(cluster, url)
+        found = answer(cluster, url)
         assert found.pop("log")["shards"] == 1
         assert found == json.loads(output_of("show", url, "--state", state, "--why", "--json"))
 
@@ -86,13 +86,13 @@ def test_a_stream_of_one_shard_answers_as_the_state_of_a_replay_does_to_the_byte
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Any]:
     """The reasons of one shard that has all pages."""
-    return dict(told(example_logs(CERTIFIED, 1).rest(40).cluster(), URL)["why"])
+    return dict(answer(example_logs(CERTIFIED, 1).rest(40).cluster(), URL)["why"])
 
 
 @pytest.mark.parametrize("shards", [2, 4, 7])
 def test_all_shards_together_name_the_payers_that_one_shard_names(alone: dict[str, Any], shards: int) -> None:
     cluster = example_logs(CERTIFIED, shards).rest(40).cluster()
-    every, own = (told(cluster, URL, *more)["why"] for more in (["--all-shards"], []))
+    every, own = (answer(cluster, URL, *more)["why"] for more in (["--all-shards"], []))
     assert parts_of(every) == pytest.approx(parts_of(alone), abs=1e-3)
     assert every["alike"] == pytest.approx(alone["alike"], abs=1e-3)
     assert every["unnamed"] == pytest.approx(0, abs=1e-3) and alone["unnamed"] == 0
@@ -137,7 +137,7 @@ def test_other_shards_and_what_all_receive_are_lines_of_their_own(divided: Strea
     )
     text = show(divided.cluster(), URL, "--why", "--quiet", "--all-shards").out
     assert "transfers do not name" not in text and text.endswith("; payers by the logs of all shards\n")
-    found = told(divided.cluster(), URL)
+    found = answer(divided.cluster(), URL)
     assert "rank" not in found and found["rank_in_shard"] >= 1 and found["log"]["shards"] == 4
 
 
@@ -146,9 +146,9 @@ def test_histories_that_do_not_keep_both_apart_have_one_line_for_them() -> None:
     cluster = example_logs(config, 4).cluster()
     text = show(cluster, URL, "--why", "--quiet").out
     assert "transfers do not name (--all-shards finds them), and what all pages receive alike\n" in text
-    why = told(cluster, URL)["why"]
+    why = answer(cluster, URL)["why"]
     assert why["payers"] and (why["alike"], why["unnamed"]) == (None, None)
-    assert told(cluster, URL, "--all-shards")["why"]["alike"] is not None
+    assert answer(cluster, URL, "--all-shards")["why"]["alike"] is not None
 
 
 def test_a_stream_without_remembered_links_names_nobody() -> None:
@@ -179,14 +179,14 @@ def written(*entries: ItemWriter) -> LogCluster:
     return logs.cluster()
 
 
-def test_a_page_whose_url_has_not_arrived_is_told_from_an_unknown_one() -> None:
+def test_a_page_whose_url_has_not_arrived_is_not_an_unknown_one() -> None:
     urls = [b"https://a.example/", b"https://b.example/"]
     a, b = PageIds().of_all(urls).tolist()
     cluster = written(ItemWriter().visit(a, [b], time_ms=1000, url=urls[0]))
     assert "the ledger knows its page id only" in refusal(show(cluster, "https://b.example/", "--quiet"))
 
 
-def test_what_a_log_calls_a_page_does_not_control_the_terminal() -> None:
+def test_the_url_of_a_page_does_not_control_the_terminal() -> None:
     urls = [b"https://a.example/\x1b[31m\xff", b"https://b.example/"]
     a, b = PageIds().of_all(urls).tolist()
     cluster = written(ItemWriter().visit(a, [b], time_ms=1000, url=urls[0]).visit(b, [], time_ms=2000, url=urls[1]))
@@ -290,7 +290,7 @@ def test_the_command_reads_a_real_topic(divided: StreamLogs, kafka: LocalKafka, 
     divided.send(kafka.brokers, topic_prefix)
     where = ("--brokers", kafka.brokers, "--prefix", topic_prefix, "--why", "--json", "--quiet")
     own, every = (json.loads(output_of("show", URL, *where, *more))["why"] for more in ([], ["--all-shards"]))
-    expected = told(divided.cluster(), URL)["why"]
+    expected = answer(divided.cluster(), URL)["why"]
     assert own["path"] == expected["path"]
     assert parts_of(own) == pytest.approx(parts_of(expected), abs=1e-3), "the broker gives ticks another time"
     assert set(parts_of(own)) < set(parts_of(every))

@@ -60,12 +60,12 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.pipelines.ledger import Outcome
     from opicflow.pipelines.results.record_columns import importance_lines, pages_of, schedule_columns
 
-    asked = _ask_stream(options) if _is_of_stream(options) else _ask_state(options)
-    answers, url, stream = asked.answers, asked.url, asked.stream
+    wanted = _of_stream(options) if _is_of_stream(options) else _of_state(options)
+    answers, url, stream = wanted.answers, wanted.url, wanted.stream
     ranked = _find(map(pages_of, answers.importance), url)
     scheduled = _find(map(pages_of, answers.schedules), url)
     if ranked is None or scheduled is None:
-        raise asked.unknown()
+        raise wanted.unknown()
     e = {name: column[0].item() for name, column in ranked.pages.columns.items()}
     schedule = {name: values[0] for name, values in schedule_columns(scheduled.pages).items()}
     rank = 1 + sum(
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         for part in answers.importance[: ranked.part + 1]
     )
     payers = [] if options.why else _payers(answers.importance, ranked.pages)
-    reasons = _reasons(asked, e["pages"], e["importance"], options.all_shards) if options.why else None
+    reasons = _reasons(wanted, e["pages"], e["importance"], options.all_shards) if options.why else None
     worth = _worth(scheduled.pages, answers.plan)
     if options.json:
         record = json.loads(importance_lines(ranked.pages))
@@ -129,11 +129,11 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-# -- what is asked -----------------------------------------------------------------------------------------------------
+# -- the page and its ledger -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Wanted:
     """A page, and the ledger that has it if any has."""
 
     url: bytes
@@ -164,32 +164,32 @@ def _is_named(options: argparse.Namespace, name: str) -> bool:
     return getattr(options, name) is not None and name not in options.configured
 
 
-def _ask_state(options: argparse.Namespace) -> _Asked:
+def _of_state(options: argparse.Namespace) -> _Wanted:
     answers, rules = read_answers(state_of(options))
     url = canonical_url(options.url, rules.urls)
     unknown = InputRefused(f"{url}: not in the ledger: it was never fetched, linked or announced")
-    return _Asked(url.encode(), answers, lambda: read_ledger(state_of(options))[0], lambda: unknown)
+    return _Wanted(url.encode(), answers, lambda: read_ledger(state_of(options))[0], lambda: unknown)
 
 
-def _ask_stream(options: argparse.Namespace) -> _Asked:
+def _of_stream(options: argparse.Namespace) -> _Wanted:
     from opicflow.pipelines.replay.answers import answers_of
 
     stream = ShardOfPage.read(options)
-    return _Asked(stream.url, answers_of(stream.ledger), lambda: stream.ledger, stream.unknown, stream)
+    return _Wanted(stream.url, answers_of(stream.ledger), lambda: stream.ledger, stream.unknown, stream)
 
 
 # -- why ---------------------------------------------------------------------------------------------------------------
 
 
-def _reasons(asked: _Asked, page: int, importance: float, all_shards: bool) -> Reasons:
+def _reasons(wanted: _Wanted, page: int, importance: float, all_shards: bool) -> Reasons:
     """Return why a page is where it is, by a plan of its ledger. Its importance is for the ledgers of other shards."""
     from opicflow.pipelines.replay.keeper import importance_for_plans
     from opicflow.pipelines.results.reasons import reasons_of
 
     elsewhere: list[Payer] | None = None
-    if asked.stream is not None and all_shards:
-        elsewhere = asked.stream.payers_elsewhere(importance)
-    ledger = asked.ledger()
+    if wanted.stream is not None and all_shards:
+        elsewhere = wanted.stream.payers_elsewhere(importance)
+    ledger = wanted.ledger()
     of_all = importance_for_plans(ledger)
     return reasons_of(ledger, page, ledger.preview(importance=of_all), of_all, elsewhere)
 
@@ -198,7 +198,7 @@ def _print_reasons(reasons: Reasons, stream: ShardOfPage | None, all_shards: boo
     """Print why a page is where it is."""
     print("\n  where its importance comes from")
     if not reasons.payers:
-        print(f"    {_why_nobody(stream, all_shards)}")
+        print(f"    {_why_without_payers(stream, all_shards)}")
     for payer in reasons.payers[:_MOST_SHOWN]:
         print(f"    {payer.part:6.1%}  {printable(payer.name)}")
     if more := reasons.payers[_MOST_SHOWN:]:
@@ -222,7 +222,7 @@ def _print_reasons(reasons: Reasons, stream: ShardOfPage | None, all_shards: boo
     print(f"\n  {reasons.order}")
 
 
-def _why_nobody(stream: ShardOfPage | None, all_shards: bool) -> str:
+def _why_without_payers(stream: ShardOfPage | None, all_shards: bool) -> str:
     if stream is None or stream.shards == 1:
         return "no page that is known pays it along a link; or links are not remembered (--remember-links)"
     if not stream.ledger.config.remember_links:
