@@ -15,6 +15,7 @@ from opicflow.pipelines.cli.main import main as opicflow
 from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
 from opicflow.pipelines.experiments.communities.catalogue import COMMUNITIES
 from opicflow.pipelines.experiments.discovery.catalogue import DISCOVERY
+from opicflow.pipelines.experiments.sites.catalogue import SITES
 
 DOCS = Path(__file__).resolve().parent.parent / "docs" / "results"
 
@@ -162,6 +163,32 @@ otherwise `linkers`, or the ledger's importance. `opicflow community try` finds 
 """
 
 # Text about the figures at 10,000 pages, seeds 1 to 3: check it whenever the figures change.
+OF_SITES = """\
+# Which rank of sites
+
+Importance is computed for pages. What of it is that of a site, a host or a registrable domain? There are three
+answers, and they differ. `python -m benchmarks.experiments --only sites` measures them and writes the rest.
+The columns of the data are explained in [site_measures.py](../../pipelines/experiments/sites/site_measures.py).
+
+| | the sum of its pages | the graph of sites | a ledger of sites |
+|---|---|---|---|
+| what it says | how often one who follows links is there | how other sites link to it | the same, during the crawl |
+| command | `top --by domain`, `site-importance` of `replay` and `stream` | `rank --by domain` | none |
+| links within the site | count | do not, unless `--internal` says so | do not |
+| pages of its own | raise it | do not raise it | do not raise it |
+| it is exact | as the importance of pages is | always, for all links given | when every page was read twice |
+
+**Use the sum** to share out what a crawler has: fetches, storage, attention. **Use the graph of sites** to compare
+sites, in a list for people: a site does not raise its rank by pages of its own. With a state that remembers links it
+needs no log: `opicflow graph build --state DIR`.
+
+**Why no command has a ledger of sites.** The paper was working on one (002, section 4.3): a visit of a page is a visit
+of its site, whose links are those of all its pages as last seen. Under `certified` it ends with the ranks of the graph
+of sites, as the last table shows, and costs more: a visit takes the links of a whole site instead of those of a page,
+and the links of every page must be remembered twice. The same ranks come from the links that a ledger of pages
+remembers anyway: folding a million pages with ten million links takes a second.
+"""
+
 OF_DISCOVERY = """\
 # Which unread page first
 
@@ -296,11 +323,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="make the papers' experiments again, into docs/results")
     parser.add_argument("--out", type=Path, default=Path("build/experiments"), help="folder for measured rows")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the pages go")
-    parser.add_argument("--only", choices=["opic", "discovery", "communities"], help="only one of the pages")
+    parser.add_argument("--only", choices=["opic", "discovery", "sites", "communities"], help="only one of the pages")
     parser.add_argument("more", nargs="*", help="options for `opicflow experiment`")
     chosen = parser.parse_args()
     if chosen.only in (None, "opic"):
-        names = [name for name in EXPERIMENTS if name not in (*_COMMUNITIES, DISCOVERY.name)]
+        names = [name for name in EXPERIMENTS if name not in (*_COMMUNITIES, DISCOVERY.name, SITES.name)]
         measured = _measured(names, chosen.out, chosen.more)
         page = READING + DISCUSSION + "\n" + _shown(measured, chosen.out, chosen.docs / "experiments") + "\n"
         (chosen.docs / "experiments.md").write_text(page, encoding="utf-8")
@@ -309,6 +336,10 @@ def main() -> None:
         measured = _measured([DISCOVERY.name], out, chosen.more)
         page = OF_DISCOVERY + "\n" + _shown(measured, out, chosen.docs / "discovery") + "\n"
         (chosen.docs / "discovery.md").write_text(page, encoding="utf-8")
+    if chosen.only in (None, "sites"):
+        out = chosen.out / "sites"
+        measured = _measured([SITES.name], out, chosen.more)
+        (chosen.docs / "sites.md").write_text(f"{OF_SITES}\n{_shown(measured, out, None)}\n", encoding="utf-8")
     if chosen.only in (None, "communities"):
         out = chosen.out / "communities"
         measured = OF_COMMUNITIES + "\n" + _measured(_COMMUNITIES, out, chosen.more)
@@ -330,14 +361,15 @@ def _measured(names: list[str], out: Path, more: list[str]) -> str:
     return (out / "report.md").read_text(encoding="utf-8").partition("\n\n")[2]
 
 
-def _shown(report: str, out: Path, plots: Path) -> str:
-    """A report as a page shows it, and its plots beside that."""
-    plots.mkdir(exist_ok=True)
-    for plot in sorted((out / "plots").glob("*.svg")):
-        shutil.copyfile(plot, plots / plot.name)
+def _shown(report: str, out: Path, plots: Path | None) -> str:
+    """A report as a page shows it, and its plots beside that, if it has any."""
+    if plots is not None:
+        plots.mkdir(exist_ok=True)
+        for plot in sorted((out / "plots").glob("*.svg")):
+            shutil.copyfile(plot, plots / plot.name)
     for name in sorted({path.name for path in (out / "data").iterdir()}):
         report = report.replace(f"Data: [{name}](data/{name}).\n", "")
-    return report.replace("](plots/", f"]({plots.name}/").rstrip()
+    return report.replace("](plots/", f"]({plots.name}/").rstrip() if plots is not None else report.rstrip()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from opicflow.pipelines.experiments.importance.convergence import convergence, c
 from opicflow.pipelines.experiments.importance.extensions import growing, moved, stated, trends, trouble
 from opicflow.pipelines.experiments.importance.windows import windows, windows_certified
 from opicflow.pipelines.experiments.refresh.closed_loop import loop_refresh
+from opicflow.pipelines.experiments.sites.site_measures import site_growth, site_ledger, site_ranks
 from opicflow.pipelines.experiments.tables import Measure, Row, Value
 
 MEASURES: dict[str, Measure] = {
@@ -36,6 +37,9 @@ MEASURES: dict[str, Measure] = {
             communities,
             influences,
             loop_refresh,
+            site_growth,
+            site_ledger,
+            site_ranks,
         ),
     )
 }

@@ -39,6 +39,9 @@ SMALL: dict[str, dict[str, Any]] = {
     "stated": {"order": "greedy", "history": "default"},
     "trends": {"web": "growing", "order": "random", "history": "certified"},
     "loop_refresh": {"scheduler": "oracle", "percent": 5.0, "days": 60},
+    "site_growth": {"web": "archive", "times": 10},
+    "site_ledger": {"web": "archive", "history": "certified"},
+    "site_ranks": {"web": "hosted"},
     "communities": {"domain": "topic"},
     "influences": {"domain": "subtopic 1", "moment": "half way"},
 }

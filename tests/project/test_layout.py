@@ -23,6 +23,7 @@ TWINS = {
         "pipelines/experiments/discovery",
         "pipelines/experiments/importance",
         "pipelines/experiments/refresh",
+        "pipelines/experiments/sites",
     },
     "claims": {
         "pipelines/experiments/communities",

@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=[
             *("all", "fig2", "fig3", "fig4", "fig5", "fig6", "growing", "moved", "trouble", "stated", "trends"),
-            *("discovery", "loop-refresh"),
+            *("discovery", "sites", "loop-refresh"),
             *("table1", "table2", "influence", "community"),
         ],
         help="a figure of the paper, or growing webs, links that move, pages that cannot be read, what estimates "
