@@ -31,6 +31,7 @@ from opicflow.pipelines.ledger import (
     LedgerConfig,
     LogEntry,
     OpenEntry,
+    Planned,
     PolicyEntry,
     TickEntry,
     TransfersEntry,
@@ -63,7 +64,7 @@ from opicflow.pipelines.transforms.publish_sites import pack_sites, sites_of_rem
 from opicflow.pipelines.transforms.rejects import collisions
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.arrays import Bytes, Ids, Ints
-from opicflow.schemas.columns import ColumnsRefused, pack
+from opicflow.schemas.columns import ColumnsRefused, pack, unpack
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.pages import PageIds
@@ -74,6 +75,7 @@ from opicflow.schemas.sites import SITE_KINDS, SiteKind
 MOST_TRANSFERS = 100_000
 """The most transfers of one message: 16 bytes each."""
 _MOST_REJECTED_BYTES = 64 << 10
+_DAY_SECONDS = 86_400
 
 
 class LogRefused(UserError):
@@ -257,6 +259,10 @@ class _Notes:
     sent_to: list[list[Any]] = field(default_factory=list)
     received_from: list[list[Any]] = field(default_factory=list)
     removed_from_sites: list[str] = field(default_factory=list)
+    visits_at_sites: int = 0
+    sites_second: int = -1
+    sites: int = 0
+    """How many sites were published last."""
 
 
 class LogKeeper:
@@ -454,12 +460,26 @@ class LogKeeper:
                 for kind, packed in ((SCHEDULE, planned.schedules), (ORDERS, planned.orders)):
                     if packed is not None:
                         yield Output(kind, packed)
-                if origin.sites is not None:
-                    yield Output(SITES, pack_sites(ledger, planned.planned, origin.sites, notes.removed_from_sites))
-                    notes.removed_from_sites = []
+                if origin.sites is not None and self._are_sites_due(second):
+                    yield self._publish_sites(planned.planned, origin.sites, second)
         if second - notes.audit_second >= origin.audit_seconds:
             notes.audit_second = second
             yield self._audit()
+
+    def _are_sites_due(self, second: int) -> bool:
+        """Whether there were enough visits to publish a record for every site, or a day has passed."""
+        ledger, origin, notes = self.ledger, self.origin, self._notes
+        assert ledger is not None and origin is not None
+        records = origin.records_per_visit * (ledger.visits - notes.visits_at_sites)
+        return notes.sites_second < 0 or records >= notes.sites or second - notes.sites_second >= _DAY_SECONDS
+
+    def _publish_sites(self, planned: Planned, by: SiteKind, second: int) -> Output:
+        ledger, notes = self.ledger, self._notes
+        assert ledger is not None
+        packed = pack_sites(ledger, planned, by, notes.removed_from_sites)
+        notes.removed_from_sites, notes.sites = [], len(unpack(packed).columns["pages"])
+        notes.visits_at_sites, notes.sites_second = ledger.visits, second
+        return Output(SITES, packed)
 
     def _audit(self, fingerprint: str = "") -> Output:
         """Audit the ledger. Returns its balance, and the cuts sent and received since the last audit."""

@@ -321,7 +321,7 @@ def test_on_a_terminal_the_first_twenty_pages_are_shown(cluster: Cluster, monkey
     ("arguments", "message"),
     [
         (["visits"], "unknown value 'visits'"),
-        (["rejects", "--top", "3"], "--top goes with importance and refresh-schedule"),
+        (["rejects", "--top", "3"], "--top goes with importance and site-importance and refresh-schedule"),
         (["audit", "--url", "https://a.example/"], "--url goes with importance and refresh-schedule"),
         (["importance", "--url", "mailto:a"], "mailto:a"),
         (["crawl-orders", "--min-score", "2"], "--min-score goes with importance: crawl-orders has no scores"),

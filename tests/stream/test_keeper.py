@@ -429,3 +429,36 @@ def test_a_keeper_counts_events_for_its_metrics() -> None:
     gauges = keeper.gauges()
     assert gauges["pages"] == keeper.ledger.pages and gauges["audit_drift"] == 0
     assert LogKeeper(0).gauges() == {}
+
+
+def test_sites_are_published_once_a_day_or_after_enough_visits() -> None:
+    hourly = replace(CONFIG, refresh=replace(CONFIG.refresh, cycle_hours=1.0))
+    origin = replace(ORIGIN, ledger=hourly, ranges=ShardRanges.equal(1), sites="host")
+    keeper, offset = LogKeeper(0), 0
+
+    def apply(value: bytes, second: int) -> list[Output]:
+        nonlocal offset
+        outputs = take(keeper, LogBatch.of(offset, [(offset, FIRST_MS + 1000 * second, value)]))
+        offset += 1
+        return [one for one in outputs if one.kind == SITES]
+
+    def visits(*numbers: int) -> bytes:
+        writer = ItemWriter(start)
+        for number in numbers:
+            writer.visit(HERE[number], [], time_ms=FIRST_MS + start.offset, url=b"https://host-%d.example/" % number)
+        return encode_entry(writer.entry("kafka/x/0", start))
+
+    tick, hour = encode_entry(TickEntry(0)), 3600
+    start = LogPosition(0, 0)
+    apply(origin.entry(), 0)
+    apply(visits(*range(12)), 0)
+    (first,) = apply(tick, 1)
+    assert len(unpack(first.data).columns["pages"]) == 12
+    assert not any(apply(tick, after * hour) for after in range(2, 24))  # nothing was visited
+    assert len(apply(tick, 25 * hour)) == 1
+    start = LogPosition(12, 0)
+    apply(visits(*range(5)), 25 * hour + 1)
+    assert not apply(tick, 27 * hour)  # ten records of twelve
+    start = LogPosition(17, 0)
+    apply(visits(5), 27 * hour + 1)
+    assert len(apply(tick, 29 * hour)) == 1
