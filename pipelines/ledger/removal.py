@@ -53,8 +53,7 @@ class Removal:
         room.make_free(len(pages))
         known = pages[self._reader.slots_of(pages) >= 0]
         if room.book.modes[0].remember and len(known):
-            room.begin_numbers()
-            room.make_numbers(0, len(known))
+            room.make_numbers(0, len(known), begin=True)
         if len(known):
             self.removed.append((reason, known))
             self.removed_urls.append(self._reader.urls(known))

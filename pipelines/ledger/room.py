@@ -280,8 +280,11 @@ class Room:
         book.outbox_amounts[: len(pages)] = sums
         book.counts[0].outbox = len(pages)
 
-    def make_numbers(self, births: int, absent: int) -> None:
-        """Room for the page numbers of so many births, and for so many more absent pages."""
+    def make_numbers(self, births: int, absent: int, begin: bool = False) -> None:
+        """Room for the page numbers of so many births, and for so many more absent pages.
+
+        `begin`: the table of numbers has begun afterwards. (`renumber` ends it where no link leads to an absent page.)
+        """
         store, pages = self.book.store[0], int(self.book.counts[0].pages)
         if int(store.absent) + absent > len(self.book.absent_ids):
             if store.absent:
@@ -291,7 +294,7 @@ class Room:
         more = births + absent
         if int(store.numbers) + more > max(len(self.book.named), 2 * len(self.table.hot)):
             self.renumber()
-        if len(self.book.forgotten):
+        if begin or len(self.book.forgotten):
             self.begin_numbers()
         if len(self.book.named):
             grow(self.book.named, int(self.book.store[0].numbers) + more, 32)
@@ -429,8 +432,7 @@ class Room:
             slot = int(links.take_links(self.table, self.book, self.scratch, stored_counts, starts, stored, slot))
             if slot == int(book.counts[0].slots):
                 break
-            self.begin_numbers()
-            self.make_numbers(0, longest)
+            self.make_numbers(0, longest, begin=True)
         self.book.links.resize(int(book.counts[0].link_end), refcheck=False)
 
     def compact_urls(self) -> None:

@@ -604,3 +604,19 @@ def test_a_snapshot_from_before_shards_is_restored(monkeypatch: pytest.MonkeyPat
     assert older != whole
     monkeypatch.undo()
     assert Ledger.restore(chunk.data for chunk in older).snapshot() == whole
+
+
+def test_pages_above_the_limit_that_no_link_leads_to_may_be_removed_again_and_again() -> None:
+    """Room for removed pages ended the table of their numbers where no link leads to one: a kernel wrote beyond it."""
+    ledger = Ledger(LedgerConfig(history=Certified(), max_pages=40))
+    writer = ItemWriter().visit(1, [2]).visit(2, [1])
+    for day in range(8):
+        for page in range(3 + 200 * day, 203 + 200 * day):
+            writer.announcement(page)
+        ledger.apply(writer.entry())
+        ledger.apply(TickEntry(DAY * (day + 1)))
+        assert ledger.pages <= 40 and ledger.audit().drift == 0
+        writer = ItemWriter(next_position=writer.next_position)
+    assert ledger.pages_read == 2
+    again = Ledger.restore(chunk.data for chunk in ledger.snapshot())
+    assert again.pages == ledger.pages and again.audit().drift == 0
