@@ -34,7 +34,7 @@ bench: $(STAMP)  ## measure speed and memory, into build/bench.json [ONLY=group]
 accuracy: $(STAMP)  ## measure the error against exact PageRank, into docs/results/accuracy.md
 	@$(VENV)/python benchmarks/accuracy.py
 
-experiments: $(STAMP)  ## make the papers' experiments again, into docs/results (experiments, discovery, communities): over an hour
+experiments: $(STAMP)  ## make the papers' experiments again, into docs/results (experiments, discovery, manipulation, communities): over an hour
 	@$(VENV)/python -m benchmarks.experiments
 
 soak: $(STAMP)  ## run the long simulations, with a new seed each time [ONLY=name] [SEED=n]

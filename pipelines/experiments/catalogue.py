@@ -5,7 +5,8 @@ from __future__ import annotations
 from opicflow.pipelines.experiments.communities.catalogue import COMMUNITIES
 from opicflow.pipelines.experiments.discovery.catalogue import DISCOVERY
 from opicflow.pipelines.experiments.importance.catalogue import IMPORTANCE
+from opicflow.pipelines.experiments.manipulation.catalogue import MANIPULATION
 from opicflow.pipelines.experiments.refresh.catalogue import REFRESH
 from opicflow.pipelines.experiments.sites.catalogue import SITES
 
-EXPERIMENTS = {one.name: one for one in (*IMPORTANCE, DISCOVERY, SITES, *REFRESH, *COMMUNITIES)}
+EXPERIMENTS = {one.name: one for one in (*IMPORTANCE, DISCOVERY, MANIPULATION, SITES, *REFRESH, *COMMUNITIES)}

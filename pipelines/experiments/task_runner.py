@@ -17,6 +17,8 @@ from opicflow.pipelines.experiments.discovery.followed_orders import discovery_b
 from opicflow.pipelines.experiments.importance.convergence import convergence, convergence_certified, off_line
 from opicflow.pipelines.experiments.importance.extensions import growing, moved, stated, trends, trouble
 from opicflow.pipelines.experiments.importance.windows import windows, windows_certified
+from opicflow.pipelines.experiments.manipulation.gains import manipulation_gains
+from opicflow.pipelines.experiments.manipulation.ordered_pages import manipulation_orders
 from opicflow.pipelines.experiments.refresh.closed_loop import loop_refresh
 from opicflow.pipelines.experiments.sites.site_measures import site_growth, site_ledger, site_ranks
 from opicflow.pipelines.experiments.tables import Measure, Row, Value
@@ -34,6 +36,8 @@ MEASURES: dict[str, Measure] = {
             discovery,
             discovery_by_ledger,
             discovery_by_command,
+            manipulation_gains,
+            manipulation_orders,
             communities,
             influences,
             loop_refresh,

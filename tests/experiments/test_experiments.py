@@ -36,6 +36,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "discovery": {"web": "archive with traps", "order": "learnt at first"},
     "discovery_by_ledger": {"web": "hosted", "order": "learnt"},
     "discovery_by_command": {"web": "hosted"},
+    "manipulation_gains": {"scheme": "trap", "size": 50},
+    "manipulation_orders": {"scheme": "trap", "size": 50, "setting": "learnt (the default)", "moment": "late"},
     "stated": {"order": "greedy", "history": "default"},
     "trends": {"web": "growing", "order": "random", "history": "certified"},
     "loop_refresh": {"scheduler": "oracle", "percent": 5.0, "days": 60},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -15,10 +16,11 @@ from opicflow.pipelines.experiments.discovery.crawled_webs import CrawledWeb, cr
 from opicflow.pipelines.experiments.discovery.crawls import MARKS, ROUNDS
 from opicflow.pipelines.experiments.installed_command import installed_command, run_quietly
 from opicflow.pipelines.experiments.tables import Row
+from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import Certified, CrawlEntry, Ledger, LedgerConfig, RefreshConfig, TickEntry
 from opicflow.pipelines.ledger.entries import Kind
 from opicflow.pipelines.web.crawl import announcements, links_of, visits
-from opicflow.schemas.arrays import Ints
+from opicflow.schemas.arrays import Bytes, Floats, Ints
 from opicflow.schemas.pages import PageIds
 
 RECOMPUTED, LEARNT, BY_COMMAND = "recomputed, by the ledger", "learnt", "learnt, by the command"
@@ -46,7 +48,9 @@ def discovery_by_ledger(pages: int, seed: int, web: str, order: str) -> list[Row
     Columns are those of `discovery`.
     """
     crawled = crawled_web(web, pages, seed)
-    return _followed(crawled, LedgerOrders(crawled, BY_LEDGER[order]), {"seed": seed, "web": web, "order": order})
+    config = discovering(_a_day(crawled), BY_LEDGER[order])
+    orders = LedgerOrders(crawled.pages.graph, crawled.pages.urls, crawled.seeds, config)
+    return _followed(crawled, orders, {"seed": seed, "web": web, "order": order})
 
 
 def discovery_by_command(pages: int, seed: int, web: str) -> list[Row]:
@@ -88,17 +92,22 @@ def _a_day(crawled: CrawledWeb) -> int:
     return max(1, crawled.pages.graph.pages // ROUNDS)
 
 
-class LedgerOrders:
-    """The orders of a certified ledger."""
+def discovering(a_day: int, discover_by: str) -> LedgerConfig:
+    """Return the configuration of a certified ledger whose orders are all for unread pages, so many a day."""
+    refresh = RefreshConfig(bandwidth_per_day=float(a_day), discovery_share=1.0, discover_by=discover_by)
+    return LedgerConfig(history=Certified(), remember_links=True, refresh=refresh)
 
-    def __init__(self, crawled: CrawledWeb, discover_by: str) -> None:
-        self._graph, self._urls = crawled.pages.graph, crawled.pages.urls
+
+class LedgerOrders:
+    """The orders of a ledger. `graph` has the links that pages have when they are read; it may be replaced."""
+
+    def __init__(self, graph: Graph, urls: Sequence[bytes], seeds: Ints, config: LedgerConfig) -> None:
+        self.graph, self._urls = graph, urls
         self._ids = PageIds().of_all(self._urls)
         self._numbers = np.argsort(self._ids)
-        refresh = RefreshConfig(bandwidth_per_day=float(_a_day(crawled)), discovery_share=1.0, discover_by=discover_by)
-        self._ledger = Ledger(LedgerConfig(history=Certified(), remember_links=True, refresh=refresh))
+        self._ledger = Ledger(config)
         self._end = 0
-        self._apply(announcements(self._ids[crawled.seeds]), crawled.seeds)
+        self.announce(seeds)
 
     def order(self, day: int) -> Ints:
         """Return the unread pages that are ordered at the beginning of a day, the first ones first."""
@@ -108,12 +117,21 @@ class LedgerOrders:
         numbers: Ints = self._numbers[np.searchsorted(self._ids[self._numbers], ordered)]
         return numbers
 
-    def read(self, day: int, pages: Ints) -> None:
-        """Apply the visits of a day, and the URLs that their links name."""
+    def announce(self, pages: Ints) -> None:
+        """Announce these pages."""
+        self._apply(announcements(self._ids[pages], start=self._end), pages)
+
+    def read(self, day: int, pages: Ints, outcomes: Bytes | None = None) -> None:
+        """Apply the visits of a day (all fetched, if no outcomes are given), and the URLs that their links name."""
         times = day * _DAY * 1000 + np.arange(len(pages))
-        self._apply(visits(self._graph, self._ids, pages, self._end, time_ms=times), pages)
-        found = np.unique(links_of(self._graph, pages)).astype(np.int64)
+        self._apply(visits(self.graph, self._ids, pages, self._end, outcomes, times), pages)
+        found = np.unique(links_of(self.graph, pages)).astype(np.int64)
         self._apply(announcements(self._ids[found], Kind.SIGHTING, self._end), found)
+
+    def importance(self) -> Floats:
+        """Return the importance of every page; 0 where it is not known."""
+        found: Floats = self._ledger.estimate(self._ids).importance
+        return found
 
     def learnt(self) -> tuple[float, float]:
         """Return the share of orders that explore, and the weight of siblings."""
