@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.schemas.arrays import Bools, Bytes, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Ids, Ints
 from opicflow.schemas.hashing import byte_at, keyed_hash
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.public_suffixes import SuffixTable, find_site, installed_suffixes, is_address
@@ -75,6 +75,15 @@ class SiteNumbering:
         """Whether each site is an IP address."""
         flags: Bools = self._known.addresses[: self.sites] != 0
         return flags
+
+    @property
+    def hashes(self) -> Ids:
+        """A hash of the name of each site."""
+        slots = self._known.slots
+        used = np.flatnonzero(slots >= 0)
+        found = np.zeros(self.sites, np.uint64)
+        found[slots[used]] = self._known.hashes[used]
+        return found
 
     def number(self, text: Bytes, starts: Ints) -> SiteNumbers:
         """Return the site of each text `text[starts[i]:starts[i + 1]]`, a URL or a host; -1 for one without a host."""

@@ -16,6 +16,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
+from support.real_data import NO_DATA
 from support.services import MISSING, LocalCluster, LocalKafka, running, running_cluster
 
 # Services of tests live for minutes: without the second compiler of Java they start in two thirds of the time.
@@ -131,9 +132,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how many tests were skipped without services, and what to install."""
+    """Print how many tests were skipped without services or real data, and what to do."""
     reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []) if report.longrepr]
-    missed = [reason.partition(MISSING)[2] for reason in reasons if MISSING in reason]
-    if missed:
-        tests = "1 test was" if len(missed) == 1 else f"{len(missed)} tests were"
-        terminalreporter.write_line(f"{tests} SKIPPED without services: {missed[0]}", red=True, bold=True)
+    for words, what in ((MISSING, "services"), (NO_DATA, "real data")):
+        missed = [reason.partition(words)[2] for reason in reasons if words in reason]
+        if missed:
+            tests = "1 test was" if len(missed) == 1 else f"{len(missed)} tests were"
+            terminalreporter.write_line(f"{tests} SKIPPED without {what}: {missed[0]}", red=True, bold=True)

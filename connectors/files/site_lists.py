@@ -1,16 +1,19 @@
 """Writes lists of sites in the forms of others: Common Crawl's files of ranks, and Tranco's lists.
 
 Common Crawl's have tabs, and hosts with their labels reversed: `com.example.www`. IP addresses are not reversed. The
-columns of the harmonic centrality are empty. Tranco's are CSV without a head: the position and the domain.
+columns of the harmonic centrality are empty where it is not known. Tranco's are CSV without a head: the position and
+the domain.
 """
 
 from __future__ import annotations
 
 import gzip
+import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -36,12 +39,26 @@ def reversed_host(host: str) -> str:
     return ".".join(reversed(name.split("."))) + colon + port
 
 
-def write_site_list(path: Path | None, form: SiteListForm, sites: Sequence[str], values: Sequence[float]) -> None:
-    """Write sites, the highest first, with the values of their ranks; without a path to standard output.
+@dataclass(frozen=True)
+class SiteList:
+    """Sites in their order, with the values of their ranks and, where known, their places by harmonic centrality.
+
+    Without `places` the order is that of the values.
+    """
+
+    sites: Sequence[str]
+    values: Sequence[float]
+    places: Sequence[int] | None = None
+    harmonic: Sequence[float] | None = None
+    harmonic_places: Sequence[int] | None = None
+
+
+def write_site_list(path: Path | None, form: SiteListForm, listed: SiteList) -> None:
+    """Write a list of sites; without a path to standard output.
 
     A file is written whole or not at all, and compressed if its name ends in `.gz`.
     """
-    lines = _common_crawl(sites, values) if form == "commoncrawl" else _tranco(sites)
+    lines = _common_crawl(listed) if form == "commoncrawl" else _tranco(listed.sites)
     if path is None:
         for some in _joined(lines):
             sys.stdout.write(some)
@@ -54,10 +71,16 @@ def write_site_list(path: Path | None, form: SiteListForm, sites: Sequence[str],
             out.write(some.encode())
 
 
-def _common_crawl(sites: Sequence[str], values: Sequence[float]) -> Iterator[str]:
+def _common_crawl(listed: SiteList) -> Iterator[str]:
     yield "\t".join(f"#{name}" for name in COMMON_CRAWL_COLUMNS) + "\n"
-    for position, (site, value) in enumerate(zip(sites, values, strict=True), 1):
-        yield f"\t\t{position}\t{value!r}\t{reversed_host(site)}\n"
+    places = range(1, len(listed.sites) + 1) if listed.places is None else listed.places
+    harmonic: Iterable[str]
+    if listed.harmonic is None or listed.harmonic_places is None:
+        harmonic = itertools.repeat("\t", len(listed.sites))
+    else:
+        harmonic = (f"{place}\t{value!r}" for place, value in zip(listed.harmonic_places, listed.harmonic, strict=True))
+    for known, place, value, site in zip(harmonic, places, listed.values, listed.sites, strict=True):
+        yield f"{known}\t{place}\t{value!r}\t{reversed_host(site)}\n"
 
 
 def _tranco(sites: Sequence[str]) -> Iterator[str]:

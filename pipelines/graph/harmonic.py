@@ -25,13 +25,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.equations import pieces
-from opicflow.pipelines.graph.store import GraphRefused, LinkBlock, StoredGraph
+from opicflow.pipelines.graph.slices import BlockLinks
+from opicflow.pipelines.graph.store import GraphRefused, LinkBlock
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.kernel import kernel, lean_kernel
 
@@ -46,6 +48,53 @@ _MOST_ERROR_BEYOND = 1.043
 
 _BIASES = {4: 0.673, 5: 0.697, 6: 0.709}
 _PAGES_AT_ONCE = 256
+
+
+class ScannedLinks(Protocol):
+    """Links that can be scanned slice by slice, as those of a `StoredGraph`."""
+
+    pages: int
+    path: Path
+
+    @property
+    def slices(self) -> int: ...
+
+    @property
+    def ranges(self) -> Ints: ...
+
+    def ids(self, first: int = 0, end: int | None = None) -> Ids: ...
+
+    def bounds(self, slice_: int) -> tuple[int, int]: ...
+
+    def blocks(self, slice_: int, ranges: tuple[int, int] | None = None) -> Iterator[LinkBlock]: ...
+
+
+class LinksInMemory:
+    """The links of a graph in memory, as one slice with one block. `ids` are the page ids, `path` is for messages."""
+
+    slices = 1
+
+    def __init__(self, graph: Graph, ids: Ids, path: Path) -> None:
+        self.pages, self.path = graph.pages, path
+        self.ranges: Ints = np.array([0, graph.pages])
+        self._ids = ids
+        sources = np.flatnonzero(graph.out_degrees > 0)
+        starts = np.append(graph.starts[sources], graph.links).astype(np.int32)
+        no_weights = np.empty(0, np.uint16)
+        links = BlockLinks(sources.astype(np.int32), starts, graph.targets.astype(np.int32), no_weights)
+        self._block = LinkBlock(0, graph.pages, links)
+
+    def ids(self, first: int = 0, end: int | None = None) -> Ids:
+        """Return the ids of a range of pages; without an end, of all that follow."""
+        return self._ids[first:end]
+
+    def bounds(self, slice_: int) -> tuple[int, int]:
+        """Return the first page, and the one after the last."""
+        return 0, self.pages
+
+    def blocks(self, slice_: int, ranges: tuple[int, int] | None = None) -> Iterator[LinkBlock]:
+        """Return all links, in one block."""
+        yield self._block
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +125,7 @@ def hyperball_bytes(pages: int, log2_registers: int) -> int:
 
 
 def hyperball(
-    graph: StoredGraph,
+    graph: ScannedLinks,
     log2_registers: int = DEFAULT_LOG2,
     seed: int = 1,
     most_radius: int = 1000,
@@ -118,7 +167,7 @@ def hyperball(
     return HarmonicCentrality(values, 1 << log2_registers, relative_error(log2_registers), radius - complete, complete)
 
 
-def exact_harmonic(graph: StoredGraph, after_pages: Callable[[int], None] = lambda pages: None) -> HarmonicCentrality:
+def exact_harmonic(graph: ScannedLinks, after_pages: Callable[[int], None] = lambda pages: None) -> HarmonicCentrality:
     """Compute the harmonic centrality of all pages of a small graph, by a search from every page.
 
     `after_pages` is called with the number of pages done. Raises `GraphRefused` above `MOST_EXACT_PAGES` pages.
@@ -138,7 +187,7 @@ def exact_harmonic(graph: StoredGraph, after_pages: Callable[[int], None] = lamb
     return HarmonicCentrality(values, 0, 0.0, distance, True)
 
 
-def in_degrees(graph: StoredGraph) -> Ints:
+def in_degrees(graph: ScannedLinks) -> Ints:
     """Count the links to each page, in one scan of all links."""
     counts = np.zeros(graph.pages, np.int64)
     for slice_ in range(graph.slices):
@@ -189,14 +238,14 @@ def _estimator(log2_registers: int) -> tuple[float, Floats, Floats]:
     return bias * registers * registers, powers, registers * zeros
 
 
-def _blocks_of(graph: StoredGraph, slice_: int, active: Bools) -> Iterator[LinkBlock]:
+def _blocks_of(graph: ScannedLinks, slice_: int, active: Bools) -> Iterator[LinkBlock]:
     """Yield the blocks of the ranges of sources that are active."""
     edges = np.flatnonzero(np.diff(active.astype(np.int8), prepend=0, append=0))
     for begin, end in edges.reshape(-1, 2).tolist():
         yield from graph.blocks(slice_, (begin, end))
 
 
-def _loaded(graph: StoredGraph) -> Graph:
+def _loaded(graph: ScannedLinks) -> Graph:
     """Return a stored graph in memory, every link as an ordinary one."""
     sources, targets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for slice_ in range(graph.slices):

@@ -17,8 +17,9 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT, group
+from opicflow.pipelines.graph.csr import ORDINARY_LINK_WEIGHT, Graph, group
 from opicflow.pipelines.graph.equations import pieces
+from opicflow.pipelines.graph.harmonic import LinksInMemory
 from opicflow.pipelines.graph.oracle import IncomingLinks, rank_links
 from opicflow.pipelines.graph.solver import Rank, Settings
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
@@ -88,6 +89,12 @@ class SiteGraph:
     def addresses(self) -> int:
         """The number of sites that are IP addresses."""
         return int(self.numbering.is_address.sum())
+
+    def links(self, path: Path) -> LinksInMemory:
+        """Return the links between different sites, each once, for harmonic centrality. `path` is for messages."""
+        targets = np.repeat(np.arange(self.sites), np.diff(self.starts))
+        graph = Graph.from_links(self.sites, self.sources.astype(np.int64), targets)
+        return LinksInMemory(graph, self.numbering.hashes, path)
 
     def rank(self, settings: Settings, after_step: Callable[[int, float], None] = lambda step, left: None) -> Rank:
         """Return the PageRank of every site, to the tolerance of the settings."""

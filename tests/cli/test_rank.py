@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -320,7 +321,7 @@ def test_the_outputs_in_the_guide_are_real(tmp_path: Path, monkeypatch: pytest.M
     made = ""
     for line in block.splitlines():
         if line.startswith("$ "):
-            out = command(*line.partition(" > ")[0].split()[2:]).out
+            out = command(*shlex.split(line.partition(" > ")[0])[2:]).out
             made += f"{line}\n{'' if '/dev/null' in line else out}"
     assert SECONDS.sub("0 s", made) == SECONDS.sub("0 s", block)
 

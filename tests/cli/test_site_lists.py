@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from opicflow.connectors.files.rank_reader import read_ranks
-from opicflow.connectors.files.site_lists import reversed_host, write_site_list
+from opicflow.connectors.files.site_lists import SiteList, reversed_host, write_site_list
 from support import commands
 from support.commands import CommandResult, output_of
 from support.logs import records_of
@@ -260,5 +260,5 @@ def test_options_of_lists_without_sites_are_refused() -> None:
 
 def test_a_list_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError):
-        write_site_list(tmp_path / "list.txt", "commoncrawl", ["a", "b"], [1.0])
+        write_site_list(tmp_path / "list.txt", "commoncrawl", SiteList(["a", "b"], [1.0]))
     assert list(tmp_path.iterdir()) == []

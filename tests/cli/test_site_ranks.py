@@ -24,6 +24,10 @@ LINKS = {
     "http://10.0.0.1/": [],
 }
 DOMAINS = {"www.a.example": "a.example", "shop.a.example": "a.example"}
+HARMONIC = {
+    "host": {"www.a.example": 1.0, "shop.a.example": 1.0, "b.co.uk": 2.0, "10.0.0.1": 2.5},
+    "domain": {"a.example": 0.0, "b.co.uk": 1.0, "10.0.0.1": 2.0},
+}
 COLUMNS = ["site", "importance", "score", "pages", "internal_links", "links_in", "links_out"]
 
 
@@ -142,7 +146,8 @@ def test_lists_in_the_forms_of_others(built: Path, tmp_path: Path) -> None:
     printed = command("rank", built, "--by", "host", "--as", "commoncrawl", "--quiet").out
     lines = list(csv.reader(io.StringIO(printed), delimiter="\t"))
     assert lines[0] == ["#harmonicc_pos", "#harmonicc_val", "#pr_pos", "#pr_val", "#host_rev"]
-    assert [line[:3] for line in lines[1:]] == [["", "", str(position)] for position in range(1, 5)]
+    assert [line[2] for line in lines[1:]] == ["1", "2", "3", "4"]
+    assert {reversed_host(line[4]): float(line[1]) for line in lines[1:]} == pytest.approx(HARMONIC["host"], rel=0.1)
     assert [line[3] for line in lines[1:]] == [row["importance"] for row in rows]
     assert {line[4] for line in lines[1:]} == {"example.a.www", "example.a.shop", "uk.co.b", "10.0.0.1"}
     assert [reversed_host(line[4]) for line in lines[1:]] == [row["site"] for row in rows]
@@ -151,6 +156,52 @@ def test_lists_in_the_forms_of_others(built: Path, tmp_path: Path) -> None:
     assert "s.txt.gz, 4 hosts" in out
     printed = command("rank", built, "--by", "host", "--as", "tranco", "-n", "3", "--quiet").out
     assert printed == "".join(f"{position},{row['site']}\n" for position, row in enumerate(rows[:3], 1))
+
+
+@pytest.mark.parametrize("by", ["host", "domain"])
+def test_harmonic_centrality_of_sites_is_exact_or_near(built: Path, tmp_path: Path, by: str) -> None:
+    how, furthest = ("rank", built, "--by", by, "--measure", "harmonic", "--quiet"), {"host": 2, "domain": 1}[by]
+    out = command(*how, "--exact", "--out", tmp_path / "exact.csv").out
+    rows = rows_of(tmp_path / "exact.csv")
+    assert list(rows[0]) == ["site", "harmonic", *COLUMNS[3:]]
+    assert {row["site"]: float(row["harmonic"]) for row in rows} == pytest.approx(HARMONIC[by])
+    keys = [(-float(row["harmonic"]), row["site"]) for row in rows]
+    assert keys == sorted(keys)
+    heads = f"       harmonic     pages  internal  links in  links out  {by}\n"
+    assert f"harmonic: exact; largest distance {furthest}\n{heads}" in out
+    command(*how, "--registers", "14", "--out", tmp_path / "near.csv")
+    near = {row["site"]: float(row["harmonic"]) for row in rows_of(tmp_path / "near.csv")}
+    assert near == pytest.approx(HARMONIC[by], rel=0.03, abs=1e-9)
+    found = json.loads(command(*how, "--json", "-n", "1").out)
+    assert found["harmonic"] == {"registers": 256, "standard_error": 0.0651875, "distance": furthest, "complete": True}
+    assert "ranks" not in found and found["top"]["harmonic"][0]["site"] == rows[0]["site"]
+
+
+def test_a_list_of_common_crawl_has_both_ranks_and_their_places(built: Path, tmp_path: Path) -> None:
+    """In the order of --measure; places are those among all sites, however many are shown."""
+    values = {}
+    for measure, column in (("pagerank", "importance"), ("harmonic", "harmonic")):
+        exact = ("--exact",) if measure == "harmonic" else ()
+        command("rank", built, "--by", "host", "--measure", measure, *exact, "--out", tmp_path / "s.csv", "--quiet")
+        values[measure] = {row["site"]: row[column] for row in rows_of(tmp_path / "s.csv")}
+    for measure, place in (("pagerank", 2), ("harmonic", 0)):
+        how = ("--by", "host", "--as", "commoncrawl", "--measure", measure, "--exact", "--quiet")
+        lines = list(csv.reader(io.StringIO(command("rank", built, *how).out), delimiter="\t"))[1:]
+        assert [line[place] for line in lines] == ["1", "2", "3", "4"]
+        sites = [reversed_host(line[4]) for line in lines]
+        assert sites == list(values[measure])
+        assert [line[1] for line in lines] == [values["harmonic"][site] for site in sites]
+        assert [line[3] for line in lines] == [values["pagerank"][site] for site in sites]
+        assert sorted(line[0] for line in lines) == sorted(line[2] for line in lines) == ["1", "2", "3", "4"]
+        assert (
+            list(csv.reader(io.StringIO(command("rank", built, *how, "-n", "2").out), delimiter="\t"))[1:] == lines[:2]
+        )
+    printed = command(
+        "rank", built, "--by", "host", "--as", "tranco", "--measure", "harmonic", "--exact", "--quiet"
+    ).out
+    assert printed == "".join(f"{place},{site}\n" for place, site in enumerate(values["harmonic"], 1))
+    how = ("--by", "host", "--as", "commoncrawl", "--damping", "0.5", "--seed", "2", "--measure", "harmonic", "--quiet")
+    assert command("rank", built, *how).out.count("\n") == 5
 
 
 @pytest.mark.parametrize(
@@ -167,8 +218,28 @@ def test_lists_in_the_forms_of_others(built: Path, tmp_path: Path) -> None:
         (["--by", "host", "--runner", "DirectRunner"], "--runner, --by host"),
         (["--by", "host", "--gauss-seidel", "--dangling", "normalise"], "--gauss-seidel, --by host"),
         (["--by", "host", "--out", "{d}/s.xls"], "ranks end in .csv"),
-        (["--by", "host", "--measure", "harmonic"], "--by: harmonic centrality does not use it: omit it"),
-        (["--as", "tranco", "--measure", "harmonic"], "--as: harmonic centrality does not use it: omit it"),
+        (["--by", "host", "--good-share", "0.5"], "--good-share, --by host: sites have no spam mass: omit it"),
+        (["--good-share", "0.85"], "--good-share: it is for spam mass: add spam-mass to --ranks, or omit it"),
+        (
+            ["--by", "host", "--measure", "harmonic", "--good-share", "0.5"],
+            "--good-share: harmonic centrality does not",
+        ),
+        (["--by", "host", "--measure", "harmonic", "--internal", "keep"], "--internal: harmonic centrality does not"),
+        (["--by", "host", "--measure", "harmonic", "--site-links", "pages"], "--site-links: harmonic centrality does"),
+        (["--by", "host", "--measure", "harmonic", "--damping", "0.5"], "--damping: harmonic centrality does not use"),
+        (["--by", "host", "--measure", "harmonic", "--start", "{d}/s.csv"], "--start: harmonic centrality does not"),
+        (
+            ["--by", "host", "--measure", "harmonic", "--memory", "400B"],
+            "4 hosts take 0 MB: give more --memory, or few",
+        ),
+        (["--by", "host", "--registers", "8"], "--registers: it is for harmonic centrality: give --measure harmonic"),
+        (["--by", "host", "--as", "tranco", "--exact"], "--exact: it is for harmonic centrality: give --measure"),
+        (["--by", "host", "--as", "commoncrawl", "--exact", "--seed", "1"], "--exact: exact values need no"),
+        (["--as", "tranco", "--measure", "harmonic"], "--as tranco: it is a list of sites: give --by host or --by"),
+        (["--by", "host", "--iterations-per-job", "3"], "--iterations-per-job: it is for Beam jobs: give --runner too"),
+        (["--both-ways"], "--both-ways: {d}/g is built already: build it so, or omit it"),
+        (["--by", "host", "--category", "*.pdf"], "--category: {d}/g is built already"),
+        (["--measure", "harmonic", "--internal-weight", "0"], "--internal-weight: {d}/g is built already"),
         (["--as", "tranco"], "--as tranco: it is a list of sites: give --by host or --by domain"),
         (["--by", "host", "--as", "tranco", "--json"], "--as, --json: both write to standard output"),
         (["--by", "host", "--as", "tranco", "--out", "{d}/no/s.csv"], "its folder is not there"),
@@ -176,5 +247,5 @@ def test_lists_in_the_forms_of_others(built: Path, tmp_path: Path) -> None:
 )
 def test_a_mistake_gives_one_line_of_error(built: Path, tmp_path: Path, arguments: list[str], words: str) -> None:
     done = command("rank", built, *(word.format(d=tmp_path) for word in arguments), code=2)
-    assert words in done.err
+    assert words.format(d=tmp_path) in done.err
     assert done.err.count("\n") == 1

@@ -11,6 +11,7 @@ import pytest
 from opicflow.pipelines.graph import harmonic
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.harmonic import (
+    LinksInMemory,
     exact_harmonic,
     first_registers,
     hyperball,
@@ -87,6 +88,16 @@ def test_exact_values_of_many_pages_are_refused(graphs, monkeypatch) -> None:
 @pytest.mark.parametrize("slice_pages", [17, None])
 def test_in_degrees_are_those_of_the_graph(graphs, name, slice_pages) -> None:
     assert in_degrees(graphs(name, slice_pages)).tolist() == WEBS[name].in_degrees.tolist()
+
+
+@pytest.mark.parametrize("name", WEBS)
+def test_a_graph_in_memory_has_the_values_of_one_on_disk(graphs, name, tmp_path) -> None:
+    on_disk = graphs(name, 17)
+    in_memory = LinksInMemory(WEBS[name], on_disk.ids(), tmp_path)
+    assert exact_harmonic(in_memory).values.tolist() == exact_harmonic(on_disk).values.tolist()
+    for log2_registers in (4, 8):
+        ours, other = (hyperball(graph, log2_registers, seed=3) for graph in (in_memory, on_disk))
+        assert ours.values.tolist() == other.values.tolist() and ours.distance == other.distance
 
 
 # -- estimates ---------------------------------------------------------------------------------------------------------

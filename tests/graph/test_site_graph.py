@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.graph.builder import BuildPlan, GraphBuilder
+from opicflow.pipelines.graph.harmonic import exact_harmonic, hyperball
 from opicflow.pipelines.graph.site_graph import SITE_LINKS, SiteGraph, SiteRules, fold
 from opicflow.pipelines.graph.solver import Settings
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
 from opicflow.schemas.public_suffixes import installed_suffixes
-from opicflow.schemas.sites import SITE_KINDS, SiteKind
+from opicflow.schemas.sites import SITE_KINDS, SiteKind, SiteNumbering
 
 HOSTS = [
     "www.example.org",
@@ -166,6 +167,39 @@ def test_ranks_of_sites_are_those_of_the_dense_equations(
         assert np.abs(rank.values - expected).sum() < 1e-11
         assert rank.converged and rank.residual <= 1e-13
         assert (rank.error is None) == (dangling == "normalise")
+
+
+@pytest.mark.parametrize("internal", [0.0, 1.0])
+@pytest.mark.parametrize("by", SITE_KINDS)
+def test_harmonic_centrality_of_sites_is_that_of_plain_searches(tmp_path: Path, by: Any, internal: float) -> None:
+    """From the links of pages alone; links within a site, and their weight, change nothing."""
+    links = links_at_random(80, 110, weighted=True)
+    graph = fold(built(tmp_path / "g", 80, links, slice_pages=30), SiteRules(by, "links", internal))
+    followers: dict[str, set[str]] = {name: set() for name in graph.numbering.names()}
+    for source, target in links:
+        followers[site_of(target, by)].add(site_of(source, by))
+    expected = []
+    for name in graph.numbering.names():
+        distances, level = {name: 0}, {name}
+        while level:
+            level = {other for one in level for other in followers[one]} - distances.keys()
+            distances |= dict.fromkeys(level, max(distances.values()) + 1)
+        expected.append(sum(1 / distance for distance in distances.values() if distance))
+    scanned = graph.links(tmp_path)
+    assert exact_harmonic(scanned).values == pytest.approx(expected, rel=1e-12)
+    found = hyperball(scanned, 14)
+    assert np.abs(found.values - expected).max() <= 4 * found.error * (max(expected) + 1)
+    assert max(expected) > 3 and min(expected) < max(expected)
+
+
+def test_hashes_of_sites_are_those_of_their_names() -> None:
+    """Whatever the order in which sites are numbered: then estimates are the same, too."""
+    names = [f"host-{number}.example" for number in range(3_000)]
+    one, other = SiteNumbering("host"), SiteNumbering("host")
+    one.number_all(names)
+    other.number_all(names[::-1])
+    assert one.hashes.tolist() == other.hashes.tolist()[::-1]
+    assert len(set(one.hashes.tolist())) == len(names)
 
 
 def test_a_web_of_one_site_has_one_rank(tmp_path: Path) -> None:

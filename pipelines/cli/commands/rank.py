@@ -28,11 +28,12 @@ from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay, announ
 from opicflow.pipelines.cli.text import counted, printable
 
 if TYPE_CHECKING:
+    from opicflow.connectors.files.site_lists import SiteList
     from opicflow.pipelines.graph.harmonic import HarmonicCentrality
     from opicflow.pipelines.graph.solver import Rank
     from opicflow.pipelines.graph.store import StoredGraph
     from opicflow.pipelines.results.graph_ranks import Progress, RankOptions
-    from opicflow.pipelines.results.site_ranks import SiteRankOptions, SiteRanks
+    from opicflow.pipelines.results.site_ranks import HarmonicOptions, SiteRankOptions, SiteRanks
 
 _LEAST_SCORE = 10.0
 """Spam mass says little about pages with less: one link makes them what they are."""
@@ -46,6 +47,7 @@ EXAMPLES = """examples:
   opicflow rank web.graph --by host --as commoncrawl --out ranks.txt.gz  as Common Crawl writes its ranks
   opicflow rank /shared/web.graph --work /shared/work --runner FlinkRunner --job-server localhost:8099
   opicflow rank web.graph --out harmonic.csv --measure harmonic          how near other pages are by links
+  opicflow rank web.graph --by host --measure harmonic                   the same of hosts
 """
 
 _SHOWN = 10
@@ -67,9 +69,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--good-share",
         type=share,
-        default=0.85,
         metavar="S",
-        help="of all pages, that those of trust stand for, in spam-mass (%(default)s)",
+        help="of all pages, that those of trust stand for, in spam-mass (0.85)",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write them: .csv, .jsonl (also .gz), .parquet")
     parser.add_argument("-n", "--top", type=natural, metavar="N", help="show so many pages or sites (10)")
@@ -119,19 +120,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     beam.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
     _add_measure_options(parser)
     add_graph_options(parser)
+    parser.set_defaults(defaults_of_builds={name: parser.get_default(name) for name in _OF_BUILDS})
 
 
 def run(options: argparse.Namespace) -> int:
     """Compute ranks of a graph, or of the graph of logs."""
     _check_measure(options)
-    if options.measure == "harmonic":
+    if options.measure == "harmonic" and options.by == "page":
         return _run_harmonic(options)
     begun = time.perf_counter()
     how = _rank_options(options)
     _check_output(options)
     _check(options)
     if options.by == "page":
-        _check_pages(options)
+        _check_pages(options, how)
         announce_compilation(options.quiet)
         with _graph_of(options) as stored:
             _rank_pages(options, how, stored, begun)
@@ -183,14 +185,17 @@ def _rank_as_json(one: Rank) -> dict[str, Any]:
 def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: StoredGraph, begun: float) -> None:
     from opicflow.connectors.files.rank_writer import write_table
     from opicflow.connectors.files.site_lists import write_site_list
-    from opicflow.pipelines.results.site_ranks import rank_sites
+    from opicflow.pipelines.results.site_ranks import SiteProgress, rank_sites
 
-    with _show_folding(options) as folding, _show_ranking(options) as progress:
-        ranked = rank_sites(stored, how, folding, lambda step, left: progress("importance", step, left))
+    with (
+        _show_folding(options) as folding,
+        _show_ranking(options) as ranking,
+        _show_harmonic(options, how.rules.by) as (searching, scanning),
+    ):
+        shown = SiteProgress(folding, lambda step, left: ranking("importance", step, left), scanning, searching)
+        ranked = rank_sites(stored, how, shown)
     if options.form is not None:
-        order = ranked.order[: options.top]
-        names = [ranked.names[site] for site in order.tolist()]
-        write_site_list(options.out, options.form, names, ranked.rank.values[order].tolist())
+        write_site_list(options.out, options.form, _listed(ranked, options.top))
         if options.out is None:
             return
     elif options.out is not None:
@@ -198,7 +203,8 @@ def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: Store
     seconds = time.perf_counter() - begun
     top = ranked.top(_SHOWN if options.top is None else options.top)
     if options.json:
-        print(json.dumps({**_sites_as_json(stored, how, ranked, seconds), "top": {"importance": top}}, indent=2))
+        name = "harmonic" if how.is_by_harmonic else "importance"
+        print(json.dumps({**_sites_as_json(stored, how, ranked, seconds), "top": {name: top}}, indent=2))
         return
     _print_sites(stored, how, ranked, top, seconds)
     if options.out is not None:
@@ -206,9 +212,32 @@ def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: Store
         print(f"written: {options.out}, {counted(count, how.rules.by)}")
 
 
+def _listed(ranked: SiteRanks, most: int | None) -> SiteList:
+    """Return the first sites as a list in the form of others: with what was computed, and their places among all."""
+    import numpy as np
+
+    from opicflow.connectors.files.site_lists import SiteList
+
+    order = ranked.order[:most]
+    names = [ranked.names[site] for site in order.tolist()]
+    if ranked.rank is None:
+        return SiteList(names, [])  # for a list of names alone
+    importance = np.asarray(ranked.rank.values)
+    if ranked.harmonic is None:
+        return SiteList(names, importance[order].tolist())
+    harmonic = ranked.harmonic.values
+    return SiteList(
+        names,
+        importance[order].tolist(),
+        ranked.places(importance)[order].tolist(),
+        harmonic[order].tolist(),
+        ranked.places(harmonic)[order].tolist(),
+    )
+
+
 def _sites_as_json(stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, seconds: float) -> dict[str, Any]:
     graph = ranked.graph
-    return {
+    summary: dict[str, Any] = {
         "pages": stored.pages,
         "links": stored.links,
         "by": how.rules.by,
@@ -220,9 +249,12 @@ def _sites_as_json(stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks,
         "internal_links": int(graph.internal_links.sum()),
         "addresses": graph.addresses,
         "pages_without_site": graph.pages_without_site,
-        "ranks": [_rank_as_json(ranked.rank)],
-        "seconds": round(seconds, 3),
     }
+    if ranked.rank is not None:
+        summary["ranks"] = [_rank_as_json(ranked.rank)]
+    if ranked.harmonic is not None:
+        summary["harmonic"] = _harmonic_as_json(ranked.harmonic)
+    return {**summary, "seconds": round(seconds, 3)}
 
 
 def _rank_options(options: argparse.Namespace) -> RankOptions:
@@ -248,7 +280,7 @@ def _rank_options(options: argparse.Namespace) -> RankOptions:
         worker_command=options.worker_command,
         iterations_per_job=options.iterations_per_job,
         beam_options=tuple(options.beam_option),
-        good_share=options.good_share,
+        **({} if options.good_share is None else {"good_share": options.good_share}),
     )
 
 
@@ -265,10 +297,12 @@ def _check_output(options: argparse.Namespace) -> None:
         check_output(options.out, "ranks.csv")
 
 
-def _check_pages(options: argparse.Namespace) -> None:
+def _check_pages(options: argparse.Namespace, how: RankOptions) -> None:
     for name in ("site_links", "internal"):
         if getattr(options, name) is not None:
             raise InputRefused(f"--{name.replace('_', '-')}: it is for sites: give --by host or --by domain")
+    if options.good_share is not None and not any(one.called == "spam_mass" for one in how.ranks):
+        raise InputRefused("--good-share: it is for spam mass: add spam-mass to --ranks, or omit it")
 
 
 def _site_options(options: argparse.Namespace, how: RankOptions) -> SiteRankOptions:
@@ -279,6 +313,8 @@ def _site_options(options: argparse.Namespace, how: RankOptions) -> SiteRankOpti
 
     if how.ranks != (RankSpec("importance"),):
         raise InputRefused(f"--ranks, --by {options.by}: sites have one rank, importance: omit --ranks")
+    if options.good_share is not None:
+        raise InputRefused(f"--good-share, --by {options.by}: sites have no spam mass: omit it")
     others = {"--start": how.start, "--workers": how.workers > 1, "--runner": how.runner}
     for option, is_given in others.items():
         if is_given:
@@ -286,7 +322,36 @@ def _site_options(options: argparse.Namespace, how: RankOptions) -> SiteRankOpti
     if how.settings.gauss_seidel and how.settings.dangling != "teleport":
         raise InputRefused(f"--gauss-seidel, --by {options.by}: it goes with --dangling teleport: omit one of them")
     rules = SiteRules(options.by, options.site_links or "links", options.internal or 0.0)
-    return SiteRankOptions(rules, how.settings, how.memory_bytes, options.work)
+    return SiteRankOptions(
+        rules,
+        how.settings if _has_importance(options) else None,
+        _harmonic_options(options) if _has_harmonic(options) else None,
+        options.measure == "harmonic",
+        options.max_iterations,
+        how.memory_bytes,
+        options.work,
+    )
+
+
+def _has_importance(options: argparse.Namespace) -> bool:
+    """Whether importance is computed: Common Crawl's lists of sites have it beside harmonic centrality."""
+    return bool(options.measure == "pagerank" or (options.by != "page" and options.form == "commoncrawl"))
+
+
+def _has_harmonic(options: argparse.Namespace) -> bool:
+    """Whether harmonic centrality is computed."""
+    return bool(options.measure == "harmonic" or (options.by != "page" and options.form == "commoncrawl"))
+
+
+def _harmonic_options(options: argparse.Namespace) -> HarmonicOptions:
+    from opicflow.pipelines.graph.harmonic import DEFAULT_LOG2
+    from opicflow.pipelines.results.site_ranks import HarmonicOptions
+
+    return HarmonicOptions(
+        DEFAULT_LOG2 if options.registers is None else options.registers,
+        1 if options.seed is None else options.seed,
+        options.exact,
+    )
 
 
 def _check(options: argparse.Namespace) -> None:
@@ -296,6 +361,8 @@ def _check(options: argparse.Namespace) -> None:
         for name in ("job_server", "worker_command", "beam_option"):
             if getattr(options, name) and name not in options.configured:
                 raise InputRefused(f"--{name.replace('_', '-')}: it is for Beam jobs: give --runner too")
+        if options.iterations_per_job != options.defaults_of_pagerank["iterations_per_job"]:
+            raise InputRefused("--iterations-per-job: it is for Beam jobs: give --runner too")
     elif options.workers > 1:
         raise InputRefused("--workers: with --runner, the runner has the workers: omit it")
 
@@ -310,6 +377,11 @@ def _graph_of(options: argparse.Namespace) -> Iterator[StoredGraph]:
     if folders:
         if len(options.logs) > 1:
             raise InputRefused(f"{folders[0]}: a folder: name one graph, or logs")
+        for name, default in options.defaults_of_builds.items():
+            if getattr(options, name) != default and name not in options.configured:
+                raise InputRefused(
+                    f"--{name.replace('_', '-')}: {folders[0]} is built already: build it so, or omit it"
+                )
         yield StoredGraph(folders[0])
         return
     with tempfile.TemporaryDirectory(prefix="opicflow-graph-", dir=options.work) as folder:
@@ -394,12 +466,20 @@ def _print_sites(
         print(f"left out: {counted(graph.pages_without_site, 'page')} without a known URL, with their links")
     if graph.sites == 1:
         print(f"there is one {rules.by} only: all importance is there")
-    print(f"\n{_accuracy_of(ranked.rank)}")
+    print()
+    if ranked.rank is not None:
+        print(_accuracy_of(ranked.rank))
+    if ranked.harmonic is not None:
+        print(f"harmonic: {_describe(ranked.harmonic, rules.by)}")
     if top:
-        print(f"   importance      score     pages  internal  links in  links out  {rules.by}")
+        heads = "   importance      score" if ranked.rank is not None else ""
+        heads += "       harmonic" if ranked.harmonic is not None else ""
+        print(f"{heads}     pages  internal  links in  links out  {rules.by}")
     for row in top:
+        ranks = f"  {row['importance']:.9f} {row['score']:10.2f}" if ranked.rank is not None else ""
+        ranks += f"{row['harmonic']:15,.2f}" if ranked.harmonic is not None else ""
         counts = f"{row['pages']:9,} {row['internal_links']:9,} {row['links_in']:9,} {row['links_out']:10,}"
-        print(f"  {row['importance']:.9f} {row['score']:10.2f} {counts}  {printable(row['site'])}")
+        print(f"{ranks} {counts}  {printable(row['site'])}")
 
 
 def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> None:
@@ -422,17 +502,12 @@ def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> N
 # -- harmonic centrality -----------------------------------------------------------------------------------------------
 
 
-_OF_PAGERANK = (
-    "by",
-    "site_links",
-    "internal",
+_OF_IMPORTANCE = ("damping", "dangling", "tolerance", "gauss_seidel", "site_links", "internal")
+"""Options of importance, of pages and of sites."""
+_OF_PAGES = (
     "ranks",
     "good_share",
-    "damping",
-    "dangling",
-    "tolerance",
     "start",
-    "gauss_seidel",
     "workers",
     "chaotic",
     "runner",
@@ -441,7 +516,21 @@ _OF_PAGERANK = (
     "iterations_per_job",
     "beam_option",
 )
-"""Options without a meaning for harmonic centrality."""
+"""Options of ranks that pages alone have, and harmonic centrality has not."""
+_OF_BUILDS = (
+    "slice_pages",
+    "ranks_at_once",
+    "both_ways",
+    "category",
+    "drop_parameters",
+    "fold_www",
+    "fold_https",
+    "internal_weight",
+    "external_weight",
+    "nofollow_weight",
+    "same_site",
+)
+"""Options without a meaning for a graph that is built already."""
 
 
 def _add_measure_options(parser: argparse.ArgumentParser) -> None:
@@ -460,34 +549,30 @@ def _add_measure_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--seed", type=natural, metavar="N", help="of the hash of pages (1)")
     group.add_argument("--exact", action="store_true", help="exact values, for graphs of some ten thousand pages")
-    parser.set_defaults(defaults_of_pagerank={name: parser.get_default(name) for name in _OF_PAGERANK})
+    parser.set_defaults(defaults_of_pagerank={name: parser.get_default(name) for name in (*_OF_IMPORTANCE, *_OF_PAGES)})
 
 
 def _check_measure(options: argparse.Namespace) -> None:
-    """Refuse options that belong to the other measure."""
+    """Refuse options that belong to what is not computed."""
     if options.measure == "harmonic":
         for name, default in options.defaults_of_pagerank.items():
-            if getattr(options, name) != default and name not in options.configured:
+            is_used = name in _OF_IMPORTANCE and _has_importance(options)
+            if getattr(options, name) != default and name not in options.configured and not is_used:
                 raise InputRefused(f"--{name.replace('_', '-')}: harmonic centrality does not use it: omit it")
-        if options.form is not None:
-            raise InputRefused("--as: harmonic centrality does not use it: omit it")
-        if options.exact and (options.registers, options.seed) != (None, None):
-            raise InputRefused("--exact: exact values need no --registers and no --seed: omit them")
-        return
+    if options.exact and (options.registers, options.seed) != (None, None):
+        raise InputRefused("--exact: exact values need no --registers and no --seed: omit them")
     for name in ("registers", "seed", "exact"):
-        if getattr(options, name) not in (None, False):
+        if getattr(options, name) not in (None, False) and not _has_harmonic(options):
             raise InputRefused(f"--{name}: it is for harmonic centrality: give --measure harmonic too")
 
 
 def _run_harmonic(options: argparse.Namespace) -> int:
     """Compute the harmonic centrality of a graph, or of the graph of logs."""
-    from opicflow.connectors.files.rank_writer import check_name_of_ranks, write_ranks
+    from opicflow.connectors.files.rank_writer import write_ranks
     from opicflow.pipelines.results.graph_ranks import top_pages, value_rows
 
     begun = time.perf_counter()
-    if options.out is not None:
-        check_name_of_ranks(options.out)
-        check_output(options.out, "harmonic.csv")
+    _check_output(options)
     announce_compilation(options.quiet)
     with _graph_of(options) as stored:
         found = _harmonic_of(stored, options)
@@ -499,12 +584,7 @@ def _run_harmonic(options: argparse.Namespace) -> int:
             summary = {
                 "pages": stored.pages,
                 "links": stored.links,
-                "harmonic": {
-                    "registers": found.registers,
-                    "standard_error": found.error,
-                    "distance": found.distance,
-                    "complete": found.complete,
-                },
+                "harmonic": _harmonic_as_json(found),
                 "seconds": round(seconds, 3),
                 "top": {"harmonic": top},
             }
@@ -519,41 +599,58 @@ def _run_harmonic(options: argparse.Namespace) -> int:
     return 0
 
 
-def _harmonic_of(stored: StoredGraph, options: argparse.Namespace) -> HarmonicCentrality:
-    from opicflow.pipelines.graph.harmonic import DEFAULT_LOG2, exact_harmonic, hyperball, hyperball_bytes
+def _harmonic_as_json(found: HarmonicCentrality) -> dict[str, Any]:
+    return {
+        "registers": found.registers,
+        "standard_error": found.error,
+        "distance": found.distance,
+        "complete": found.complete,
+    }
 
+
+def _harmonic_of(stored: StoredGraph, options: argparse.Namespace) -> HarmonicCentrality:
+    from opicflow.pipelines.graph.harmonic import exact_harmonic, hyperball, hyperball_bytes
+
+    how = _harmonic_options(options)
+    with _show_harmonic(options, "page") as (show_search, show_scan):
+        if how.is_exact:
+            return exact_harmonic(stored, lambda done: show_search(done, stored.pages))
+        memory, needed = size_of(options.memory), hyperball_bytes(stored.pages, how.log2_registers)
+        if needed > memory:
+            raise InputRefused(
+                f"{stored.path}: 2^{how.log2_registers} registers of {stored.pages:,} pages take {needed >> 20:,} MB: "
+                "give more --memory, or fewer --registers"
+            )
+        stored.hold(memory - needed)
+        return hyperball(stored, how.log2_registers, how.seed, options.max_iterations, show_scan)
+
+
+@contextmanager
+def _show_harmonic(
+    options: argparse.Namespace, noun: str
+) -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], None]]]:
+    """Show how many searches are done of how many, and the scans: how many balls still grow."""
     begun = time.perf_counter()
     display = ProgressDisplay(options.quiet)
 
-    def show_search(pages: int) -> None:
-        seconds, share = time.perf_counter() - begun, pages / stored.pages
-        display.show_words(f"harmonic: {pages:,} pages", seconds, share, seconds * (1 / share - 1))
+    def show_search(done: int, of: int) -> None:
+        seconds, share = time.perf_counter() - begun, done / of
+        display.show_words(f"harmonic: {counted(done, noun)}", seconds, share, seconds * (1 / share - 1))
 
     def show_scan(radius: int, growing: int) -> None:
-        words = f"harmonic: radius {radius:,}, {growing:,} pages with a growing ball"
+        words = f"harmonic: radius {radius:,}, {counted(growing, noun)} with a growing ball"
         display.show_words(words, time.perf_counter() - begun)
 
     try:
-        if options.exact:
-            return exact_harmonic(stored, show_search)
-        log2 = DEFAULT_LOG2 if options.registers is None else options.registers
-        memory, needed = size_of(options.memory), hyperball_bytes(stored.pages, log2)
-        if needed > memory:
-            raise InputRefused(
-                f"{stored.path}: 2^{log2} registers of {stored.pages:,} pages take {needed >> 20:,} MB: give more "
-                "--memory, or fewer --registers"
-            )
-        stored.hold(memory - needed)
-        seed = 1 if options.seed is None else options.seed
-        return hyperball(stored, log2, seed, options.max_iterations, show_scan)
+        yield show_search, show_scan
     finally:
         display.close()
 
 
-def _describe(found: HarmonicCentrality) -> str:
+def _describe(found: HarmonicCentrality, noun: str = "page") -> str:
     if not found.registers:
         return f"exact; largest distance {found.distance:,}"
-    words = f"{found.registers:,} registers a page, standard error at most {found.error:.1%}"
+    words = f"{found.registers:,} registers a {noun}, standard error at most {found.error:.1%}"
     if found.complete:
         return f"{words}; largest distance {found.distance:,}"
     return f"{words}; NOT COMPLETE: only distances up to {found.distance:,} count: give more --max-iterations"

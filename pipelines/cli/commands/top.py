@@ -125,10 +125,11 @@ def _sites_of_file(options: argparse.Namespace) -> list[SiteTotals]:
 
 def _print_sites(options: argparse.Namespace, sites: Sequence[SiteTotals]) -> None:
     if options.form is not None:
-        from opicflow.connectors.files.site_lists import write_site_list
+        from opicflow.connectors.files.site_lists import SiteList, write_site_list
 
         some = sites[: options.top]
-        write_site_list(options.out, options.form, [one.site for one in some], [one.importance for one in some])
+        listed = SiteList([one.site for one in some], [one.importance for one in some])
+        write_site_list(options.out, options.form, listed)
         if options.out is not None:
             print(f"written: {options.out}, {counted(len(some), options.by)}")
         return
