@@ -7,10 +7,10 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.graph_options import add_graph_options, graph_options_of, show_build, size_of
@@ -25,18 +25,22 @@ from opicflow.pipelines.cli.options import (
 )
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay, announce_compilation
+from opicflow.pipelines.cli.rank_report import (
+    describe_harmonic,
+    harmonic_as_json,
+    list_sites,
+    print_ranks,
+    print_sites,
+    rank_as_json,
+    sites_as_json,
+)
 from opicflow.pipelines.cli.text import counted, printable
 
 if TYPE_CHECKING:
-    from opicflow.connectors.files.site_lists import SiteList
     from opicflow.pipelines.graph.harmonic import HarmonicCentrality
-    from opicflow.pipelines.graph.solver import Rank
     from opicflow.pipelines.graph.store import StoredGraph
     from opicflow.pipelines.results.graph_ranks import Progress, RankOptions
-    from opicflow.pipelines.results.site_ranks import HarmonicOptions, SiteRankOptions, SiteRanks
-
-_LEAST_SCORE = 10.0
-"""Spam mass says little about pages with less: one link makes them what they are."""
+    from opicflow.pipelines.results.site_ranks import HarmonicOptions, SiteRankOptions
 
 EXAMPLES = """examples:
   opicflow rank crawl.jsonl                                              PageRank of all pages
@@ -161,25 +165,15 @@ def _rank_pages(options: argparse.Namespace, how: RankOptions, stored: StoredGra
             summary = {
                 "pages": stored.pages,
                 "links": stored.links,
-                "ranks": [_rank_as_json(one) for one in ranked],
+                "ranks": [rank_as_json(one) for one in ranked],
                 "seconds": round(seconds, 3),
             }
             tops = {one.name: top_pages(stored, one.values, top) for one in ranked}
             print(json.dumps({**summary, "top": tops}, indent=2))
         else:
-            _print_ranks(stored, ranked, top, seconds)
+            print_ranks(stored, ranked, top, seconds)
             if options.out is not None:
                 print(f"written: {options.out}, {stored.pages:,} pages")
-
-
-def _rank_as_json(one: Rank) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "iterations": one.iterations,
-        "residual": one.residual,
-        "error_bound": one.error,
-        "converged": one.converged,
-    }
 
 
 def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: StoredGraph, begun: float) -> None:
@@ -195,7 +189,7 @@ def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: Store
         shown = SiteProgress(folding, lambda step, left: ranking("importance", step, left), scanning, searching)
         ranked = rank_sites(stored, how, shown)
     if options.form is not None:
-        write_site_list(options.out, options.form, _listed(ranked, options.top))
+        write_site_list(options.out, options.form, list_sites(ranked, options.top))
         if options.out is None:
             return
     elif options.out is not None:
@@ -204,57 +198,12 @@ def _rank_sites(options: argparse.Namespace, how: SiteRankOptions, stored: Store
     top = ranked.top(_SHOWN if options.top is None else options.top)
     if options.json:
         name = "harmonic" if how.is_by_harmonic else "importance"
-        print(json.dumps({**_sites_as_json(stored, how, ranked, seconds), "top": {name: top}}, indent=2))
+        print(json.dumps({**sites_as_json(stored, how, ranked, seconds), "top": {name: top}}, indent=2))
         return
-    _print_sites(stored, how, ranked, top, seconds)
+    print_sites(stored, how, ranked, top, seconds)
     if options.out is not None:
         count = ranked.graph.sites if options.form is None else len(ranked.order[: options.top])
         print(f"written: {options.out}, {counted(count, how.rules.by)}")
-
-
-def _listed(ranked: SiteRanks, most: int | None) -> SiteList:
-    """Return the first sites as a list in the form of others: with what was computed, and their places among all."""
-    import numpy as np
-
-    from opicflow.connectors.files.site_lists import SiteList
-
-    order = ranked.order[:most]
-    names = [ranked.names[site] for site in order.tolist()]
-    if ranked.rank is None:
-        return SiteList(names, [])  # for a list of names alone
-    importance = np.asarray(ranked.rank.values)
-    if ranked.harmonic is None:
-        return SiteList(names, importance[order].tolist())
-    harmonic = ranked.harmonic.values
-    return SiteList(
-        names,
-        importance[order].tolist(),
-        ranked.places(importance)[order].tolist(),
-        harmonic[order].tolist(),
-        ranked.places(harmonic)[order].tolist(),
-    )
-
-
-def _sites_as_json(stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, seconds: float) -> dict[str, Any]:
-    graph = ranked.graph
-    summary: dict[str, Any] = {
-        "pages": stored.pages,
-        "links": stored.links,
-        "by": how.rules.by,
-        "site_links": how.rules.site_links,
-        "internal": how.rules.internal,
-        "sites": graph.sites,
-        "links_between_sites": graph.site_links,
-        "external_links": int(graph.links_out.sum()),
-        "internal_links": int(graph.internal_links.sum()),
-        "addresses": graph.addresses,
-        "pages_without_site": graph.pages_without_site,
-    }
-    if ranked.rank is not None:
-        summary["ranks"] = [_rank_as_json(ranked.rank)]
-    if ranked.harmonic is not None:
-        summary["harmonic"] = _harmonic_as_json(ranked.harmonic)
-    return {**summary, "seconds": round(seconds, 3)}
 
 
 def _rank_options(options: argparse.Namespace) -> RankOptions:
@@ -429,76 +378,6 @@ def _show_folding(options: argparse.Namespace) -> Iterator[Callable[[int, int], 
         display.close()
 
 
-def _print_ranks(stored: StoredGraph, ranked: Sequence[Rank], top: int, seconds: float) -> None:
-    from opicflow.pipelines.results.graph_ranks import top_pages
-
-    print(f"{stored.pages:,} pages, {stored.links:,} links, {seconds:,.1f} s")
-    for one in ranked:
-        if one.name == "spam_mass":
-            _print_spam_mass(stored, ranked, top)
-            continue
-        print(f"\n{_accuracy_of(one)}")
-        for row in top_pages(stored, one.values, top):
-            print(f"  {row['rank']:.9f}  {printable(row['url'] or row['page'])}")
-
-
-def _accuracy_of(one: Rank) -> str:
-    bound = "" if one.error is None else f", at most {one.error:.1e} from the true ranks"
-    left = "" if one.converged else " - NOT CONVERGED: give more --max-iterations, or a larger --tolerance"
-    return f"{one.name}: {one.iterations:,} iterations, residual {one.residual:.1e}{bound}{left}"
-
-
-def _print_sites(
-    stored: StoredGraph, how: SiteRankOptions, ranked: SiteRanks, top: Sequence[dict[str, Any]], seconds: float
-) -> None:
-    rules, graph = how.rules, ranked.graph
-    weight = {0.0: "dropped", 1.0: "kept"}.get(rules.internal, f"each counts {rules.internal:g}")
-    print(f"{stored.pages:,} pages, {stored.links:,} links, {seconds:,.1f} s")
-    print(
-        f"{counted(graph.sites, rules.by)}, {counted(graph.site_links, 'link')} between them, "
-        f"made of {counted(int(graph.links_out.sum()), 'link')} of pages; "
-        f"{counted(int(graph.internal_links.sum()), 'link')} of pages within a {rules.by}: {weight}"
-    )
-    if graph.addresses:
-        words = "is an IP address" if graph.addresses == 1 else "are IP addresses"
-        print(f"{graph.addresses:,} of the {rules.by}s {words}")
-    if graph.pages_without_site:
-        print(f"left out: {counted(graph.pages_without_site, 'page')} without a known URL, with their links")
-    if graph.sites == 1:
-        print(f"there is one {rules.by} only: all importance is there")
-    print()
-    if ranked.rank is not None:
-        print(_accuracy_of(ranked.rank))
-    if ranked.harmonic is not None:
-        print(f"harmonic: {_describe(ranked.harmonic, rules.by)}")
-    if top:
-        heads = "   importance      score" if ranked.rank is not None else ""
-        heads += "       harmonic" if ranked.harmonic is not None else ""
-        print(f"{heads}     pages  internal  links in  links out  {rules.by}")
-    for row in top:
-        ranks = f"  {row['importance']:.9f} {row['score']:10.2f}" if ranked.rank is not None else ""
-        ranks += f"{row['harmonic']:15,.2f}" if ranked.harmonic is not None else ""
-        counts = f"{row['pages']:9,} {row['internal_links']:9,} {row['links_in']:9,} {row['links_out']:10,}"
-        print(f"{ranks} {counts}  {printable(row['site'])}")
-
-
-def _print_spam_mass(stored: StoredGraph, ranked: Sequence[Rank], top: int) -> None:
-    """Print the pages with the most spam mass among those that are important enough for it to mean something."""
-    import numpy as np
-
-    from opicflow.pipelines.results.graph_ranks import top_pages
-
-    values = {one.name: np.asarray(one.values) for one in ranked}
-    scores = values["importance"] * stored.pages
-    matters = scores >= _LEAST_SCORE
-    shown = np.where(matters, values["spam_mass"], -np.inf)
-    print(
-        f"\nspam_mass, of {int(matters.sum()):,} pages with {_LEAST_SCORE:g} times the importance of an average page:"
-    )
-    for row in top_pages(stored, shown, min(top, int(matters.sum()))):
-        print(f"  {row['rank']:11.3f}  {printable(row['url'] or row['page'])}")
-
-
 # -- harmonic centrality -----------------------------------------------------------------------------------------------
 
 
@@ -584,28 +463,19 @@ def _run_harmonic(options: argparse.Namespace) -> int:
             summary = {
                 "pages": stored.pages,
                 "links": stored.links,
-                "harmonic": _harmonic_as_json(found),
+                "harmonic": harmonic_as_json(found),
                 "seconds": round(seconds, 3),
                 "top": {"harmonic": top},
             }
             print(json.dumps(summary, indent=2))
             return 0
         print(f"{stored.pages:,} pages, {stored.links:,} links, {seconds:,.1f} s")
-        print(f"\nharmonic: {_describe(found)}")
+        print(f"\nharmonic: {describe_harmonic(found)}")
         for row in top:
             print(f"  {row['rank']:>12,.2f}  {printable(row['url'] or row['page'])}")
         if options.out is not None:
             print(f"written: {options.out}, {stored.pages:,} pages")
     return 0
-
-
-def _harmonic_as_json(found: HarmonicCentrality) -> dict[str, Any]:
-    return {
-        "registers": found.registers,
-        "standard_error": found.error,
-        "distance": found.distance,
-        "complete": found.complete,
-    }
 
 
 def _harmonic_of(stored: StoredGraph, options: argparse.Namespace) -> HarmonicCentrality:
@@ -645,12 +515,3 @@ def _show_harmonic(
         yield show_search, show_scan
     finally:
         display.close()
-
-
-def _describe(found: HarmonicCentrality, noun: str = "page") -> str:
-    if not found.registers:
-        return f"exact; largest distance {found.distance:,}"
-    words = f"{found.registers:,} registers a {noun}, standard error at most {found.error:.1%}"
-    if found.complete:
-        return f"{words}; largest distance {found.distance:,}"
-    return f"{words}; NOT COMPLETE: only distances up to {found.distance:,} count: give more --max-iterations"

@@ -43,7 +43,7 @@ def manipulation_orders(pages: int, seed: int, scheme: str, size: int, setting: 
     `MOMENTS` is read. Then a page that was read, the one of median importance, links to the target, and the target is
     read: it has the links of the manipulation. For twenty more days all that is ordered is read. `own_orders` and
     `honest` are the orders of these days, `own` the share of the manipulator's, `known` the share of its pages among
-    the unread pages known at the beginning of these days.
+    the unread pages that have importance when these days begin.
     """
     a_day = max(1, pages // _ROUNDS)
     config = config_of(setting, pages, a_day)
