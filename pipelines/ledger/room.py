@@ -285,20 +285,24 @@ class Room:
 
         `begin`: the table of numbers has begun afterwards. (`renumber` ends it where no link leads to an absent page.)
         """
-        store, pages = self.book.store[0], int(self.book.counts[0].pages)
-        if int(store.absent) + absent > len(self.book.absent_ids):
-            if store.absent:
-                self.renumber()
-            rows = max(_FEWEST_ROWS, 2 * (int(self.book.store[0].absent) + absent), pages // 8)
-            self._set_absent(np.arange(int(self.book.store[0].absent)), rows)
+        self._make_absent(absent)
         more = births + absent
-        if int(store.numbers) + more > max(len(self.book.named), 2 * len(self.table.hot)):
+        if int(self.book.store[0].numbers) + more > max(len(self.book.named), 2 * len(self.table.hot)):
             self.renumber()
         if begin or len(self.book.forgotten):
             self.begin_numbers()
         if len(self.book.named):
             grow(self.book.named, int(self.book.store[0].numbers) + more, 32)
             grow(self.table.numbers, len(self.table.hot), 32)
+
+    def _make_absent(self, more: int) -> None:
+        """Room for so many more absent pages."""
+        store, pages = self.book.store[0], int(self.book.counts[0].pages)
+        if int(store.absent) + more > len(self.book.absent_ids):
+            if store.absent:
+                self.renumber()
+            rows = max(_FEWEST_ROWS, 2 * (int(self.book.store[0].absent) + more), pages // 8)
+            self._set_absent(np.arange(int(self.book.store[0].absent)), rows)
 
     def begin_numbers(self) -> None:
         """Begin the table of page numbers: every page keeps its slot as its number from now on."""
@@ -410,7 +414,7 @@ class Room:
         sums = self.book.sums[0]
         if sums.lost_to_zero:
             ids, amounts = np.append(ids, 0), np.append(amounts, sums.lost_to_zero)
-        self.make_numbers(0, len(ids))
+        self._make_absent(len(ids))  # no numbers: links, which are not there yet, would be renumbered
         numbers.add_all_absent(self.book, ids, amounts)
         sums.lost_to_zero = sums.lost_rows = 0
 

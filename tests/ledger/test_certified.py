@@ -620,3 +620,28 @@ def test_pages_above_the_limit_that_no_link_leads_to_may_be_removed_again_and_ag
     assert ledger.pages_read == 2
     again = Ledger.restore(chunk.data for chunk in ledger.snapshot())
     assert again.pages == ledger.pages and again.audit().drift == 0
+
+
+def test_a_ledger_with_far_more_absent_pages_than_pages_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for what links carry to absent pages renumbered the links of a snapshot before these were there."""
+    renumber_links = room.links.renumber_links
+
+    def renumber_known_links(table: Any, book: Any, rows: Any) -> Any:
+        used = table.link_count != 0
+        assert (table.link_start[used] + np.abs(table.link_count[used]) <= len(book.links)).all()
+        return renumber_links(table, book, rows)
+
+    monkeypatch.setattr(room.links, "renumber_links", renumber_known_links)
+    ledger = Ledger(LedgerConfig(history=Certified(), max_pages=1))
+    writer = ItemWriter()
+    for page in range(1, 61):
+        writer.visit(page, [1000 * page + link for link in range(20)])
+        ledger.apply(writer.entry())
+        ledger.apply(TickEntry(DAY * page))
+        writer = ItemWriter(next_position=writer.next_position)
+    assert ledger.pages == ledger.pages_read == 60
+    again = Ledger.restore(chunk.data for chunk in ledger.snapshot())
+    assert again.audit().drift == 0
+    assert [chunk.data for chunk in again.snapshot()] == [chunk.data for chunk in ledger.snapshot()]
+    again.apply(writer.visit(1000).entry())
+    assert again.audit().drift == 0
