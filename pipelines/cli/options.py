@@ -96,6 +96,24 @@ def now_second_of(text: str | None) -> int | None:
     return None if time_ms is None else time_ms // 1000
 
 
+def add_latest(parser: argparse.ArgumentParser) -> None:
+    """Add the time after which events are rejected."""
+    parser.add_argument(
+        "--latest", metavar="TIME", help="reject later events (by default those more than a day ahead of the clock)"
+    )
+
+
+def latest_ms_of(text: str | None, now: str | None) -> int:
+    """Return the time of --latest in milliseconds: by default a day after this machine's clock, or after --now."""
+    from opicflow.pipelines.transforms.route import MOST_AHEAD_MS
+
+    time_ms = moment("--latest", text)
+    if time_ms is not None:
+        return time_ms
+    clock = datetime.now(timezone.utc).timestamp()  # noqa: TID251 - what is ahead of the clock is no past visit
+    return 1000 * max(int(clock), now_second_of(now) or 0) + MOST_AHEAD_MS
+
+
 # -- input and output --------------------------------------------------------------------------------------------------
 
 

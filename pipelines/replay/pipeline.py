@@ -13,6 +13,7 @@ from opicflow.pipelines.results.part_files import write_part
 from opicflow.pipelines.transforms.decode import REJECTS, Decode, Route
 from opicflow.pipelines.transforms.keep_ledger import KeepLedger
 from opicflow.pipelines.transforms.parts import Part
+from opicflow.pipelines.transforms.route import ANY_TIME
 from opicflow.pipelines.transforms.rules import Rules
 
 
@@ -27,8 +28,12 @@ class Replay(beam.PTransform):
         run: str,
         resume: ReplayHead | None,
         durable: bool,
+        latest_ms: int = ANY_TIME,
     ) -> None:
-        """Continue the ledger of `run` in this process at `resume`. `files` are the names of the sources."""
+        """Continue the ledger of `run` in this process at `resume`. `files` are the names of the sources.
+
+        Events after `latest_ms` are rejected.
+        """
         super().__init__()
         self._config = config
         self._rules = rules
@@ -36,13 +41,15 @@ class Replay(beam.PTransform):
         self._run = run
         self._resume = resume
         self._durable = durable
+        self._latest_ms = latest_ms
 
     def expand(self, segments: Any) -> Any:
         """Decode segments, route their events, and keep the ledger."""
         routed = (
             segments
             | "Decode" >> beam.ParDo(Decode(self._rules))
-            | "Route" >> beam.ParDo(Route(self._rules, self._files)).with_outputs(REJECTS, main="entries")
+            | "Route"
+            >> beam.ParDo(Route(self._rules, self._files, self._latest_ms)).with_outputs(REJECTS, main="entries")
         )
         routed.entries.element_type = typehints.KV[int, bytes]  # or they would be pickled
         keep = KeepLedger(ReplayKeeperFactory(self._config, self._resume or ReplayHead()), self._run, self._durable)

@@ -43,6 +43,7 @@ from opicflow.pipelines.results.topic_writer import Destination, Sent, send_resu
 from opicflow.pipelines.transforms.decode import name_of
 from opicflow.pipelines.transforms.parts import EMPTY_FILES, Part, PartKind
 from opicflow.pipelines.transforms.rejects import reject_line
+from opicflow.pipelines.transforms.route import ANY_TIME
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
 from opicflow.schemas.crawl_events import Reason, Reject
@@ -74,6 +75,8 @@ class ReplayRequest:
     """Rules that give pages their ids. None: those of the state, or the default."""
     now_second: int | None = None
     """The time at the end of the input. None: that of the latest visit."""
+    latest_ms: int = ANY_TIME
+    """Later events are rejected."""
     settle: bool = False
     state: Path | None = None
     samples: bool = False
@@ -210,6 +213,7 @@ class _Replay:
             runner=self.request.runner,
             beam_options=self.request.beam_options,
             segment_bytes=self.request.segment_bytes,
+            latest_ms=self.request.latest_ms,
         )
         total = self.log.total(found.input_ranges)
         with closing(runner.run(keeper)) as segments:

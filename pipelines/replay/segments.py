@@ -24,6 +24,7 @@ from opicflow.pipelines.replay.pipeline import Replay, SavePart
 from opicflow.pipelines.results.part_files import read_report
 from opicflow.pipelines.transforms.decode import InputRange, Segment, SourceProgress, close_readers, name_of
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS
+from opicflow.pipelines.transforms.route import ANY_TIME
 from opicflow.pipelines.transforms.rules import Rules
 
 SEGMENT_BYTES = 256 << 20
@@ -51,6 +52,7 @@ class SegmentRunner:
     runner: str = IN_PROCESS
     beam_options: Sequence[str] = ()
     segment_bytes: int = SEGMENT_BYTES
+    latest_ms: int = ANY_TIME
     run_name: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def run(self, keeper: ReplayKeeper | None) -> Generator[SegmentDone, None, None]:
@@ -97,7 +99,9 @@ class SegmentRunner:
         durable = self.runner != IN_PROCESS
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(self.beam_options)))
         created = pipeline | "ListSegments" >> beam.Create(segments, reshuffle=durable)
-        outputs = created | "Replay" >> Replay(self.config, self.rules, files, self.run_name, head, durable)
+        outputs = created | "Replay" >> Replay(
+            self.config, self.rules, files, self.run_name, head, durable, self.latest_ms
+        )
         for name, output in outputs.items():
             _ = output | f"Save {name}" >> beam.ParDo(SavePart(str(self.work)))
         pipeline.run().wait_until_finish()

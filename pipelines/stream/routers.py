@@ -6,6 +6,7 @@ The entries of a bundle are sent before the bundle ends. So the logs have all en
 from __future__ import annotations
 
 import json
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic
 from opicflow.pipelines.stream.keeper import Origin
 from opicflow.pipelines.transforms.decode import route_rows, urls_of
 from opicflow.pipelines.transforms.metrics import count
-from opicflow.pipelines.transforms.route import Seen
+from opicflow.pipelines.transforms.route import MOST_AHEAD_MS, Seen
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.crawl_events import Reason, Reject
@@ -164,7 +165,8 @@ class RouteEvents(_Router):
             self._seen, self._seen_events = Seen(), 0
         self._seen_events += len(events)
         urls = urls_of(decoded, canonicaliser)
-        items, rejects, counts = route_rows(decoded, urls, source, rules, self._seen)
+        latest_ms = int(1000 * time.time()) + MOST_AHEAD_MS  # noqa: TID251 - times of events and records may be wrong
+        items, rejects, counts = route_rows(decoded, urls, source, rules, self._seen, latest_ms)
         for name, number in counts.items():
             count(name if name == "events_read" else f"routed_{name}", number)
         yield from self._entries(sharder.crawl(items, end))

@@ -26,7 +26,7 @@ from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.transforms.parts import Part, PartKind
 from opicflow.pipelines.transforms.rejects import reject_line
-from opicflow.pipelines.transforms.route import Seen, route
+from opicflow.pipelines.transforms.route import ANY_TIME, Seen, route
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.crawl_events import Reject
 from opicflow.schemas.event_columns import EventWriter
@@ -232,10 +232,12 @@ class RoutedRows(NamedTuple):
     counts: dict[str, int]
 
 
-def route_rows(decoded: Decoded, urls: CanonicalUrls, source: str, rules: Rules, seen: Seen) -> RoutedRows:
-    """Route decoded events. `urls` are their URLs in canonical form."""
+def route_rows(
+    decoded: Decoded, urls: CanonicalUrls, source: str, rules: Rules, seen: Seen, latest_ms: int = ANY_TIME
+) -> RoutedRows:
+    """Route decoded events. `urls` are their URLs in canonical form. Events after `latest_ms` are rejected."""
     events, rejects = decoded.events, list(decoded.rejects)
-    routed = route(events, urls, rules, seen)
+    routed = route(events, urls, rules, seen, latest_ms)
     for row, reason, detail in routed.rejected:
         first, offset = int(events.url_starts[row]), int(events.offset[row])
         if decoded.original is not None:
@@ -288,10 +290,11 @@ class Decode(beam.DoFn):
 class Route(beam.DoFn):
     """Routes decoded batches. Yields encoded entries, keyed by shard, and rejects under a tag."""
 
-    def __init__(self, rules: Rules, files: dict[str, str]) -> None:
-        """Weigh links by these rules; `files` are the names of the sources for rejects."""
+    def __init__(self, rules: Rules, files: dict[str, str], latest_ms: int = ANY_TIME) -> None:
+        """Weigh links by these rules; `files` are the names of the sources for rejects. Later events are rejected."""
         self._rules = rules
         self._files = files
+        self._latest_ms = latest_ms
         self._seen: Seen | None = None  # the worker makes it: this object is pickled
 
     def start_bundle(self) -> None:
@@ -301,7 +304,7 @@ class Route(beam.DoFn):
     def process(self, element: DecodedBatch) -> Iterator[Any]:
         """Route one batch."""
         assert self._seen is not None
-        routed = route_rows(element.decoded, element.urls, element.source, self._rules, self._seen)
+        routed = route_rows(element.decoded, element.urls, element.source, self._rules, self._seen, self._latest_ms)
         yield 0, encode_batch(element, routed, self._files.get(element.source, element.source))
         if routed.rejects:
             lines = b"".join(

@@ -16,6 +16,7 @@ ledger may not have yet. The interpretation of events is here and nowhere else:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Out
 from opicflow.pipelines.transforms.rules import MEDIA_CATEGORIES, ORDINARY_WEIGHT, LinkWeights, Rules
 from opicflow.schemas.arrays import Bytes, Hashes, Ints
 from opicflow.schemas.crawl_events import Reason
+from opicflow.schemas.dates import iso_time
 from opicflow.schemas.event_columns import (
     BLOCKED,
     BUSY,
@@ -36,9 +38,14 @@ from opicflow.schemas.event_columns import (
 from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.url_patterns import NO_PATTERN, first_patterns
-from opicflow.schemas.urls import PAGE, CanonicalUrls, NotAPage, UrlRules, canonical
+from opicflow.schemas.urls import NO_PAGE, PAGE, CanonicalUrls, NotAPage, UrlRules, canonical
 
 _SEEN_SLOTS = 1 << 20
+
+ANY_TIME = 1 << 62
+MOST_AHEAD_MS = 24 * 3600 * 1000
+"""An event may be this far ahead of the clock. A later one would stop all schedules until its time."""
+_TOO_FAR_AHEAD = "is too far ahead: the limit is a day after the clock, or --latest"
 
 
 class Routed(NamedTuple):
@@ -59,10 +66,14 @@ class Seen:
         self.ids = np.zeros(_SEEN_SLOTS, np.uint64)
 
 
-def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen) -> Routed:
-    """Return the rows of these events. `urls` are their URLs in canonical form."""
+def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, latest_ms: int = ANY_TIME) -> Routed:
+    """Return the rows of these events. `urls` are their URLs in canonical form. Later events are rejected."""
     starts = events.url_starts
-    pages = urls.states[starts[:-1]] == PAGE
+    pages, is_ahead = urls.states[starts[:-1]] == PAGE, events.time_ms > latest_ms
+    if is_ahead.any():
+        states = urls.states.copy()
+        states[starts[:-1][is_ahead]] = NO_PAGE
+        urls, pages = replace(urls, states=states), pages & ~is_ahead
     sites = _sites(events, urls, rules.links)
     most_rows = int((events.hops + 1)[pages].sum()) + len(urls.ids)
     out = _Out(
@@ -130,7 +141,9 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen) ->
         url_bytes=url_bytes,
     )
     rejected = [
-        (row, Reason.NOT_A_PAGE, _why_no_page(_text_of(events, int(starts[row])), rules.urls))
+        (row, Reason.BAD_TIME, f"{iso_time(int(events.time_ms[row]))} {_TOO_FAR_AHEAD}")
+        if is_ahead[row]
+        else (row, Reason.NOT_A_PAGE, _why_no_page(_text_of(events, int(starts[row])), rules.urls))
         for row in np.flatnonzero(~pages).tolist()
     ]
     return Routed(items, rejected, dict(zip(COUNTS, out.counts.tolist(), strict=True)))

@@ -150,3 +150,21 @@ def test_a_bandwidth_above_all_limits_is_said(state: Path) -> None:
     assert done.code == 0 and "note: all strategies give the same: with this bandwidth" in done.out
     done = command("schedule", "--state", state, "--bandwidth", "5", "--compare", "-n", "0")
     assert "all strategies give the same" not in done.out
+
+
+def test_an_event_of_the_far_future_is_a_reject_and_schedules_go_on(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    pages = [f"http://site{number}.com/" for number in range(4)]
+    lines = [json.dumps(event) for day in (0, 1) for event in fetches(pages, day)]
+    far = json.dumps({"url": pages[2], "fetched_at": "2099-01-01T00:00:00Z", "status": 200})
+    log.write_text("\n".join([*lines[:5], far, *lines[5:]]) + "\n")
+    clean = tmp_path / "clean.jsonl"
+    clean.write_text("\n".join(lines) + "\n")
+    for name in ("log", "clean"):
+        command("replay", tmp_path / f"{name}.jsonl", "--out", tmp_path / name, "--quiet")
+    (reject,) = map(json.loads, (tmp_path / "log/rejects.jsonl").read_text().splitlines())
+    assert reject["reason"] == "bad-time" and reject["detail"].startswith("2099-01-01T00:00:00Z")
+    for stream in ("importance", "refresh-schedule", "crawl-orders"):
+        assert (tmp_path / f"log/{stream}.jsonl").read_bytes() == (tmp_path / f"clean/{stream}.jsonl").read_bytes()
+    command("replay", log, "--out", tmp_path / "latest", "--quiet", "--latest", "2099-06-01")
+    assert not (tmp_path / "latest/rejects.jsonl").read_text()

@@ -100,6 +100,14 @@ def visited(messages: Iterable[Message]) -> list[int]:
 # -- routing
 
 
+def test_an_event_of_the_far_future_is_rejected_and_the_others_are_routed() -> None:
+    far = json.dumps({"url": "https://a.example/9", "status": 200, "fetched_at": "2099-01-01T00:00:00Z"}).encode()
+    routed = RoutingStage().route(batch(0, [event(1), far, event(2)]))
+    assert visited(routed) == sorted(page_id(f"https://a.example/{number}") for number in (1, 2))
+    (reject,) = [message for message in routed if message.topic == "rejects"]
+    assert reject.key == b"topic/0:1" and b"bad-time" in (reject.value or b"") and far in (reject.value or b"")
+
+
 def test_visits_go_to_the_shards_of_their_pages_and_rejects_to_their_topic() -> None:
     routed = RoutingStage().route(batch(0, [event(1), b"nonsense", event(2), event(3)]))
     assert visited(routed) == sorted(page_id(f"https://a.example/{number}") for number in (1, 2, 3))

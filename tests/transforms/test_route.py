@@ -17,6 +17,7 @@ from opicflow.schemas.pages import page_id
 from opicflow.schemas.urls import Canonicaliser, UrlRules
 
 HOME, ABOUT, OTHER = "https://a.example/", "https://a.example/about", "https://b.example/"
+NOW = 1_700_000_000_000
 
 
 def routed(*events: CrawlEvent, rules: Rules | None = None, seen: Seen | None = None) -> Routed:
@@ -205,6 +206,21 @@ def test_a_visit_of_a_url_that_is_not_a_page_is_rejected_alone(url: str) -> None
     assert (row, reason) == (1, Reason.NOT_A_PAGE)
     assert detail.startswith("url: ")
     assert result.counts["visits"] == 2
+
+
+def test_an_event_after_the_latest_time_is_rejected_alone_with_its_links() -> None:
+    events = [CrawlEvent(HOME, fetched_at_ms=NOW, links=(Link(ABOUT),)), CrawlEvent(OTHER, fetched_at_ms=NOW + 1)]
+    writer = EventWriter()
+    for number, event in enumerate((events[1], *events)):
+        writer.add(number, event)
+    columns = writer.events()
+    own = np.repeat(columns.url_starts[:-1], np.diff(columns.url_starts))
+    urls = Canonicaliser(UrlRules()).canonicalise(columns.text, columns.begins, columns.ends, own)
+    result = route(columns, urls, Rules(), Seen(), latest_ms=NOW)
+    assert [(row, reason) for row, reason, _ in result.rejected] == [(0, Reason.BAD_TIME), (2, Reason.BAD_TIME)]
+    assert [row[:2] for row in rows(result.items)] == [(Kind.VISIT, HOME), (Kind.SIGHTING, ABOUT)]
+    assert result.counts["visits"] == 1 and result.items.offset.tolist() == [1, 1]
+    assert len(route(columns, urls, Rules(), Seen(), latest_ms=NOW + 1).rejected) == 0
 
 
 def test_nofollow_links_have_no_weight_by_default_and_make_sightings() -> None:

@@ -13,6 +13,7 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import (
     add_focus_options,
     add_kafka_options,
+    add_latest,
     add_ledger_options,
     add_logs,
     add_quiet,
@@ -20,6 +21,7 @@ from opicflow.pipelines.cli.options import (
     add_rule_options,
     add_sites,
     focus_of,
+    latest_ms_of,
     ledger_options_of,
     moment,
     named_numbers,
@@ -78,6 +80,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     topics.add_argument("--since", metavar="TIME", help="omit older events, such as 2026-05-01 or …T12:00:00Z")
     topics.add_argument("--until", metavar="TIME", help="omit events from this time on")
+    add_latest(parser)
     topics.add_argument("--to", metavar="ADDRESS", help="send the results to the topics of kafka://HOST:PORT")
     add_kafka_options(parser, brokers=False)
     out = parser.add_argument_group("results")
@@ -167,6 +170,7 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         rules=rules,
         page_ids=_page_ids(options.id_key),
         now_second=now_second_of(options.now),
+        latest_ms=latest_ms_of(options.latest, options.now),
         settle=options.settle,
         state=options.state,
         samples=options.report is not None,

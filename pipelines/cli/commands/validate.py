@@ -8,7 +8,15 @@ import time
 from collections import Counter
 from typing import Any
 
-from opicflow.pipelines.cli.options import add_json, add_logs, add_rule_options, natural, rules_of
+from opicflow.pipelines.cli.options import (
+    add_json,
+    add_latest,
+    add_logs,
+    add_rule_options,
+    latest_ms_of,
+    natural,
+    rules_of,
+)
 from opicflow.pipelines.cli.text import printable
 
 EXAMPLES = """examples:
@@ -22,6 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_logs(parser)
     add_rule_options(parser)
     add_json(parser, "print the findings as JSON")
+    add_latest(parser)
     parser.add_argument("--most", type=natural, default=10, metavar="N", help="show so many rejects (%(default)s)")
 
 
@@ -36,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.crawl_events import Reason
 
+    latest_ms = latest_ms_of(options.latest, None)
     rules = rules_of(options) or Rules()
     begun = time.perf_counter()
     counts: Counter[str] = Counter()
@@ -54,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
             events = batch.decoded.events
             visits = events.announce == 0
             counts["visits_without_digest"] += int(((events.digest == 0) & visits).sum())
-            routed = route_rows(batch.decoded, batch.urls, batch.source, rules, seen)
+            routed = route_rows(batch.decoded, batch.urls, batch.source, rules, seen, latest_ms)
             counts.update(routed.counts)
             for reject in routed.rejects:
                 reasons[reject.reason.value] += 1
