@@ -160,7 +160,7 @@ def decode_avro(container: Container, blocks: Sequence[AvroBlock], source: str) 
             _decode_others(container, block, others, rejects)
         events = others.events()
     rejects.rejects.sort(key=lambda reject: reject.offset)
-    return Decoded(events, rejects.rejects)
+    return Decoded(events, rejects.rejects, unlisted=rejects.unlisted)
 
 
 def read_record(container: Container, stream: BytesIO, unicode_errors: str = "strict") -> CrawlEvent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,6 +12,8 @@ from opicflow.schemas.event_columns import CrawlEvents
 
 MOST_REJECTED_BYTES = 64 << 10
 """Longer rejects are truncated: the rejects of a broken file must not be as large as the file."""
+MOST_LISTED = 1000
+"""So many rejects of one reason in a batch are listed. More are only counted: a million of them fit into a batch."""
 
 
 Item = tuple[int, CrawlEvent | Reject]
@@ -21,27 +24,44 @@ class Decoded(NamedTuple):
     """The events of a batch, in order, and its rejects.
 
     `original` returns the bytes of the record at an offset, if the reader still has them. `where` returns the source
-    and offset under which people find a record, if they differ: partitions that are read as one log.
+    and offset under which people find a record, if they differ: partitions that are read as one log. `unlisted` counts
+    the rejects of each reason that are not in `rejects`: there are too many.
     """
 
     events: CrawlEvents
     rejects: list[Reject]
     original: Callable[[int], bytes] | None = None
     where: Callable[[int], tuple[str, int]] | None = None
+    unlisted: Counter[Reason] | None = None
 
 
 @dataclass
 class RejectWriter:
-    """Collects the rejects of one source."""
+    """Collects the rejects of a batch of one source: the first ones of each reason, and the number of the others."""
 
     source: str
     rejects: list[Reject] = field(default_factory=list)
+    unlisted: Counter[Reason] = field(default_factory=Counter)
+    _listed: Counter[Reason] = field(default_factory=Counter)
 
     def add(self, reason: Reason, detail: str, offset: int, original: bytes) -> None:
         """Add a reject. `detail` is one line for people."""
-        if len(original) > MOST_REJECTED_BYTES:
-            detail = f"{detail} (the first {MOST_REJECTED_BYTES} of {len(original)} bytes are kept)"
-        self.rejects.append(Reject(reason, detail, self.source, offset, original[:MOST_REJECTED_BYTES]))
+        if self._is_listed(reason):
+            if len(original) > MOST_REJECTED_BYTES:
+                detail = f"{detail} (the first {MOST_REJECTED_BYTES} of {len(original)} bytes are kept)"
+            self.rejects.append(Reject(reason, detail, self.source, offset, original[:MOST_REJECTED_BYTES]))
+
+    def take(self, reject: Reject) -> None:
+        """Add a reject that was made elsewhere."""
+        if self._is_listed(reject.reason):
+            self.rejects.append(reject)
+
+    def _is_listed(self, reason: Reason) -> bool:
+        if self._listed[reason] >= MOST_LISTED:
+            self.unlisted[reason] += 1
+            return False
+        self._listed[reason] += 1
+        return True
 
 
 def reject_of(

@@ -55,7 +55,8 @@ def decode_jsonl(block: bytes, source: str, first_offset: int) -> Decoded:
     others, rejects = EventWriter(), RejectWriter(source)
     for offset, begin, end in scan.odd():
         take_json(block[begin:end], offset, others, rejects, "line")
-    return Decoded(merge(plain, others.events()), rejects.rejects, partial(_line_at, block, first_offset))
+    events, original = merge(plain, others.events()), partial(_line_at, block, first_offset)
+    return Decoded(events, rejects.rejects, original, unlisted=rejects.unlisted)
 
 
 def scan_json(text: Bytes, begins: Ints, ends: Ints, offsets: Ints) -> Scan:

@@ -304,13 +304,13 @@ def _written(items: list[Item], source: str) -> Decoded:
     events, rejects = EventWriter(), RejectWriter(source)
     for offset, item in items:
         if isinstance(item, Reject):
-            rejects.rejects.append(item)
+            rejects.take(item)
             continue
         try:
             events.add(offset, item)
         except EventRefused as problem:
             rejects.add(problem.reason, str(problem), offset, item.url.encode("utf-8", "surrogatepass"))
-    return Decoded(events.events(), rejects.rejects)
+    return Decoded(events.events(), rejects.rejects, unlisted=rejects.unlisted)
 
 
 def _of_reject(begin: int, end: int, reject: Reject) -> Batch:

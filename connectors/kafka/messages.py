@@ -103,7 +103,7 @@ def decode_messages(messages: MessageBatch, source: str, writer_of: WriterOf) ->
     merged = events[0]
     for more in events[1:]:
         merged = merge(merged, more)
-    return Decoded(merged, rejects.rejects, partial(_original, messages))
+    return Decoded(merged, rejects.rejects, partial(_original, messages), unlisted=rejects.unlisted)
 
 
 def _original(messages: MessageBatch, offset: int) -> bytes:

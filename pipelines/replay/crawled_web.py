@@ -88,7 +88,7 @@ def crawled_in_logs(logs: Sequence[str], rules: Rules, progress: Progress) -> Cr
         for batch in decode_range(FileRange(file, file, format_), rules):
             routed = route_rows(batch.decoded, batch.urls, file, rules, seen)
             reader.events += routed.counts.get("events_read", 0)
-            reader.rejects += len(routed.rejects)
+            reader.rejects += routed.reasons.total()
             reader.add(routed.items, together=format_ is Format.EDGES)
             progress(reader.events, time.perf_counter() - begun)
     if not reader.pages:

@@ -134,7 +134,7 @@ class _LogReader:
             for batch in decode_range(FileRange(name, name, format_, start), self.rules):
                 routed = route_rows(batch.decoded, batch.urls, name, self.rules, seen)
                 self.events += routed.counts.get("events_read", 0)
-                self.reasons.update(reject.reason.value for reject in routed.rejects)
+                self.reasons.update(routed.reasons)
                 self._add(routed.items, together=format_ is Format.EDGES)
                 self.done += batch.size_bytes
                 unsaved += batch.size_bytes

@@ -166,10 +166,11 @@ class RouteEvents(_Router):
         self._seen_events += len(events)
         urls = urls_of(decoded, canonicaliser)
         latest_ms = int(1000 * time.time()) + MOST_AHEAD_MS  # noqa: TID251 - times of events and records may be wrong
-        items, rejects, counts = route_rows(decoded, urls, source, rules, self._seen, latest_ms)
+        items, rejects, counts, reasons = route_rows(decoded, urls, source, rules, self._seen, latest_ms)
         for name, number in counts.items():
             count(name if name == "events_read" else f"routed_{name}", number)
         yield from self._entries(sharder.crawl(items, end))
+        count("rejected_events", reasons.total() - len(rejects))  # those that are not listed
         yield from map(self._reject, rejects)
 
     def _rules(self, sharder: Sharder) -> Rules:

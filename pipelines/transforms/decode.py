@@ -13,13 +13,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import Empty, Queue
-from threading import Thread
+from threading import Condition, Thread
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import numpy as np
 
-from opicflow.connectors.files.decoded import Decoded
+from opicflow.connectors.files.decoded import MOST_LISTED, Decoded
 from opicflow.connectors.files.log_reader import Batch, FileRange, read
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicBatch, TopicRange, read_topic
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
@@ -28,7 +28,7 @@ from opicflow.pipelines.transforms.parts import Part, PartKind
 from opicflow.pipelines.transforms.rejects import reject_line
 from opicflow.pipelines.transforms.route import ANY_TIME, Seen, route
 from opicflow.pipelines.transforms.rules import Rules
-from opicflow.schemas.crawl_events import Reject
+from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.urls import Canonicaliser, CanonicalUrls
 
@@ -36,6 +36,9 @@ REJECTS = "rejects"
 _THREADS = min(4, os.cpu_count() or 1)
 _MOST_AHEAD = 48
 """The most batches that are decoded ahead: while the ledger applies one segment, the next is read."""
+_MOST_AHEAD_BYTES = 512 << 20
+"""The most bytes that they may take: a batch of short links is thirty times as large when it is decoded."""
+_REJECT_BYTES = 1 << 10
 
 
 InputRange = FileRange | TopicRange
@@ -147,6 +150,7 @@ class _ReadAhead:
         self._pool = ThreadPoolExecutor(_THREADS, "decode")
         self._queue: Queue[Future[DecodedBatch] | SourceProgress | BaseException | None] = Queue(_MOST_AHEAD)
         self._canonicaliser = Canonicaliser(rules.urls, rules.page_ids)
+        self._room = _Room(2 * _THREADS, _MOST_AHEAD_BYTES)
         self._closed = False
         Thread(target=self._read, args=(input_ranges,), name="read", daemon=True).start()
 
@@ -155,11 +159,16 @@ class _ReadAhead:
         item = self._queue.get()
         if isinstance(item, BaseException):
             raise item
-        return item.result() if isinstance(item, Future) else item
+        if not isinstance(item, Future):
+            return item
+        batch = item.result()
+        self._room.free(_bytes_of(batch))
+        return batch
 
     def close(self) -> None:
         """Stop reading, and drop all batches."""
         self._closed = True
+        self._room.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         with suppress(Empty):
             while True:
@@ -176,14 +185,71 @@ class _ReadAhead:
                     end = batch.end
                     if isinstance(batch, TopicBatch):
                         partitions = batch.reached
-                    self._queue.put(self._pool.submit(_decode, input_range.source, batch, self._canonicaliser))
+                    self._room.wait()
                     if self._closed:
                         return
+                    self._queue.put(self._pool.submit(self._decode, input_range.source, batch))
                 self._queue.put(SourceProgress(input_range.source, end, True, partitions))
             self._queue.put(None)
         except BaseException as problem:  # the consumer raises it
             if not self._closed:
                 self._queue.put(problem)
+
+    def _decode(self, source: str, batch: AnyBatch) -> DecodedBatch:
+        size = 0
+        try:
+            decoded = _decode(source, batch, self._canonicaliser)
+            size = _bytes_of(decoded)
+            return decoded
+        finally:
+            self._room.fill(size)
+
+
+class _Room:
+    """How many bytes batches take that were decoded and are not used yet. Waits while they are too many."""
+
+    def __init__(self, most_undecoded: int, most_bytes: int) -> None:
+        self._most_undecoded, self._most_bytes = most_undecoded, most_bytes
+        self._undecoded = self._decoded = self._bytes = self._largest = 0
+        self._is_closed = False
+        self._changed = Condition()
+
+    def wait(self) -> None:
+        """Wait until one more batch may be decoded: if none is left, or all of the size of the largest so far fit."""
+        with self._changed:
+            self._changed.wait_for(self._has_room)
+            self._undecoded += 1
+
+    def _has_room(self) -> bool:
+        expected = self._bytes + (self._undecoded + 1) * self._largest
+        fits = self._undecoded < self._most_undecoded and expected <= self._most_bytes
+        return self._is_closed or self._undecoded + self._decoded == 0 or fits
+
+    def fill(self, size: int) -> None:
+        """Count a batch of so many bytes as decoded."""
+        with self._changed:
+            self._undecoded, self._decoded = self._undecoded - 1, self._decoded + 1
+            self._bytes, self._largest = self._bytes + size, max(self._largest, size)
+            self._changed.notify_all()
+
+    def free(self, size: int) -> None:
+        """Count a batch of so many bytes as used."""
+        with self._changed:
+            self._decoded, self._bytes = self._decoded - 1, self._bytes - size
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Let nobody wait any more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+
+def _bytes_of(batch: DecodedBatch) -> int:
+    """Return about how many bytes a decoded batch takes."""
+    columns = (*vars(batch.decoded.events).values(), *vars(batch.urls).values())
+    arrays = {id(column): column.nbytes for column in columns if isinstance(column, np.ndarray)}
+    return sum(arrays.values()) + _REJECT_BYTES * len(batch.decoded.rejects)
 
 
 _paused: dict[tuple[str, int, Rules], _ReadAhead] = {}
@@ -225,11 +291,15 @@ def urls_of(decoded: Decoded, canonicaliser: Canonicaliser) -> CanonicalUrls:
 
 
 class RoutedRows(NamedTuple):
-    """The rows of decoded events, their rejects in the order of the log, and counts."""
+    """The rows of decoded events, their rejects in the order of the log, and counts.
+
+    `reasons` counts all rejects by reason, those too that are not in `rejects` because there are too many of a reason.
+    """
 
     items: CrawlItems
     rejects: list[Reject]
     counts: dict[str, int]
+    reasons: Counter[str]
 
 
 def route_rows(
@@ -237,14 +307,26 @@ def route_rows(
 ) -> RoutedRows:
     """Route decoded events. `urls` are their URLs in canonical form. Events after `latest_ms` are rejected."""
     events, rejects = decoded.events, list(decoded.rejects)
+    unlisted = Counter(decoded.unlisted or {})
     routed = route(events, urls, rules, seen, latest_ms)
+    number = len(rejects) + unlisted.total()
+    listed: Counter[Reason] = Counter()
     for row, reason, detail in routed.rejected:
+        listed[reason] += 1
+        if listed[reason] > MOST_LISTED:
+            unlisted[reason] += 1
+            continue
         first, offset = int(events.url_starts[row]), int(events.offset[row])
         if decoded.original is not None:
             original = decoded.original(offset)
         else:
             original = events.text[int(events.begins[first]) : int(events.ends[first])].tobytes()
         rejects.append(Reject(reason, detail, source, offset, original))
+    reasons = Counter(reject.reason.value for reject in rejects)
+    for reason, more in sorted(unlisted.items()):
+        reasons[reason.value] += more
+        last = max(reject.offset for reject in rejects if reject.reason is reason)
+        rejects.append(Reject(reason, f"{more:,} more events like it after this one are not listed", source, last, b""))
     rejects.sort(key=lambda reject: reject.offset)
     if decoded.where is not None:
         known_as = map(decoded.where, [reject.offset for reject in rejects])
@@ -253,8 +335,8 @@ def route_rows(
             for reject, (source, offset) in zip(rejects, known_as, strict=True)
         ]
     counts = {name: count for name, count in routed.counts.items() if count}
-    counts["events_read"] = len(events) + len(decoded.rejects)
-    return RoutedRows(routed.items, rejects, counts)
+    counts["events_read"] = len(events) + number
+    return RoutedRows(routed.items, rejects, counts, reasons)
 
 
 def encode_batch(batch: DecodedBatch, routed: RoutedRows, name: str = "") -> bytes:
@@ -270,7 +352,7 @@ def encode_batch(batch: DecodedBatch, routed: RoutedRows, name: str = "") -> byt
         "ended": batch.ends_input,
         "files": batch.progress,
         "counts": {**routed.counts, "bytes_read": batch.size_bytes},
-        "rejects": Counter(reject.reason.value for reject in routed.rejects),
+        "rejects": routed.reasons,
     }
     start, end = LogPosition(batch.start, 0), LogPosition(batch.end, 0)
     return encode_entry(CrawlEntry(batch.source or "nothing", start, end, routed.items), note)

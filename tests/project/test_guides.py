@@ -20,9 +20,10 @@ from typing import Any
 
 import pytest
 
-from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
+from opicflow.connectors.files.decoded import MOST_LISTED, MOST_REJECTED_BYTES
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.pipelines.ledger import HISTORIES, Outcome
+from opicflow.pipelines.transforms.decode import _MOST_AHEAD_BYTES
 from opicflow.pipelines.transforms.route import Seen, route
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas import crawl_events as limits
@@ -171,7 +172,7 @@ def test_outcomes_are_those_of_the_code() -> None:
 def test_limits_are_those_of_the_code() -> None:
     said = [int(most.replace(",", "")) for _, most, _ in table(FORMATS, "what")]
     most = [limits.MOST_LINKS, limits.MOST_REDIRECTS, limits.MOST_EVENT_BYTES, LONGEST_URL, MOST_REJECTED_BYTES]
-    assert said == most
+    assert said == [*most, MOST_LISTED, _MOST_AHEAD_BYTES]
 
 
 def test_canonical_urls_are_those_of_the_code() -> None:

@@ -66,8 +66,8 @@ def run(options: argparse.Namespace) -> int:
             counts["visits_without_digest"] += int(((events.digest == 0) & visits).sum())
             routed = route_rows(batch.decoded, batch.urls, batch.source, rules, seen, latest_ms)
             counts.update(routed.counts)
+            reasons.update(routed.reasons)
             for reject in routed.rejects:
-                reasons[reject.reason.value] += 1
                 if len(shown) < options.most:
                     shown.append(
                         {

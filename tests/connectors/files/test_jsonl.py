@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from opicflow.connectors.files import decoded as decoded_files
 from opicflow.connectors.files import jsonl
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded
 from opicflow.connectors.files.jsonl import decode_jsonl
@@ -414,7 +415,10 @@ def test_the_kernel_and_the_library_agree_on_damaged_lines(line: str, data: st.D
     check(bytes(damaged[: data.draw(st.integers(0, len(damaged)) | st.just(len(damaged)))]))
 
 
-def test_the_kernel_and_the_library_agree_on_thousands_of_damaged_lines(seed: int) -> None:
+def test_the_kernel_and_the_library_agree_on_thousands_of_damaged_lines(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoded_files, "MOST_LISTED", 10_000)
     chance = random.Random(seed)
     block = []
     for _ in range(6000):
