@@ -1,7 +1,8 @@
 """Canonical URLs: what makes two addresses one page.
 
 A canonical URL is the WHATWG's normal form (by the library ada) of an http or https URL, without fragment and without
-user name and password, at most `LONGEST_URL` bytes, all ASCII. Rules may fold more; they are off by default.
+user name and password, all ASCII. Rules may fold more; they are off by default. A URL has at most `LONGEST_URL` bytes,
+without its fragment: as it is given, in normal form, and folded. So a URL costs no more than its first bytes do.
 
 Most URLs of a crawl log are canonical already. A kernel recognises the plain ones among them and hashes them where
 they are; all others go to the library. The kernel is careful rather than clever: it leaves every doubtful URL.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import ada_url
@@ -60,17 +62,26 @@ NO_RULES = UrlRules()
 def canonical(url: str, base: str | None = None, rules: UrlRules = NO_RULES) -> bytes:
     """Return the canonical form of a URL, or of a relative one on a page `base`. Raises `NotAPage` with the reason."""
     plain = url.partition("#")[0]
+    _check_length(plain)
     try:
         form = ada_url.join_url(base, plain) if base is not None else ada_url.normalize_url(plain)
     except ValueError:
         raise NotAPage("it is no URL", is_no_url=True) from None
     if not form.startswith(("https://", "http://")):
         raise NotAPage(f"{form.partition(':')[0][:20]}: is neither http nor https")
+    _check_length(form)
     if rules != NO_RULES or "@" in form:
-        form = _folded(form, rules)
-    if len(form) > LONGEST_URL:
-        raise NotAPage(f"it is longer than {LONGEST_URL} bytes")
+        try:
+            form = _folded(form, rules)
+        except ValueError:
+            raise NotAPage("it is no URL", is_no_url=True) from None
+        _check_length(form)
     return form.encode("ascii")
+
+
+def _check_length(text: str) -> None:
+    if len(text) > LONGEST_URL or (not text.isascii() and len(text.encode("utf-8", "replace")) > LONGEST_URL):
+        raise NotAPage(f"it is longer than {LONGEST_URL} bytes")
 
 
 def _folded(form: str, rules: UrlRules) -> str:
@@ -79,12 +90,13 @@ def _folded(form: str, rules: UrlRules) -> str:
     parts.username = parts.password = ""
     if rules.fold_https and parts.protocol == "http:":
         parts.protocol = "https:"
-    while rules.fold_www and parts.hostname.startswith("www.") and "." in parts.hostname[4:].rstrip("."):
-        parts.hostname = parts.hostname[4:]
+    if rules.fold_www and parts.hostname.startswith("www."):
+        parts.hostname = _without_www(parts.hostname)
     if rules.drops_session_in_path and ";" in parts.pathname:
         parts.pathname = _SESSION_IN_PATH.sub("", parts.pathname)
     if rules.drop_parameters and parts.search:
-        kept = [part for part in parts.search[1:].split("&") if not _is_dropped(part, rules.drop_parameters)]
+        exact, prefixes = _dropped_names(rules.drop_parameters)
+        kept = [part for part in parts.search[1:].split("&") if not _is_one_of(part, exact, prefixes)]
         joined = "&".join(kept)
         parts.search = "?" + joined if joined else ""  # a ? that the first name begins with would be lost
     return str(parts.href)
@@ -96,10 +108,29 @@ def host(url: bytes) -> bytes:
     return url[begin : url.index(b"/", begin)]
 
 
+def _without_www(name: str) -> str:
+    """A host without every `www.` at its start that leaves two labels."""
+    begin, end = 0, len(name.rstrip("."))
+    while name.startswith("www.", begin) and name.find(".", begin + 4, end) >= 0:
+        begin += 4
+    return name[begin:]
+
+
+@lru_cache(16)
+def _dropped_names(names: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The names of parameters that are dropped, and the beginnings of others."""
+    lower = [name.lower() for name in names]
+    prefixes = tuple(name[:-1] for name in lower if name.endswith("*"))
+    return frozenset(name for name in lower if not name.endswith("*")), prefixes
+
+
 def _is_dropped(part: str, names: tuple[str, ...]) -> bool:
+    return _is_one_of(part, *_dropped_names(names))
+
+
+def _is_one_of(part: str, exact: frozenset[str], prefixes: tuple[str, ...]) -> bool:
     name = part.split("=", 1)[0].lower()
-    lower = map(str.lower, names)
-    return any(name.startswith(given[:-1]) if given.endswith("*") else name == given for given in lower)
+    return name in exact or name.startswith(prefixes)
 
 
 # -- whole batches -----------------------------------------------------------------------------------------------------
@@ -166,7 +197,7 @@ class Canonicaliser:
 
     def _absolute(self, given: bytes) -> bytes | None:
         """The canonical form of an absolute URL; None if it is none, empty if it is that of something else."""
-        if len(given) > LONGEST_URL:  # an image within a link, mostly
+        if len(given) > LONGEST_URL:  # an image within a link, mostly: not worth remembering
             return self._ask(given, None)
         try:
             return self._remembered[given]
@@ -177,8 +208,11 @@ class Canonicaliser:
             return form
 
     def _ask(self, given: bytes, base: str | None) -> bytes | None:
+        plain = given.partition(b"#")[0]
+        if len(plain) > LONGEST_URL:
+            return b""
         try:
-            return canonical(given.partition(b"#")[0].decode("utf-8"), base, self.rules)
+            return canonical(plain.decode("utf-8"), base, self.rules)
         except NotAPage as problem:
             return None if problem.is_no_url else b""
         except UnicodeError:

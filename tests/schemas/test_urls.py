@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import ada_url
 import numpy as np
 import pytest
 import xxhash
@@ -355,6 +358,46 @@ def test_a_url_has_so_many_bytes_and_no_more(filler: str) -> None:
     with pytest.raises(NotAPage, match=f"longer than {LONGEST_URL} bytes"):
         canonical(longest + filler)
     assert in_a_batch([(longest + filler).encode(), b"x" * 100_000], [0, 0]) == [None, None]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://" + "www." * 200_000 + "a.com/",
+        "http://a.b/?" + "utm_x&" * 200_000,
+        "http://a.b/" + ";jsessionid=1" * 80_000,
+        "http://" + "user:" * 2000 + "@a.b/",
+        "http://a.b/" + "c/../" * 2000,
+        "http://a.b:" + "0" * 9000 + "80/",
+        "http://" + "\u00fc" * 5000 + ".de/",
+    ],
+    ids=["www", "parameters", "session", "user", "dots", "port", "IDNA"],
+)
+def test_a_url_that_is_too_long_is_refused_before_it_is_folded(url: str) -> None:
+    with pytest.raises(NotAPage, match="longer than"):
+        canonical(url, None, RULES[-1])
+    with pytest.raises(NotAPage, match="longer than"):
+        canonical(url, "http://a.b/", NO_RULES)
+    assert in_a_batch([url.encode()], rules=RULES[-1]) == [None]
+
+
+def test_a_normal_form_that_is_too_long_is_refused_before_it_is_folded() -> None:
+    given = "http://a.b/?utm_x=" + "\u00fc" * 3000  # three bytes for each of its bytes
+    with pytest.raises(NotAPage, match="longer than"):
+        canonical(given, None, RULES[3])
+
+
+def test_folding_takes_as_many_steps_as_the_url_has_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[str] = []
+
+    class Counted(ada_url.URL):  # type: ignore[misc]
+        def __setattr__(self, name: str, value: Any) -> None:
+            writes.append(name)
+            super().__setattr__(name, value)
+
+    monkeypatch.setattr(ada_url, "URL", Counted)
+    assert canonical("http://" + "www." * 2000 + "a.com/", None, UrlRules(fold_www=True)) == b"http://a.com/"
+    assert writes.count("hostname") == 1
 
 
 @pytest.mark.parametrize(
