@@ -10,6 +10,7 @@ of a crawl's columns are like that.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, overload
@@ -30,6 +31,10 @@ _LENGTH = struct.Struct("<I")
 _MAGIC = b"OPFC"
 _NARROW = {"<i8": (np.int8, np.int16, np.int32), "<u8": (np.uint8, np.uint16, np.uint32)}
 _MOST = {kind: int(np.iinfo(kind).max) for kinds in _NARROW.values() for kind in kinds}
+_NUMBERS = re.compile(r"[<|][iufb][1248]")
+"""The types of columns: numbers and truth values, nothing that would run code or take memory when it is read."""
+MOST_ALIKE = 1 << 26
+"""The longest column that is stored as one value: a few bytes must not become gigabytes."""
 
 
 def spans(starts: Ints, rows: Ints) -> tuple[Array, Array]:
@@ -95,7 +100,7 @@ def pack(kind: str, values: dict[str, Any], columns: dict[str, Array]) -> bytes:
     described, parts = [], []
     for name, column in columns.items():
         stored = np.ascontiguousarray(_narrowed(column))
-        constant = len(stored) > 1 and stored[0] == stored[-1] and bool((stored == stored[0]).all())
+        constant = 1 < len(stored) <= MOST_ALIKE and stored[0] == stored[-1] and bool((stored == stored[0]).all())
         if constant:
             stored = stored[:1]
         described.append([name, column.dtype.str, stored.dtype.str, len(column), bool(constant)])
@@ -119,16 +124,45 @@ def unpack(data: bytes) -> Packed:
     view = memoryview(data)[_START.size :]
     if xxhash.xxh64_intdigest(view) != digest:
         raise ColumnsRefused("the columns were damaged: their checksum does not fit")
+    try:
+        return _unpacked(view)
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError, SyntaxError) as problem:
+        if isinstance(problem, ColumnsRefused):
+            raise
+        raise ColumnsRefused(f"these are no packed columns ({type(problem).__name__})") from None
+
+
+def _unpacked(view: memoryview) -> Packed:
     (size,) = _LENGTH.unpack_from(view)
     head = orjson.loads(view[_LENGTH.size : _LENGTH.size + size])
+    kind, values, described = head["kind"], head["values"], head["columns"]
+    if type(kind) is not str or type(values) is not dict or type(described) is not list:
+        raise ColumnsRefused("these are no packed columns: the head has other parts")
     at = _LENGTH.size + size
-    columns = {}
-    for name, dtype, stored_as, length, constant in head["columns"]:
-        stored = np.frombuffer(view, stored_as, 1 if constant else length, at) if length else np.zeros(0, stored_as)
+    columns: dict[str, Array] = {}
+    for name, given, stored_as, length, constant in described:
+        dtype = _type_of(given)
+        if type(name) is not str or name in columns or type(length) is not int or type(constant) is not bool:
+            raise ColumnsRefused("a packed column has no name, or no length")
+        kinds = (dtype, *map(np.dtype, _NARROW.get(dtype.str, ())))
+        if _type_of(stored_as) not in kinds or length < 0 or (constant and not 1 < length <= MOST_ALIKE):
+            raise ColumnsRefused("a packed column has another type or length")
+        rows = 1 if constant else length
+        if rows * np.dtype(stored_as).itemsize > len(view) - at:
+            raise ColumnsRefused("a packed column is longer than the bytes that follow")
+        stored = np.frombuffer(view, stored_as, rows, at) if rows else np.zeros(0, stored_as)
         at += -(-stored.nbytes // 8) * 8
         column = stored.astype(dtype, copy=False)
         columns[name] = np.full(length, column[0], dtype) if constant else column
-    return Packed(head["kind"], head["values"], columns)
+    if at != len(view):
+        raise ColumnsRefused("the packed columns end before the bytes do")
+    return Packed(kind, values, columns)
+
+
+def _type_of(given: Any) -> np.dtype[Any]:
+    if type(given) is not str or _NUMBERS.fullmatch(given) is None:
+        raise ColumnsRefused("a packed column is of a type that is never packed")
+    return np.dtype(given)
 
 
 def _narrowed(column: Array) -> Array:

@@ -159,6 +159,8 @@ class ShardRanges:
     @classmethod
     def of_stored(cls, values: dict[str, Any]) -> ShardRanges:
         """Read what `stored` returned, among other values. Raises `ValueError`, `KeyError` or `TypeError`."""
+        if type(values["shards"]) is not int:
+            raise ValueError("the number of shards is no whole number")
         if "first_ids" not in values:
             return cls.equal(values["shards"])
         ranges = cls.from_json(values["first_ids"])

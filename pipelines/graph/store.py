@@ -15,6 +15,7 @@ fit in memory. Ranges of sources end where slices end, so all sources of a block
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +39,10 @@ _COLUMNS: dict[str, Any] = {
     "pages.categories": "|u1",
     "pages.ends": "<i8",
 }
+_FILE = re.compile(r"pages\.(ids|out|in|categories|ends|urls)|slice-\d{5,9}\.(links|blocks)")
+_SIZES = {"pages": 1, "links": 0, "slice_pages": 1, "block_sources": 1}
+_COUNTS = ("read", "dangling", "to_themselves", "merged")
+_MOST = (1 << 62) - 1
 _WORDS_OF_A_BLOCK = 4
 _MULTIPLIER = 0x9E3779B97F4A7C15
 _BYTES_AT_ONCE = 16 << 20
@@ -75,17 +80,16 @@ class StoredGraph:
         """Open a graph; refuse one with missing or damaged files."""
         self.path = path
         self.manifest = _manifest(path)
-        try:
-            self.pages = int(self.manifest["pages"])
-            self.links = int(self.manifest["links"])
-            self.slice_pages = int(self.manifest["slice_pages"])
-            self.block_sources = int(self.manifest["block_sources"])
-            self.categories = tuple(map(str, self.manifest["categories"]))
-            self._files: dict[str, tuple[int, str]] = {
-                str(name): (int(size), str(digest)) for name, (size, digest) in self.manifest["files"].items()
-            }
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise self._damaged(MANIFEST) from None
+        if (problem := _manifest_problem(self.manifest)) != "":
+            raise GraphRefused(f"{path / MANIFEST}: missing or damaged ({problem}): build the graph again")
+        self.pages: int = self.manifest["pages"]
+        self.links: int = self.manifest["links"]
+        self.slice_pages: int = self.manifest["slice_pages"]
+        self.block_sources: int = self.manifest["block_sources"]
+        self.categories: tuple[str, ...] = tuple(self.manifest["categories"])
+        self._files: dict[str, tuple[int, str]] = {
+            name: (size, digest) for name, (size, digest) in self.manifest["files"].items()
+        }
         for name, (size, _) in self._files.items():
             self._check_size(name, size)
         self.slices = -(-self.pages // self.slice_pages)
@@ -266,7 +270,7 @@ class StoredGraph:
 def ranges_of(pages: int, slice_pages: int, block_sources: int) -> Ints:
     """Return the starts of the ranges of sources, `block_sources` each or up to a slice's end, and the last end."""
     first = np.arange(0, pages, slice_pages, dtype=np.int64)
-    steps = np.arange(0, slice_pages, block_sources, dtype=np.int64)
+    steps = np.arange(0, min(slice_pages, pages), block_sources, dtype=np.int64)
     begins = (first[:, None] + steps[None, :]).ravel()
     return np.append(begins[begins < pages], pages)
 
@@ -275,6 +279,39 @@ def write_manifest(values: dict[str, Any]) -> bytes:
     """Return the content of `graph.json`."""
     body = {"format": FORMAT, "version": VERSION, "digest": _digest_of(values), **values}
     return json.dumps(body, indent=1).encode()
+
+
+def _manifest_problem(manifest: dict[str, Any]) -> str:
+    """The first problem of a manifest with a right digest; empty if there is none."""
+    for name, least in _SIZES.items():
+        if not _is_size(manifest.get(name), least):
+            return f"{name} is no number of this graph"
+    for name in _COUNTS:
+        if not _is_size(manifest.get(name, 0), 0):
+            return f"{name} is no number of this graph"
+    categories, files = manifest.get("categories"), manifest.get("files")
+    if type(categories) is not list or not all(type(name) is str for name in categories):
+        return "its categories are no names"
+    if type(files) is not dict:
+        return "its files are none"
+    for name, words in files.items():
+        if _FILE.fullmatch(name) is None:
+            return f"{name[:40]!r} is no file of a graph"
+        if not (type(words) is list and len(words) == 2 and _is_size(words[0], 0) and type(words[1]) is str):
+            return f"{name} has no size and digest"
+    pages, slices = manifest["pages"], -(-manifest["pages"] // manifest["slice_pages"])
+    if any(name not in files or files[name][0] != pages * np.dtype(kind).itemsize for name, kind in _COLUMNS.items()):
+        return "its columns are not as long as it has pages"
+    if "pages.urls" not in files or 2 * slices != sum(name.startswith("slice-") for name in files):
+        return "its files are not those of its slices"
+    if any(_links_of(slice_) not in files or _blocks_of(slice_) not in files for slice_ in range(slices)):
+        return "its files are not those of its slices"
+    return ""
+
+
+def _is_size(value: object, least: int) -> bool:
+    """Whether a value of a manifest is a whole number in bounds."""
+    return type(value) is int and least <= value <= _MOST
 
 
 def _links_of(slice_: int) -> str:

@@ -603,7 +603,9 @@ class Ledger:
             if not ledger._times.anchor_pages:  # an older snapshot: its anchors are no scores
                 ledger._room.table.pages["anchor"] = np.nan
             ledger.audit()
-        except (KeyError, TypeError, ValueError, LedgerBroken) as problem:
+        except SnapshotRefused:
+            raise
+        except snapshots.WRONG_VALUES as problem:
             raise SnapshotRefused(f"the snapshot makes no ledger: {shown(problem)}: take an older one") from None
         return ledger
 

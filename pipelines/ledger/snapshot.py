@@ -39,6 +39,8 @@ _NO_WORDS = np.zeros(0, np.int64)
 _ROWS = {at.PAGE_ROW: "page-row-2", at.REFRESH_ROW: "refresh-row-2", at.FIRST_REFRESH_ROW: "refresh-row-1"}
 _OLDER = {at.REFRESH_ROW: (at.FIRST_REFRESH_ROW,)}
 _ANY = -1  # the checksum of a chunk that is not known
+WRONG_VALUES = (ArithmeticError, AttributeError, LedgerError, LookupError, MemoryError, TypeError, ValueError)
+"""What values of a wrong type or size raise where they are used. A snapshot's content may be anything."""
 PAYLOAD_BYTES = CHUNK_BYTES - _HEADER.size - _CHECKSUM.size
 
 BOOK_COLUMNS = (
@@ -111,7 +113,7 @@ def read(chunks: Iterable[bytes]) -> tuple[dict[str, Any], LedgerConfig, dict[st
         shapes = {name: _shape(words, empty[name]) for name, words in manifest["columns"].items()}
         checksums, url_checksums = list(manifest["column_chunks"]), list(manifest["url_chunks"])
         url_bytes = manifest["url_bytes"]
-    except (KeyError, TypeError, ValueError, AttributeError, LedgerError) as problem:
+    except WRONG_VALUES as problem:
         raise _no_ledger(f"its manifest cannot be read: {shown(problem)}") from None
     if list(shapes) != list(empty) or len(manifest) != 5 or not is_whole(url_bytes, 0, 1 << 50):
         raise _no_ledger("its columns are not those of its configuration")
@@ -121,14 +123,21 @@ def read(chunks: Iterable[bytes]) -> tuple[dict[str, Any], LedgerConfig, dict[st
         raise _no_ledger("its columns do not have the chunks that they need")
     number, columns = 0, {}
     for name, shape in shapes.items():
-        columns[name] = np.empty(shape, kinds[name])
+        columns[name] = _room_for(shape, kinds[name])
         number = _fill(columns[name], source, _COLUMN, number, checksums)
         columns[name] = _widened(columns[name], empty[name].dtype)
-    columns["urls"] = np.empty(url_bytes, np.uint8)
+    columns["urls"] = _room_for((url_bytes,), np.dtype(np.uint8))
     _fill(columns["urls"], source, _URLS, 0, url_checksums)
     if next(source, None) is not None:
         raise SnapshotRefused("the snapshot goes on after its last chunk: two snapshots were mixed up")
     return state, config, columns
+
+
+def _room_for(shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+    try:
+        return np.empty(shape, kind)
+    except (MemoryError, ValueError):
+        raise _no_ledger("a column is larger than the memory") from None
 
 
 def refuse(problem: str) -> None:

@@ -402,6 +402,12 @@ def _arena_problem(config: LedgerConfig, table: Table, book: Book, links: Array)
     lengths = book.urls[url_start - 1].astype(np.int64) + (book.urls[url_start].astype(np.int64) << 8)
     if (url_start + 1 + lengths > len(book.urls)).any():
         return "a URL ends outside of the arena"
+    order = np.argsort(url_start, kind="stable")  # fast where they are in order, as they are after compaction
+    begins, ends = url_start[order] - 1, url_start[order] + 1 + lengths[order]
+    if (begins[1:] < ends[:-1]).any():  # compaction would write more than there was
+        return "two pages share a part of the arena of URLs"
+    if int((2 + lengths).sum()) + int(book.counts[0].url_stale) != len(book.urls):
+        return "its URLs and those of removed pages are not the arena"
     if book.modes[0].policy == at.P_CERTIFIED:
         ids, sizes = book.outbox_pages.view(np.uint64), np.abs(book.outbox_amounts.astype(float))
         if (sizes == 0).any() or sizes.sum() > MOST_CASH or (ids[1:] <= ids[:-1]).any():

@@ -149,7 +149,15 @@ class ReplayHead:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> ReplayHead:
-        """Return the head that `to_json` wrote."""
+        """Return the head that `to_json` wrote. Raises `ValueError`, `KeyError` or `TypeError` for anything else."""
+        counts = [value for name, value in values.items() if name not in ("chain", "policies_chain", "unpublished")]
+        unpublished = values["unpublished"]
+        if (
+            not all(type(count) is int and count >= 0 for count in [*counts, *unpublished])
+            or any(type(values[name]) is not str for name in ("chain", "policies_chain"))
+            or any(page >= 1 << 64 for page in unpublished)
+        ):
+            raise ValueError("a part of the head is of another kind")
         return cls(
             segment=values["portion"],
             batch=values["part"],
@@ -214,8 +222,15 @@ class ReplayKeeper:
 
     @classmethod
     def from_notes(cls, config: KeeperConfig, ledger: Ledger, notes: bytes) -> ReplayKeeper:
-        """Return the keeper that wrote these notes, with its restored ledger."""
+        """Return the keeper that wrote these notes, with its restored ledger.
+
+        Raises `ValueError`, `LookupError` or `TypeError` for anything else.
+        """
         head, tally, rejects, samples, refused, held = json.loads(notes)
+        if [type(part) for part in (tally, rejects, samples, refused, held)] != [dict, dict, list, list, list]:
+            raise ValueError("a part of the notes is of another kind")
+        if any(type(count) is not int for counts in (tally, rejects) for count in counts.values()):
+            raise ValueError("a count of the notes is none")
         keeper = cls(config, ledger, ReplayHead.from_json(head))
         keeper._tally, keeper._rejects, keeper._samples, keeper._refused = tally, rejects, samples, refused
         for data in map(base64.b64decode, held):

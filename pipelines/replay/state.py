@@ -14,8 +14,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -26,7 +27,7 @@ import xxhash
 
 from opicflow.connectors.files.opening import STDIN, Block, decompressed, is_compressed, open_bytes
 from opicflow.connectors.files.whole_file import sync_folder, whole_file
-from opicflow.pipelines.ledger import Ledger, LedgerError
+from opicflow.pipelines.ledger import Ledger, LedgerConfig, LedgerError
 from opicflow.pipelines.replay.answers import remove_other_answers
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper
 from opicflow.pipelines.transforms.rules import Rules
@@ -135,11 +136,12 @@ class StateFolder:
             )
         if digest != _digest_of(values):
             raise self._unreadable()
-        state = State(**{**values, "sources": [Source(**source) for source in values["sources"]]})
         try:
-            _ = state.rules_of_page_ids
+            state = _decode_state(values)
         except PageIdsRefused as problem:
             raise StateRefused(f"{self.path}: {problem}") from None
+        except _WRONG_VALUES:
+            raise self._unreadable() from None
         return state
 
     def _unreadable(self) -> StateRefused:
@@ -158,7 +160,10 @@ class StateFolder:
             raise StateRefused(
                 f"{folder}: the ledger cannot be restored ({reason}): restore the folder, or start again in another one"
             ) from None
-        return ReplayKeeper.from_notes(config, ledger, state.notes.encode())
+        try:
+            return ReplayKeeper.from_notes(config, ledger, state.notes.encode())
+        except _WRONG_VALUES:
+            raise self._unreadable() from None
 
     def write(self, state: State, keeper: ReplayKeeper) -> int:
         """Write a checkpoint. Returns the bytes of the snapshot. Until it is whole, the one before counts."""
@@ -192,6 +197,67 @@ class StateFolder:
         with whole_file(self.path / "state.json") as file:
             file.write(json.dumps(stored, separators=(",", ":")).encode())
         sync_folder(self.path)
+
+
+_WRONG_VALUES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What values of a wrong type or size raise where they are decoded. A digest proves only who wrote them, if that."""
+_MOST = (1 << 63) - 1
+_SNAPSHOT = re.compile(r"(snapshot-[0-9]{6,12})?")
+_STATE_KINDS = {"config": dict, "rules": list, "run": dict, "snapshot": str, "notes": str, "checkpoints": int}
+_SOURCE_KINDS = {"name": str, "file": str, "head_digest": str, "tail_digest": str, "is_compressed": bool}
+_SOURCE_SIZES = ("head_bytes", "at", "tail_end")
+_RUN_KINDS = {"logs": list, "reports": list, "starts": dict, "finished": bool}
+_REPORT_KINDS = {"tally": dict, "rejects": dict, "samples": list, "refused_policies": list}
+
+
+def _decode_state(values: dict[str, Any]) -> State:
+    """The state in values; one of `_WRONG_VALUES` for anything else. What it holds is judged, as deep as it is used."""
+    state = State(**{**values, "sources": [_decode_source(source) for source in values["sources"]]})
+    _check_kinds(vars(state), _STATE_KINDS)
+    _ = state.rules_of_page_ids
+    LedgerConfig.from_json(state.config["ledger"])
+    _check(0 <= state.checkpoints <= _MOST and _SNAPSHOT.fullmatch(state.snapshot) is not None)
+    _check(len(state.rules) > 0)
+    for rules in state.rules:
+        Rules.from_json(rules, state.rules_of_page_ids)
+    if state.run:
+        _check_run(state.run)
+    return state
+
+
+def _decode_source(values: dict[str, Any]) -> Source:
+    source = Source(**values)
+    _check_kinds(vars(source), _SOURCE_KINDS)
+    _check(all(type(size) is int and 0 <= size <= _MOST for size in (vars(source)[name] for name in _SOURCE_SIZES)))
+    _check(type(source.partitions) is list)
+    for partition, offset, digest in source.partitions:
+        _check(type(partition) is int and type(offset) is int and type(digest) in (int, str))
+        _check(0 <= partition <= _MOST and 0 <= offset <= _MOST)
+    return source
+
+
+def _check_run(run: dict[str, Any]) -> None:
+    _check_kinds(run, _RUN_KINDS)
+    _check(all(type(name) is str for name in run["logs"]))
+    _check(all(type(at) is int and 0 <= at <= _MOST for at in run["starts"].values()))
+    _check(run.get("now_second") is None or type(run["now_second"]) is int)
+    for report in run["reports"]:
+        _check_kinds(report, _REPORT_KINDS)
+        for counts in (report["tally"], report["rejects"]):
+            _check(all(type(count) is int and abs(count) <= _MOST for count in counts.values()))
+        for policy, why in report["refused_policies"]:
+            _check(type(policy) is dict and type(why) is str)
+        _check(all(type(sample) is dict for sample in report["samples"]))
+    _check("last" not in run or type(run["last"]) is dict)
+
+
+def _check_kinds(values: dict[str, Any], kinds: Mapping[str, type]) -> None:
+    _check(all(type(values[name]) is kind for name, kind in kinds.items()))
+
+
+def _check(is_right: bool) -> None:
+    if not is_right:
+        raise ValueError("a part of the state is of another kind")
 
 
 def _digest_of(values: Any) -> str:

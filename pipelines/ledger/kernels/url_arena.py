@@ -88,9 +88,11 @@ def hash_hosts(table: Table, book: Book, slots: Array, key: Array, out: Array) -
         start = table.url_start[slots[i]]
         out[i] = 0
         if start != 0:
+            end = start + 1 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
+            if end - start < 10:  # too short for a host: what follows belongs to other pages
+                continue
             first = start + 1 + 7 + (byte_at(book.urls, start + 1 + 4) == 115)  # past http:// or https://
             last = first
-            end = start + 1 + np.int64(book.urls[start - 1]) + (np.int64(book.urls[start]) << 8)
             while last < end and byte_at(book.urls, last) != 47:
                 last += 1
             out[i] = keyed_hash(key, book.urls, first, last)
