@@ -140,7 +140,10 @@ class _Writers:
         known = self._readable.get(frame)
         if known is not None:
             return known
-        writer = self._writer_of(frame)
+        try:
+            writer = self._writer_of(frame)
+        except FramingRefused:  # the decoder raises it again, as the reason of the reject
+            return False, 0
         if writer is None:
             return False, 0  # not cached: the schema may be published later
         try:

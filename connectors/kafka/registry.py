@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -12,6 +14,7 @@ from urllib3.util.retry import Retry
 
 from opicflow.connectors.kafka.properties import KafkaRefused, RegistryAccess
 from opicflow.schemas import published_schemas as published
+from opicflow.schemas.framing import FramingRefused
 from opicflow.schemas.published_schemas import Schema
 
 _TRIES = 4
@@ -20,17 +23,32 @@ _TIMEOUT_SECONDS = 10.0
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _MOST_WORDS = 300
 _MOST_KEPT = 10_000
+MOST_UNKNOWN = 60
+"""Ids that the registry does not know, and that are requested within `UNKNOWN_SECONDS`; further ones are not."""
+UNKNOWN_SECONDS = 60.0
+"""For so long an id that the registry does not know is not requested again."""
 
 
 class SchemaRegistry:
-    """A schema registry. Schemas are requested once per id, because the schema of an id never changes."""
+    """A schema registry. Schemas are requested once per id, because the schema of an id never changes.
 
-    def __init__(self, access: RegistryAccess, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
-        """The first request is made by the first call."""
+    Whoever writes to a topic chooses the ids in its messages. So requests for ids that turn out to be unknown are few:
+    at most `MOST_UNKNOWN` in `UNKNOWN_SECONDS`. The registry's own schemas are not among them, however many there are.
+    """
+
+    def __init__(
+        self,
+        access: RegistryAccess,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """The first request is made by the first call. `clock` counts seconds."""
         self._url = access.url.rstrip("/")
         self._shown = urlsplit(self._url)._replace(netloc=urlsplit(self._url).netloc.rpartition("@")[2]).geturl()
         self._timeout_seconds = timeout_seconds
         self._schemas: dict[int, Schema | None] = {}
+        self._unknown: dict[int, float] = {}
+        self._clock = clock
         self._session = requests.Session()
         self._session.headers["Accept"] = f"{_CONTENT_TYPE}, application/json"
         self._session.headers["Connection"] = "close"  # requests are rare, so no connection stays open
@@ -49,13 +67,30 @@ class SchemaRegistry:
             self._session.mount(scheme, HTTPAdapter(max_retries=retry))
 
     def schema(self, schema_id: int) -> Schema | None:
-        """Return the schema of an id; None if there is none, or it is not Avro."""
-        if schema_id not in self._schemas:
-            if len(self._schemas) >= _MOST_KEPT:  # damaged messages have arbitrary ids
-                self._schemas.clear()
-            answer = self._request("GET", f"/schemas/ids/{schema_id}")
-            self._schemas[schema_id] = None if answer is None else _schema_in(answer)
-        return self._schemas[schema_id]
+        """Return the schema of an id; None if there is none, or it is not Avro.
+
+        Raises `FramingRefused` for an id that was not requested, because too many unknown ones were.
+        """
+        if schema_id in self._schemas:
+            return self._schemas[schema_id]
+        now = self._clock()
+        while self._unknown and now - next(iter(self._unknown.values())) >= UNKNOWN_SECONDS:
+            del self._unknown[next(iter(self._unknown))]
+        if schema_id in self._unknown:
+            return None
+        if len(self._unknown) >= MOST_UNKNOWN:
+            raise FramingRefused(
+                f"schema id {schema_id} was not looked up: {MOST_UNKNOWN} unknown ids arrived within "
+                f"{UNKNOWN_SECONDS:.0f} s: if the registry has it, send the message again"
+            )
+        answer = self._request("GET", f"/schemas/ids/{schema_id}")
+        if answer is None:
+            self._unknown[schema_id] = now
+            return None
+        if len(self._schemas) >= _MOST_KEPT:
+            self._schemas.clear()
+        found = self._schemas[schema_id] = _schema_in(answer)
+        return found
 
     def subjects(self) -> list[str]:
         """Return the names of all subjects."""

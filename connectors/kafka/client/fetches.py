@@ -22,6 +22,8 @@ from opicflow.schemas.varint import read_signed
 
 _MIN_RECORDS = 4
 """For fewer records, columns cost more than they save."""
+_LEAST_BYTES = 7
+"""A record without key, value and headers: length, attributes, time, offset, and three more lengths."""
 
 
 class Record(NamedTuple):
@@ -131,6 +133,8 @@ def _unpack_records_of(batch: Any, partition: int) -> Iterator[Record]:
 def _unpack_columns(batch: Any, partition: int) -> Iterator[Record]:
     iter(batch)  # decompresses it
     text, count = bytes(batch._buffer), batch.records_count
+    if count * _LEAST_BYTES > len(text) - batch._pos:  # before memory is taken for so many
+        raise CorruptRecordError(f"the batch at offset {batch.base_offset} is too short for its {count} records")
     columns = np.empty((6, count), np.int64)
     end = _scan(np.frombuffer(text, np.uint8), batch._pos, batch.base_offset, batch.first_timestamp, columns)
     if end != len(text):
@@ -153,14 +157,15 @@ def _scan(data: Any, at: Any, first_offset: Any, first_time_ms: Any, columns: An
 
     Returns the end of the last record, -1 if the data are corrupt. A record consists of length, attributes (1 byte),
     time and offset relative to the first, key, value and headers. All but the attributes are variable-length numbers,
-    or bytes after their length, where -1 = none.
+    or bytes after their length, where -1 = none. A length is compared with what is left, never added first: the sum of
+    a position and a hostile length wraps around.
     """
     size = data.shape[0]
     for row in range(columns.shape[1]):
         length, at = read_signed(data, at, size)
-        end = at + length
-        if length < 0 or end > size:
+        if length < 0 or length > size - at:
             return -1
+        end = at + length
         time_ms, at = read_signed(data, at + 1, size)
         offset, at = read_signed(data, at, size)
         columns[0, row], columns[1, row] = first_offset + offset, first_time_ms + time_ms
@@ -171,6 +176,8 @@ def _scan(data: Any, at: Any, first_offset: Any, first_time_ms: Any, columns: An
             columns[column, row], columns[column + 1, row] = at, max(part, -1)
             at += max(part, 0)
         headers, at = read_signed(data, at, size)
+        if headers < 0 or headers > end - at:
+            return -1
         for _ in range(2 * headers):
             part, at = read_signed(data, at, size)
             if part > end - at:

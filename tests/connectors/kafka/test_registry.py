@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from opicflow.connectors.kafka.client.fetches import Record
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.messages import Framer, writer_of
+from opicflow.connectors.kafka.messages import Framer, decode_messages, message_batch, writer_of
 from opicflow.connectors.kafka.properties import RegistryAccess
-from opicflow.connectors.kafka.registry import SchemaRegistry
+from opicflow.connectors.kafka.registry import MOST_UNKNOWN, UNKNOWN_SECONDS, SchemaRegistry
 from opicflow.schemas import published_schemas as published
-from opicflow.schemas.framing import Decoder, Frame, FrameKind
+from opicflow.schemas.framing import Decoder, Frame, FrameKind, FramingRefused
 from opicflow.schemas.records import Policy, from_avro, to_avro
 
 STRANGER = {"type": "record", "name": "Policy", "fields": [{"name": "rules_version", "type": "string"}]}
@@ -184,6 +185,48 @@ def test_a_schema_is_requested_once(fake: FakeRegistry) -> None:
 def test_a_schema_that_is_not_an_avro_record_is_ignored(fake: FakeRegistry, answer: object) -> None:
     fake.instead = lambda method, path: _json(answer)
     assert client(fake).schema(1) is None
+
+
+def test_ids_that_the_registry_does_not_know_make_few_requests(fake: FakeRegistry) -> None:
+    known = [fake.put(f"s{number}", {**STRANGER, "name": f"Policy{number}"}) for number in range(200)]
+    seconds = [0.0]
+    registry = SchemaRegistry(RegistryAccess(fake.url), clock=lambda: seconds[0])
+    assert all(registry.schema(one) is not None for one in known)  # those of the registry do not count
+    before = len(fake.requests)
+    refused = 0
+    for number in range(10_000, 12_000):
+        try:
+            assert registry.schema(number) is None
+        except FramingRefused as problem:
+            refused += 1
+            assert "send the message again" in str(problem) and "\n" not in str(problem)
+    assert len(fake.requests) - before == MOST_UNKNOWN == 2000 - refused
+    assert registry.schema(10_000) is None and registry.schema(known[0]) is not None
+    assert len(fake.requests) - before == MOST_UNKNOWN
+    seconds[0] = UNKNOWN_SECONDS
+    assert registry.schema(11_999) is None
+    assert len(fake.requests) - before == MOST_UNKNOWN + 1
+
+
+def test_a_schema_that_is_published_later_is_found_after_a_minute(fake: FakeRegistry) -> None:
+    seconds = [0.0]
+    registry = SchemaRegistry(RegistryAccess(fake.url), clock=lambda: seconds[0])
+    assert registry.schema(1) is None
+    assert fake.put("s", STRANGER) == 1
+    assert registry.schema(1) is None
+    seconds[0] = UNKNOWN_SECONDS
+    assert registry.schema(1) == STRANGER
+
+
+def test_messages_with_ids_that_were_not_looked_up_are_rejects_with_their_reason(fake: FakeRegistry) -> None:
+    connection = Connection("127.0.0.1:1", registry=fake.url)
+    values = [b"\x00" + number.to_bytes(4, "big") + b"body" for number in range(5000, 5100)]
+    records = [Record(-1, 0, offset, 5, None, value, -1, len(value)) for offset, value in enumerate(values)]
+    decoded = decode_messages(message_batch(records, 0, 100), "kafka/t/0", writer_of(connection))
+    reasons = [reject.detail for reject in decoded.rejects]
+    assert len(reasons) == 100
+    assert sum("was not looked up" in reason for reason in reasons) == 100 - MOST_UNKNOWN
+    assert len(fake.requests) == MOST_UNKNOWN
 
 
 def test_a_failed_request_is_repeated(fake: FakeRegistry) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +103,50 @@ def test_a_count_that_is_too_low_is_corrupt() -> None:
     good = batch_of([(0, 5, b"k", b"v", [])] * 6)
     bad = good[:57] + (5).to_bytes(4, "big") + good[61:]
     with pytest.raises(CorruptRecordError, match="does not hold the 5 records"):
+        _PartitionRecords(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(100)
+
+
+BOUNDS = """
+import numpy as np
+from opicflow.connectors.kafka.client.fetches import _scan
+from opicflow.schemas.varint import encode_signed as number
+
+MOST = (1 << 63) - 1
+huge = [MOST, MOST - 70, 1 << 62, 1 << 40, -MOST - 1, -(1 << 62), -2, 5]
+sound = [0, 0, 0, -1, 3, 0]  # attributes, time, offset, key, value, headers
+
+def scanned(parts, length=None):
+    body = b"".join([parts[0].to_bytes(1, "little"), *map(number, parts[1:5]), b"abc", *map(number, parts[5:])])
+    data = number(len(body) if length is None else length) + body
+    return _scan(np.frombuffer(data, np.uint8), 0, 0, 0, np.empty((6, 1), np.int64)), len(data)
+
+found, size = scanned(sound)
+assert found == size
+for at in (3, 4, 5):
+    for value in huge:
+        end, size = scanned([*sound[:at], value, *sound[at + 1 :]])
+        assert end in (-1, size), (at, value, end)
+for length in huge:
+    end, size = scanned(sound, length)
+    assert end == -1, (length, end)
+print("in bounds")
+"""
+
+
+def test_hostile_lengths_are_refused_without_a_read_beyond_the_batch(tmp_path: Path) -> None:
+    """A process of its own, with numba's checks of bounds and a cache of its own: it may crash."""
+    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", BOUNDS], env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-800:]
+    assert done.stdout == "in bounds\n"
+
+
+def test_a_count_of_records_takes_no_memory_before_it_is_checked() -> None:
+    good = batch_of([(0, 5, b"k", b"v", [])] * 6)
+    bad = good[:57] + (2**31 - 1).to_bytes(4, "big") + good[61:]
+    with pytest.raises(CorruptRecordError, match="too short for its 2147483647 records"):
         _PartitionRecords(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(100)
 
 
