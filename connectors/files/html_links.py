@@ -6,9 +6,13 @@ It scans for tags and builds no tree. lexbor builds one, and takes 105 s for a p
 from __future__ import annotations
 
 import codecs
+import encodings
 import html
+import pkgutil
 import re
 from collections.abc import Iterator
+from encodings.aliases import aliases
+from functools import cache
 from html.entities import html5
 
 import ada_url
@@ -21,7 +25,18 @@ from opicflow.schemas.crawl_events import (
     Reason,
 )
 
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
+MOST_JOINED_BYTES = 4 * MOST_EVENT_BYTES
+"""A page is refused if the base URLs and the links that have to be joined are longer, all together.
+
+Every relative link costs as much time as its base is long, also where the result is short.
+"""
+MOST_JOINED_LINK_BYTES = 64 << 10
+"""A longer link stays as it is: it is no URL of a page. A page with a longer base URL is refused."""
+_MOST_SNIFFED_BYTES = 1024
+_MOST_DIGITS = 7
+"""The greatest character, 0x10FFFF, has seven decimal digits."""
+
+_CHARSET = re.compile(r"charset\s*=\s*(?:[\"']\s*)?([\w.:-]+)", re.IGNORECASE | re.ASCII)
 _CODECS = ("utf-8", "utf-16", "iso8859", "cp", "koi8", "gb", "big5", "euc", "shift_jis", "mac-", "tis-620")
 _WIDER = {"iso8859-1": "cp1252", "ascii": "cp1252", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932"}
 
@@ -37,23 +52,39 @@ _SCAN = re.compile(
 _NAME = re.compile(rf"</?[^{_SPACE}/>]*")
 _ATTRIBUTE = re.compile(
     rf"""[{_SPACE}/]*(?:(>)|([^{_SPACE}/>][^{_SPACE}/>=]*)"""
-    rf"""(?:[{_SPACE}]*=[{_SPACE}]*(?:"([^"]*)"|'([^']*)'|([^{_SPACE}>]*)))?)"""
+    rf"""(?:[{_SPACE}]*=[{_SPACE}]*(?:"([^"]*)"|'([^']*)'|([^{_SPACE}>]*)))?|\Z)"""
 )
+"""Matches at every position: a search that fails at the end of many blanks would be repeated from each of them."""
 _READ = frozenset(("href", "src", "rel", "name", "content"))
 _END_OF_RAW = {name: re.compile(rf"</{name}(?=[{_SPACE}/>])", re.IGNORECASE) for name in _RAW.split("|")}
-_REFERENCE = re.compile(r"&(?:#[xX]?[0-9a-fA-F]+;?|([a-zA-Z][a-zA-Z0-9]*)(;?)(=?))")
+_REFERENCE = re.compile(r"&(?:#(?:([xX])0*([0-9a-fA-F]+)|0*([0-9]+));?|([a-zA-Z][a-zA-Z0-9]*)(;?)(=?))")
 _ROBOTS_WITH_COLON = ("unavailable_after", "max-snippet", "max-image-preview", "max-video-preview")
 
 
 def decode_html(payload: bytes, content_type: str | None) -> str:
-    declared = _CHARSET.search(content_type or "") or _CHARSET.search(payload[:1024].decode("latin-1"))
-    try:
-        codec = codecs.lookup(declared[1]).name if declared else "utf-8"
-    except (LookupError, ValueError):
-        codec = "utf-8"
+    declared = _CHARSET.search((content_type or "")[:_MOST_SNIFFED_BYTES])
+    declared = declared or _CHARSET.search(payload[:_MOST_SNIFFED_BYTES].decode("latin-1"))
+    codec = _codec(declared[1]) if declared else "utf-8"
     if payload.startswith(b"\xef\xbb\xbf") or not codec.startswith(_CODECS):
         codec = "utf-8"
     return payload.decode(_WIDER.get(codec, codec), "replace")
+
+
+def _codec(name: str) -> str:
+    """Return the name of a codec of Python. Others are not looked up: Python keeps every name it has looked for."""
+    name = encodings.normalize_encoding(name).lower()
+    for known in (name, name.replace(".", "_")):
+        if known in _names_of_codecs():
+            try:
+                return codecs.lookup(known).name
+            except (LookupError, ValueError):
+                break
+    return "utf-8"
+
+
+@cache
+def _names_of_codecs() -> frozenset[str]:
+    return frozenset((*aliases, *(module.name for module in pkgutil.iter_modules(encodings.__path__))))
 
 
 def _elements(text: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -99,6 +130,8 @@ def _attributes(text: str, at: int, kept: bool) -> tuple[int, dict[str, str]]:
         end, name, double, single, bare = found.groups()
         if end:
             return found.end(), attributes
+        if not name:
+            break
         if bare and bare[0] in "\"'":
             return -1, {}  # the closing quotation mark is missing
         if kept and (name := name.lower()) in _READ and name not in attributes:
@@ -109,9 +142,10 @@ def _attributes(text: str, at: int, kept: bool) -> tuple[int, dict[str, str]]:
 
 def _character(found: re.Match[str]) -> str:
     """Return the character of a reference in an attribute. `&copy` is ©; `&copy=1` and `&copyright` are plain text."""
-    name, semicolon, equals = found[1], found[2], found[3]
+    hexadecimal, hex_digits, digits, name, semicolon, equals = found.groups()
     if not name:
-        return html.unescape(found[0])
+        digits = hex_digits or digits
+        return "\ufffd" if len(digits) > _MOST_DIGITS else html.unescape(f"&#{hexadecimal or ''}{digits};")
     if equals:
         return found[0]
     return html5.get(name + semicolon, found[0])
@@ -121,7 +155,10 @@ class LinkResolver:
     """Makes the links of a page absolute. A link that cannot be resolved stays unchanged; the router counts it."""
 
     def __init__(self, url: str, base: str = "") -> None:
+        self._joined_bytes = 0
         self._base = url
+        if len(base) > MOST_JOINED_LINK_BYTES:
+            raise EventRefused(Reason.TOO_LARGE, f"the base URL is longer than {MOST_JOINED_LINK_BYTES} bytes")
         self._base = self.absolute(base) if base else url
         if not self._base.startswith(("http:", "https:")):
             self._base = url
@@ -131,6 +168,12 @@ class LinkResolver:
         link = link.strip("\0\t\n\f\r ")
         if link.startswith(("https://", "http://")):
             return link
+        if len(link) > MOST_JOINED_LINK_BYTES:
+            return link
+        self._joined_bytes += len(self._base) + len(link)
+        if self._joined_bytes > MOST_JOINED_BYTES:  # before joining: a long base would multiply the time for a page
+            detail = f"base and links of the page are longer than {MOST_JOINED_BYTES} bytes when joined"
+            raise EventRefused(Reason.TOO_LARGE, detail)
         try:
             return ada_url.join_url(self._base, link)
         except ValueError:

@@ -41,6 +41,8 @@ _HEAD_BYTES = 1 << 16
 _MOST_HEADER_BYTES = 4 << 20
 _BATCH_ITEMS = 500
 _BATCH_LINKS = 50_000
+_BATCH_TEXT_BYTES = 16 << 20
+"""Records that were read one by one wait for their batch until their texts are longer."""
 
 
 @dataclass(frozen=True)
@@ -274,18 +276,29 @@ def _items(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
 
     readers = {Format.WARC: read_warc, Format.WAT: read_wat, Format.EDGES: read_edges}
     held: list[Item] = []
-    links, begin = 0, input_range.start
+    links = text_bytes = 0
+    begin = input_range.start
     for offset, item in readers[input_range.format](counted(), input_range.source):
         if _is_behind(offset, input_range):
             end = offset
             break
-        if len(held) >= _BATCH_ITEMS or links >= _BATCH_LINKS:
+        if len(held) >= _BATCH_ITEMS or links >= _BATCH_LINKS or text_bytes >= _BATCH_TEXT_BYTES:
             yield _of_items(begin, offset, held, input_range.source)
-            held, links, begin = [], 0, offset
+            held, links, text_bytes, begin = [], 0, 0, offset
         held.append((offset, item))
         links += len(item.links or ()) if isinstance(item, CrawlEvent) else 0
+        text_bytes += _text_bytes(item)
     if held or end > begin:
         yield _of_items(begin, max(end, begin + 1), held, input_range.source)
+
+
+def _text_bytes(item: CrawlEvent | Reject) -> int:
+    """How long the texts of an item are."""
+    if isinstance(item, Reject):
+        return len(item.bytes) + len(item.detail)
+    texts = (item.url, item.canonical, item.content_type, item.digest)
+    links = sum([len(link.url) + len(link.rel or "") for link in item.links or ()])
+    return sum(len(text) for text in texts if text) + links
 
 
 def _of_items(begin: int, end: int, items: list[Item], source: str) -> Batch:

@@ -282,7 +282,8 @@ def _gzip_member(tape: _Tape, at: int) -> Generator[bytes, None, int]:
             raise _Broken(at + good_bytes, str(error)) from None
         if not piece and not out:
             raise _Broken(at, "it is cut off")
-        at += len(piece) - len(decoder.unconsumed_tail) - len(decoder.unused_data)
+        # At the end of a member both hold the bytes behind it, if the output of the call before reached its limit.
+        at += len(piece) - len(decoder.unused_data if decoder.eof else decoder.unconsumed_tail)
         yield out
     return at
 

@@ -30,6 +30,7 @@ from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
     MOST_EVENT_BYTES,
+    MOST_LINKS,
     CrawlEvent,
     EventRefused,
     Link,
@@ -49,6 +50,15 @@ def read_wat(blocks: Blocks, source: str) -> Iterator[Item]:
     """Yield the visits of a WAT file of Common Crawl: its metadata records of responses."""
     return read_records(blocks, source, _is_json_metadata, _visit_of_metadata)
 
+
+MOST_CODINGS = 4
+"""A response with more content encodings is refused: each may take as long as a page of the greatest length."""
+MOST_EXPANSION = 100
+"""A page may be this many times longer when decompressed; and `ALWAYS_DECOMPRESSED_BYTES` in any case."""
+ALWAYS_DECOMPRESSED_BYTES = 1 << 20
+MOST_JSON_MARKS = 4 << 20
+"""The brackets, braces and commas of the metadata of a record: about as many values, each far longer in memory."""
+_MOST_DATE_BYTES = 128
 
 _HTML = ("text/html", "application/xhtml+xml")
 _STATUS = re.compile(rb"HTTP/\d(?:\.\d)?[ \t]+(\d{3})(?!\d)[^\n]*(?:\n|$)")
@@ -119,8 +129,10 @@ def _w3c_time_ms(date: str) -> int:
 
 def _http_time_ms(date: str | None) -> int | None:
     """Return the time of an HTTP date; None if it is malformed or outside the years of the web."""
+    if not date or len(date) > _MOST_DATE_BYTES:
+        return None
     try:
-        found = parsedate_to_datetime(date or "")
+        found = parsedate_to_datetime(date)
         found = found if found.tzinfo else found.replace(tzinfo=timezone.utc)
         time_ms = (found - _EPOCH) // timedelta(milliseconds=1)
     except (ValueError, TypeError, IndexError, OverflowError):
@@ -149,8 +161,11 @@ def _payload(body: bytes, http: Fields) -> bytes | None:
     """
     if "chunked" in http.get("transfer-encoding", "").lower():
         body = _dechunk(body)
-    for coding in reversed(http.get("content-encoding", "").lower().split(",")):
-        coding = coding.strip()
+    codings = [coding.strip() for coding in http.get("content-encoding", "").lower().split(",")]
+    codings = [coding for coding in codings if coding not in ("", "identity")]
+    if len(codings) > MOST_CODINGS:
+        raise EventRefused(Reason.BAD_FIELD, f"the page has more than {MOST_CODINGS} content encodings")
+    for coding in reversed(codings):
         decoded: bytes | None = body
         if coding in ("gzip", "x-gzip") and body.startswith(b"\x1f\x8b"):
             decoded = _inflate(body, 31)
@@ -158,7 +173,7 @@ def _payload(body: bytes, http: Fields) -> bytes | None:
             decoded = _inflate(body, 15) or _inflate(
                 body, -15
             )  # with zlib's header, as the standard requires, and without
-        elif coding not in ("", "identity", "gzip", "x-gzip", "deflate") and body.lstrip()[:1] != b"<":
+        elif coding not in ("gzip", "x-gzip", "deflate") and body.lstrip()[:1] != b"<":
             decoded = None
         if decoded is None:
             return None
@@ -180,12 +195,14 @@ def _dechunk(body: bytes) -> bytes:
 
 
 def _inflate(body: bytes, wbits: int) -> bytes | None:
+    most_bytes = min(max(ALWAYS_DECOMPRESSED_BYTES, MOST_EXPANSION * len(body)), MOST_EVENT_BYTES)
     try:
-        decoded = zlib.decompressobj(wbits).decompress(body, MOST_EVENT_BYTES + 1)
+        decoded = zlib.decompressobj(wbits).decompress(body, most_bytes + 1)
     except zlib.error:
         return None
-    if len(decoded) > MOST_EVENT_BYTES:
-        raise EventRefused(Reason.TOO_LARGE, f"the page is longer than {MOST_EVENT_BYTES} bytes when decompressed")
+    if len(decoded) > most_bytes:
+        detail = f"the page has {len(body)} bytes, and more than {most_bytes} when decompressed"
+        raise EventRefused(Reason.TOO_LARGE, detail)
     return decoded
 
 
@@ -198,6 +215,8 @@ def _is_json_metadata(fields: Fields) -> bool:
 
 
 def _visit_of_metadata(_fields_of_wat: Fields, body: bytes) -> CrawlEvent | None:
+    if sum(map(body.count, (b",", b"[", b"{"))) > MOST_JSON_MARKS:
+        raise EventRefused(Reason.TOO_LARGE, f"the metadata have more than {MOST_JSON_MARKS} values")
     try:
         envelope = _object_at(orjson.loads(body), "Envelope")
     except orjson.JSONDecodeError as error:
@@ -210,7 +229,7 @@ def _visit_of_metadata(_fields_of_wat: Fields, body: bytes) -> CrawlEvent | None
         return None
     url, fetched_at_ms = _page_and_time(head)
     response = _object_at(envelope, "Payload-Metadata", "HTTP-Response-Metadata")
-    status = str(_object_at(response, "Response-Message").get("Status", ""))
+    status = _text(_object_at(response, "Response-Message").get("Status"))
     if not re.fullmatch(r"[0-9]{3}", status):
         raise EventRefused(Reason.NOT_AN_EVENT, "the metadata have no HTTP status")
     http = {key.lower(): value for key, value in _object_at(response, "Headers").items() if isinstance(value, str)}
@@ -237,20 +256,27 @@ def _links_of_metadata(page: dict[str, Any], url: str, robots: str) -> tuple[tup
     head = _object_at(page, "Head")
     nofollow = is_nofollow_rule(robots)
     for meta in _dicts(head.get("Metas")):
-        if str(meta.get("name", "")).strip().lower() == "robots":
-            nofollow |= is_nofollow_rule(str(meta.get("content", "")))
+        if _text(meta.get("name")).strip().lower() == "robots":
+            nofollow |= is_nofollow_rule(_text(meta.get("content")))
     found: list[tuple[str, str | None]] = []
     for link in _dicts(page.get("Links")):
         address, rel = link.get("url"), link.get("rel")
         if link.get("path") in _LINK_PATHS and isinstance(address, str):
             found.append((address, rel if isinstance(rel, str) else None))
+            if len(found) > MOST_LINKS:
+                break
     base = head.get("Base")
     canonicals = (
         link["url"]
         for link in _dicts(head.get("Link"))
-        if "canonical" in str(link.get("rel")).lower().split() and isinstance(link.get("url"), str)
+        if "canonical" in _text(link.get("rel")).lower().split() and isinstance(link.get("url"), str)
     )
     return resolved_links(found, url, base if isinstance(base, str) else "", next(canonicals, ""), nofollow)
+
+
+def _text(value: Any) -> str:
+    """Return a text or a number as text; of other values nothing: they may be nested deeper than `str` can follow."""
+    return str(value) if isinstance(value, (str, int)) else ""
 
 
 def _object_at(value: Any, *path: str) -> dict[str, Any]:

@@ -178,19 +178,19 @@ def _end_of_head(cursor: Cursor, to: int) -> int | None:
 
 def read_fields(head: bytes) -> Fields:
     """Return the fields below the first line of a head. Of several with one name, the first counts."""
-    fields: Fields = {}
+    fields: dict[str, list[str]] = {}
     name = ""
     for line in head.decode("utf-8", "replace").split("\n")[1:]:
         if line[:1] in (" ", "\t") and name:
-            fields[name] = f"{fields[name]} {line.strip()}"
+            fields[name].append(line.strip())
             continue
         name, colon, value = line.partition(":")
         name = name.strip().lower()
         if colon and name not in fields:
-            fields[name] = value.strip()
+            fields[name] = [value.strip()]
         else:
             name = ""
-    return fields
+    return {name: " ".join(lines) for name, lines in fields.items()}
 
 
 def _length_problem(cursor: Cursor, head_bytes: int, size_bytes: int) -> str | None:

@@ -1,0 +1,220 @@
+"""A page made to stop a reader of WARC or WAT files costs what its bytes cost, and the next records are read."""
+
+from __future__ import annotations
+
+import encodings
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from opicflow.connectors.files.formats import Format
+from opicflow.connectors.files.html_links import MOST_JOINED_BYTES, MOST_JOINED_LINK_BYTES, decode_html
+from opicflow.connectors.files.log_reader import FileRange, read
+from opicflow.connectors.files.warc import ALWAYS_DECOMPRESSED_BYTES, MOST_CODINGS, MOST_EXPANSION, MOST_JSON_MARKS
+from opicflow.connectors.files.warc_records import read_fields
+from opicflow.schemas.crawl_events import MOST_LINKS, CrawlEvent, Link, Reason
+from support import archives
+from support.archives import metadata, page, record, response
+from support.bounded import bounded
+
+NEXT = "http://a.example/2"
+
+
+def outcome(hostile: bytes, kind: str = "warc") -> tuple[CrawlEvent | None, Reason | None]:
+    """The event or the reason of one record, read with limits; asserts that the record after it is read."""
+    after = (
+        page(2) if kind == "warc" else metadata({"Response-Message": {"Status": "404"}}, **{"WARC-Target-URI": NEXT})
+    )
+    first, second = bounded(lambda: [item for _, item in archives.read(hostile + after, kind, block_bytes=2 << 20)])
+    assert isinstance(second, CrawlEvent) and second.url == NEXT
+    return (first, None) if isinstance(first, CrawlEvent) else (None, first.reason)
+
+
+def links(body: bytes, **fields: str) -> list[str]:
+    event, reason = outcome(record(response(body, **fields)))
+    assert reason is None and event is not None
+    return [link.url for link in event.links or ()]
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ("&#" + "9" * 5000, "%EF%BF%BD"),
+        ("&#" + "9" * 5000 + ";", "%EF%BF%BD"),
+        ("&#x" + "f" * 5000 + ";", "%EF%BF%BD"),
+        ("&#" + "0" * 5000 + "98;", "b"),
+        ("&#x" + "0" * 5000 + "62;", "b"),
+        ("&#1114112;", "%EF%BF%BD"),
+        ("&#0;", "%EF%BF%BD"),
+        ("&#98ff;", "bff;"),
+        ("&#xg", "&#xg"),
+    ],
+)
+def test_a_character_reference_may_have_any_number_of_digits(reference: str, expected: str) -> None:
+    assert links(b'<a href="/%b">' % reference.encode()) == [f"http://a.example/{expected}"]
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [b"<a " + b" " * 4_000_000, b"<a x" + b" " * 4_000_000, b"<a x=" + b"\n" * 4_000_000, b"<a " + b"/" * 4_000_000],
+    ids=["blanks", "after a name", "after =", "slashes"],
+)
+def test_a_tag_of_megabytes_of_blanks_takes_linear_time(hostile: bytes) -> None:
+    assert links(b"<a href=q>" + hostile) == ["http://a.example/q"]
+    assert links(hostile + b"href=z><a href=q>")[-1] == "http://a.example/q"
+
+
+@pytest.mark.parametrize("charset", ["charset" + " " * 60_000, "charset=" + " " * 60_000, "charset=" * 8_000])
+def test_a_charset_is_looked_for_in_linear_time(charset: str) -> None:
+    assert links(b"<a href=q>", Content_Type=f"text/html; {charset}") == ["http://a.example/q"]
+    many = b"".join(record(response(b"", Content_Type=f"text/html; {charset[:1000]}")) for _ in range(10_000))
+    assert bounded(lambda: len(archives.read(many))) == 10_000
+
+
+def test_python_keeps_no_names_of_unknown_charsets() -> None:
+    kept = len(encodings._cache)  # type: ignore[attr-defined]
+    for number in range(1000):
+        decode_html(b"", f"text/html; charset=latin{number}x")
+    assert len(encodings._cache) <= kept + 1  # type: ignore[attr-defined]
+
+
+def test_a_long_base_is_not_joined_to_every_link() -> None:
+    for link in (b"<a href=q>", b"<a href=/q>"):
+        for size in (MOST_JOINED_LINK_BYTES - 100, 4 << 20):
+            base = b"<base href='/%b/'>" % (b"x" * size)
+            assert outcome(record(response(base + link * 99_999))) == (None, Reason.TOO_LARGE)
+    base_bytes = MOST_JOINED_LINK_BYTES // 2
+    base = b"<base href='/%b/'>" % (b"x" * base_bytes)
+    fitting = MOST_JOINED_BYTES // base_bytes - 100
+    assert links(base + b"<a href=/q>" * fitting) == ["http://a.example/q"] * fitting
+
+
+def test_a_long_link_is_unchanged() -> None:
+    long = "x" * (MOST_JOINED_LINK_BYTES + 1)
+    assert links(b"<a href='%b'><a href='%b'>" % (long.encode(), long[:-1].encode())) == [
+        long,
+        "http://a.example/" + long[:-1],
+    ]
+
+
+def test_a_page_may_expand_only_so_much() -> None:
+    most_bytes = 3 * ALWAYS_DECOMPRESSED_BYTES
+    packed = gzip.compress(bytes(most_bytes), mtime=0)
+    assert MOST_EXPANSION * len(packed) < ALWAYS_DECOMPRESSED_BYTES
+    assert outcome(record(response(packed, Content_Encoding="gzip"))) == (None, Reason.TOO_LARGE)
+    small = gzip.compress(b"<a href=q>" + bytes(ALWAYS_DECOMPRESSED_BYTES - 10), mtime=0)
+    assert links(small, Content_Encoding="gzip") == ["http://a.example/q"]
+
+
+def test_a_page_has_few_content_encodings() -> None:
+    body = b"<a href=q>"
+    for _ in range(MOST_CODINGS):
+        body = gzip.compress(body, mtime=0)
+    fitting = ", ".join(["identity", "gzip"] * MOST_CODINGS)
+    assert links(body, Content_Encoding=fitting) == ["http://a.example/q"]
+    assert outcome(record(response(body, Content_Encoding=fitting + ",gzip"))) == (None, Reason.BAD_FIELD)
+
+
+def test_a_field_of_many_lines_is_joined_once() -> None:
+    assert read_fields(b"\na: 1\n 2\n\t3\nb: 4") == {"a": "1 2 3", "b": "4"}
+    folded = "x\r\n" + "\r\n".join([" y"] * 16_000)
+    many = record(response(b"<a href=q>", X=folded)) * 300
+    assert bounded(lambda: len(archives.read(many))) == 300
+
+
+@pytest.mark.parametrize("date", ["1" * 5000, "Mon, 01 Jan 2020 " + "1:" * 30_000, "(" * 60_000])
+def test_an_absurd_date_is_ignored(date: str) -> None:
+    event, _ = outcome(record(response(b"", Last_Modified=date, Retry_After=date)))
+    assert event is not None and event.last_modified_ms is None
+
+
+def nested(depth: int) -> object:
+    value: object = "x"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+NESTED = nested(900)  # json.dumps cannot write deeper ones
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"Response-Message": {"Status": NESTED}}, Reason.NOT_AN_EVENT),
+        ({"Response-Message": NESTED}, Reason.NOT_AN_EVENT),
+        ({"Response-Message": {"Status": 200}, "Headers": NESTED}, None),
+        ({"Response-Message": {"Status": 200}, "HTML-Metadata": {"Head": {"Metas": [{"name": NESTED}]}}}, None),
+        (
+            {
+                "Response-Message": {"Status": 200},
+                "HTML-Metadata": {"Head": {"Metas": [{"name": "robots", "content": NESTED}]}},
+            },
+            None,
+        ),
+        (
+            {"Response-Message": {"Status": 200}, "HTML-Metadata": {"Head": {"Link": [{"rel": NESTED, "url": "x"}]}}},
+            None,
+        ),
+        ({"Response-Message": {"Status": 200}, "HTML-Metadata": {"Links": [{"path": NESTED, "url": NESTED}]}}, None),
+    ],
+)
+def test_metadata_may_be_nested(given: object, reason: Reason | None) -> None:
+    # Python 3.11 follows lists within `str` only so far: what was read is never shown.
+    assert outcome(metadata(given), "wat")[1] is reason
+
+
+def test_metadata_nested_deeper_than_the_parser_follows_are_no_json() -> None:
+    for depth in (1000, 100_000):
+        assert outcome(record(b"[" * depth + b"]" * depth, "metadata"), "wat")[1] in (
+            Reason.NOT_JSON,
+            Reason.NOT_AN_EVENT,
+        )
+
+
+def test_metadata_have_only_so_many_values() -> None:
+    crowd = b"[" + b"[]," * (MOST_JSON_MARKS // 2) + b"[]]"
+    assert outcome(record(crowd, "metadata"), "wat") == (None, Reason.TOO_LARGE)
+
+
+def test_links_of_metadata_are_counted_before_they_are_kept() -> None:
+    given = {"Response-Message": {"Status": 200}, "HTML-Metadata": {"Links": [{"path": "A@/href", "url": "q"}]}}
+    event, _ = outcome(metadata(given), "wat")
+    assert event is not None and event.links == (Link("http://a.example/d/q"),)
+    link = json.dumps({"path": "A@/href", "url": "q"})
+    body = json.dumps(
+        {
+            "Envelope": {
+                "WARC-Header-Metadata": {"WARC-Type": "response", "WARC-Target-URI": "http://a.example/"},
+                "Payload-Metadata": {"HTTP-Response-Metadata": {**given, "HTML-Metadata": {"Links": 0}}},
+            }
+        }
+    )
+    body = body.replace('"Links": 0', f'"Links": [{",".join([link] * (MOST_LINKS + 1))}]')
+    assert outcome(record(body.encode(), "metadata"), "wat") == (None, Reason.TOO_MANY_LINKS)
+
+
+@pytest.mark.parametrize("size", [1 << 20, 3 << 20, 9 << 20])
+def test_members_that_expand_far_are_read_once_each(size: int) -> None:
+    data = archives.gz(*[page(number, b" " * size) for number in range(3)], page(3))
+    found = bounded(lambda: [item for _, item in archives.read(data, block_bytes=2 << 20)])
+    assert [item.url for item in found if isinstance(item, CrawlEvent)] == [f"http://a.example/{n}" for n in range(4)]
+    assert bounded(lambda: len(archives.blocks(data, block_bytes=1 << 30))) == 1
+
+
+def test_waiting_records_are_bounded_by_bytes(tmp_path: Path) -> None:
+    def many() -> Iterator[bytes]:
+        for _ in range(60):
+            yield gzip.compress(record(response(b"<a href=//%b>" % (b"x" * (8 << 20)))), 1, mtime=0)
+
+    file = tmp_path / "f.warc.gz"
+    file.write_bytes(b"".join(many()))
+
+    def rows() -> list[int]:
+        return [len(batch.decode().events.offset) for batch in read(FileRange("f", str(file), Format.WARC))]
+
+    counts = bounded(rows, memory_bytes=400 << 20)
+    assert sum(counts) == 60 and max(counts) <= 3
