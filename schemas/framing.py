@@ -10,24 +10,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from io import BytesIO
 from typing import Any, NamedTuple, cast
 
 import fastavro
+import numpy as np
 from fastavro.schema import parse_schema
 
 from opicflow.schemas import published_schemas
-from opicflow.schemas.crawl_events import MOST_EVENT_BYTES
+from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.published_schemas import Schema
+from opicflow.schemas.writer_schema import WriterSchema, refused_for
 
 MOST_MESSAGE_BYTES = 2 * MOST_EVENT_BYTES
 """No message is longer: there must be room for a reject that holds the longest event."""
 
 
+_SHORT_BYTES = 64 << 10
+"""No shorter message of a published schema makes much of its bytes, whatever it holds."""
+
+
 class FramingRefused(UserError, ValueError):
-    """A message does not have the expected form. The text is one line for people."""
+    """A message does not have the expected form. The text is one line for people.
+
+    `reason`: of an event with the right form that exceeds a limit.
+    """
+
+    def __init__(self, message: str, reason: Reason | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class FrameKind(Enum):
@@ -53,7 +66,7 @@ class Frame(NamedTuple):
 
 
 WriterOf = Callable[[Frame], "Schema | None"]
-"""Returns the writer's schema of a frame, None if there is none. It is trusted, and called once for each frame."""
+"""Returns the writer's schema of a frame, None if there is none. It is called once for each frame."""
 
 
 def frame_kind(message: bytes) -> FrameKind | None:
@@ -90,18 +103,20 @@ class Decoder:
     def __init__(self, name: str, writer_of: WriterOf = published_writer) -> None:
         self._name = name
         self._schema = published_schemas.schema(name)
-        self._reader = _parsed(self._schema)
+        self._reader = WriterSchema(self._schema).parsed
         self._writer_of = writer_of
-        self._writers: dict[Frame, Any] = {}
+        self._writers: dict[Frame, tuple[WriterSchema, bool]] = {}
 
     def decode(self, message: bytes) -> dict[str, Any]:
         """The record of a message in either framing."""
         frame = self._frame(message)
-        writer = self._writers.get(frame) or self._learn(frame)
+        writer, is_published = self._writers.get(frame) or self._learn(frame)
+        if not is_published or len(message) > _SHORT_BYTES:
+            self._check(message, frame, writer)
         stream = BytesIO(message)
         stream.seek(_BODY_STARTS[frame.kind])
         try:
-            values = fastavro.schemaless_reader(stream, writer, self._reader)
+            values = fastavro.schemaless_reader(stream, writer.parsed, self._reader)
         except Exception:
             # fastavro raises many exceptions for a broken body; their messages differ from run to run.
             raise FramingRefused(
@@ -114,6 +129,15 @@ class Decoder:
                 "or correct the schema that it names"
             )
         return cast(dict[str, Any], values)
+
+    def _check(self, message: bytes, frame: Frame, writer: WriterSchema) -> None:
+        """Pass over the record before fastavro does, which follows every count in it."""
+        walk = writer.walk(np.frombuffer(message, np.uint8), _BODY_STARTS[frame.kind], len(message), 1)
+        if walk.detail:
+            detail = f"a {self._name} of {frame} is damaged: {walk.detail}"
+            raise FramingRefused(f"{detail}: send it again, or correct the schema that it names")
+        if refused := refused_for(int(walk.problems[0])):
+            raise FramingRefused(str(refused), refused.reason)
 
     def _frame(self, message: bytes) -> Frame:
         kind = frame_kind(message)
@@ -130,7 +154,7 @@ class Decoder:
         mark = len(_MARKS[kind])
         return Frame(kind, int.from_bytes(message[mark:body], "little" if kind is FrameKind.SINGLE_OBJECT else "big"))
 
-    def _learn(self, frame: Frame) -> Any:
+    def _learn(self, frame: Frame) -> tuple[WriterSchema, bool]:
         schema = self._writer_of(frame)
         if schema is None:
             raise FramingRefused(
@@ -138,16 +162,17 @@ class Decoder:
                 "or update opicflow"
             )
         try:
-            in_the_way = published_schemas.breaks(schema, self._schema)
-            writer = _parsed(schema)
+            writer = WriterSchema(schema)
+            in_the_way = published_schemas.breaks(writer.parsed, self._schema)
         except Exception as problem:
             raise FramingRefused(f"{frame} is no Avro schema ({_one_line(problem)}): correct the registry") from None
         if in_the_way:
             raise FramingRefused(
                 f"{frame} cannot be read as {self._name} ({_one_line(in_the_way[0])}): write with a published schema"
             )
-        self._writers[frame] = writer
-        return writer
+        published = map(partial(published_schemas.schema, self._name), published_schemas.versions(self._name))
+        self._writers[frame] = writer, any(schema == one for one in published)
+        return self._writers[frame]
 
 
 def _encode(name: str, values: dict[str, Any], kind: FrameKind, number: bytes) -> bytes:
@@ -162,19 +187,6 @@ def _encode(name: str, values: dict[str, Any], kind: FrameKind, number: bytes) -
 @cache
 def _to_write(name: str) -> Any:
     return parse_schema(published_schemas.schema(name))
-
-
-def _parsed(schema: Any) -> Any:
-    """A schema for reading, without its logical types: no time is too far away for whole milliseconds."""
-    return parse_schema(_without_logical_types(schema))
-
-
-def _without_logical_types(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_logical_types(one) for one in schema]
-    if isinstance(schema, dict):
-        return {key: _without_logical_types(value) for key, value in schema.items() if key != "logicalType"}
-    return schema
 
 
 def _one_line(problem: object) -> str:

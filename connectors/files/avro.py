@@ -19,7 +19,7 @@ import fastavro
 import numpy as np
 import orjson
 import zstandard
-from fastavro.schema import parse_schema, to_parsing_canonical_form
+from fastavro.schema import to_parsing_canonical_form
 
 from opicflow.connectors.files.decoded import Decoded, RejectWriter
 from opicflow.connectors.files.opening import Block, Damage
@@ -29,6 +29,7 @@ from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
     LONGEST_RETRY_SECONDS,
+    MOST_EVENT_BYTES,
     MOST_LINKS,
     MOST_REDIRECTS,
     CrawlEvent,
@@ -53,12 +54,15 @@ from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.published_schemas import breaks, schema, versions
 from opicflow.schemas.records import from_avro
 from opicflow.schemas.varint import MOST_BYTES, decode_signed, read_signed
+from opicflow.schemas.writer_schema import SchemaRefused, WriterSchema, refused_for
 
 Data = bytes | memoryview
 
 _SYNC_BYTES = 16
 _MOST_PACKED_BYTES = 64 << 20
-_MOST_BLOCK_BYTES = 256 << 20
+MOST_BLOCK_BYTES = 2 * MOST_EVENT_BYTES
+"""A block that unpacks to more is a reject: a few kilobytes could become gigabytes."""
+_MOST_XZ_MEMORY_BYTES = 256 << 20
 _KEPT_BYTES = 64 << 10
 _HEADER = {
     "type": "record",
@@ -79,7 +83,7 @@ class WrongSchema(UserError, ValueError):
 class Container:
     """The head of a container file. `version`: of the published schema whose layout its records have; 0 = of none."""
 
-    writer: Any
+    writer: WriterSchema
     sync: bytes
     unpack: Callable[[Data], Data]
     size: int
@@ -87,7 +91,7 @@ class Container:
 
 
 class AvroBlock(NamedTuple):
-    """A block of the file, unpacked. If that failed, `detail` is the reason, and `damaged` has the bytes."""
+    """A block of the file, unpacked. If that failed, `detail` and `reason` say why, and `damaged` has the bytes."""
 
     offset: int
     end: int
@@ -95,6 +99,7 @@ class AvroBlock(NamedTuple):
     data: Data
     damaged: bytes = b""
     detail: str = ""
+    reason: Reason = Reason.CORRUPT
 
 
 def read_header(first: bytes) -> Container:
@@ -103,24 +108,29 @@ def read_header(first: bytes) -> Container:
     try:
         header: Any = fastavro.schemaless_reader(stream, _HEADER, None)
         written = orjson.loads(header["meta"]["avro.schema"])
-        writer = parse_schema(_with_plain_times(written))
+        writer = WriterSchema(written, keep_times=True)
+    except SchemaRefused as problem:
+        raise WrongSchema(str(problem)) from None
     except Exception as problem:  # fastavro raises whatever the bytes lead it to
         raise WrongSchema(f"its head cannot be read ({_line(problem)})") from None
     codec = header["meta"].get("avro.codec", b"null").decode("latin-1")
     if codec not in _CODECS:
         raise WrongSchema(f"its codec {codec[:20]!r} is not one of {', '.join(_CODECS)}")
-    problem_of_schema = _why_not(writer)
+    problem_of_schema = _why_not(writer.parsed)
     if problem_of_schema:
         raise WrongSchema(problem_of_schema)
     return Container(writer, header["sync"], _CODECS[codec], stream.tell(), plain_version(writer))
 
 
-def plain_version(writer: Any) -> int:
-    """The version of the published schema with the layout of this one; 0 = none: the kernel cannot read its records."""
-    plain = parse_schema(_with_plain_times(writer))
-    form = to_parsing_canonical_form(plain)
-    known = (one for one in versions("CrawlEvent") if to_parsing_canonical_form(_reader(one)) == form)
-    return 0 if _has_other_times(plain) else next(known, 0)
+def plain_version(writer: WriterSchema) -> int:
+    """The version of the published schema with the layout of this one; 0 = none: the kernel cannot read its records.
+
+    The writer's schema keeps its times.
+    """
+    if _has_other_times(writer.parsed):
+        return 0
+    form = to_parsing_canonical_form(writer.parsed)
+    return next((one for one in versions("CrawlEvent") if to_parsing_canonical_form(_reader(one)) == form), 0)
 
 
 def read_blocks(container: Container, pieces: Iterable[Block | Damage], start: int) -> Iterator[AvroBlock]:
@@ -137,11 +147,13 @@ def read_blocks(container: Container, pieces: Iterable[Block | Damage], start: i
             continue
         try:
             unpacked = container.unpack(data)
-            if len(unpacked) > _MOST_BLOCK_BYTES:
-                raise ValueError(f"it unpacks to more than {_MOST_BLOCK_BYTES >> 20} MiB")
         except (zlib.error, zstandard.ZstdError, OSError, lzma.LZMAError, EOFError, ValueError) as problem:
             damaged = bytes(data[:_KEPT_BYTES])
             yield AvroBlock(begin, at, 0, b"", damaged, f"the block cannot be unpacked: {_line(problem)}")
+            continue
+        if len(unpacked) > MOST_BLOCK_BYTES:
+            detail = f"the block unpacks to more than {MOST_BLOCK_BYTES} bytes: write smaller ones"
+            yield AvroBlock(begin, at, 0, b"", bytes(data[:_KEPT_BYTES]), detail, Reason.TOO_LARGE)
         else:
             yield AvroBlock(begin, at, records, unpacked)
 
@@ -151,7 +163,7 @@ def decode_avro(container: Container, blocks: Sequence[AvroBlock], source: str) 
     others, rejects = EventWriter(), RejectWriter(source)
     for block in blocks:
         if block.detail:
-            rejects.add(Reason.CORRUPT, block.detail, block.offset, block.damaged)
+            rejects.add(block.reason, block.detail, block.offset, block.damaged)
     whole = [block for block in blocks if not block.detail]
     if container.version:
         events = _decode_plain(container, whole, others, rejects)
@@ -163,10 +175,19 @@ def decode_avro(container: Container, blocks: Sequence[AvroBlock], source: str) 
     return Decoded(events, rejects.rejects, unlisted=rejects.unlisted)
 
 
-def read_record(container: Container, stream: BytesIO, unicode_errors: str = "strict") -> CrawlEvent:
-    """The record that begins here; whatever fastavro raises if it is none."""
-    values: Any = fastavro.schemaless_reader(stream, container.writer, _reader(), handle_unicode_errors=unicode_errors)
+def read_record(container: Container, data: Data) -> CrawlEvent:
+    """The record that these bytes are, as a `Walk` bounds them; whatever fastavro raises if it is none."""
+    stream = BytesIO(data)
+    values: Any = fastavro.schemaless_reader(stream, container.writer.parsed, _reader())
+    if stream.tell() != len(data):
+        raise ValueError(f"it ends at byte {stream.tell()} of {len(data)}")
     return from_avro(CrawlEvent, values)
+
+
+def bounds_of(container: Container, block: AvroBlock) -> Ints:
+    """Where the records of a block begin, as far as they have an offset and are whole, and the end of the last one."""
+    walk = container.writer.walk(np.frombuffer(block.data, np.uint8), 0, len(block.data), _records_with_offset(block))
+    return np.concatenate((np.zeros(1, np.int64), walk.ends))
 
 
 def _decode_plain(
@@ -184,7 +205,9 @@ def _decode_plain(
     )
     plain = scan.events(text)
     for offset, begin, end in scan.odd():
-        _take_record(container, BytesIO(data[begin:end]), data[begin:end], offset, others, rejects)
+        walk = container.writer.walk(text, begin, end, 1)
+        problem = int(walk.problems[0]) if len(walk.problems) else 0
+        _take_record(container, data[begin:end], problem, offset, others, rejects)
     for block, end, to, passed in zip(blocks, ends.tolist(), read_to.tolist(), done.tolist(), strict=True):
         if passed < _records_with_offset(block) or (passed == block.records and to < end):
             _reject_rest(block, passed, data[to:end], rejects)
@@ -215,17 +238,17 @@ def scan_avro(
 
 def _decode_others(container: Container, block: AvroBlock, others: EventWriter, rejects: RejectWriter) -> None:
     """Records of another writer's schema, one by one."""
-    stream = BytesIO(block.data)
-    for number in range(_records_with_offset(block)):
-        begin = stream.tell()
-        if not _take_record(container, stream, block.data, block.offset + number, others, rejects):
-            return
-        if stream.tell() - begin == 0:
-            return
-    if block.records > _records_with_offset(block):
-        _reject_crowd(block, _records_with_offset(block), bytes(block.data[stream.tell() :]), rejects)
-    elif stream.tell() < len(block.data):
-        _reject_rest(block, block.records, bytes(block.data[stream.tell() :]), rejects)
+    wanted = _records_with_offset(block)
+    walk = container.writer.walk(np.frombuffer(block.data, np.uint8), 0, len(block.data), wanted)
+    begin = 0
+    for number, (end, problem) in enumerate(zip(walk.ends.tolist(), walk.problems.tolist(), strict=True)):
+        _take_record(container, block.data[begin:end], problem, block.offset + number, others, rejects)
+        begin = end
+    done, rest = len(walk.ends), bytes(block.data[begin:])
+    if done < wanted or (done == block.records and rest):
+        _reject_rest(block, done, rest, rejects, walk.detail)
+    elif done < block.records:
+        _reject_crowd(block, done, rest, rejects)
 
 
 def _records_with_offset(block: AvroBlock) -> int:
@@ -233,10 +256,12 @@ def _records_with_offset(block: AvroBlock) -> int:
     return min(block.records, block.end - block.offset - 1)
 
 
-def _reject_rest(block: AvroBlock, done: int, rest: bytes, rejects: RejectWriter) -> None:
+def _reject_rest(
+    block: AvroBlock, done: int, rest: bytes, rejects: RejectWriter, cause: str = "a record is cut off or damaged"
+) -> None:
     offset = block.offset + min(done, block.end - block.offset - 1)
     if done < block.records:
-        detail = f"record {done + 1} of {block.records} of the block is damaged: what follows in the block is lost too"
+        detail = f"{cause}, number {done + 1} of {block.records} of the block: what follows in the block is lost too"
     else:
         detail = f"{len(rest)} bytes after the {done} records of the block belong to none"
     rejects.add(Reason.CORRUPT, detail, offset, rest)
@@ -251,38 +276,26 @@ def _reject_crowd(block: AvroBlock, done: int, rest: bytes, rejects: RejectWrite
 
 
 def _take_record(
-    container: Container, stream: BytesIO, data: Data, offset: int, others: EventWriter, rejects: RejectWriter
-) -> bool:
-    """Read a record of `data`. False if it cannot be read, and so nothing behind it either."""
-    begin = stream.tell()
+    container: Container, data: Data, problem: int, offset: int, others: EventWriter, rejects: RejectWriter
+) -> None:
+    """Read a record. `problem`: that of its `Walk`."""
     try:
-        event = read_record(container, stream)
-    except Exception as problem:  # fastavro raises whatever the bytes lead it to
-        rejects.add(Reason.CORRUPT, f"the record is damaged: {_line(problem)}", offset, bytes(data[begin:]))
-        return False
-    try:
-        others.add(offset, event)
-    except EventRefused as problem:
-        rejects.add(problem.reason, str(problem), offset, bytes(data[begin : stream.tell()]))
-    return True
+        if len(data) > MOST_EVENT_BYTES:
+            raise EventRefused(Reason.TOO_LARGE, f"the record is longer than {MOST_EVENT_BYTES} bytes")
+        if refused := refused_for(problem):
+            raise refused
+        others.add(offset, read_record(container, data))
+    except EventRefused as refused:
+        rejects.add(refused.reason, str(refused), offset, bytes(data))
+    except UnicodeDecodeError:
+        rejects.add(Reason.NOT_UTF8, "a text of the record is no UTF-8", offset, bytes(data))
+    except Exception as error:  # fastavro raises whatever the bytes lead it to
+        rejects.add(Reason.CORRUPT, f"the record is damaged: {_line(error)}", offset, bytes(data))
 
 
 @cache
 def _reader(version: int | None = None) -> Any:
-    return parse_schema(_with_plain_times(schema("CrawlEvent", version)))
-
-
-def _with_plain_times(written: Any) -> Any:
-    """The schema with milliseconds as plain numbers: there are some that no datetime can be."""
-    if isinstance(written, list):
-        return [_with_plain_times(one) for one in written]
-    if not isinstance(written, dict):
-        return written
-    return {
-        name: _with_plain_times(value)
-        for name, value in written.items()
-        if (name, value) != ("logicalType", "timestamp-millis")
-    }
+    return WriterSchema(schema("CrawlEvent", version)).parsed
 
 
 def _has_other_times(written: Any) -> bool:
@@ -307,14 +320,14 @@ def _line(problem: BaseException) -> str:
 
 def _inflate(data: Data) -> bytes:
     decoder = zlib.decompressobj(-15)
-    out = decoder.decompress(data, _MOST_BLOCK_BYTES + 1)
-    if not decoder.eof and len(out) <= _MOST_BLOCK_BYTES:
+    out = decoder.decompress(data, MOST_BLOCK_BYTES + 1)
+    if not decoder.eof and len(out) <= MOST_BLOCK_BYTES:
         raise ValueError("it breaks off")
     return out
 
 
 def _unzstd(data: Data) -> bytes:
-    parts, left = [], _MOST_BLOCK_BYTES + 1
+    parts, left = [], MOST_BLOCK_BYTES + 1
     with zstandard.ZstdDecompressor().stream_reader(data) as reader:
         while left > 0 and (part := reader.read(min(left, 1 << 20))):
             parts.append(part)
@@ -323,11 +336,11 @@ def _unzstd(data: Data) -> bytes:
 
 
 def _unbz2(data: Data) -> bytes:
-    return bz2.BZ2Decompressor().decompress(data, _MOST_BLOCK_BYTES + 1)
+    return bz2.BZ2Decompressor().decompress(data, MOST_BLOCK_BYTES + 1)
 
 
 def _unxz(data: Data) -> bytes:
-    return lzma.LZMADecompressor(memlimit=_MOST_BLOCK_BYTES).decompress(data, _MOST_BLOCK_BYTES + 1)
+    return lzma.LZMADecompressor(memlimit=_MOST_XZ_MEMORY_BYTES).decompress(data, MOST_BLOCK_BYTES + 1)
 
 
 def _as_it_is(data: Data) -> Data:
@@ -468,7 +481,7 @@ def scan_records(
             if used == _DAMAGED:
                 at[0] = begin
                 break
-            if used == _ODD or at[2] > 0:
+            if used == _ODD or at[2] > 0 or at[0] - begin > MOST_EVENT_BYTES:
                 out.odd_offsets[odd] = block_offsets[block] + done
                 out.odd_begins[odd] = begin
                 out.odd_ends[odd] = at[0]
@@ -494,7 +507,7 @@ _WITH_RETRY = 2
 
 @inlined_kernel
 def _number(text: Any, at: Any) -> Any:
-    """The next whole number; `_NO_NUMBER` if there is none."""
+    """The next whole number; `_NO_NUMBER` if there is none, and then `at` stays the same."""
     value, end = read_signed(text, at[0], at[1])
     if end > at[1]:
         return np.int64(_NO_NUMBER)
@@ -547,8 +560,9 @@ def _take_time(text: Any, at: Any) -> Any:
         return np.int64(0)
     if branch != 1:
         return np.int64(_DAMAGED)
+    begin = at[0]
     time_ms = _number(text, at)
-    if time_ms == _NO_NUMBER:
+    if at[0] == begin:
         return np.int64(_DAMAGED)
     return time_ms if EARLIEST_MS <= time_ms < LATEST_MS else np.int64(_ODD)
 
@@ -571,9 +585,10 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
     if first_url + FIRST_HOP > out.begins.shape[0]:
         return _FULL
     kind = _number(text, at)
-    if not 0 <= kind <= 1:
+    if kind == _NO_NUMBER:
         return _DAMAGED
-    out.announce[row] = kind
+    odd |= not 0 <= kind <= 1
+    out.announce[row] = kind == 1
     url = first_url
     if not _put_url(text, at, out, url):
         return _DAMAGED
@@ -585,8 +600,9 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
     out.status[row] = 0
     branch = _number(text, at)
     if branch == 1:
+        begin = at[0]
         status = _number(text, at)
-        if status == _NO_NUMBER:
+        if at[0] == begin:
             return _DAMAGED
         odd |= not 100 <= status < 1000
         out.status[row] = status if 0 <= status < 1000 else 0
@@ -615,7 +631,8 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
                 return _FULL
             if not _put_url(text, at, out, url):
                 return _DAMAGED
-            url += 1
+            if url - first_url - FIRST_HOP <= MOST_REDIRECTS:  # one too many is enough to refuse the record
+                url += 1
     hops = url - first_url - FIRST_HOP
     odd |= hops > MOST_REDIRECTS
     out.hops[row] = hops
@@ -671,7 +688,8 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
                 if state == _DAMAGED:
                     return _DAMAGED
                 odd |= state == _ODD
-                url += 1
+                if url - first_link <= MOST_LINKS:
+                    url += 1
         odd |= url - first_link > MOST_LINKS
     elif branch != 0:
         return _DAMAGED
@@ -679,8 +697,9 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
     if at[3] >= _WITH_RETRY:
         branch = _number(text, at)
         if branch == 1:
+            begin = at[0]
             seconds = _number(text, at)
-            if seconds == _NO_NUMBER:
+            if at[0] == begin:
                 return _DAMAGED
             out.retry_seconds[row] = min(max(seconds, 0), LONGEST_RETRY_SECONDS)
         elif branch != 0:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import merge
-from io import BytesIO
-from itertools import chain
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import orjson
@@ -21,6 +20,7 @@ from opicflow.connectors.files.avro import (
     AvroBlock,
     Container,
     WrongSchema,
+    bounds_of,
     decode_avro,
     read_blocks,
     read_header,
@@ -239,7 +239,7 @@ def _of_blocks(begin: int, end: int, container: Container, blocks: list[AvroBloc
 
 
 def _items_of_blocks(container: Container, blocks: list[AvroBlock], source: str) -> Iterator[Item]:
-    """Yield the records that are events in the columns; it has to read those before them in their block too."""
+    """Yield the records that are events in the columns."""
     decoded = decode_avro(container, blocks, source)
     offsets = decoded.events.offset
     decoded_offsets = set(offsets.tolist())
@@ -248,18 +248,18 @@ def _items_of_blocks(container: Container, blocks: list[AvroBlock], source: str)
         for block in blocks:
             before = int(offsets.searchsorted(block.end))
             last = int(offsets[before - 1]) if before else -1
-            stream = BytesIO(block.data)
-            for offset in range(block.offset, last + 1):
-                begin = stream.tell()
+            if last < block.offset:
+                continue
+            bounds = bounds_of(container, block).tolist()
+            for offset, (begin, end) in enumerate(pairwise(bounds), block.offset):
+                if offset not in decoded_offsets:
+                    continue
+                record = block.data[begin:end]
                 try:
-                    item: CrawlEvent | Reject = read_record(container, stream)
+                    yield offset, read_record(container, record)
                 except UnicodeDecodeError:
-                    stream.seek(begin)
-                    read_record(container, stream, unicode_errors="replace")
-                    original = bytes(block.data[begin : stream.tell()][:MOST_REJECTED_BYTES])
-                    item = Reject(Reason.NOT_UTF8, "a text of the record is no UTF-8", source, offset, original)
-                if offset in decoded_offsets:
-                    yield offset, item
+                    detail, original = "a text of the record is no UTF-8", bytes(record[:MOST_REJECTED_BYTES])
+                    yield offset, Reject(Reason.NOT_UTF8, detail, source, offset, original)
 
     return _with_rejects(events(), decoded)
 

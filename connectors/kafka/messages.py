@@ -48,6 +48,7 @@ from opicflow.schemas.message_columns import MessageBatch, value_spans
 from opicflow.schemas.published_schemas import Schema, breaks, schema
 from opicflow.schemas.records import from_avro
 from opicflow.schemas.varint import encode_signed
+from opicflow.schemas.writer_schema import WriterSchema
 
 _BODY_STARTS = {FrameKind.SINGLE_OBJECT: 10, FrameKind.CONFLUENT: 5}
 _NUMBER_STARTS = {FrameKind.SINGLE_OBJECT: 2, FrameKind.CONFLUENT: 1}
@@ -147,8 +148,10 @@ class _Writers:
         if writer is None:
             return False, 0  # not cached: the schema may be published later
         try:
-            found = (True, plain_version(writer)) if not breaks(writer, schema("CrawlEvent")) else (False, 0)
-        except Exception:  # fastavro raises many types for a malformed schema
+            checked = WriterSchema(writer, keep_times=True)
+            is_readable = not breaks(checked.parsed, schema("CrawlEvent"))
+            found = (True, plain_version(checked)) if is_readable else (False, 0)
+        except Exception:  # it exceeds a bound; and fastavro raises many types for a malformed schema
             found = False, 0
         self._readable[frame] = found
         return found
@@ -198,7 +201,8 @@ def _take_avro(value: bytes, offset: int, writers: _Writers, others: EventWriter
     try:
         event = from_avro(CrawlEvent, writers.decoder.decode(value))
     except FramingRefused as problem:
-        rejects.add(Reason.CORRUPT if known else Reason.WRONG_SCHEMA, str(problem), offset, value)
+        reason = problem.reason or (Reason.CORRUPT if known else Reason.WRONG_SCHEMA)
+        rejects.add(reason, str(problem), offset, value)
         return
     try:
         others.add(offset, event)
