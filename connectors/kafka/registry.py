@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
+from requests.utils import get_netrc_auth
 from urllib3.util.retry import Retry
 
 from opicflow.connectors.kafka.properties import KafkaRefused, RegistryAccess
@@ -27,6 +30,8 @@ MOST_UNKNOWN = 60
 """Ids that the registry does not know, and that are requested within `UNKNOWN_SECONDS`; further ones are not."""
 UNKNOWN_SECONDS = 60.0
 """For so long an id that the registry does not know is not requested again."""
+
+_warned_of: set[str] = set()  # addresses, so that a process warns once
 
 
 class SchemaRegistry:
@@ -54,8 +59,9 @@ class SchemaRegistry:
         self._session.headers["Connection"] = "close"  # requests are rare, so no connection stays open
         if access.auth is not None:
             self._session.auth = access.auth
-        if access.ca is not None:
-            self._session.verify = access.ca
+        self._ca = access.ca
+        if access.auth is not None or "@" in urlsplit(self._url).netloc or get_netrc_auth(self._url):
+            self._warn_without_tls()
         retry = Retry(
             total=_TRIES - 1,
             backoff_factor=_FIRST_PAUSE_SECONDS,
@@ -155,7 +161,12 @@ class SchemaRegistry:
         data = None if body is None else json.dumps(body).encode()
         try:
             answer = self._session.request(
-                method, self._url + path, data=data, headers=headers, timeout=self._timeout_seconds
+                method,
+                self._url + path,
+                data=data,
+                headers=headers,
+                timeout=self._timeout_seconds,
+                verify=self._ca,  # that of the session would be replaced by REQUESTS_CA_BUNDLE
             )
         except requests.exceptions.SSLError:
             raise self._refused("its certificate is not trusted: name its authority in the properties file") from None
@@ -180,8 +191,26 @@ class SchemaRegistry:
             raise self._refused(f"it returns {answer.status_code} ({_words(message or 'no reason')}): check its log")
         return content
 
+    def _warn_without_tls(self) -> None:
+        """Print one line if everybody on the way to another machine can read the password."""
+        parts = urlsplit(self._url)
+        if parts.scheme == "https" or _is_this_machine(parts.hostname or "") or self._shown in _warned_of:
+            return
+        _warned_of.add(self._shown)
+        print(
+            f"opicflow: schema registry {self._shown}: the password is sent without encryption: use https",
+            file=sys.stderr,
+        )
+
     def _refused(self, reason: str) -> KafkaRefused:
         return KafkaRefused(f"schema registry {self._shown}: {reason}")
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:  # a name
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def _body(schema: Schema) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import requests
+from requests.adapters import HTTPAdapter
 
 from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused, Job
 from support.fake_flink import FakeFlink, Responses, fake_flink
@@ -82,6 +84,20 @@ def test_no_proxy_is_asked(flink: FakeFlink, cluster: FlinkCluster, monkeypatch:
     monkeypatch.delenv("no_proxy", raising=False)
     flink.answers["GET /jobs/overview"] = listed()
     assert cluster.jobs() == []
+
+
+def test_the_environment_does_not_add_an_authority(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[object] = []
+
+    def send(adapter: HTTPAdapter, request: object, **settings: object) -> object:
+        used.append(settings["verify"])
+        raise requests.ConnectionError
+
+    monkeypatch.setattr(HTTPAdapter, "send", send)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/a/bundle.pem")
+    with pytest.raises(FlinkRefused):
+        FlinkCluster("https://flink.example:8081").jobs()
+    assert used == [True]
 
 
 def test_a_password_in_the_address_is_not_shown(flink: FakeFlink) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import pickle
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from deploy.services.certificates import authority_and_server
 from opicflow.connectors.kafka.client.fetches import Record
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.messages import Framer, decode_messages, message_batch, writer_of
@@ -27,7 +31,7 @@ Answer = tuple[int, str, bytes]
 class FakeRegistry:
     """The part of Confluent's registry that is used, in memory. `instead` may answer first."""
 
-    def __init__(self) -> None:
+    def __init__(self, certificate: Path | None = None) -> None:
         self.subjects: dict[str, list[int]] = {}
         self.schemas: list[dict[str, Any]] = []
         self.requests: list[tuple[str, str]] = []
@@ -54,7 +58,11 @@ class FakeRegistry:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"http{'' if certificate is None else 's'}://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
         self._thread.start()
 
@@ -286,6 +294,60 @@ def test_name_and_password_are_sent_and_not_shown(fake: FakeRegistry) -> None:
     registry.subjects()
     assert fake.credentials == ["Basic YWRhOm9wZW4gc2VzYW1l"]
     assert "sesame" not in repr(registry)
+
+
+# -- whom it trusts, and who can read the password
+
+
+@pytest.mark.parametrize("variable", ["REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_only_the_authority_of_the_properties_file_is_trusted_whatever_the_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    names = ("pinned", "other")
+    for name in names:
+        authority, server = authority_and_server("127.0.0.1")
+        (tmp_path / f"{name}-ca.pem").write_bytes(authority)
+        (tmp_path / f"{name}.pem").write_bytes(server)
+    pinned = str(tmp_path / "pinned-ca.pem")
+    for name in names:
+        monkeypatch.setenv(variable, str(tmp_path / f"{'other' if name == 'pinned' else name}-ca.pem"))
+        fake = FakeRegistry(tmp_path / f"{name}.pem")
+        try:
+            if name == "pinned":
+                assert client(fake, ca=pinned).subjects() == []
+            else:
+                with pytest.raises(KafkaRefused, match="its certificate is not trusted"):
+                    client(fake, ca=pinned).subjects()
+                assert fake.requests == []
+        finally:
+            fake.close()
+
+
+@pytest.mark.parametrize(
+    ("access", "warns"),
+    [
+        (RegistryAccess("http://registry.example:8081/x", ("ada", "sesame")), True),
+        (RegistryAccess("http://ada:sesame@registry.example:8081/x"), True),
+        (RegistryAccess("http://127.0.0.1.registry.example/x", ("ada", "sesame")), True),
+        (RegistryAccess("https://registry.example:8081/x", ("ada", "sesame")), False),
+        (RegistryAccess("http://registry.example:8081/x"), False),
+        (RegistryAccess("http://localhost:8081/x", ("ada", "sesame")), False),
+        (RegistryAccess("http://127.0.0.7:8081/x", ("ada", "sesame")), False),
+        (RegistryAccess("http://[::1]:8081/x", ("ada", "sesame")), False),
+    ],
+)
+def test_a_password_over_http_to_another_machine_is_warned_of_once_and_not_shown(
+    access: RegistryAccess, warns: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("opicflow.connectors.kafka.registry._warned_of", set())
+    for _ in range(2):
+        SchemaRegistry(access)
+    out, lines = capsys.readouterr()
+    assert out == "" and lines.count("\n") == int(warns)
+    if warns:
+        assert "the password is sent without encryption: use https" in lines
+        assert urlsplit(access.url).hostname in lines
+        assert "sesame" not in lines and "ada" not in lines
 
 
 # -- framing -----------------------------------------------------------------------------------------------------------
