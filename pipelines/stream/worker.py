@@ -10,6 +10,7 @@ import argparse
 import faulthandler
 import os
 import re
+import stat
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ import grpc  # type: ignore[import-untyped]
 from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc, endpoints_pb2
 from google.protobuf import json_format, text_format  # type: ignore[import-untyped]
 
+from opicflow.schemas.errors import UserError
+
 LOGS = "OPICFLOW_WORKER_LOGS"
 """The environment variable that names the folder of the logs."""
 
@@ -31,15 +34,20 @@ _MOST_BYTES = 4 << 20  # of a log file; the file before it is kept too
 _MOST_LOGS = 32
 
 
+class LogsRefused(UserError):
+    """The folder of the logs is not safe. One line: which folder, and why."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a worker until it ends."""
     chosen = _parser().parse_args(arguments)
     parent = os.getppid()
-    folder = Path(chosen.logs or os.environ.get(LOGS) or Path(tempfile.gettempdir()) / "opicflow-workers")
+    named = chosen.logs or os.environ.get(LOGS)
     try:
-        log = WorkerLog(folder)
-    except OSError as problem:
-        print(f"{folder}: {problem.strerror}: name a folder for the workers' logs in {LOGS}", file=sys.stderr)
+        log = WorkerLog(Path(named) if named else None)
+    except (OSError, LogsRefused) as problem:
+        reason = f"{problem.filename}: {problem.strerror}" if isinstance(problem, OSError) else str(problem)
+        print(f"{reason}: name a folder for the workers' logs in {LOGS}", file=sys.stderr)
         return 2
     log.take_over()
     Thread(target=_watch_parent, args=(parent, log), name="watch-parent", daemon=True).start()
@@ -67,10 +75,11 @@ def environment_of(chosen: argparse.Namespace) -> dict[str, str]:
         info = service.GetProvisionInfo(request, metadata=known_as, timeout=_RESPONSE_SECONDS, wait_for_ready=True).info
     found = {
         "WORKER_ID": chosen.id,
-        "SEMI_PERSISTENT_DIRECTORY": chosen.semi_persist_dir,
         "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options, indent=None),
         "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
     }
+    if chosen.semi_persist_dir:  # Beam runs programs that it finds there: never the temporary folder
+        found["SEMI_PERSISTENT_DIRECTORY"] = chosen.semi_persist_dir
     endpoints = {
         "LOGGING": info.logging_endpoint.url or chosen.logging_endpoint,
         "CONTROL": info.control_endpoint.url or chosen.control_endpoint,
@@ -86,9 +95,12 @@ def environment_of(chosen: argparse.Namespace) -> dict[str, str]:
 class WorkerLog:
     """The output of a worker, with crashes, in a file named after its process. Log records go to the runner."""
 
-    def __init__(self, folder: Path, most_bytes: int = _MOST_BYTES, most_logs: int = _MOST_LOGS) -> None:
-        """Create the file, and remove the oldest files of workers that have ended."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    def __init__(self, named: Path | None = None, most_bytes: int = _MOST_BYTES, most_logs: int = _MOST_LOGS) -> None:
+        """Create the file, and remove the oldest files of workers that have ended.
+
+        Without a named folder it is one of the user's own in the temporary folder.
+        """
+        folder = _checked_folder(named)
         self.path = folder / f"opicflow-worker-{os.getpid()}.log"
         self._most_bytes = most_bytes
         self._open().close()
@@ -112,8 +124,25 @@ class WorkerLog:
             self.take_over()
 
     def _open(self) -> IO[bytes]:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         return os.fdopen(os.open(self.path, flags, 0o600), "ab", buffering=0)
+
+
+def _checked_folder(named: Path | None) -> Path:
+    """Make the folder of the logs if it is missing. Refuse one in which another user could put files or links."""
+    folder = named or Path(tempfile.gettempdir()) / f"opicflow-workers-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat() if named else folder.lstat()  # where a named folder is, is the user's own choice
+    mode = stat.S_IMODE(found.st_mode)
+    if stat.S_ISLNK(found.st_mode):
+        raise LogsRefused(f"{folder}: it is a link")
+    if found.st_uid != os.getuid():
+        raise LogsRefused(f"{folder}: it belongs to another user")
+    if named is None and mode & 0o077:
+        raise LogsRefused(f"{folder}: others have access to it (mode {mode:o})")
+    if mode & 0o022:
+        raise LogsRefused(f"{folder}: others may write to it (mode {mode:o})")
+    return folder
 
 
 def _ended(folder: Path, most: int) -> list[Path]:
@@ -159,8 +188,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--logging_endpoint", default="", help="address for log records")
     parser.add_argument("--control_endpoint", default="", help="address for requests to the worker")
     parser.add_argument("--artifact_endpoint", default="", help="not used: all packages are installed")
-    parser.add_argument("--semi_persist_dir", default=tempfile.gettempdir(), help="folder for files of the worker")
-    parser.add_argument("--logs", metavar="FOLDER", help=f"folder for its output (${LOGS}, or a temporary folder)")
+    parser.add_argument("--semi_persist_dir", default="", help="folder for files of the worker (none)")
+    parser.add_argument("--logs", metavar="FOLDER", help=f"folder for its output (${LOGS}, or your own temporary one)")
     return parser
 
 

@@ -20,7 +20,7 @@ from google.protobuf import json_format, struct_pb2, text_format
 
 from deploy.services.processes import birth, wait_until
 from opicflow.pipelines.stream import worker
-from opicflow.pipelines.stream.worker import WorkerLog
+from opicflow.pipelines.stream.worker import LogsRefused, WorkerLog
 
 WORKER = [sys.executable, "-m", "opicflow.pipelines.stream.worker"]
 
@@ -91,8 +91,15 @@ def test_addresses_that_the_runner_does_not_provide_come_from_the_arguments() ->
     assert "STATUS_API_SERVICE_DESCRIPTOR" not in found
 
 
-def started(folder: Path, provision: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, worker.LOGS: str(folder)}
+def test_a_worker_loads_no_program_from_the_temporary_folder() -> None:
+    # Beam would unpickle staged/pickled_main_session below it, and import what is in staged.
+    with listening(Runner()) as provision:
+        found = environment_for("--id=1-1", f"--provision_endpoint={provision}")
+    assert "SEMI_PERSISTENT_DIRECTORY" not in found
+
+
+def started(folder: Path | None, provision: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, worker.LOGS: str(folder or ""), **variables}
     command = [*WORKER, "--id=1-1", f"--provision_endpoint={provision}"]
     return subprocess.run(command, env=environment, text=True, capture_output=True, timeout=120)
 
@@ -116,6 +123,62 @@ def test_an_impossible_folder_is_refused_in_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if "apitools" not in line]
     assert line.endswith(f"name a folder for the workers' logs in {worker.LOGS}")
+
+
+def refused(folder: Path | None, **variables: str) -> str:
+    done = started(folder, "127.0.0.1:1", **variables)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = [line for line in done.stderr.splitlines() if "apitools" not in line]
+    return line
+
+
+def test_without_a_name_logs_are_in_a_folder_of_the_user_alone(tmp_path: Path) -> None:
+    with listening(Runner()) as provision:
+        started(None, provision, TMPDIR=str(tmp_path))
+    (folder,) = tmp_path.iterdir()
+    assert (folder.name, folder.stat().st_mode & 0o777) == (f"opicflow-workers-{os.getuid()}", 0o700)
+    assert [path.stat().st_mode & 0o777 for path in folder.iterdir()] == [0o600]
+
+
+def test_a_folder_that_somebody_else_prepared_is_refused_in_one_line(tmp_path: Path) -> None:
+    elsewhere, mine = tmp_path / "elsewhere", tmp_path / f"opicflow-workers-{os.getuid()}"
+    elsewhere.mkdir(0o700)
+    mine.symlink_to(elsewhere)
+    advice = f"name a folder for the workers' logs in {worker.LOGS}"
+    assert refused(None, TMPDIR=str(tmp_path)) == f"{mine}: it is a link: {advice}"
+    mine.unlink()
+    mine.symlink_to(tmp_path / "nowhere")
+    assert refused(None, TMPDIR=str(tmp_path)).endswith(f"File exists: {advice}")
+    mine.unlink()
+    mine.mkdir()
+    mine.chmod(0o750)
+    assert refused(None, TMPDIR=str(tmp_path)) == f"{mine}: others have access to it (mode 750): {advice}"
+    assert list(elsewhere.iterdir()) == list(mine.iterdir()) == []
+
+
+def test_a_named_folder_may_be_read_by_others_but_not_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    WorkerLog(tmp_path)
+    tmp_path.chmod(0o777)
+    with pytest.raises(LogsRefused, match=r"others may write to it \(mode 777\)"):
+        WorkerLog(tmp_path)
+    tmp_path.chmod(0o700)
+
+
+def test_the_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 1 + tmp_path.stat().st_uid)
+    with pytest.raises(LogsRefused, match="it belongs to another user"):
+        WorkerLog(tmp_path)
+
+
+def test_a_log_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir(0o700)
+    target = tmp_path / "target"
+    target.touch()
+    (tmp_path / "logs" / f"opicflow-worker-{os.getpid()}.log").symlink_to(target)
+    with pytest.raises(OSError, match="symbolic links"):
+        WorkerLog(tmp_path / "logs").take_over()
+    assert target.read_bytes() == b""
 
 
 def test_a_worker_ends_when_the_process_that_started_it_is_killed(tmp_path: Path) -> None:
