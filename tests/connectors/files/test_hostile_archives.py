@@ -125,6 +125,13 @@ def test_a_field_of_many_lines_is_joined_once() -> None:
     assert bounded(lambda: len(archives.read(many))) == 300
 
 
+def test_many_heads_with_absurd_lengths_search_the_next_record_once() -> None:
+    hostile = b"WARC/1.0\nContent-Length: 99999999999\n\nx" * 50_000 + bytes(20 << 20) + b"\r\n\r\n"
+    found = bounded(lambda: [item for _, item in archives.read(hostile + page(2), block_bytes=2 << 20)])
+    assert [item.url for item in found if isinstance(item, CrawlEvent)] == [NEXT]
+    assert {item.reason for item in found if not isinstance(item, CrawlEvent)} == {Reason.CORRUPT}
+
+
 @pytest.mark.parametrize("date", ["1" * 5000, "Mon, 01 Jan 2020 " + "1:" * 30_000, "(" * 60_000])
 def test_an_absurd_date_is_ignored(date: str) -> None:
     event, _ = outcome(record(response(b"", Last_Modified=date, Retry_After=date)))
