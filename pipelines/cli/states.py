@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,11 @@ def read_ledger(path: Path) -> tuple[Ledger, Rules]:
     while True:
         state = _read_state(folder)
         try:
-            config = KeeperConfig(LedgerConfig.from_json(state.config["ledger"]), page_ids=state.rules_of_page_ids)
+            config = KeeperConfig(
+                LedgerConfig.from_json(state.config["ledger"]),
+                page_ids=state.rules_of_page_ids,
+                multiplier=int.from_bytes(os.urandom(8), "little"),
+            )
             keeper = folder.keeper(state, config)
         except StateRefused:
             if _read_state(folder).snapshot == state.snapshot:

@@ -205,8 +205,9 @@ STORE = _accounts(
     "absent",  # rows of absent pages
     "slide_from",  # where blocks of links are being moved from, and to (kernels/links.py)
     "slide_to",
+    "multiplier",  # of the hash tables by page id (kernels/index.py), as bits
 )
-"""How remembered links are stored: no part of the ledger's state."""
+"""How links are stored, and pages found: no part of the ledger's state."""
 
 ACCOUNTS = {"counts": COUNTS, "clocks": CLOCKS, "rules": RULES, "modes": MODES}
 """The columns of `Book` that are one row of accounts, and the types of these rows."""
@@ -255,7 +256,7 @@ class Table(NamedTuple):
     found_by: Array  # int32 [n]: 1 + slot of the page whose link led to it first; 0 = none that is known
     numbers: Array  # int32 [n]: the number of the page (kernels/numbers.py); no rows while numbers are slots
     free: Array  # int64: a stack of free slots
-    id_index: Array  # uint64: tag and slot + 1, open addressing
+    id_index: Array  # uint64: tag and slot + 1, open addressing; the last row is the multiplier of its hash
     id_index_old: Array  # uint64: the index before it grew, while entries still move over
 
 

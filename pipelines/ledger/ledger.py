@@ -139,12 +139,15 @@ class Ledger:
         shards: int | ShardRanges = 1,
         theta_start: int = 0,
         page_ids: PageIds | None = None,
+        multiplier: int | None = None,
     ) -> None:
         """Begin an empty ledger.
 
         `shards` are the ranges of all shards, or how many of equal width there are. `theta_start` is where the turn
         clock begins: any value gives the same importance. `page_ids` are the rules that gave the pages of the log
-        their ids: policies name pages by URL.
+        their ids: policies name pages by URL. `multiplier`, odd and of 64 bits, places pages in hash tables and changes
+        nothing but the speed: give one that nobody can guess where everybody knows the key of page ids; None = one made
+        from that key (docs/decisions/index-multiplier.md).
         """
         config = config or LedgerConfig()
         check_shard(shard, shards.count if isinstance(shards, ShardRanges) else shards)
@@ -156,7 +159,9 @@ class Ledger:
         self.page_ids = page_ids or PageIds()
         self._place = Shard(shard, self.ranges, self.page_ids)
         self._ids = self.ranges.bounds(shard)
-        self._room = Room(config, new_table(config), new_book(config, self._ids, theta_start, self.page_ids.by_site))
+        multiplier = self.page_ids.multiplier if multiplier is None else multiplier | 1
+        book = new_book(config, self._ids, theta_start, self.page_ids.by_site, multiplier)
+        self._room = Room(config, new_table(config, multiplier), book)
         self._room.book.modes[0].like_us = shards
         self._fates: Bytes = np.zeros(0, np.uint8)
         self._refused: list[tuple[Policy, str]] = []
@@ -584,14 +589,14 @@ class Ledger:
         return snapshots.write(values, self.config, self._room.table, book, judged_columns(state.reviews))
 
     @classmethod
-    def restore(cls, chunks: Iterable[bytes], page_ids: PageIds | None = None) -> Ledger:
+    def restore(cls, chunks: Iterable[bytes], page_ids: PageIds | None = None, multiplier: int | None = None) -> Ledger:
         """The ledger of a snapshot's chunks, in their order. `SnapshotRefused` if one is missing, moved or altered.
 
-        `page_ids` are those that the ledger was made with.
+        `page_ids` are those that the ledger was made with; `multiplier` is any (see `Ledger`).
         """
         values, config, columns = snapshots.read(chunks)
         try:
-            ledger = cls(config, values["shard"], ShardRanges.of_stored(values), page_ids=page_ids)
+            ledger = cls(config, values["shard"], ShardRanges.of_stored(values), 0, page_ids, multiplier)
             snapshots.refuse(state_problem(values, config, ledger.shard, ledger.shards))
             ledger._adopt(decode_state(values, ledger.page_ids))
             if config.learns_discovery:

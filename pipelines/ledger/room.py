@@ -76,8 +76,8 @@ def columns_used(config: LedgerConfig) -> tuple[str, ...]:
     return ("hot", "pages", "refresh", *used, "url_start", *links, *found_by)
 
 
-def new_table(config: LedgerConfig) -> Table:
-    """An empty table."""
+def new_table(config: LedgerConfig, multiplier: int = 1) -> Table:
+    """An empty table. `multiplier` is that of the index."""
     most, _ = measures_kept(config)
     return Table(
         hot=np.zeros((0, 2), np.int64),
@@ -95,17 +95,21 @@ def new_table(config: LedgerConfig) -> Table:
         found_by=np.zeros(0, np.int32),
         numbers=np.zeros(0, np.int32),
         free=np.zeros(0, np.int64),
-        id_index=np.zeros(_FEWEST_ROWS, np.uint64),
+        id_index=index.empty(_FEWEST_ROWS, multiplier),
         id_index_old=np.zeros(0, np.uint64),
     )
 
 
 def new_book(
-    config: LedgerConfig, ids: tuple[int, int] = _EVERY_ID, theta_start: int = 0, by_site: bool = True
+    config: LedgerConfig,
+    ids: tuple[int, int] = _EVERY_ID,
+    theta_start: int = 0,
+    by_site: bool = True,
+    multiplier: int = 1,
 ) -> Book:
     """The accounts of a shard that holds the page ids from the first of `ids` to the last.
 
-    `by_site`: page ids begin with a hash of their site.
+    `by_site`: page ids begin with a hash of their site. `multiplier` is that of hash tables.
     """
     history = config.history
     counts, clocks, rules_row, modes_row = (np.zeros(1, kind) for kind in at.ACCOUNTS.values())
@@ -153,6 +157,7 @@ def new_book(
         announced=np.zeros((_sites(ids) if by_site else 1, announcements.COLUMNS), np.float32),
         url_order=np.zeros(0, np.int32),
     )
+    book.store["multiplier"] = np.array([multiplier], np.uint64).view(np.int64)
     set_rules(book, config.damping, config.class_weights, config.link_bonus_per_1024)
     return book
 
@@ -218,6 +223,11 @@ class Room:
         self._used = columns_used(config)
         self._moved = 0
 
+    @property
+    def _multiplier(self) -> int:
+        """The multiplier of hash tables by page id."""
+        return int(self.table.id_index[-1])
+
     def change_columns(self, config: LedgerConfig) -> None:
         """Use the columns that another configuration needs, which may learn discovery where this one does not."""
         self._used = columns_used(config)
@@ -235,10 +245,12 @@ class Room:
             for name in self._used:
                 grow(getattr(table, name), rows, 32)
         pages = int(counts.pages) + births
-        capacity = table.id_index.shape[0]
+        capacity = table.id_index.shape[0] - 1
         if pages > index.FULLEST * capacity:
-            self.move_index(capacity)
-            bigger = np.zeros(max(int(pages / index.FULLEST) + 2, capacity + capacity // 4 + _FEWEST_ROWS), np.uint64)
+            self.finish_moving()
+            rows = max(int(pages / index.FULLEST) + 2, capacity + capacity // 4 + _FEWEST_ROWS)
+            bigger = index.empty(rows, self._multiplier)
+            table = self.table
             self.table = table._replace(id_index=bigger, id_index_old=table.id_index)
             self._moved = 0
         grow(book.outbox_pages, int(counts.outbox) + outgoing, 8)
@@ -338,7 +350,7 @@ class Room:
         for name, column in columns.items():
             fresh[name][: len(kept)] = column[kept]
         index = np.zeros(1 << (2 * rows - 1).bit_length(), np.int32)
-        numbers.fill_absent_index(index, fresh["absent_ids"], len(kept))
+        numbers.fill_absent_index(index, fresh["absent_ids"], len(kept), book.store[0].multiplier)
         self.book = book._replace(**fresh, absent_index=index)
         self.book.store[0].absent = len(kept)
 
@@ -363,8 +375,8 @@ class Room:
         """Replace the recent visits, with at least so many rows a side."""
         needed = max(rows, _FEWEST_ROWS, 2 * (max(len(latest), len(before)) + 1))
         sides = np.zeros((2, 1 << (needed - 1).bit_length()), np.int64)
-        recent.fill_side(sides[0], latest)
-        recent.fill_side(sides[1], before)
+        recent.fill_side(sides[0], latest, self.book.store[0].multiplier)
+        recent.fill_side(sides[1], before, self.book.store[0].multiplier)
         self.book = self.book._replace(recent=sides)
         self.book.counts[0].recent_side = 0
 
@@ -377,8 +389,8 @@ class Room:
     def move_index(self, entries: int) -> None:
         """Move at least so many entries of a growing index to the new one."""
         table = self.table
-        capacity = table.id_index_old.shape[0]
-        if capacity == 0:
+        capacity = table.id_index_old.shape[0] - 1
+        if capacity < 0:
             return
         last = min(capacity, self._moved + entries)
         index.move(table.id_index, table.id_index_old, table.hot, self._moved, last)
@@ -393,7 +405,7 @@ class Room:
     def rebuild_index(self) -> int:
         """Rebuild the index from the rows. Returns how many pages have two rows."""
         counts = self.book.counts[0]
-        fresh = np.zeros(int(counts.pages / index.FULLEST * 1.125) + _FEWEST_ROWS, np.uint64)
+        fresh = index.empty(int(counts.pages / index.FULLEST * 1.125) + _FEWEST_ROWS, self._multiplier)
         twice = index.fill(fresh, self.table.hot, self.table.pages, int(counts.slots))
         self.table = self.table._replace(id_index=fresh, id_index_old=np.zeros(0, np.uint64))
         self._moved = 0

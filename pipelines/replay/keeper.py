@@ -102,6 +102,8 @@ class KeeperConfig:
     page_ids: PageIds = field(default_factory=PageIds)
     now_second: int | None = None
     """Time passes up to this second when all input is read, with visits or without."""
+    multiplier: int | None = field(default=None, compare=False, repr=False)
+    """Of the hash tables of the ledger: no result depends on it, and nobody may guess it (ledger.Ledger)."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as plain values, without policies: they are part of the log, as events are."""
@@ -600,13 +602,19 @@ class ReplayKeeperFactory:
 
     def new(self, shard: int) -> ReplayKeeper:
         """Return a keeper before its first batch."""
-        return ReplayKeeper(self.config, Ledger(self.config.ledger, page_ids=self.config.page_ids), ReplayHead())
+        return ReplayKeeper(
+            self.config,
+            Ledger(self.config.ledger, page_ids=self.config.page_ids, multiplier=self.config.multiplier),
+            ReplayHead(),
+        )
 
     def restore(self, shard: int, chunks: Iterable[bytes]) -> ReplayKeeper:
         """Return the keeper that wrote these chunks."""
         remaining = iter(chunks)
         notes = next(remaining)
-        return ReplayKeeper.from_notes(self.config, Ledger.restore(remaining, self.config.page_ids), notes)
+        return ReplayKeeper.from_notes(
+            self.config, Ledger.restore(remaining, self.config.page_ids, self.config.multiplier), notes
+        )
 
     def decode_head(self, stored: bytes | None) -> ReplayHead:
         """Return the stored head, or the first one for None."""

@@ -400,6 +400,7 @@ def _settings(request: ReplayRequest, state: State | None) -> tuple[KeeperConfig
     if request.settle and round(config.damping * (1 << 20)) == 1 << 20:
         raise ConfigRefused("--settle needs a damping below 1: without the small edge ranks have no certificate")
     keeper_config = KeeperConfig(
+        multiplier=int.from_bytes(os.urandom(8), "little"),
         ledger=config,
         settle=request.settle,
         samples=request.samples,

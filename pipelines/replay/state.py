@@ -154,7 +154,7 @@ class StateFolder:
         folder = self.path / state.snapshot
         try:
             names = sorted(folder.iterdir(), key=lambda chunk: chunk.name)
-            ledger = Ledger.restore((chunk.read_bytes() for chunk in names), config.page_ids)
+            ledger = Ledger.restore((chunk.read_bytes() for chunk in names), config.page_ids, config.multiplier)
         except (OSError, LedgerError) as problem:
             reason = " ".join(str(problem).split())
             raise StateRefused(

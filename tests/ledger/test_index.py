@@ -9,20 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opicflow.pipelines.ledger import HISTORIES, LedgerConfig
 from opicflow.pipelines.ledger.entries import ItemWriter, LogPosition, PolicyEntry
 from opicflow.pipelines.ledger.kernels import index
 from opicflow.pipelines.ledger.kernels.batches import FULLEST
 from opicflow.pipelines.ledger.layout import PAGE_ROW
 from opicflow.pipelines.ledger.ledger import Ledger
+from opicflow.schemas.pages import PageIds
 
 MULTIPLIER = 0x9E3779B97F4A7C15
-INVERSE = pow(MULTIPLIER, -1, 1 << 64)
 TOP = (1 << 64) - 1
 
 
 def with_hash(high: int, low: int) -> int:
     """The page id whose hash has these halves: its search begins at `high`, its tag is `low`."""
-    return ((high << 32) | low) * INVERSE % (1 << 64)
+    return unhashed((high << 32) | low, MULTIPLIER)
+
+
+def unhashed(word: int, multiplier: int) -> int:
+    """The page id with this hash."""
+    inverse = pow(multiplier, -1, 1 << 64)
+    for _ in range(2):
+        word = word * inverse % (1 << 64)
+        word ^= word >> 32
+    return word * inverse % (1 << 64)
 
 
 # Ids that share a home, a tag, or both but for a bit; homes at both ends of the array; and plain ones.
@@ -48,7 +58,7 @@ class Pages:
     """An index, the rows it is checked against, and its expected content."""
 
     def __init__(self, capacity: int, rows: int = 128) -> None:
-        self.index = np.zeros(capacity, np.uint64)
+        self.index = index.empty(capacity, MULTIPLIER)
         self.old = np.zeros(0, np.uint64)
         self.hot = np.zeros((rows, 2), np.int64)
         self.hot[:, 0] = -3  # the content of rows without an entry does not matter
@@ -77,8 +87,11 @@ class Pages:
 
 def test_adversarial_ids_do_share_homes_and_tags() -> None:
     last = [with_hash(0xFFFFFFFF, low) for low in range(8)]
-    assert {int(index.home(bits(page), 64)) for page in last} == {63}
-    tags = {page * MULTIPLIER % (1 << 32) for page in (with_hash(high, 7) for high in range(0, 1 << 32, 1 << 29))}
+    assert {int(index.home(index.empty(64, MULTIPLIER), bits(page))) for page in last} == {63}
+    tags = {
+        int(index.hashed(bits(page), MULTIPLIER)) % (1 << 32)
+        for page in (with_hash(high, 7) for high in range(0, 1 << 32, 1 << 29))
+    }
     assert tags == {7}
     assert len(ADVERSARIAL) > 30
 
@@ -104,7 +117,7 @@ def test_taking_pages_out_in_any_order_loses_no_other(added: list[int], data: st
     for page in data.draw(st.permutations(added), label="out"):
         pages.take_out(page)
         pages.check(added)
-    assert not pages.index.any()
+    assert not pages.index[:-1].any()
 
 
 @given(st.lists(st.sampled_from(ADVERSARIAL), max_size=120))
@@ -128,7 +141,7 @@ def test_a_gap_is_closed_over_the_end_of_the_array(capacity: int, out: int) -> N
         pages.add(page)
     pages.take_out([*crowd, *settled][out])
     pages.check([*crowd, *settled])
-    assert np.count_nonzero(pages.index) == 7
+    assert np.count_nonzero(pages.index[:-1]) == 7
 
 
 def test_a_page_in_its_own_home_is_not_moved_into_a_gap_before_it() -> None:
@@ -137,7 +150,7 @@ def test_a_page_in_its_own_home_is_not_moved_into_a_gap_before_it() -> None:
     pages.add(first)
     pages.add(second)
     pages.take_out(first)
-    assert index.home(bits(second), 64) == 1
+    assert index.home(pages.index, bits(second)) == 1
     assert pages.index[1] != 0
     assert pages.index[0] == 0
 
@@ -149,17 +162,17 @@ def test_while_it_grows_pages_are_found_in_either_half(
     pages = Pages(len(before) + 1)
     for page in before:
         pages.add(page)
-    pages.old, pages.index = pages.index, np.zeros(len(before) + len(during) + 1 + grown_by, np.uint64)
+    pages.old, pages.index = pages.index, index.empty(len(before) + len(during) + 1 + grown_by, MULTIPLIER)
     fresh = [page for page in during if page not in pages.slots]
-    for first in range(0, len(pages.old), step):
+    for first in range(0, len(pages.old) - 1, step):
         pages.check([*during, *ADVERSARIAL])
-        index.move(pages.index, pages.old, pages.hot, first, min(first + step, len(pages.old)))
+        index.move(pages.index, pages.old, pages.hot, first, min(first + step, len(pages.old) - 1))
         if fresh:
             pages.add(fresh.pop())
     pages.check([*during, *ADVERSARIAL])
     pages.old = np.zeros(0, np.uint64)
     pages.check([*during, *ADVERSARIAL])
-    assert np.count_nonzero(pages.index) == len(pages.slots)
+    assert np.count_nonzero(pages.index[:-1]) == len(pages.slots)
 
 
 @given(pages_of)
@@ -172,7 +185,7 @@ def test_an_index_made_anew_from_the_rows_holds_the_live_ones(added: list[int]) 
     dropped = added[::3]
     for page in dropped:
         rows["flags"][pages.slots.pop(page)] = 0
-    pages.index[:] = 0
+    pages.index[:-1] = 0
     index.fill(pages.index, pages.hot, rows, len(added))
     pages.check(dropped)
 
@@ -202,5 +215,94 @@ def test_a_ledger_finds_its_pages_at_every_step_of_growth_and_after_drops() -> N
         growing += len(ledger._room.table.id_index_old) > 0
         assert ledger.pages == len(known)
         assert ledger.estimate(sorted(known)).known.all()
-        assert len(known) <= FULLEST * len(ledger._room.table.id_index)
+        assert len(known) <= FULLEST * (len(ledger._room.table.id_index) - 1)
     assert growing > 5  # it was looked at while it moved
+
+
+# hostile ids
+
+HOSTILE_PAGES = 20_000
+
+
+def positions_beyond_home(placed: np.ndarray, hot: np.ndarray) -> int:
+    """How far all entries of an index are from their homes: the probes that finding each of them takes, but for one."""
+    capacity = len(placed) - 1
+    at = np.flatnonzero(placed[:-1])
+    pages = hot[(placed[at] & np.uint64(0xFFFFFFFF)).astype(np.int64) - 1, 0].view(np.uint64)
+    hashed, half = pages * placed[-1], np.uint64(32)
+    hashed = (hashed ^ hashed >> half) * placed[-1]
+    hashed = (hashed ^ hashed >> half) * placed[-1]
+    homes = ((hashed >> half) * np.uint64(capacity) >> half).astype(np.int64)
+    return int(((at - homes) % capacity).sum())
+
+
+def probes(pages: np.ndarray, multiplier: int) -> int:
+    """The probes that finding each page takes, in an index as full as it may be."""
+    placed = index.empty(int(len(pages) / FULLEST) + 2, multiplier)
+    hot = np.zeros((len(pages), 2), np.int64)
+    hot[:, 0] = pages.view(np.int64)
+    rows = np.zeros(len(pages), PAGE_ROW)
+    rows["flags"] = 1
+    assert index.fill(placed, hot, rows, len(pages)) == 0
+    return len(pages) + positions_beyond_home(placed, hot)
+
+
+def crafted_for(multiplier: int, pages: int = HOSTILE_PAGES) -> np.ndarray:
+    """Ids that all begin at one position of any index with this multiplier."""
+    return np.array([unhashed(low, multiplier) for low in range(1, pages + 1)], np.uint64)
+
+
+STRUCTURED = {
+    "crafted": crafted_for(PageIds().multiplier),
+    "crafted for one multiplication": np.arange(1, HOSTILE_PAGES + 1, dtype=np.uint64)
+    * np.uint64(pow(MULTIPLIER, -1, 1 << 64)),
+    "in a row": np.arange(1, HOSTILE_PAGES + 1, dtype=np.uint64),
+    "low bits alike": np.arange(1, HOSTILE_PAGES + 1, dtype=np.uint64) << np.uint64(32),
+    "high bits only": np.arange(1, HOSTILE_PAGES + 1, dtype=np.uint64) << np.uint64(49),
+    "a grid": (np.arange(HOSTILE_PAGES, dtype=np.uint64) % np.uint64(141) << np.uint64(40))
+    + np.arange(HOSTILE_PAGES, dtype=np.uint64) // np.uint64(141),
+}
+
+
+@pytest.mark.parametrize("kind", STRUCTURED)
+def test_ids_cost_about_as_many_probes_as_random_ones_whoever_made_them(kind: str) -> None:
+    random = np.random.default_rng(9)
+    multipliers = [int(number) | 1 for number in random.integers(0, TOP, 40, np.uint64, endpoint=True)]
+    ordinary = probes(random.integers(0, TOP, HOSTILE_PAGES, np.uint64, endpoint=True), multipliers[0])
+    found = [probes(STRUCTURED[kind], multiplier) for multiplier in multipliers]
+    assert max(found) < 1.5 * ordinary
+
+
+def test_who_knows_the_multiplier_can_make_ids_collide() -> None:
+    assert probes(crafted_for(MULTIPLIER), MULTIPLIER) > 1000 * HOSTILE_PAGES
+
+
+@pytest.mark.parametrize("history", ["interpolation", "certified"])
+def test_no_result_depends_on_the_multiplier(history: str) -> None:
+    found = []
+    for multiplier in (1, MULTIPLIER, 0xDEADBEEF12345677):
+        ledger = Ledger(LedgerConfig(history=HISTORIES[history](), remember_links=True), multiplier=multiplier)
+        random, position = np.random.default_rng(4), LogPosition(0, 0)
+        for batch in range(20):
+            writer = ItemWriter(position)
+            for page in random.integers(1, 900, 40):
+                links = [int(to) << 50 for to in random.integers(1, 1200, 5)]
+                writer.visit(int(page) << 50, links, time_ms=1000 * batch + int(page))
+            ledger.apply(writer.entry(start=position))
+            position = writer.next_position
+            if batch == 10:
+                gone = tuple(int(page) << 50 for page in range(1, 200))
+                ledger.apply(PolicyEntry("policy", LogPosition(0, 0), LogPosition(1, 0), drop=gone))
+                ledger = Ledger.restore([chunk.data for chunk in ledger.snapshot()], multiplier=multiplier + 2)
+        found.append(ledger.snapshot())
+        assert ledger.audit().drift == 0
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_secret_key_of_page_ids_makes_a_secret_multiplier() -> None:
+    keys = [PageIds(), PageIds.with_secret(b"a" * 16), PageIds.with_secret(b"b" * 16)]
+    assert len({ids.multiplier for ids in keys}) == 3
+    assert all(ids.multiplier % 2 == 1 and ids.multiplier < 1 << 64 for ids in keys)
+    ledger = Ledger(page_ids=keys[1])
+    assert int(ledger._room.table.id_index[-1]) == keys[1].multiplier
+    assert int(Ledger(multiplier=8)._room.table.id_index[-1]) == 9

@@ -77,7 +77,7 @@ def has_room(table: Table, book: Book, births: Int, outgoing: Int, words: Int, u
     counts = book.counts[0]
     return (
         counts.slots - counts.free + births <= table.hot.shape[0]
-        and np.float64(counts.pages + births) <= FULLEST * np.float64(table.id_index.shape[0])
+        and np.float64(counts.pages + births) <= FULLEST * np.float64(table.id_index.shape[0] - 1)
         and counts.outbox + outgoing <= book.outbox_pages.shape[0]
         and has_room_for_links(book, words, births)
         and counts.url_end + url_bytes + 2 <= book.urls.shape[0]
@@ -136,9 +136,8 @@ def apply_items(
 def look_ahead(table: Table, items: Any, i: Int) -> None:
     """Prefetch the memory of the rows after row i."""
     rows = items.kind.shape[0]
-    capacity = table.id_index.shape[0]
     if i + 2 < rows:
-        prefetch(table.id_index, home(items.page[i + 2], capacity))
+        prefetch(table.id_index, home(table.id_index, items.page[i + 2]))
     if i + 1 < rows:
         slot = guess(table.id_index, table.hot, items.page[i + 1])
         if slot >= 0:
@@ -148,7 +147,7 @@ def look_ahead(table: Table, items: Any, i: Int) -> None:
             if table.spans.shape[0] > 0:
                 prefetch(table.spans, slot)
         for j in range(items.link_starts[i + 1], items.link_starts[i + 2]):
-            prefetch(table.id_index, home(items.link_pages[j], capacity))
+            prefetch(table.id_index, home(table.id_index, items.link_pages[j]))
 
 
 @inlined_kernel

@@ -3,6 +3,10 @@
 An entry is 8 bytes: 32 bits of the id's hash (a tag) and slot + 1. A probe compares tags, and a matching tag is
 verified against the page's own row, which a transfer needs anyway: two cache misses a transfer, and no false match.
 
+The hash is made of multiplications. The multiplier is stored behind the last entry: who chooses page ids must not know
+it, or could make all of them collide (docs/decisions/index-multiplier.md). Where a page is in the index decides nothing
+else.
+
 It grows by moving entries a few at a time: while `index_old` has rows, a page may be found in either, and every
 batch moves more entries than it can add, so no batch waits for the whole table.
 """
@@ -17,7 +21,6 @@ from opicflow.pipelines.ledger.layout import Bool, Int, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, prefetch
 
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 _AHEAD = 16  # rows between a prefetch and the use
@@ -26,19 +29,36 @@ FULLEST = 0.8
 """The load at which the index grows."""
 
 
+def empty(capacity: int, multiplier: int) -> Array:
+    """An index without pages. The multiplier is any odd number of 64 bits."""
+    index = np.zeros(capacity + 1, np.uint64)
+    index[capacity] = multiplier
+    return index
+
+
 @inlined_kernel
-def home(page: Int, capacity: Int) -> Int:
+def hashed(page: Int, multiplier: Int) -> Int:
+    """A hash of a page id. Fewer multiplications would keep ids in rows or grids regular, and some of these collide."""
+    multiplier = np.uint64(multiplier)
+    mixed = np.uint64(page) * multiplier
+    mixed = (mixed ^ (mixed >> _HALF)) * multiplier
+    return (mixed ^ (mixed >> _HALF)) * multiplier
+
+
+@inlined_kernel
+def home(index: Array, page: Int) -> Int:
     """The position at which the search for a page begins."""
-    return np.int64((((np.uint64(page) * _MULTIPLIER) >> _HALF) * np.uint64(capacity)) >> _HALF)
+    capacity = index.shape[0] - 1
+    return np.int64(((hashed(page, index[capacity]) >> _HALF) * np.uint64(capacity)) >> _HALF)
 
 
 @inlined_kernel
 def probe(index: Array, hot: Array, page: Int, verified: Bool) -> Int:
     """The slot of the first entry with the page's tag (and, `verified`, its id), or -1."""
-    capacity = index.shape[0]
-    hashed = np.uint64(page) * _MULTIPLIER
-    tag = hashed & _LOW
-    at = np.int64(((hashed >> _HALF) * np.uint64(capacity)) >> _HALF)
+    capacity = index.shape[0] - 1
+    word = hashed(page, index[capacity])
+    tag = word & _LOW
+    at = np.int64(((word >> _HALF) * np.uint64(capacity)) >> _HALF)
     while True:
         entry = index[at]
         if entry == np.uint64(0):
@@ -74,18 +94,19 @@ def find(index: Array, index_old: Array, hot: Array, page: Int) -> Int:
 @lean_kernel
 def insert(index: Array, page: Int, slot: Int) -> None:
     """Add a page that is not there. The caller keeps the load below `FULLEST`."""
-    capacity = index.shape[0]
-    at = home(page, capacity)
+    capacity = index.shape[0] - 1
+    word = hashed(page, index[capacity])
+    at = np.int64(((word >> _HALF) * np.uint64(capacity)) >> _HALF)
     while index[at] != np.uint64(0):
         at = at + 1 if at + 1 < capacity else np.int64(0)
-    index[at] = (((np.uint64(page) * _MULTIPLIER) & _LOW) << _HALF) | np.uint64(slot + 1)
+    index[at] = ((word & _LOW) << _HALF) | np.uint64(slot + 1)
 
 
 @lean_kernel
 def remove(index: Array, hot: Array, page: Int) -> None:
     """Remove a page and close the gap. Its row and those of its neighbours must still be there."""
-    capacity = index.shape[0]
-    gap = home(page, capacity)
+    capacity = index.shape[0] - 1
+    gap = home(index, page)
     while hot[np.int64(index[gap] & _LOW) - 1, 0] != page:
         gap = (gap + 1) % capacity
     at = gap
@@ -94,7 +115,7 @@ def remove(index: Array, hot: Array, page: Int) -> None:
         entry = index[at]
         if entry == np.uint64(0):
             break
-        wants = home(hot[np.int64(entry & _LOW) - 1, 0], capacity)
+        wants = home(index, hot[np.int64(entry & _LOW) - 1, 0])
         if (at - wants) % capacity >= (at - gap) % capacity:
             index[gap] = entry
             gap = at
@@ -117,7 +138,7 @@ def fill(index: Array, hot: Array, pages: Any, slots: Int) -> Int:
     twice = np.int64(0)
     for slot in range(slots):
         if slot + _AHEAD < slots:
-            prefetch(index, home(hot[slot + _AHEAD, 0], index.shape[0]))
+            prefetch(index, home(index, hot[slot + _AHEAD, 0]))
         if pages[slot].flags != 0:
             if search(index, hot, hot[slot, 0]) >= 0:
                 twice += 1
@@ -130,7 +151,7 @@ def look_up_early(table: Table, pages: Array, i: Int) -> None:
     """Prefetch the memory for the pages after row i: index entries first, then rows."""
     rows = pages.shape[0]
     if i + 2 * _AHEAD < rows:
-        prefetch(table.id_index, home(pages[i + 2 * _AHEAD], table.id_index.shape[0]))
+        prefetch(table.id_index, home(table.id_index, pages[i + 2 * _AHEAD]))
     if i + _AHEAD < rows:
         slot = guess(table.id_index, table.hot, pages[i + _AHEAD])
         if slot >= 0:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.ledger.config import ORDINARY_LINK_WEIGHT
-from opicflow.pipelines.ledger.kernels.index import find, guess, home
+from opicflow.pipelines.ledger.kernels.index import find, guess, hashed, home
 from opicflow.pipelines.ledger.kernels.numbers import (
     follow,
     has_room_for_absent,
@@ -55,6 +55,7 @@ def gather_links(
     book.counts[0].generation += 1
     generation = book.counts[0].generation
     keys, marks, where = scratch.keys, scratch.marks, scratch.where
+    multiplier = book.store[0].multiplier
     mask = np.int64(keys.shape[0] - 1)
     count = 0
     for i in range(first, last):
@@ -62,7 +63,7 @@ def gather_links(
         weight = np.int64(link_weights[i])
         if to == page or weight == 0:
             continue
-        at = np.int64((np.uint64(to) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) & mask
+        at = np.int64(hashed(to, multiplier) >> np.uint64(32)) & mask
         while marks[at] == generation and keys[at] != to:
             at = (at + 1) & mask
         if marks[at] == generation:
@@ -400,7 +401,7 @@ def take_links(
             return slot
         start = starts[slot]
         for i in range(count):
-            prefetch(table.id_index, home(stored[start + i], table.id_index.shape[0]))
+            prefetch(table.id_index, home(table.id_index, stored[start + i]))
         for i in range(count):
             scratch.pages[i] = stored[start + i]
             scratch.weights[i] = ORDINARY_LINK_WEIGHT

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from opicflow.pipelines.ledger.kernels.index import hashed
 from opicflow.pipelines.ledger.layout import Book, Bool, Int, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
-
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 @inlined_kernel
@@ -64,10 +63,10 @@ def has_room_for_numbers(book: Book, more: Int) -> Bool:
 
 
 @inlined_kernel
-def _entry_of(index: Array, ids: Array, page: Int) -> Int:
+def _entry_of(index: Array, ids: Array, page: Int, multiplier: Int) -> Int:
     """The position of a page in the index of absent pages, or the free one where it would be."""
     mask = np.int64(index.shape[0] - 1)
-    at = np.int64((np.uint64(page) * _MULTIPLIER) >> np.uint64(32)) & mask
+    at = np.int64(hashed(page, multiplier) >> np.uint64(32)) & mask
     while index[at] != 0 and ids[index[at] - 1] != page:
         at = (at + 1) & mask
     return at
@@ -84,13 +83,15 @@ def absent_row(book: Book, page: Int) -> Int:
     """The row of an absent page, or -1. Pages that were learnt again may have kept theirs."""
     if book.store[0].absent == 0:
         return np.int64(-1)
-    return np.int64(book.absent_index[_entry_of(book.absent_index, book.absent_ids, page)]) - 1
+    return (
+        np.int64(book.absent_index[_entry_of(book.absent_index, book.absent_ids, page, book.store[0].multiplier)]) - 1
+    )
 
 
 @lean_kernel
 def add_absent(book: Book, page: Int) -> Int:
     """The row of an absent page, which is added if it has none. The caller has seen to room."""
-    at = _entry_of(book.absent_index, book.absent_ids, page)
+    at = _entry_of(book.absent_index, book.absent_ids, page, book.store[0].multiplier)
     row = np.int64(book.absent_index[at]) - 1
     if row < 0:
         row = book.store[0].absent
@@ -110,10 +111,10 @@ def add_all_absent(book: Book, pages: Array, amounts: Array) -> None:
 
 
 @lean_kernel
-def fill_absent_index(index: Array, ids: Array, rows: Int) -> None:
+def fill_absent_index(index: Array, ids: Array, rows: Int, multiplier: Int) -> None:
     """Fill an empty index with the first rows of the absent pages, no two of which are of one page."""
     for row in range(rows):
-        index[_entry_of(index, ids, ids[row])] = row + 1
+        index[_entry_of(index, ids, ids[row], multiplier)] = row + 1
 
 
 @lean_kernel

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opicflow.pipelines.ledger.kernels.index import hashed
 from opicflow.pipelines.ledger.layout import Book, Bool, Int
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
@@ -31,10 +32,10 @@ def has_room_for_a_visit(book: Book) -> Bool:
 
 
 @inlined_kernel
-def _position(side: Array, key: Int) -> Int:
+def _position(side: Array, key: Int, multiplier: Int) -> Int:
     """The position of a key, or the free one where it would be stored."""
     mask = side.shape[0] - 1
-    at = np.int64(np.uint64(key) >> np.uint64(20)) & mask
+    at = np.int64(hashed(key, multiplier) >> np.uint64(32)) & mask
     while side[at] != 0 and side[at] != key:
         at = (at + 1) & mask
     return at
@@ -43,9 +44,11 @@ def _position(side: Array, key: Int) -> Int:
 @inlined_kernel
 def is_recent(book: Book, key: Int) -> Bool:
     """Whether the visit was kept and is not forgotten yet."""
-    return book.modes[0].most_recent != 0 and (
-        book.recent[0, _position(book.recent[0], key)] == key or book.recent[1, _position(book.recent[1], key)] == key
-    )
+    if book.modes[0].most_recent == 0:
+        return False
+    multiplier = book.store[0].multiplier
+    one, other = _position(book.recent[0], key, multiplier), _position(book.recent[1], key, multiplier)
+    return book.recent[0, one] == key or book.recent[1, other] == key
 
 
 @inlined_kernel
@@ -55,7 +58,7 @@ def keep_visit(book: Book, key: Int) -> None:
     if most == 0:
         return
     side = book.counts[0].recent_side
-    at = _position(book.recent[side], key)
+    at = _position(book.recent[side], key, book.store[0].multiplier)
     if book.recent[side, at] == key:
         return
     book.recent[side, at] = key
@@ -68,7 +71,7 @@ def keep_visit(book: Book, key: Int) -> None:
 
 
 @lean_kernel
-def fill_side(side: Array, keys: Array) -> None:
+def fill_side(side: Array, keys: Array, multiplier: Int) -> None:
     """Put keys into an empty side."""
     for i in range(keys.shape[0]):
-        side[_position(side, keys[i])] = keys[i]
+        side[_position(side, keys[i], multiplier)] = keys[i]
