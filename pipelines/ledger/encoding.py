@@ -62,7 +62,7 @@ def decode_entry(data: bytes) -> DecodedEntry:
     version = packed.values.get("version", ENTRY_VERSION)
     decode = _DECODERS.get(packed.kind)
     if decode is None or version != ENTRY_VERSION:
-        raise EntryUnknown(f"an entry of kind {packed.kind[:20]!r} and version {str(version)[:20]}: update opicflow")
+        raise EntryUnknown(f"an entry of kind {packed.kind[:20]!r} and version {shown(version)}: update opicflow")
     values, columns = dict(packed.values), dict(packed.columns)
     try:
         note = values.pop("note")

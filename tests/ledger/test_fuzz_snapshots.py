@@ -145,7 +145,7 @@ def restored_or_refused_quietly(chunks: list[bytes]) -> None:
 
 def repacked(head: Any, rest: bytes) -> bytes:
     """Packed columns with another head, and the right checksum."""
-    text = orjson.dumps(head, option=orjson.OPT_NON_STR_KEYS)
+    text = json.dumps(head).encode()
     text += b" " * (-(14 + 4 + len(text)) % 8)
     body = len(text).to_bytes(4, "little") + text + rest
     return b"OPFC" + (1).to_bytes(2, "little") + xxhash.xxh64_intdigest(body).to_bytes(8, "little") + body
