@@ -66,13 +66,14 @@ def expand(names: Sequence[str]) -> list[str]:
 
     A name is a path, a pattern, "-" for standard input, or, with "://" in it, whatever Beam's file systems know.
     """
-    return [file for name in names for file in _expand_one(name)]
+    return [file for name in names for file in _expand_one(_checked(name))]
 
 
 def open_bytes(name: str) -> BinaryIO:
     """The bytes of a file as they are, not decompressed."""
     if name == STDIN:
         return sys.stdin.buffer
+    _checked(name)
     try:
         if "://" in name:
             filesystems, uncompressed = _filesystems()
@@ -111,6 +112,12 @@ def decompressed(source: str | BinaryIO, *, start: int = 0, block_bytes: int = B
 def is_compressed(first: bytes) -> bool:
     """Whether a file that begins with these bytes (four are enough) is read through a decompressor."""
     return _codec_of(first, "") is not None
+
+
+def _checked(name: str) -> str:
+    if "\0" in name:
+        raise InputRefused(f"{name[:200]!r}: it contains a NUL character: correct the name")
+    return name
 
 
 def _expand_one(name: str) -> list[str]:

@@ -133,6 +133,8 @@ def _values_of(path: Path) -> dict[str, str]:
 
 
 def _check_value(where: str, value: str) -> None:
+    if "\0" in value:
+        raise ConfigurationRefused(f"{where}: contains a NUL character: correct it")
     if _USER_IN_URL.search(value):
         raise ConfigurationRefused(
             f"{where}: holds a user name and perhaps a password: put them into the file that `properties` names"

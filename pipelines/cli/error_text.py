@@ -28,12 +28,14 @@ def os_problem(problem: OSError, options: argparse.Namespace) -> str:
 
 
 def user_problem(problem: BaseException, options: argparse.Namespace) -> str:
-    """Return the message of a user's error that Beam wrapped into another exception; empty for a bug."""
+    """Return the message of a user's error that has the form of another exception; empty for a bug."""
     chain: BaseException | None = problem
     while chain is not None:
         if isinstance(chain, UserError):
             return one_line(chain)
         if isinstance(chain, OSError) and chain.strerror:
             return os_problem(chain, options)
+        if isinstance(chain, ValueError) and str(chain).startswith("embedded null "):
+            return "a path in a file that was read contains a NUL character: correct it, and run again"
         chain = chain.__cause__ or chain.__context__
     return ""

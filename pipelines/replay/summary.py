@@ -94,7 +94,9 @@ def policy_notes(state: State) -> list[str]:
 def notes_for(summary: dict[str, Any], idle: dict[str, float], remembers: bool = False) -> list[str]:
     """Return what would improve the results, in sentences."""
     notes = []
-    visits = max(summary["visits"], 1)
+    # Those that a ledger finds and does not count are in the counts below.
+    forgotten = summary["rejects_by_reason"].get("forgotten", 0)
+    visits = max(summary["visits"] + summary.get("duplicates", 0) + forgotten, 1)
     if summary["visits_links_unknown"] > 0.05 * visits:
         notes.append(
             f"Links are not known for {summary['visits_links_unknown'] / visits:.0%} of the visits: such pages pass "

@@ -23,7 +23,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger.entries import NO_CATEGORY, CrawlItems, Kind, Outcome
 from opicflow.pipelines.transforms.rules import MEDIA_CATEGORIES, ORDINARY_WEIGHT, LinkWeights, Rules
-from opicflow.schemas.arrays import Bytes, Hashes, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Hashes, Ints
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.dates import iso_time
 from opicflow.schemas.event_columns import (
@@ -66,14 +66,20 @@ class Seen:
         self.ids = np.zeros(_SEEN_SLOTS, np.uint64)
 
 
+def accepted(events: CrawlEvents, urls: CanonicalUrls, latest_ms: int = ANY_TIME) -> Bools:
+    """Return which events `route` does not reject."""
+    good: Bools = (urls.states[events.url_starts[:-1]] == PAGE) & (events.time_ms <= latest_ms)
+    return good
+
+
 def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, latest_ms: int = ANY_TIME) -> Routed:
     """Return the rows of these events. `urls` are their URLs in canonical form. Later events are rejected."""
     starts = events.url_starts
-    pages, is_ahead = urls.states[starts[:-1]] == PAGE, events.time_ms > latest_ms
+    pages, is_ahead = accepted(events, urls, latest_ms), events.time_ms > latest_ms
     if is_ahead.any():
         states = urls.states.copy()
         states[starts[:-1][is_ahead]] = NO_PAGE
-        urls, pages = replace(urls, states=states), pages & ~is_ahead
+        urls = replace(urls, states=states)
     sites = _sites(events, urls, rules.links)
     most_rows = int((events.hops + 1)[pages].sum()) + len(urls.ids)
     out = _Out(

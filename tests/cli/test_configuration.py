@@ -76,6 +76,7 @@ def test_without_a_file_and_variables_the_defaults_apply() -> None:
         ('colour = "red"', "unknown setting colour: the settings are brokers, registry,"),
         ('sasl_password = "hush"', "sasl_password: no secrets in this file"),
         ('registry = "https://me:hush@registry"', "registry: holds a user name and perhaps a password"),
+        ('state = "a\\u0000b"', "state: contains a NUL character: correct it"),
         ("brokers = 9092", 'brokers must be text: write brokers = "…"'),
         ("[kafka]\nbrokers = 1", "unknown setting kafka"),
         ("brokers", "not TOML"),

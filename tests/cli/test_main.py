@@ -29,6 +29,7 @@ from opicflow.pipelines.replay import runner as replay_runner
 from opicflow.pipelines.replay.inputs import NothingRead, known_format
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.state import StateFolder
+from opicflow.pipelines.replay.summary import notes_for
 from opicflow.pipelines.transforms.decode import decode_range, encode_batch, route_rows
 from opicflow.pipelines.transforms.parts import PartKind
 from opicflow.pipelines.transforms.rejects import reject_line
@@ -174,6 +175,29 @@ def test_validate_reports_the_rejects_of_a_replay(opicflow: Run, tmp_path: Path)
         assert text in out
     fine = write(tmp_path / "fine.jsonl", json_line(CrawlEvent(url(1), fetched_at_ms=10**12, digest="x", links=())))
     assert "no problems found" in opicflow("validate", fine)[1]
+
+
+def test_validate_counts_shares_of_the_visits_that_are_accepted(opicflow: Run, tmp_path: Path) -> None:
+    good = json_line(CrawlEvent(url(1), fetched_at_ms=10**12, links=()))
+    far = json_line(CrawlEvent(url(2), fetched_at_ms=4 * 10**12, links=()))
+    log = write(tmp_path / "log.jsonl", b"".join([good, *[b'{"url": "mailto:x"}\n'] * 3, far]))
+    _, out, _ = opicflow("validate", log, "--json")
+    found = json.loads(out)
+    assert found["summary"]["visits"] == found["summary"]["visits_without_digest"] == 1
+    assert found["notes"] == [
+        "100% of the visits have no digest: change rates come from 'not modified' and dates of change alone."
+    ]
+    marked = json_line(CrawlEvent(url(1), fetched_at_ms=10**12, digest="x", links=()))
+    log = write(tmp_path / "marked.jsonl", marked + b'{"url": "mailto:x"}\n' * 3)
+    assert json.loads(opicflow("validate", log, "--json")[1])["notes"] == []
+
+
+def test_notes_of_a_replay_count_shares_of_the_visits_with_duplicates(opicflow: Run, tmp_path: Path) -> None:
+    log = write(tmp_path / "log.jsonl", json_line(CrawlEvent(url(1), fetched_at_ms=10**12, status=200)) * 4)
+    _, out, _ = opicflow("replay", log, "--quiet", "--json")
+    summary: dict[str, Any] = json.loads(out)
+    assert (summary["visits"], summary["duplicates"], summary["visits_links_unknown"]) == (1, 3, 4)
+    assert [note for note in notes_for(summary, {}) if note.startswith("Links are not known for 100% of")]
 
 
 def test_validate_reads_standard_input(log: Path) -> None:
@@ -362,6 +386,15 @@ def test_a_bug_gives_a_traceback_and_exit_code_1(log: Path, opicflow: Run, monke
     monkeypatch.setattr(replay_runner, "replayed", broken)
     code, _, err = opicflow("replay", log)
     assert code == 1 and "Traceback" in err and "this is a bug" in err
+
+
+def test_a_nul_character_in_a_stored_path_gives_one_line(
+    log: Path, opicflow: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_runner, "replayed", lambda *_, **__: Path("a\0b").read_bytes())
+    code, out, err = opicflow("replay", log)
+    assert (code, out) == (2, "")
+    assert err == "opicflow: a path in a file that was read contains a NUL character: correct it, and run again\n"
 
 
 @pytest.mark.parametrize(

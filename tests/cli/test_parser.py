@@ -120,6 +120,14 @@ def test_an_old_option_name_works_with_a_warning(arguments: list[str], old: str,
     assert old not in output_of(arguments[0], "--help").replace(new, "")
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_nul_character_in_an_argument_gives_one_line(name: str) -> None:
+    for arguments in ([name, "a\0b"], [name, "--state", "a\0b"], ["--config", "a\0b", name]):
+        result = command(*arguments)
+        assert (result.code, result.out) == (2, "")
+        assert result.err == "opicflow: argument 'a\\x00b': it contains a NUL character: correct it\n"
+
+
 # -- completion
 
 

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.pipelines.replay.inputs import known_format
     from opicflow.pipelines.replay.summary import most_first, notes_for
     from opicflow.pipelines.transforms.decode import decode_range, route_rows
-    from opicflow.pipelines.transforms.route import Seen
+    from opicflow.pipelines.transforms.route import Seen, accepted
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.crawl_events import Reason
 
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
             continue
         for batch in decode_range(FileRange("log", file, format_), rules):
             events = batch.decoded.events
-            visits = events.announce == 0
+            visits = (events.announce == 0) & accepted(events, batch.urls, latest_ms)
             counts["visits_without_digest"] += int(((events.digest == 0) & visits).sum())
             routed = route_rows(batch.decoded, batch.urls, batch.source, rules, seen, latest_ms)
             counts.update(routed.counts)

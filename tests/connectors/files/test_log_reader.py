@@ -17,7 +17,7 @@ from opicflow.connectors.files import log_reader
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import Batch, FileRange, format_of, read, split
-from opicflow.connectors.files.opening import Block, InputRefused, decompressed
+from opicflow.connectors.files.opening import Block, InputRefused, decompressed, expand, open_bytes
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason, Reject
 from support.archives import gz, page, zst
 
@@ -240,6 +240,13 @@ def test_files_that_are_not_crawl_logs_are_refused_in_one_line(tmp_path: Path) -
         format_of(str(tmp_path / "nothing"))
     with pytest.raises(InputRefused, match="no such file"):
         list(read(FileRange("s", str(tmp_path / "nothing"), Format.JSONL)))
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\0*", "a\0*/**", "file://a\0b", "file:///a\0*"])
+def test_a_name_with_a_nul_character_is_refused_in_one_line(name: str) -> None:
+    for use in (lambda: expand([name]), lambda: open_bytes(name)):
+        with pytest.raises(InputRefused, match=r"^'\S*a\\x00\S*': it contains a NUL character: correct the name$"):
+            use()
 
 
 # -- bytes
