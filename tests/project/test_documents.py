@@ -36,5 +36,5 @@ def test_the_architecture_lists_every_room() -> None:
 
 
 def test_every_page_has_a_title_and_then_text() -> None:
-    pages = [*DOCS.rglob("*.md"), TOP / "README.md", TOP / "CONTRIBUTING.md"]
+    pages = [*DOCS.rglob("*.md"), TOP / "README.md", TOP / "CONTRIBUTING.md", TOP / "SECURITY.md"]
     assert [page for page in pages if not re.match(r"# \S[^\n]*\n\n\S", page.read_text("utf-8"))] == []

@@ -83,7 +83,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ["tests", "benchmarks", "examples"]:
         (copy / folder).mkdir()
         (copy / folder / "__init__.py").touch()
-    for name in ["setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md"]:
+    for name in ["setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md"]:
         shutil.copy(TOP / name, copy / name)
     return copy
 
