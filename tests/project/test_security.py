@@ -1,4 +1,4 @@
-"""The limits that SECURITY.md states are those of the code."""
+"""The limits that SECURITY.md states are those of the code, and what is deployed is open to nobody by default."""
 
 from __future__ import annotations
 
@@ -26,3 +26,23 @@ def test_a_limit_is_that_of_the_code(limit: dict[str, str]) -> None:
 
 def test_the_limits_are_found() -> None:
     assert {"MOST_EVENT_BYTES", "MOST_LINKS", "LONGEST_URL", "MOST_AHEAD_MS"} <= {limit["name"] for limit in LIMITS}
+
+
+def test_no_setting_makes_a_service_listen_on_all_addresses() -> None:
+    files = [file for file in (TOP / "deploy").rglob("*") if file.suffix in (".py", ".yaml", ".java", ".xml", "")]
+    texts = {file: file.read_text("utf-8") for file in files if file.is_file()}
+    assert [file for file, text in texts.items() if "0.0.0.0" in text] == []
+    settings = dict(re.findall(r"^(\S+): +([^#\s]+)", texts[TOP / "deploy/standalone/config.yaml"], re.MULTILINE))
+    for name in ("jobmanager.bind-host", "rest.bind-address", "taskmanager.bind-host"):
+        assert settings[name] in ("127.0.0.1", settings["jobmanager.rpc.address"])
+    published = re.findall(r"ports: \[(.*)\]", texts[TOP / "deploy/compose.yaml"])
+    assert published and all(port.startswith('"127.0.0.1:') for port in published)
+
+
+def test_the_image_has_an_exact_base_and_runs_as_a_user() -> None:
+    lines = (TOP / "deploy/container/Dockerfile").read_text("utf-8").splitlines()
+    users = [line.split()[1] for line in lines if line.startswith("USER ")]
+    assert users and users[-1] not in ("root", "0")
+    images = [line.split()[1] for line in lines if line.startswith("FROM ")]
+    images += re.findall(r"image: (\S+)", (TOP / "deploy/compose.yaml").read_text("utf-8"))
+    assert [image for image in images if not re.search(r":\d+\.\d+\.\d+", image)] == []
