@@ -65,18 +65,18 @@ ifneq "$(VENV_FOLDER) with $(VENV_BASE)" "$(CURDIR) with $(WANTED_BASE)"
   MAKE_ANEW := yes
 endif
 
-$(STAMP): setup.py constraints.txt $(if $(MAKE_ANEW),rebuild)
+$(STAMP): setup.py hashes.txt $(if $(MAKE_ANEW),rebuild)
 	$(if $(MAKE_ANEW),$(if $(PYTHON_TROUBLE),$(error $(PYTHON_TROUBLE))))
 	@rm -f $(STAMP)
 	@$(if $(MAKE_ANEW),echo "Creating .venv: this takes a minute.",echo "Updating .venv.")
 	@$(if $(MAKE_ANEW),"$(PYTHON)" -m venv --clear .venv,true)
-	@$(PIP_INSTALL) setuptools
-	@$(PIP_INSTALL) --no-build-isolation -e '.[dev]'
+	@$(PIP_INSTALL) --require-hashes --requirement hashes.txt
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e '.[dev]'
 	@echo "$(CURDIR)" > $(STAMP)
 
 rebuild:
 
-PIP_INSTALL = $(VENV)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP_INSTALL = $(VENV)/python -m pip install --quiet --disable-pip-version-check
 
 # Empty, or what is wrong with $(PYTHON) and what to do about it, in one line. Read only when .venv has to be made.
 PYTHON_VERSION = $(shell "$(PYTHON)" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null)

@@ -6,6 +6,8 @@ import re
 from importlib import import_module
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from support.paths import TOP
 
@@ -46,3 +48,20 @@ def test_the_image_has_an_exact_base_and_runs_as_a_user() -> None:
     images = [line.split()[1] for line in lines if line.startswith("FROM ")]
     images += re.findall(r"image: (\S+)", (TOP / "deploy/compose.yaml").read_text("utf-8"))
     assert [image for image in images if not re.search(r":\d+\.\d+\.\d+", image)] == []
+
+
+def test_every_version_that_make_installs_has_hashes_and_is_that_of_the_constraints() -> None:
+    joined = (TOP / "hashes.txt").read_text("utf-8").replace("\\\n", " ").splitlines()
+    hashed = [line.partition("--hash=") for line in joined]
+    assert [line for line, _, digests in hashed if not re.match(r"sha256:[0-9a-f]{64}\b", digests)] == []
+    plain = [line.partition("#")[0].strip() for line in (TOP / "constraints.txt").read_text("utf-8").splitlines()]
+    for version in ("3.10", "3.11", "3.12", "3.13"):
+        python = {"python_version": version, "python_full_version": f"{version}.1"}
+        assert installed([line for line, _, _ in hashed], python) == installed(plain, python)
+
+
+def installed(lines: list[str], python: dict[str, str]) -> set[tuple[str, str]]:
+    """Return the names and versions of the lines whose marker fits."""
+    requirements = [Requirement(line) for line in lines if line]
+    fit = [one for one in requirements if one.marker is None or one.marker.evaluate(python)]
+    return {(canonicalize_name(one.name), str(one.specifier)) for one in fit}
