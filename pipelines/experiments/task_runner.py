@@ -49,9 +49,9 @@ MEASURES: dict[str, Measure] = {
 }
 EDITION = 1
 EDITIONS = {
-    "discovery": 5,
-    "discovery_by_ledger": 5,
-    "discovery_by_command": 3,
+    "discovery": 4,
+    "discovery_by_ledger": 4,
+    "discovery_by_command": 2,
     "growing": 2,
     "stated": 2,
     "trouble": 2,

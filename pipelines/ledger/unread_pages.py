@@ -1,9 +1,8 @@
 """Which unread pages a ledger would read next, as the discovery `learnt` says.
 
-A review begins at a tick, when a cycle has passed since the last one, and enough pages were read for the first time
-since then: one in 64 of the pages known, and one in 8 of those read. The log alone decides when. A review learns from
-the pages that were read, and marks the pages that may be explored until the next one. Plans read the marks and the
-worth of pages, and change nothing.
+A review begins at a tick, when a cycle has passed since the last one, and at least one in 64 of the pages known was
+read for the first time since then: the log alone decides when. A review learns from the pages that were read, and marks
+the pages that may be explored until the next one. Plans read the marks and the worth of pages, and change nothing.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ from opicflow.schemas.shards import Shard
 
 _PAGES_A_READ = 64
 """A review takes time for all pages known, so it waits until one in so many of them was read since the last one."""
-_READ_A_READ = 8
-"""And until one in so many of the pages read was: the more are read, the less another review teaches."""
 _FLOOR_SHARE = 100
 """One in so many pages is less important than a page to which next to nothing leads."""
 
@@ -99,9 +96,8 @@ class UnreadPages:
         begun = self.reviews.second >= 0
         if begun and second - self.reviews.second < self._config.refresh.cycle_hours * 3600:
             return False
-        all_read = self._pages_read()
-        read = all_read - self.reviews.read
-        return read * _PAGES_A_READ >= max(int(self._room.book.counts[0].pages), 1) and read * _READ_A_READ >= all_read
+        read = self._pages_read() - self.reviews.read
+        return read * _PAGES_A_READ >= max(int(self._room.book.counts[0].pages), 1)
 
     def begin_review(self, second: int) -> None:
         """Learn from the pages that were read since the last review, and mark those that may be explored."""

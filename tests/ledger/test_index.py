@@ -89,7 +89,7 @@ def test_adversarial_ids_do_share_homes_and_tags() -> None:
     last = [with_hash(0xFFFFFFFF, low) for low in range(8)]
     assert {int(index.home(index.empty(64, MULTIPLIER), bits(page))) for page in last} == {63}
     tags = {
-        int(index.hashed(bits(page), MULTIPLIER)) % (1 << 32)
+        int(index.hashed(np.int64(bits(page)), np.uint64(MULTIPLIER))) % (1 << 32)
         for page in (with_hash(high, 7) for high in range(0, 1 << 32, 1 << 29))
     }
     assert tags == {7}

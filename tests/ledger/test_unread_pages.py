@@ -274,8 +274,8 @@ def test_pages_that_were_tried_or_are_forbidden_are_not_chosen_to_explore() -> N
 
 
 def test_explored_and_other_pages_are_ordered_as_learnt() -> None:
-    crawl = crawled(21)
-    crawl.tick(T0 + 22 * DAY)
+    crawl = crawled(25)
+    crawl.tick(T0 + 26 * DAY)
     planned = crawl.preview()
     orders, worth = planned.orders, planned.survey.worth
     assert worth is not None and crawl.ledger._unread.reviews.second > 0
