@@ -197,8 +197,9 @@ class _Sender:
             some = np.flatnonzero(left).tolist()
             self.send(SITES, [names[row] for row in some], [keys[row].encode() for row in some], site_columns(part))
             lost = {name for pages in map(pages_of, removed_pages) for name in site_names(pages.urls, by)}
-            for name in [*(names[row] for row in np.flatnonzero(~left).tolist()), *sorted(lost.difference(names))]:
-                self._bury(SITES, [name, name], [name.encode(), f"{name}#{shard}".encode()])
+            gone = [*(names[row] for row in np.flatnonzero(~left).tolist()), *sorted(lost.difference(names))]
+            for keys in (gone, [f"{name}#{shard}" for name in gone]):
+                self._bury(SITES, gone, [key.encode() for key in keys])
 
     def send(self, topic: str, by: Sequence[bytes | str], keys: Sequence[bytes], columns: dict[str, list[Any]]) -> None:
         """Send rows; `by` are the texts that give them their partitions."""

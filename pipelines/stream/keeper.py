@@ -38,6 +38,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.encoding import EntryUnknown, decode_entry, encode_entry
 from opicflow.pipelines.ledger.entries import ENTRY_VERSION
+from opicflow.pipelines.ledger.window import SECONDS_PER_DAY
 from opicflow.pipelines.transforms.outputs import (
     AUDIT,
     FINGERPRINT,
@@ -64,7 +65,7 @@ from opicflow.pipelines.transforms.publish_sites import pack_sites, sites_of_rem
 from opicflow.pipelines.transforms.rejects import collisions
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.arrays import Bytes, Ids, Ints
-from opicflow.schemas.columns import ColumnsRefused, pack, unpack
+from opicflow.schemas.columns import ColumnsRefused, pack
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.pages import PageIds
@@ -75,7 +76,6 @@ from opicflow.schemas.sites import SITE_KINDS, SiteKind
 MOST_TRANSFERS = 100_000
 """The most transfers of one message: 16 bytes each."""
 _MOST_REJECTED_BYTES = 64 << 10
-_DAY_SECONDS = 86_400
 
 
 class LogRefused(UserError):
@@ -471,13 +471,13 @@ class LogKeeper:
         ledger, origin, notes = self.ledger, self.origin, self._notes
         assert ledger is not None and origin is not None
         records = origin.records_per_visit * (ledger.visits - notes.visits_at_sites)
-        return notes.sites_second < 0 or records >= notes.sites or second - notes.sites_second >= _DAY_SECONDS
+        return notes.sites_second < 0 or records >= notes.sites or second - notes.sites_second >= SECONDS_PER_DAY
 
     def _publish_sites(self, planned: Planned, by: SiteKind, second: int) -> Output:
         ledger, notes = self.ledger, self._notes
         assert ledger is not None
         packed = pack_sites(ledger, planned, by, notes.removed_from_sites)
-        notes.removed_from_sites, notes.sites = [], len(unpack(packed).columns["pages"])
+        notes.removed_from_sites, notes.sites = [], rows_in(packed)
         notes.visits_at_sites, notes.sites_second = ledger.visits, second
         return Output(SITES, packed)
 

@@ -41,21 +41,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             *("table1", "table2", "influence", "community"),
         ],
         help="a figure of the paper, or growing webs, links that move, pages that cannot be read, what estimates "
-        "state, trends; which unread page first: discovery; what link farms and traps gain: manipulation; a year of "
-        "refreshing in the closed loop; of communities: sites, topics, the influence of one page, round by round",
+        "state, trends; which unread page first: discovery; what link farms and traps gain: manipulation; ranks of "
+        "sites: sites; a year of refreshing in the closed loop; of communities: sites, topics, the influence of one "
+        "page, round by round",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the report, plots and data")
     parser.add_argument(
         "--pages",
         type=whole,
         metavar="N",
-        help="of each web (100000; discovery and manipulation 10000, the loop 1000, communities 300000)",
+        help="of each web (100000; discovery, manipulation and sites 10000, the loop 1000, communities 300000)",
     )
     parser.add_argument(
         "--runs",
         type=whole,
         metavar="R",
-        help="seeds to take means of (2; discovery 10, manipulation 3, the loop 1, communities 5)",
+        help="seeds to take means of (2; discovery 10, manipulation 3, sites 5, the loop 1, communities 5)",
     )
     parser.add_argument("--edges", metavar="FILE", help="of communities: the web of this edge list instead")
     parser.add_argument("--days", type=whole, metavar="D", help="of the loop: how long (365)")
