@@ -271,6 +271,21 @@ def add_ledger_options(parser: argparse.ArgumentParser, histories: str) -> Any:
     )
     group.add_argument("--max-pages", type=whole, metavar="N", help="remove the poorest unread pages beyond so many")
     group.add_argument("--max-unread-per-host", type=whole, metavar="N", help="the same for the unread of one host")
+    group.add_argument(
+        "--max-unread-per-domain", type=whole, metavar="N", help="learn no more unread pages of a registrable domain"
+    )
+    group.add_argument(
+        "--max-announced-per-domain",
+        type=whole,
+        metavar="N",
+        help="learn no more pages of a domain a day by announcements",
+    )
+    group.add_argument(
+        "--max-share-per-domain",
+        type=float,
+        metavar="S",
+        help="what unread pages of a domain have of the importance that pages have by being known (certified)",
+    )
     return group
 
 
@@ -287,7 +302,18 @@ def ledger_options_of(options: argparse.Namespace) -> LedgerOptions:
         refresh=refresh_fields_of(options),
         max_pages=options.max_pages,
         max_unread_per_host=options.max_unread_per_host,
+        domains=domain_limits_of(options),
     )
+
+
+def domain_limits_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the limits of domains that were given, by the fields of `DomainLimits`."""
+    given = {
+        "most_unread": options.max_unread_per_domain,
+        "most_announced": options.max_announced_per_domain,
+        "most_share": options.max_share_per_domain,
+    }
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def add_refresh_options(parser: argparse.ArgumentParser, strategy: str) -> None:
@@ -311,6 +337,8 @@ def add_refresh_options(parser: argparse.ArgumentParser, strategy: str) -> None:
     )
     add_renamed(group, "--discover-by", "--discovery-by", "discovery_by")
     group.add_argument("--rate-prior", metavar="NAME", help="of change rates: learnt (from the crawl) or fixed")
+    group.add_argument("--domain-fetches", type=float, metavar="N", help="of a registrable domain a day at most")
+    group.add_argument("--domain-discovery", type=float, metavar="S", help="of discovery, for one domain at most")
     group.add_argument("--host-fetches", type=float, metavar="N", help="of a host a day at most")
     group.add_argument("--host-fetches-per-hour", type=float, metavar="N", help="of a host an hour at most")
     group.add_argument("--crawl-delay", type=float, metavar="SECONDS", help="between two fetches of a host")
@@ -332,6 +360,8 @@ def refresh_fields_of(options: argparse.Namespace) -> dict[str, Any]:
         "discovery_share": options.discovery_share,
         "discover_by": options.discovery_by,
         "rate_prior": options.rate_prior,
+        "domain_fetches_per_day": options.domain_fetches,
+        "domain_discovery_share": options.domain_discovery,
         "host_fetches_per_day": options.host_fetches,
         "host_fetches_per_hour": options.host_fetches_per_hour,
         "crawl_delay_seconds": options.crawl_delay,

@@ -13,7 +13,8 @@ from opicflow.pipelines.ledger.entry_checks import exact_sum
 from opicflow.pipelines.ledger.errors import LedgerBroken
 from opicflow.pipelines.ledger.kernels import certified, observations, reads
 from opicflow.pipelines.ledger.layout import Book, Table
-from opicflow.schemas.arrays import Ints
+from opicflow.schemas.arrays import Ids, Ints
+from opicflow.schemas.pages import SITE_BITS
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def audit(table: Table, book: Book, shard: int) -> Balance:
         "minted cash is a whole number of births": balance.minted == UNITS_PER_PAGE * int(counts.births),
         "shares equal their sum": observations.sum_shares(table, book) == counts.shares,
         "cash in the outbox was sent": waiting_outside <= balance.sent,
+        **_laws_of_domains(table, book),
     }
     _refuse_broken(laws, shard)
     return balance
@@ -128,6 +130,9 @@ def _recount(table: Table, book: Book) -> _Carried:
 def bases_of(table: Table, book: Book) -> Ints:
     """The base of every slot, 0 where no page is: the cash that the small edge gives under `certified`."""
     rows = table.pages[: int(book.counts[0].slots)]
+    if len(book.domains) and book.modes[0].policy == at.P_CERTIFIED:
+        limited: Ints = np.where(rows["flags"] != 0, rows["opening"], 0)
+        return limited
     small_edge = (1 << 20) - int(book.modes[0].damping_q20)
     bases: Ints = np.where(rows["flags"] != 0, small_edge * book.class_weights[rows["class_"]], 0)
     return bases
@@ -169,6 +174,27 @@ def _audit_certified(table: Table, book: Book, shard: int) -> Balance:
         and classes.sum() == counts.pages == counts.slots - counts.free,
         "minted cash is a whole number of births": int(counts.minted) == UNITS_PER_PAGE * int(counts.births),
         "shares equal their sum": observations.sum_shares(table, book) == counts.shares,
+        **_laws_of_domains(table, book),
     }
     _refuse_broken(laws, shard)
     return balance
+
+
+def _laws_of_domains(table: Table, book: Book) -> dict[str, bool]:
+    """Return what holds where unread pages of a domain are limited."""
+    if not len(book.domains):
+        return {}
+    slots = int(book.counts[0].slots)
+    rows = table.pages[:slots]
+    unread = (rows["flags"] != 0) & ((rows["class_"] & 1) == 0)
+    numbers = rows_of_domains(table.hot[:slots, 0][unread].view(np.uint64), book)
+    counted = np.bincount(numbers, minlength=len(book.domains))
+    return {"unread pages of domains equal their count": np.array_equal(counted, book.domains[:, at.UNREAD])}
+
+
+def rows_of_domains(pages: Ids, book: Book) -> Ints:
+    """Return the row of `Book.domains` of each page."""
+    shift = np.uint64(64 - SITE_BITS)
+    first = np.array([book.modes[0].first_id], np.int64).view(np.uint64) >> shift
+    rows: Ints = ((pages >> shift) - first).astype(np.int64)
+    return rows

@@ -1,4 +1,4 @@
-"""The choice of a cycle: which pages of a survey are ordered, within the bandwidth and the limits of hosts.
+"""The choice of a cycle: which pages of a survey are ordered, within the bandwidth and the limits of hosts and domains.
 
 Pages are taken in passes, until the cycle has as many as it may order:
 
@@ -15,6 +15,7 @@ So a cycle orders as many pages as it may, or all that limits allow. The orders 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, RefreshConfig
 from opicflow.pipelines.ledger.plan import Sharing, can_be_ordered
 from opicflow.pipelines.ledger.survey import BY_BUDGET, BY_PIN, DAY, DISCOVERY, Budget, HostLimits, HostsOf, Survey
 from opicflow.pipelines.ledger.unread_pages import Worth
-from opicflow.pipelines.refresh.orders import OrderTimes, allowances, chosen, spread
+from opicflow.pipelines.refresh.orders import Limit, OrderTimes, allowances, chosen, spread
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ints
 from opicflow.schemas.ranking import highest
 
@@ -92,7 +93,7 @@ def choose_orders(
     intervals = np.full(len(survey), np.inf) if budget.strategy == "greedy" else shared.intervals  # greedy means none
     tier = 2.0 * (survey.decided_by == BY_PIN) + _is_very_late(survey, intervals, age)
 
-    choice = _Choice(survey, budget, passed, cycle, is_new)
+    choice = _Choice(survey, budget, most, passed, cycle, is_new)
     choice.take(_REQUESTED, requested, priority, _MANY)
     refresh_most = most.all - most.discovery - choice.count
     choice.take(_REFRESH, is_due, tier, refresh_most, priority, keeps_discovery=True)
@@ -202,20 +203,43 @@ def _priority(survey: Survey, config: RefreshConfig, budget: Budget, age: Floats
     return np.where(survey.requested, survey.importance, priority)
 
 
-class _Choice:
-    """Takes pages, pass by pass, within the limits of hosts."""
+@dataclass
+class _GroupLimit:
+    """How many pages each host, or each domain, may yet have in this cycle."""
 
-    def __init__(self, survey: Survey, budget: Budget, passed: int, cycle: int, is_new: Bools) -> None:
+    of: Ints
+    left: Ints
+    kept: Ints
+    """By group: how many of them are for unread pages."""
+    of_discovery: bool = False
+    """Whether it limits the orders of discovery alone."""
+
+
+class _Choice:
+    """Takes pages, pass by pass, within the limits of hosts and domains."""
+
+    def __init__(self, survey: Survey, budget: Budget, most: Most, passed: int, cycle: int, is_new: Bools) -> None:
         self.count = self.discovered = 0
         self._pages = survey.pages
         self._why = np.zeros(len(survey), np.uint8)
-        self._of: Ints | None = None
-        self._left = self._kept = np.zeros(0, np.int64)
-        if survey.hosts is not None:
-            self._of = survey.hosts.of
-            self._left = _allowed(survey.hosts, 1.0, survey.second, passed, cycle)
-            kept = _allowed(survey.hosts, budget.discovery_share, survey.second, passed, cycle)
-            self._kept = np.minimum(kept, np.bincount(self._of[is_new], minlength=len(kept)))
+        self._limits: list[_GroupLimit] = []
+        hosts, domains = survey.hosts, survey.domains
+        if domains is not None:
+            if np.isfinite(budget.domain_most):
+                per_day = np.where(domains.is_known, budget.domain_most, np.inf)
+                no_gaps = np.zeros(len(per_day), np.int64)
+                hosts_alike = HostLimits(domains.of, per_day, domains.parts, domains.before, no_gaps)
+                self._add_limit(hosts_alike, budget, survey.second, passed, cycle, is_new)
+            share = max(int(budget.domain_discovery_share * most.discovery), 1)
+            left = np.where(domains.is_known, share, _MANY)
+            self._limits.append(_GroupLimit(domains.of, left, np.zeros_like(left), of_discovery=True))
+        if hosts is not None:
+            self._add_limit(hosts, budget, survey.second, passed, cycle, is_new)
+
+    def _add_limit(self, groups: HostLimits, budget: Budget, now: int, passed: int, cycle: int, is_new: Bools) -> None:
+        kept = _allowed(groups, budget.discovery_share, now, passed, cycle)
+        kept = np.minimum(kept, np.bincount(groups.of[is_new], minlength=len(kept)))
+        self._limits.append(_GroupLimit(groups.of, _allowed(groups, 1.0, now, passed, cycle), kept))
 
     def take(
         self,
@@ -228,20 +252,22 @@ class _Choice:
     ) -> None:
         """Take the `most` highest of the pages that were not taken yet, equal ones by the second value.
 
-        `keeps_discovery`: hosts with a limit keep their share for unread pages.
+        `keeps_discovery`: hosts and domains with a limit keep their share for unread pages.
         """
         rows = np.flatnonzero(which & (self._why == 0)) if most > 0 else np.zeros(0, np.int64)
         if not len(rows):
             return
-        left = self._left - self._kept if keeps_discovery else self._left
-        of = None if self._of is None else self._of[rows]
+        in_force = [limit for limit in self._limits if why == _DISCOVERY or not limit.of_discovery]
+        limits = [
+            Limit(limit.of[rows], limit.left - limit.kept if keeps_discovery else limit.left) for limit in in_force
+        ]
         then = None if then_by is None else then_by[rows]
-        rows = rows[chosen(self._pages[rows], by[rows], of, left, most, then)]
+        rows = rows[chosen(self._pages[rows], by[rows], limits, most, then)]
         self._why[rows] = why
         self.count += len(rows)
         self.discovered += len(rows) if why == _DISCOVERY else 0
-        if self._of is not None:
-            self._left = self._left - np.bincount(self._of[rows], minlength=len(self._left))
+        for limit in in_force:
+            limit.left = limit.left - np.bincount(limit.of[rows], minlength=len(limit.left))
 
     def rows(self, priority: Floats) -> tuple[Ints, Bytes]:
         """The rows that were taken, and why: requested, then to refresh, then to discover, by priority."""

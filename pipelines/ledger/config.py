@@ -122,10 +122,11 @@ class RefreshConfig:
     found. Orders are given every `cycle_hours`, a page once. No page is refreshed more often than that or every
     `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every `longest_interval_days`.
     `host_fetches_per_day` and `host_fetches_per_hour` bound what one host gets; two of its fetches are
-    `crawl_delay_seconds` apart. An order that was not answered after `order_timeout_hours` is
-    given again. A page that fails is tried again after `retry_hours`, then twice that, and so on up to
-    `longest_retry_days`; one that is gone after `gone_days`, then twice that, and is dropped when it was found gone
-    `gone_visits` times in a row over at least the time that takes.
+    `crawl_delay_seconds` apart. `domain_fetches_per_day` bounds what all hosts of a registrable domain get together,
+    and `domain_discovery_share` the part of the orders of discovery that one domain gets. An order that was not
+    answered after `order_timeout_hours` is given again. A page that fails is tried again after `retry_hours`, then
+    twice that, and so on up to `longest_retry_days`; one that is gone after `gone_days`, then twice that, and is
+    dropped when it was found gone `gone_visits` times in a row over at least the time that takes.
     """
 
     strategy: str = "harmonic"
@@ -146,6 +147,8 @@ class RefreshConfig:
     rate_prior: str = "learnt"
     host_fetches_per_hour: float | None = None
     crawl_delay_seconds: float | None = None
+    domain_fetches_per_day: float | None = None
+    domain_discovery_share: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, in one line each."""
@@ -176,6 +179,34 @@ class RefreshConfig:
         return 86400 * self.gone_days * float(2 ** (min(self.gone_visits, 64) - 1) - 1)
 
 
+@dataclass(frozen=True)
+class DomainLimits:
+    """What pages of one registrable domain that were never read may be and hold; None = no limit.
+
+    No more than `most_unread` are known, and no more than `most_announced` are learnt a day from announcements. Under
+    `certified` all of them together have at most `most_share` of what pages are given for being known: of the
+    teleport, in the terms of PageRank.
+    """
+
+    most_unread: int | None = None
+    most_announced: int | None = None
+    most_share: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense, in one line each."""
+        for name in ("most_unread", "most_announced"):
+            value = getattr(self, name)
+            sensible = value is None or is_whole(value, 1, 1 << 40)
+            _check(sensible, f"{name} of a domain", value, "a positive whole number")
+        share = self.most_share
+        _check(share is None or _is_number(share, 1e-6, 0.99), "most_share of a domain", share, "a share below 0.99")
+
+    @property
+    def limit_anything(self) -> bool:
+        """Whether there is a limit."""
+        return self != DomainLimits()
+
+
 DISCOVERIES = ("learnt", "importance", "cash", "found")
 """What discovery may choose unread pages by; the first found come first, of the others the highest."""
 
@@ -194,6 +225,8 @@ _REFRESH_BOUNDS = (
     ("host_fetches_per_day", 1e-3, 1e12, True),
     ("host_fetches_per_hour", *PER_HOUR_BOUNDS, True),
     ("crawl_delay_seconds", *DELAY_BOUNDS, True),
+    ("domain_fetches_per_day", 1e-3, 1e12, True),
+    ("domain_discovery_share", 1e-6, 1, True),
     ("order_timeout_hours", 1, 24 * MOST_DAYS, False),
     ("retry_hours", 1 / 60, 24 * MOST_DAYS, False),
     ("longest_retry_days", 1 / 24, MOST_DAYS, False),
@@ -211,7 +244,7 @@ class LedgerConfig:
     its share, taken from the virtual account while it lasts. The ledger recognises duplicates of at least the last
     `remembered_visits` visits (8 to 32 bytes each), and of the latest visit of every page. If there are more than
     `max_pages`, or a host has more than `max_unread_per_host` pages that were never read, the next tick removes the
-    unread pages with the least waiting cash.
+    unread pages with the least waiting cash. `domains` limits unread pages by registrable domain.
     """
 
     history: History = field(default_factory=Interpolation)
@@ -226,6 +259,7 @@ class LedgerConfig:
     refresh: RefreshConfig = field(default_factory=RefreshConfig)
     max_pages: int | None = None
     max_unread_per_host: int | None = None
+    domains: DomainLimits = field(default_factory=DomainLimits)
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense, in one line each."""
@@ -255,6 +289,11 @@ class LedgerConfig:
         for name in ("max_pages", "max_unread_per_host"):
             value = getattr(self, name)
             _check(value is None or is_whole(value, 1, 1 << 40), name, value, "a positive whole number, or None")
+        _check(type(self.domains) is DomainLimits, "domains", self.domains, "a DomainLimits")
+        if self.domains.most_share is not None and not isinstance(self.history, Certified):
+            raise ConfigRefused(
+                f"the history {history_name(self.history)} cannot limit the share of a domain: take certified"
+            )
 
     def counts_alike(self, other: LedgerConfig) -> bool:
         """Whether a ledger could go on with another configuration: they differ in how fetches are planned alone."""
@@ -281,13 +320,17 @@ class LedgerConfig:
         }
         later = {name: value for name, value in _encode(self.refresh, _LATER_REFRESH).items() if value is not None}
         values["refresh"] = _encode(self.refresh, _STORED_REFRESH) | later
+        if self.domains.limit_anything:
+            values["domains"] = _encode(self.domains, _STORED_DOMAINS)
         return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> LedgerConfig:
         """The configuration that `to_json` wrote; `ConfigRefused` for anything else."""
         try:
-            fields, history = _decode(values, _STORED), dict(values["history"])
+            fields, history = _decode(values, _STORED | _same("domains")), dict(values["history"])
+            if "domains" in fields:
+                fields["domains"] = DomainLimits(**_decode(fields["domains"], _STORED_DOMAINS))
             kind = HISTORIES[history.pop("policy")]
             fields["history"] = kind(**_decode(history, _STORED_HISTORIES[kind]))
             refresh = _decode(values["refresh"], _STORED_REFRESH | _LATER_REFRESH)
@@ -343,8 +386,11 @@ _STORED_REFRESH = {
         "rate_prior",
     ),
 }
-_LATER_REFRESH = _same("host_fetches_per_hour", "crawl_delay_seconds")
+_LATER_REFRESH = _same(
+    "host_fetches_per_hour", "crawl_delay_seconds", "domain_fetches_per_day", "domain_discovery_share"
+)
 """Stored only where they are given: older configurations do not have them."""
+_STORED_DOMAINS = _same("most_unread", "most_announced", "most_share")
 _STORED_HISTORIES: dict[type, dict[str, str]] = {
     All: {},
     Fixed: _same("window_turns", "window_days"),

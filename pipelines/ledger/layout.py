@@ -22,7 +22,7 @@ Bool = Any
 PAGE_ROW = np.dtype(
     [
         ("seen", np.int64),  # the dividend account of its class when it last collected
-        ("opening", np.int64),  # opening balance; unused once the page has spent
+        ("opening", np.int64),  # opening balance, unused once the page has spent; its base (certified, limited domains)
         ("aside", np.int64),  # the cash that the round took since the last visit; waiting cash is cash + aside
         ("last_visit_ms", np.int64),
         ("theta", np.uint64),  # the turn clock when it last spent, or at its birth
@@ -224,6 +224,15 @@ def flat(accounts: Any) -> Array:
     return values
 
 
+# Columns of `Book.domains`.
+UNREAD = 0  # unread pages
+UNREAD_MOST = 1  # with so many, none is born
+ANNOUNCED_LEFT = 2  # pages that may yet be born today because they are announced
+BASES_LEFT = 3  # what is left of the bases that unread pages may have together (certified)
+NOT_BORN = 4  # how often a page was not born because of these limits
+DOMAIN_COLUMNS = 5
+UNLIMITED = 1 << 60
+
 NOWHERE = -1
 ELSEWHERE = -2
 """Slots of links whose page is not in this ledger: not known here (or barred), in another shard."""
@@ -287,6 +296,7 @@ class Book(NamedTuple):
     recent: Array  # int64 [2, n]: hashes of recent visits, open addressing, two sides
     announced: Array  # float32 [sites, 5]: what announcements of changes were worth (kernels/announcements.py)
     url_order: Array  # int32: the slots of pages in the order of their URLs (kernels/url_order.py)
+    domains: Array  # int64 [sites, 5]: what unread pages of a domain may be and hold (kernels/domains.py)
 
 
 class Scratch(NamedTuple):

@@ -30,6 +30,7 @@ from opicflow.pipelines.ledger.config import (
     check_theta,
     shown,
 )
+from opicflow.pipelines.ledger.domains import Domains
 from opicflow.pipelines.ledger.entries import (
     START,
     CrawlEntry,
@@ -82,6 +83,7 @@ from opicflow.pipelines.ledger.snapshot_checks import (
     announced_problem,
     column_problem,
     discovery_problem,
+    domains_problem,
     judged_problem,
     lost_problem,
     recent_problem,
@@ -163,9 +165,12 @@ class Ledger:
         book = new_book(config, self._ids, theta_start, self.page_ids.by_site, multiplier)
         self._room = Room(config, new_table(config, multiplier), book)
         self._room.book.modes[0].like_us = shards
+        if config.domains.limit_anything and not self.page_ids.by_site:
+            raise ConfigRefused("limits of domains need page ids of version 2: omit them, or begin a new stream")
         self._fates: Bytes = np.zeros(0, np.uint8)
         self._refused: list[tuple[Policy, str]] = []
         self._adopt(new_state(shard, shards, self.page_ids))
+        self._domains.begin()
 
     def _adopt(self, state: LedgerState) -> None:
         """Make the parts of the ledger from its state."""
@@ -178,6 +183,7 @@ class Ledger:
         self._removal = Removal(self.config, self._room, self._reader, self._place, state.url_generation, state.reviews)
         self._residuals = Residuals(self._room, self._peers)
         self._settling = Settling(self.config, self._room, self._peers, self._times)
+        self._domains = Domains(self.config.domains, self._room, self._reader, self._removal, self._place)
         self._sweeps = Sweeps(self.config, self._room, self._reader, self._times, self.shards)
         self._policies = PoliciesInForce(
             state.policies, state.budget, self.config.categories, self._room, self._reader, self._removal
@@ -370,6 +376,7 @@ class Ledger:
         times = self._times
         if entry.second <= times.tick_second:
             return []
+        before = times.tick_second
         times.tick_second = entry.second
         if times.first_tick_second < 0:
             times.first_tick_second = entry.second
@@ -379,10 +386,13 @@ class Ledger:
         self._removal.readmit(entry.second)
         self._removal.drop_gone()
         self._removal.evict()
+        self._domains.limit_unread()
+        self._domains.begin_day(before, entry.second)
         if self._has_transfers:
             self._settling.note_tick(entry.second)
         if self._sweeps.is_due(entry.second):
             self._sweeps.sweep(entry.second, is_settling=self.shards > 1 and not self.is_settled)
+            self._domains.share_bases()
         sealed = self._seal_cut(at_tick=True)
         if self._unread.is_review_due(entry.second):
             self._unread.begin_review(entry.second)
@@ -627,11 +637,13 @@ class Ledger:
             sites, counts = (columns.pop(name) for name in snapshots.ANNOUNCED_COLUMNS)
             snapshots.refuse(announced_problem(room.book, sites, counts))
             room.book.announced[sites] = counts
+        no_limits_yet = room.book.domains
         room.book = room.book._replace(**{name: column for name, column in columns.items() if name in Book._fields})
         room.table = room.table._replace(**{name: column for name, column in columns.items() if name in Table._fields})
         latest, before = (columns[name] for name in snapshots.RECENT_COLUMNS)
         snapshots.refuse(recent_problem(self.config, room.book, latest, before))
         room.set_recent(latest, before)
+        snapshots.refuse(domains_problem(room.book, room.book.domains, no_limits_yet))
         if self.is_certified:
             lost = columns["lost_ids"], columns["lost_amounts"]
             snapshots.refuse(lost_problem(room.book, *lost))
@@ -815,6 +827,11 @@ class Ledger:
     def pages_read(self) -> int:
         """Pages that were visited and answered."""
         return int(self._room.book.class_pages[1::2].sum())
+
+    @property
+    def not_born(self) -> int:
+        """How often a link or an announcement made no page, because its domain had as many as it may."""
+        return self._domains.not_born
 
     @property
     def evicted(self) -> int:

@@ -41,7 +41,7 @@ def share_bandwidth(survey: Survey, config: RefreshConfig, budget: Budget) -> Sh
     """
     cycle_days = config.cycle_hours / 24
     now = survey.second
-    most_discovered = _most_discovered(survey, config)
+    most_discovered = _most_discovered(survey, config, budget)
     discovery = min(budget.discovery_share * budget.per_day, most_discovered)
     retried = survey.fetched + survey.retry_seconds <= now + cycle_days * DAY
     retries = float((retried & (survey.retry_seconds > 0)).sum()) / cycle_days
@@ -95,15 +95,21 @@ def _waits_after_announcement(announced: Floats, changes_per_day: Floats, second
     return waits
 
 
-def _most_discovered(survey: Survey, config: RefreshConfig) -> float:
-    """How many unread pages could be fetched a day, within the limits of hosts."""
+def _most_discovered(survey: Survey, config: RefreshConfig, budget: Budget) -> float:
+    """How many unread pages could be fetched a day, within the limits of hosts and domains."""
     unread = can_be_ordered(survey, config) & (survey.decided_by == DISCOVERY)
     cycle_days = config.cycle_hours / 24
-    if survey.hosts is None:
-        return float(unread.sum()) / cycle_days
-    here = survey.hosts.here
-    by_host = np.bincount(survey.hosts.of[unread], minlength=len(here))
-    return float(np.minimum(by_host / cycle_days, here).sum())
+    most = float(unread.sum()) / cycle_days
+    if survey.hosts is not None:
+        here = survey.hosts.here
+        by_host = np.bincount(survey.hosts.of[unread], minlength=len(here))
+        most = float(np.minimum(by_host / cycle_days, here).sum())
+    if survey.domains is not None:
+        of_all = budget.domain_discovery_share * budget.discovery_share * budget.per_day
+        here = np.minimum(budget.domain_most * survey.domains.parts, max(of_all, 1 / cycle_days))
+        by_domain = np.bincount(survey.domains.of[unread], minlength=len(here)) / cycle_days
+        most = min(most, float(np.where(survey.domains.is_known, np.minimum(by_domain, here), by_domain).sum()))
+    return most
 
 
 def cost_of(survey: Survey, shared: Sharing, alpha: float) -> Costs:

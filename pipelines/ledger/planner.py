@@ -108,6 +108,8 @@ class Planner:
             host_per_hour=caps.per_hour or refresh.host_fetches_per_hour or np.inf,
             host_delay_seconds=caps.delay_seconds or refresh.crawl_delay_seconds or 0.0,
             shard=self._peers.shard,
+            domain_most=np.inf if refresh.domain_fetches_per_day is None else refresh.domain_fetches_per_day,
+            domain_discovery_share=refresh.domain_discovery_share or 1.0,
         )
 
     def refresh_per_day(self) -> float | None:
@@ -198,6 +200,7 @@ class Planner:
             reader.waiting(),
             second,
             reader.host_hashes,
+            reader.domain_hashes,
             self._busy.waiting(second),
             self._unread.worth(importance, slots) if config.discover_by == "learnt" else None,
         )

@@ -9,16 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from opicflow.pipelines.ledger import layout as at
+from opicflow.pipelines.ledger.balance import bases_of
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.estimates import Estimates
-from opicflow.pipelines.ledger.kernels import index, links, reads, url_arena
+from opicflow.pipelines.ledger.kernels import domains, index, links, reads, url_arena
 from opicflow.pipelines.ledger.kernels.observations import BELIEVED
 from opicflow.pipelines.ledger.kernels.payers import find_payers, find_payers_of
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.residuals import residual_sums
 from opicflow.pipelines.ledger.room import Room
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
+from opicflow.schemas.pages import HostMemo
 from opicflow.schemas.ranking import highest
 
 _PAGES_AT_ONCE = 1 << 16
@@ -58,6 +60,13 @@ class Reader:
         """A hash of the host of the page at each slot; 0 where its URL is not known."""
         room, hashes = self._room, np.zeros(len(slots), np.uint64)
         url_arena.hash_hosts(room.table, room.book, slots, self._peers.shard.page_ids.rules.key, hashes)
+        return hashes
+
+    def domain_hashes(self, slots: Ints) -> Ids:
+        """A hash of the registrable domain of the page at each slot; 0 where its URL is not known."""
+        room, hashes = self._room, np.zeros(len(slots), np.uint64)
+        rules = self._peers.shard.page_ids.rules
+        domains.hash_domains(room.table, room.book, slots, rules, HostMemo.empty(), hashes)
         return hashes
 
     def live(self) -> tuple[Ids, Ints]:
@@ -213,8 +222,7 @@ class Reader:
         (slot,) = self.slots_of(np.array([page], np.uint64)).tolist()
         if room.book.modes[0].policy != at.P_CERTIFIED or slot < 0:
             return None
-        small_edge = (1 << 20) - int(room.book.modes[0].damping_q20)
-        base = float(small_edge * room.book.class_weights[room.table.pages[slot]["class_"]]) / UNITS_PER_PAGE
+        base = float(bases_of(room.table, room.book)[slot]) / UNITS_PER_PAGE
         rate = float(self.estimate_slots(np.array([page], np.uint64), np.array([slot]), 1.0).rate[0])
         return min(base / rate, 1.0) if rate > 0.0 else None
 

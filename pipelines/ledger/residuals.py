@@ -157,7 +157,7 @@ def begin_payments(room: Room) -> None:
     table.hot[:slots, 1] = np.where(pays, bases, 0)
     totals = np.where(pays, 0, bases)
     room.table = table._replace(totals=totals, link_count=link_counts)
-    room.book = book._replace(modes=book.modes.copy())
+    room.book = book._replace(modes=book.modes.copy(), domains=book.domains[:0])
     room.book.modes[0].policy = P_CERTIFIED
     sums = room.book.sums[0]
     sums.bases, sums.paid = bases.sum(), totals.sum()

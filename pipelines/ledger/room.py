@@ -156,6 +156,7 @@ def new_book(
         recent=np.zeros((2, _FEWEST_ROWS), np.int64),
         announced=np.zeros((_sites(ids) if by_site else 1, announcements.COLUMNS), np.float32),
         url_order=np.zeros(0, np.int32),
+        domains=np.zeros((_sites(ids) if config.domains.limit_anything else 0, at.DOMAIN_COLUMNS), np.int64),
     )
     book.store["multiplier"] = np.array([multiplier], np.uint64).view(np.int64)
     set_rules(book, config.damping, config.class_weights, config.link_bonus_per_1024)
@@ -301,7 +302,7 @@ class Room:
         more = births + absent
         if int(self.book.store[0].numbers) + more > max(len(self.book.named), 2 * len(self.table.hot)):
             self.renumber()
-        if begin or len(self.book.forgotten):
+        if begin or len(self.book.forgotten) or len(self.book.domains):
             self.begin_numbers()
         if len(self.book.named):
             grow(self.book.named, int(self.book.store[0].numbers) + more, 32)

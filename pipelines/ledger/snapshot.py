@@ -108,7 +108,8 @@ def read(chunks: Iterable[bytes]) -> tuple[dict[str, Any], LedgerConfig, dict[st
         book = new_book(config)
         empty = _columns(config, new_table(config), book, judged_columns(Reviews()))
         if ANNOUNCED_COLUMNS[0] in manifest["columns"]:
-            empty |= _announced_columns(book)
+            limited = {"domains": empty.pop("domains")} if "domains" in empty else {}
+            empty |= _announced_columns(book) | limited
         kinds = {name: _kind(words, empty[name]) for name, words in manifest["columns"].items()}
         shapes = {name: _shape(words, empty[name]) for name, words in manifest["columns"].items()}
         checksums, url_checksums = list(manifest["column_chunks"]), list(manifest["url_chunks"])
@@ -242,6 +243,7 @@ def _columns(config: LedgerConfig, table: Table, book: Book, judged: dict[str, A
         **{name: getattr(table, name)[: int(counts.slots)] for name in columns_used(config)},
         **({"url_order": book.url_order, **judged} if config.learns_discovery else {}),
         **(_announced_columns(book) if book.announced.any() else {}),
+        **({"domains": book.domains} if len(book.domains) else {}),
     }
 
 

@@ -160,6 +160,16 @@ def announced_problem(book: Book, sites: Array, counts: Array) -> str:
     return ""
 
 
+def domains_problem(book: Book, domains: Array, before: Array) -> str:
+    """What is wrong with the stored limits of domains; empty if nothing is. `before` is their column in a new book."""
+    if len(domains) != len(before):
+        return "domains with limits are not those of the shard"
+    least, most = np.array([0, 0, 0, -at.UNLIMITED, 0]), np.array([book.counts[0].pages, *[at.UNLIMITED] * 4])
+    if ((domains < least) | (domains > most)).any():
+        return "a limit of a domain is out of bounds"
+    return ""
+
+
 def lost_problem(book: Book, ids: Array, amounts: Array) -> str:
     """The first problem of what links carry to absent pages under `certified`; empty if there is none."""
     if len(ids) != len(amounts) or len(book.sums) != 1 or book.sums[0].lost_rows != len(ids):

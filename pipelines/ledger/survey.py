@@ -54,6 +54,28 @@ class Budget:
     host_delay_seconds: float = 0.0
     """Seconds between two fetches of a host without a delay of its own; 0 = no limit."""
     shard: Shard = field(default_factory=Shard)
+    domain_most: float = np.inf
+    """Fetches a day of all hosts of a domain together; inf = no limit."""
+    domain_discovery_share: float = 1.0
+    """The part of the orders of discovery that one domain may get."""
+
+    @property
+    def limits_domains(self) -> bool:
+        """Whether domains have limits."""
+        return bool(np.isfinite(self.domain_most)) or self.domain_discovery_share < 1.0
+
+
+class DomainGroups(NamedTuple):
+    """The registrable domains of a survey."""
+
+    of: Ints
+    """The number of the domain of every page."""
+    is_known: Bools
+    """By domain: whether it is one. Pages whose URL is not known have none, and no limit."""
+    parts: Floats
+    """By domain: the part of its fetches that this shard has."""
+    before: Floats
+    """By domain: the sum of the parts of the shards before this one."""
 
 
 class HostLimits(NamedTuple):
@@ -112,6 +134,8 @@ class Survey:
     has_url: Bools
     hosts: HostLimits | None
     """None where no host has a limit."""
+    domains: DomainGroups | None
+    """None where domains have no limits."""
     waits_until: Ints | None
     """The second until which the host of each page asks to wait; 0 = it does not. None where no host does."""
     worth: Worth | None
@@ -139,13 +163,14 @@ def survey(
     waiting: Ints,
     second: int,
     hosts_of: HostsOf,
+    domains_of: HostsOf,
     busy: tuple[Ids, Ints],
     worth_of_pages: Worth | None = None,
 ) -> Survey:
     """Survey the pages `live` (ids and slots), which have this importance.
 
-    `hosts_of` returns a hash of the host of the page at each slot; `busy` are the hosts that ask to wait, by rising
-    hash, and until which second each does.
+    `hosts_of` and `domains_of` return a hash of the host, or domain, of the page at each slot; `busy` are the hosts
+    that ask to wait, by rising hash, and until which second each does.
     """
     pages, slots = live
     has_gaps = len(slots) == 0 or int(slots[-1]) >= len(slots)
@@ -197,20 +222,24 @@ def survey(
     caps = host_caps(policies)
     names = hosts_of(slots) if caps or len(busy[0]) or _limits_all(budget) else None
     hosts = None if names is None else _limits_of_hosts(names, pages, caps, budget)
-    host_numbers, host_most = None, None
-    if hosts is not None:
-        with_unread = np.unique(hosts.of[decided_by == DISCOVERY])
-        host_numbers, host_most = hosts.of[sharing], hosts.here
-        with_unread = with_unread[np.isfinite(host_most[with_unread])]
-        host_most[with_unread] *= 1 - budget.discovery_share  # the rest is for its unread pages
+    domains = _group_by_domain(domains_of(slots), pages, budget) if budget.limits_domains else None
+    groups, most = None, np.zeros(0)
+    if domains is not None and np.isfinite(budget.domain_most):
+        groups, most = domains.of, _most_of_domains(domains, hosts, budget)
+    elif hosts is not None:
+        groups, most = hosts.of, hosts.here
+    if groups is not None:
+        with_unread = np.unique(groups[decided_by == DISCOVERY])
+        with_unread = with_unread[np.isfinite(most[with_unread])]
+        most[with_unread] *= 1 - budget.discovery_share  # the rest is for unread pages
     wanted = Demand(
         weights=np.minimum(weights[sharing], _MOST_WEIGHT),
         changes_per_day=unannounced[sharing],
         pinned=np.where(pins > 0, DAY / np.where(pins > 0, pins, 1.0), 0.0) if pins.any() else None,
         least=DAY / np.maximum(longest_, shortest),
         most=DAY / shortest,
-        host=host_numbers,
-        host_most=host_most,
+        host=None if groups is None else groups[sharing],
+        host_most=None if groups is None else most,
     )
     return Survey(
         second=second,
@@ -237,6 +266,7 @@ def survey(
         sharing=sharing,
         has_url=table.url_start[slots] != 0,
         hosts=hosts,
+        domains=domains,
         waits_until=None if names is None else _waits(names, busy),
         worth=worth_of_pages,
         suspended=suspended,
@@ -290,6 +320,20 @@ def _affordable(intervals: Floats, stated: Directives, budget: Budget) -> tuple[
 def _limits_all(budget: Budget) -> bool:
     """Whether hosts without limits of their own have some."""
     return bool(np.isfinite(budget.host_most) or np.isfinite(budget.host_per_hour) or budget.host_delay_seconds > 0)
+
+
+def _group_by_domain(hashes: Ids, pages: Ids, budget: Budget) -> DomainGroups:
+    names, examples, of = np.unique(hashes, return_index=True, return_inverse=True)
+    return DomainGroups(of.astype(np.int64), names != 0, *budget.shard.parts_of_hosts(pages[examples]))
+
+
+def _most_of_domains(domains: DomainGroups, hosts: HostLimits | None, budget: Budget) -> Floats:
+    """The fetches a day that each domain may have in this shard: no more than its hosts may have together."""
+    most: Floats = np.where(domains.is_known, budget.domain_most * domains.parts, np.inf)
+    if hosts is not None:
+        _, first = np.unique(hosts.of, return_index=True)
+        np.minimum(most, np.bincount(domains.of[first], hosts.here[hosts.of[first]], len(most)), out=most)
+    return most
 
 
 def _limits_of_hosts(hashes: Ids, pages: Ids, caps: dict[bytes, HostCaps], budget: Budget) -> HostLimits | None:

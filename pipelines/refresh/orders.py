@@ -6,6 +6,7 @@ and hosts' allowances add up exactly over time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,22 +160,43 @@ def _floor(fetches: Floats) -> Floats:
     return whole
 
 
-def chosen(
-    pages: Ids, urgency: Floats, host: Ints | None, host_most: Ints, most: int, then_by: Floats | None = None
-) -> Ints:
-    """Return the rows of the `most` most urgent pages within the caps of their hosts, the most urgent first.
+class Limit(NamedTuple):
+    """A limit of groups of pages, such as hosts."""
 
-    Equally urgent pages are ordered by the values of `then_by`, highest first, and by page id. `host` holds the numbers
-    of the rows' hosts, None = no host has a cap.
+    of: Ints
+    """The number of the group of each row."""
+    left: Ints
+    """By group: how many rows it may have."""
+
+
+def chosen(pages: Ids, urgency: Floats, limits: Sequence[Limit], most: int, then_by: Floats | None = None) -> Ints:
+    """Return the rows of the `most` most urgent pages within all limits, the most urgent first.
+
+    Equally urgent pages are ordered by the values of `then_by`, highest first, and by page id.
     """
     rows = np.arange(len(pages) if most > 0 else 0)
-    if host is None and 0 < most < len(pages):  # the others need no order
+    if not limits and 0 < most < len(pages):  # the others need no order
         rows = np.flatnonzero(urgency >= np.partition(urgency, len(urgency) - most)[len(urgency) - most])
     keys = (pages[rows], -urgency[rows]) if then_by is None else (pages[rows], -then_by[rows], -urgency[rows])
     order = rows[np.lexsort(keys)]
-    if host is not None and len(order):
-        order = order[rank_within(host[order], len(host_most)) < host_most[host[order]]]
+    if limits and len(order):
+        first_groups = np.cumsum([0, *(len(limit.left) for limit in limits)])[:-1]
+        groups = np.stack([limit.of + first for limit, first in zip(limits, first_groups, strict=True)], axis=1)
+        fits = np.zeros(len(order), np.bool_)
+        _fit(np.ascontiguousarray(groups[order]), np.concatenate([limit.left for limit in limits]), fits)
+        order = order[fits]
     return order[: max(most, 0)]
+
+
+@lean_kernel
+def _fit(groups: Any, left: Any, fits: Any) -> None:
+    """Take rows one after the other, while all of their groups have something left."""
+    for i in range(groups.shape[0]):
+        fits[i] = True
+        for j in range(groups.shape[1]):
+            fits[i] &= left[groups[i, j]] > 0
+        for j in range(groups.shape[1]):
+            left[groups[i, j]] -= np.int64(fits[i])
 
 
 def rank_within(groups: Ints, count: int) -> Ints:

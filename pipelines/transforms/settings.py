@@ -22,6 +22,8 @@ class LedgerOptions:
     """Fields of `RefreshConfig`."""
     max_pages: int | None = None
     max_unread_per_host: int | None = None
+    domains: dict[str, Any] = field(default_factory=dict)
+    """Fields of `DomainLimits`."""
 
     def over(self, config: LedgerConfig) -> LedgerConfig:
         """Return `config` with these settings. Raises `ConfigRefused` for a setting that is not possible."""
@@ -40,7 +42,13 @@ class LedgerOptions:
                 history = replace(history, **{name: value})
         names = ("damping", "remember_links", "max_pages", "max_unread_per_host")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return replace(config, history=history, refresh=replace(config.refresh, **self.refresh), **given)
+        return replace(
+            config,
+            history=history,
+            refresh=replace(config.refresh, **self.refresh),
+            domains=replace(config.domains, **self.domains),
+            **given,
+        )
 
 
 @dataclass(frozen=True)

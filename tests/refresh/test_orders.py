@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from opicflow.pipelines.refresh.orders import (
     NEVER,
+    Limit,
     allowances,
     back_off_seconds,
     chosen,
@@ -162,37 +163,39 @@ def test_no_cap_is_an_allowance_of_any_size_and_no_overflow() -> None:
 # Who is chosen
 
 
-def slowly_chosen(
-    pages: list[int], urgency: list[float], host: list[int] | None, most_of: list[int], most: int
-) -> list:
+def slowly_chosen(pages: list[int], urgency: list[float], limits: list[tuple[list[int], list[int]]], most: int) -> list:
     taken: list[int] = []
-    had: Counter[int] = Counter()
+    had = [Counter[int]() for _ in limits]
     for row in sorted(range(len(pages)), key=lambda row: (-urgency[row], pages[row])):
-        if host is not None and had[host[row]] >= most_of[host[row]]:
+        if any(of_kind[of[row]] >= most_of[of[row]] for of_kind, (of, most_of) in zip(had, limits, strict=True)):
             continue
         if len(taken) < most:
             taken.append(row)
-        if host is not None:
-            had[host[row]] += 1
+        for of_kind, (of, _) in zip(had, limits, strict=True):
+            of_kind[of[row]] += 1
     return taken
 
 
 @given(st.data())
-def test_the_most_urgent_are_chosen_of_which_no_host_has_too_many(data: st.DataObject) -> None:
+def test_the_most_urgent_are_chosen_of_which_no_host_or_domain_has_too_many(data: st.DataObject) -> None:
     pages = data.draw(some_ids)
     of_each = {"min_size": len(pages), "max_size": len(pages)}
     urgency = data.draw(st.lists(st.sampled_from([0.0, 1.0, 1.5, 2.0, 1e12]), **of_each))
-    host = data.draw(st.none() | st.lists(st.integers(0, 3), **of_each))
-    most_of = data.draw(st.lists(st.integers(-1, 5), min_size=4, max_size=4))
+    limits = [
+        (
+            data.draw(st.lists(st.integers(0, groups - 1), **of_each)),
+            data.draw(st.lists(st.integers(-1, 5), min_size=groups, max_size=groups)),
+        )
+        for groups in data.draw(st.sampled_from([(), (4,), (4, 2)]))
+    ]
     most = data.draw(st.integers(-2, 40))
     found = chosen(
         np.array(pages, np.uint64),
         np.array(urgency, np.float64),
-        None if host is None else np.array(host, np.int64),
-        np.array(most_of, np.int64),
+        [Limit(np.array(of, np.int64), np.array(most_of, np.int64)) for of, most_of in limits],
         most,
     )
-    assert found.tolist() == slowly_chosen(pages, urgency, host, most_of, most)
+    assert found.tolist() == slowly_chosen(pages, urgency, limits, most)
 
 
 @given(st.lists(st.integers(0, 5)))

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 from opicflow.pipelines.experiments.experiment import Experiment, ResultTable, no_plots
 from opicflow.pipelines.experiments.manipulation import claims
-from opicflow.pipelines.experiments.manipulation.gains import CERTIFIED, EXACT, MARKS, NO_INTERNAL, NO_UNREAD
+from opicflow.pipelines.experiments.manipulation.gains import (
+    CERTIFIED,
+    EXACT,
+    LIMITED_ANNOUNCED,
+    LIMITED_SHARE,
+    LIMITED_UNREAD,
+    MARKS,
+    NO_INTERNAL,
+    NO_UNREAD,
+)
 from opicflow.pipelines.experiments.manipulation.ordered_pages import DEFAULT, MOMENTS, SETTINGS
 from opicflow.pipelines.experiments.manipulation.schemes import CYCLE, FARM, SCHEMES, SUBDOMAINS
 from opicflow.pipelines.experiments.tables import Rows, markdown, mean, where
@@ -111,13 +120,14 @@ def _target_and_all(rows: Rows, scheme: str, how: str, number: int) -> str:
 
 
 def _of_options(rows: Rows) -> ResultTable:
-    how = (CERTIFIED, NO_UNREAD, NO_INTERNAL)
+    how = (CERTIFIED, NO_UNREAD, NO_INTERNAL, LIMITED_SHARE, LIMITED_UNREAD, LIMITED_ANNOUNCED)
     lines = [(scheme, *(_target_and_all(rows, scheme, one, _LAST) for one in how)) for scheme in SCHEMES]
     title = (
         f"Options that change importance, {LIMITED:,} pages, certified: the target / all pages of the manipulator, "
         "per cent"
     )
-    return ResultTable(title, markdown(("scheme", "none", NO_UNREAD, f"{NO_INTERNAL} --same-site domain"), lines))
+    heads = ("scheme", "none", NO_UNREAD, f"{NO_INTERNAL} --same-site domain", *how[3:])
+    return ResultTable(title, markdown(heads, lines))
 
 
 def _of_trust(rows: Rows) -> ResultTable:

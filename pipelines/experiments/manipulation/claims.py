@@ -3,8 +3,26 @@
 from __future__ import annotations
 
 from opicflow.pipelines.experiments.experiment import Claim
-from opicflow.pipelines.experiments.manipulation.gains import CERTIFIED, EXACT, LEDGERS, MARKS, NO_INTERNAL, NO_UNREAD
-from opicflow.pipelines.experiments.manipulation.ordered_pages import BOTH, DEFAULT, MOST_FETCHES, MOST_UNREAD
+from opicflow.pipelines.experiments.manipulation.gains import (
+    CERTIFIED,
+    EXACT,
+    LEDGERS,
+    LIMITED_ANNOUNCED,
+    LIMITED_SHARE,
+    MARKS,
+    MOST_SHARE,
+    NO_INTERNAL,
+    NO_UNREAD,
+)
+from opicflow.pipelines.experiments.manipulation.ordered_pages import (
+    BOTH,
+    DEFAULT,
+    DISCOVERY_OF_DOMAINS,
+    FETCHES_OF_DOMAINS,
+    MOST_FETCHES,
+    MOST_UNREAD,
+    OF_DOMAINS,
+)
 from opicflow.pipelines.experiments.manipulation.schemes import (
     ANNOUNCEMENTS,
     FARM,
@@ -16,11 +34,12 @@ from opicflow.pipelines.experiments.manipulation.schemes import (
 from opicflow.pipelines.experiments.measures import DAMPING
 from opicflow.pipelines.experiments.tables import Row, Rows, distinct, mean, short, where
 
-NEAR_EXACT, SLOW, UNCHANGED, LARGE, MASS, EARLY, BOUNDED, EVADED = 0.01, 0.5, 1.1, 100, 0.95, 3.0, 0.5, 0.9
+NEAR_EXACT, SLOW, UNCHANGED, LARGE, MASS = 0.01, 0.5, 1.1, 100, 0.95
+EARLY, BOUNDED, EVADED, OF_DOMAIN = 3.0, 0.5, 0.9, 0.3
 """How near certified importance is to exact ranks, as a share of them; how much of certified gains other histories have
 after a round at most; the factor of a target that gained nothing at most; from how many pages on a farm is large; the
 spam mass of its target at least; per cent of early orders at most; what limits of hosts leave of a trap's orders at
-most, and of those of subdomains at least."""
+most, and of those of subdomains at least; what limits of domains leave of either at most."""
 _PAGE = "docs/results/manipulation.md"
 
 
@@ -65,6 +84,18 @@ def _of_importance(rows: Rows) -> list[Claim]:
         float(row["own"]) / float(row["target_before"])
         for row in where(rows, how=NO_UNREAD, scheme=ANNOUNCEMENTS, round=last)
     )
+    held = {
+        ANNOUNCEMENTS: max(
+            float(row["own"]) - float(row["target"])
+            for row in where(rows, how=LIMITED_SHARE, scheme=ANNOUNCEMENTS, round=last)
+        )
+    }
+    by_size = [
+        mean(rows, "own", how=LIMITED_ANNOUNCED, scheme=ANNOUNCEMENTS, round=last, size=size)
+        for size in distinct(rows, "size")
+        if int(size) >= LARGE
+    ]
+    announced = max(by_size) / min(by_size)
     return [
         Claim(
             "Under certified a manipulator has what the exact ranks of the graph seen give it.",
@@ -96,6 +127,19 @@ def _of_importance(rows: Rows) -> list[Claim]:
             _PAGE,
             f"{short(weightless)} times the target's share before",
             weightless <= UNCHANGED,
+        ),
+        Claim(
+            f"With {LIMITED_SHARE} pages that were never read, of one domain, have at most {MOST_SHARE:.1%} of all "
+            "importance, but for what links from read pages bring them.",
+            _PAGE,
+            "; ".join(f"{scheme}: {share:.2f} % at most" for scheme, share in held.items()),
+            max(held.values()) <= 100 * MOST_SHARE * UNCHANGED,
+        ),
+        Claim(
+            f"With {LIMITED_ANNOUNCED} thousands of announcements bring no more than {LARGE} do.",
+            _PAGE,
+            f"{short(announced)} times at most",
+            announced <= UNCHANGED,
         ),
     ]
 
@@ -140,6 +184,11 @@ def _of_orders(rows: Rows) -> list[Claim]:
     of_trap, of_subdomains = (
         {limit: late(scheme, limit) / late(scheme, DEFAULT) for limit in limits} for scheme in (TRAP, SUBDOMAINS)
     )
+    of_domains = {
+        (scheme, limit): late(scheme, limit) / late(scheme, DEFAULT)
+        for scheme in (TRAP, SUBDOMAINS)
+        for limit in (OF_DOMAINS, FETCHES_OF_DOMAINS, DISCOVERY_OF_DOMAINS)
+    }
     return [
         Claim(
             f"While most of the web is unread, none of these gets more than {EARLY:g} % of the orders by default.",
@@ -159,5 +208,11 @@ def _of_orders(rows: Rows) -> list[Claim]:
             _PAGE,
             "; ".join(f"{limit} {share:.0%}" for limit, share in of_subdomains.items()),
             min(of_subdomains.values()) >= EVADED,
+        ),
+        Claim(
+            f"Limits of domains leave each of both at most {OF_DOMAIN:.0%}.",
+            _PAGE,
+            "; ".join(f"{limit}: {scheme} {share:.0%}" for (scheme, limit), share in of_domains.items()),
+            max(of_domains.values()) <= OF_DOMAIN,
         ),
     ]

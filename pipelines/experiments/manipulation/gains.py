@@ -17,13 +17,27 @@ from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.graph.trust import spam_mass
-from opicflow.pipelines.ledger import All, Certified, Interpolation, Ledger, LedgerConfig, TickEntry, Variable
+from opicflow.pipelines.ledger import (
+    All,
+    Certified,
+    DomainLimits,
+    Interpolation,
+    Ledger,
+    LedgerConfig,
+    TickEntry,
+    Variable,
+)
 from opicflow.pipelines.ledger.entries import CrawlEntry, Outcome
 from opicflow.pipelines.web.crawl import announcements, visits
 from opicflow.pipelines.web.webs import page_ids
 from opicflow.schemas.arrays import Bools, Floats, Ints
+from opicflow.schemas.pages import PageIds
 
 CERTIFIED, NO_UNREAD, NO_INTERNAL = "certified", "--unread-weight 0", "--internal-weight 0"
+MOST_SHARE, MOST_UNREAD, MOST_ANNOUNCED = 0.001, 100, 10
+LIMITED_SHARE = f"--max-share-per-domain {MOST_SHARE:g}"
+LIMITED_UNREAD = f"--max-unread-per-domain {MOST_UNREAD}"
+LIMITED_ANNOUNCED = f"--max-announced-per-domain {MOST_ANNOUNCED}"
 LEDGERS = {
     CERTIFIED: LedgerConfig(history=Certified()),
     "interpolation": LedgerConfig(history=Interpolation()),
@@ -31,6 +45,9 @@ LEDGERS = {
     "all": LedgerConfig(history=All()),
     NO_UNREAD: LedgerConfig(history=Certified(), class_weights=(0, 16)),
     NO_INTERNAL: LedgerConfig(history=Certified()),
+    LIMITED_SHARE: LedgerConfig(history=Certified(), domains=DomainLimits(most_share=MOST_SHARE)),
+    LIMITED_UNREAD: LedgerConfig(history=Certified(), domains=DomainLimits(most_unread=MOST_UNREAD)),
+    LIMITED_ANNOUNCED: LedgerConfig(history=Certified(), domains=DomainLimits(most_announced=MOST_ANNOUNCED)),
 }
 """The history policies that are compared, and options that change importance, with the policy certified.
 
@@ -66,7 +83,8 @@ class _Rounds:
     """Applies visits to a ledger, round by round, each in random order and with ticks."""
 
     def __init__(self, web: ManipulatedWeb, config: LedgerConfig, seed: int) -> None:
-        self.ids = page_ids(web.before.pages, seed)
+        by_site = config.domains.limit_anything
+        self.ids = PageIds().of_all(web.urls) if by_site else page_ids(web.before.pages, seed)
         self.ledger = Ledger(config)
         self._random = np.random.Generator(np.random.PCG64([seed, 6]))
         self._day, self._end = _FIRST_DAY, 0

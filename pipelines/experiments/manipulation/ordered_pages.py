@@ -9,12 +9,16 @@ import numpy as np
 from opicflow.pipelines.experiments.discovery.followed_orders import LedgerOrders, discovering
 from opicflow.pipelines.experiments.manipulation.schemes import ManipulatedWeb, manipulated_web
 from opicflow.pipelines.experiments.tables import Row
-from opicflow.pipelines.ledger import Interpolation, LedgerConfig, Outcome
+from opicflow.pipelines.ledger import DomainLimits, Interpolation, LedgerConfig, Outcome
 from opicflow.schemas.arrays import Bools, Bytes, Ints
 
 DEFAULT = "learnt (the default)"
 MOST_UNREAD, MOST_FETCHES = 100, 5
 BOTH = "both limits of hosts"
+OF_DOMAINS = f"--max-unread-per-domain {MOST_UNREAD}"
+FETCHES_OF_DOMAINS = f"--domain-fetches {MOST_FETCHES}"
+MOST_DISCOVERED = 0.1
+DISCOVERY_OF_DOMAINS = f"--domain-discovery {MOST_DISCOVERED:g}"
 SETTINGS = (
     DEFAULT,
     "--discovery-by importance",
@@ -26,6 +30,9 @@ SETTINGS = (
     "--max-pages",
     "--unread-weight 0",
     BOTH,
+    OF_DOMAINS,
+    FETCHES_OF_DOMAINS,
+    DISCOVERY_OF_DOMAINS,
 )
 """The options of a crawl that are compared; all others are as by default. `--max-pages` is 1.05 times the web."""
 MOMENTS = {"early": 0.2, "late": 0.9}
@@ -93,6 +100,12 @@ def config_of(setting: str, pages: int, a_day: int) -> LedgerConfig:
         return replace(config, class_weights=(0, 16))
     if setting == "--max-pages":
         return replace(config, max_pages=pages * 21 // 20)
+    if setting == OF_DOMAINS:
+        return replace(config, domains=DomainLimits(most_unread=MOST_UNREAD))
+    if setting == FETCHES_OF_DOMAINS:
+        return replace(config, refresh=replace(config.refresh, domain_fetches_per_day=float(MOST_FETCHES)))
+    if setting == DISCOVERY_OF_DOMAINS:
+        return replace(config, refresh=replace(config.refresh, domain_discovery_share=MOST_DISCOVERED))
     if setting.startswith(("--max-unread-per-host", BOTH)):
         config = replace(config, max_unread_per_host=MOST_UNREAD)
     if setting.startswith(("--host-fetches", BOTH)):

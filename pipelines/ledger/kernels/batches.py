@@ -40,6 +40,7 @@ from opicflow.pipelines.ledger.kernels.spending import (
     credit,
     declare_dividend,
     give_birth,
+    learn_page,
     pass_cursor,
     pay_dangling,
     pay_links,
@@ -171,7 +172,8 @@ def sight(table: Table, book: Book, items: Any, i: Int) -> None:
     else:
         book.counts[0].sightings += 1
     if slot < 0:
-        slot = give_birth(table, book, page, 0 if category == _NO_CATEGORY else category, 0.0, NOWHERE)
+        known_category = np.int64(0) if category == _NO_CATEGORY else np.int64(category)
+        slot = learn_page(table, book, page, known_category, 0.0, NOWHERE, announced)
         if slot < 0:
             return
     elif category != _NO_CATEGORY and (announced or table.pages[slot].class_ == 0):
@@ -319,9 +321,8 @@ def pay_certified(table: Table, book: Book, scratch: Scratch, items: Any, i: Int
                 for j in range(links):
                     if scratch.slots[j] == NOWHERE:
                         category = scratch.categories[j]
-                        scratch.slots[j] = give_birth(
-                            table, book, scratch.pages[j], 0 if category == _NO_CATEGORY else category, 0.0, slot
-                        )
+                        known_category = np.int64(0) if category == _NO_CATEGORY else np.int64(category)
+                        scratch.slots[j] = learn_page(table, book, scratch.pages[j], known_category, 0.0, slot, False)
             remember_links(table, book, scratch, slot, links)
             pay_all(table, book, scratch, slot)
     elif had > 0:
@@ -340,7 +341,7 @@ def receive_certified(table: Table, book: Book, page: Int, slot: Int, amount: In
         row = absent_row(book, page)
         before = book.absent_amounts[row] if row >= 0 else np.int64(0)
         if before <= 0 < before + amount:
-            slot = give_birth(table, book, page, 0, 0.0, NOWHERE)
+            slot = learn_page(table, book, page, 0, 0.0, NOWHERE, False)
     if slot >= 0:
         receive(table, book, slot, amount)
     else:
@@ -359,7 +360,7 @@ def apply_transfers(table: Table, book: Book, pages: Array, amounts: Array, firs
             receive_certified(table, book, pages[i], slot, amounts[i])
             continue
         if slot < 0:
-            slot = give_birth(table, book, pages[i], 0, 0.0, NOWHERE)
+            slot = learn_page(table, book, pages[i], 0, 0.0, NOWHERE, False)
         if slot < 0:
             book.counts[0].virtual += amounts[i]
         else:

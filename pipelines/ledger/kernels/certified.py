@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from opicflow.pipelines.ledger.kernels.domains import give_base_back, has_limits, take_base
 from opicflow.pipelines.ledger.kernels.links import id_elsewhere, links_of, stored_weight, total_weight
 from opicflow.pipelines.ledger.kernels.numbers import follow
 from opicflow.pipelines.ledger.layout import P_CERTIFIED, Book, Bool, Float, Int, Scratch, Table
@@ -45,6 +46,27 @@ def split_evenly(amount: Int, links: Int) -> Int:
 def base_of(book: Book, class_: Int) -> Int:
     """The base of a class, c: the cash that the small edge gives a page, (1 - damping) * units * weight / 16."""
     return (np.int64(1 << 20) - book.modes[0].damping_q20) * book.class_weights[class_]
+
+
+@inlined_kernel
+def page_base(table: Table, book: Book, slot: Int) -> Int:
+    """The base of a page: that of its class, or less where its domain is limited."""
+    if has_limits(book):
+        return table.pages[slot].opening
+    return base_of(book, table.pages[slot].class_)
+
+
+@inlined_kernel
+def change_limited_base(table: Table, book: Book, slot: Int, was_unread: Bool, base: Int) -> None:
+    """A page has another class or other rules: it has this base, or as much of it as its domain has left."""
+    row = table.pages[slot]
+    before = row.opening
+    if was_unread:
+        give_base_back(book, table.hot[slot, 0], before)
+    if (row.class_ & 1) == 0:
+        base = take_base(book, table.hot[slot, 0], base)
+    row.opening = base
+    change_base(table, book, slot, before, base)
 
 
 # -- absent pages ------------------------------------------------------------------------------------------------------
@@ -240,11 +262,24 @@ def apply_rules(
             return slot
         row = table.pages[slot]
         if row.flags != 0:
-            change_base(table, book, slot, old_base * old_class_weights[row.class_], base_of(book, row.class_))
+            base = base_of(book, row.class_)
+            if has_limits(book):
+                change_limited_base(table, book, slot, (row.class_ & 1) == 0, base)
+            else:
+                change_base(table, book, slot, old_base * old_class_weights[row.class_], base)
             if pays(table, slot):
                 before = damped(table.totals[slot], old_damping_q20)
                 pay_remembered(table, book, scratch, slot, before, damped_total(table, book, slot))
     return book.counts[0].slots
+
+
+@lean_kernel
+def set_bases(table: Table, book: Book, slots: Array, bases: Array) -> None:
+    """Unread pages of limited domains have other bases. The caller sets what is left."""
+    for i in range(slots.shape[0]):
+        row = table.pages[slots[i]]
+        change_base(table, book, slots[i], row.opening, bases[i])
+        row.opening = bases[i]
 
 
 # -- the certificate ---------------------------------------------------------------------------------------------------
@@ -259,7 +294,7 @@ def carry_residuals(table: Table, book: Book, scale: Float, carried: Array) -> N
         if count == 0 or table.pages[slot].flags == 0:
             continue
         start = table.link_start[slot]
-        base = np.float64(base_of(book, table.pages[slot].class_))
+        base = np.float64(page_base(table, book, slot))
         off = damping * ((1.0 - scale) * base + scale * np.float64(table.hot[slot, 1]))
         off /= np.float64(total_weight(book, start, count, weighted))
         for i in range(count):

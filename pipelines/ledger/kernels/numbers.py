@@ -55,7 +55,7 @@ def add_number(book: Book, to: Int) -> Int:
 def has_room_for_numbers(book: Book, more: Int) -> Bool:
     """Whether so many numbers can be added; the table must have begun if a page may be refused."""
     if book.named.shape[0] == 0:
-        return book.forgotten.shape[0] == 0
+        return book.forgotten.shape[0] == 0 and book.domains.shape[0] == 0
     return book.store[0].numbers + more <= book.named.shape[0]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
-from opicflow.pipelines.ledger.kernels.certified import base_of
+from opicflow.pipelines.ledger.kernels.certified import page_base
 from opicflow.pipelines.ledger.kernels.history import rate_and_span
 from opicflow.pipelines.ledger.kernels.spending import cash_of
 from opicflow.pipelines.ledger.layout import P_ABSORBING, P_CERTIFIED, SPENT, Book, Bool, Float, Int, Table
@@ -28,7 +28,7 @@ def unread_cash(table: Table, book: Book, slot: Int) -> Int:
 @inlined_kernel
 def certified_rate(table: Table, book: Book, slot: Int, scale: Float) -> Float:
     """What a page earns, one more step along its links included, in pages' worth of cash (see `ResidualSums.scale`)."""
-    base = base_of(book, table.pages[slot].class_)
+    base = page_base(table, book, slot)
     carried = table.totals[slot] + table.hot[slot, 1] - base
     return (np.float64(base) + scale * np.float64(carried)) / UNITS_PER_PAGE
 

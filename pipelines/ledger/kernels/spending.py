@@ -13,14 +13,17 @@ from opicflow.pipelines.ledger.config import MOST_CASH, UNITS_PER_PAGE
 from opicflow.pipelines.ledger.kernels.certified import (
     base_of,
     change_base,
+    change_limited_base,
     damped,
     has_room_to_pay,
     lose,
+    page_base,
     pays,
     put_in_outbox,
     regain,
     take_back,
 )
+from opicflow.pipelines.ledger.kernels.domains import count_unread, give_base_back, has_limits, may_be_born, take_base
 from opicflow.pipelines.ledger.kernels.history import keep, keep_newcomer, rate_and_span
 from opicflow.pipelines.ledger.kernels.index import find, insert, remove
 from opicflow.pipelines.ledger.kernels.links import find_slots, forget_links, links_of, recall_links
@@ -150,11 +153,14 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     absent = absent_row(book, page)
     if book.modes[0].policy == P_CERTIFIED:
         base = base_of(book, class_)
+        row.opening = 0
+        if has_limits(book):
+            base = take_base(book, page, base)
+            row.opening = base
         table.hot[slot, 1] = 0
         table.totals[slot] = base + regain(book, absent)
         book.sums[0].bases += base
         book.sums[0].paid += table.totals[slot]
-        row.opening = 0
     else:
         counts.openings += UNITS_PER_PAGE
         rate = -1.0
@@ -176,7 +182,18 @@ def give_birth(table: Table, book: Book, page: Int, category: Int, parent_rate: 
     counts.minted_everywhere = min(counts.minted_everywhere + UNITS_PER_PAGE * book.modes[0].like_us, MOST_CASH)
     counts.weighted_pages += book.class_weights[class_]
     book.class_pages[class_] += 1
+    count_unread(book, page, 1)
     return slot
+
+
+@lean_kernel
+def learn_page(
+    table: Table, book: Book, page: Int, category: Int, parent_rate: Float, finder: Int, announced: Bool
+) -> Int:
+    """An unread page enters the ledger, as `give_birth` says, if its domain may have another one; NOWHERE if not."""
+    if not may_be_born(book, page, announced):
+        return NOWHERE
+    return give_birth(table, book, page, category, parent_rate, finder)
 
 
 @inlined_kernel
@@ -223,8 +240,14 @@ def change_class(table: Table, book: Book, slot: Int, class_: Int) -> None:
     book.counts[0].weighted_pages += book.class_weights[class_] - book.class_weights[old]
     row.class_ = class_
     row.seen = book.dividends[class_]
+    was_unread = (old & 1) == 0
+    if was_unread and (class_ & 1) != 0:
+        count_unread(book, table.hot[slot, 0], -1)
     if book.modes[0].policy == P_CERTIFIED:
-        change_base(table, book, slot, base_of(book, old), base_of(book, class_))
+        if has_limits(book):
+            change_limited_base(table, book, slot, was_unread, base_of(book, class_))
+        else:
+            change_base(table, book, slot, base_of(book, old), base_of(book, class_))
 
 
 @inlined_kernel
@@ -304,7 +327,7 @@ def pay_links(
             if slots[i] == NOWHERE:
                 category = scratch.categories[i]
                 earned = rate * np.float64(weights[i])
-                slots[i] = give_birth(table, book, pages[i], 0 if category == 255 else category, earned, slot)
+                slots[i] = learn_page(table, book, pages[i], 0 if category == 255 else category, earned, slot, False)
     pay_virtual(book, -refund)
     out = damped(amount, book.modes[0].damping_q20) + refund
     paid = np.int64(0)
@@ -404,7 +427,9 @@ def drop_certified(table: Table, book: Book, scratch: Scratch, slot: Int) -> Non
     if pays(table, slot):
         take_back(table, book, scratch, slot)
         sums.links -= links_of(table, slot)
-    base = base_of(book, table.pages[slot].class_)
+    base = page_base(table, book, slot)
+    if has_limits(book) and (table.pages[slot].class_ & 1) == 0:
+        give_base_back(book, table.hot[slot, 0], base)
     paid = table.totals[slot]
     lose(book, add_absent(book, table.hot[slot, 0]), paid - base)
     sums.bases -= base
@@ -456,6 +481,8 @@ def drop_page(table: Table, book: Book, scratch: Scratch, slot: Int) -> None:
     class_ = np.int64(row.class_)
     book.class_pages[class_] -= 1
     counts.weighted_pages -= book.class_weights[class_]
+    if (class_ & 1) == 0:
+        count_unread(book, table.hot[slot, 0], -1)
     row.flags = 0
     table.hot[slot, 0] = 0
     table.hot[slot, 1] = 0
