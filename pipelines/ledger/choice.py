@@ -230,7 +230,8 @@ class _Choice:
                 no_gaps = np.zeros(len(per_day), np.int64)
                 hosts_alike = HostLimits(domains.of, per_day, domains.parts, domains.before, no_gaps)
                 self._add_limit(hosts_alike, budget, survey.second, passed, cycle, is_new)
-            share = max(int(budget.domain_discovery_share * most.discovery), 1)
+            of_all = max(most.discovery, budget.discovery_share * most.all)  # unread pages may be too few for it
+            share = max(int(budget.domain_discovery_share * of_all), 1)
             left = np.where(domains.is_known, share, _MANY)
             self._limits.append(_GroupLimit(domains.of, left, np.zeros_like(left), of_discovery=True))
         if hosts is not None:

@@ -48,9 +48,9 @@ class Domains:
         domains[:, at.BASES_LEFT] = at.UNLIMITED if self._limits.most_share is None else self._most_held(one)
 
     @property
-    def not_born(self) -> int:
+    def not_learnt(self) -> int:
         """How often a page was not learnt because of these limits."""
-        return int(self._room.book.domains[:, at.NOT_BORN].sum())
+        return int(self._room.book.domains[:, at.NOT_LEARNT].sum())
 
     # -- at ticks --------------------------------------------------------------------------------------------------
 

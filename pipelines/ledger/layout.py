@@ -229,7 +229,7 @@ UNREAD = 0  # unread pages
 UNREAD_MOST = 1  # with so many, none is born
 ANNOUNCED_LEFT = 2  # pages that may yet be born today because they are announced
 BASES_LEFT = 3  # what is left of the bases that unread pages may have together (certified)
-NOT_BORN = 4  # how often a page was not born because of these limits
+NOT_LEARNT = 4  # how often a page was not born because of these limits
 DOMAIN_COLUMNS = 5
 UNLIMITED = 1 << 60
 

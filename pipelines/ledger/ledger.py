@@ -829,9 +829,9 @@ class Ledger:
         return int(self._room.book.class_pages[1::2].sum())
 
     @property
-    def not_born(self) -> int:
+    def not_learnt(self) -> int:
         """How often a link or an announcement made no page, because its domain had as many as it may."""
-        return self._domains.not_born
+        return self._domains.not_learnt
 
     @property
     def evicted(self) -> int:

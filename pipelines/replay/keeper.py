@@ -468,6 +468,8 @@ class ReplayKeeper:
             "plan": planned and plan_in_words(self.ledger, planned),
             "idle": {outcome.name: cash / minted for outcome, cash in ledger.idle_cash().items()},
         }
+        if ledger.config.domains.limit_anything:
+            report["not_learnt"] = ledger.not_learnt
         if self._certificate is not None:
             report["certificate"] = self._certificate
             if audit:

@@ -60,7 +60,7 @@ def summary_of(state: State, empty_files: Sequence[str], input_ranges: Sequence[
         "pages_let_go": removed,  # the old name, for one version
         "plan": last["plan"],
         "history": state.config["ledger"]["history"]["policy"],
-        **({"certificate": last["certificate"]} if "certificate" in last else {}),
+        **{name: last[name] for name in ("certificate", "not_learnt") if name in last},
     }
     total = sum(summary[name] for name in ("visits", "announcements", "rejects", "duplicates"))
     assert total == summary["events_read"], f"{total} events accounted for, {summary['events_read']} read"
@@ -106,6 +106,11 @@ def notes_for(summary: dict[str, Any], idle: dict[str, float], remembers: bool =
         notes.append(
             f"{summary['visits_without_time'] / visits:.0%} of the visits have no fetched_at: duplicates are not "
             "recognised, and there are no trends."
+        )
+    if summary.get("not_learnt", 0):
+        notes.append(
+            f"{summary['not_learnt']:,} links, sightings and announcements named pages that were not learnt: their "
+            "domains have as many as --max-unread-per-domain or --max-announced-per-domain allow."
         )
     if idle.get("UNCHANGED", 0) > 0.05 and not remembers:
         notes.append(

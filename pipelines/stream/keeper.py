@@ -506,6 +506,7 @@ class LogKeeper:
         return {
             **certified,
             **self._discovery_gauges(),
+            **({"not_learnt": self.ledger.not_learnt} if self.ledger.config.domains.limit_anything else {}),
             "unsettled": int(not self.ledger.is_settled),
             "pages": self.ledger.pages,
             "visits": self.ledger.visits,

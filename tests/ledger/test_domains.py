@@ -30,9 +30,11 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger.balance import bases_of
+from opicflow.pipelines.ledger.choice import WHY
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 from support.shards import Shards
+from support.written_crawls import Crawl, with_refresh
 
 IDS = PageIds()
 DAY = 86_400
@@ -91,7 +93,7 @@ def test_a_domain_has_no_more_unread_pages_than_it_may_at_once(history: str) -> 
     log.visit("http://trap.com/", names("trap.com", 500) + names("honest.org", 15))
     ledger.apply(log.entry())
     assert unread_of(ledger) == {"trap.com": 20, "honest.org": 15}
-    assert ledger.not_born == 2 * 480  # links, and their URLs
+    assert ledger.not_learnt == 2 * 480  # links, and their URLs
     assert ledger.audit().drift == 0
 
 
@@ -257,7 +259,7 @@ def test_shards_conserve_cash_with_limits(history: str) -> None:
         if number % 5 == 4:
             shards.drain(T0 + (number + 2) * DAY)
     shards.drain(T0 + 100 * DAY)
-    assert sum(ledger.not_born for ledger in shards.ledgers) > 0
+    assert sum(ledger.not_learnt for ledger in shards.ledgers) > 0
     for ledger in shards.ledgers:
         assert ledger.audit().drift == 0
 
@@ -384,3 +386,79 @@ def test_shards_that_share_a_domain_share_its_limit() -> None:
         left += ledger.pages
         ledger.audit()
     assert left == 20
+
+
+# -- orders ------------------------------------------------------------------------------------------------------------
+
+
+def of_trap(number: int) -> str:
+    """Page n of a crawl: of 400 pages every second one is of one domain, each on a host of its own."""
+    return f"https://h{number}.trap.com/" if number % 2 else f"https://www.site{number}.org/"
+
+
+def domains_of(crawl: Crawl, pages: list[int]) -> Counter[str]:
+    names_of = {crawl.id(number): of_trap(number).split("/")[2].split(".", 1)[1] for number in range(400)}
+    return Counter(names_of[page] for page in pages)
+
+
+@pytest.mark.parametrize("by", ["learnt", "importance", "cash", "found"])
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_discovery_orders_no_more_of_a_domain_than_its_share(by: str, share: float) -> None:
+    config = with_refresh(bandwidth_per_day=80, discovery_share=0.5, discover_by=by, domain_discovery_share=share)
+    crawl = Crawl(config, name=of_trap).read(range(0, 20, 2), T0)
+    crawl.see(range(1, 300))
+    for day in range(1, 8):
+        crawl.tick(T0 + day * DAY)
+        planned = crawl.plan()
+        discovered = planned.survey.pages[planned.orders.rows[planned.orders.why == WHY.index("DISCOVERY")]].tolist()
+        most = max(planned.shared.discovery_per_day, 40)
+        assert 0 < domains_of(crawl, discovered)["trap.com"] <= share * (most + 1)
+        assert len(discovered) >= 30  # other domains have what this one may not
+
+
+def test_what_a_domain_may_not_have_goes_to_refreshing() -> None:
+    refresh = {"bandwidth_per_day": 40, "discovery_share": 0.5, "domain_discovery_share": 0.1}
+    crawl = Crawl(with_refresh(**refresh), name=of_trap).read(range(0, 200, 2), T0).see(range(1, 400, 2))
+    crawl.tick(T0 + 2 * DAY)
+    planned = crawl.plan()
+    assert (planned.orders.discovered, planned.orders.refreshed) == (2, 38)
+
+
+@pytest.mark.parametrize("host_most", [None, 2.0])
+def test_a_domain_gets_no_more_fetches_a_day_than_it_may(host_most: float | None) -> None:
+    refresh = {"bandwidth_per_day": 100, "domain_fetches_per_day": 7.0, "host_fetches_per_day": host_most}
+    crawl = Crawl(with_refresh(**refresh), name=of_trap).read(range(200), T0).see(range(200, 400))
+    crawl.tick(T0 + DAY)
+    crawl.plan()
+    of_trap_domain = 0
+    for day in range(2, 12):
+        crawl.tick(T0 + day * DAY)
+        planned = crawl.plan()
+        ordered = planned.survey.pages[planned.orders.rows].tolist()
+        found = domains_of(crawl, ordered)
+        assert found["trap.com"] <= 7
+        of_trap_domain += found["trap.com"]
+        assert all(count <= 1 for domain, count in found.items() if domain != "trap.com")
+        numbers = {crawl.id(number): number for number in range(400)}
+        for row, page in zip(planned.orders.not_before.tolist(), ordered, strict=True):
+            crawl.visit(numbers[page], row)
+    assert of_trap_domain >= 5 * 7
+
+
+def test_a_plan_promises_what_the_limit_of_a_domain_allows() -> None:
+    crawl = Crawl(with_refresh(bandwidth_per_day=100, domain_fetches_per_day=4.0), name=of_trap).read(range(200), T0)
+    crawl.tick(T0 + DAY)
+    planned = crawl.preview()
+    is_trap = [number % 2 == 1 for number in range(200)]
+    per_day = DAY / planned.shared.intervals
+    rows = {page: row for row, page in enumerate(planned.survey.pages.tolist())}
+    promised = sum(per_day[rows[crawl.id(number)]] for number in range(200) if is_trap[number])
+    assert promised == pytest.approx(4.0, rel=1e-6)
+
+
+def test_limits_of_orders_change_from_one_run_to_the_next() -> None:
+    config = LedgerConfig()
+    limited = replace(config, refresh=replace(config.refresh, domain_fetches_per_day=5.0, domain_discovery_share=0.1))
+    assert config.counts_alike(limited)
+    assert LedgerConfig.from_json(limited.to_json()) == limited
+    assert "domain_fetches_per_day" not in config.to_json()["refresh"]

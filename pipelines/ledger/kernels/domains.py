@@ -12,7 +12,7 @@ import numpy as np
 from opicflow.pipelines.ledger.layout import (
     ANNOUNCED_LEFT,
     BASES_LEFT,
-    NOT_BORN,
+    NOT_LEARNT,
     UNREAD,
     UNREAD_MOST,
     Book,
@@ -49,7 +49,7 @@ def may_be_born(book: Book, page: Int, announced: Bool) -> Bool:
     if domains[row, UNREAD] < domains[row, UNREAD_MOST] and (not announced or domains[row, ANNOUNCED_LEFT] > 0):
         domains[row, ANNOUNCED_LEFT] -= np.int64(announced)
         return True
-    domains[row, NOT_BORN] += 1
+    domains[row, NOT_LEARNT] += 1
     return False
 
 
