@@ -296,7 +296,7 @@ class Book(NamedTuple):
     recent: Array  # int64 [2, n]: hashes of recent visits, open addressing, two sides
     announced: Array  # float32 [sites, 5]: what announcements of changes were worth (kernels/announcements.py)
     url_order: Array  # int32: the slots of pages in the order of their URLs (kernels/url_order.py)
-    domains: Array  # int64 [sites, 5]: what unread pages of a domain may be and hold (kernels/domains.py)
+    domains: Array  # int64 [sites, 5]: what unread pages of a domain may be and hold (kernels/domain_counts.py)
 
 
 class Scratch(NamedTuple):

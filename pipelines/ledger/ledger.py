@@ -30,7 +30,7 @@ from opicflow.pipelines.ledger.config import (
     check_theta,
     shown,
 )
-from opicflow.pipelines.ledger.domains import Domains
+from opicflow.pipelines.ledger.domain_limits import Domains
 from opicflow.pipelines.ledger.entries import (
     START,
     CrawlEntry,

@@ -13,7 +13,7 @@ from opicflow.pipelines.ledger.balance import bases_of
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.entries import Outcome
 from opicflow.pipelines.ledger.estimates import Estimates
-from opicflow.pipelines.ledger.kernels import domains, index, links, reads, url_arena
+from opicflow.pipelines.ledger.kernels import domain_counts, index, links, reads, url_arena
 from opicflow.pipelines.ledger.kernels.observations import BELIEVED
 from opicflow.pipelines.ledger.kernels.payers import find_payers, find_payers_of
 from opicflow.pipelines.ledger.peers import Peers
@@ -66,7 +66,7 @@ class Reader:
         """A hash of the registrable domain of the page at each slot; 0 where its URL is not known."""
         room, hashes = self._room, np.zeros(len(slots), np.uint64)
         rules = self._peers.shard.page_ids.rules
-        domains.hash_domains(room.table, room.book, slots, rules, HostMemo.empty(), hashes)
+        domain_counts.hash_domains(room.table, room.book, slots, rules, HostMemo.empty(), hashes)
         return hashes
 
     def live(self) -> tuple[Ids, Ints]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from opicflow.pipelines.ledger.kernels.domains import give_base_back, has_limits, take_base
+from opicflow.pipelines.ledger.kernels.domain_counts import give_base_back, has_limits, take_base
 from opicflow.pipelines.ledger.kernels.links import id_elsewhere, links_of, stored_weight, total_weight
 from opicflow.pipelines.ledger.kernels.numbers import follow
 from opicflow.pipelines.ledger.layout import P_CERTIFIED, Book, Bool, Float, Int, Scratch, Table

@@ -23,7 +23,13 @@ from opicflow.pipelines.ledger.kernels.certified import (
     regain,
     take_back,
 )
-from opicflow.pipelines.ledger.kernels.domains import count_unread, give_base_back, has_limits, may_be_born, take_base
+from opicflow.pipelines.ledger.kernels.domain_counts import (
+    count_unread,
+    give_base_back,
+    has_limits,
+    may_be_born,
+    take_base,
+)
 from opicflow.pipelines.ledger.kernels.history import keep, keep_newcomer, rate_and_span
 from opicflow.pipelines.ledger.kernels.index import find, insert, remove
 from opicflow.pipelines.ledger.kernels.links import find_slots, forget_links, links_of, recall_links

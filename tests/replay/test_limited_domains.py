@@ -1,0 +1,67 @@
+"""Limits of domains by the command line: a flood of made-up pages stays small, and its owner is told nothing of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.logs import FIRST_MS
+
+COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
+LIMITS = ["--max-unread-per-domain", "20", "--max-announced-per-domain", "5", "--max-share-per-domain", "0.05"]
+OF_ORDERS = ["--domain-fetches", "4", "--domain-discovery", "0.1", "--bandwidth", "100"]
+
+
+def flood(path: Path) -> Path:
+    """Write a log of 30 honest pages, one with 3,000 links to subdomains of one domain, and 500 announcements."""
+    honest = [f"https://site{number}.org/" for number in range(30)]
+    events = [
+        {
+            "url": url,
+            "fetched_at": (FIRST_MS + 1000 * number) / 1000,
+            "status": 200,
+            "links": [honest[(number + step) % 30] for step in (1, 4)],
+        }
+        for number, url in enumerate(honest)
+    ]
+    events[7]["links"] = [f"https://h{number}.trap.com/" for number in range(3000)]
+    events += [{"kind": "announce", "url": f"https://told.com/{number}"} for number in range(500)]
+    path.write_text("".join(json.dumps(event) + "\n" for event in events))
+    return path
+
+
+def replay(*options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, "replay", *options, "--quiet"], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_a_flood_of_links_and_announcements_is_limited(tmp_path: Path) -> None:
+    log = flood(tmp_path / "crawl.jsonl")
+    done = replay(str(log), "--state", str(tmp_path / "state"), "--out", str(tmp_path / "out"), *LIMITS, *OF_ORDERS)
+    assert done.returncode == 0, done.stderr
+    assert "named pages that were not learnt" in done.stdout + done.stderr
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["pages"] == 30 + 20 + 5
+    assert summary["not_learnt"] >= 2980 + 495
+    assert summary["drift"] == 0
+    again = replay("--state", str(tmp_path / "state"), *LIMITS)
+    assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--max-share-per-domain", "2", "--history", "certified"], "most_share of a domain is 2.0: give a share"),
+        (["--max-share-per-domain", "0.1", "--history", "interpolation"], "take certified"),
+        (["--domain-discovery", "7"], "domain_discovery_share is 7.0: give a number"),
+    ],
+)
+def test_impossible_limits_end_in_one_line(tmp_path: Path, options: list[str], message: str) -> None:
+    done = replay(str(flood(tmp_path / "crawl.jsonl")), *options)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and message in done.stderr
