@@ -321,7 +321,7 @@ OF_MANIPULATION = """\
 # What a manipulator gains
 
 Whoever owns a page can make more pages at no cost. This page measures what that brings: in importance, and in crawl
-orders. `python -m benchmarks.experiments --only manipulation` measures it again, in five minutes, and writes this
+orders. `python -m benchmarks.experiments --only manipulation` measures it again, in ten minutes, and writes this
 page; `opicflow experiment manipulation --out build/manipulation` is the experiment alone. Every figure has a seed. A
 claim *holds* by the rules in [claims.py](../../pipelines/experiments/manipulation/claims.py).
 
@@ -388,19 +388,24 @@ other, and which many honest links enter, get far more on some webs: up to 39 % 
 traps* ([discovery](discovery.md)). **When honest pages run out, a manipulator gets all that is left**: half of the late
 orders are all that honest pages do not use. This is where limits matter.
 
-## What the existing options do
+## What options do
 
 - **A read farm.** Nothing bounds its importance. Trust shows that it grew without honest links; a policy `forget` for
-  its hosts removes it ([refresh](../guides/refresh.md#policies)). Limits of hosts hold for each host: with more domains
-  it has more. With `--host-fetches 5` its part of the late orders grew from 50 to 74 %, because honest hosts were
-  limited as well.
+  its hosts removes it ([refresh](../guides/refresh.md#policies)). Limits hold for each host or domain: with more of
+  them it has more. With `--host-fetches 5` or `--domain-fetches 5` its part of the late orders grew from 50 to 74 %,
+  because honest sites were limited as well.
 - **Subdomains.** `--internal-weight 0 --same-site domain` takes their links away: the target has 0.011 % instead of
   5.6 %. But honest sites lose theirs, too: a farm on other domains gains twice as much with it (12.7 %).
   `--max-unread-per-host` and `--host-fetches` count exact hosts, and every page has its own: they lose no order.
+  [Limits of domains](../guides/refresh.md#limits-of-domains) leave them a tenth of their late orders.
 - **A trap.** With `--unread-weight 0` unread pages hold only what links pay them: 0.005 instead of 2 %.
   `--host-fetches 5` leaves a trap 10 % of its late orders, `--max-unread-per-host 100` 18 %. Both cost honest orders of
   large hosts. The first delays them; the second removes unread pages until a page that links to them is read again.
-- **Announcements.** With `--unread-weight 0` they hold nothing. Limits of hosts do what they do for a trap.
+  Limits of domains do the same, wherever its pages are, except that a domain at its `--max-unread-per-domain` learns
+  more as its pages are read (38 % of its late orders). With `--max-share-per-domain 0.001` all its unread pages hold
+  0.026 instead of 2 % of importance, however many they are.
+- **Announcements.** With `--unread-weight 0` they hold nothing. With `--max-announced-per-domain 10` any number of them
+  in a day is worth what ten are. Limits of hosts and domains do what they do for a trap.
   `--unread-weight 0` keeps no order from them once honest pages run out.
 - **A redirect cycle.** Nothing bounds its importance. It gets one order a day, whatever its size: each page must be
   read before the next one is known.
@@ -410,8 +415,8 @@ orders are all that honest pages do not use. This is where limits matter.
   `--discovery-by importance` does not give. `--discovery-by found` gives a trap the most, since what it names comes
   before honest pages that are found later.
 
-Not bounded by any option yet: what a registrable domain gets, instead of a host; what all unread pages of a domain
-hold; what a source may announce.
+Not bounded by any option: what pages that are *read* gain, and pages on many registrable domains, which cost their
+owner money, or on domains that do not exist, which cost nothing. `--unread-weight 0` takes importance from the latter.
 """
 
 

@@ -53,6 +53,7 @@ EDITIONS = {
     "discovery_by_ledger": 4,
     "discovery_by_command": 2,
     "growing": 2,
+    "manipulation_gains": 2,
     "stated": 2,
     "trouble": 2,
 }

@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 
 from opicflow.pipelines.experiments.manipulation.claims import of_manipulation
-from opicflow.pipelines.experiments.manipulation.gains import CERTIFIED, EXACT, manipulation_gains
+from opicflow.pipelines.experiments.manipulation.gains import (
+    CERTIFIED,
+    EXACT,
+    LIMITED_ANNOUNCED,
+    LIMITED_SHARE,
+    LIMITED_UNREAD,
+    manipulation_gains,
+)
 from opicflow.pipelines.experiments.manipulation.ordered_pages import (
     DEFAULT,
+    DISCOVERY_OF_DOMAINS,
+    FETCHES_OF_DOMAINS,
     MOST_FETCHES,
     SETTINGS,
     config_of,
@@ -90,6 +99,18 @@ def test_a_limit_of_a_host_holds_for_a_trap_and_not_for_subdomains() -> None:
         manipulation_orders(3_000, 1, scheme, 400, limit, "late")[0]["own_orders"] for scheme in (TRAP, SUBDOMAINS)
     )
     assert int(trap) <= 20 * MOST_FETCHES < int(subdomains)
+
+
+@pytest.mark.parametrize("setting", [FETCHES_OF_DOMAINS, DISCOVERY_OF_DOMAINS])
+def test_a_limit_of_a_domain_holds_for_subdomains_too(setting: str) -> None:
+    orders = manipulation_orders(3_000, 1, SUBDOMAINS, 400, setting, "late")[0]["own_orders"]
+    assert 0 < int(orders) <= 20 * MOST_FETCHES
+
+
+def test_limits_of_domains_bound_what_announcements_hold() -> None:
+    held = {str(row["how"]): float(row["own"]) for row in manipulation_gains(PAGES, 1, ANNOUNCEMENTS, 200)}
+    assert held[LIMITED_ANNOUNCED] < held[LIMITED_UNREAD] < held[CERTIFIED]
+    assert held[LIMITED_SHARE] < held[CERTIFIED] / 5
 
 
 def _rows() -> Rows:

@@ -35,11 +35,11 @@ from opicflow.pipelines.experiments.measures import DAMPING
 from opicflow.pipelines.experiments.tables import Row, Rows, distinct, mean, short, where
 
 NEAR_EXACT, SLOW, UNCHANGED, LARGE, MASS = 0.01, 0.5, 1.1, 100, 0.95
-EARLY, BOUNDED, EVADED, OF_DOMAIN = 3.0, 0.5, 0.9, 0.3
+EARLY, BOUNDED, EVADED = 3.0, 0.5, 0.9
 """How near certified importance is to exact ranks, as a share of them; how much of certified gains other histories have
 after a round at most; the factor of a target that gained nothing at most; from how many pages on a farm is large; the
 spam mass of its target at least; per cent of early orders at most; what limits of hosts leave of a trap's orders at
-most, and of those of subdomains at least; what limits of domains leave of either at most."""
+most, and of those of subdomains at least."""
 _PAGE = "docs/results/manipulation.md"
 
 
@@ -210,9 +210,9 @@ def _of_orders(rows: Rows) -> list[Claim]:
             min(of_subdomains.values()) >= EVADED,
         ),
         Claim(
-            f"Limits of domains leave each of both at most {OF_DOMAIN:.0%}.",
+            f"Limits of domains leave each of both at most {BOUNDED:.0%}.",
             _PAGE,
             "; ".join(f"{limit}: {scheme} {share:.0%}" for (scheme, limit), share in of_domains.items()),
-            max(of_domains.values()) <= OF_DOMAIN,
+            max(of_domains.values()) <= BOUNDED,
         ),
     ]
