@@ -397,7 +397,7 @@ orders are all that honest pages do not use. This is where limits matter.
 - **Subdomains.** `--internal-weight 0 --same-site domain` takes their links away: the target has 0.011 % instead of
   5.6 %. But honest sites lose theirs, too: a farm on other domains gains twice as much with it (12.7 %).
   `--max-unread-per-host` and `--host-fetches` count exact hosts, and every page has its own: they lose no order.
-  [Limits of domains](../guides/refresh.md#limits-of-domains) leave them a tenth of their late orders.
+  [Limits of domains](../guides/refresh.md#limits-of-domains) leave them a tenth or a fifth of their late orders.
 - **A trap.** With `--unread-weight 0` unread pages hold only what links pay them: 0.005 instead of 2 %.
   `--host-fetches 5` leaves a trap 10 % of its late orders, `--max-unread-per-host 100` 18 %. Both cost honest orders of
   large hosts. The first delays them; the second removes unread pages until a page that links to them is read again.

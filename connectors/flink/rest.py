@@ -122,7 +122,7 @@ class FlinkCluster:
     def __init__(self, master: str, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
         """`master` is HOST:PORT, or a URL."""
         self._url = address(master)
-        self._shown = urlsplit(self._url)._replace(netloc=urlsplit(self._url).netloc.rpartition("@")[2]).geturl()
+        self._shown = self._url
         self._timeout_seconds = timeout_seconds
 
     def overview(self) -> Overview:
@@ -363,8 +363,15 @@ def address(master: str) -> str:
     try:
         parts = urlsplit(url)
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port is not None
+        has_user = "@" in parts.netloc
     except ValueError:
-        good = False
+        good = has_user = False
+    if has_user:
+        shown = parts.netloc.rpartition("@")[2][:200]
+        raise FlinkRefused(
+            f"Flink at {shown!r}: its address holds a user name and perhaps a password, which would be visible to "
+            "everybody on the machine: omit them, and protect the interface by its network"
+        )
     if not good:
         raise FlinkRefused(f"Flink at {master[:200]!r}: not an address: give HOST:PORT of its REST interface")
     return url

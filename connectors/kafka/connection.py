@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import ssl
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,13 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafka.errors import KafkaError
 
 from opicflow.connectors.kafka.client import NetworkClient, causes, is_permanent, unpack_in_columns
-from opicflow.connectors.kafka.properties import KafkaRefused, Properties, RegistryAccess, is_web_address
+from opicflow.connectors.kafka.properties import (
+    KafkaRefused,
+    Properties,
+    RegistryAccess,
+    is_this_machine,
+    is_web_address,
+)
 
 # kafka-python logs every attempt, and at its lowest level all requests with passwords. All errors are raised anyway.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -74,6 +81,7 @@ _ADVICE: tuple[tuple[type[KafkaError], str], ...] = (
     ),
 )
 
+_warned_of: set[str] = set()  # brokers, so that a process warns once
 _OTHER_LISTENER = "a listener with TLS or a login needs its security.protocol in the file of --properties"
 
 
@@ -175,6 +183,8 @@ class Connection:
     def _client(self, make: Callable[..., Any], settings: dict[str, Any]) -> Any:
         """Make a client that has connected to the cluster. Its requests never create topics."""
         given = Properties.read(self.properties).client_settings() if self.properties else {}
+        if given.get("security_protocol") == "SASL_PLAINTEXT":
+            self._warn_without_tls(str(given["sasl_mechanism"]))
         networks: list[NetworkClient] = []
 
         def network(**configs: Any) -> NetworkClient:
@@ -208,6 +218,17 @@ class Connection:
                     is_given = address in self.brokers.split(",")
                     address_note = "" if is_given else f" to {address}, an address that the cluster advertises"
             raise self.refused(problem, f"connecting{address_note}") from None
+
+    def _warn_without_tls(self, mechanism: str) -> None:
+        """Print one line, once, if others on the way to another machine can read what logs in."""
+        hosts = (address.rpartition(":")[0] for address in self.brokers.split(","))
+        if self.brokers in _warned_of or all(is_this_machine(host) for host in hosts):
+            return
+        _warned_of.add(self.brokers)
+        sent = "the password is" if mechanism == "PLAIN" else "all but the password is"
+        print(
+            f"opicflow: {self.brokers}: {sent} sent without encryption (SASL_PLAINTEXT): use SASL_SSL", file=sys.stderr
+        )
 
     def _describe(self, problem: BaseException) -> str:
         chain = list(causes(problem))

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -373,6 +374,14 @@ def is_web_address(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a host is this machine, by its name or address alone."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:  # a name
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def _check_name(path: str, name: str) -> None:

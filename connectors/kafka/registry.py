@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -15,7 +14,7 @@ from requests.adapters import HTTPAdapter
 from requests.utils import get_netrc_auth
 from urllib3.util.retry import Retry
 
-from opicflow.connectors.kafka.properties import KafkaRefused, RegistryAccess
+from opicflow.connectors.kafka.properties import KafkaRefused, RegistryAccess, is_this_machine
 from opicflow.schemas import published_schemas as published
 from opicflow.schemas.framing import FramingRefused
 from opicflow.schemas.published_schemas import Schema
@@ -31,6 +30,9 @@ MOST_UNKNOWN = 60
 UNKNOWN_SECONDS = 60.0
 """For so long an id that the registry does not know is not requested again."""
 
+MOST_RESPONSE_BYTES = 16 << 20
+"""A response of a registry has no more: lists of subjects are the longest."""
+_PART_BYTES = 1 << 16
 _warned_of: set[str] = set()  # addresses, so that a process warns once
 
 
@@ -166,6 +168,7 @@ class SchemaRegistry:
                 data=data,
                 headers=headers,
                 timeout=self._timeout_seconds,
+                stream=True,
                 verify=self._ca,  # that of the session would be replaced by REQUESTS_CA_BUNDLE
             )
         except requests.exceptions.SSLError:
@@ -177,10 +180,12 @@ class SchemaRegistry:
         except (requests.RequestException, OSError, ValueError) as problem:  # a malformed URL, a missing file
             raise self._refused(f"the request failed ({type(problem).__name__}): check its address") from None
         if answer.status_code in (401, 403):
+            answer.close()
             raise self._refused("it refuses the login: check user name and password in the properties file")
+        data = self._read_bytes(answer)
         try:
-            content = answer.json()
-        except ValueError:
+            content = json.loads(data)
+        except (ValueError, RecursionError):
             raise self._refused(
                 f"not a schema registry, it returns {answer.status_code} without JSON: give the URL of its API"
             ) from None
@@ -191,10 +196,26 @@ class SchemaRegistry:
             raise self._refused(f"it returns {answer.status_code} ({_words(message or 'no reason')}): check its log")
         return content
 
+    def _read_bytes(self, answer: requests.Response) -> bytes:
+        """Return the bytes of a response, decompressed, of which there may be so many."""
+        data = bytearray()
+        try:
+            for part in answer.iter_content(_PART_BYTES):
+                data += part
+                if len(data) > MOST_RESPONSE_BYTES:
+                    raise self._refused(
+                        f"its response is longer than {MOST_RESPONSE_BYTES:,} bytes: check what runs at its address"
+                    )
+        except (requests.RequestException, OSError) as problem:
+            raise self._refused(f"its response ended early ({type(problem).__name__}): check that it runs") from None
+        finally:
+            answer.close()
+        return bytes(data)
+
     def _warn_without_tls(self) -> None:
         """Print one line if everybody on the way to another machine can read the password."""
         parts = urlsplit(self._url)
-        if parts.scheme == "https" or _is_this_machine(parts.hostname or "") or self._shown in _warned_of:
+        if parts.scheme == "https" or is_this_machine(parts.hostname or "") or self._shown in _warned_of:
             return
         _warned_of.add(self._shown)
         print(
@@ -204,13 +225,6 @@ class SchemaRegistry:
 
     def _refused(self, reason: str) -> KafkaRefused:
         return KafkaRefused(f"schema registry {self._shown}: {reason}")
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:  # a name
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def _body(schema: Schema) -> dict[str, Any]:

@@ -100,10 +100,12 @@ def test_the_environment_does_not_add_an_authority(monkeypatch: pytest.MonkeyPat
     assert used == [True]
 
 
-def test_a_password_in_the_address_is_not_shown(flink: FakeFlink) -> None:
-    with pytest.raises(FlinkRefused) as refused:
-        FlinkCluster(f"http://somebody:secret@{flink.master}").jobs()
-    assert "secret" not in str(refused.value) and flink.master in str(refused.value)
+@pytest.mark.parametrize("user", ["somebody:secret", "secret", ":secret"])
+def test_a_user_in_the_address_is_refused_and_not_shown(user: str, flink: FakeFlink) -> None:
+    for master in (f"http://{user}@{flink.master}", f"{user}@{flink.master}"):
+        with pytest.raises(FlinkRefused, match=r"its address holds a user name") as refused:
+            FlinkCluster(master)
+        assert "secret" not in str(refused.value) and flink.master in str(refused.value)
 
 
 @pytest.mark.parametrize(

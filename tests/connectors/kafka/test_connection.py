@@ -27,6 +27,40 @@ from support.services import LocalKafka
 
 PASSWORD = "hush-4711 \\;\"'="
 JAAS = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+
+
+@pytest.mark.parametrize(
+    ("brokers", "settings", "words"),
+    [
+        ("broker.example:9092", "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n", "the password is sent"),
+        (
+            "broker.example:9092,localhost:9092",
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n",
+            "all but the password is sent",
+        ),
+        ("broker.example:9092", "security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n", ""),
+        ("localhost:1,127.0.0.1:2,[::1]:3", "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n", ""),
+    ],
+)
+def test_a_login_without_encryption_to_another_machine_is_warned_of_once(
+    brokers: str,
+    settings: str,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("opicflow.connectors.kafka.connection._warned_of", set())
+    monkeypatch.setattr("opicflow.connectors.kafka.connection.KafkaAdminClient", lambda **_: object())
+    file = tmp_path / "client.properties"
+    file.write_text(settings + "sasl.username=alice\nsasl.password=sesame\n")
+    for _ in range(2):
+        Connection(brokers, str(file)).admin()
+    out, lines = capsys.readouterr()
+    assert (out, lines.count("\n")) == ("", int(bool(words)))
+    assert words in lines and "sesame" not in lines
+
+
 LOGIN = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nsasl.username=alice\n"
 
 

@@ -19,7 +19,7 @@ from opicflow.connectors.kafka.client.fetches import Record
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.messages import Framer, decode_messages, message_batch, writer_of
 from opicflow.connectors.kafka.properties import RegistryAccess
-from opicflow.connectors.kafka.registry import MOST_UNKNOWN, UNKNOWN_SECONDS, SchemaRegistry
+from opicflow.connectors.kafka.registry import MOST_RESPONSE_BYTES, MOST_UNKNOWN, UNKNOWN_SECONDS, SchemaRegistry
 from opicflow.schemas import published_schemas as published
 from opicflow.schemas.framing import Decoder, Frame, FrameKind, FramingRefused
 from opicflow.schemas.records import Policy, from_avro, to_avro
@@ -348,6 +348,22 @@ def test_a_password_over_http_to_another_machine_is_warned_of_once_and_not_shown
         assert "the password is sent without encryption: use https" in lines
         assert urlsplit(access.url).hostname in lines
         assert "sesame" not in lines and "ada" not in lines
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"[" * 200_000, "without JSON"),
+        (b'["' + b"x" * (MOST_RESPONSE_BYTES + 1) + b'"]', "its response is longer than 16,777,216 bytes"),
+    ],
+)
+def test_a_response_that_is_too_deep_or_too_long_is_refused_in_one_line(
+    fake: FakeRegistry, body: bytes, message: str
+) -> None:
+    fake.instead = lambda method, path: (200, "application/json", body)
+    with pytest.raises(KafkaRefused, match=message) as refused:
+        SchemaRegistry(RegistryAccess(fake.url)).subjects()
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 300
 
 
 # -- framing -----------------------------------------------------------------------------------------------------------
