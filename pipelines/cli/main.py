@@ -17,6 +17,7 @@ from contextlib import redirect_stdout
 
 from opicflow.pipelines.cli.configuration import Configuration
 from opicflow.pipelines.cli.error_text import one_line, os_problem, user_problem
+from opicflow.pipelines.cli.memory_limit import limit_reached
 from opicflow.pipelines.cli.parser import EXIT_USER, build_parser, command_module, complete_words
 from opicflow.schemas.errors import UserError
 
@@ -42,9 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 sys.stdout.flush()
     except KeyboardInterrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        _print_error("interrupted; nothing was left half-written")
+        reached = limit_reached()
+        _print_error(reached or "interrupted; nothing was left half-written")
         sys.stderr.flush()
-        os._exit(EXIT_INTERRUPTED)  # another thread may still run a segment
+        os._exit(EXIT_USER if reached else EXIT_INTERRUPTED)  # another thread may still run a segment
     except OSError as problem:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(problem, BrokenPipeError):  # as in `opicflow top | head`: no error

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.opening import InputRefused
+from opicflow.pipelines.cli.memory_limit import MemoryLimit, default_limit, size_in_bytes
 from opicflow.pipelines.cli.options import (
     add_focus_options,
     add_kafka_options,
@@ -115,9 +116,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--id-key", type=Path, metavar="FILE", help="make page ids with the key in this file: 16 bytes or more, secret"
     )
+    how.add_argument(
+        "--memory", metavar="SIZE", help="end with one line before it takes more, such as 4GiB (3/4 of the machine's)"
+    )
     how.add_argument("--runner", default="DirectRunner", metavar="NAME", help="a Beam runner; %(default)s = in-process")
     how.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
     how.add_argument("--segment-mb", type=whole, default=256, metavar="MB", help=argparse.SUPPRESS)
+
+
+_MEMORY_REMEDY = (
+    "give more with --memory, or limit the pages with --max-pages or --max-unread-per-domain; with --state the same "
+    "command continues where it was"
+)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -133,10 +143,25 @@ def run(options: argparse.Namespace) -> int:
         raise InputRefused("--publications: nowhere to write them: name a folder with --out, or a cluster with --to")
     if options.report is not None:
         check_output(options.report, "report.html")
+    most_bytes = default_limit() if options.memory is None else size_in_bytes(options.memory)
     announce_compilation(options.quiet)
     display = ProgressDisplay(options.quiet)
+    latest: list[runner.Progress] = []
+
+    def show(progress: runner.Progress) -> None:
+        latest[:] = [progress]
+        display.show(progress)
+
+    def words() -> str:
+        if not latest:
+            return "within the first segment"
+        return f"after {latest[0].events:,} events" + (f" of {latest[0].pages:,} pages" if latest[0].pages else "")
+
     try:
-        with runner.replayed(request, display.show) as result:
+        with (
+            MemoryLimit(most_bytes, words, _MEMORY_REMEDY),
+            runner.replayed(request, show) as result,
+        ):
             display.close()
             best = result.importance[: -(-options.top // ROWS_PER_PART)]  # its files are removed at the end
             if options.report is not None:
