@@ -358,7 +358,7 @@ def refresh_fields_of(options: argparse.Namespace) -> dict[str, Any]:
         "bandwidth_per_day": options.bandwidth,
         "cycle_hours": options.cycle,
         "discovery_share": options.discovery_share,
-        "discover_by": options.discovery_by,
+        "discovery_by": options.discovery_by,
         "rate_prior": options.rate_prior,
         "domain_fetches_per_day": options.domain_fetches,
         "domain_discovery_share": options.domain_discovery,

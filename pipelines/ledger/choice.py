@@ -187,9 +187,9 @@ def _priority(survey: Survey, config: RefreshConfig, budget: Budget, age: Floats
     """What an old copy of each page costs at the end of the cycle; of unread pages what they are worth."""
     waiting = survey.waiting.astype(np.float64)
     worth: Floats = survey.importance * survey.factor
-    if config.discover_by == "cash":
+    if config.discovery_by == "cash":
         worth = waiting
-    elif config.discover_by == "found":
+    elif config.discovery_by == "found":
         worth = 1.0 / (1.0 + survey.slots.astype(np.float64))
     elif survey.worth is not None:
         times: Floats = np.exp(survey.worth.rise)

@@ -117,7 +117,7 @@ class RefreshConfig:
     `strategy`, `estimator` and `rate_prior` are names of `refresh.strategies.STRATEGIES`, `refresh.rates.ESTIMATORS`
     and `refresh.rate_prior.PRIORS`.
     `bandwidth_per_day` is all fetches, discovery included; None = as many as the crawl makes. Discovery gets
-    `discovery_share` of these while there are unread pages enough. It takes them as `discover_by` says: by what they
+    `discovery_share` of these while there are unread pages enough. It takes them as `discovery_by` says: by what they
     are worth, as learnt from pages that were read; by importance; by waiting cash; or in the order in which they were
     found. Orders are given every `cycle_hours`, a page once. No page is refreshed more often than that or every
     `shortest_interval_seconds`, nor (bandwidth permitting) more rarely than every `longest_interval_days`.
@@ -134,7 +134,7 @@ class RefreshConfig:
     alpha: float = 0.95
     bandwidth_per_day: float | None = None
     discovery_share: float = 0.25
-    discover_by: str = "learnt"
+    discovery_by: str = "learnt"
     cycle_hours: float = 24.0
     shortest_interval_seconds: float = 3600.0
     longest_interval_days: float = 365.0
@@ -155,7 +155,7 @@ class RefreshConfig:
         for name, choices in (
             ("strategy", STRATEGIES),
             ("estimator", ESTIMATORS),
-            ("discover_by", DISCOVERIES),
+            ("discovery_by", DISCOVERIES),
             ("rate_prior", PRIORS),
         ):
             chosen = getattr(self, name)
@@ -304,7 +304,7 @@ class LedgerConfig:
     @property
     def learns_discovery(self) -> bool:
         """Whether the ledger keeps what the discovery `learnt` needs."""
-        return self.refresh.discover_by == "learnt"
+        return self.refresh.discovery_by == "learnt"
 
     @property
     def categories(self) -> int:
@@ -334,7 +334,7 @@ class LedgerConfig:
             kind = HISTORIES[history.pop("policy")]
             fields["history"] = kind(**_decode(history, _STORED_HISTORIES[kind]))
             refresh = _decode(values["refresh"], _STORED_REFRESH | _LATER_REFRESH)
-            refresh["discover_by"] = _OLD_DISCOVERIES.get(refresh["discover_by"], refresh["discover_by"])
+            refresh["discovery_by"] = _OLD_DISCOVERIES.get(refresh["discovery_by"], refresh["discovery_by"])
             fields["refresh"] = RefreshConfig(**refresh)
             for name in ("class_weights", "link_bonus_per_1024"):
                 fields[name] = tuple(fields[name])
@@ -368,12 +368,9 @@ _STORED = _same(
 )
 _STORED_REFRESH = {
     "policy": "strategy",
+    **_same("estimator", "alpha", "bandwidth_per_day", "discovery_share"),
+    "discover_by": "discovery_by",
     **_same(
-        "estimator",
-        "alpha",
-        "bandwidth_per_day",
-        "discovery_share",
-        "discover_by",
         "cycle_hours",
         "shortest_interval_seconds",
         "longest_interval_days",

@@ -206,8 +206,9 @@ STORE = _accounts(
     "slide_from",  # where blocks of links are being moved from, and to (kernels/links.py)
     "slide_to",
     "multiplier",  # of the hash tables by page id (kernels/index.py), as bits
+    "latest_ms",  # no visit can have been later: a day after the last tick; 0 before the first one
 )
-"""How links are stored, and pages found: no part of the ledger's state."""
+"""How links are stored, and pages found, and what follows from times: no part of the ledger's state."""
 
 ACCOUNTS = {"counts": COUNTS, "clocks": CLOCKS, "rules": RULES, "modes": MODES}
 """The columns of `Book` that are one row of accounts, and the types of these rows."""

@@ -102,6 +102,7 @@ from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import Shard, ShardRanges
 
 _WRAP = 1 << 64
+_MOST_AHEAD_SECONDS = 86_400  # of the clock, for a visit
 _SETTLING = 0.1  # with a larger certificate scores move because residuals of other shards arrive
 _LEAST_SLIDE = 1 << 14  # words of remembered links that an entry moves at most, besides some for each of its links
 _EFFECTS = ("visits", "announcements", "sightings", "births", "duplicates", "late")
@@ -378,6 +379,7 @@ class Ledger:
             return []
         before = times.tick_second
         times.tick_second = entry.second
+        self._note_latest()
         if times.first_tick_second < 0:
             times.first_tick_second = entry.second
         self._set_window(entry.second)
@@ -492,6 +494,11 @@ class Ledger:
         book.counts[0].minted_everywhere = min(self._peers.minted(int(book.counts[0].minted)), MOST_CASH)
 
     # -- time ------------------------------------------------------------------------------------------------------
+
+    def _note_latest(self) -> None:
+        """Note for kernels which times of visits are possible."""
+        second = self._times.tick_second
+        self._room.book.store[0].latest_ms = 1000 * (second + _MOST_AHEAD_SECONDS) if second >= 0 else 0
 
     def _set_window(self, second: int) -> None:
         """Convert a window given in days to turns of the clock."""
@@ -615,6 +622,7 @@ class Ledger:
                 snapshots.refuse(judged_problem(judged, sizes))
                 take_judged(ledger._unread.reviews, judged, sizes)
             ledger._adopt_columns(columns)
+            ledger._note_latest()
             if not ledger._times.anchor_pages:  # an older snapshot: its anchors are no scores
                 ledger._room.table.pages["anchor"] = np.nan
             ledger.audit()

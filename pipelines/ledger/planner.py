@@ -202,7 +202,7 @@ class Planner:
             reader.host_hashes,
             reader.domain_hashes,
             self._busy.waiting(second),
-            self._unread.worth(importance, slots) if config.discover_by == "learnt" else None,
+            self._unread.worth(importance, slots) if config.discovery_by == "learnt" else None,
         )
 
     def _set_shares(self, surveyed: Survey) -> None:

@@ -187,6 +187,7 @@ def survey(
     notes, failures, fetched = of_refresh("notes"), of_refresh("failures"), of_page("last_visit_ms") // 1000
     sent_away = np.flatnonzero(of_page("outcome") == Outcome.BUSY)
     fetched[sent_away] = table.refresh["checked"][slots[sent_away]]
+    fetched[fetched > second + DAY] = 0  # by a wrong clock: nobody knows when
     believed = (notes & at.MISTRUST) <= BELIEVED
     found = _change_rates(table.refresh[taken], believed, config, categories, budget.shard, pages)
     is_set = ~np.isnan(stated.changes_per_day)

@@ -360,7 +360,7 @@ def test_schedule_compares_strategies_and_changes_nothing(state: Path) -> None:
 
 
 def test_schedule_says_where_discovery_has_learnt_nothing(log: Path, state: Path, tmp_path: Path) -> None:
-    refresh = {"bandwidth_per_day": 20.0, "discover_by": "importance"}
+    refresh = {"bandwidth_per_day": 20.0, "discovery_by": "importance"}
     run([log], state=tmp_path / "state", counting=LedgerOptions(refresh=refresh))
     note = "note: the state has not learnt which unread pages come first"
     assert note in schedule(tmp_path / "state", "--discovery-by", "learnt").stdout
@@ -388,7 +388,7 @@ def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path:
         (["--strategy", "best"], "strategy is 'best'"),
         (["--bandwidth", "0"], "bandwidth_per_day is 0.0"),
         (["--rate-prior", "best"], "rate_prior is 'best': give one of learnt, fixed"),
-        (["--discovery-by", "best"], "discover_by is 'best': give one of learnt, importance, cash, found"),
+        (["--discovery-by", "best"], "discovery_by is 'best': give one of learnt, importance, cash, found"),
         (["--export", str(tmp_path / "no/where.csv")], "its folder is not there"),
     ):
         done = schedule(state, *options)

@@ -404,7 +404,7 @@ def domains_of(crawl: Crawl, pages: list[int]) -> Counter[str]:
 @pytest.mark.parametrize("by", ["learnt", "importance", "cash", "found"])
 @pytest.mark.parametrize("share", [0.1, 0.3])
 def test_discovery_orders_no_more_of_a_domain_than_its_share(by: str, share: float) -> None:
-    config = with_refresh(bandwidth_per_day=80, discovery_share=0.5, discover_by=by, domain_discovery_share=share)
+    config = with_refresh(bandwidth_per_day=80, discovery_share=0.5, discovery_by=by, domain_discovery_share=share)
     crawl = Crawl(config, name=of_trap).read(range(0, 20, 2), T0)
     crawl.see(range(1, 300))
     for day in range(1, 8):

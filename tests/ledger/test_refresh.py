@@ -909,7 +909,7 @@ def test_an_announcement_of_a_page_that_redirects_is_answered_once() -> None:
 
 @pytest.mark.parametrize("by", ["cash", "importance"])
 def test_discovery_goes_by_cash_or_importance(by: str) -> None:
-    crawl = Crawl(with_refresh(bandwidth_per_day=8.0, discovery_share=1.0, discover_by=by)).see(range(200))
+    crawl = Crawl(with_refresh(bandwidth_per_day=8.0, discovery_share=1.0, discovery_by=by)).see(range(200))
     for second in range(20):
         crawl.visit(second, T0 + second, links=tuple(range(100, 110 + second)))
     crawl.tick(T0 + DAY)
@@ -1438,3 +1438,32 @@ def test_only_schedules_that_moved_are_published_the_most_moved_first() -> None:
     crawl.tick(T0 + 2 * DAY)
     last = crawl.ledger.plan(0, 0.1)
     assert last.survey.pages[last.publish].tolist() == [crawl.id(7)]
+
+
+# -- times that are not yet --------------------------------------------------------------------------------------------
+
+IN_2099 = 4_070_908_800
+
+
+def test_a_page_with_a_time_of_2099_is_fetched_again_and_heals_with_its_next_visit() -> None:
+    """Logs that were written before such events were rejected have them."""
+    config = with_refresh(bandwidth_per_day=20.0, discovery_share=0.0)
+    crawl, honest = (Crawl(config).read(range(10), T0).tick_at(T0 + 60) for _ in range(2))
+    crawl.visit(3, IN_2099)
+    for day in range(1, 6):
+        crawl.tick(T0 + day * DAY)
+        planned = crawl.plan()
+        row = planned.survey.pages.tolist().index(crawl.id(3))
+        assert planned.shared.due[row] < T0 + 400 * DAY
+    second = T0 + 6 * DAY
+    for one in (crawl, honest):
+        applied = one.visit(3, second, digest=5).visit(3, second + DAY, digest=6).tick_at(second + DAY).applied
+        assert [entry.late for entry in applied[-3:]] == [0, 0, 0]
+    assert crawl.ledger._room.table.pages["last_visit_ms"].max() == 1000 * (second + DAY)
+    assert int(crawl.row(3)["checked"]) == second + DAY
+    assert crawl.restored().bytes() == crawl.bytes()
+
+
+def test_before_the_first_tick_no_time_is_too_late() -> None:
+    crawl = Crawl().visit(1, T0 + 900 * DAY).visit(1, T0)
+    assert crawl.applied[-1].late == 1

@@ -130,7 +130,7 @@ def grown(config_name: str, theta_start: int = (1 << 64) - (1 << 38)) -> Ledger:
         link_bonus_per_1024=(0, 512),
         remember_links=links,
         cut_visits_per_1000_pages=1000,
-        refresh=RefreshConfig(strategy="thesis", discover_by="cash"),
+        refresh=RefreshConfig(strategy="thesis", discovery_by="cash"),
     )
     shard = shards // 2
     ledger = Ledger(config, shard, shards, theta_start)

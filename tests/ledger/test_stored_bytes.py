@@ -81,7 +81,7 @@ def entries() -> dict[str, LogEntry]:
     }
 
 
-OLD_DEFAULTS = RefreshConfig(strategy="thesis", discover_by="cash")
+OLD_DEFAULTS = RefreshConfig(strategy="thesis", discovery_by="cash")
 """The defaults when these bytes were pinned."""
 
 

@@ -297,7 +297,7 @@ def test_plans_and_previews_learn_nothing() -> None:
 
 @pytest.mark.parametrize("by", ["importance", "cash", "found"])
 def test_other_discoveries_keep_nothing_and_order_by_what_they_are_named_after(by: str) -> None:
-    crawl = crawled(6, replace(LEARNT, refresh=replace(REFRESH, discover_by=by)))
+    crawl = crawled(6, replace(LEARNT, refresh=replace(REFRESH, discovery_by=by)))
     planned = crawl.preview()
     assert planned.survey.worth is None and not planned.orders.by.any()
     assert len(crawl.ledger._room.table.found_by) == len(crawl.ledger._room.book.url_order) == 0
@@ -346,7 +346,7 @@ def test_when_the_order_of_urls_was_merged_leaves_no_trace() -> None:
 
 def test_the_option_may_change_on_a_ledger() -> None:
     crawl = crawled(6)
-    crawl.ledger.change_refreshing(replace(REFRESH, discover_by="importance"))
+    crawl.ledger.change_refreshing(replace(REFRESH, discovery_by="importance"))
     assert not (flags(crawl) & ~at.OF_THE_LEDGER).any()
     assert crawl.preview().survey.worth is None
     assert crawl.restored().bytes() == crawl.bytes()
@@ -358,7 +358,7 @@ def test_the_option_may_change_on_a_ledger() -> None:
 
 
 def test_discovery_takes_at_most_twelve_bytes_a_page() -> None:
-    crawl, plain = crawled(25), crawled(25, replace(LEARNT, refresh=replace(REFRESH, discover_by="importance")))
+    crawl, plain = crawled(25), crawled(25, replace(LEARNT, refresh=replace(REFRESH, discovery_by="importance")))
     a_page = [sum(map(len, one.bytes())) / one.ledger.pages for one in (crawl, plain)]
     columns = crawl.ledger._room.table.found_by[:1].nbytes + crawl.ledger._room.book.url_order[:1].nbytes
     assert columns == 8

@@ -20,7 +20,7 @@ from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 
 ORIGIN = Origin(
-    LedgerConfig(refresh=RefreshConfig(strategy="thesis", discover_by="cash")),
+    LedgerConfig(refresh=RefreshConfig(strategy="thesis", discovery_by="cash")),
     ShardRanges.equal(4),
     Rules(page_ids=PageIds.unkeyed()),
     quiet_until={"kafka/id/0": 7},

@@ -125,7 +125,7 @@ def _planned(options: argparse.Namespace) -> _Plan:
     rows = list(compared(ledger, refresh, options.bandwidth, importance)) if options.compare else []
     if options.export is not None:
         export(options.export, ledger, plan)
-    is_learnt = ledger.config.learns_discovery or refresh.discover_by != "learnt"
+    is_learnt = ledger.config.learns_discovery or refresh.discovery_by != "learnt"
     note = "" if is_learnt else _NOT_LEARNT
     return _Plan(plan_in_words(ledger, plan, refresh), pack_orders(ledger, plan), rows, note)
 

@@ -92,9 +92,9 @@ def _a_day(crawled: CrawledWeb) -> int:
     return max(1, crawled.pages.graph.pages // ROUNDS)
 
 
-def discovering(a_day: int, discover_by: str) -> LedgerConfig:
+def discovering(a_day: int, discovery_by: str) -> LedgerConfig:
     """Return the configuration of a certified ledger whose orders are all for unread pages, so many a day."""
-    refresh = RefreshConfig(bandwidth_per_day=float(a_day), discovery_share=1.0, discover_by=discover_by)
+    refresh = RefreshConfig(bandwidth_per_day=float(a_day), discovery_share=1.0, discovery_by=discovery_by)
     return LedgerConfig(history=Certified(), remember_links=True, refresh=refresh)
 
 

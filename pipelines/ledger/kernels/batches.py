@@ -211,6 +211,8 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
         return False
     keep_url(table, book, slot, items.url_bytes, items.url_starts[i], items.url_starts[i + 1])
     row = table.pages[slot]
+    if time_ms != 0 and time_ms <= book.store[0].latest_ms < row.last_visit_ms:
+        forget_last_time(table, slot)
     if time_ms != 0 and row.visits > 0:
         if time_ms == row.last_visit_ms:
             counts.duplicates += 1
@@ -275,6 +277,14 @@ def visit(table: Table, book: Book, scratch: Scratch, items: Any, i: Int) -> Boo
     if is_fresh and book.modes[0].remember != 0:
         remember_links(table, book, scratch, slot, pays)
     return True
+
+
+@inlined_kernel
+def forget_last_time(table: Table, slot: Int) -> None:
+    """The page's last visit has a time that is not yet: a wrong clock made it, and this visit is the latest."""
+    table.pages[slot].last_visit_ms = 0
+    table.refresh[slot].checked = 0
+    table.refresh[slot].modified = 0
 
 
 @inlined_kernel
