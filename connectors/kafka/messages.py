@@ -18,6 +18,7 @@ import numpy as np
 from opicflow.connectors.files.avro import plain_version, scan_avro
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
 from opicflow.connectors.files.jsonl import scan_json, take_json
+from opicflow.connectors.kafka.client import TOO_LARGE_MARK
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.registry import SchemaRegistry
 from opicflow.schemas import published_schemas
@@ -186,6 +187,9 @@ def _take(value: bytes | None, offset: int, writers: _Writers, others: EventWrit
     if value is None or not value.strip():
         content = "no value" if value is None else "an empty value"
         rejects.add(Reason.NOT_AN_EVENT, f"the message has {content}: send an event", offset, value or b"")
+    elif value.startswith(TOO_LARGE_MARK):
+        detail = value[len(TOO_LARGE_MARK) :].decode("utf-8", "replace")
+        rejects.add(Reason.TOO_LARGE, " ".join(detail.split())[:300], offset, value)
     elif frame_kind(value) is None:
         take_json(value, offset, others, rejects, "message")
     elif len(value) > MOST_EVENT_BYTES:

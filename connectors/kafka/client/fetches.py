@@ -17,11 +17,15 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.errors import CorruptRecordError
 from kafka.protocol.consumer import IsolationLevel
 
+from opicflow.connectors.kafka.client.unpacking import UnpacksTooLarge, unpack
+from opicflow.schemas.framing import MOST_MESSAGE_BYTES
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.varint import read_signed
 
 _MIN_RECORDS = 4
 """For fewer records, columns cost more than they save."""
+TOO_LARGE_MARK = b"opicflow: too-large: "
+"""The begin of the value of a record that stands for a batch which was not unpacked. Readers of events reject it."""
 _LEAST_BYTES = 7
 """A record without key, value and headers: length, attributes, time, offset, and three more lengths."""
 
@@ -96,10 +100,9 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
                     yield found
                 continue
             self.leader_epoch = batch.leader_epoch
-            if not (self._was_aborted(batch) or batch.is_control_batch):
-                unpack = _unpack_columns if batch.records_count >= _MIN_RECORDS else _unpack_records_of
-                if found := list(unpack(batch, topic_partition.partition)):
-                    yield found
+            is_skipped = self._was_aborted(batch) or batch.is_control_batch
+            if not is_skipped and (found := _unpack_bounded(batch, topic_partition.partition)):
+                yield found
             self.next_fetch_offset = batch.next_offset
         if last is not None and last.magic == 2:
             self.next_fetch_offset = last.next_offset  # compaction may have removed the last records
@@ -113,6 +116,21 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
             self.aborted_producer_ids.discard(batch.producer_id)
             return False
         return bool(self._is_batch_aborted(batch))
+
+
+def _unpack_bounded(batch: Any, partition: int) -> list[Record]:
+    """Return the records of a batch. For one that becomes too large, a record that says so, at its last offset."""
+    try:
+        unpack(batch)
+    except UnpacksTooLarge:
+        value = TOO_LARGE_MARK + (
+            f"a compressed batch of {batch.records_count:,} records ends here, and has more than "
+            f"{MOST_MESSAGE_BYTES:,} bytes: none of them was read"
+        ).encode("ascii")
+        time_ms = batch.max_timestamp
+        return [Record(batch.leader_epoch, partition, batch.last_offset, time_ms, None, value, -1, len(value))]
+    of_batch = _unpack_columns if batch.records_count >= _MIN_RECORDS else _unpack_records_of
+    return list(of_batch(batch, partition))
 
 
 def _unpack_records_of(batch: Any, partition: int) -> Iterator[Record]:

@@ -21,7 +21,12 @@ from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from opicflow.connectors.kafka.client.fetches import Record, _PartitionRecords
+from opicflow.connectors.kafka.client.unpacking import UnpacksTooLarge, _snappy_bytes, decompress
 from opicflow.connectors.kafka.connection import Connection
+from opicflow.connectors.kafka.messages import decode_messages, message_batch
+from opicflow.schemas.crawl_events import Reason
+from opicflow.schemas.framing import MOST_MESSAGE_BYTES, published_writer
+from support.bounded import bounded
 from support.services import LocalKafka
 
 PARTITION = TopicPartition("events", 3)
@@ -181,3 +186,35 @@ def test_aborted_and_open_transactions_are_not_read(kafka: LocalKafka, topic_pre
     assert [record.key for record in found] == [b"0"] * 10 + [b"2"] * 10
     assert all(after.offset > before.offset for before, after in pairwise(found))
     assert {type(record) for record in found} == {Record}
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+@pytest.mark.parametrize("count", [1, 20])
+def test_a_batch_that_unpacks_to_too_much_is_one_record_and_the_others_follow(codec: int, count: int) -> None:
+    before, after = [(0, 5, None, b"before", [])], [(0, 7, None, b"after", [])]
+    bomb = [(0, 6, None, bytes(MOST_MESSAGE_BYTES // count + 1), [])] * count
+    data = batch_of(before, codec) + batch_of(bomb, codec, 1) + batch_of(after, codec, 1 + count)
+    assert len(data) < 1 << 20
+    found = bounded(lambda: [r[:] for _, records in fetched(_PartitionRecords, data) for r in records], 400 << 20)
+    first, marked, last = (Record(*one) for one in found)
+    assert (first.offset, first.value, last.offset, last.value) == (0, b"before", 1 + count, b"after")
+    assert marked.offset == count
+    decoded = decode_messages(message_batch([marked], count, count + 1), "events/3", published_writer)
+    (reject,) = decoded.rejects
+    assert (reject.reason, reject.offset) == (Reason.TOO_LARGE, count)
+    assert f"a compressed batch of {count} records ends here" in reject.detail
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_a_batch_up_to_the_bound_is_unpacked(codec: int) -> None:
+    packed = batch_of([(0, 6, None, bytes(1000), [])] * 5, codec)
+    size = len(decompress(packed[61:], codec, 1 << 20))
+    assert len(decompress(packed[61:], codec, size)) == size
+    with pytest.raises(UnpacksTooLarge):
+        decompress(packed[61:], codec, size - 1)
+
+
+def test_the_heads_of_snappy_blocks_say_how_large_they_become() -> None:
+    assert _snappy_bytes(b"\xff\xff\xff\xff\x07rest") == (1 << 31) - 1
+    head = bytes([0x82]) + b"SNAPPY\0" + bytes([0, 0, 0, 1, 0, 0, 0, 1])
+    assert _snappy_bytes(head + (b"\0\0\0\4\x80\x80\x80\x20") * 3) == 3 * (64 << 20)
