@@ -30,7 +30,7 @@ from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, Item
 from opicflow.connectors.files.edges import read_edges
 from opicflow.connectors.files.formats import Format, sniff
 from opicflow.connectors.files.jsonl import decode_jsonl
-from opicflow.connectors.files.opening import Block, Damage, InputRefused, decompressed, is_compressed
+from opicflow.connectors.files.opening import STDIN, Block, Damage, InputRefused, decompressed, is_compressed
 from opicflow.connectors.files.warc import read_warc, read_wat
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason, Reject
 from opicflow.schemas.event_columns import EventWriter
@@ -274,11 +274,19 @@ def _items(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
             end = block.offset + (len(block.data) if isinstance(block, Block) else 1)
             yield block
 
-    readers = {Format.WARC: read_warc, Format.WAT: read_wat, Format.EDGES: read_edges}
+    def read_from(start: int) -> Iterator[Block | Damage]:
+        return decompressed(input_range.file, start=start, block_bytes=BATCH_BYTES)
+
+    again = None if input_range.file == STDIN else read_from
+    readers: dict[Format, Callable[[], Iterator[Item]]] = {
+        Format.WARC: lambda: read_warc(counted(), input_range.source, again),
+        Format.WAT: lambda: read_wat(counted(), input_range.source, again),
+        Format.EDGES: lambda: read_edges(counted(), input_range.source),
+    }
     held: list[Item] = []
     links = text_bytes = 0
     begin = input_range.start
-    for offset, item in readers[input_range.format](counted(), input_range.source):
+    for offset, item in readers[input_range.format]():
         if _is_behind(offset, input_range):
             end = offset
             break

@@ -23,6 +23,8 @@ BLOCK_BYTES = 8 << 20
 
 _READ_BYTES = 1 << 20
 _PIECE_BYTES = 64 << 10
+_FIRST_PIECE_BYTES = 512
+"""Of a gzip member: a file may consist of tiny ones, and each call copies what is behind the member."""
 _TRY_BYTES = 4 << 10
 _MOST_TRIES = 4096
 _KEPT_BYTES = 1 << 20
@@ -235,8 +237,9 @@ def _codec_of(first: bytes, name: str) -> _Codec | None:
 def _members(tape: _Tape, codec: _Codec) -> Iterator[_Piece]:
     at = 0
     gone_back_bytes = 0
-    while piece := tape.piece(at, _PIECE_BYTES):
-        if piece[0] == 0:  # some writers fill up with zeros
+    while first := tape.piece(at, 1):
+        if first == b"\0":  # some writers fill up with zeros
+            piece = tape.piece(at, _PIECE_BYTES)
             at += len(piece) - len(piece.lstrip(b"\0"))
             continue
         begins = at
@@ -279,9 +282,11 @@ def _next_member(tape: _Tape, codec: _Codec, at: int) -> tuple[int, bool]:
 
 def _gzip_member(tape: _Tape, at: int) -> Generator[bytes, None, int]:
     decoder = zlib.decompressobj(31)
+    begin, size = at, _FIRST_PIECE_BYTES
     while not decoder.eof:
-        piece = tape.piece(at, _PIECE_BYTES)
-        before = decoder.copy()
+        piece = tape.piece(at, size)
+        before = zlib.decompressobj(31) if at == begin else decoder.copy()
+        size = _PIECE_BYTES
         try:
             out = decoder.decompress(piece, _READ_BYTES)
         except zlib.error as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -41,14 +41,20 @@ from opicflow.schemas.json_events import retry_seconds_of
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def read_warc(blocks: Blocks, source: str) -> Iterator[Item]:
-    """Yield the visits of a WARC file: its `response`, `revisit` and HTML `resource` records."""
-    return read_records(blocks, source, _is_visit, _visit_of_record)
+ReadFrom = Callable[[int], Blocks]
 
 
-def read_wat(blocks: Blocks, source: str) -> Iterator[Item]:
+def read_warc(blocks: Blocks, source: str, read_from: ReadFrom | None = None) -> Iterator[Item]:
+    """Yield the visits of a WARC file: its `response`, `revisit` and HTML `resource` records.
+
+    `read_from` reads the file once more, from an offset on.
+    """
+    return read_records(blocks, source, _is_visit, _visit_of_record, read_from)
+
+
+def read_wat(blocks: Blocks, source: str, read_from: ReadFrom | None = None) -> Iterator[Item]:
     """Yield the visits of a WAT file of Common Crawl: its metadata records of responses."""
-    return read_records(blocks, source, _is_json_metadata, _visit_of_metadata)
+    return read_records(blocks, source, _is_json_metadata, _visit_of_metadata, read_from)
 
 
 MOST_CODINGS = 4

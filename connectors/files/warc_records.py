@@ -7,6 +7,8 @@ returns a truncated record as a whole one.
 from __future__ import annotations
 
 import re
+from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Item, reject_of
@@ -25,7 +27,12 @@ MOST_HEAD_BYTES = 64 << 10
 _SHORT_HEAD_BYTES = 4 << 10
 _BEGIN = re.compile(rb"WARC/[01]\.\d{1,2}\r?\n")
 _SURE_BEGIN = re.compile(rb"\n\r?\nWARC/[01]\.\d{1,2}\r?\n[A-Za-z-]+:")
+_END = re.compile(rb"\r?\n\r?\nWARC/[01]\.\d{1,2}\r?\n[A-Za-z-]+:")
 _MOST_BEGIN_BYTES = 16
+_MOST_END_BYTES = 64
+MOST_SEARCHED_BYTES = 4 << 30
+"""A longer record is believed to have a wrong length if another one seems to begin in it."""
+_MOST_ENDS = 8 << 20
 
 
 class Cursor:
@@ -100,17 +107,64 @@ class Cursor:
         self._next = next(self._blocks, None)
 
 
+class EndFinder:
+    """Tells whether a record ends at a position far ahead, from a second reading of the file, at most once.
+
+    A page that is longer than an event may hold what looks like a record. So its length is believed if a record begins
+    where it ends, or the file ends there.
+    """
+
+    def __init__(self, read_from: Callable[[int], Blocks]) -> None:
+        """`read_from` reads the file once more, from an offset on."""
+        self._read_from = read_from
+        self._blocks: Iterator[Block | Damage] | None = None
+        self._ends = array("q")
+        self._read_to = 0
+        self._tail = b""
+
+    def is_end(self, at: int, end: int) -> bool:
+        """Whether a record that begins at `at` ends at `end`."""
+        if end - at > MOST_SEARCHED_BYTES:
+            return False
+        if self._blocks is None:
+            self._blocks, self._read_to = iter(self._read_from(at)), at
+        while self._read_to < end + _MOST_END_BYTES and len(self._ends) < _MOST_ENDS:
+            block = next(self._blocks, None)
+            if block is None:
+                behind = self._tail[len(self._tail) - (self._read_to - end) :] if end <= self._read_to else None
+                if behind is not None and len(behind) == self._read_to - end and not behind.strip(b"\r\n"):
+                    return True
+                break
+            self._take(block)
+        found = bisect_left(self._ends, end)
+        return found < len(self._ends) and self._ends[found] == end
+
+    def _take(self, block: Block | Damage) -> None:
+        if isinstance(block, Damage):
+            self._tail, self._read_to = b"", block.offset + 1
+            return
+        text = self._tail + block.data
+        first = block.offset - len(self._tail)
+        for found in _END.finditer(text):
+            if not self._ends or first + found.start() > self._ends[-1]:
+                self._ends.append(first + found.start())
+        self._tail, self._read_to = text[-_MOST_END_BYTES:], block.offset + len(block.data)
+
+
 def read_records(
     blocks: Blocks,
     source: str,
     is_wanted: Callable[[Fields], bool],
     visit_of: Callable[[Fields, bytes], CrawlEvent | None],
+    read_from: Callable[[int], Blocks] | None = None,
 ) -> Iterator[Item]:
     """Yield an event for each record that is wanted, and a reject for each one that is broken or refused.
 
-    `visit_of` returns None for a record that is no visit.
+    `visit_of` returns None for a record that is no visit. `read_from` reads the file once more, where that is possible:
+    without it a record that is longer than an event ends where the next one seems to begin.
     """
     cursor = Cursor(blocks)
+    ends = EndFinder(read_from) if read_from else None
     while True:
         while cursor.has(1) and cursor.take(cursor.at, 1) in b"\r\n":
             cursor.at += 1
@@ -132,7 +186,7 @@ def read_records(
             yield _skip_broken(cursor, source, "the record has no Content-Length that is a number", head_bytes)
             continue
         size_bytes = head_bytes + int(length)
-        problem = _length_problem(cursor, head_bytes, size_bytes)
+        problem = _length_problem(cursor, head_bytes, size_bytes, ends)
         if problem:
             yield _skip_broken(cursor, source, problem, head_bytes)
             continue
@@ -205,12 +259,14 @@ def read_fields(head: bytes) -> Fields:
     return {name: " ".join(lines) for name, lines in fields.items()}
 
 
-def _length_problem(cursor: Cursor, head_bytes: int, size_bytes: int) -> str | None:
+def _length_problem(cursor: Cursor, head_bytes: int, size_bytes: int, ends: EndFinder | None) -> str | None:
     """Return why the record cannot end at its Content-Length; None if it can."""
     if size_bytes - head_bytes > MOST_EVENT_BYTES:
         cursor.has(head_bytes + MOST_EVENT_BYTES)
         other = cursor.next_sure_begin(cursor.at + head_bytes)
-        return "the Content-Length of the record reaches beyond the next one" if other else None
+        if other is None or (ends is not None and ends.is_end(cursor.at, cursor.at + size_bytes)):
+            return None
+        return "the Content-Length of the record reaches beyond the next one"
     if not cursor.has(size_bytes):
         return "the record is cut off"
     cursor.has(size_bytes + 9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import encodings
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,11 @@ import pytest
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.html_links import MOST_JOINED_BYTES, MOST_JOINED_LINK_BYTES, decode_html
 from opicflow.connectors.files.log_reader import FileRange, read
+from opicflow.connectors.files.opening import decompressed
 from opicflow.connectors.files.warc import ALWAYS_DECOMPRESSED_BYTES, MOST_CODINGS, MOST_EXPANSION, MOST_JSON_MARKS
 from opicflow.connectors.files.warc_records import read_fields
-from opicflow.schemas.crawl_events import MOST_LINKS, CrawlEvent, Link, Reason
+from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, MOST_LINKS, CrawlEvent, Link, Reason, Reject
+from opicflow.schemas.event_columns import CrawlEvents
 from support import archives
 from support.archives import metadata, page, record, response
 from support.bounded import bounded
@@ -217,3 +219,58 @@ def test_waiting_records_are_bounded_by_bytes(tmp_path: Path) -> None:
 
     counts = bounded(rows, memory_bytes=400 << 20)
     assert sum(counts) == 60 and max(counts) <= 3
+
+
+LARGE = MOST_EVENT_BYTES + (1 << 20)
+
+
+def read_file(path: Path, data: bytes) -> list[str | Reject]:
+    path.write_bytes(data)
+    decoded = [batch.decode() for batch in read(FileRange("f", str(path), Format.WARC))]
+    urls = [url for one in decoded for url in urls_in(one.events)]
+    return [*urls, *(reject for one in decoded for reject in one.rejects)]
+
+
+def urls_in(events: CrawlEvents) -> list[str]:
+    firsts = events.url_starts[:-1]
+    return [
+        events.text[begin:end].tobytes().decode()
+        for begin, end in zip(events.begins[firsts], events.ends[firsts], strict=True)
+    ]
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_a_page_that_is_too_large_cannot_hold_records(
+    last: bool, compress: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    forged = b"\r\n\r\n" + page(666) + bytes(LARGE) + b"\r\n\r\n" + page(667)
+    parts = [page(1), record(response(forged)), record(response(forged))] + [page(2)] * (not last)
+    found = read_file(tmp_path / "a.warc", b"".join(map(compress, parts)))
+    urls, rejects = [one for one in found if isinstance(one, str)], [one for one in found if not isinstance(one, str)]
+    assert urls == ["http://a.example/1"] + ["http://a.example/2"] * (not last)
+    assert [reject.reason for reject in rejects] == [Reason.TOO_LARGE] * 2
+
+
+@pytest.mark.parametrize("wrong", [LARGE, 3 << 30, 10**17])
+def test_a_wrong_length_loses_no_other_record(wrong: int, tmp_path: Path) -> None:
+    broken = page(3).replace(b"Content-Length: ", b"Content-Length: %d\r\nX: " % wrong)
+    found = read_file(tmp_path / "a.warc", page(1) + broken + page(4) + record(response(bytes(2 * LARGE))) + page(5))
+    assert [one for one in found if isinstance(one, str)] == [f"http://a.example/{page}" for page in (1, 4, 5)]
+    reasons = [one.reason for one in found if not isinstance(one, str)]
+    assert reasons == [Reason.CORRUPT, Reason.TOO_LARGE]
+
+
+def test_many_wrong_lengths_read_the_file_once_more(tmp_path: Path) -> None:
+    one = b"WARC/1.0\r\nContent-Length: 99999999\r\n\r\nx\r\n\r\n"
+    path = tmp_path / "a.warc"
+    path.write_bytes(one * 100_000 + bytes(20 << 20) + b"\r\n\r\n" + page(2))
+    count = bounded(lambda: sum(len(batch.decode().events) for batch in read(FileRange("f", str(path), Format.WARC))))
+    assert count == 1
+
+
+def test_gzip_members_of_one_byte_cost_as_the_bytes_of_others(tmp_path: Path) -> None:
+    members = gzip.compress(b"", mtime=0) * 500_000
+    path = tmp_path / "a.gz"
+    path.write_bytes(members + gzip.compress(b"last"))
+    assert bounded(lambda: [bytes(block.data) for block in decompressed(str(path))], 1 << 28) == [b"last"]
