@@ -348,8 +348,7 @@ class ReplayKeeper:
 
     def _reject_collisions(self, name: str, items: CrawlItems, fates: Any, piece: Position) -> Iterator[Part]:
         """Reject visits and announcements whose page id is that of another URL. `name` is that of their source."""
-        rejects = list(collisions(items, fates, name))
-        if not rejects:
+        if not (fates == Fate.COLLIDED).any():
             return
         collided = np.zeros(len(items), bool)
         collided[len(items) - len(fates) :] = fates == Fate.COLLIDED
@@ -359,7 +358,9 @@ class ReplayKeeper:
             self._tally[kind] = self._tally.get(kind, 0) - count
         reason = Reason.COLLISION.value
         self._rejects[reason] = self._rejects.get(reason, 0) + sum(counts.values())
-        yield Part(PartKind.REJECTS, piece, b"".join(reject_line(reject, name) for reject in rejects))
+        yield Part(
+            PartKind.REJECTS, piece, b"".join(reject_line(reject, name) for reject in collisions(items, fates, name))
+        )
 
     def _sample(self) -> None:
         ledger = self.ledger

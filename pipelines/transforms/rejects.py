@@ -13,6 +13,9 @@ from opicflow.pipelines.ledger import CrawlItems, Fate
 from opicflow.schemas.arrays import Bytes
 from opicflow.schemas.crawl_events import Reason, Reject
 
+_MOST_LISTED = 1000
+"""So many collisions of rows that are applied at once are listed; more are only counted."""
+
 
 def reject_line(reject: Reject, file: str) -> bytes:
     """Return a reject as a line of JSON. Its bytes are text if they are UTF-8, else base64."""
@@ -32,10 +35,15 @@ def reject_line(reject: Reject, file: str) -> bytes:
 def collisions(items: CrawlItems, fates: Bytes, source: str) -> Iterator[Reject]:
     """Yield the rows of an entry whose page id is that of another URL, as rejects. `fates` are those of the last rows.
 
+    If there are many, the first ones are listed, and the number of the others.
+
     Of such URLs the first one keeps the page. The others have no page, and links to them pay the first.
     """
-    first = len(items) - len(fates)
-    for row in (first + np.flatnonzero(fates == Fate.COLLIDED)).tolist():
+    rows = len(items) - len(fates) + np.flatnonzero(fates == Fate.COLLIDED)
+    for row in rows[:_MOST_LISTED].tolist():
         url = items.url_bytes[int(items.url_starts[row]) : int(items.url_starts[row + 1])].tobytes()
         detail = f"another URL has the page id of this one, {int(items.page[row]):016x}: it was known first"
         yield Reject(Reason.COLLISION, detail, source, int(items.offset[row]), url)
+    if len(rows) > _MOST_LISTED:
+        more = f"{len(rows) - _MOST_LISTED:,} more rows like it after this one are not listed"
+        yield Reject(Reason.COLLISION, more, source, int(items.offset[rows[-1]]), b"")

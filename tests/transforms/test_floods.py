@@ -6,12 +6,15 @@ from collections import Counter
 from pathlib import Path
 from threading import Thread
 
+import numpy as np
 import pytest
 
 from opicflow.connectors.files.decoded import MOST_LISTED, RejectWriter
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
+from opicflow.pipelines.ledger import Fate, ItemWriter
 from opicflow.pipelines.transforms.decode import RoutedRows, _Room, decode_range, route_rows
+from opicflow.pipelines.transforms.rejects import collisions
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.crawl_events import Reason, Reject
@@ -107,3 +110,15 @@ def test_a_batch_that_cannot_be_decoded_leaves_its_room(size: int) -> None:
     room.fill(size)
     room.free(size)
     assert has_room(room)
+
+
+def test_collisions_are_counted_and_the_first_are_listed() -> None:
+    rows = MOST_LISTED + 7
+    log = ItemWriter()
+    for row in range(rows):
+        log.visit(row, [], url=b"https://a.example/%d" % row)
+    items = log.entry("log").items
+    found = list(collisions(items, np.full(rows, Fate.COLLIDED, np.uint8), "log"))
+    assert len(found) == MOST_LISTED + 1
+    assert found[-1].detail == "7 more rows like it after this one are not listed"
+    assert len(list(collisions(items.rows(0, MOST_LISTED), np.full(MOST_LISTED, Fate.COLLIDED, np.uint8), "l"))) == 1000
