@@ -241,6 +241,12 @@ def _end_of_string(text: Any, at: Any, end: Any) -> Any:
 
 
 @inlined_kernel
+def _byte_or_0(text: Any, at: Any, end: Any) -> Any:
+    """Return the byte here; 0, which no JSON has, if the text has ended: its last line may break off anywhere."""
+    return byte_at(text, at) if at < end else np.uint8(0)
+
+
+@inlined_kernel
 def _past_space(text: Any, at: Any, end: Any) -> Any:
     while at < end and _is_space(byte_at(text, at)):
         at += 1
@@ -413,7 +419,7 @@ def _past_anything(text: Any, at: Any, end: Any) -> Any:
     depth = 0
     objects = np.uint64(0)  # a bit a level: whether it is an object
     while True:
-        c = byte_at(text, at) if at < end else np.uint8(0)
+        c = _byte_or_0(text, at, end)
         opened = c == 123 or c == 91
         if opened:
             if depth >= _DEEPEST:
@@ -428,7 +434,7 @@ def _past_anything(text: Any, at: Any, end: Any) -> Any:
         while depth > 0:
             is_object = (objects & np.uint64(1)) != np.uint64(0)
             at = _past_space(text, at, end)
-            c = byte_at(text, at) if at < end else np.uint8(0)
+            c = _byte_or_0(text, at, end)
             if c == (125 if is_object else 93):
                 at += 1
                 depth -= 1
@@ -551,11 +557,11 @@ def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Sc
     next_url = first_url + FIRST_HOP
     seen = np.int64(0)
     at = _past_space(text, begin, end)
-    if at >= end or byte_at(text, at) != 123:
+    if _byte_or_0(text, at, end) != 123:
         return failed
     at = _past_space(text, at + 1, end)
     while True:
-        if byte_at(text, at) != 34:
+        if _byte_or_0(text, at, end) != 34:
             return failed
         key = at + 1
         at = _end_of_string(text, key, end)
@@ -567,17 +573,17 @@ def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Sc
                 return failed
             seen |= np.int64(1) << code
         at = _past_space(text, at + 1, end)
-        if byte_at(text, at) != 58:
+        if _byte_or_0(text, at, end) != 58:
             return failed
         at = _past_space(text, at + 1, end)
         value = at
-        quoted = byte_at(text, at) == 34
-        if code == _LINKS and byte_at(text, at) == 91:
+        quoted = _byte_or_0(text, at, end) == 34
+        if code == _LINKS and _byte_or_0(text, at, end) == 91:
             at, next_url = _scan_links(text, at, end, words, codes, out, next_url, True)
             if at < 0:
                 return failed
             out.links_known[row] = 1
-        elif code == _REDIRECTS and byte_at(text, at) == 91:
+        elif code == _REDIRECTS and _byte_or_0(text, at, end) == 91:
             hops = next_url
             at, next_url = _scan_links(text, at, end, words, codes, out, next_url, False)
             if at < 0 or next_url - hops > MOST_REDIRECTS or (out.links_known[row] and next_url > hops):
@@ -601,9 +607,9 @@ def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Sc
                 elif not _take_number(text, value, at, code, out, row):
                     return failed
         at = _past_space(text, at, end)
-        if byte_at(text, at) == 44:
+        if _byte_or_0(text, at, end) == 44:
             at = _past_space(text, at + 1, end)
-        elif byte_at(text, at) == 125:
+        elif _byte_or_0(text, at, end) == 125:
             break
         else:
             return failed
@@ -719,18 +725,18 @@ def _scan_links(
     failed = (np.int64(-1), next_url)
     first = next_url
     at = _past_space(text, at + 1, end)
-    if byte_at(text, at) == 93:
+    if _byte_or_0(text, at, end) == 93:
         return at + 1, next_url
     while True:
         out.weights[next_url] = ORDINARY_WEIGHT
         out.nofollow[next_url] = 0
-        if byte_at(text, at) == 34:
+        if _byte_or_0(text, at, end) == 34:
             out.begins[next_url] = at + 1
             at = _past_string(text, at + 1, end, False)
             if at < 0:
                 return failed
             out.ends[next_url] = at - 1
-        elif may_be_objects and byte_at(text, at) == 123:
+        elif may_be_objects and _byte_or_0(text, at, end) == 123:
             at = _scan_link(text, at, end, words, codes, out, next_url)
             if at < 0:
                 return failed
@@ -740,9 +746,9 @@ def _scan_links(
         if next_url - first > MOST_LINKS:
             return failed
         at = _past_space(text, at, end)
-        if byte_at(text, at) == 93:
+        if _byte_or_0(text, at, end) == 93:
             return at + 1, next_url
-        if byte_at(text, at) != 44:
+        if _byte_or_0(text, at, end) != 44:
             return failed
         at = _past_space(text, at + 1, end)
 
@@ -753,7 +759,7 @@ def _scan_link(text: Any, at: Any, end: Any, words: Any, codes: Any, out: Scan, 
     seen = np.int64(0)
     at = _past_space(text, at + 1, end)
     while True:
-        if byte_at(text, at) != 34:
+        if _byte_or_0(text, at, end) != 34:
             return -1
         key = at + 1
         at = _end_of_string(text, key, end)
@@ -765,11 +771,11 @@ def _scan_link(text: Any, at: Any, end: Any, words: Any, codes: Any, out: Scan, 
                 return -1
             seen |= np.int64(1) << code
         at = _past_space(text, at + 1, end)
-        if byte_at(text, at) != 58:
+        if _byte_or_0(text, at, end) != 58:
             return -1
         at = _past_space(text, at + 1, end)
         value = at
-        if byte_at(text, at) == 34:
+        if _byte_or_0(text, at, end) == 34:
             at = _past_string(text, at + 1, end, code == 0)
         elif code == 0:
             at = _past_anything(text, at, end)
@@ -792,9 +798,9 @@ def _scan_link(text: Any, at: Any, end: Any, words: Any, codes: Any, out: Scan, 
                 return -1
             out.weights[url] = weight
         at = _past_space(text, at, end)
-        if byte_at(text, at) == 125:
+        if _byte_or_0(text, at, end) == 125:
             return at + 1 if (seen >> _LINK_URL) & 1 else -1
-        if byte_at(text, at) != 44:
+        if _byte_or_0(text, at, end) != 44:
             return -1
         at = _past_space(text, at + 1, end)
 

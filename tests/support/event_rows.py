@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
+import orjson
 from hypothesis import strategies as st
 
-from opicflow.schemas.crawl_events import CrawlEvent, Link
+from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Link, Reason
 from opicflow.schemas.event_columns import (
     MEDIA_TYPES,
     CrawlEvents,
+    EventWriter,
 )
+from opicflow.schemas.json_events import event_of
+
+Row = tuple[object, ...]
 
 
-def rows_of(events: CrawlEvents) -> list[tuple[object, ...]]:
+def rows_of(events: CrawlEvents) -> list[Row]:
+    """Return the columns as a row for each event."""
     assert (np.diff(events.offset) > 0).all() and len(events.url_starts) == len(events) + 1
+    assert np.diff(events.url_starts).sum() == len(events.begins)
     urls = [
         (events.text[begin:end].tobytes() if begin >= 0 else None, weight, nofollow)
         for begin, end, weight, nofollow in zip(
@@ -27,6 +34,26 @@ def rows_of(events: CrawlEvents) -> list[tuple[object, ...]]:
     starts = events.url_starts.tolist()
     columns = (getattr(events, name).tolist() for name in own)
     return [(*row, tuple(urls[i:j])) for *row, i, j in zip(*columns, starts[:-1], starts[1:], strict=True)]
+
+
+def json_without_the_kernel(block: bytes, first_offset: int = 0) -> tuple[list[Row], list[tuple[Reason, int, bytes]]]:
+    """Decode lines one at a time with orjson and `event_of`: the expected result."""
+    writer, rejects, at = EventWriter(), [], first_offset
+    for whole in block.split(b"\n"):
+        line = whole.rstrip(b" \t\r")
+        if line:
+            try:
+                line.decode()
+                value = orjson.loads(line.removeprefix(b"\xef\xbb\xbf"))
+                writer.add(at, event_of(value))
+            except UnicodeDecodeError:
+                rejects.append((Reason.NOT_UTF8, at, line))
+            except orjson.JSONDecodeError:
+                rejects.append((Reason.NOT_JSON, at, line))
+            except EventRefused as problem:
+                rejects.append((problem.reason, at, line))
+        at += len(whole) + 1
+    return rows_of(writer.events()), rejects
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(

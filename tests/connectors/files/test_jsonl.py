@@ -46,51 +46,9 @@ from opicflow.schemas.event_columns import (
     merge,
     quantised,
 )
-from opicflow.schemas.json_events import ANNOUNCED_BY, FIELD_NAMES, LINK_FIELD_NAMES, VISIT_WORDS, event_of, time_ms_of
+from opicflow.schemas.json_events import ANNOUNCED_BY, FIELD_NAMES, LINK_FIELD_NAMES, VISIT_WORDS, time_ms_of
+from support.event_rows import Row, json_without_the_kernel, rows_of
 from support.paths import TOP
-
-Row = tuple[object, ...]
-
-
-def rows_of(events: CrawlEvents) -> list[Row]:
-    """Return the columns as a row for each event."""
-    sizes = np.diff(events.url_starts)
-    assert len(sizes) == len(events) and sizes.sum() == len(events.begins) and (np.diff(events.offset) > 0).all()
-    urls = [
-        (events.text[begin:end].tobytes() if begin >= 0 else None, weight, nofollow)
-        for begin, end, weight, nofollow in zip(
-            events.begins.tolist(), events.ends.tolist(), events.weights.tolist(), events.nofollow.tolist(), strict=True
-        )
-    ]
-    own = (
-        *("offset", "announce", "time_ms", "modified_ms", "status", "digest", "media", "links_known"),
-        *("retry_seconds", "hops"),
-    )
-    starts = events.url_starts.tolist()
-    columns = (getattr(events, name).tolist() for name in own)
-    return [
-        (*row, tuple(urls[first:last])) for *row, first, last in zip(*columns, starts[:-1], starts[1:], strict=True)
-    ]
-
-
-def without_the_kernel(block: bytes, first_offset: int = 0) -> tuple[list[Row], list[tuple[Reason, int, bytes]]]:
-    """Decode lines one at a time with orjson and `event_of`: the expected result."""
-    writer, rejects, at = EventWriter(), [], first_offset
-    for whole in block.split(b"\n"):
-        line = whole.rstrip(b" \t\r")
-        if line:
-            try:
-                line.decode()
-                value = orjson.loads(line.removeprefix(b"\xef\xbb\xbf"))
-                writer.add(at, event_of(value))
-            except UnicodeDecodeError:
-                rejects.append((Reason.NOT_UTF8, at, line))
-            except orjson.JSONDecodeError:
-                rejects.append((Reason.NOT_JSON, at, line))
-            except EventRefused as problem:
-                rejects.append((problem.reason, at, line))
-        at += len(whole) + 1
-    return rows_of(writer.events()), rejects
 
 
 def outcome(decoded: Decoded) -> tuple[list[Row], list[tuple[Reason, int, bytes]]]:
@@ -101,7 +59,7 @@ def outcome(decoded: Decoded) -> tuple[list[Row], list[tuple[Reason, int, bytes]
 
 def check(block: bytes, first_offset: int = 0) -> None:
     decoded = decode_jsonl(block, "f", first_offset)
-    assert outcome(decoded) == without_the_kernel(block, first_offset)
+    assert outcome(decoded) == json_without_the_kernel(block, first_offset)
     empty = EventWriter().events()
     for field in fields(CrawlEvents):
         assert getattr(decoded.events, field.name).dtype == getattr(empty, field.name).dtype, field.name
@@ -121,6 +79,17 @@ def reason(line: str | bytes) -> Reason:
 
 
 # -- the kernel and the library
+
+
+def test_the_kernel_reads_nothing_after_its_text() -> None:
+    """The text may be a part of a longer one, whose next bytes would make an event of a line that breaks off."""
+    line = b'{"url":"http://a.b/","links":["http://c.d/",{"url":"http://e.f/","nofollow":true}]}\n'
+    for size in range(1, len(line) - 1):
+        text = np.frombuffer(line, np.uint8)[:size]
+        scan = jsonl._new_scan(text)
+        jsonl.scan_lines(text, 0, jsonl._WORDS, jsonl._CODES, scan)
+        assert scan.counts[:3].tolist() == [0, 0, 1], size
+
 
 NUMBERS = """
 0 -0 00 1 -1 1.0 1. .5 1e5 1E-2 -5003 404 404.0 200 99 100 999 1000 32767 -32768 -32769 1e400 1e308 2e306 63.999 64 65
