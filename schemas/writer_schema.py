@@ -204,6 +204,8 @@ class _Layout:
             node = self._new(_FIXED, size, size)
         elif kind in ("record", "error"):
             node = self._new(_RECORD, 0, 0)
+            if not all(isinstance(field["name"], str) for field in parsed["fields"]):
+                raise SchemaRefused("a field of the schema has a name that is no text")
             is_root = parsed is self._root
             roles = [_ROLES.get(field["name"], _NO_ROLE) if is_root else _NO_ROLE for field in parsed["fields"]]
             fields = zip(parsed["fields"], roles, strict=True)

@@ -132,7 +132,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByFile:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how many tests were skipped without services or real data, and what to do."""
+    """Print the tables of tests, and how many tests were skipped without services or real data, and what to do."""
+    for report in [*terminalreporter.stats.get("passed", []), *terminalreporter.stats.get("failed", [])]:
+        for name, value in report.user_properties:
+            if name == "table":
+                terminalreporter.write_line(value)
     reasons = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", []) if report.longrepr]
     for words, what in ((MISSING, "services"), (NO_DATA, "real data")):
         missed = [reason.partition(words)[2] for reason in reasons if words in reason]

@@ -27,10 +27,16 @@ def siphash_1_3(key: bytes, text: bytes) -> int:
 
 
 def site_of(host: str) -> str:
-    """Return the site of a canonical host, by the library that has the list of public suffixes."""
+    """Return the site of a canonical host, by the library that has the list of public suffixes.
+
+    A host that ends with two dots has an empty last label, which no list has: its site is the label before.
+    """
     if host.startswith("["):
         return host.partition("]")[0] + "]"
     name = host.partition(":")[0].removesuffix(".") or "."
+    labels = name.split(".")
+    if len(labels) > 1 and not labels[-1] and all(labels[:-1]):
+        return labels[-2] + "."
     if name.rpartition(".")[2].isdigit():
         return name
     return str(_library().privatesuffix(name) or name)

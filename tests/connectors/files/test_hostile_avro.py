@@ -135,6 +135,9 @@ REFUSED = {
     "deep arrays": record_schema(field(nested_arrays(MOST_SCHEMA_DEPTH))),
     "deep JSON": record_schema(field(nested_arrays(400))),
     "deep by names": record_schema(*chain(MOST_SCHEMA_DEPTH)),
+    "names that are no text": record_schema(
+        field({"type": "record", "name": "R", "fields": [{"name": ["a"], "type": "int"}]}, "links")
+    ),
     "names": record_schema(
         *(field({"type": "fixed", "name": f"F{n}", "size": 1}, f"x{n}") for n in range(MOST_SCHEMA_NAMES))
     ),
