@@ -34,6 +34,9 @@ _PROMOTED = {
 """Types that may be read as another one (Avro specification, "Schema Resolution"): written, read."""
 
 
+_MOST_SHOWN = 80
+
+
 class SchemaUnknown(UserError, LookupError):
     """There is no published schema of that name or version."""
 
@@ -113,7 +116,11 @@ class _Comparison:
             in_the_way = [list(self.of(writer, branch, where)) for branch in reader]
             if all(in_the_way):
                 alike = [lines for lines, branch in zip(in_the_way, reader, strict=True) if self._like(writer, branch)]
-                yield from alike[0] if alike else [f"{where or 'it'} may be {_type(writer)}, which no branch can be"]
+                yield from (
+                    alike[0]
+                    if alike
+                    else [f"{where or 'it'} may be {printable(_type(writer))}, which no branch can be"]
+                )
         elif not self._like(writer, reader):
             yield f"{where or 'it'} is {_shown(writer)}, not {_shown(reader)}"
         elif isinstance(writer, dict):
@@ -139,7 +146,7 @@ class _Comparison:
         elif kind == "enum" and "default" not in reader:
             for symbol in writer["symbols"]:
                 if symbol not in reader["symbols"]:
-                    yield f"{where or 'it'} may be {symbol}, which is not known and has no default"
+                    yield f"{where or 'it'} may be {printable(str(symbol))}, which is not known and has no default"
         elif kind == "record" and (pair := (writer["name"], reader["name"])) not in self._compared:
             self._compared.add(pair)
             written = {field["name"]: field for field in writer["fields"]}
@@ -162,12 +169,18 @@ def _type(parsed: Any) -> str:
     return str(parsed["type"] if isinstance(parsed, dict) else parsed)
 
 
+def printable(text: str) -> str:
+    """Return a name of a writer's schema for a message: it may hold anything, such as a line end."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text[:_MOST_SHOWN])
+
+
 def _short_name(parsed: Schema) -> str:
     return str(parsed["name"]).rpartition(".")[2]
 
 
 def _shown(parsed: Any) -> str:
-    return f"{_type(parsed)} {parsed['name']}" if isinstance(parsed, dict) and "name" in parsed else _type(parsed)
+    has_name = isinstance(parsed, dict) and "name" in parsed
+    return f"{printable(_type(parsed))} {printable(str(parsed['name']))}" if has_name else printable(_type(parsed))
 
 
 def _folder() -> Any:

@@ -148,6 +148,24 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        record_schema(name="a\nb\x1b[31m"),
+        record_schema(name="a" * 5000),
+        record_schema(field({"type": "fixed", "name": "a\nb\x1b[31m", "size": -1})),
+        record_schema(field({"type": "record", "name": "a\nb", "fields": [field("a\nb")]})),
+    ],
+)
+def test_names_of_a_schema_are_shown_in_one_short_line(written: Any, tmp_path: Path) -> None:
+    path = tmp_path / "f.avro"
+    path.write_bytes(file(written))
+    (batch,) = read(FileRange("f", str(path), Format.AVRO))
+    (reject,) = batch.decode().rejects
+    assert reject.reason is Reason.WRONG_SCHEMA
+    assert reject.detail.isprintable() and len(reject.detail) < 400
+
+
 @pytest.mark.parametrize("written", REFUSED.values(), ids=REFUSED)
 def test_a_schema_beyond_a_bound_is_refused_before_anything_is_read(written: Any, tmp_path: Path) -> None:
     endless = text("a") + encode_signed(1 << 60) + b"\x02" * 1000
