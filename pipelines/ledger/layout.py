@@ -206,7 +206,7 @@ STORE = _accounts(
     "slide_from",  # where blocks of links are being moved from, and to (kernels/links.py)
     "slide_to",
     "multiplier",  # of the hash tables by page id (kernels/index.py), as bits
-    "latest_ms",  # no visit can have been later: a day after the last tick; 0 before the first one
+    "latest_ms",  # no visit can have been later: a week after the last tick; 0 before the first one
 )
 """How links are stored, and pages found, and what follows from times: no part of the ledger's state."""
 

@@ -89,7 +89,7 @@ from opicflow.pipelines.ledger.snapshot_checks import (
     recent_problem,
     state_problem,
 )
-from opicflow.pipelines.ledger.survey import Budget
+from opicflow.pipelines.ledger.survey import MOST_AHEAD_DAYS, Budget
 from opicflow.pipelines.ledger.sweeps import Sweeps
 from opicflow.pipelines.ledger.unread_pages import UnreadPages
 from opicflow.pipelines.ledger.window import turns, window_turns
@@ -102,7 +102,6 @@ from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import Shard, ShardRanges
 
 _WRAP = 1 << 64
-_MOST_AHEAD_SECONDS = 86_400  # of the clock, for a visit
 _SETTLING = 0.1  # with a larger certificate scores move because residuals of other shards arrive
 _LEAST_SLIDE = 1 << 14  # words of remembered links that an entry moves at most, besides some for each of its links
 _EFFECTS = ("visits", "announcements", "sightings", "births", "duplicates", "late")
@@ -498,7 +497,7 @@ class Ledger:
     def _note_latest(self) -> None:
         """Note for kernels which times of visits are possible."""
         second = self._times.tick_second
-        self._room.book.store[0].latest_ms = 1000 * (second + _MOST_AHEAD_SECONDS) if second >= 0 else 0
+        self._room.book.store[0].latest_ms = 1000 * (second + MOST_AHEAD_DAYS * 86_400) if second >= 0 else 0
 
     def _set_window(self, second: int) -> None:
         """Convert a window given in days to turns of the clock."""

@@ -31,6 +31,8 @@ BY_BUDGET, BY_PIN, FORBIDDEN, DISCOVERY, BACK_OFF, GONE, LIMIT = range(1, 8)
 """Numbers of words in `DECIDED_BY`."""
 BY_POLICY = KNOWN_FROM.index("POLICY")
 DAY = 86400.0
+MOST_AHEAD_DAYS = 7
+"""A visit so long after the last tick has a wrong time: whoever applies a log may send ticks once a day."""
 _REQUESTED = DECIDED_BY.index("REQUESTED")
 _MOST_WEIGHT = 1e12
 _WORTH_NOTHING = 0.1  # changes
@@ -187,7 +189,7 @@ def survey(
     notes, failures, fetched = of_refresh("notes"), of_refresh("failures"), of_page("last_visit_ms") // 1000
     sent_away = np.flatnonzero(of_page("outcome") == Outcome.BUSY)
     fetched[sent_away] = table.refresh["checked"][slots[sent_away]]
-    fetched[fetched > second + DAY] = 0  # by a wrong clock: nobody knows when
+    fetched[fetched > second + MOST_AHEAD_DAYS * DAY] = 0  # by a wrong clock: nobody knows when
     believed = (notes & at.MISTRUST) <= BELIEVED
     found = _change_rates(table.refresh[taken], believed, config, categories, budget.shard, pages)
     is_set = ~np.isnan(stated.changes_per_day)
