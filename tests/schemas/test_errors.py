@@ -18,6 +18,7 @@ from opicflow.pipelines import cli
 from opicflow.schemas.errors import UserError
 
 INTERNAL = {
+    "UnpacksTooLarge": "becomes a reject where the batch is read",
     "LedgerError": "a base class",
     "EntryRefused": "the ledger counts the entry as a reject",
     "SnapshotRefused": "its readers raise StateRefused or read an older snapshot",
