@@ -7,6 +7,7 @@ decides what to fetch and when, and what a failure means. It also unpacks small 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
@@ -89,7 +90,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
     def _unpack_records(self, topic_partition: Any, records: Any, *deserializers: Any) -> Iterator[list[Record]]:
         """Yield the records of each batch, without aborted transactions and transaction markers."""
         last = None
-        while (batch := records.next_batch()) is not None:
+        while (batch := _next_batch(records)) is not None:
             last = batch
             if self.check_crcs and not batch.validate_crc():
                 raise CorruptRecordError(
@@ -116,6 +117,14 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
             self.aborted_producer_ids.discard(batch.producer_id)
             return False
         return bool(self._is_batch_aborted(batch))
+
+
+def _next_batch(records: Any) -> Any:
+    """Return the next batch of a fetch; None at its end."""
+    try:
+        return records.next_batch()
+    except struct.error:
+        raise CorruptRecordError("a batch is shorter than its head") from None
 
 
 def _unpack_bounded(batch: Any, partition: int) -> list[Record]:

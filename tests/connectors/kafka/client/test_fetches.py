@@ -188,6 +188,17 @@ def test_aborted_and_open_transactions_are_not_read(kafka: LocalKafka, topic_pre
     assert {type(record) for record in found} == {Record}
 
 
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("size", [17, 29, 48, 60])
+def test_a_batch_that_is_shorter_than_its_head_is_corrupt(size: int, magic: int) -> None:
+    data = bytearray(batch_of([(0, 5, None, b"x", [])]))[:size]
+    data[8:12], data[16] = (size - 12).to_bytes(4, "big"), magic
+    whole = batch_of([(0, 5, None, b"before", [])])
+    with pytest.raises(CorruptRecordError):
+        for _ in fetched(_PartitionRecords, whole + bytes(data)):
+            pass
+
+
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
 @pytest.mark.parametrize("count", [1, 20])
 def test_a_batch_that_unpacks_to_too_much_is_one_record_and_the_others_follow(codec: int, count: int) -> None:
