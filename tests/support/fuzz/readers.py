@@ -556,7 +556,7 @@ READERS: dict[str, FuzzedReader] = {
     "grades": FuzzedReader(_spoils(corpus.grades), _check_grades, 10),
     "vertices": FuzzedReader(_spoils(corpus.vertices), _check_vertices, 10),
     "numbered-edges": FuzzedReader(_spoils(corpus.numbered_edges), _check_numbered_edges, 10),
-    "ledger": FuzzedReader(_make_crawl, _check_crawl, 30),
+    "ledger": FuzzedReader(_make_crawl, _check_crawl, 8),
     "snapshots": FuzzedReader(stored_inputs.make_snapshot, stored_inputs.check_snapshot, 6),
     "packed-columns": FuzzedReader(stored_inputs.make_columns, stored_inputs.check_columns, 4),
 }

@@ -199,6 +199,17 @@ def test_a_batch_that_is_shorter_than_its_head_is_corrupt(size: int, magic: int)
             pass
 
 
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("length", [-65_536, -220, -1, 5, 1 << 30])
+def test_a_batch_of_an_impossible_length_is_corrupt_or_not_read(length: int, magic: int) -> None:
+    data = bytearray(batch_of([(0, 5, None, b"x" * 200, [])]))
+    data[8:12], data[16] = length.to_bytes(4, "big", signed=True), magic
+    try:
+        assert [record for _, records in fetched(_PartitionRecords, bytes(data)) for record in records] == []
+    except CorruptRecordError as problem:
+        assert "\n" not in str(problem)
+
+
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
 @pytest.mark.parametrize("count", [1, 20])
 def test_a_batch_that_unpacks_to_too_much_is_one_record_and_the_others_follow(codec: int, count: int) -> None:
