@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from kafka.consumer.fetcher import Fetcher
-from kafka.errors import CorruptRecordError
+from kafka.errors import CorruptRecordError, KafkaError
 from kafka.protocol.consumer import IsolationLevel
 
 from opicflow.connectors.kafka.client.unpacking import UnpacksTooLarge, unpack
@@ -96,10 +96,14 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
                 raise CorruptRecordError(
                     f"Record batch for partition {topic_partition} at offset {batch.base_offset} failed crc check"
                 )
-            if batch.magic != 2:
-                if found := list(_unpack_records_of(batch, topic_partition.partition)):
+            if batch.magic < 2:
+                if found := _unpack_old(batch, topic_partition.partition):
                     yield found
                 continue
+            if batch.magic > 2:
+                raise CorruptRecordError(
+                    f"the batch at offset {batch.base_offset} has format {batch.magic}, which is not known"
+                )
             self.leader_epoch = batch.leader_epoch
             is_skipped = self._was_aborted(batch) or batch.is_control_batch
             if not is_skipped and (found := _unpack_bounded(batch, topic_partition.partition)):
@@ -140,6 +144,18 @@ def _unpack_bounded(batch: Any, partition: int) -> list[Record]:
         return [Record(batch.leader_epoch, partition, batch.last_offset, time_ms, None, value, -1, len(value))]
     of_batch = _unpack_columns if batch.records_count >= _MIN_RECORDS else _unpack_records_of
     return list(of_batch(batch, partition))
+
+
+def _unpack_old(batch: Any, partition: int) -> list[Record]:
+    """Return the records of a batch of a format before 0.11."""
+    try:
+        return list(_unpack_records_of(batch, partition))
+    except KafkaError:
+        raise
+    except Exception as problem:  # each codec has its own errors
+        raise CorruptRecordError(
+            f"the batch at offset {batch.base_offset} cannot be unpacked ({type(problem).__name__})"
+        ) from None
 
 
 def _unpack_records_of(batch: Any, partition: int) -> Iterator[Record]:

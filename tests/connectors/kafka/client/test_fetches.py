@@ -19,6 +19,7 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.errors import CorruptRecordError
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from kafka.record.util import calc_crc32c
 
 from opicflow.connectors.kafka.client.fetches import Record, _PartitionRecords
 from opicflow.connectors.kafka.client.unpacking import UnpacksTooLarge, _snappy_bytes, decompress
@@ -208,6 +209,17 @@ def test_a_batch_of_an_impossible_length_is_corrupt_or_not_read(length: int, mag
         assert [record for _, records in fetched(_PartitionRecords, bytes(data)) for record in records] == []
     except CorruptRecordError as problem:
         assert "\n" not in str(problem)
+
+
+@pytest.mark.parametrize("magic", [3, 127])
+@pytest.mark.parametrize("codec", [NONE, GZIP, ZSTD])
+def test_a_batch_of_a_format_that_is_not_known_is_corrupt(codec: int, magic: int) -> None:
+    data = bytearray(batch_of([(0, 5, None, b"x" * 200, [])], codec))
+    data[16] = magic
+    data[70:74] = bytes(4)
+    data[17:21] = calc_crc32c(bytes(data[21:])).to_bytes(4, "big")
+    with pytest.raises(CorruptRecordError, match=f"has format {magic}, which is not known"):
+        list(fetched(_PartitionRecords, bytes(data)))
 
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
