@@ -133,8 +133,13 @@ def bases_of(table: Table, book: Book) -> Ints:
     if len(book.domains) and book.modes[0].policy == at.P_CERTIFIED:
         limited: Ints = np.where(rows["flags"] != 0, rows["opening"], 0)
         return limited
-    small_edge = (1 << 20) - int(book.modes[0].damping_q20)
-    bases: Ints = np.where(rows["flags"] != 0, small_edge * book.class_weights[rows["class_"]], 0)
+    bases: Ints = np.where(rows["flags"] != 0, class_bases(book)[rows["class_"]], 0)
+    return bases
+
+
+def class_bases(book: Book) -> Ints:
+    """The base of each class."""
+    bases: Ints = ((1 << 20) - int(book.modes[0].damping_q20)) * book.class_weights
     return bases
 
 

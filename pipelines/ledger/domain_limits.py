@@ -9,22 +9,23 @@ much as all its domains together.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from opicflow.pipelines.ledger import layout as at
-from opicflow.pipelines.ledger.balance import rows_of_domains
+from opicflow.pipelines.ledger.balance import class_bases, rows_of_domains
 from opicflow.pipelines.ledger.config import DomainLimits
 from opicflow.pipelines.ledger.entries import RemovalReason
 from opicflow.pipelines.ledger.kernels import certified
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.removal import Removal
 from opicflow.pipelines.ledger.room import Room
+from opicflow.pipelines.ledger.window import SECONDS_PER_DAY
 from opicflow.pipelines.refresh.orders import rank_within
 from opicflow.schemas.arrays import Bools, Floats, Ids, Ints
 from opicflow.schemas.pages import SITE_BITS
 from opicflow.schemas.shards import Shard
-
-_SECONDS_PER_DAY = 86400
 
 
 class Domains:
@@ -42,10 +43,9 @@ class Domains:
         domains = self._room.book.domains
         if not len(domains):
             return
-        one = np.ones(len(domains), np.int64)
-        domains[:, at.UNREAD_MOST] = self._allowed(self._limits.most_unread, one)
-        domains[:, at.ANNOUNCED_LEFT] = self._allowed(self._limits.most_announced, one)
-        domains[:, at.BASES_LEFT] = at.UNLIMITED if self._limits.most_share is None else self._most_held(one)
+        domains[:, at.UNREAD_MOST] = self._allowed(self._limits.most_unread)
+        domains[:, at.ANNOUNCED_LEFT] = self._allowed(self._limits.most_announced)
+        domains[:, at.BASES_LEFT] = self._most_held()
 
     @property
     def not_learnt(self) -> int:
@@ -59,7 +59,7 @@ class Domains:
         domains, limits = self._room.book.domains, self._limits
         if limits.most_unread is None:
             return
-        fewest = self._allowed(limits.most_unread, np.ones(len(domains), np.int64))
+        fewest = self._allowed(limits.most_unread)
         is_near = domains[:, at.UNREAD] >= (fewest + 1) // 2  # no domain of another hash can have too many
         if not is_near.any():
             return
@@ -77,8 +77,8 @@ class Domains:
     def begin_day(self, before: int, second: int) -> None:
         """Allow the announcements of another day, if one began since the second `before`."""
         domains, most = self._room.book.domains, self._limits.most_announced
-        if most is not None and before // _SECONDS_PER_DAY != second // _SECONDS_PER_DAY:
-            _, _, numbers, names = self._domains_of(np.ones(len(domains), np.bool_))
+        if most is not None and before // SECONDS_PER_DAY != second // SECONDS_PER_DAY:
+            _, _, numbers, names = self._domains_of()
             domains[:, at.ANNOUNCED_LEFT] = self._allowed(most, _domains_in(numbers, names, len(domains)))
 
     def share_bases(self) -> None:
@@ -91,13 +91,11 @@ class Domains:
         room, domains = self._room, self._room.book.domains
         if self._limits.most_share is None:
             return
-        _, slots, numbers, names = self._domains_of(np.ones(len(domains), np.bool_))
-        most = self._most_held(_domains_in(numbers, names, len(domains)))
-        of_one = self._most_held(np.ones(len(domains), np.int64))
+        _, slots, numbers, names = self._domains_of()
+        most, of_one = self._most_held(_domains_in(numbers, names, len(domains))), self._most_held()
         unread = self._is_unread(slots)
         slots, numbers, names = slots[unread], numbers[unread], names[unread]
-        small_edge = (1 << 20) - int(room.book.modes[0].damping_q20)
-        bases = small_edge * room.book.class_weights[room.table.pages["class_"][slots]]
+        bases = class_bases(room.book)[room.table.pages["class_"][slots]]
         names = np.where(names == 0, numbers.astype(np.uint64), names)  # unknown ones of a row count as one domain
         _, first, of = np.unique(names, return_index=True, return_inverse=True)
         wanted = np.bincount(of, bases, len(first))
@@ -111,14 +109,14 @@ class Domains:
 
     # -- domains ---------------------------------------------------------------------------------------------------
 
-    def _domains_of(self, which: Bools) -> tuple[Ids, Ints, Ints, Ids]:
-        """Return the pages of domains with these rows: ids, slots, the row of each, and a hash of its domain.
+    def _domains_of(self, which: Bools | None = None) -> tuple[Ids, Ints, Ints, Ids]:
+        """Return the pages of domains with these rows, or of all: ids, slots, the row of each, a hash of its domain.
 
         Pages whose URL is not known have the hash 0.
         """
         ids, slots = self._reader.live()
         numbers = rows_of_domains(ids, self._room.book)
-        if not which.all():
+        if which is not None:
             here = which[numbers]
             ids, slots, numbers = ids[here], slots[here], numbers[here]
         return ids, slots, numbers, self._reader.domain_hashes(slots)
@@ -127,6 +125,7 @@ class Domains:
         unread: Bools = (self._room.table.pages["class_"][slots] & 1) == 0
         return unread
 
+    @cached_property
     def _parts(self) -> Floats:
         """Return which part of the pages of each row's domain this shard has."""
         domains, book = self._room.book.domains, self._room.book
@@ -136,20 +135,22 @@ class Domains:
         pages: Ids = (rows + first) << shift
         return self._shard.parts_of_hosts(pages)[0]
 
-    def _allowed(self, most: int | None, named: Ints) -> Ints:
+    def _allowed(self, most: int | None, named: Ints | int = 1) -> Ints:
         """Return how many pages each row may have, with so many domains."""
         if most is None:
-            return np.full(len(named), at.UNLIMITED)
-        allowed: Ints = np.ceil(np.minimum(most * self._parts() * named, at.UNLIMITED)).astype(np.int64)
+            return np.full(len(self._parts), at.UNLIMITED)
+        allowed: Ints = np.ceil(np.minimum(most * self._parts * named, at.UNLIMITED)).astype(np.int64)
         return allowed
 
-    def _most_held(self, named: Ints) -> Ints:
+    def _most_held(self, named: Ints | int = 1) -> Ints:
         """Return the sum of bases that unread pages of each row may have together, with so many domains."""
-        book, share = self._room.book, self._limits.most_share or 0.0
-        small_edge = (1 << 20) - int(book.modes[0].damping_q20)
-        read = float(small_edge * (book.class_weights[1::2] @ book.class_pages[1::2])) * self._shard.ranges.count
-        of_one = max(read * share / (1.0 - share), float(small_edge * int(book.class_weights.max())))
-        held: Ints = np.floor(np.minimum(of_one * self._parts() * named, at.UNLIMITED)).astype(np.int64)
+        book, share = self._room.book, self._limits.most_share
+        if share is None:
+            return np.full(len(self._parts), at.UNLIMITED)
+        bases = class_bases(book)
+        read = float(bases[1::2] @ book.class_pages[1::2]) * self._shard.ranges.count
+        of_one = max(read * share / (1.0 - share), float(bases.max()))
+        held: Ints = np.floor(np.minimum(of_one * self._parts * named, at.UNLIMITED)).astype(np.int64)
         return held
 
 

@@ -92,7 +92,7 @@ from opicflow.pipelines.ledger.snapshot_checks import (
 from opicflow.pipelines.ledger.survey import MOST_AHEAD_DAYS, Budget
 from opicflow.pipelines.ledger.sweeps import Sweeps
 from opicflow.pipelines.ledger.unread_pages import UnreadPages
-from opicflow.pipelines.ledger.window import turns, window_turns
+from opicflow.pipelines.ledger.window import SECONDS_PER_DAY, turns, window_turns
 from opicflow.pipelines.refresh.policies import Policies
 from opicflow.pipelines.refresh.strategies import SHARE_UNITS
 from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints, for_kernel
@@ -497,7 +497,7 @@ class Ledger:
     def _note_latest(self) -> None:
         """Note for kernels which times of visits are possible."""
         second = self._times.tick_second
-        self._room.book.store[0].latest_ms = 1000 * (second + MOST_AHEAD_DAYS * 86_400) if second >= 0 else 0
+        self._room.book.store[0].latest_ms = 1000 * (second + MOST_AHEAD_DAYS * SECONDS_PER_DAY) if second >= 0 else 0
 
     def _set_window(self, second: int) -> None:
         """Convert a window given in days to turns of the clock."""

@@ -84,12 +84,10 @@ def _of_importance(rows: Rows) -> list[Claim]:
         float(row["own"]) / float(row["target_before"])
         for row in where(rows, how=NO_UNREAD, scheme=ANNOUNCEMENTS, round=last)
     )
-    held = {
-        ANNOUNCEMENTS: max(
-            float(row["own"]) - float(row["target"])
-            for row in where(rows, how=LIMITED_SHARE, scheme=ANNOUNCEMENTS, round=last)
-        )
-    }
+    held = max(
+        float(row["own"]) - float(row["target"])
+        for row in where(rows, how=LIMITED_SHARE, scheme=ANNOUNCEMENTS, round=last)
+    )
     by_size = [
         mean(rows, "own", how=LIMITED_ANNOUNCED, scheme=ANNOUNCEMENTS, round=last, size=size)
         for size in distinct(rows, "size")
@@ -132,8 +130,8 @@ def _of_importance(rows: Rows) -> list[Claim]:
             f"With {LIMITED_SHARE} pages that were never read, of one domain, have at most {MOST_SHARE:.1%} of all "
             "importance, but for what links from read pages bring them.",
             _PAGE,
-            "; ".join(f"{scheme}: {share:.2f} % at most" for scheme, share in held.items()),
-            max(held.values()) <= 100 * MOST_SHARE * UNCHANGED,
+            f"{ANNOUNCEMENTS}: {held:.2f} % at most",
+            held <= 100 * MOST_SHARE * UNCHANGED,
         ),
         Claim(
             f"With {LIMITED_ANNOUNCED} thousands of announcements bring no more than {LARGE} do.",
