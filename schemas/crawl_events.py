@@ -17,13 +17,13 @@ MOST_LINKS = 100_000
 MOST_REDIRECTS = 64
 MOST_EVENT_BYTES = 32 << 20
 """A record longer than this is rejected without being read."""
+MOST_LISTED = 1000
+"""So many rejects of one reason in a batch are listed. More are only counted: a million of them fit into a batch."""
 
 EARLIEST_MS = 631_152_000_000
 """1990: before the first page of the web."""
 LATEST_MS = 4_102_444_800_000
 """2100. A fetch outside these years is a clock gone wrong, and would drag the ticks along."""
-
-
 LONGEST_RETRY_SECONDS = 30 * 86400
 """A host that asks for a longer wait gets this one: a wrong header must not end its crawl."""
 

@@ -15,7 +15,8 @@ class MessageBatch:
     """Messages of one partition, in the order of their offsets. They cover the offsets [start, end).
 
     Offsets without a message are gaps, such as transaction markers. The value of message i is
-    `text[begins[i]:ends[i]]`, followed by a newline or the end of the text; begin -1 = the message has no value.
+    `text[begins[i]:ends[i]]`, followed by a newline or the end of the text. Begin -1 = the message has no value;
+    -1 - n = it stands for n messages that were not read, because they are too large together.
     """
 
     start: int
@@ -50,9 +51,13 @@ class MessageBatch:
         begin = int(self.begins[row])
         return None if begin < 0 else self.text[begin : int(self.ends[row])]
 
+    def unread(self, row: int) -> int:
+        """Return for how many messages that were not read a row stands; 0 for a message."""
+        return max(-1 - int(self.begins[row]), 0)
+
 
 def value_spans(sizes: Ints) -> tuple[Ints, Ints]:
-    """Return the begins and ends of values joined by newlines; size -1 = no value."""
+    """Return the begins and ends of values joined by newlines. A size below 0 becomes the begin."""
     ends = np.cumsum(np.maximum(sizes, 0) + 1) - 1
     is_missing = sizes < 0
-    return np.where(is_missing, -1, ends - sizes), np.where(is_missing, -1, ends)
+    return np.where(is_missing, sizes, ends - sizes), np.where(is_missing, -1, ends)

@@ -149,10 +149,12 @@ def read_blocks(container: Container, pieces: Iterable[Block | Damage], start: i
             unpacked = container.unpack(data)
         except (zlib.error, zstandard.ZstdError, OSError, lzma.LZMAError, EOFError, ValueError) as problem:
             damaged = bytes(data[:_KEPT_BYTES])
-            yield AvroBlock(begin, at, 0, b"", damaged, f"the block cannot be unpacked: {_line(problem)}")
+            yield AvroBlock(
+                begin, at, 0, b"", damaged, f"the block of {records} records cannot be unpacked: {_line(problem)}"
+            )
             continue
         if len(unpacked) > MOST_BLOCK_BYTES:
-            detail = f"the block unpacks to more than {MOST_BLOCK_BYTES} bytes: write smaller ones"
+            detail = f"the block of {records} records unpacks to more than {MOST_BLOCK_BYTES} bytes: write smaller ones"
             yield AvroBlock(begin, at, 0, b"", bytes(data[:_KEPT_BYTES]), detail, Reason.TOO_LARGE)
         else:
             yield AvroBlock(begin, at, records, unpacked)

@@ -7,14 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Reason, Reject
+from opicflow.schemas.crawl_events import MOST_LISTED, CrawlEvent, EventRefused, Reason, Reject
 from opicflow.schemas.event_columns import CrawlEvents
 
 MOST_REJECTED_BYTES = 64 << 10
 """Longer rejects are truncated: the rejects of a broken file must not be as large as the file."""
-MOST_LISTED = 1000
-"""So many rejects of one reason in a batch are listed. More are only counted: a million of them fit into a batch."""
-
 
 Item = tuple[int, CrawlEvent | Reject]
 """An offset in the source, and the event or the reject there."""

@@ -168,8 +168,11 @@ class LinkResolver:
         link = link.strip("\0\t\n\f\r ")
         if link.startswith(("https://", "http://")):
             return link
+        given = link
         if len(link) > MOST_JOINED_LINK_BYTES:
-            return link
+            link = link.partition("#")[0]  # a page's URL has no fragment
+            if len(link) > MOST_JOINED_LINK_BYTES:
+                return given
         self._joined_bytes += len(self._base) + len(link)
         if self._joined_bytes > MOST_JOINED_BYTES:  # before joining: a long base would multiply the time for a page
             detail = f"base and links of the page are longer than {MOST_JOINED_BYTES} bytes when joined"
@@ -177,7 +180,7 @@ class LinkResolver:
         try:
             return ada_url.join_url(self._base, link)
         except ValueError:
-            return link
+            return given
 
     def link(self, link: str, rel: str | None) -> Link:
         found = self.absolute(link)

@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import ssl
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from opicflow.connectors.kafka.properties import (
     RegistryAccess,
     is_this_machine,
     is_web_address,
+    warn_once,
 )
 
 # kafka-python logs every attempt, and at its lowest level all requests with passwords. All errors are raised anyway.
@@ -81,7 +81,6 @@ _ADVICE: tuple[tuple[type[KafkaError], str], ...] = (
     ),
 )
 
-_warned_of: set[str] = set()  # brokers, so that a process warns once
 _OTHER_LISTENER = "a listener with TLS or a login needs its security.protocol in the file of --properties"
 
 
@@ -222,13 +221,10 @@ class Connection:
     def _warn_without_tls(self, mechanism: str) -> None:
         """Print one line, once, if others on the way to another machine can read what logs in."""
         hosts = (address.rpartition(":")[0] for address in self.brokers.split(","))
-        if self.brokers in _warned_of or all(is_this_machine(host) for host in hosts):
+        if all(is_this_machine(host) for host in hosts):
             return
-        _warned_of.add(self.brokers)
         sent = "the password is" if mechanism == "PLAIN" else "all but the password is"
-        print(
-            f"opicflow: {self.brokers}: {sent} sent without encryption (SASL_PLAINTEXT): use SASL_SSL", file=sys.stderr
-        )
+        warn_once(f"{self.brokers}: {sent} sent without encryption (SASL_PLAINTEXT): use SASL_SSL")
 
     def _describe(self, problem: BaseException) -> str:
         chain = list(causes(problem))

@@ -18,7 +18,6 @@ import numpy as np
 from opicflow.connectors.files.avro import plain_version, scan_avro
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
 from opicflow.connectors.files.jsonl import scan_json, take_json
-from opicflow.connectors.kafka.client import TOO_LARGE_MARK
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.registry import SchemaRegistry
 from opicflow.schemas import published_schemas
@@ -35,6 +34,7 @@ from opicflow.schemas.crawl_events import (
 )
 from opicflow.schemas.event_columns import CrawlEvents, EventWriter, merge
 from opicflow.schemas.framing import (
+    MOST_MESSAGE_BYTES,
     Decoder,
     Frame,
     FrameKind,
@@ -61,10 +61,18 @@ def message_batch(records: Sequence[Any], start: int, end: int) -> MessageBatch:
     """Return a consumer's records, which cover the offsets [start, end), as columns."""
     columns = zip(*map(_FIELDS, records), strict=True) if records else [()] * 4
     offsets, times_ms, values, value_sizes = columns
-    sizes = np.array(value_sizes, np.int64)  # -1 = no value
+    sizes = np.array(value_sizes, np.int64)  # below 0 = no value
     text = b"\n".join(value or b"" for value in values) if (sizes < 0).any() else b"\n".join(values)
     offset_column, time_column = np.array(offsets, np.int64), np.array(times_ms, np.int64)
     return MessageBatch(start, end, offset_column, time_column, text, *value_spans(sizes))
+
+
+def describe_unread(records: int) -> str:
+    """Return why so many messages were not read."""
+    return (
+        f"a compressed batch of {records:,} or more records ends here, and they are more than {MOST_MESSAGE_BYTES:,} "
+        "bytes, or too many: none of them was read"
+    )
 
 
 def decode_messages(messages: MessageBatch, source: str, writer_of: WriterOf) -> Decoded:
@@ -100,7 +108,11 @@ def decode_messages(messages: MessageBatch, source: str, writer_of: WriterOf) ->
             events.append(decoded)
     others, rejects = EventWriter(), RejectWriter(source)
     for row in np.flatnonzero(odd).tolist():
-        _take(messages.value(row), int(messages.offsets[row]), writers, others, rejects)
+        offset, unread = int(messages.offsets[row]), messages.unread(row)
+        if unread:
+            rejects.add(Reason.TOO_LARGE, describe_unread(unread), offset, b"")
+        else:
+            _take(messages.value(row), offset, writers, others, rejects)
     events.append(others.events())
     merged = events[0]
     for more in events[1:]:
@@ -187,9 +199,6 @@ def _take(value: bytes | None, offset: int, writers: _Writers, others: EventWrit
     if value is None or not value.strip():
         content = "no value" if value is None else "an empty value"
         rejects.add(Reason.NOT_AN_EVENT, f"the message has {content}: send an event", offset, value or b"")
-    elif value.startswith(TOO_LARGE_MARK):
-        detail = value[len(TOO_LARGE_MARK) :].decode("utf-8", "replace")
-        rejects.add(Reason.TOO_LARGE, " ".join(detail.split())[:300], offset, value)
     elif frame_kind(value) is None:
         take_json(value, offset, others, rejects, "message")
     elif len(value) > MOST_EVENT_BYTES:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import re
 import ssl
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NoReturn
@@ -382,6 +384,12 @@ def is_this_machine(host: str) -> bool:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:  # a name
         return host == "localhost" or host.endswith(".localhost")
+
+
+@cache
+def warn_once(line: str) -> None:
+    """Print a warning to standard error, unless the process has printed it before."""
+    print(f"opicflow: {line}", file=sys.stderr)
 
 
 def _check_name(path: str, name: str) -> None:

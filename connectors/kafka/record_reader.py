@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from kafka import TopicPartition
 
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.messages import writer_of
+from opicflow.connectors.kafka.messages import describe_unread, writer_of
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.schemas.framing import Decoder, FramingRefused, frame_kind
 from opicflow.schemas.policy_json import PolicyRefused, policies_of
@@ -111,7 +111,9 @@ def batches(
 def _arrived(message: Any, decoder: Decoder, kind: type[Record]) -> Arrived:
     record, broken = None, ""
     try:
-        if message.value is not None:
+        if message.serialized_value_size < -1:
+            broken = describe_unread(-1 - message.serialized_value_size)
+        elif message.value is not None:
             record = record_of(message.value, decoder, kind)
     except (FramingRefused, PolicyRefused) as problem:
         broken = str(problem)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +13,7 @@ from requests.adapters import HTTPAdapter
 from requests.utils import get_netrc_auth
 from urllib3.util.retry import Retry
 
-from opicflow.connectors.kafka.properties import KafkaRefused, RegistryAccess, is_this_machine
+from opicflow.connectors.kafka.properties import KafkaRefused, RegistryAccess, is_this_machine, warn_once
 from opicflow.schemas import published_schemas as published
 from opicflow.schemas.framing import FramingRefused
 from opicflow.schemas.published_schemas import Schema
@@ -33,7 +32,6 @@ UNKNOWN_SECONDS = 60.0
 MOST_RESPONSE_BYTES = 16 << 20
 """A response of a registry has no more: lists of subjects are the longest."""
 _PART_BYTES = 1 << 16
-_warned_of: set[str] = set()  # addresses, so that a process warns once
 
 
 class SchemaRegistry:
@@ -215,13 +213,8 @@ class SchemaRegistry:
     def _warn_without_tls(self) -> None:
         """Print one line if everybody on the way to another machine can read the password."""
         parts = urlsplit(self._url)
-        if parts.scheme == "https" or is_this_machine(parts.hostname or "") or self._shown in _warned_of:
-            return
-        _warned_of.add(self._shown)
-        print(
-            f"opicflow: schema registry {self._shown}: the password is sent without encryption: use https",
-            file=sys.stderr,
-        )
+        if parts.scheme != "https" and not is_this_machine(parts.hostname or ""):
+            warn_once(f"schema registry {self._shown}: the password is sent without encryption: use https")
 
     def _refused(self, reason: str) -> KafkaRefused:
         return KafkaRefused(f"schema registry {self._shown}: {reason}")

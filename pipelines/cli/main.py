@@ -14,12 +14,16 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.configuration import Configuration
 from opicflow.pipelines.cli.error_text import one_line, os_problem, user_problem
 from opicflow.pipelines.cli.memory_limit import limit_reached
 from opicflow.pipelines.cli.parser import EXIT_USER, build_parser, command_module, complete_words
 from opicflow.schemas.errors import UserError
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 EXIT_BUG, EXIT_INTERRUPTED = 1, 130
 
@@ -31,6 +35,7 @@ _interrupted = False
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Returns its exit code."""
     complete_words()
+    sys.unraisablehook = _report_ignored
     signal.signal(signal.SIGALRM, _interrupt)
     for signal_ in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(signal_) is not signal.SIG_IGN:  # a script's background commands ignore it
@@ -134,6 +139,12 @@ def _interrupt(number: int, frame: object) -> None:
             return  # an interrupt is being handled, and must not be interrupted again
         problem = problem.__cause__ or problem.__context__
     raise KeyboardInterrupt
+
+
+def _report_ignored(ignored: UnraisableHookArgs) -> None:
+    """Report an exception that Python ignores, unless it is an interrupt: that is repeated."""
+    if not (_interrupted and isinstance(ignored.exc_value, KeyboardInterrupt)):
+        sys.__unraisablehook__(ignored)
 
 
 if __name__ == "__main__":

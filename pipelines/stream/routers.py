@@ -19,7 +19,7 @@ from apache_beam.coders import BytesCoder
 from apache_beam.transforms.userstate import ReadModifyWriteStateSpec
 
 from opicflow.connectors.kafka.connection import Connection
-from opicflow.connectors.kafka.messages import Framer, decode_messages, writer_of
+from opicflow.connectors.kafka.messages import Framer, decode_messages, describe_unread, writer_of
 from opicflow.connectors.kafka.record_reader import record_of
 from opicflow.connectors.kafka.sink import Message
 from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic
@@ -196,7 +196,8 @@ class RoutePolicies(_Router):
             value = batch.value(row)
             try:
                 if value is None:
-                    raise FramingRefused("it has no value")
+                    unread = batch.unread(row)
+                    raise FramingRefused(describe_unread(unread) if unread else "it has no value")
                 policy = record_of(value, self._decoder, Policy)
                 assert isinstance(policy, Policy)
                 policies.append((offset, policy))

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import apache_beam as beam
 import numpy as np
 
-from opicflow.connectors.files.decoded import MOST_LISTED, Decoded
+from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.log_reader import Batch, FileRange, read
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicBatch, TopicRange, read_topic
 from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, LogPosition
@@ -28,7 +28,7 @@ from opicflow.pipelines.transforms.parts import Part, PartKind
 from opicflow.pipelines.transforms.rejects import reject_line
 from opicflow.pipelines.transforms.route import ANY_TIME, Seen, route
 from opicflow.pipelines.transforms.rules import Rules
-from opicflow.schemas.crawl_events import Reason, Reject
+from opicflow.schemas.crawl_events import MOST_LISTED, Reason, Reject
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.urls import Canonicaliser, CanonicalUrls
 

@@ -11,10 +11,7 @@ import orjson
 
 from opicflow.pipelines.ledger import CrawlItems, Fate
 from opicflow.schemas.arrays import Bytes
-from opicflow.schemas.crawl_events import Reason, Reject
-
-_MOST_LISTED = 1000
-"""So many collisions of rows that are applied at once are listed; more are only counted."""
+from opicflow.schemas.crawl_events import MOST_LISTED, Reason, Reject
 
 
 def reject_line(reject: Reject, file: str) -> bytes:
@@ -40,10 +37,10 @@ def collisions(items: CrawlItems, fates: Bytes, source: str) -> Iterator[Reject]
     Of such URLs the first one keeps the page. The others have no page, and links to them pay the first.
     """
     rows = len(items) - len(fates) + np.flatnonzero(fates == Fate.COLLIDED)
-    for row in rows[:_MOST_LISTED].tolist():
+    for row in rows[:MOST_LISTED].tolist():
         url = items.url_bytes[int(items.url_starts[row]) : int(items.url_starts[row + 1])].tobytes()
         detail = f"another URL has the page id of this one, {int(items.page[row]):016x}: it was known first"
         yield Reject(Reason.COLLISION, detail, source, int(items.offset[row]), url)
-    if len(rows) > _MOST_LISTED:
-        more = f"{len(rows) - _MOST_LISTED:,} more rows like it after this one are not listed"
+    if len(rows) > MOST_LISTED:
+        more = f"{len(rows) - MOST_LISTED:,} more rows like it after this one are not listed"
         yield Reject(Reason.COLLISION, more, source, int(items.offset[rows[-1]]), b"")

@@ -488,7 +488,7 @@ commands.run = run
 sys.exit(main.main(["replay", "log"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 130 and done.stderr.endswith("opicflow: interrupted; nothing was left half-written\n")
+    assert (done.returncode, done.stderr) == (130, "opicflow: interrupted; nothing was left half-written\n")
 
 
 def test_closed_standard_output_is_not_an_error(log: Path, tmp_path: Path) -> None:

@@ -20,14 +20,14 @@ from typing import Any
 
 import pytest
 
-from opicflow.connectors.files.decoded import MOST_LISTED, MOST_REJECTED_BYTES
+from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.pipelines.ledger import HISTORIES, Outcome
 from opicflow.pipelines.transforms.decode import _MOST_AHEAD_BYTES
 from opicflow.pipelines.transforms.route import Seen, route
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas import crawl_events as limits
-from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason
+from opicflow.schemas.crawl_events import MOST_LISTED, CrawlEvent, Link, Reason
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.json_events import FIELD_NAMES, LINK_FIELD_NAMES, event_of
 from opicflow.schemas.published_schemas import schema

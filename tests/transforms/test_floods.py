@@ -9,7 +9,7 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from opicflow.connectors.files.decoded import MOST_LISTED, RejectWriter
+from opicflow.connectors.files.decoded import RejectWriter
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.pipelines.ledger import Fate, ItemWriter
@@ -17,7 +17,7 @@ from opicflow.pipelines.transforms.decode import RoutedRows, _Room, decode_range
 from opicflow.pipelines.transforms.rejects import collisions
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
-from opicflow.schemas.crawl_events import Reason, Reject
+from opicflow.schemas.crawl_events import MOST_LISTED, Reason, Reject
 
 GOOD, BROKEN, NO_PAGE = '{"url":"https://a.example/","status":200}', "{", '{"url":"mailto:kim@a.example"}'
 

@@ -3,7 +3,7 @@
 `network` connects, `fetches` unpacks what a consumer receives, `batches` packs what a producer sends.
 """
 
-from opicflow.connectors.kafka.client.fetches import TOO_LARGE_MARK, Record, unpack_in_columns
+from opicflow.connectors.kafka.client.fetches import Record, unpack_in_columns
 from opicflow.connectors.kafka.client.network import NetworkClient, causes, is_permanent
 from opicflow.connectors.kafka.client.producer_batches import (
     MIN_RECORDS,
@@ -16,7 +16,6 @@ from opicflow.connectors.kafka.client.producer_batches import (
 
 __all__ = [
     "MIN_RECORDS",
-    "TOO_LARGE_MARK",
     "BatchAppender",
     "NetworkClient",
     "Record",

@@ -2,7 +2,7 @@
 
 A consumer given to `unpack_in_columns` returns `Record`s instead of kafka-python's own records. kafka-python still
 decides what to fetch and when, and what a failure means. It also unpacks small batches, and the formats before Kafka
-0.11.
+0.11. What is unpacked at once is bounded in bytes and in records: a batch may hold a thousand times its own bytes.
 """
 
 from __future__ import annotations
@@ -18,21 +18,24 @@ from kafka.consumer.fetcher import Fetcher
 from kafka.errors import CorruptRecordError, KafkaError
 from kafka.protocol.consumer import IsolationLevel
 
-from opicflow.connectors.kafka.client.unpacking import UnpacksTooLarge, unpack
-from opicflow.schemas.framing import MOST_MESSAGE_BYTES
+from opicflow.connectors.kafka.client.unpacking import UnpacksTooLarge, unpack, unpack_old
+from opicflow.schemas.arrays import Ints
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.varint import read_signed
 
 _MIN_RECORDS = 4
 """For fewer records, columns cost more than they save."""
-TOO_LARGE_MARK = b"opicflow: too-large: "
-"""The begin of the value of a record that stands for a batch which was not unpacked. Readers of events reject it."""
+_MOST_RECORDS = 1 << 16
+"""Records that are unpacked at once."""
 _LEAST_BYTES = 7
 """A record without key, value and headers: length, attributes, time, offset, and three more lengths."""
 
 
 class Record(NamedTuple):
-    """The fields of a record that opicflow uses. A size is -1 where there is no key or no value."""
+    """The fields of a record that opicflow uses. A size is -1 where there is no key or no value.
+
+    A record whose value has the size -1 - n stands for n records that were not read: their batch is too large.
+    """
 
     leader_epoch: int
     partition: int
@@ -46,6 +49,7 @@ class Record(NamedTuple):
 
 _as_record: Callable[[tuple[Any, ...]], Record] = partial(tuple.__new__, Record)
 """`Record._make` without a Python call."""
+_Unpacks = Callable[[Any, int], Iterator[list[Record]]]
 
 
 def unpack_in_columns(consumer: Any) -> Any:
@@ -58,6 +62,7 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
     """The records of one fetched partition, handled in lists: one by one would double the cost."""
 
     _ready: Sequence[Record] = ()
+    _ready_from = 0
 
     def take(self, n: int | None = None) -> list[Record]:
         """Return the next records, at most `n`; a failure is raised after all records before it were returned."""
@@ -65,15 +70,15 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
         taken: list[Record] = []
         try:
             while n is None or len(taken) < n:
-                if not self._ready:
+                if self._ready_from >= len(self._ready):
                     found = next(self.record_iterator, None)
                     if found is None:
                         break
                     if found[0].offset < self.fetch_offset:
                         found = [record for record in found if record.offset >= self.fetch_offset]
-                    self._ready = found
-                most = len(self._ready) if n is None else n - len(taken)
-                some, self._ready = self._ready[:most], self._ready[most:]
+                    self._ready, self._ready_from = found, 0
+                end = len(self._ready) if n is None else self._ready_from + n - len(taken)
+                some, self._ready_from = self._ready[self._ready_from : end], end
                 if some:
                     taken += some
                     self.next_fetch_offset = some[-1].offset + 1
@@ -97,17 +102,15 @@ class _PartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc]
                     f"Record batch for partition {topic_partition} at offset {batch.base_offset} failed crc check"
                 )
             if batch.magic < 2:
-                if found := _unpack_old(batch, topic_partition.partition):
-                    yield found
+                yield from filter(None, _unpack(batch, topic_partition.partition, _unpack_old))
                 continue
             if batch.magic > 2:
                 raise CorruptRecordError(
                     f"the batch at offset {batch.base_offset} has format {batch.magic}, which is not known"
                 )
             self.leader_epoch = batch.leader_epoch
-            is_skipped = self._was_aborted(batch) or batch.is_control_batch
-            if not is_skipped and (found := _unpack_bounded(batch, topic_partition.partition)):
-                yield found
+            if not self._was_aborted(batch) and not batch.is_control_batch:
+                yield from filter(None, _unpack(batch, topic_partition.partition, _unpack_new))
             self.next_fetch_offset = batch.next_offset
         if last is not None and last.magic == 2:
             self.next_fetch_offset = last.next_offset  # compaction may have removed the last records
@@ -131,34 +134,39 @@ def _next_batch(records: Any) -> Any:
         raise CorruptRecordError("a batch does not have the length that its head says") from None
 
 
-def _unpack_bounded(batch: Any, partition: int) -> list[Record]:
-    """Return the records of a batch. For one that becomes too large, a record that says so, at its last offset."""
+def _unpack(batch: Any, partition: int, unpack_parts: _Unpacks) -> Iterator[list[Record]]:
+    """Yield the records of a batch. For one that is too large, a record that says so, at its last offset."""
     try:
-        unpack(batch)
-    except UnpacksTooLarge:
-        value = TOO_LARGE_MARK + (
-            f"a compressed batch of {batch.records_count:,} records ends here, and has more than "
-            f"{MOST_MESSAGE_BYTES:,} bytes: none of them was read"
-        ).encode("ascii")
-        time_ms = batch.max_timestamp
-        return [Record(batch.leader_epoch, partition, batch.last_offset, time_ms, None, value, -1, len(value))]
-    of_batch = _unpack_columns if batch.records_count >= _MIN_RECORDS else _unpack_records_of
-    return list(of_batch(batch, partition))
+        yield from unpack_parts(batch, partition)
+    except UnpacksTooLarge as problem:
+        last = getattr(batch, "last_offset", batch.base_offset)
+        time_ms, epoch = getattr(batch, "max_timestamp", None), getattr(batch, "leader_epoch", -1)
+        yield [Record(epoch, partition, last, -1 if time_ms is None else time_ms, None, None, -1, -1 - problem.records)]
 
 
-def _unpack_old(batch: Any, partition: int) -> list[Record]:
-    """Return the records of a batch of a format before 0.11."""
+def _unpack_new(batch: Any, partition: int) -> Iterator[list[Record]]:
+    """Yield the records of a batch of the present format."""
+    unpack(batch)
+    if batch.records_count >= _MIN_RECORDS:
+        yield from _unpack_columns(batch, partition)
+    else:
+        yield list(_unpack_records(batch, partition))
+
+
+def _unpack_old(batch: Any, partition: int) -> Iterator[list[Record]]:
+    """Yield the records of a batch of a format before 0.11."""
+    unpack_old(batch)
     try:
-        return list(_unpack_records_of(batch, partition))
+        yield list(_unpack_records(batch, partition))
     except KafkaError:
         raise
-    except Exception as problem:  # each codec has its own errors
+    except Exception as problem:  # kafka-python compares neither lengths nor attributes with what may be
         raise CorruptRecordError(
             f"the batch at offset {batch.base_offset} cannot be unpacked ({type(problem).__name__})"
         ) from None
 
 
-def _unpack_records_of(batch: Any, partition: int) -> Iterator[Record]:
+def _unpack_records(batch: Any, partition: int) -> Iterator[Record]:
     for record in batch:
         key, value = record.key, record.value
         yield Record(
@@ -173,18 +181,30 @@ def _unpack_records_of(batch: Any, partition: int) -> Iterator[Record]:
         )
 
 
-def _unpack_columns(batch: Any, partition: int) -> Iterator[Record]:
-    iter(batch)  # decompresses it
+def _unpack_columns(batch: Any, partition: int) -> Iterator[list[Record]]:
     text, count = bytes(batch._buffer), batch.records_count
     if count * _LEAST_BYTES > len(text) - batch._pos:  # before memory is taken for so many
         raise CorruptRecordError(f"the batch at offset {batch.base_offset} is too short for its {count} records")
-    columns = np.empty((6, count), np.int64)
-    end = _scan(np.frombuffer(text, np.uint8), batch._pos, batch.base_offset, batch.first_timestamp, columns)
-    if end != len(text):
+    data, columns = np.frombuffer(text, np.uint8), np.empty((6, min(count, _MOST_RECORDS)), np.int64)
+    parts = [columns[:, : min(_MOST_RECORDS, count - begin)] for begin in range(0, count, _MOST_RECORDS)]
+    begins = [batch._pos]
+    for part in parts:
+        begins.append(_scan(data, begins[-1], batch.base_offset, batch.first_timestamp, part))
+        if begins[-1] < 0:
+            break
+    if begins[-1] != len(text):  # before any record is returned
         raise CorruptRecordError(
             f"the batch at offset {batch.base_offset} does not hold the {count} records of its header"
         )
+    for begin, part in zip(begins, parts, strict=False):
+        if len(parts) > 1:
+            _scan(data, begin, batch.base_offset, batch.first_timestamp, part)
+        yield list(_records_of(batch, partition, text, part))
+
+
+def _records_of(batch: Any, partition: int, text: bytes, columns: Ints) -> Iterator[Record]:
     offsets, times_ms, key_begins, key_sizes, begins, sizes = columns.tolist()
+    count = len(offsets)
     if batch.timestamp_type:
         times_ms = [batch.max_timestamp] * count
     keys = [None if size < 0 else text[begin : begin + size] for begin, size in zip(key_begins, key_sizes, strict=True)]

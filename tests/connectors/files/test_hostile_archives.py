@@ -102,6 +102,12 @@ def test_a_long_link_is_unchanged() -> None:
     ]
 
 
+def test_a_fragment_does_not_make_a_link_too_long_for_its_base() -> None:
+    long = b"#" + b"x" * MOST_JOINED_LINK_BYTES
+    page = b"<base href='/other/'><a href='q%b'><a href='%b'><a href='p%b'>" % (long, long, long[1:] + long)
+    assert links(page) == ["http://a.example/other/q", "http://a.example/other/", "p" + (long[1:] + long).decode()]
+
+
 def test_a_page_may_expand_only_so_much() -> None:
     most_bytes = 3 * ALWAYS_DECOMPRESSED_BYTES
     packed = gzip.compress(bytes(most_bytes), mtime=0)

@@ -322,6 +322,14 @@ def test_a_block_unpacks_to_a_bounded_size(codec: str, tmp_path: Path) -> None:
     assert outcome(data, tmp_path, memory_bytes=4 * MOST_BLOCK_BYTES) == ([b"a"], [Reason.TOO_LARGE])
 
 
+@pytest.mark.parametrize("codec", ["deflate", "zstandard"])
+def test_a_block_that_is_lost_says_how_many_records_it_had(codec: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.avro"
+    path.write_bytes(head(record_schema(), codec) + block(17, b"\xff" * 50))
+    (reject,) = [one for batch in read(FileRange("f", str(path), Format.AVRO)) for one in batch.decode().rejects]
+    assert reject.detail.startswith("the block of 17 records cannot be unpacked: ")
+
+
 # -- messages
 
 

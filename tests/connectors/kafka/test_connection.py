@@ -21,7 +21,7 @@ from deploy.services.certificates import authority_and_server
 from opicflow.connectors.kafka import connection as connection_module
 from opicflow.connectors.kafka.client.network import NetworkClient
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused, RegistryAccess, parse_address
-from opicflow.connectors.kafka.properties import Properties, parse
+from opicflow.connectors.kafka.properties import Properties, parse, warn_once
 from opicflow.pipelines.cli.options import connection_of
 from support.services import LocalKafka
 
@@ -50,7 +50,7 @@ def test_a_login_without_encryption_to_another_machine_is_warned_of_once(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("opicflow.connectors.kafka.connection._warned_of", set())
+    warn_once.cache_clear()
     monkeypatch.setattr("opicflow.connectors.kafka.connection.KafkaAdminClient", lambda **_: object())
     file = tmp_path / "client.properties"
     file.write_text(settings + "sasl.username=alice\nsasl.password=sesame\n")

@@ -18,7 +18,7 @@ from deploy.services.certificates import authority_and_server
 from opicflow.connectors.kafka.client.fetches import Record
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.messages import Framer, decode_messages, message_batch, writer_of
-from opicflow.connectors.kafka.properties import RegistryAccess
+from opicflow.connectors.kafka.properties import RegistryAccess, warn_once
 from opicflow.connectors.kafka.registry import MOST_RESPONSE_BYTES, MOST_UNKNOWN, UNKNOWN_SECONDS, SchemaRegistry
 from opicflow.schemas import published_schemas as published
 from opicflow.schemas.framing import Decoder, Frame, FrameKind, FramingRefused
@@ -339,7 +339,7 @@ def test_only_the_authority_of_the_properties_file_is_trusted_whatever_the_envir
 def test_a_password_over_http_to_another_machine_is_warned_of_once_and_not_shown(
     access: RegistryAccess, warns: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("opicflow.connectors.kafka.registry._warned_of", set())
+    warn_once.cache_clear()
     for _ in range(2):
         SchemaRegistry(access)
     out, lines = capsys.readouterr()

@@ -15,19 +15,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka import TopicPartition
 from kafka.admin import NewTopic
+from kafka.codec import gzip_encode, lz4_encode
 from kafka.consumer.fetcher import Fetcher
 from kafka.errors import CorruptRecordError
 from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.util import calc_crc32c
 
+from opicflow.connectors.kafka.client import fetches
 from opicflow.connectors.kafka.client.fetches import Record, _PartitionRecords
-from opicflow.connectors.kafka.client.unpacking import UnpacksTooLarge, _snappy_bytes, decompress
+from opicflow.connectors.kafka.client.unpacking import MOST_OLD_RECORDS, UnpacksTooLarge, _snappy_bytes, decompress
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.messages import decode_messages, message_batch
+from opicflow.connectors.kafka.record_reader import _arrived
 from opicflow.schemas.crawl_events import Reason
-from opicflow.schemas.framing import MOST_MESSAGE_BYTES, published_writer
+from opicflow.schemas.framing import MOST_MESSAGE_BYTES, Decoder, published_writer
+from opicflow.schemas.records import Importance
 from support.bounded import bounded
+from support.old_batches import old_batch, with_old_checksum
 from support.services import LocalKafka
 
 PARTITION = TopicPartition("events", 3)
@@ -236,7 +241,106 @@ def test_a_batch_that_unpacks_to_too_much_is_one_record_and_the_others_follow(co
     decoded = decode_messages(message_batch([marked], count, count + 1), "events/3", published_writer)
     (reject,) = decoded.rejects
     assert (reject.reason, reject.offset) == (Reason.TOO_LARGE, count)
-    assert f"a compressed batch of {count} records ends here" in reject.detail
+    assert f"a compressed batch of {count} or more records ends here" in reject.detail
+
+
+old_rows = st.lists(st.tuples(st.integers(0, 10**13), parts, parts), min_size=1, max_size=12)
+
+
+@given(batches=st.lists(old_rows, min_size=1, max_size=3), data=st.data())
+def test_records_of_old_formats_equal_those_of_the_client(batches: list[Any], data: st.DataObject) -> None:
+    magic, codec = data.draw(st.sampled_from([0, 1])), data.draw(st.sampled_from([NONE, GZIP, LZ4]))
+    whole, first = b"", 0
+    for batch in batches:
+        whole += old_batch(batch, magic, codec, first)
+        first += len(batch)
+    theirs, ours = both(whole, 0, data.draw(st.integers(1, 30)))
+    assert [row for _, rows in ours for row in rows] == [row for _, rows in theirs for row in rows]
+    assert len([row for _, rows in ours for row in rows]) == first
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4])
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("value", [bytes(MOST_MESSAGE_BYTES // 20 + 1), None])
+def test_an_old_batch_that_unpacks_to_too_much_is_one_record(value: bytes | None, magic: int, codec: int) -> None:
+    count = 20 if value else MOST_OLD_RECORDS + 1
+    data = old_batch([(5, None, b"before")], magic, codec)
+    data += old_batch([(6, None, value)] * count, magic, codec, 1)
+    data += old_batch([(7, None, b"after")], magic, codec, 1 + count)
+    assert len(data) < 1 << 20
+    found = bounded(lambda: [r[:] for _, records in fetched(_PartitionRecords, data) for r in records], 400 << 20)
+    first, unread, last = (Record(*one) for one in found)
+    assert (first.value, unread.offset, unread.value, last.value) == (b"before", count, None, b"after")
+    assert message_batch([unread], count, count + 1).unread(0) == (1 if value else count)
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4])
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("length", [-12, -13, -1, 0, 13, 1 << 30])
+def test_a_record_of_an_impossible_length_in_an_old_batch_is_corrupt(length: int, magic: int, codec: int) -> None:
+    inner = bytearray(old_batch([(5, b"k", b"v")] * 3, magic, NONE))
+    inner[8:12] = length.to_bytes(4, "big", signed=True)
+    wrapper = bytearray(old_batch([(5, None, (gzip_encode if codec == GZIP else lz4_encode)(inner))], magic, NONE))
+    wrapper[17] |= codec
+    data = with_old_checksum(bytes(wrapper))
+    with pytest.raises(CorruptRecordError, match="has a record of a wrong length"):
+        bounded_or_raised(lambda: list(fetched(_PartitionRecords, data)))
+
+
+def bounded_or_raised(work: Any) -> None:
+    def caught() -> str:
+        try:
+            work()
+        except CorruptRecordError as problem:
+            return str(problem)
+        return ""
+
+    if message := bounded(caught, 200 << 20):
+        raise CorruptRecordError(message)
+
+
+def test_a_batch_of_very_many_records_is_unpacked_in_parts() -> None:
+    rows = [(0, 5, None, b"", [])] * 200_000
+    data = batch_of(rows, GZIP)
+    assert len(data) < 1 << 20
+    partition, most, offsets = _PartitionRecords(0, PARTITION, MemoryRecords(data)), 0, []
+    while partition:
+        offsets += [record.offset for record in partition.take(1000)]
+        most = max(most, len(partition._ready))
+    assert offsets == list(range(200_000)) and most <= 1 << 16
+
+
+@given(rows=rows, start=st.integers(0, 5), slices=st.integers(1, 5), codec=st.sampled_from([NONE, GZIP]))
+def test_parts_of_a_batch_are_its_records(rows: list[Any], start: int, slices: int, codec: int) -> None:
+    data = batch_of(rows, codec)
+    theirs, whole = both(data, start, slices)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetches, "_MOST_RECORDS", 2)
+        assert both(data, start, slices)[1] == whole == theirs
+
+
+def test_a_corrupt_part_of_a_batch_is_found_before_its_first_records_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetches, "_MOST_RECORDS", 2)
+    good = batch_of([(0, 5, None, b"value", [])] * 9)
+    bad = good[:-1] + b"\x7f"  # of headers
+    with pytest.raises(CorruptRecordError, match="does not hold the 9 records"):
+        _PartitionRecords(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(1)
+
+
+def test_no_value_of_a_message_passes_for_a_batch_that_was_not_read() -> None:
+    values = [b"opicflow: too-large: x", None, b""]
+    records = [Record(0, 3, at, 5, None, v, -1, -1 if v is None else len(v)) for at, v in enumerate(values)]
+    records.append(Record(0, 3, 3, 5, None, None, -1, -1 - 7))
+    decoded = decode_messages(message_batch(records, 0, 4), "events/3", published_writer)
+    reasons = [(reject.offset, reject.reason) for reject in decoded.rejects]
+    assert [offset for offset, reason in reasons if reason is Reason.TOO_LARGE] == [3]
+    assert len(reasons) == 4
+
+
+def test_a_result_that_was_not_read_is_broken_and_no_withdrawal() -> None:
+    unread = Record(0, 3, 9, 5, None, None, -1, -1 - 7)
+    arrived = _arrived(unread, Decoder("Importance", published_writer), Importance)
+    assert arrived.record is None and "7 or more records ends here" in arrived.broken
 
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
