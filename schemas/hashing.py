@@ -41,7 +41,8 @@ def hash_texts(texts: Iterable[bytes | str]) -> Hashes:
 
 
 @inlined_kernel
-def _turned(value: Any, bits: Any) -> Any:
+def turned(value: Any, bits: Any) -> Any:
+    """Return a uint64 whose highest bits have become its lowest."""
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
@@ -69,7 +70,7 @@ def word_at(text: Any, at: Any) -> Any:
 
 @inlined_kernel
 def _stirred(state: Any, word: Any) -> Any:
-    return _turned(state + word * _P2, 31) * _P1
+    return turned(state + word * _P2, 31) * _P1
 
 
 @inlined_kernel
@@ -89,13 +90,13 @@ def hash_bytes(text: Any, begin: Any, end: Any) -> Any:
             c = _stirred(c, word_at(text, at + 16))
             d = _stirred(d, word_at(text, at + 24))
             at += 32
-        digest = _turned(a, 1) + _turned(b, 7) + _turned(c, 12) + _turned(d, 18)
+        digest = turned(a, 1) + turned(b, 7) + turned(c, 12) + turned(d, 18)
         digest = _merged(_merged(_merged(_merged(digest, a), b), c), d)
     else:
         digest = _P5
     digest += np.uint64(end - begin)
     while at + 8 <= end:
-        digest = _turned(digest ^ _stirred(np.uint64(0), word_at(text, at)), 27) * _P1 + _P4
+        digest = turned(digest ^ _stirred(np.uint64(0), word_at(text, at)), 27) * _P1 + _P4
         at += 8
     if at + 4 <= end:
         half = (
@@ -104,10 +105,10 @@ def hash_bytes(text: Any, begin: Any, end: Any) -> Any:
             | np.uint64(byte_at(text, at + 2)) << np.uint64(16)
             | np.uint64(byte_at(text, at + 3)) << np.uint64(24)
         )
-        digest = _turned(digest ^ (half * _P1), 23) * _P2 + _P3
+        digest = turned(digest ^ (half * _P1), 23) * _P2 + _P3
         at += 4
     while at < end:
-        digest = _turned(digest ^ (np.uint64(byte_at(text, at)) * _P5), 11) * _P1
+        digest = turned(digest ^ (np.uint64(byte_at(text, at)) * _P5), 11) * _P1
         at += 1
     digest = (digest ^ (digest >> np.uint64(33))) * _P2
     digest = (digest ^ (digest >> np.uint64(29))) * _P3
@@ -118,14 +119,14 @@ def hash_bytes(text: Any, begin: Any, end: Any) -> Any:
 def _sip_round(a: Any, b: Any, c: Any, d: Any) -> Any:
     a += b
     c += d
-    b = _turned(b, 13) ^ a
-    d = _turned(d, 16) ^ c
-    a = _turned(a, 32)
+    b = turned(b, 13) ^ a
+    d = turned(d, 16) ^ c
+    a = turned(a, 32)
     c += b
     a += d
-    b = _turned(b, 17) ^ c
-    d = _turned(d, 21) ^ a
-    return a, b, _turned(c, 32), d
+    b = turned(b, 17) ^ c
+    d = turned(d, 21) ^ a
+    return a, b, turned(c, 32), d
 
 
 @inlined_kernel

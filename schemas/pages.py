@@ -17,7 +17,7 @@ import numpy as np
 
 from opicflow.schemas.arrays import Array, Bytes, Hashes, Ids, Ints, Words
 from opicflow.schemas.errors import UserError
-from opicflow.schemas.hashing import byte_at, hash_bytes, keyed_hash, word_at
+from opicflow.schemas.hashing import byte_at, hash_bytes, keyed_hash, turned, word_at
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.public_suffixes import PublicSuffixes, SuffixesRefused, SuffixTable, find_site, installed_suffixes
 
@@ -28,7 +28,7 @@ FEWEST_SECRET_BYTES = 16
 
 _UNKEYED, _BY_SITE = 1, 2
 _PUBLIC_KEY = b"opicflow replays"
-_MEMO_SLOTS = 1024
+_MEMO_SLOTS = 1 << 12
 
 
 class PageIdsRefused(UserError, ValueError):
@@ -230,18 +230,30 @@ def site_hash(rules: IdRules, memo: HostMemo, text: Any, begin: Any, host: Any, 
     """Return a hash of the site of the host `text[host:end]`, in a URL that begins at `begin`."""
     if end - begin < 8 or host >= end:
         return np.uint64(0)
-    last = word_at(text, end - 8)
-    mixed = (last ^ np.uint64(end - host)) * np.uint64(0x9E3779B97F4A7C15)
-    if end - host > 8:
-        mixed ^= word_at(text, host) * np.uint64(0xC2B2AE3D27D4EB4F)
-    slot = np.int64(mixed >> np.uint64(54))
-    known = memo.begins[slot]
-    if memo.ends[slot] - known == end - host and _is_same(text, known, host, end):
+    slot = memo_slot(text, host, end)
+    if is_remembered(memo, slot, text, host, end):
         return memo.sites[slot]
     site_begin, site_end = find_site(rules.suffixes, rules.key, text, host, end)
     site = keyed_hash(rules.key, text, site_begin, site_end)
     memo.begins[slot], memo.ends[slot], memo.sites[slot] = host, end, site
     return site
+
+
+@inlined_kernel
+def memo_slot(text: Any, host: Any, end: Any) -> Any:
+    """Return the slot of the host `text[host:end]` in a memo. At least eight bytes of the text are before `end`."""
+    mixed = (word_at(text, end - 8) ^ np.uint64(end - host)) * np.uint64(0x9E3779B97F4A7C15)
+    while host + 8 < end:
+        mixed = (turned(mixed, 29) ^ word_at(text, host)) * np.uint64(0xC2B2AE3D27D4EB4F)
+        host += 8
+    return np.int64(mixed >> np.uint64(52))
+
+
+@inlined_kernel
+def is_remembered(memo: HostMemo, slot: Any, text: Any, host: Any, end: Any) -> Any:
+    """Whether this slot of a memo has the host `text[host:end]`."""
+    known = memo.begins[slot]
+    return host < end and memo.ends[slot] - known == end - host and _is_same(text, known, host, end)
 
 
 @inlined_kernel

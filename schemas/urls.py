@@ -20,9 +20,18 @@ import numpy as np
 
 from opicflow.schemas.arrays import Bytes, Hashes, Ids, Ints
 from opicflow.schemas.errors import UserError
-from opicflow.schemas.hashing import byte_at
-from opicflow.schemas.kernel import inlined_kernel, lean_kernel
-from opicflow.schemas.pages import HostMemo, IdRules, PageIds, hash_pages, id_of, site_hash
+from opicflow.schemas.hashing import byte_at, word_at
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
+from opicflow.schemas.pages import (
+    HostMemo,
+    IdRules,
+    PageIds,
+    hash_pages,
+    id_of,
+    is_remembered,
+    memo_slot,
+    site_hash,
+)
 
 LONGEST_URL = 8192
 TRACKING_PARAMETERS = ("utm_*", "gclid", "dclid", "fbclid", "msclkid", "yclid", "mc_cid", "mc_eid", "igshid", "_ga")
@@ -253,6 +262,9 @@ def _table(allowed: str) -> Bytes:
 _LETTERS_AND_DIGITS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _PLAIN = _table(_LETTERS_AND_DIGITS + "-_~!$&()*+,;=:@|[]")
 """Bytes that mean nothing special, and stay as they are, in a path and in a query."""
+_ONES, _HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_HTTPS = np.uint64(int.from_bytes(b"https://", "little"))
+_HTTP, _SEVEN_BYTES = np.uint64(int.from_bytes(b"http://", "little")), np.uint64((1 << 56) - 1)
 
 
 @lean_kernel
@@ -273,40 +285,47 @@ def recognise(
         if begin < 0:
             states[i] = ABSENT
             continue
-        host, host_end, end = canonical_parts(text, begin, ends[i], rules)
+        states[i] = ASK
+        host = _begin_of_host(text, begin, ends[i], rules)
+        if host < 0:
+            continue
+        host_end = _find_slash(text, host, ends[i])
+        slot = memo_slot(text, host, host_end)
+        is_known = is_remembered(memo, slot, text, host, host_end)  # then it is a plain one
+        if not is_known and _end_of_host(text, host, ends[i], rules) != host_end:
+            continue
+        end = _end_of_path(text, host_end, ends[i], rules)
         if end < 0:
-            states[i] = ASK
-        else:
-            states[i] = PAGE
-            ends[i] = end
-            sites[i] = site_hash(id_rules, memo, text, begin, host, host_end)
-            ids[i] = id_of(id_rules, text, begin, end, sites[i])
+            continue
+        states[i] = PAGE
+        ends[i] = end
+        sites[i] = memo.sites[slot] if is_known else site_hash(id_rules, memo, text, begin, host, host_end)
+        ids[i] = id_of(id_rules, text, begin, end, sites[i])
 
 
 @inlined_kernel
-def canonical_parts(text: Any, begin: Any, end: Any, rules: Any) -> Any:
-    """Where the host of a URL begins and ends, and where the URL ends without its fragment.
-
-    The end is -1 unless the URL is plainly canonical and no rule touches it.
-    """
+def _begin_of_host(text: Any, begin: Any, end: Any, rules: Any) -> Any:
+    """Return where the host begins, behind http:// or https://; -1 for other schemes, and for a wrong length."""
     if end - begin > LONGEST_URL or end - begin < 10:
-        return begin, begin, np.int64(-1)
-    if (
-        byte_at(text, begin) != 104
-        or byte_at(text, begin + 1) != 116
-        or byte_at(text, begin + 2) != 116
-        or byte_at(text, begin + 3) != 112
-    ):  # http
-        return begin, begin, np.int64(-1)
-    at = begin + 4
-    if byte_at(text, at) == 115:  # s
+        return np.int64(-1)
+    scheme = word_at(text, begin)
+    if scheme == _HTTPS:
+        return begin + 8
+    return begin + 7 if scheme & _SEVEN_BYTES == _HTTP and not rules & _FOLD_HTTPS else np.int64(-1)
+
+
+@inlined_kernel
+def _find_slash(text: Any, at: Any, end: Any) -> Any:
+    """Return where the next / is; `end` if there is none."""
+    while at + 8 <= end:
+        x = word_at(text, at) ^ (np.uint64(47) * _ONES)
+        found = (x - _ONES) & ~x & _HIGHS
+        if found:  # its lowest bit is that of the first one
+            return at + (np.int64(trailing_zeros(found)) >> 3)
+        at += 8
+    while at < end and byte_at(text, at) != 47:
         at += 1
-    elif rules & _FOLD_HTTPS:
-        return begin, begin, np.int64(-1)
-    if byte_at(text, at) != 58 or byte_at(text, at + 1) != 47 or byte_at(text, at + 2) != 47:  # ://
-        return begin, begin, np.int64(-1)
-    host_end = _end_of_host(text, at + 3, end, rules)
-    return at + 3, host_end, np.int64(-1) if host_end < 0 else _end_of_path(text, host_end, end, rules)
+    return at
 
 
 @inlined_kernel
@@ -337,40 +356,73 @@ def _end_of_host(text: Any, begin: Any, end: Any, rules: Any) -> Any:
 
 
 @inlined_kernel
+def _has(word: Any, byte: Any) -> Any:
+    """Return the high bit of every byte that is this one; all bytes of the word are ASCII."""
+    return ~((word ^ (np.uint64(byte) * _ONES)) + np.uint64(127) * _ONES) & _HIGHS
+
+
+@inlined_kernel
+def _ordinary(word: Any) -> Any:
+    """Return the high bit of every byte that is a letter, a digit, or one of -./_; 0 if a byte is not ASCII."""
+    if word & _HIGHS:
+        return np.uint64(0)
+    lower = word | (np.uint64(32) * _ONES)
+    letters = (lower + np.uint64(128 - 97) * _ONES) & ~(lower + np.uint64(127 - 122) * _ONES)
+    others = (word + np.uint64(128 - 45) * _ONES) & ~(word + np.uint64(127 - 57) * _ONES)
+    return (letters | others | _has(word, 95)) & _HIGHS
+
+
+@inlined_kernel
 def _end_of_path(text: Any, begin: Any, end: Any, rules: Any) -> Any:
     """Return the end of a URL whose path begins at `begin`; -1 if the library might change it."""
     at = begin + 1
-    segment = at
     while at < end:
-        c = byte_at(text, at)
-        if _PLAIN[c]:
-            if c == 59 and rules & _DROP_IN_PATH:  # ;
-                return -1
-        elif c == 47:  # /
-            segment = at + 1
-        elif c == 46:  # . at the start of a segment may be a dot segment
-            if at == segment:
-                return -1
-        elif c == 37:  # %2e is a dot too
-            if at + 2 >= end or (
-                byte_at(text, at + 1) == 50 and (byte_at(text, at + 2) == 69 or byte_at(text, at + 2) == 101)
-            ):
-                return -1
-        else:
+        if at + 8 <= end:  # most paths are nothing but such words
+            word = word_at(text, at)
+            behind = _has(word, 47) << np.uint64(8) | np.uint64(byte_at(text, at - 1) == 47) << np.uint64(7)
+            if _ordinary(word) == _HIGHS and not _has(word, 46) & behind:
+                at += 8
+                continue
+        stop, is_path = min(at + 8, end), True
+        while at < stop and is_path:
+            c = byte_at(text, at)
+            if _PLAIN[c]:
+                if c == 59 and rules & _DROP_IN_PATH:  # ;
+                    return np.int64(-1)
+            elif c == 46:  # . at the start of a segment may be a dot segment
+                if byte_at(text, at - 1) == 47:
+                    return np.int64(-1)
+            elif c == 37:  # %2e is a dot too
+                if at + 2 >= end or (
+                    byte_at(text, at + 1) == 50 and (byte_at(text, at + 2) == 69 or byte_at(text, at + 2) == 101)
+                ):
+                    return np.int64(-1)
+            elif c != 47:  # /
+                is_path = False
+            at += is_path
+        if not is_path:
             break
-        at += 1
     if at < end and byte_at(text, at) == 63:  # ?
         if rules & _DROP_IN_QUERY:
-            return -1
-        at += 1
-        query = at
-        while at < end:
-            c = byte_at(text, at)
-            if not (_PLAIN[c] or c == 46 or c == 47 or c == 37 or c == 63):
-                break
-            at += 1
-        if at == query:
-            return -1
-    if at < end and byte_at(text, at) != 35:  # whatever a fragment holds is dropped
-        return -1
+            return np.int64(-1)
+        at = _end_of_query(text, at + 1, end)
+    if at < 0 or (at < end and byte_at(text, at) != 35):  # whatever a fragment holds is dropped
+        return np.int64(-1)
     return at
+
+
+@inlined_kernel
+def _end_of_query(text: Any, begin: Any, end: Any) -> Any:
+    """Return where the plain bytes of a query end; -1 if it is empty."""
+    at = begin
+    while at < end:
+        if at + 8 <= end:
+            word = word_at(text, at)
+            if _ordinary(word) | _has(word, 61) | _has(word, 38) | _has(word, 37) == _HIGHS:  # = & %
+                at += 8
+                continue
+        c = byte_at(text, at)
+        if not (_PLAIN[c] or c == 46 or c == 47 or c == 37 or c == 63):
+            break
+        at += 1
+    return np.int64(-1) if at == begin else at

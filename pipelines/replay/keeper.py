@@ -598,10 +598,9 @@ def _position_of(items: CrawlItems, row: int) -> LogPosition:
 
 @dataclass(frozen=True)
 class ReplayKeeperFactory:
-    """Makes the keeper of a replay. `resume` is the head of the keeper in the cache."""
+    """Makes the keeper of a replay."""
 
     config: KeeperConfig
-    resume: ReplayHead = field(default_factory=ReplayHead)
 
     def new(self, shard: int) -> ReplayKeeper:
         """Return a keeper before its first batch."""
@@ -621,4 +620,4 @@ class ReplayKeeperFactory:
 
     def decode_head(self, stored: bytes | None) -> ReplayHead:
         """Return the stored head, or the first one for None."""
-        return ReplayHead.from_bytes(stored) if stored else self.resume
+        return ReplayHead.from_bytes(stored) if stored else ReplayHead()

@@ -1,8 +1,8 @@
 """Runs a replay as a row of segments: each is one bounded pipeline.
 
-The in-process runner keeps everything between two stages in memory. So the input is divided into segments, and the
-ledger goes from one to the next through the cache of this process (docs/decisions/segments.md). Other runners get the
-whole input in one pipeline.
+In one process the input is divided into segments, behind which a checkpoint may be written, and the ledger goes from
+one to the next through the cache of this process (docs/decisions/segments.md). Other runners get the whole input in one
+pipeline.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from opicflow.connectors.files.log_reader import split
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
-from opicflow.pipelines.replay.pipeline import Replay, SavePart
+from opicflow.pipelines.replay.pipeline import SHARD, Replay, ReplayHere, ReplaySettings, SavePart
 from opicflow.pipelines.results.part_files import read_report
 from opicflow.pipelines.transforms.decode import InputRange, Segment, SourceProgress, close_readers, name_of
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS
@@ -31,7 +31,6 @@ SEGMENT_BYTES = 256 << 20
 IN_PROCESS = "DirectRunner"
 """The runner with this name is Beam's in-process FnApi runner, and never the Prism that Beam would download."""
 _UNLIMITED_BYTES = 1 << 62
-_SHARD = 0
 
 
 class SegmentDone(NamedTuple):
@@ -61,7 +60,7 @@ class SegmentRunner:
             yield from self._run_at_once()
             return
         if keeper:
-            KEEPERS.put(self.run_name, _SHARD, keeper)
+            KEEPERS.put(self.run_name, SHARD, keeper)
         try:
             yield from self._run_one_by_one(keeper.head if keeper else ReplayHead())
         finally:
@@ -72,9 +71,9 @@ class SegmentRunner:
         input_ranges: Sequence[InputRange] = self.input_ranges
         while True:
             segment = Segment(head.segment, tuple(input_ranges), self.segment_bytes, ends_input=True)
-            self._run_pipeline([segment], head, FnApiRunner())
+            self._run_pipeline([segment], ReplayHere(self._settings, head), FnApiRunner())
             report = read_report(self.work, segment.number)
-            keeper = KEEPERS.peek(self.run_name, _SHARD)
+            keeper = KEEPERS.peek(self.run_name, SHARD)
             assert isinstance(keeper, ReplayKeeper)
             head = keeper.head
             yield SegmentDone(report, keeper)
@@ -90,18 +89,19 @@ class SegmentRunner:
         segments = [
             Segment(number, (one,), _UNLIMITED_BYTES, ends_input=number == last) for number, one in enumerate(ranges)
         ] or [Segment(0, (), _UNLIMITED_BYTES, ends_input=True)]
-        self._run_pipeline(segments, None, self.runner)
+        self._run_pipeline(segments, Replay(self._settings), self.runner)
         for segment in segments:
             yield SegmentDone(read_report(self.work, segment.number), None)
 
-    def _run_pipeline(self, segments: list[Segment], head: ReplayHead | None, runner: Any) -> None:
+    @property
+    def _settings(self) -> ReplaySettings:
         files = {input_range.source: name_of(input_range) for input_range in self.input_ranges}
-        durable = self.runner != IN_PROCESS
+        return ReplaySettings(self.config, self.rules, files, self.run_name, self.latest_ms)
+
+    def _run_pipeline(self, segments: list[Segment], replay: beam.PTransform, runner: Any) -> None:
         pipeline = beam.Pipeline(runner=runner, options=PipelineOptions(list(self.beam_options)))
-        created = pipeline | "ListSegments" >> beam.Create(segments, reshuffle=durable)
-        outputs = created | "Replay" >> Replay(
-            self.config, self.rules, files, self.run_name, head, durable, self.latest_ms
-        )
+        created = pipeline | "ListSegments" >> beam.Create(segments, reshuffle=self.runner != IN_PROCESS)
+        outputs = created | "Replay" >> replay
         for name, output in outputs.items():
             _ = output | f"Save {name}" >> beam.ParDo(SavePart(str(self.work)))
         pipeline.run().wait_until_finish()

@@ -358,6 +358,18 @@ def encode_batch(batch: DecodedBatch, routed: RoutedRows, name: str = "") -> byt
     return encode_entry(CrawlEntry(batch.source or "nothing", start, end, routed.items), note)
 
 
+def route_batch(
+    batch: DecodedBatch, rules: Rules, seen: Seen, files: dict[str, str], latest_ms: int = ANY_TIME
+) -> tuple[bytes, Part | None]:
+    """Return the encoded entry of a batch, and its rejects. `files` are the names of the sources."""
+    routed = route_rows(batch.decoded, batch.urls, batch.source, rules, seen, latest_ms)
+    entry = encode_batch(batch, routed, files.get(batch.source, batch.source))
+    if not routed.rejects:
+        return entry, None
+    lines = b"".join(reject_line(reject, files.get(reject.source, reject.source)) for reject in routed.rejects)
+    return entry, Part(PartKind.REJECTS, (batch.segment, batch.number), lines)
+
+
 class Decode(beam.DoFn):
     """Reads and decodes segments. Yields their batches."""
 
@@ -386,11 +398,7 @@ class Route(beam.DoFn):
     def process(self, element: DecodedBatch) -> Iterator[Any]:
         """Route one batch."""
         assert self._seen is not None
-        routed = route_rows(element.decoded, element.urls, element.source, self._rules, self._seen, self._latest_ms)
-        yield 0, encode_batch(element, routed, self._files.get(element.source, element.source))
-        if routed.rejects:
-            lines = b"".join(
-                reject_line(reject, self._files.get(reject.source, reject.source)) for reject in routed.rejects
-            )
-            part = Part(PartKind.REJECTS, (element.segment, element.number), lines)
-            yield beam.pvalue.TaggedOutput(REJECTS, part)
+        entry, rejects = route_batch(element, self._rules, self._seen, self._files, self._latest_ms)
+        yield 0, entry
+        if rejects is not None:
+            yield beam.pvalue.TaggedOutput(REJECTS, rejects)

@@ -26,13 +26,15 @@ from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.ledger import Ledger, LedgerConfig, Variable
 from opicflow.pipelines.replay.inputs import NothingRead
-from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeperFactory
-from opicflow.pipelines.replay.pipeline import Replay, SavePart
+from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeperFactory
+from opicflow.pipelines.replay.pipeline import Replay, ReplayHere, ReplaySettings, SavePart
+from opicflow.pipelines.replay.segments import SegmentRunner
 from opicflow.pipelines.replay.state import StateFolder, StateRefused
 from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.transforms import keep_ledger
 from opicflow.pipelines.transforms.decode import Decode, Route, Segment
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger
+from opicflow.pipelines.transforms.parts import FINAL
 from opicflow.pipelines.transforms.rules import LinkWeights, Rules
 from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
@@ -489,7 +491,7 @@ def kept(work: Path, segments: list[Segment], transform: beam.PTransform) -> byt
     work.mkdir()
     with beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions([])) as pipeline:
         outputs = pipeline | beam.Create(segments, reshuffle=False) | transform
-        _ = outputs["kept"] | beam.ParDo(SavePart(str(work)))
+        _ = next(reversed(outputs.values())) | beam.ParDo(SavePart(str(work)))
     return (work / "importance-000000").read_bytes()
 
 
@@ -509,12 +511,35 @@ def test_a_durable_ledger_survives_workers_that_lose_it(
     monkeypatch.setattr(keep_ledger, "_LEAST_JOURNAL_BYTES", journal_bytes)
     config = KeeperConfig(publications=True)
     files = {p.input_ranges[0].source: p.input_ranges[0].file for p in segments}
-    expected = kept(tmp_path / "a", segments, Replay(config, Rules(), files, "other run", None, durable=False))
+    settings = ReplaySettings(config, Rules(), files, "other run")
+    expected = kept(tmp_path / "a", segments, Replay(settings, durable=False))
     found = kept(tmp_path / "b", segments, ReplayForgetfully(config, True, shuffle))
     assert found == expected
     assert len(pages_of(found).urls) == 500
     published = [path.name for path in sorted((tmp_path / "a").glob("publications-*"))]
     assert published == [path.name for path in sorted((tmp_path / "b").glob("publications-*"))]
+
+
+def test_one_stage_for_all_steps_gives_what_a_stage_for_each_gives(segments: list[Segment], tmp_path: Path) -> None:
+    config = KeeperConfig(publications=True, sites="domain")
+    ranges = [input_range for segment in segments for input_range in segment.input_ranges]
+    files = {input_range.source: input_range.file for input_range in ranges}
+    expected = kept(tmp_path / "staged", segments, Replay(ReplaySettings(config, Rules(), files, "run"), durable=False))
+    here = tmp_path / "here"
+    here.mkdir()
+    done = list(SegmentRunner(ranges, config, Rules(), here, segment_bytes=60_000).run(None))
+    assert len(done) > 5 and (here / "importance-000000").read_bytes() == expected
+    final = [path.name for kind in FINAL for path in (tmp_path / "staged").glob(f"{kind.value}-*")]
+    assert {name.partition("-")[0] for name in final} == {"importance", "schedule", "sites"}
+    for name in final:
+        assert (here / name).read_bytes() == (tmp_path / "staged" / name).read_bytes(), name
+
+
+def test_a_ledger_that_is_no_longer_in_memory_ends_the_replay(segments: list[Segment], tmp_path: Path) -> None:
+    settings = ReplaySettings(KeeperConfig(), Rules(), {}, "a run that was")
+    transform = ReplayHere(settings, ReplayHead(chain="of another process"))
+    with pytest.raises(Exception, match="no longer in the memory of its process: run again"):
+        kept(tmp_path / "a", segments[:1], transform)
 
 
 @pytest.mark.parametrize("forgotten", ["add", "clear"])

@@ -1,0 +1,46 @@
+"""Runs an iterator in a thread of its own, some items ahead of whoever takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import suppress
+from queue import Empty, Queue
+from threading import Event, Thread
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def run_ahead(items: Generator[T, None, None], most: int) -> Generator[T, None, None]:
+    """Yield the items, and raise what they raise. At most `most` wait to be taken.
+
+    Closing this generator closes `items` in their thread, once the item that is being made is there.
+    """
+    waiting: Queue[tuple[T] | BaseException | None] = Queue(most)
+    is_closed = Event()
+
+    def produce() -> None:
+        last: BaseException | None = None
+        try:
+            for item in items:
+                waiting.put((item,))
+                if is_closed.is_set():
+                    break
+        except BaseException as problem:  # the consumer raises it
+            last = problem
+        finally:
+            items.close()
+        if not is_closed.is_set():
+            waiting.put(last)
+
+    Thread(target=produce, name="ahead", daemon=True).start()
+    try:
+        while (found := waiting.get()) is not None:
+            if isinstance(found, BaseException):
+                raise found
+            yield found[0]
+    finally:
+        is_closed.set()
+        with suppress(Empty):  # the thread may wait for room
+            while True:
+                waiting.get_nowait()
