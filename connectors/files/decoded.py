@@ -61,6 +61,11 @@ class RejectWriter:
         return True
 
 
+def most_first(counts: dict[str, int]) -> dict[str, int]:
+    """Return counts from highest to lowest, equal ones by name."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
 def reject_of(
     refused: EventRefused, source: str, offset: int, original: bytes, size_bytes: int | None = None
 ) -> Reject:

@@ -28,8 +28,10 @@ from opicflow.connectors.files.avro import (
 )
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, Item, RejectWriter
 from opicflow.connectors.files.edges import read_edges
+from opicflow.connectors.files.event_encoding import EncodedEvents, encode_items
 from opicflow.connectors.files.formats import Format, sniff
-from opicflow.connectors.files.jsonl import decode_jsonl
+from opicflow.connectors.files.json_encoding import encode_jsonl
+from opicflow.connectors.files.jsonl import decode_jsonl, line_at
 from opicflow.connectors.files.opening import STDIN, Block, Damage, InputRefused, decompressed, is_compressed
 from opicflow.connectors.files.warc import read_warc, read_wat
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason, Reject
@@ -73,6 +75,11 @@ class Batch(NamedTuple):
     end: int
     decode: Callable[[], Decoded]
     items: Callable[[], Iterator[Item]]
+    encode_lines: Callable[[bytes], EncodedEvents] | None = None
+
+    def encode(self, prefix: bytes) -> EncodedEvents:
+        """Return what `items` does, the events as Avro, each after `prefix`."""
+        return encode_items(self.items(), prefix) if self.encode_lines is None else self.encode_lines(prefix)
 
 
 def format_of(file: str) -> Format | None:
@@ -89,6 +96,11 @@ def format_of(file: str) -> Format | None:
             "(docs/reference/formats.md explains them)"
         )
     return found
+
+
+def known_format(file: str) -> Format | None:
+    """Detect the format of a file; None if it is empty. Standard input cannot be read twice: it is JSON lines."""
+    return Format.JSONL if file == STDIN else format_of(file)
 
 
 def split(input_range: FileRange, range_bytes: int) -> list[FileRange]:
@@ -173,7 +185,13 @@ def _is_behind(at: int, input_range: FileRange) -> bool:
 def _of_lines(begin: int, end: int, held: bytes, source: str, is_too_long: bool = False) -> Batch:
     if not is_too_long:
         arguments = (held, source, begin)
-        return Batch(begin, end, partial(decode_jsonl, *arguments), partial(_items_of_lines, *arguments))
+        return Batch(
+            begin,
+            end,
+            partial(decode_jsonl, *arguments),
+            partial(_items_of_lines, *arguments),
+            partial(encode_jsonl, *arguments),
+        )
     detail = f"the line is longer than {MOST_EVENT_BYTES >> 20} MiB"
     return _of_reject(begin, end, Reject(Reason.TOO_LARGE, detail, source, begin, held))
 
@@ -184,9 +202,7 @@ def _items_of_lines(block: bytes, source: str, first_offset: int) -> Iterator[It
 
     def events() -> Iterator[Item]:
         for offset in decoded.events.offset.tolist():
-            begin = offset - first_offset
-            end = block.find(b"\n", begin)
-            line = block[begin : len(block) if end < 0 else end]
+            line = line_at(block, first_offset, offset)
             yield offset, event_of(orjson.loads(line.removeprefix(b"\xef\xbb\xbf")))
 
     return _with_rejects(events(), decoded)

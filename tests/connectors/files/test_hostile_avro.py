@@ -13,9 +13,10 @@ import pytest
 import zstandard
 
 from opicflow.connectors.files.avro import MOST_BLOCK_BYTES
+from opicflow.connectors.files.event_encoding import encode_event
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, read
-from opicflow.connectors.kafka.messages import decode_messages, encode_event, message_batch
+from opicflow.connectors.kafka.messages import decode_messages, message_batch
 from opicflow.schemas.crawl_events import (
     MOST_EVENT_BYTES,
     MOST_LINKS,
