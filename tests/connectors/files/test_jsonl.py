@@ -329,6 +329,7 @@ def check_messages(block: bytes, first_offset: int = 0) -> EncodedEvents:
 @example(b'{"kind":"seed","url":"a","links":[]}', 0)
 @example(b'{"url":"a","links":null,"status":404,"failure":"timeout"}', 0)
 @example(b'{"failure":"dns","links":[],"url":"a"}', 0)
+@example(b'{"url":"a","links":[{"url":"b","rel":"x"},{"url":"c","rel":" ","weight":null}]}', 0)
 @example(b'{"url":"a","status":"gone","content_type":"","redirects":["b"],"links":["c"]}', 0)
 @example(b'{"url":"a","content_type":"text/html; \\u0061"}\n{"url":"b","content_type":"text/html;a"}', 0)
 @example(b'{"url":"a","x":' + b"[" * 60 + b"]" * 60 + b"}", 0)
