@@ -68,6 +68,14 @@ def put_signed(out: Any, at: Any, number: Any) -> Any:
     return put_unsigned(out, at, _zigzag(number))
 
 
+@inlined_kernel
+def put_bytes(out: Any, at: Any, data: Any, begin: Any, end: Any) -> Any:
+    """Write `data[begin:end]`, and return its end. Unsigned indices let LLVM copy many bytes at once."""
+    for i in range(end - begin):
+        out[np.uint64(at + i)] = data[np.uint64(begin + i)]
+    return at + (end - begin)
+
+
 @lean_kernel
 def signed_bytes(number: Any) -> Any:
     """Return the size of a number that `put_signed` writes."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import fastavro
@@ -21,7 +22,7 @@ import orjson
 import zstandard
 from fastavro.schema import to_parsing_canonical_form
 
-from opicflow.connectors.files.decoded import Decoded, RejectWriter
+from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, Item, RejectWriter
 from opicflow.connectors.files.opening import Block, Damage
 from opicflow.connectors.files.scan import Scan, new_scan
 from opicflow.schemas.arrays import Bytes, Ints
@@ -35,6 +36,7 @@ from opicflow.schemas.crawl_events import (
     CrawlEvent,
     EventRefused,
     Reason,
+    Reject,
 )
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.event_columns import (
@@ -186,9 +188,29 @@ def read_record(container: Container, data: Data) -> CrawlEvent:
     return from_avro(CrawlEvent, values)
 
 
+def records_at(container: Container, blocks: Sequence[AvroBlock], offsets: Ints, source: str) -> Iterator[Item]:
+    """Yield the events at these offsets, or rejects of those with a text that is not UTF-8."""
+    wanted = set(offsets.tolist())
+    for block in blocks:
+        before = int(offsets.searchsorted(block.end))
+        last = int(offsets[before - 1]) if before else -1
+        if last < block.offset:
+            continue
+        bounds = bounds_of(container, block).tolist()
+        for offset, (begin, end) in enumerate(pairwise(bounds), block.offset):
+            if offset not in wanted:
+                continue
+            record = block.data[begin:end]
+            try:
+                yield offset, read_record(container, record)
+            except UnicodeDecodeError:
+                detail, original = "a text of the record is no UTF-8", bytes(record[:MOST_REJECTED_BYTES])
+                yield offset, Reject(Reason.NOT_UTF8, detail, source, offset, original)
+
+
 def bounds_of(container: Container, block: AvroBlock) -> Ints:
     """Where the records of a block begin, as far as they have an offset and are whole, and the end of the last one."""
-    walk = container.writer.walk(np.frombuffer(block.data, np.uint8), 0, len(block.data), _records_with_offset(block))
+    walk = container.writer.walk(np.frombuffer(block.data, np.uint8), 0, len(block.data), records_with_offset(block))
     return np.concatenate((np.zeros(1, np.int64), walk.ends))
 
 
@@ -201,7 +223,7 @@ def _decode_plain(
     sizes = np.array([len(block.data) for block in blocks], np.int64)
     ends = np.cumsum(sizes)
     offsets = np.array([block.offset for block in blocks], np.int64)
-    records = np.array([_records_with_offset(block) for block in blocks], np.int64)
+    records = np.array([records_with_offset(block) for block in blocks], np.int64)
     scan, read_to, done = scan_avro(
         text, ends - sizes, ends, offsets, records, version=container.version, ascii_only=False
     )
@@ -211,7 +233,7 @@ def _decode_plain(
         problem = int(walk.problems[0]) if len(walk.problems) else 0
         _take_record(container, data[begin:end], problem, offset, others, rejects)
     for block, end, to, passed in zip(blocks, ends.tolist(), read_to.tolist(), done.tolist(), strict=True):
-        if passed < _records_with_offset(block) or (passed == block.records and to < end):
+        if passed < records_with_offset(block) or (passed == block.records and to < end):
             _reject_rest(block, passed, data[to:end], rejects)
         elif passed < block.records:
             _reject_crowd(block, passed, data[to:end], rejects)
@@ -226,7 +248,7 @@ def scan_avro(
     `ascii_only` leaves records with texts that are not ASCII to fastavro, which checks UTF-8.
     """
     sizes = ends - begins
-    rows = int(np.minimum(records, sizes // _LEAST_RECORD_BYTES + 1).sum())
+    rows = int(np.minimum(records, sizes // LEAST_RECORD_BYTES + 1).sum())
     read_to, done = np.zeros(len(offsets), np.int64), np.zeros(len(offsets), np.int64)
     at = np.array([0, 0, 0 if ascii_only else -1, version], np.int64)
     size = int(sizes.sum())
@@ -240,7 +262,7 @@ def scan_avro(
 
 def _decode_others(container: Container, block: AvroBlock, others: EventWriter, rejects: RejectWriter) -> None:
     """Records of another writer's schema, one by one."""
-    wanted = _records_with_offset(block)
+    wanted = records_with_offset(block)
     walk = container.writer.walk(np.frombuffer(block.data, np.uint8), 0, len(block.data), wanted)
     begin = 0
     for number, (end, problem) in enumerate(zip(walk.ends.tolist(), walk.problems.tolist(), strict=True)):
@@ -253,7 +275,7 @@ def _decode_others(container: Container, block: AvroBlock, others: EventWriter, 
         _reject_crowd(block, done, rest, rejects)
 
 
-def _records_with_offset(block: AvroBlock) -> int:
+def records_with_offset(block: AvroBlock) -> int:
     """How many of its records can have an offset of their own before the next block."""
     return min(block.records, block.end - block.offset - 1)
 
@@ -444,7 +466,7 @@ class _Tape:
 # -- the kernel --------------------------------------------------------------------------------------------------------
 
 
-_LEAST_RECORD_BYTES, _USUAL_LINK_BYTES = 11, 12
+LEAST_RECORD_BYTES, _USUAL_LINK_BYTES = 11, 12
 
 
 @lean_kernel
@@ -503,7 +525,7 @@ def scan_records(
 
 _DAMAGED, _ODD, _FULL = -1, -2, -3
 _NO_NUMBER = -(1 << 63)
-_WITH_RETRY = 2
+WITH_RETRY = 2
 """The version of the schema that added `retry_after`, as the last field."""
 
 
@@ -523,13 +545,13 @@ def _length(text: Any, at: Any) -> Any:
     length = _number(text, at)
     if length < 0 or length > at[1] - at[0]:
         return np.int64(-1)
-    if at[2] == 0 and not _is_ascii(text, at[0], at[0] + length):
+    if at[2] == 0 and not is_ascii(text, at[0], at[0] + length):
         at[2] = 1
     return length
 
 
 @inlined_kernel
-def _is_ascii(text: Any, begin: Any, end: Any) -> Any:
+def is_ascii(text: Any, begin: Any, end: Any) -> Any:
     bits = np.uint64(0)
     while begin + 8 <= end:
         bits |= word_at(text, begin)
@@ -696,7 +718,7 @@ def _scan_record(text: Any, at: Any, out: Scan, row: Any, first_url: Any) -> Any
     elif branch != 0:
         return _DAMAGED
     out.retry_seconds[row] = 0
-    if at[3] >= _WITH_RETRY:
+    if at[3] >= WITH_RETRY:
         branch = _number(text, at)
         if branch == 1:
             begin = at[0]

@@ -15,7 +15,7 @@ from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.columns import Texts
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.published_schemas import Schema
-from opicflow.schemas.varint import MOST_BYTES, put_signed
+from opicflow.schemas.varint import MOST_BYTES, put_bytes, put_signed
 
 Values = Sequence[Any]
 
@@ -135,8 +135,5 @@ def _write_doubles(out: Any, at: Any, values: Any, present: Any) -> None:
 def _write_texts(out: Any, at: Any, text: Any, starts: Any, lengths: Any, present: Any) -> None:
     for row in range(at.shape[0]):
         if present[row]:
-            end = put_signed(out, at[row], lengths[row])
-            for i in range(starts[row], starts[row] + lengths[row]):
-                out[end] = text[i]
-                end += 1
-            at[row] = end
+            begin = put_signed(out, at[row], lengths[row])
+            at[row] = put_bytes(out, begin, text, starts[row], starts[row] + lengths[row])

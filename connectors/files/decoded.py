@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from heapq import merge
 from typing import NamedTuple
 
 from opicflow.schemas.crawl_events import MOST_LISTED, CrawlEvent, EventRefused, Reason, Reject
@@ -59,6 +60,17 @@ class RejectWriter:
             return False
         self._listed[reason] += 1
         return True
+
+
+def most_first(counts: dict[str, int]) -> dict[str, int]:
+    """Return counts from highest to lowest, equal ones by name."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def with_rejects(events: Iterator[Item], decoded: Decoded) -> Iterator[Item]:
+    """Yield events and the rejects of their batch in the order of their offsets."""
+    rejects: list[Item] = [(reject.offset, reject) for reject in decoded.rejects]
+    return merge(events, rejects, key=lambda item: item[0]) if rejects else events
 
 
 def reject_of(

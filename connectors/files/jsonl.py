@@ -13,14 +13,52 @@ import numpy as np
 import orjson
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
+from opicflow.connectors.files.json_text import (
+    ANNOUNCES,
+    CANONICAL,
+    CODES,
+    DIGEST,
+    FAILURE,
+    KIND,
+    LINK_NOFOLLOW,
+    LINK_REL,
+    LINK_URL,
+    LINK_WEIGHT,
+    LINKS,
+    MODIFIED,
+    NULL,
+    OF_EVENTS,
+    OF_KINDS,
+    OF_LINKS,
+    REDIRECTS,
+    RETRY,
+    STATUS,
+    TIME,
+    TRUE,
+    TYPE,
+    URL,
+    WORDS,
+    byte_or_0,
+    code_of,
+    digits,
+    end_of_line,
+    end_of_string,
+    is_space,
+    is_word,
+    past_anything,
+    past_space,
+    past_string,
+    past_value,
+)
 from opicflow.connectors.files.scan import Scan, new_scan
-from opicflow.schemas.arrays import Bytes, Hashes, Ints
+from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.crawl_events import (
     EARLIEST_MS,
     LATEST_MS,
     MOST_EVENT_BYTES,
     MOST_LINKS,
     MOST_REDIRECTS,
+    CrawlEvent,
     EventRefused,
     Reason,
 )
@@ -34,52 +72,61 @@ from opicflow.schemas.event_columns import (
     merge,
     says_nofollow,
 )
-from opicflow.schemas.hashing import byte_at, hash_bytes, hash_text, word_at
+from opicflow.schemas.hashing import byte_at, hash_bytes
 from opicflow.schemas.json_events import (
-    ANNOUNCED_BY,
-    FIELD_NAMES,
     LEAST_MILLISECONDS,
-    LINK_FIELD_NAMES,
-    VISIT_WORDS,
     event_of,
 )
-from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
 def decode_jsonl(block: bytes, source: str, first_offset: int) -> Decoded:
     """The events of whole lines, the first of which begins at `first_offset` of its source."""
     text = np.frombuffer(block, np.uint8)
-    scan = _new_scan(text)
-    scan_lines(text, first_offset, _WORDS, _CODES, scan)
+    scan = scan_text(text, first_offset)
     plain = scan.events(text)
     others, rejects = EventWriter(), RejectWriter(source)
     for offset, begin, end in scan.odd():
         take_json(block[begin:end], offset, others, rejects, "line")
-    events, original = merge(plain, others.events()), partial(_line_at, block, first_offset)
+    events, original = merge(plain, others.events()), partial(_start_of_line, block, first_offset)
     return Decoded(events, rejects.rejects, original, unlisted=rejects.unlisted)
+
+
+def scan_text(text: Bytes, first_offset: int) -> Scan:
+    """Read whole lines: those that are plain into rows, the others listed."""
+    scan = _new_scan(text)
+    scan_lines(text, first_offset, WORDS, CODES, scan)
+    return scan
 
 
 def scan_json(text: Bytes, begins: Ints, ends: Ints, offsets: Ints) -> Scan:
     """Read values that lie in a text with a newline after each: those that are plain into rows, the others listed."""
     quotes = int(np.count_nonzero(text == ord('"')))
     scan = new_scan(len(offsets), FIRST_HOP * len(offsets) + quotes // 2)
-    scan_values(text, begins, ends, offsets, _WORDS, _CODES, scan)
+    scan_values(text, begins, ends, offsets, WORDS, CODES, scan)
     return scan
 
 
-def take_json(value: bytes, offset: int, others: EventWriter, rejects: RejectWriter, called: str) -> None:
-    """Read a value without the kernel. `called` is what people call it: a line, or a message."""
+def take_json(value: bytes, offset: int, others: EventWriter, rejects: RejectWriter, called: str) -> CrawlEvent | None:
+    """Read a value without the kernel; None if it is rejected. `called` is how people call it: a line, a message."""
     try:
-        others.add(offset, event_of(_parsed(value, called)))
+        event = event_of(_parsed(value, called))
+        others.add(offset, event)
     except EventRefused as problem:
         rejects.add(problem.reason, str(problem), offset, value)
+        return None
+    return event
 
 
-def _line_at(block: bytes, first_offset: int, offset: int) -> bytes:
+def line_at(block: bytes, first_offset: int, offset: int) -> bytes:
     """The line that begins at an offset."""
     begin = offset - first_offset
     end = block.find(b"\n", begin)
-    return block[begin : len(block) if end < 0 else end][:MOST_REJECTED_BYTES]
+    return block[begin : len(block) if end < 0 else end]
+
+
+def _start_of_line(block: bytes, first_offset: int, offset: int) -> bytes:
+    return line_at(block, first_offset, offset)[:MOST_REJECTED_BYTES]
 
 
 def _parsed(value: bytes, called: str) -> object:
@@ -97,46 +144,10 @@ def _parsed(value: bytes, called: str) -> object:
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
 
-_KIND, _URL, _TIME, _STATUS, _FAILURE, _REDIRECTS, _CANONICAL, _TYPE, _DIGEST, _MODIFIED, _LINKS, _RETRY = range(1, 13)
-_LINK_URL, _LINK_WEIGHT, _LINK_REL, _LINK_NOFOLLOW = range(13, 17)
-_ANNOUNCES, _VISITS = 17, 18
-_SLOTS = 256
-
 
 def _new_scan(text: Bytes) -> Scan:
     lines = int(np.count_nonzero(text == ord("\n"))) + 1
     return new_scan(lines, FIRST_HOP * lines + int(np.count_nonzero(text == ord('"'))) // 2)
-
-
-def _word_table() -> tuple[Hashes, Bytes]:
-    """An open-addressing table from the hash of a name to its code. Names of links and of events never mix."""
-    coded = [(name, code) for code, names in enumerate(FIELD_NAMES.values(), _KIND) for name in names]
-    coded += [("/" + name, code) for code, names in enumerate(LINK_FIELD_NAMES.values(), _LINK_URL) for name in names]
-    for word in (*ANNOUNCED_BY, *VISIT_WORDS):
-        coded += [("=" + form, _ANNOUNCES if word in ANNOUNCED_BY else _VISITS) for form in (word, word.upper())]
-    words, codes = np.zeros(_SLOTS, np.uint64), np.zeros(_SLOTS, np.uint8)
-    for name, code in coded:
-        salt = _SALTS.get(name[0], 0)
-        plain = name[1:] if salt else name
-        digest = hash_text(plain) ^ salt
-        slot = digest % _SLOTS
-        while codes[slot]:
-            slot = (slot + 1) % _SLOTS
-        words[slot], codes[slot] = digest, code
-    return words, codes
-
-
-_SALTS = {"/": 0x5555555555555555, "=": 0x3333333333333333}
-_OF_EVENTS, _OF_LINKS, _OF_KINDS = np.uint64(0), np.uint64(_SALTS["/"]), np.uint64(_SALTS["="])
-_WORDS, _CODES = _word_table()
-
-_ONES = np.uint64(0x0101010101010101)
-_HIGHS = np.uint64(0x8080808080808080)
-_QUOTES = np.uint64(0x2222222222222222)
-_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
-_SPACES = np.uint64(0x2020202020202020)
-
-_NULL, _TRUE, _FALSE = np.uint32(0x6C6C756E), np.uint32(0x65757274), np.uint32(0x736C6166)
 
 
 @lean_kernel
@@ -151,16 +162,16 @@ def scan_lines(text: Any, first_offset: Any, words: Any, codes: Any, out: Scan) 
     while begin < size:
         end, used = _scan_event(text, begin, size, words, codes, out, rows, urls)
         if end >= 0:
-            end = _past_space(text, end, size)
+            end = past_space(text, end, size)
         if end >= 0 and end - begin <= MOST_EVENT_BYTES and (end == size or text[end] == 10):
             out.offset[rows] = first_offset + begin
             urls = used
             rows += 1
             out.url_starts[rows] = urls
         else:
-            end = _end_of_line(text, begin)
+            end = end_of_line(text, begin)
             last = end
-            while last > begin and _is_space(text[last - 1]):
+            while last > begin and is_space(text[last - 1]):
                 last -= 1
             if last > begin:
                 out.odd_offsets[odd] = first_offset + begin
@@ -184,7 +195,7 @@ def scan_values(text: Any, begins: Any, ends: Any, offsets: Any, words: Any, cod
         begin = begins[value]
         end = ends[value]
         last, used = _scan_event(text, begin, end, words, codes, out, rows, urls)
-        if last >= 0 and _past_space(text, last, end) == end and end - begin <= MOST_EVENT_BYTES:
+        if last >= 0 and past_space(text, last, end) == end and end - begin <= MOST_EVENT_BYTES:
             out.offset[rows] = offsets[value]
             urls = used
             rows += 1
@@ -197,281 +208,6 @@ def scan_values(text: Any, begins: Any, ends: Any, offsets: Any, words: Any, cod
     out.counts[0] = rows
     out.counts[1] = urls
     out.counts[2] = odd
-
-
-@inlined_kernel
-def _is_space(c: Any) -> Any:
-    return c == 32 or c == 9 or c == 13
-
-
-@lean_kernel
-def _end_of_line(text: Any, at: Any) -> Any:
-    size = text.shape[0]
-    newlines = np.uint64(0x0A0A0A0A0A0A0A0A)
-    while at + 8 <= size:
-        x = word_at(text, at) ^ newlines
-        if (x - _ONES) & ~x & _HIGHS:
-            break
-        at += 8
-    while at < size and byte_at(text, at) != 10:
-        at += 1
-    return at
-
-
-@inlined_kernel
-def _end_of_string(text: Any, at: Any, end: Any) -> Any:
-    """Return the end of the string that continues at `at`; -1 unless it is plain ASCII."""
-    while at + 8 <= end:
-        x = word_at(text, at)
-        q = x ^ _QUOTES
-        b = x ^ _BACKSLASHES
-        odd = (((q - _ONES) & ~q) | ((b - _ONES) & ~b) | ((x - _SPACES) & ~x) | x) & _HIGHS
-        if odd:  # its lowest bit is that of the first byte that is not plain
-            at += np.int64(trailing_zeros(odd)) >> 3
-            return at if byte_at(text, at) == 34 else -1
-        at += 8
-    while at < end:
-        c = byte_at(text, at)
-        if c == 34:
-            return at
-        if c == 92 or c < 32 or c >= 128:
-            return -1
-        at += 1
-    return -1
-
-
-@inlined_kernel
-def _byte_or_0(text: Any, at: Any, end: Any) -> Any:
-    """Return the byte here; 0, which no JSON has, if the text has ended: its last line may break off anywhere."""
-    return byte_at(text, at) if at < end else np.uint8(0)
-
-
-@inlined_kernel
-def _past_space(text: Any, at: Any, end: Any) -> Any:
-    while at < end and _is_space(byte_at(text, at)):
-        at += 1
-    return at
-
-
-@inlined_kernel
-def _code_of(text: Any, begin: Any, end: Any, salt: Any, words: Any, codes: Any) -> Any:
-    """The code of a word, 0 if it has none."""
-    digest = hash_bytes(text, begin, end) ^ salt
-    slot = np.int64(digest & np.uint64(_SLOTS - 1))
-    while codes[slot] != 0:
-        if words[slot] == digest:
-            return np.int64(codes[slot])
-        slot = (slot + 1) & (_SLOTS - 1)
-    return np.int64(0)
-
-
-@inlined_kernel
-def _is_word(text: Any, at: Any, end: Any, word: Any) -> Any:
-    """Whether the four letters of null, true or fals stand here."""
-    return (
-        at + 4 <= end
-        and (
-            np.uint32(byte_at(text, at))
-            | np.uint32(byte_at(text, at + 1)) << np.uint32(8)
-            | np.uint32(byte_at(text, at + 2)) << np.uint32(16)
-            | np.uint32(byte_at(text, at + 3)) << np.uint32(24)
-        )
-        == word
-    )
-
-
-@inlined_kernel
-def _past_number(text: Any, at: Any, end: Any) -> Any:
-    """Where a JSON number ends; -1 if it is none."""
-    if at < end and byte_at(text, at) == 45:
-        at += 1
-    if at >= end or not 48 <= byte_at(text, at) <= 57:
-        return -1
-    if byte_at(text, at) == 48:
-        at += 1
-    else:
-        while at < end and 48 <= byte_at(text, at) <= 57:
-            at += 1
-    if at < end and byte_at(text, at) == 46:
-        at += 1
-        if at >= end or not 48 <= byte_at(text, at) <= 57:
-            return -1
-        while at < end and 48 <= byte_at(text, at) <= 57:
-            at += 1
-    if at < end and (byte_at(text, at) == 101 or byte_at(text, at) == 69):
-        return -1  # exponents may overflow: left to orjson
-    return at
-
-
-@inlined_kernel
-def _hex_4(text: Any, at: Any, end: Any) -> Any:
-    """The number that four hexadecimal digits say; -1 if they are none."""
-    if at + 4 > end:
-        return np.int64(-1)
-    number = np.int64(0)
-    for i in range(at, at + 4):
-        c = np.int64(byte_at(text, i))
-        if 48 <= c <= 57:
-            digit = c - 48
-        elif 97 <= (c | 32) <= 102:
-            digit = (c | 32) - 87
-        else:
-            return np.int64(-1)
-        number = number * 16 + digit
-    return number
-
-
-@inlined_kernel
-def _past_escape(text: Any, at: Any, end: Any) -> Any:
-    """Where an escape ends that begins with the backslash at `at`; -1 if it is none, or half of a pair."""
-    c = byte_at(text, at + 1)
-    if c == 34 or c == 92 or c == 47 or c == 98 or c == 102 or c == 110 or c == 114 or c == 116:
-        return at + 2
-    if c != 117:
-        return np.int64(-1)
-    unit = _hex_4(text, at + 2, end)
-    if unit < 0 or 0xDC00 <= unit <= 0xDFFF:
-        return np.int64(-1)
-    if not 0xD800 <= unit <= 0xDBFF:
-        return at + 6
-    if at + 12 > end or byte_at(text, at + 6) != 92 or byte_at(text, at + 7) != 117:
-        return np.int64(-1)
-    return at + 12 if 0xDC00 <= _hex_4(text, at + 8, end) <= 0xDFFF else np.int64(-1)
-
-
-@inlined_kernel
-def _past_character(text: Any, at: Any, end: Any) -> Any:
-    """Where a character ends that is not ASCII; -1 if it is no UTF-8."""
-    c = byte_at(text, at)
-    least, most = 0x80, 0xBF
-    if 0xC2 <= c <= 0xDF:
-        more = 1
-    elif 0xE0 <= c <= 0xEF:
-        more = 2
-        if c == 0xE0:
-            least = 0xA0
-        elif c == 0xED:
-            most = 0x9F
-    elif 0xF0 <= c <= 0xF4:
-        more = 3
-        if c == 0xF0:
-            least = 0x90
-        elif c == 0xF4:
-            most = 0x8F
-    else:
-        return np.int64(-1)
-    if at + more >= end or not least <= byte_at(text, at + 1) <= most:
-        return np.int64(-1)
-    for i in range(at + 2, at + more + 1):
-        if not 0x80 <= byte_at(text, i) <= 0xBF:
-            return np.int64(-1)
-    return at + more + 1
-
-
-@lean_kernel
-def _past_string(text: Any, at: Any, end: Any, escapes: Any) -> Any:
-    """Where the string that goes on at `at` ends, its quote included; -1 if it is none or has a forbidden escape."""
-    while at < end:
-        plain = _end_of_string(text, at, end)
-        if plain >= 0:
-            return plain + 1
-        while at < end:
-            c = byte_at(text, at)
-            if c == 34:
-                return at + 1
-            if c < 32:
-                return np.int64(-1)
-            if c == 92:
-                if not escapes or at + 1 >= end:
-                    return np.int64(-1)
-                at = _past_escape(text, at, end)
-            elif c >= 128:
-                at = _past_character(text, at, end)
-            else:
-                at += 1
-            if at < 0:
-                return np.int64(-1)
-    return np.int64(-1)
-
-
-@lean_kernel
-def _past_value(text: Any, at: Any, end: Any) -> Any:
-    """Where a string, number or word ends; -1 for anything else, which orjson has to check."""
-    if at >= end:
-        return np.int64(-1)
-    if byte_at(text, at) == 34:
-        return _past_string(text, at + 1, end, True)
-    if _is_word(text, at, end, _NULL) or _is_word(text, at, end, _TRUE):
-        return at + 4
-    if _is_word(text, at, end, _FALSE) and at + 5 <= end and byte_at(text, at + 4) == 101:
-        return at + 5
-    begin = at
-    at = _past_number(text, at, end)
-    return at if at - begin <= 18 else np.int64(-1)
-
-
-_DEEPEST = 60
-
-
-@lean_kernel
-def _past_anything(text: Any, at: Any, end: Any) -> Any:
-    """Where any value ends, lists and objects in each other included; -1 if orjson has to check."""
-    depth = 0
-    objects = np.uint64(0)  # a bit a level: whether it is an object
-    while True:
-        c = _byte_or_0(text, at, end)
-        opened = c == 123 or c == 91
-        if opened:
-            if depth >= _DEEPEST:
-                return np.int64(-1)
-            depth += 1
-            objects = (objects << np.uint64(1)) | np.uint64(c == 123)
-            at = _past_space(text, at + 1, end)
-        else:
-            at = _past_value(text, at, end)
-            if at < 0:
-                return np.int64(-1)
-        while depth > 0:
-            is_object = (objects & np.uint64(1)) != np.uint64(0)
-            at = _past_space(text, at, end)
-            c = _byte_or_0(text, at, end)
-            if c == (125 if is_object else 93):
-                at += 1
-                depth -= 1
-                objects >>= np.uint64(1)
-                opened = False
-                continue
-            if not opened:
-                if c != 44:
-                    return np.int64(-1)
-                at = _past_space(text, at + 1, end)
-            opened = False
-            if is_object:
-                if at >= end or byte_at(text, at) != 34:
-                    return np.int64(-1)
-                at = _past_string(text, at + 1, end, True)
-                if at < 0:
-                    return np.int64(-1)
-                at = _past_space(text, at, end)
-                if at >= end or byte_at(text, at) != 58:
-                    return np.int64(-1)
-                at = _past_space(text, at + 1, end)
-            break
-        if depth == 0:
-            return at
-
-
-@inlined_kernel
-def _digits(text: Any, begin: Any, end: Any) -> Any:
-    """Return the number in `text[begin:end]`; -1 if it has other characters than digits, or more than 16."""
-    if end - begin > 16 or end <= begin:
-        return np.int64(-1)
-    number = np.int64(0)
-    for i in range(begin, end):
-        if not 48 <= byte_at(text, i) <= 57:
-            return np.int64(-1)
-        number = number * 10 + np.int64(byte_at(text, i)) - 48
-    return number
 
 
 @lean_kernel
@@ -488,9 +224,9 @@ def _iso_ms(text: Any, begin: Any, end: Any) -> Any:
         return np.int64(-1)
     if byte_at(text, begin + 10) != 84 and byte_at(text, begin + 10) != 32:
         return np.int64(-1)
-    year, month = _digits(text, begin, begin + 4), _digits(text, begin + 5, begin + 7)
-    day, hour = _digits(text, begin + 8, begin + 10), _digits(text, begin + 11, begin + 13)
-    minute, second = _digits(text, begin + 14, begin + 16), _digits(text, begin + 17, begin + 19)
+    year, month = digits(text, begin, begin + 4), digits(text, begin + 5, begin + 7)
+    day, hour = digits(text, begin + 8, begin + 10), digits(text, begin + 11, begin + 13)
+    minute, second = digits(text, begin + 14, begin + 16), digits(text, begin + 17, begin + 19)
     if year < 1970 or not 1 <= month <= 12 or not 1 <= day <= _month_days(year, month):
         return np.int64(-1)
     if not 0 <= hour <= 23 or not 0 <= minute <= 59 or not 0 <= second <= 59:
@@ -511,7 +247,7 @@ def _iso_ms(text: Any, begin: Any, end: Any) -> Any:
     if at < end and byte_at(text, at) == 90:
         at += 1
     elif end - at == 6 and byte_at(text, at + 3) == 58 and (byte_at(text, at) == 43 or byte_at(text, at) == 45):
-        hours, minutes = _digits(text, at + 1, at + 3), _digits(text, at + 4, at + 6)
+        hours, minutes = digits(text, at + 1, at + 3), digits(text, at + 4, at + 6)
         if hours < 0 or minutes < 0:
             return np.int64(-1)
         east_minutes = hours * 60 + minutes
@@ -556,34 +292,34 @@ def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Sc
         out.nofollow[first_url + slot] = 0
     next_url = first_url + FIRST_HOP
     seen = np.int64(0)
-    at = _past_space(text, begin, end)
-    if _byte_or_0(text, at, end) != 123:
+    at = past_space(text, begin, end)
+    if byte_or_0(text, at, end) != 123:
         return failed
-    at = _past_space(text, at + 1, end)
+    at = past_space(text, at + 1, end)
     while True:
-        if _byte_or_0(text, at, end) != 34:
+        if byte_or_0(text, at, end) != 34:
             return failed
         key = at + 1
-        at = _end_of_string(text, key, end)
+        at = end_of_string(text, key, end)
         if at < 0:
             return failed
-        code = _code_of(text, key, at, _OF_EVENTS, words, codes)
+        code = code_of(text, key, at, OF_EVENTS, words, codes)
         if code > 0:
             if (seen >> code) & 1:
                 return failed
             seen |= np.int64(1) << code
-        at = _past_space(text, at + 1, end)
-        if _byte_or_0(text, at, end) != 58:
+        at = past_space(text, at + 1, end)
+        if byte_or_0(text, at, end) != 58:
             return failed
-        at = _past_space(text, at + 1, end)
+        at = past_space(text, at + 1, end)
         value = at
-        quoted = _byte_or_0(text, at, end) == 34
-        if code == _LINKS and _byte_or_0(text, at, end) == 91:
+        quoted = byte_or_0(text, at, end) == 34
+        if code == LINKS and byte_or_0(text, at, end) == 91:
             at, next_url = _scan_links(text, at, end, words, codes, out, next_url, True)
             if at < 0:
                 return failed
             out.links_known[row] = 1
-        elif code == _REDIRECTS and _byte_or_0(text, at, end) == 91:
+        elif code == REDIRECTS and byte_or_0(text, at, end) == 91:
             hops = next_url
             at, next_url = _scan_links(text, at, end, words, codes, out, next_url, False)
             if at < 0 or next_url - hops > MOST_REDIRECTS or (out.links_known[row] and next_url > hops):
@@ -593,23 +329,23 @@ def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Sc
             out.hops[row] = next_url - hops
         else:
             if quoted:
-                at = _past_string(text, at + 1, end, code == 0 or code == _TYPE)
+                at = past_string(text, at + 1, end, code == 0 or code == TYPE)
             elif code == 0:
-                at = _past_anything(text, at, end)
+                at = past_anything(text, at, end)
             else:
-                at = _past_value(text, at, end)
+                at = past_value(text, at, end)
             if at < 0:
                 return failed
-            if code > 0 and not _is_word(text, value, end, _NULL):
+            if code > 0 and not is_word(text, value, end, NULL):
                 if quoted:
                     if not _take_string(text, value + 1, at - 1, code, words, codes, out, row, first_url):
                         return failed
                 elif not _take_number(text, value, at, code, out, row):
                     return failed
-        at = _past_space(text, at, end)
-        if _byte_or_0(text, at, end) == 44:
-            at = _past_space(text, at + 1, end)
-        elif _byte_or_0(text, at, end) == 125:
+        at = past_space(text, at, end)
+        if byte_or_0(text, at, end) == 44:
+            at = past_space(text, at + 1, end)
+        elif byte_or_0(text, at, end) == 125:
             break
         else:
             return failed
@@ -627,38 +363,38 @@ def _take_string(
     text: Any, begin: Any, end: Any, code: Any, words: Any, codes: Any, out: Scan, row: Any, first_url: Any
 ) -> Any:
     """Store the string of a field; False if the library has to read it."""
-    if code in (_URL, _CANONICAL):
+    if code in (URL, CANONICAL):
         if end <= begin:
             return False
-        slot = first_url if code == _URL else first_url + 1
+        slot = first_url if code == URL else first_url + 1
         out.begins[slot] = begin
         out.ends[slot] = end
         return True
-    if code in (_TIME, _MODIFIED):
+    if code in (TIME, MODIFIED):
         time_ms = _iso_ms(text, begin, end)
         if not EARLIEST_MS <= time_ms < LATEST_MS:
             return False
-        if code == _TIME:
+        if code == TIME:
             out.time_ms[row] = time_ms
         else:
             out.modified_ms[row] = time_ms
         return True
-    if code == _KIND:
-        kind = _code_of(text, begin, end, _OF_KINDS, words, codes)
-        out.announce[row] = kind == _ANNOUNCES
+    if code == KIND:
+        kind = code_of(text, begin, end, OF_KINDS, words, codes)
+        out.announce[row] = kind == ANNOUNCES
         return kind != 0
-    if code == _DIGEST:
+    if code == DIGEST:
         if end <= begin:
             return False
         out.digest[row] = hash_bytes(text, begin, end)
         return True
-    if code in (_STATUS, _FAILURE):
+    if code in (STATUS, FAILURE):
         status = failure_status(text, begin, end)
         if status > 0 or out.status[row] < 0:
             return False
         out.status[row] = status
         return True
-    if code == _TYPE:
+    if code == TYPE:
         for at in range(begin, end):
             c = byte_at(text, at)
             if c == 92:  # an escape within the name
@@ -667,7 +403,7 @@ def _take_string(
                 break
         out.media[row] = media_of(text, begin, end)
         return True
-    return code == _RETRY and begin == end  # hosts seldom ask to wait, and in many forms
+    return code == RETRY and begin == end  # hosts seldom ask to wait, and in many forms
 
 
 @inlined_kernel
@@ -676,7 +412,7 @@ def _epoch_ms(text: Any, begin: Any, end: Any) -> Any:
     point = begin
     while point < end and byte_at(text, point) != 46:
         point += 1
-    number = _digits(text, begin, point)
+    number = digits(text, begin, point)
     if number < 0 or point == end:
         return number if number >= LEAST_MILLISECONDS or number < 0 else number * 1000
     after = point + 1 if number >= LEAST_MILLISECONDS else min(point + 4, end)
@@ -698,18 +434,18 @@ def _epoch_ms(text: Any, begin: Any, end: Any) -> Any:
 @inlined_kernel
 def _take_number(text: Any, begin: Any, end: Any, code: Any, out: Scan, row: Any) -> Any:
     """Store the number of a field; False if the library has to read it."""
-    if code == _STATUS:
-        number = _digits(text, begin, end)
+    if code == STATUS:
+        number = digits(text, begin, end)
         if number < 0:
             return False
         if out.status[row] == 0:  # a failure takes precedence
             out.status[row] = number
         return 100 <= number < 1000
-    if code in (_TIME, _MODIFIED):
+    if code in (TIME, MODIFIED):
         time_ms = _epoch_ms(text, begin, end)
         if not EARLIEST_MS <= time_ms < LATEST_MS:
             return False
-        if code == _TIME:
+        if code == TIME:
             out.time_ms[row] = time_ms
         else:
             out.modified_ms[row] = time_ms
@@ -724,19 +460,19 @@ def _scan_links(
     """Read a list of links, strings or objects, into the next URLs. Returns where it ends (or -1), and the next URL."""
     failed = (np.int64(-1), next_url)
     first = next_url
-    at = _past_space(text, at + 1, end)
-    if _byte_or_0(text, at, end) == 93:
+    at = past_space(text, at + 1, end)
+    if byte_or_0(text, at, end) == 93:
         return at + 1, next_url
     while True:
         out.weights[next_url] = ORDINARY_WEIGHT
         out.nofollow[next_url] = 0
-        if _byte_or_0(text, at, end) == 34:
+        if byte_or_0(text, at, end) == 34:
             out.begins[next_url] = at + 1
-            at = _past_string(text, at + 1, end, False)
+            at = past_string(text, at + 1, end, False)
             if at < 0:
                 return failed
             out.ends[next_url] = at - 1
-        elif may_be_objects and _byte_or_0(text, at, end) == 123:
+        elif may_be_objects and byte_or_0(text, at, end) == 123:
             at = _scan_link(text, at, end, words, codes, out, next_url)
             if at < 0:
                 return failed
@@ -745,64 +481,64 @@ def _scan_links(
         next_url += 1
         if next_url - first > MOST_LINKS:
             return failed
-        at = _past_space(text, at, end)
-        if _byte_or_0(text, at, end) == 93:
+        at = past_space(text, at, end)
+        if byte_or_0(text, at, end) == 93:
             return at + 1, next_url
-        if _byte_or_0(text, at, end) != 44:
+        if byte_or_0(text, at, end) != 44:
             return failed
-        at = _past_space(text, at + 1, end)
+        at = past_space(text, at + 1, end)
 
 
 @lean_kernel
 def _scan_link(text: Any, at: Any, end: Any, words: Any, codes: Any, out: Scan, url: Any) -> Any:
     """Read a link that is an object. Returns where it ends, or -1."""
     seen = np.int64(0)
-    at = _past_space(text, at + 1, end)
+    at = past_space(text, at + 1, end)
     while True:
-        if _byte_or_0(text, at, end) != 34:
+        if byte_or_0(text, at, end) != 34:
             return -1
         key = at + 1
-        at = _end_of_string(text, key, end)
+        at = end_of_string(text, key, end)
         if at < 0:
             return -1
-        code = _code_of(text, key, at, _OF_LINKS, words, codes)
+        code = code_of(text, key, at, OF_LINKS, words, codes)
         if code > 0:
             if (seen >> code) & 1:
                 return -1
             seen |= np.int64(1) << code
-        at = _past_space(text, at + 1, end)
-        if _byte_or_0(text, at, end) != 58:
+        at = past_space(text, at + 1, end)
+        if byte_or_0(text, at, end) != 58:
             return -1
-        at = _past_space(text, at + 1, end)
+        at = past_space(text, at + 1, end)
         value = at
-        if _byte_or_0(text, at, end) == 34:
-            at = _past_string(text, at + 1, end, code == 0)
+        if byte_or_0(text, at, end) == 34:
+            at = past_string(text, at + 1, end, code == 0)
         elif code == 0:
-            at = _past_anything(text, at, end)
+            at = past_anything(text, at, end)
         else:
-            at = _past_value(text, at, end)
+            at = past_value(text, at, end)
         if at < 0:
             return -1
-        if code == _LINK_URL:
+        if code == LINK_URL:
             if byte_at(text, value) != 34:
                 return -1
             out.begins[url] = value + 1
             out.ends[url] = at - 1
-        elif code == _LINK_REL and byte_at(text, value) == 34:
+        elif code == LINK_REL and byte_at(text, value) == 34:
             out.nofollow[url] |= says_nofollow(text, value + 1, at - 1)
-        elif code == _LINK_NOFOLLOW:
-            out.nofollow[url] |= _is_word(text, value, end, _TRUE)
-        elif code == _LINK_WEIGHT and not _is_word(text, value, end, _NULL):
+        elif code == LINK_NOFOLLOW:
+            out.nofollow[url] |= is_word(text, value, end, TRUE)
+        elif code == LINK_WEIGHT and not is_word(text, value, end, NULL):
             weight = _weight(text, value, at)
             if weight < 0:
                 return -1
             out.weights[url] = weight
-        at = _past_space(text, at, end)
-        if _byte_or_0(text, at, end) == 125:
-            return at + 1 if (seen >> _LINK_URL) & 1 else -1
-        if _byte_or_0(text, at, end) != 44:
+        at = past_space(text, at, end)
+        if byte_or_0(text, at, end) == 125:
+            return at + 1 if (seen >> LINK_URL) & 1 else -1
+        if byte_or_0(text, at, end) != 44:
             return -1
-        at = _past_space(text, at + 1, end)
+        at = past_space(text, at + 1, end)
 
 
 @inlined_kernel
@@ -811,13 +547,13 @@ def _weight(text: Any, begin: Any, end: Any) -> Any:
     point = begin
     while point < end and byte_at(text, point) != 46:
         point += 1
-    whole = _digits(text, begin, point)
+    whole = digits(text, begin, point)
     if whole < 0 or whole > 63:
         return np.int64(-1)
     if point == end:
         return whole * ORDINARY_WEIGHT
     decimals = end - point - 1
-    fraction = _digits(text, point + 1, end)
+    fraction = digits(text, point + 1, end)
     if fraction < 0 or decimals > 3:
         return np.int64(-1)
     scale = 10 if decimals == 1 else 100 if decimals == 2 else 1000

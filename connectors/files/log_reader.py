@@ -10,8 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from heapq import merge
-from itertools import chain, pairwise
+from itertools import chain
 from typing import NamedTuple
 
 import orjson
@@ -20,16 +19,18 @@ from opicflow.connectors.files.avro import (
     AvroBlock,
     Container,
     WrongSchema,
-    bounds_of,
     decode_avro,
     read_blocks,
     read_header,
-    read_record,
+    records_at,
 )
-from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, Item, RejectWriter
+from opicflow.connectors.files.avro_encoding import encode_avro
+from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, Item, RejectWriter, with_rejects
 from opicflow.connectors.files.edges import read_edges
+from opicflow.connectors.files.event_encoding import EncodedEvents, encode_items
 from opicflow.connectors.files.formats import Format, sniff
-from opicflow.connectors.files.jsonl import decode_jsonl
+from opicflow.connectors.files.json_encoding import encode_jsonl
+from opicflow.connectors.files.jsonl import decode_jsonl, line_at
 from opicflow.connectors.files.opening import STDIN, Block, Damage, InputRefused, decompressed, is_compressed
 from opicflow.connectors.files.warc import read_warc, read_wat
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason, Reject
@@ -73,6 +74,11 @@ class Batch(NamedTuple):
     end: int
     decode: Callable[[], Decoded]
     items: Callable[[], Iterator[Item]]
+    encode_all: Callable[[bytes], EncodedEvents] | None = None
+
+    def encode(self, prefix: bytes) -> EncodedEvents:
+        """Return what `items` does, the events as Avro, each after `prefix`."""
+        return encode_items(self.items(), prefix) if self.encode_all is None else self.encode_all(prefix)
 
 
 def format_of(file: str) -> Format | None:
@@ -89,6 +95,11 @@ def format_of(file: str) -> Format | None:
             "(docs/reference/formats.md explains them)"
         )
     return found
+
+
+def known_format(file: str) -> Format | None:
+    """Detect the format of a file; None if it is empty. Standard input cannot be read twice: it is JSON lines."""
+    return Format.JSONL if file == STDIN else format_of(file)
 
 
 def split(input_range: FileRange, range_bytes: int) -> list[FileRange]:
@@ -173,7 +184,13 @@ def _is_behind(at: int, input_range: FileRange) -> bool:
 def _of_lines(begin: int, end: int, held: bytes, source: str, is_too_long: bool = False) -> Batch:
     if not is_too_long:
         arguments = (held, source, begin)
-        return Batch(begin, end, partial(decode_jsonl, *arguments), partial(_items_of_lines, *arguments))
+        return Batch(
+            begin,
+            end,
+            partial(decode_jsonl, *arguments),
+            partial(_items_of_lines, *arguments),
+            partial(encode_jsonl, *arguments),
+        )
     detail = f"the line is longer than {MOST_EVENT_BYTES >> 20} MiB"
     return _of_reject(begin, end, Reject(Reason.TOO_LARGE, detail, source, begin, held))
 
@@ -184,17 +201,10 @@ def _items_of_lines(block: bytes, source: str, first_offset: int) -> Iterator[It
 
     def events() -> Iterator[Item]:
         for offset in decoded.events.offset.tolist():
-            begin = offset - first_offset
-            end = block.find(b"\n", begin)
-            line = block[begin : len(block) if end < 0 else end]
+            line = line_at(block, first_offset, offset)
             yield offset, event_of(orjson.loads(line.removeprefix(b"\xef\xbb\xbf")))
 
-    return _with_rejects(events(), decoded)
-
-
-def _with_rejects(events: Iterator[Item], decoded: Decoded) -> Iterator[Item]:
-    rejects: list[Item] = [(reject.offset, reject) for reject in decoded.rejects]
-    return merge(events, rejects, key=lambda item: item[0]) if rejects else events
+    return with_rejects(events(), decoded)
 
 
 def _avro(blocks: Iterator[Block | Damage], input_range: FileRange) -> Iterator[Batch]:
@@ -235,33 +245,19 @@ def _avro(blocks: Iterator[Block | Damage], input_range: FileRange) -> Iterator[
 
 def _of_blocks(begin: int, end: int, container: Container, blocks: list[AvroBlock], source: str) -> Batch:
     arguments = (container, blocks, source)
-    return Batch(begin, end, partial(decode_avro, *arguments), partial(_items_of_blocks, *arguments))
+    return Batch(
+        begin,
+        end,
+        partial(decode_avro, *arguments),
+        partial(_items_of_blocks, *arguments),
+        partial(encode_avro, *arguments),
+    )
 
 
 def _items_of_blocks(container: Container, blocks: list[AvroBlock], source: str) -> Iterator[Item]:
     """Yield the records that are events in the columns."""
     decoded = decode_avro(container, blocks, source)
-    offsets = decoded.events.offset
-    decoded_offsets = set(offsets.tolist())
-
-    def events() -> Iterator[Item]:
-        for block in blocks:
-            before = int(offsets.searchsorted(block.end))
-            last = int(offsets[before - 1]) if before else -1
-            if last < block.offset:
-                continue
-            bounds = bounds_of(container, block).tolist()
-            for offset, (begin, end) in enumerate(pairwise(bounds), block.offset):
-                if offset not in decoded_offsets:
-                    continue
-                record = block.data[begin:end]
-                try:
-                    yield offset, read_record(container, record)
-                except UnicodeDecodeError:
-                    detail, original = "a text of the record is no UTF-8", bytes(record[:MOST_REJECTED_BYTES])
-                    yield offset, Reject(Reason.NOT_UTF8, detail, source, offset, original)
-
-    return _with_rejects(events(), decoded)
+    return with_rejects(records_at(container, blocks, decoded.events.offset, source), decoded)
 
 
 def _items(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator[Batch]:
@@ -317,7 +313,7 @@ def _judged(items: list[Item], source: str) -> Iterator[Item]:
     """Events that were read one by one, without those that no columns take."""
     decoded = _written(items, source)
     offsets = set(decoded.events.offset.tolist())
-    return _with_rejects((item for item in items if item[0] in offsets), decoded)
+    return with_rejects((item for item in items if item[0] in offsets), decoded)
 
 
 def _written(items: list[Item], source: str) -> Decoded:

@@ -12,11 +12,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from apache_beam.utils.timestamp import Timestamp
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, for_code
 
@@ -135,6 +135,11 @@ class Publisher:
         """How many records were acknowledged so far."""
         return self._acknowledged
 
+    @property
+    def sent(self) -> int:
+        """How many records were sent so far, acknowledged or not."""
+        return self._sent
+
     def partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic, read once."""
         return (self._topics.get(topic) or self._describe(topic)).partitions
@@ -159,19 +164,25 @@ class Publisher:
         partitions: Sequence[int | None],
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
+        times_ms: Ints | None = None,
     ) -> list[int]:
-        """Send records in order; returns the indices of those that are too large and were not sent."""
+        """Send records in order; returns the indices of those that are too large and were not sent.
+
+        Without `times_ms` they have the time at which they are sent.
+        """
         known = self._topics.get(topic) or self._describe(topic)
         if self._appender is not None and len(keys) >= MIN_RECORDS and None not in partitions:
-            records, chosen = RecordColumns.of(keys, values), np.array(partitions, np.int64)
+            records = RecordColumns.of(keys, values, _now_ms() if times_ms is None else times_ms)
+            chosen = np.array(partitions, np.int64)
             sizes = records.sizes + _RECORD_COST_BYTES
             fits = sizes.max() <= known.most_bytes and self._appender.can_append(topic, known.most_bytes)
             if fits and len(keys) >= MIN_RECORDS * len(np.unique(chosen)):
                 self._send_together(self._appender, known, topic, chosen, records, int(sizes.sum()))
                 return []
         send = self._send
-        rows = enumerate(zip(keys, values, partitions, strict=True))
-        return [index for index, record in rows if send(topic, *record, None) is None]
+        times = [None] * len(keys) if times_ms is None else times_ms.tolist()
+        rows = enumerate(zip(keys, values, partitions, times, strict=True))
+        return [index for index, record in rows if send(topic, *record) is None]
 
     def _send_together(
         self,
@@ -184,14 +195,11 @@ class Publisher:
     ) -> None:
         """Send records, none of them too large, those of each partition in order."""
         self._make_room(len(partitions), size)
-        now_ms = Timestamp.now().micros // 1000
         order = np.argsort(partitions, kind="stable")
         ends = np.flatnonzero(np.diff(partitions[order], append=-1)) + 1
         try:
             for rows in np.split(order, ends[:-1]):
-                for future, count, size_bytes in appender.append(
-                    topic, int(partitions[rows[0]]), records, rows, now_ms
-                ):
+                for future, count, size_bytes in appender.append(topic, int(partitions[rows[0]]), records, rows):
                     arrived = partial(self._arrived_together, count, size_bytes + count * _RECORD_COST_BYTES)
                     future.add_callback(arrived).add_errback(known.failed)
         except KafkaError as problem:
@@ -350,6 +358,11 @@ class Publisher:
         known = _Topic(len(described["partitions"]), min(limit, _MOST_RECORD_BYTES), partial(self._failed, topic))
         self._topics[topic] = known
         return known
+
+
+def _now_ms() -> int:
+    now = datetime.now(timezone.utc)  # noqa: TID251 - a record without a time has that of its sending
+    return int(now.timestamp() * 1000)
 
 
 def _fits(key: bytes | None, value: bytes | None, most_bytes: int) -> bool:

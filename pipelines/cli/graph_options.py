@@ -66,7 +66,7 @@ def size_of(text: str) -> int:
 @contextmanager
 def show_build(quiet: bool) -> Iterator[Callable[[BuildProgress], None]]:
     """Show the progress of a build."""
-    from opicflow.pipelines.replay.runner import Progress
+    from opicflow.pipelines.replay.read_progress import Progress
 
     display = ProgressDisplay(quiet)
 

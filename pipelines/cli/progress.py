@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from opicflow.pipelines.replay.runner import Progress
+    from opicflow.pipelines.replay.read_progress import Progress
 
 _SECONDS_BETWEEN_LINES = 5.0
 _COUNTED_BAR = "{l_bar}{bar}{r_bar}"

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from opicflow.connectors.files.event_encoding import encode_event
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.whole_file import whole_file
-from opicflow.connectors.kafka.messages import encode_event
 from opicflow.pipelines.experiments.edge_lists import web_of_file
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.graph.oracle import pagerank

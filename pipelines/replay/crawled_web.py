@@ -10,12 +10,11 @@ from itertools import pairwise
 import numpy as np
 
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.log_reader import FileRange
+from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import InputRefused, expand
 from opicflow.pipelines.graph.community import FetchedPages
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.ledger import CrawlItems, Kind, Ledger, Outcome
-from opicflow.pipelines.replay.inputs import known_format
 from opicflow.pipelines.transforms.decode import decode_range, route_rows
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules

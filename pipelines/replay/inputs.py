@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.log_reader import FileRange, format_of
+from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import STDIN, expand, is_compressed
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import partitions_of_topic, resolve
@@ -64,11 +64,6 @@ class Input(ABC):
     @abstractmethod
     def notes_at_end(self, input_ranges: Sequence[InputRange], state: State) -> list[str]:
         """Return notes for the user, when everything was read."""
-
-
-def known_format(file: str) -> Format | None:
-    """Detect the format of a file; None if it is empty. Standard input cannot be read twice: it is JSON lines."""
-    return Format.JSONL if file == STDIN else format_of(file)
 
 
 class LogFiles(Input):

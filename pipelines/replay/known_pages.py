@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from opicflow.connectors.files.log_reader import FileRange
+from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import InputRefused, expand
 from opicflow.pipelines.graph.store import MANIFEST, StoredGraph
 from opicflow.pipelines.ledger import Kind, Ledger
-from opicflow.pipelines.replay.inputs import known_format
 from opicflow.pipelines.transforms.decode import decode_range, route_rows
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules

@@ -15,12 +15,11 @@ import numpy as np
 import xxhash
 
 from opicflow.connectors.files.formats import Format
-from opicflow.connectors.files.log_reader import FileRange
+from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import STDIN, InputRefused, expand, is_compressed
 from opicflow.pipelines.graph.builder import MOST_BUCKETS, BuildPlan, GraphBuilder
 from opicflow.pipelines.graph.store import NO_CATEGORY, StoredGraph
 from opicflow.pipelines.ledger import Kind, Ledger, Outcome
-from opicflow.pipelines.replay.inputs import known_format
 from opicflow.pipelines.transforms.decode import decode_range, route_rows
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import MEDIA_CATEGORIES, Categories, Rules

@@ -8,20 +8,26 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import merge
+from operator import attrgetter
+
+import numpy as np
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, RejectWriter
-from opicflow.connectors.files.log_reader import FileRange, read
+from opicflow.connectors.files.event_encoding import EncodedEvents
+from opicflow.connectors.files.log_reader import FileRange, known_format, read
 from opicflow.connectors.files.opening import expand
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.messages import Framer, encode_event
-from opicflow.connectors.kafka.publisher import Publisher, partition_of
+from opicflow.connectors.kafka.messages import Framer
+from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.topics import names
-from opicflow.pipelines.replay.inputs import known_format
-from opicflow.pipelines.replay.runner import Progress
-from opicflow.schemas.crawl_events import CrawlEvent, Reason, Reject
+from opicflow.pipelines.replay.read_progress import Progress
+from opicflow.schemas.arrays import Ints
+from opicflow.schemas.crawl_events import Reason, Reject
 from opicflow.schemas.records import to_avro
+from opicflow.schemas.shards import ShardRanges
 
-_EVENTS_BETWEEN_PROGRESS = 200
+_STEP_SECONDS = 0.05
 _MOST_LEAP_MS = 86_400_000
 
 
@@ -76,21 +82,19 @@ def publish_logs(
                     sender.reject(Reject(Reason.EMPTY_FILE, "the file is empty", file, 0, b""), tally)
                     continue
                 for batch in read(FileRange(file, file, format_)):
-                    for number, (offset, item) in enumerate(batch.items()):
-                        if isinstance(item, Reject):
-                            sender.reject(item, tally)
-                        else:
-                            sender.publish(file, offset, item, clock.time_ms(item.fetched_at_ms), tally)
-                        if number % _EVENTS_BETWEEN_PROGRESS == 0 or per_second:
-                            limit.wait(tally.read)
-                            progress(Progress(tally.read, None, done + offset, None, "B", tally.seconds))
+                    events = batch.encode(sender.prefix)
+                    events = replace(events, time_ms=clock.times_ms(events.time_ms))
+                    for part in events.parts(limit.events_at_once):
+                        sender.publish(file, part, tally)
+                        limit.wait(tally.read)
+                        progress(Progress(tally.read, None, done + part.last_offset, None, "B", tally.seconds))
                 done += batch.end
             publisher.flush()
         except KeyboardInterrupt:
-            print(_so_far(publisher, tally), file=sys.stderr)
+            print(_so_far(publisher), file=sys.stderr)
             raise
         except KafkaRefused as problem:
-            raise KafkaRefused(f"{problem}; {_so_far(publisher, tally)}") from None
+            raise KafkaRefused(f"{problem}; {_so_far(publisher)}") from None
     return tally
 
 
@@ -110,19 +114,25 @@ class _EventSender:
                 f"--partition {only}: {topic} has {self._partitions} partitions: give 0 to {self._partitions - 1}"
             )
         self._only = only
-        self._prefix = events.prefix
+        self.prefix = events.prefix
+        """The first bytes of every event."""
 
-    def publish(self, file: str, offset: int, event: CrawlEvent, time_ms: int, tally: Tally) -> None:
-        """Send an event, or a reject if it is too large."""
-        key = event.url.encode()
-        value = self._prefix + encode_event(event)
-        partition = partition_of(key, self._partitions) if self._only is None else self._only
-        if self._publisher.send(self._topic, key, value, partition, time_ms):
-            tally.published += 1
-            return
+    def publish(self, file: str, events: EncodedEvents, tally: Tally) -> None:
+        """Send events, whose times are those of their records, and rejects. An event that is too large is a reject."""
+        if self._only is None:
+            partitions = ShardRanges.equal(self._partitions).of(events.hashes).tolist()
+        else:
+            partitions = [self._only] * len(events)
+        rows = self._publisher.send_many(self._topic, partitions, events.urls, events.values, events.time_ms)
+        tally.published += len(events) - len(rows)
+        too_large = [self._too_large(file, int(events.offset[row]), events.values[row]) for row in rows]
+        for reject in merge(too_large, events.rejects, key=attrgetter("offset")):
+            self.reject(reject, tally)
+
+    def _too_large(self, file: str, offset: int, value: bytes) -> Reject:
         rejects = RejectWriter(file)
         rejects.add(Reason.TOO_LARGE, f"the event is larger than {self._topic} takes", offset, value)
-        self.reject(rejects.rejects[0], tally)
+        return rejects.rejects[0]
 
     def reject(self, reject: Reject, tally: Tally) -> None:
         """Send a reject."""
@@ -144,9 +154,21 @@ class RecordClock:
         self._last_ms = -1
         self._leapt = False
 
-    def time_ms(self, fetched_at_ms: int | None) -> int:
-        """Return the time of the next record."""
-        known_ms = -1 if fetched_at_ms is None or fetched_at_ms > self._now_ms else fetched_at_ms
+    def times_ms(self, fetched_at_ms: Ints) -> Ints:
+        """Return the times of the next records; 0 = the time of the event is not known."""
+        if len(fetched_at_ms) == 0:
+            return fetched_at_ms
+        known_ms = np.where((fetched_at_ms == 0) | (fetched_at_ms > self._now_ms), -1, fetched_at_ms)
+        numbers = np.arange(len(known_ms))
+        times_ms = np.maximum(np.maximum.accumulate(known_ms - numbers), self._last_ms + 1) + numbers
+        before_ms = np.concatenate(([self._last_ms], times_ms[:-1]))
+        if ((known_ms > before_ms + _MOST_LEAP_MS) & (before_ms >= 0)).any():
+            return np.array([self._time_ms(time_ms) for time_ms in known_ms.tolist()], np.int64)
+        self._last_ms, self._leapt = int(times_ms[-1]), False
+        return times_ms
+
+    def _time_ms(self, known_ms: int) -> int:
+        """Return the time of the next record; -1 = the time of the event is not known, or in the future."""
         leaps = known_ms > self._last_ms + _MOST_LEAP_MS and self._last_ms >= 0
         if leaps and not self._leapt:
             known_ms = -1
@@ -162,6 +184,8 @@ class SendRate:
         self._per_second = per_second
         self._begun = time.perf_counter()
         self._pause = threading.Event()
+        self.events_at_once = max(round(per_second * _STEP_SECONDS), 1) if per_second else None
+        """How many may be sent without a pause; None = no limit."""
 
     def wait(self, events: int) -> None:
         """Wait until the next event may be sent, after this many."""
@@ -171,8 +195,8 @@ class SendRate:
                 self._pause.wait(ahead)
 
 
-def _so_far(publisher: Publisher, tally: Tally) -> str:
+def _so_far(publisher: Publisher) -> str:
     return (
-        f"{publisher.acknowledged:,} of {tally.read:,} records sent were acknowledged; publish the logs again: visits "
-        "that are published twice are recognised by their times"
+        f"{publisher.acknowledged:,} of {publisher.sent:,} records sent were acknowledged; publish the logs again: "
+        "visits that are published twice are recognised by their times"
     )

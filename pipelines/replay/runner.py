@@ -26,6 +26,7 @@ from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
 from opicflow.pipelines.replay.answers import MOST_PAGES, write_answers
 from opicflow.pipelines.replay.inputs import FoundInput, Input, LogFiles, NothingRead, Topic
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
+from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.segments import IN_PROCESS, SEGMENT_BYTES, SegmentDone, SegmentRunner, progress_of
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused
 from opicflow.pipelines.replay.summary import counts_of, notes_for, policy_notes, summary_of
@@ -90,18 +91,6 @@ class ReplayRequest:
     """Events from Kafka, instead of logs."""
     to: Destination | None = None
     """Results to Kafka."""
-
-
-@dataclass
-class Progress:
-    """How far a replay is. `done` and `total` are in `unit`; None: not known."""
-
-    events: int
-    pages: int | None
-    done: int
-    total: int | None
-    unit: str
-    seconds: float
 
 
 @dataclass

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from opicflow.connectors.files.decoded import most_first
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.connectors.kafka.topic_log import TopicRange
 from opicflow.pipelines.ledger import RemovalReason
@@ -76,11 +77,6 @@ def _rejects_by_reason(state: State, empty_files: int, forgotten: int) -> Counte
     if forgotten:
         reasons["forgotten"] = forgotten
     return reasons
-
-
-def most_first(counts: dict[str, int]) -> dict[str, int]:
-    """Return counts from highest to lowest, equal ones by name."""
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def policy_notes(state: State) -> list[str]:

@@ -21,12 +21,12 @@ import pytest
 import zstandard
 
 from opicflow.connectors.files import log_reader
-from opicflow.connectors.files.log_reader import FileRange
+from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli import main
 from opicflow.pipelines.ledger import Ledger
 from opicflow.pipelines.replay import runner as replay_runner
-from opicflow.pipelines.replay.inputs import NothingRead, known_format
+from opicflow.pipelines.replay.inputs import NothingRead
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.state import StateFolder
 from opicflow.pipelines.replay.summary import notes_for

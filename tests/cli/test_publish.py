@@ -6,22 +6,25 @@ import gzip
 import io
 import json
 import signal
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Iterable
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import fastavro
+import numpy as np
 import pytest
 import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
+from opicflow.connectors.files.event_encoding import encode_event
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, format_of, read
 from opicflow.connectors.kafka import partitions
+from opicflow.connectors.kafka.client import compressed_size
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.messages import encode_event
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
 from opicflow.pipelines.cli import main
 from opicflow.pipelines.cli.commands import publish
@@ -32,7 +35,8 @@ from opicflow.pipelines.stream import origin
 from opicflow.pipelines.stream.keeper import Origin
 from opicflow.pipelines.stream.routers import rules_of
 from opicflow.pipelines.transforms.rules import Categories, Rules
-from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link, Reject
+from opicflow.schemas.arrays import Ints
+from opicflow.schemas.crawl_events import EARLIEST_MS, LATEST_MS, CrawlEvent, Link, Reason, Reject
 from opicflow.schemas.framing import Decoder, encode_single_object
 from opicflow.schemas.hashing import hash_text
 from opicflow.schemas.pages import PageIds, page_id
@@ -41,11 +45,12 @@ from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import Policy, from_avro, to_avro
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
-from support.fake_kafka import LIMIT, FakeConnection
+from support.fake_kafka import LIMIT, FakeConnection, FakeProducer
 from support.logs import FIRST_MS, avro, edges, jsonl, url, warc
 from support.services import raw_records
 
 Run = Callable[..., tuple[int, str, str]]
+DAY_MS = 86_400_000
 BROKERS = ("--brokers", "127.0.0.1:1")
 
 
@@ -159,17 +164,46 @@ def test_an_event_is_sent_to_the_partition_of_its_page_with_its_url_and_time(
 
 @given(st.lists(st.none() | st.integers(0, 10**13), max_size=50))
 def test_times_of_records_always_increase(times_ms: list[int | None]) -> None:
-    clock = log_publisher.RecordClock(10**13)
-    given_ = [clock.time_ms(time_ms) for time_ms in times_ms]
+    given_ = log_publisher.RecordClock(10**13).times_ms(column(times_ms)).tolist()
     assert all(later > earlier for earlier, later in pairwise(given_))
 
 
+def column(times_ms: Iterable[int | None]) -> Ints:
+    return np.array([time_ms or 0 for time_ms in times_ms], np.int64)
+
+
+def times_one_by_one(times_ms: Iterable[int | None], now_ms: int) -> list[int]:
+    """Return the times of records as the rule for one record says."""
+    found: list[int] = []
+    last_ms, leapt = -1, False
+    for time_ms in times_ms:
+        known_ms = -1 if time_ms is None or time_ms > now_ms else time_ms
+        leaps = last_ms >= 0 and known_ms > last_ms + DAY_MS
+        last_ms = max(-1 if leaps and not leapt else known_ms, last_ms + 1)
+        leapt = leaps
+        found.append(last_ms)
+    return found
+
+
+near = st.integers(FIRST_MS, FIRST_MS + 20)
+far = st.integers(-3, 3).map(lambda days: FIRST_MS + days * DAY_MS)
+times_of_batch = st.lists(st.none() | near | near | far | st.integers(1, 2 * FIRST_MS), max_size=12)
+
+
+@given(st.lists(times_of_batch, max_size=5))
+def test_the_times_of_a_batch_are_those_of_its_records_one_by_one(batches: list[list[int | None]]) -> None:
+    now_ms = FIRST_MS + 2 * DAY_MS
+    clock = log_publisher.RecordClock(now_ms)
+    given_ = [clock.times_ms(column(batch)).tolist() for batch in batches]
+    assert list(chain(*given_)) == times_one_by_one(chain(*batches), now_ms)
+
+
 def test_the_time_of_a_record_is_that_of_its_event_if_plausible() -> None:
-    day = 86_400_000
+    day = DAY_MS
     clock = log_publisher.RecordClock(30 * day)
     start = 5 * day
     events = [None, start, start + 5, start + 5, None, start, 40 * day, 20 * day, start + 90, 9 * day, 9 * day + 1]
-    assert [clock.time_ms(time_ms) for time_ms in events] == [
+    assert [time_ms for event in events for time_ms in clock.times_ms(column([event])).tolist()] == [
         0,  # no time yet
         1,  # the first time may come from a wrong clock
         start + 5,
@@ -198,13 +232,103 @@ def test_invalid_and_too_large_records_are_sent_to_rejects_in_order(
     assert summary["events_read"] == summary["published"] + summary["rejects"] == 6
     assert summary["rejects_by_reason"] == {"not-json": 1, "too-large": 1, "bad-field": 1, "empty-file": 1}
     sent = cluster.fakes[0].sent
-    assert [topic for topic, *_ in sent] == ["crawl-events", "rejects", "rejects", "rejects", "crawl-events", "rejects"]
     assert [partition for topic, _, _, partition, _ in sent if topic == "crawl-events"] == [3, 3]
     broken, too_large, _, empty = [decoded("Reject", Reject, one[2]) for one in sent if one[0] == "rejects"]
     assert (broken.source, broken.offset, broken.bytes) == (str(log), text.index(b"{broken"), b"{broken")
     assert (too_large.offset, too_large.source) == (text.index(jsonl([large])), str(log))
     assert len(too_large.bytes) > LIMIT
     assert empty.source == str(tmp_path / "empty.jsonl")
+
+
+def one_by_one(log: Path, only: int | None, topic: str = "crawl-events") -> list[list[tuple[Any, ...]]]:
+    """Return what a publisher that knows neither batches nor kernels would send to each topic: events, and rejects."""
+    kind = format_of(str(log))
+    assert kind is not None
+    rows = [row for batch in read(FileRange(str(log), str(log), kind)) for row in batch.items()]
+    events = [(offset, item) for offset, item in rows if isinstance(item, CrawlEvent)]
+    times = dict(
+        zip(
+            [offset for offset, _ in events],
+            times_one_by_one([event.fetched_at_ms for _, event in events], 10**15),
+            strict=True,
+        )
+    )
+    sent: list[list[tuple[Any, ...]]] = [[], []]
+    for offset, item in rows:
+        reject = item
+        if isinstance(item, CrawlEvent):
+            value = encode_single_object("CrawlEvent", to_avro(item))
+            if (compressed_size(item.url.encode(), value, 1 << 30) or 0) <= LIMIT:
+                partition = hash_text(item.url) * 4 >> 64 if only is None else only
+                sent[0].append((topic, item.url.encode(), value, partition, times[offset]))
+                continue
+            detail = f"the event is larger than {topic} takes"
+            if len(value) > MOST_REJECTED_BYTES:
+                detail += f" (the first {MOST_REJECTED_BYTES} of {len(value)} bytes are kept)"
+            reject = Reject(Reason.TOO_LARGE, detail, str(log), offset, value[:MOST_REJECTED_BYTES])
+        sent[1].append(("rejects", None, encode_single_object("Reject", to_avro(reject)), None, None))
+    return sent
+
+
+def odd_lines(events: list[CrawlEvent]) -> bytes:
+    """Events as lines that kernels read, between lines that they leave to others and lines that are no events."""
+    large = jsonl(
+        [CrawlEvent("https://a.example/large", links=tuple(Link(f"{page_id(str(n)):x}") for n in range(4000)))]
+    )
+    others = [
+        b'{"url":"https://a.example/\\u00e9","fetched_at":1700000000,"links":["https://b.example/\\n"]}',
+        '{"url":"https://a.example/é","content_type":"text/html;é","links":[{"url":"é","rel":"ugc é"}]}'.encode(),
+        b'{"url":"https://a.example/r","retry_after":"120","status":429,"digest":"\\t"}',
+        b'{"url":"https://a.example/w","links":[{"url":"x","weight":0.1,"nofollow":true},{"url":"y","weight":1e-7}]}',
+        b'{"kind":"seed","url":"https://a.example/s","links":[],"fetched_at":4000000000}',
+        b'{"url":"https://a.example/f","status":503,"failure":"timeout","redirects":["x","y"],"canonical":"z"}',
+        b'{"url":"https://a.example/d","digest":5,"status":"not-found","lastmod":"Thu, 02 Jan 2020 03:04:05 GMT"}',
+        b"{broken",
+        b'{"url":3}',
+        b"",
+        b"  \t",
+        b'\xef\xbb\xbf{"url":"https://a.example/bom"}',
+        b'{"url":"https://a.example/\xff"}',
+        large.strip(),
+    ]
+    lines = jsonl(events).splitlines()
+    mixed = [line for number, plain in enumerate(lines) for line in (plain, others[number % len(others)])]
+    return b"\n".join(mixed) + b'\n{"url":"https://a.example/last"}'
+
+
+@pytest.mark.parametrize("only", [None, 2])
+@pytest.mark.parametrize("rate", [None, 100_000, 60])
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("log.jsonl", odd_lines),
+        ("plain.jsonl", jsonl),
+        ("log.jsonl.gz", lambda events: gzip.compress(odd_lines(events))[:-300]),
+        ("log.avro", avro),
+        ("log.warc", warc),
+        ("log.tsv", edges),
+    ],
+)
+def test_the_messages_are_those_of_events_that_are_sent_one_by_one(
+    opicflow: Run,
+    cluster: FakeConnection,
+    tmp_path: Path,
+    events: list[CrawlEvent],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    write: Callable[[list[CrawlEvent]], bytes],
+    only: int | None,
+    rate: float | None,
+) -> None:
+    monkeypatch.setattr(log_publisher.SendRate, "wait", lambda self, events: None)
+    log = written(tmp_path / name, write(events))
+    options = [*(() if only is None else ("--partition", only)), *(() if rate is None else ("--rate", rate))]
+    code, out, _ = opicflow("publish", "events", log, *BROKERS, "--quiet", *options)
+    sent = [[one for one in cluster.fakes[0].sent if one[0] == topic] for topic in ("crawl-events", "rejects")]
+    expected = one_by_one(log, only)
+    assert sent == expected
+    assert len(expected[0]) > 50
+    assert code == 0 and f"{len(sent[0]) + len(sent[1])} events read = {len(sent[0])} published" in out
 
 
 @pytest.mark.parametrize(
@@ -230,14 +354,16 @@ def test_wrong_options_of_publish_events_give_one_line_of_error(
 def test_an_error_of_the_broker_reports_the_acknowledged_records(
     opicflow: Run, cluster: FakeConnection, tmp_path: Path, events: list[CrawlEvent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def answer(event: CrawlEvent) -> bytes:
-        fake = cluster.fakes[0]
+    send = FakeProducer.send
+
+    def answer(fake: FakeProducer, *record: Any) -> Any:
+        future = send(fake, *record)
         if len(fake.sent) == 50:
             fake.answer(20)
             fake.answer(1, KafkaRefused("lost"))  # type: ignore[arg-type]
-        return encode_event(event)
+        return future
 
-    monkeypatch.setattr(log_publisher, "encode_event", answer)
+    monkeypatch.setattr(FakeProducer, "send", answer)
     log = written(tmp_path / "log.jsonl", jsonl(events))
     code, out, err = opicflow("publish", "events", log, *BROKERS)
     assert (code, out) == (2, "")
@@ -249,13 +375,16 @@ def test_an_error_of_the_broker_reports_the_acknowledged_records(
 def test_an_interrupt_reports_the_acknowledged_records(
     cluster: FakeConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupt(event: CrawlEvent) -> bytes:
-        if event.url.endswith("3"):
-            cluster.fakes[0].answer(2)
-            raise KeyboardInterrupt
-        return encode_event(event)
+    send = FakeProducer.send
 
-    monkeypatch.setattr(log_publisher, "encode_event", interrupt)
+    def interrupt(fake: FakeProducer, *record: Any) -> Any:
+        if len(fake.sent) == 2:
+            send(fake, *record)
+            fake.answer(2)
+            raise KeyboardInterrupt
+        return send(fake, *record)
+
+    monkeypatch.setattr(FakeProducer, "send", interrupt)
     log = written(tmp_path / "log.jsonl", jsonl([CrawlEvent(f"https://a.example/{number}") for number in range(9)]))
     options = main.parse(["publish", "events", str(log), *BROKERS])
     with pytest.raises(KeyboardInterrupt):
@@ -279,6 +408,11 @@ def test_a_rate_waits_when_events_are_ahead_of_it(monkeypatch: pytest.MonkeyPatc
     assert 900 < waits[0] <= 1000
     assert 1900 < waits[1] <= 2000
     log_publisher.SendRate(None).wait(10**9)
+
+
+@pytest.mark.parametrize(("per_second", "events"), [(None, None), (0.5, 1), (19.0, 1), (1000.0, 50)])
+def test_a_rate_is_kept_within_a_twentieth_of_a_second(per_second: float | None, events: int | None) -> None:
+    assert log_publisher.SendRate(per_second).events_at_once == events
 
 
 # -- policies ----------------------------------------------------------------------------------------------------------

@@ -31,7 +31,8 @@ from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.record_reader import Arrived, records
 from opicflow.pipelines.replay.inputs import NothingRead, Topic
-from opicflow.pipelines.replay.runner import Progress, ReplayRequest, ReplayResult, replayed
+from opicflow.pipelines.replay.read_progress import Progress
+from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult, replayed
 from opicflow.pipelines.replay.state import StateRefused
 from opicflow.pipelines.results.topic_writer import Destination
 from opicflow.pipelines.web.webs import power_law_web

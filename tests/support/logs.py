@@ -15,7 +15,8 @@ import numpy as np
 
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import ItemWriter, Ledger, LedgerConfig, LogPosition, Outcome, TickEntry
-from opicflow.pipelines.replay.runner import Progress, ReplayRequest, ReplayResult, replayed
+from opicflow.pipelines.replay.read_progress import Progress
+from opicflow.pipelines.replay.runner import ReplayRequest, ReplayResult, replayed
 from opicflow.schemas.arrays import Floats
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.pages import page_id

@@ -28,7 +28,7 @@ from kafka.record.memory_records import MemoryRecordsBuilder
 from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.columns import Texts
 from opicflow.schemas.kernel import kernel
-from opicflow.schemas.varint import put_signed, signed_bytes
+from opicflow.schemas.varint import put_bytes, put_signed, signed_bytes
 
 TESTED_VERSIONS = ("3.0.",)
 """Prefixes of the versions of kafka-python whose batches have the layout that is written here."""
@@ -49,8 +49,13 @@ class RecordChunk(NamedTuple):
 
 
 class RecordColumns(NamedTuple):
-    """Keys and values as concatenated bytes, with the start and the length of each: length -1 = none."""
+    """Times, and keys and values as concatenated bytes, with the start and the length of each: length -1 = none.
 
+    `sizes` are those of the records as kafka-python counts them, where a missing key or value counts -1.
+    """
+
+    sizes: Ints
+    times_ms: Ints
     keys: Bytes
     key_starts: Ints
     key_lengths: Ints
@@ -59,14 +64,11 @@ class RecordColumns(NamedTuple):
     value_lengths: Ints
 
     @classmethod
-    def of(cls, keys: Sequence[bytes | None], values: Sequence[bytes | None]) -> RecordColumns:
-        """Make columns of keys and values; `Texts` are columns already and are not copied."""
-        return cls(*_join(keys), *_join(values))
-
-    @property
-    def sizes(self) -> Ints:
-        """The size of each record as kafka-python counts it, where a missing key or value counts -1."""
-        return self.key_lengths + self.value_lengths
+    def of(cls, keys: Sequence[bytes | None], values: Sequence[bytes | None], times_ms: Ints | int) -> RecordColumns:
+        """Make columns of keys, values, and times or one time; `Texts` are columns already and are not copied."""
+        times = np.full(len(keys), times_ms, np.int64) if isinstance(times_ms, int) else times_ms
+        texts = (*_join(keys), *_join(values))
+        return cls(texts[2] + texts[5], times, *texts)
 
 
 class BatchAppender:
@@ -107,9 +109,7 @@ class BatchAppender:
             self._wake_sender(topic_partition, is_full)
         return future
 
-    def append(
-        self, topic: str, partition: int, records: RecordColumns, rows: Ints, timestamp_ms: int
-    ) -> Iterator[RecordChunk]:
+    def append(self, topic: str, partition: int, records: RecordColumns, rows: Ints) -> Iterator[RecordChunk]:
         """Append the records at `rows`, in this order, to the batches of a partition; yields a chunk for each batch."""
         topic_partition, accumulator = TopicPartition(topic, partition), self._accumulator
         at, is_full, is_new = 0, False, False
@@ -120,18 +120,19 @@ class BatchAppender:
                     if accumulator._closed:
                         raise kafka.errors.IllegalStateError("RecordAccumulator is closed")
                     waiting = accumulator._batches[topic_partition]
-                    added = self._fill(waiting[-1], records, rows[at:], timestamp_ms) if waiting else 0
+                    added = self._fill(waiting[-1], records, rows[at:]) if waiting else 0
                     if added == 0:
                         builder = MemoryRecordsBuilder(2, accumulator.config["compression_attrs"], self._batch_bytes)
                         batch = ProducerBatch(topic_partition, builder)
-                        added = self._fill(batch, records, rows[at:], timestamp_ms)
+                        added = self._fill(batch, records, rows[at:])
                         is_full = len(waiting) > 0
                         waiting.append(batch)
                         accumulator._incomplete.add(batch)
                         is_new = True
                     batch = waiting[-1]
                     last = batch.record_count - 1
-                    future = FutureRecordMetadata(batch.produce_future, last, timestamp_ms, None, -1, -1, -1)
+                    time_ms = int(records.times_ms[rows[at + added - 1]])
+                    future = FutureRecordMetadata(batch.produce_future, last, time_ms, None, -1, -1, -1)
                     batch._record_futures.append(future)
             finally:
                 accumulator._appends_in_progress.decrement()
@@ -155,7 +156,7 @@ class BatchAppender:
         self._woken_at = now
         self._producer._sender.wakeup()
 
-    def _fill(self, batch: Any, records: RecordColumns, rows: Ints, timestamp_ms: int) -> int:
+    def _fill(self, batch: Any, records: RecordColumns, rows: Ints) -> int:
         """Append as many records as fit, at least one if the batch is empty; returns how many."""
         memory = batch.records
         if memory._closed:
@@ -163,19 +164,19 @@ class BatchAppender:
         builder = memory._builder
         is_new = builder._first_timestamp is None
         room = self._batch_bytes - len(builder._buffer)
-        delta = 0 if is_new else timestamp_ms - builder._first_timestamp
+        first_ms = int(records.times_ms[rows[0]]) if is_new else builder._first_timestamp
         max_bytes = int(np.maximum(records.sizes[rows] + _MAX_FRAME_BYTES, 0).sum())
         out = np.empty(max(0, min(room, max_bytes)), np.uint8)
-        added, used = _encode(*records, rows, memory._next_offset, delta, out)
+        added, used = _encode(*records, rows, memory._next_offset, first_ms, out)
         if added == 0 and is_new:  # larger than a batch: it gets a batch of its own
             out = np.empty(int(records.sizes[rows[0]]) + _MAX_FRAME_BYTES, np.uint8)
-            added, used = _encode(*records, rows[:1], memory._next_offset, delta, out)
+            added, used = _encode(*records, rows[:1], memory._next_offset, first_ms, out)
         if added == 0:
             return 0
         builder._buffer += out[:used].data
         if is_new:
-            builder._first_timestamp = builder._max_timestamp = timestamp_ms
-        builder._max_timestamp = max(builder._max_timestamp, timestamp_ms)
+            builder._first_timestamp = builder._max_timestamp = first_ms
+        builder._max_timestamp = max(builder._max_timestamp, int(records.times_ms[rows[:added]].max()))
         builder._num_records += added
         memory._next_offset += added
         builder._last_offset = memory._next_offset - 1
@@ -222,6 +223,8 @@ def _join(values: Sequence[bytes | None]) -> tuple[Bytes, Ints, Ints]:
 
 @kernel
 def _encode(
+    sizes: Any,
+    times_ms: Any,
     keys: Any,
     key_starts: Any,
     key_lengths: Any,
@@ -230,13 +233,14 @@ def _encode(
     value_lengths: Any,
     rows: Any,
     offset: int,
-    delta: int,
+    first_ms: int,
     out: Any,
 ) -> Any:
     """Write the records at `rows` until one does not fit; returns how many were written, and their bytes."""
     at: Any = np.int64(0)
     for number in range(rows.shape[0]):
         row, record_offset = rows[number], offset + number
+        delta = times_ms[row] - first_ms
         size = (
             2  # attributes, and no headers
             + signed_bytes(delta)
@@ -253,11 +257,9 @@ def _encode(
         at = put_signed(out, at + 1, delta)
         at = put_signed(out, at, record_offset)
         at = put_signed(out, at, key_lengths[row])
-        for i in range(key_lengths[row]):
-            out[at + i] = keys[key_starts[row] + i]
-        at = put_signed(out, at + max(key_lengths[row], 0), value_lengths[row])
-        for i in range(value_lengths[row]):
-            out[at + i] = values[value_starts[row] + i]
-        at += max(value_lengths[row], 0) + 1
-        out[at - 1] = 0
+        at = put_bytes(out, at, keys, key_starts[row], key_starts[row] + max(key_lengths[row], 0))
+        at = put_signed(out, at, value_lengths[row])
+        at = put_bytes(out, at, values, value_starts[row], value_starts[row] + max(value_lengths[row], 0))
+        out[at] = 0
+        at += 1
     return rows.shape[0], at

@@ -117,7 +117,7 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _print_built(facts: dict[str, Any], reasons: dict[str, int], seconds: float) -> None:
-    from opicflow.pipelines.replay.summary import most_first
+    from opicflow.connectors.files.decoded import most_first
 
     print(
         f"{facts['pages']:,} pages, {facts['links']:,} links in {facts['slices']:,} "
@@ -156,7 +156,7 @@ def _facts(stored: StoredGraph) -> dict[str, Any]:
 
 
 def _check(stored: StoredGraph, quiet: bool) -> int:
-    from opicflow.pipelines.replay.runner import Progress
+    from opicflow.pipelines.replay.read_progress import Progress
 
     begun = time.perf_counter()
     display = ProgressDisplay(quiet)

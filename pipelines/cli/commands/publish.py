@@ -120,7 +120,7 @@ def _publish_events(options: argparse.Namespace) -> int:
 
 
 def _print_tally(tally: Tally, topic: str, as_json: bool) -> None:
-    from opicflow.pipelines.replay.summary import most_first
+    from opicflow.connectors.files.decoded import most_first
 
     per_second = round(tally.read / max(tally.seconds, 1e-9))
     if as_json:

@@ -134,6 +134,7 @@ def run(options: argparse.Namespace) -> int:
     """Replay the log, and print the top pages."""
     from opicflow.connectors.files.whole_file import whole_file
     from opicflow.pipelines.replay import runner
+    from opicflow.pipelines.replay.read_progress import Progress
     from opicflow.pipelines.replay.report import render
     from opicflow.pipelines.replay.report_data import report_of
     from opicflow.pipelines.transforms.publish import ROWS_PER_PART
@@ -146,9 +147,9 @@ def run(options: argparse.Namespace) -> int:
     most_bytes = default_limit() if options.memory is None else size_in_bytes(options.memory)
     announce_compilation(options.quiet)
     display = ProgressDisplay(options.quiet)
-    latest: list[runner.Progress] = []
+    latest: list[Progress] = []
 
-    def show(progress: runner.Progress) -> None:
+    def show(progress: Progress) -> None:
         latest[:] = [progress]
         display.show(progress)
 

@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         write_exact_ranks,
         write_log,
     )
-    from opicflow.pipelines.replay.runner import Progress
+    from opicflow.pipelines.replay.read_progress import Progress
 
     begun = time.perf_counter()
     _check_files(options)

@@ -36,10 +36,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the events of a log that would be rejected, with reasons, and what would improve the results."""
-    from opicflow.connectors.files.log_reader import FileRange
+    from opicflow.connectors.files.decoded import most_first
+    from opicflow.connectors.files.log_reader import FileRange, known_format
     from opicflow.connectors.files.opening import expand
-    from opicflow.pipelines.replay.inputs import known_format
-    from opicflow.pipelines.replay.summary import most_first, notes_for
+    from opicflow.pipelines.replay.summary import notes_for
     from opicflow.pipelines.transforms.decode import decode_range, route_rows
     from opicflow.pipelines.transforms.route import Seen, accepted
     from opicflow.pipelines.transforms.rules import Rules

@@ -12,10 +12,13 @@ import numpy as np
 import pytest
 import zstandard
 
-from opicflow.connectors.files.avro import MOST_BLOCK_BYTES
+from opicflow.connectors.files.avro import MOST_BLOCK_BYTES, read_blocks, read_header
+from opicflow.connectors.files.avro_encoding import encode_avro
+from opicflow.connectors.files.event_encoding import encode_event
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, read
-from opicflow.connectors.kafka.messages import decode_messages, encode_event, message_batch
+from opicflow.connectors.files.opening import Block
+from opicflow.connectors.kafka.messages import decode_messages, message_batch
 from opicflow.schemas.crawl_events import (
     MOST_EVENT_BYTES,
     MOST_LINKS,
@@ -91,9 +94,15 @@ def outcome(data: bytes, folder: Path, memory_bytes: int = 1 << 30) -> tuple[lis
         urls = [item.url.encode() for item in items if isinstance(item, CrawlEvent)]
         return urls, [item.reason for item in items if isinstance(item, Reject)]
 
+    def encoded() -> tuple[list[bytes], list[Reason]]:
+        batches = [batch.encode(b"") for batch in read(FileRange("f", str(path), Format.AVRO))]
+        urls = [url for batch in batches for url in batch.urls]
+        return urls, [reject.reason for batch in batches for reject in batch.rejects]
+
     read_without_a_limit()
     found = bounded(decoded, memory_bytes)
     assert bounded(one_by_one, memory_bytes) == found
+    assert bounded(encoded, memory_bytes) == found
     return found
 
 
@@ -101,6 +110,10 @@ def read_without_a_limit() -> None:
     """Load the kernels into this process: the first call of one may compile it."""
     WriterSchema(record_schema()).walk(np.frombuffer(b"\x02a", np.uint8), 0, 2, 1)
     decode_messages(message_batch([], 0, 0), "f", lambda frame: None)
+    data = file(schema("CrawlEvent"), encode_event(CrawlEvent("a")))
+    container = read_header(data)
+    blocks = list(read_blocks(container, [Block(container.size, data[container.size :])], container.size))
+    encode_avro(container, blocks, "f", b"")
 
 
 # -- schemas

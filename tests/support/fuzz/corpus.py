@@ -14,7 +14,7 @@ from typing import Any
 import fastavro
 import zstandard
 
-from opicflow.connectors.kafka.messages import encode_event
+from opicflow.connectors.files.event_encoding import encode_event
 from opicflow.schemas import published_schemas
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.published_schemas import schema

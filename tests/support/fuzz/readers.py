@@ -26,7 +26,7 @@ from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.grade_reader import read_grades
 from opicflow.connectors.files.jsonl import decode_jsonl
-from opicflow.connectors.files.log_reader import FileRange, format_of, read
+from opicflow.connectors.files.log_reader import FileRange, _of_lines, format_of, read
 from opicflow.connectors.files.opening import Block
 from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.connectors.files.vertices import VertexFile, read_numbered_edges
@@ -59,6 +59,7 @@ from opicflow.schemas.records import RECORDS
 from opicflow.schemas.urls import Canonicaliser
 from support import archives
 from support.canonical_urls import RULES, form_of, in_a_batch
+from support.encoded import check_encoding
 from support.event_rows import json_without_the_kernel, rows_of
 from support.fuzz import corpus, stored_inputs
 from support.fuzz.fuzzed_reader import Counts, FuzzedReader
@@ -119,7 +120,9 @@ def _make_json_lines(draw: random.Random) -> bytes:
 
 def _check_json_lines(data: bytes, draw: random.Random) -> Counts:
     """The kernel and orjson agree on every line, which is an event or a reject."""
-    decoded = decode_jsonl(data, "f", 7)
+    batch = _of_lines(7, 7 + len(data), data, "f")
+    decoded = batch.decode()
+    check_encoding(batch)
     rows, rejects = json_without_the_kernel(data, 7)
     assert rows_of(decoded.events) == rows
     assert [(reject.reason, reject.offset, reject.bytes) for reject in decoded.rejects] == rejects
@@ -155,6 +158,7 @@ def _check_log(data: bytes, format: Format) -> Counts:
         assert batch.start == end < batch.end, (batch.start, end, batch.end)
         end = batch.end
         decoded = batch.decode()
+        check_encoding(batch)
         counts = _counts(decoded)
         offsets = decoded.events.offset
         assert (np.diff(offsets) > 0).all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import kafka as kafka_python
@@ -18,6 +19,7 @@ from opicflow.connectors.kafka.client.producer_batches import TESTED_VERSIONS, B
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.topics import TopicSpec, make
+from opicflow.schemas.arrays import Ints
 from support.services import LocalKafka, raw_records
 
 NOW_MS = 1_700_000_000_000
@@ -55,10 +57,12 @@ class Alone:
         return found
 
 
-def together(producer: Any, records: list[tuple[bytes | None, bytes | None]], now_ms: int = NOW_MS) -> list[Any]:
+def together(
+    producer: Any, records: list[tuple[bytes | None, bytes | None]], times_ms: Ints | int = NOW_MS
+) -> list[Any]:
     keys, values = zip(*records, strict=True)
     return list(
-        BatchAppender(producer).append("topic", 3, RecordColumns.of(keys, values), np.arange(len(keys)), now_ms)
+        BatchAppender(producer).append("topic", 3, RecordColumns.of(keys, values, times_ms), np.arange(len(keys)))
     )
 
 
@@ -66,17 +70,19 @@ def test_the_installed_version_of_kafka_python_is_supported() -> None:
     assert kafka_python.__version__.startswith(TESTED_VERSIONS)
 
 
-@given(st.lists(rows, min_size=1, max_size=4), st.integers(100, 3000))
-def test_batches_equal_those_of_kafka_python(calls: list[Any], batch_size: int) -> None:
+@given(st.lists(rows, min_size=1, max_size=4), st.integers(100, 3000), st.randoms(use_true_random=False))
+def test_batches_equal_those_of_kafka_python(calls: list[Any], batch_size: int, random: Random) -> None:
     ours, theirs = Alone(batch_size), Alone(batch_size)
     for number, records in enumerate(calls):
-        chunks = together(ours, records, NOW_MS + 7 * number)
+        spread = 10 ** random.randint(0, 9)
+        times = [NOW_MS + 7 * number + random.randint(-spread, spread) * (number % 2) for _ in records]
+        chunks = together(ours, records, np.array(times, np.int64) if number % 2 else times[0])
         assert sum(chunk.records for chunk in chunks) == len(records)
         assert sum(chunk.size_bytes for chunk in chunks) == sum(
             (-1 if one is None else len(one)) for record in records for one in record
         )
-        for key, value in records:
-            theirs._accumulator.append(PARTITION, NOW_MS + 7 * number, key, value, [])
+        for time_ms, (key, value) in zip(times, records, strict=True):
+            theirs._accumulator.append(PARTITION, time_ms, key, value, [])
     assert [batch.record_count for batch in ours.batches()] == [batch.record_count for batch in theirs.batches()]
     assert ours.records() == theirs.records()
 
@@ -113,13 +119,13 @@ def test_a_record_larger_than_a_batch_has_its_own() -> None:
 
 def test_the_sender_is_woken_if_it_would_be_late() -> None:
     producer = Alone(400)
-    bulk, records = BatchAppender(producer), RecordColumns.of([b"key"] * 2, [b"x" * 150] * 2)
+    bulk, records = BatchAppender(producer), RecordColumns.of([b"key"] * 2, [b"x" * 150] * 2, NOW_MS)
 
     def woken_by(partition: int, together: bool = False) -> int:
         """Append one record or two, and return how often the sender was woken."""
         before = producer.woken
         if together:
-            list(bulk.append("topic", partition, records, np.arange(2), NOW_MS))
+            list(bulk.append("topic", partition, records, np.arange(2)))
         else:
             assert not bulk.append_one("topic", partition, b"key", b"x" * 150, NOW_MS).is_done
         return producer.woken - before

@@ -1,0 +1,326 @@
+"""JSON as text, within kernels: codes of the names that events have, and where a value ends.
+
+Kernels get bytes that need not be JSON: what they are not sure of is -1, and is left to orjson.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from opicflow.schemas.arrays import Bytes, Hashes
+from opicflow.schemas.hashing import byte_at, hash_bytes, hash_text, word_at
+from opicflow.schemas.json_events import ANNOUNCED_BY, FIELD_NAMES, LINK_FIELD_NAMES, VISIT_WORDS
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
+
+KIND, URL, TIME, STATUS, FAILURE, REDIRECTS, CANONICAL, TYPE, DIGEST, MODIFIED, LINKS, RETRY = range(1, 13)
+LINK_URL, LINK_WEIGHT, LINK_REL, LINK_NOFOLLOW = range(13, 17)
+ANNOUNCES, _VISITS = 17, 18
+_SLOTS = 256
+
+
+def _word_table() -> tuple[Hashes, Bytes]:
+    """An open-addressing table from the hash of a name to its code. Names of links and of events never mix."""
+    coded = [(name, code) for code, names in enumerate(FIELD_NAMES.values(), KIND) for name in names]
+    coded += [("/" + name, code) for code, names in enumerate(LINK_FIELD_NAMES.values(), LINK_URL) for name in names]
+    for word in (*ANNOUNCED_BY, *VISIT_WORDS):
+        coded += [("=" + form, ANNOUNCES if word in ANNOUNCED_BY else _VISITS) for form in (word, word.upper())]
+    words, codes = np.zeros(_SLOTS, np.uint64), np.zeros(_SLOTS, np.uint8)
+    for name, code in coded:
+        salt = _SALTS.get(name[0], 0)
+        plain = name[1:] if salt else name
+        digest = hash_text(plain) ^ salt
+        slot = digest % _SLOTS
+        while codes[slot]:
+            slot = (slot + 1) % _SLOTS
+        words[slot], codes[slot] = digest, code
+    return words, codes
+
+
+_SALTS = {"/": 0x5555555555555555, "=": 0x3333333333333333}
+OF_EVENTS, OF_LINKS, OF_KINDS = np.uint64(0), np.uint64(_SALTS["/"]), np.uint64(_SALTS["="])
+WORDS, CODES = _word_table()
+
+_ONES = np.uint64(0x0101010101010101)
+_HIGHS = np.uint64(0x8080808080808080)
+_QUOTES = np.uint64(0x2222222222222222)
+_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
+_SPACES = np.uint64(0x2020202020202020)
+
+NULL, TRUE, _FALSE = np.uint32(0x6C6C756E), np.uint32(0x65757274), np.uint32(0x736C6166)
+
+
+@inlined_kernel
+def is_space(c: Any) -> Any:
+    return c == 32 or c == 9 or c == 13
+
+
+@lean_kernel
+def end_of_line(text: Any, at: Any) -> Any:
+    size = text.shape[0]
+    newlines = np.uint64(0x0A0A0A0A0A0A0A0A)
+    while at + 8 <= size:
+        x = word_at(text, at) ^ newlines
+        if (x - _ONES) & ~x & _HIGHS:
+            break
+        at += 8
+    while at < size and byte_at(text, at) != 10:
+        at += 1
+    return at
+
+
+@inlined_kernel
+def end_of_string(text: Any, at: Any, end: Any) -> Any:
+    """Return the end of the string that continues at `at`; -1 unless it is plain ASCII."""
+    while at + 8 <= end:
+        x = word_at(text, at)
+        q = x ^ _QUOTES
+        b = x ^ _BACKSLASHES
+        odd = (((q - _ONES) & ~q) | ((b - _ONES) & ~b) | ((x - _SPACES) & ~x) | x) & _HIGHS
+        if odd:  # its lowest bit is that of the first byte that is not plain
+            at += np.int64(trailing_zeros(odd)) >> 3
+            return at if byte_at(text, at) == 34 else -1
+        at += 8
+    while at < end:
+        c = byte_at(text, at)
+        if c == 34:
+            return at
+        if c == 92 or c < 32 or c >= 128:
+            return -1
+        at += 1
+    return -1
+
+
+@inlined_kernel
+def byte_or_0(text: Any, at: Any, end: Any) -> Any:
+    """Return the byte here; 0, which no JSON has, if the text has ended: its last line may break off anywhere."""
+    return byte_at(text, at) if at < end else np.uint8(0)
+
+
+@inlined_kernel
+def past_space(text: Any, at: Any, end: Any) -> Any:
+    while at < end and is_space(byte_at(text, at)):
+        at += 1
+    return at
+
+
+@inlined_kernel
+def code_of(text: Any, begin: Any, end: Any, salt: Any, words: Any, codes: Any) -> Any:
+    """The code of a word, 0 if it has none."""
+    digest = hash_bytes(text, begin, end) ^ salt
+    slot = np.int64(digest & np.uint64(_SLOTS - 1))
+    while codes[slot] != 0:
+        if words[slot] == digest:
+            return np.int64(codes[slot])
+        slot = (slot + 1) & (_SLOTS - 1)
+    return np.int64(0)
+
+
+@inlined_kernel
+def is_word(text: Any, at: Any, end: Any, word: Any) -> Any:
+    """Whether the four letters of null, true or fals stand here."""
+    return (
+        at + 4 <= end
+        and (
+            np.uint32(byte_at(text, at))
+            | np.uint32(byte_at(text, at + 1)) << np.uint32(8)
+            | np.uint32(byte_at(text, at + 2)) << np.uint32(16)
+            | np.uint32(byte_at(text, at + 3)) << np.uint32(24)
+        )
+        == word
+    )
+
+
+@inlined_kernel
+def _past_number(text: Any, at: Any, end: Any) -> Any:
+    """Where a JSON number ends; -1 if it is none."""
+    if at < end and byte_at(text, at) == 45:
+        at += 1
+    if at >= end or not 48 <= byte_at(text, at) <= 57:
+        return -1
+    if byte_at(text, at) == 48:
+        at += 1
+    else:
+        while at < end and 48 <= byte_at(text, at) <= 57:
+            at += 1
+    if at < end and byte_at(text, at) == 46:
+        at += 1
+        if at >= end or not 48 <= byte_at(text, at) <= 57:
+            return -1
+        while at < end and 48 <= byte_at(text, at) <= 57:
+            at += 1
+    if at < end and (byte_at(text, at) == 101 or byte_at(text, at) == 69):
+        return -1  # exponents may overflow: left to orjson
+    return at
+
+
+@inlined_kernel
+def _hex_4(text: Any, at: Any, end: Any) -> Any:
+    """The number that four hexadecimal digits say; -1 if they are none."""
+    if at + 4 > end:
+        return np.int64(-1)
+    number = np.int64(0)
+    for i in range(at, at + 4):
+        c = np.int64(byte_at(text, i))
+        if 48 <= c <= 57:
+            digit = c - 48
+        elif 97 <= (c | 32) <= 102:
+            digit = (c | 32) - 87
+        else:
+            return np.int64(-1)
+        number = number * 16 + digit
+    return number
+
+
+@inlined_kernel
+def _past_escape(text: Any, at: Any, end: Any) -> Any:
+    """Where an escape ends that begins with the backslash at `at`; -1 if it is none, or half of a pair."""
+    c = byte_at(text, at + 1)
+    if c == 34 or c == 92 or c == 47 or c == 98 or c == 102 or c == 110 or c == 114 or c == 116:
+        return at + 2
+    if c != 117:
+        return np.int64(-1)
+    unit = _hex_4(text, at + 2, end)
+    if unit < 0 or 0xDC00 <= unit <= 0xDFFF:
+        return np.int64(-1)
+    if not 0xD800 <= unit <= 0xDBFF:
+        return at + 6
+    if at + 12 > end or byte_at(text, at + 6) != 92 or byte_at(text, at + 7) != 117:
+        return np.int64(-1)
+    return at + 12 if 0xDC00 <= _hex_4(text, at + 8, end) <= 0xDFFF else np.int64(-1)
+
+
+@inlined_kernel
+def _past_character(text: Any, at: Any, end: Any) -> Any:
+    """Where a character ends that is not ASCII; -1 if it is no UTF-8."""
+    c = byte_at(text, at)
+    least, most = 0x80, 0xBF
+    if 0xC2 <= c <= 0xDF:
+        more = 1
+    elif 0xE0 <= c <= 0xEF:
+        more = 2
+        if c == 0xE0:
+            least = 0xA0
+        elif c == 0xED:
+            most = 0x9F
+    elif 0xF0 <= c <= 0xF4:
+        more = 3
+        if c == 0xF0:
+            least = 0x90
+        elif c == 0xF4:
+            most = 0x8F
+    else:
+        return np.int64(-1)
+    if at + more >= end or not least <= byte_at(text, at + 1) <= most:
+        return np.int64(-1)
+    for i in range(at + 2, at + more + 1):
+        if not 0x80 <= byte_at(text, i) <= 0xBF:
+            return np.int64(-1)
+    return at + more + 1
+
+
+@lean_kernel
+def past_string(text: Any, at: Any, end: Any, escapes: Any) -> Any:
+    """Where the string that goes on at `at` ends, its quote included; -1 if it is none or has a forbidden escape."""
+    while at < end:
+        plain = end_of_string(text, at, end)
+        if plain >= 0:
+            return plain + 1
+        while at < end:
+            c = byte_at(text, at)
+            if c == 34:
+                return at + 1
+            if c < 32:
+                return np.int64(-1)
+            if c == 92:
+                if not escapes or at + 1 >= end:
+                    return np.int64(-1)
+                at = _past_escape(text, at, end)
+            elif c >= 128:
+                at = _past_character(text, at, end)
+            else:
+                at += 1
+            if at < 0:
+                return np.int64(-1)
+    return np.int64(-1)
+
+
+@lean_kernel
+def past_value(text: Any, at: Any, end: Any) -> Any:
+    """Where a string, number or word ends; -1 for anything else, which orjson has to check."""
+    if at >= end:
+        return np.int64(-1)
+    if byte_at(text, at) == 34:
+        return past_string(text, at + 1, end, True)
+    if is_word(text, at, end, NULL) or is_word(text, at, end, TRUE):
+        return at + 4
+    if is_word(text, at, end, _FALSE) and at + 5 <= end and byte_at(text, at + 4) == 101:
+        return at + 5
+    begin = at
+    at = _past_number(text, at, end)
+    return at if at - begin <= 18 else np.int64(-1)
+
+
+_DEEPEST = 60
+
+
+@lean_kernel
+def past_anything(text: Any, at: Any, end: Any) -> Any:
+    """Where any value ends, lists and objects in each other included; -1 if orjson has to check."""
+    depth = 0
+    objects = np.uint64(0)  # a bit a level: whether it is an object
+    while True:
+        c = byte_or_0(text, at, end)
+        opened = c == 123 or c == 91
+        if opened:
+            if depth >= _DEEPEST:
+                return np.int64(-1)
+            depth += 1
+            objects = (objects << np.uint64(1)) | np.uint64(c == 123)
+            at = past_space(text, at + 1, end)
+        else:
+            at = past_value(text, at, end)
+            if at < 0:
+                return np.int64(-1)
+        while depth > 0:
+            is_object = (objects & np.uint64(1)) != np.uint64(0)
+            at = past_space(text, at, end)
+            c = byte_or_0(text, at, end)
+            if c == (125 if is_object else 93):
+                at += 1
+                depth -= 1
+                objects >>= np.uint64(1)
+                opened = False
+                continue
+            if not opened:
+                if c != 44:
+                    return np.int64(-1)
+                at = past_space(text, at + 1, end)
+            opened = False
+            if is_object:
+                if at >= end or byte_at(text, at) != 34:
+                    return np.int64(-1)
+                at = past_string(text, at + 1, end, True)
+                if at < 0:
+                    return np.int64(-1)
+                at = past_space(text, at, end)
+                if at >= end or byte_at(text, at) != 58:
+                    return np.int64(-1)
+                at = past_space(text, at + 1, end)
+            break
+        if depth == 0:
+            return at
+
+
+@inlined_kernel
+def digits(text: Any, begin: Any, end: Any) -> Any:
+    """Return the number in `text[begin:end]`; -1 if it has other characters than digits, or more than 16."""
+    if end - begin > 16 or end <= begin:
+        return np.int64(-1)
+    number = np.int64(0)
+    for i in range(begin, end):
+        if not 48 <= byte_at(text, i) <= 57:
+            return np.int64(-1)
+        number = number * 10 + np.int64(byte_at(text, i)) - 48
+    return number
