@@ -61,11 +61,12 @@ def write_result(
 
     Files of this name that an earlier run divided otherwise are removed. `packed` is called again to count the rows.
     """
-    rows = math.inf if parts == 1 else sum(row_count(kind.columns_of(part)) for part in packed())
+    rows = 0 if parts == 1 else sum(row_count(kind.columns_of(part)) for part in packed())
     source = _Rows(map(kind.columns_of, packed()))
     with divided_file(folder, name, format_, parts) as paths:
         for number, path in enumerate(paths):
-            share = rows if parts == 1 else rows * (number + 1) // parts - rows * number // parts
+            is_last = number == parts - 1
+            share = math.inf if is_last else rows * (number + 1) // parts - rows * number // parts
             with open(path, "wb") as file:
                 _write(file, format_, kind.schema, source.take(share))
                 file.flush()

@@ -101,6 +101,8 @@ def _escaped(texts: Any, data: Any) -> Any:
     text = np.frombuffer(data, np.uint8)
     if not len(text) or (text.min() >= _FIRST_PRINTABLE and not ((text == ord('"')) | (text == ord("\\"))).any()):
         return texts
-    for character in ("\\", '"', *map(chr, range(_FIRST_PRINTABLE))):
-        texts = pc.replace_substring(texts, character, orjson.dumps(character)[1:-1].decode())
+    found = set(np.flatnonzero(np.bincount(text, minlength=_FIRST_PRINTABLE)).tolist())
+    for character in ("\\", '"', *map(chr, range(_FIRST_PRINTABLE))):  # the first one is in what the others become
+        if ord(character) in found:
+            texts = pc.replace_substring(texts, character, orjson.dumps(character)[1:-1].decode())
     return texts
