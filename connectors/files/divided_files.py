@@ -46,18 +46,21 @@ def found_paths(folder: Path, name: str, ending: str) -> list[Path]:
 def divided_file(folder: Path, name: str, ending: str, parts: int) -> Iterator[Sequence[Path]]:
     """Paths to write the parts to. When all is written they get their names, and no other division of the file is left.
 
-    Parts never stand beside those of an earlier file: one that is killed leaves the earlier file, the new one, or some
-    parts without the others, which readers refuse.
+    Readers never take parts of two runs for one file. A process that is killed leaves the earlier file, the new one, or
+    what readers refuse: both of them, or some parts without the others.
     """
     paths = paths_of(folder, name, ending, parts)
     partial = [partial_path(path) for path in paths]
     try:
         yield partial
+        if parts == 1:
+            os.replace(partial[0], paths[0])
         for path in _existing(folder, name, ending):
             if parts > 1 or path not in paths:
                 path.unlink()
-        for written, path in zip(partial, paths, strict=True):
-            os.replace(written, path)
+        if parts > 1:
+            for written, path in zip(partial, paths, strict=True):
+                os.replace(written, path)
     except BaseException:
         for path in partial:
             with suppress(FileNotFoundError):

@@ -160,8 +160,9 @@ class _ParquetWriter:
         words = [
             field["name"] for field in schema["fields"] if _is_enum(field["type"]) or field["name"] in _OF_FEW_TEXTS
         ]
+        self._file = _Forward(file)
         self._writer = pq.ParquetWriter(
-            _Forward(file),
+            self._file,
             self._schema,
             compression="zstd",
             use_dictionary=words,
@@ -194,12 +195,18 @@ class _ParquetWriter:
         if kind is None:
             self._write_group()
             self._writer.close()
+        else:
+            self._file.is_written = False
 
 
 class _Forward:
-    """A file, perhaps a pipe, that Arrow writes from front to back: it asks where it is, and pipes do not know."""
+    """A file, perhaps a pipe, that Arrow writes from front to back: it asks where it is, and pipes do not know.
+
+    After an error nothing more is written: Arrow would add a footer when its writer is collected.
+    """
 
     closed = False
+    is_written = True
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -207,7 +214,11 @@ class _Forward:
 
     def write(self, data: Any) -> int:
         self._at += len(data)
-        return self._file.write(data)
+        if self.is_written:
+            self.is_written = False
+            self._file.write(data)
+            self.is_written = True
+        return len(data)
 
     def tell(self) -> int:
         return self._at

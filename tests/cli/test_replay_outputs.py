@@ -48,6 +48,16 @@ def test_a_reader_that_ends_early_is_no_error(log: Path, tmp_path: Path) -> None
     assert json.loads(top.out)[0]["url"] == first["url"]
 
 
+@pytest.mark.parametrize("format_", ["avro", "parquet"])
+def test_a_reader_of_bytes_may_end_early_too(format_: str, log: Path) -> None:
+    words = [*REPLAY, str(log), "--out", "-", "--format", format_, "--quiet"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as replay:
+        assert replay.stdout is not None and replay.stderr is not None
+        assert replay.stdout.read(4) in (b"Obj\x01", b"PAR1")
+        replay.stdout.close()
+        assert (replay.stderr.read(), replay.wait()) == (b"", 0)
+
+
 def test_a_pipe_may_come_from_another_program_and_go_on_to_compare(log: Path, tmp_path: Path) -> None:
     assert command("replay", log, "--quiet", "--out", tmp_path / "out", "--parts", "3").code == 0
     replay = subprocess.run([*REPLAY, "-", "--out", "-", "--quiet"], input=log.read_bytes(), capture_output=True)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
-import os
-import resource
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,6 @@ from opicflow.pipelines.results.json_lines import json_lines
 from opicflow.pipelines.results.record_columns import hosts_of
 from opicflow.schemas.columns import Columns, Texts, WithNulls, Words, pack, plain_rows
 from opicflow.schemas.published_schemas import schema
-from support.bounded import bounded
 
 FORMATS = ["jsonl", "avro", "parquet"]
 MOMENT = {
@@ -225,6 +225,30 @@ def test_a_result_without_rows_is_a_file_with_the_columns(format_: str, tmp_path
             assert pq.read_schema(path).names == [field["name"] for field in schema("Importance")["fields"]]
 
 
+class BrokenPipe(io.BytesIO):
+    """Takes some writes, then none."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.left = most
+
+    def write(self, data: Any) -> int:
+        self.left -= 1
+        if self.left < 0:
+            raise BrokenPipeError
+        return len(data)
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_nothing_is_written_after_an_error(format_: str) -> None:
+    for most in (0, 1, 3):
+        pipe = BrokenPipe(most)
+        with pytest.raises(BrokenPipeError):
+            stream_result(pipe, format_, IMPORTANCE, parts_of(5000, 1000)())
+        gc.collect()
+        assert pipe.left == -1
+
+
 # -- what is left beside them
 
 
@@ -279,16 +303,25 @@ def test_ranks_of_a_folder_with_parts_are_those_of_the_whole_file(format_: str, 
 
 # -- memory
 
+MOST_BYTES_OF_A_STREAM = """
+import os, sys
+from pathlib import Path
+from opicflow.pipelines.results.files import IMPORTANCE, stream_result
+
+part = Path(sys.argv[1]).read_bytes()
+with open(os.devnull, "wb") as file:
+    stream_result(file, sys.argv[2], IMPORTANCE, [part] * int(sys.argv[3]))
+(line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+print(1024 * int(line.split()[1]))
+"""
+
 
 @pytest.mark.parametrize("format_", FORMATS)
 def test_a_million_rows_take_no_more_memory_than_a_quarter_of_them(format_: str, tmp_path: Path) -> None:
-    part = packed(0, 1 << 16)
-    written(tmp_path, format_, 10)  # kernels are there
-
-    def most_bytes(parts: int) -> int:
-        with open(os.devnull, "wb") as file:
-            stream_result(file, format_, IMPORTANCE, iter([part] * parts))
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-
-    few, many = (bounded(lambda parts=parts: most_bytes(parts), 4 << 30) for parts in (4, 16))  # type: ignore[misc]
+    part = tmp_path / "part"
+    part.write_bytes(packed(0, 1 << 16))
+    few, many = (
+        int(subprocess.check_output([sys.executable, "-c", MOST_BYTES_OF_A_STREAM, part, format_, str(parts)]))
+        for parts in (4, 16)
+    )
     assert many - few < 64 << 20, f"{many - few:,} bytes more"
