@@ -64,6 +64,7 @@ setup(
         "experiments": ["matplotlib>=3.8"],  # draws the plots of `opicflow experiment`
         "dev": [
             "build>=1.2.1",
+            "duckdb>=1.1",  # runs the queries of docs/guides/replay.md
             "hypothesis>=6.100",
             "import-linter>=2.5",
             "matplotlib>=3.8",

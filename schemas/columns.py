@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -81,6 +81,96 @@ class Texts(Sequence[bytes]):
             return Texts(self.text, self.starts[row], self.lengths[row])
         start = int(self.starts[row])
         return self.text[start : start + int(self.lengths[row])].tobytes()
+
+
+class Words(Sequence[str]):
+    """A column of words of a small set: for each row the number of its word in `symbols`."""
+
+    def __init__(self, numbers: npt.NDArray[np.integer[Any]], symbols: Sequence[str]):
+        self.numbers, self.symbols = numbers, tuple(symbols)
+
+    @classmethod
+    def same(cls, word: str, rows: int) -> Words:
+        """The same word in every row."""
+        return cls(np.zeros(rows, np.int8), [word])
+
+    def texts(self) -> Texts:
+        """The words as texts in UTF-8."""
+        symbols = Texts.of([symbol.encode("utf-8") for symbol in self.symbols])
+        return Texts(symbols.text, symbols.starts[self.numbers], symbols.lengths[self.numbers])
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.symbols.__getitem__, self.numbers.tolist())
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> Words: ...
+
+    def __getitem__(self, row: int | slice) -> str | Words:
+        if isinstance(row, slice):
+            return Words(self.numbers[row], self.symbols)
+        return self.symbols[int(self.numbers[row])]
+
+
+class WithNulls(Sequence[Any]):
+    """A column of numbers or truth values that some rows do not have: those where `present` is false."""
+
+    def __init__(self, values: Array, present: npt.NDArray[np.bool_]):
+        self.values, self.present = values, present
+
+    @classmethod
+    def same(cls, value: float | bool | None, rows: int, kind: npt.DTypeLike) -> WithNulls:
+        """The same value in every row, or none."""
+        return cls(np.full(rows, value or 0, kind), np.full(rows, value is not None))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        pairs = zip(self.values.tolist(), self.present.tolist(), strict=True)
+        return (value if here else None for value, here in pairs)
+
+    @overload
+    def __getitem__(self, row: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> WithNulls: ...
+
+    def __getitem__(self, row: int | slice) -> Any:
+        if isinstance(row, slice):
+            return WithNulls(self.values[row], self.present[row])
+        return self.values[row].item() if self.present[row] else None
+
+
+Columns = Mapping[str, Sequence[Any] | Array]
+"""The columns of records, by field: `Texts`, `Words`, `WithNulls`, arrays, or lists of plain values."""
+
+
+def row_count(columns: Columns) -> int:
+    """How many rows these columns have."""
+    return len(next(iter(columns.values())))
+
+
+def row_slice(columns: Columns, first: int, end: int) -> Columns:
+    """Return the rows from `first` to before `end`."""
+    return {name: values[first:end] for name, values in columns.items()}
+
+
+def plain_rows(columns: Columns) -> Iterator[dict[str, Any]]:
+    """Yield each row as plain values: for few rows."""
+    for values in zip(*map(_plain, columns.values()), strict=True):
+        yield dict(zip(columns, values, strict=True))
+
+
+def _plain(values: Sequence[Any] | Array) -> Any:
+    if isinstance(values, Texts):
+        return [text.decode("utf-8") for text in values]
+    return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 class ColumnsRefused(UserError, ValueError):

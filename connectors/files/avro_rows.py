@@ -6,26 +6,24 @@ fastavro.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from opicflow.schemas.arrays import Bytes, Ints
-from opicflow.schemas.columns import Texts
+from opicflow.schemas.columns import Columns, Texts, WithNulls, Words
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.published_schemas import Schema
 from opicflow.schemas.varint import MOST_BYTES, put_bytes, put_signed
 
-Values = Sequence[Any]
-
 _DOUBLE_BYTES = 8
 
 
-def encode_rows(schema: Schema, columns: Mapping[str, Values], prefix: bytes = b"") -> Texts:
+def encode_rows(schema: Schema, columns: Columns, prefix: bytes = b"") -> Texts:
     """A record of each row, as the fields of the schema say, each after `prefix`. Columns are in the schema's order.
 
-    A column is a list of values; of numbers it may be an array, of texts `Texts` in UTF-8: these cost least.
+    A column is a list of values; of numbers it may be an array, of texts `Texts` in UTF-8, of an enum or texts `Words`,
+    of numbers or null `WithNulls`: these cost least.
     """
     if list(columns) != [field["name"] for field in schema["fields"]]:
         raise ValueError(f"these are not the fields of {schema['name']}: {', '.join(columns)}")
@@ -66,14 +64,17 @@ class _Column(NamedTuple):
     branches: Ints | None
 
 
-def _column(type_: Any, values: Values, everywhere: Bytes) -> _Column:
+def _column(type_: Any, values: Any, everywhere: Bytes) -> _Column:
     if not isinstance(type_, list):
         return _plain(type_, values, everywhere, None)
     rows = len(values)
     null_at, kind = type_.index("null"), next(branch for branch in type_ if branch != "null")
     if len(type_) != 2:
         raise ValueError(f"a union of {len(type_)} types is for fastavro")
-    nulls = list(values).count(None)
+    if isinstance(values, WithNulls):
+        branches = np.where(values.present, 1 - null_at, null_at).astype(np.int64)
+        return _plain(kind, values.values, values.present.view(np.uint8), branches)
+    nulls = 0 if isinstance(values, (np.ndarray, Texts, Words)) else list(values).count(None)
     if nulls == 0:  # most columns have no null, or nothing else
         return _plain(kind, values, everywhere, np.full(rows, 1 - null_at, np.int64))
     empty: Any = "" if kind == "string" else b"" if kind == "bytes" else 0
@@ -84,17 +85,21 @@ def _column(type_: Any, values: Values, everywhere: Bytes) -> _Column:
     return _plain(kind, [empty if value is None else value for value in values], present, branches)
 
 
-def _plain(type_: Any, values: Values, present: Bytes, branches: Ints | None) -> _Column:
+def _plain(type_: Any, values: Any, present: Bytes, branches: Ints | None) -> _Column:
     kind = type_["type"] if isinstance(type_, dict) else type_
     branch_bytes = 0 if branches is None else 1
     if kind in ("string", "bytes"):
+        values = values.texts() if isinstance(values, Words) else values
         texts = values if isinstance(values, Texts) else Texts.of(_encoded(values) if kind == "string" else values)
         return _Column(texts, present, texts.lengths + (branch_bytes + MOST_BYTES), branches)
     if kind == "double":
         return _Column(np.array(values, "<f8"), present, branch_bytes + _DOUBLE_BYTES, branches)
     if kind == "enum":
         numbers = {symbol: number for number, symbol in enumerate(type_["symbols"])}
-        values = [numbers[value] for value in values]
+        if isinstance(values, Words):
+            values = np.array([numbers[symbol] for symbol in values.symbols], np.int64)[values.numbers]
+        else:
+            values = [numbers[value] for value in values]
     elif kind not in ("boolean", "int", "long"):
         raise ValueError(f"a field of type {kind} is for fastavro")
     whole = np.array(values, np.int64)
@@ -103,7 +108,7 @@ def _plain(type_: Any, values: Values, present: Bytes, branches: Ints | None) ->
     return _Column(whole, present, branch_bytes + MOST_BYTES, branches)
 
 
-def _encoded(values: Values) -> list[bytes]:
+def _encoded(values: Any) -> list[bytes]:
     return [value.encode("utf-8") for value in values]
 
 

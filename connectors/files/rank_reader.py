@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from opicflow.connectors.files.divided_files import found_paths
 from opicflow.connectors.files.line_blocks import LineBlock, pieces_of, whole_lines
 from opicflow.connectors.files.opening import STDIN, InputRefused, open_bytes
 from opicflow.connectors.files.site_lists import reversed_host
@@ -160,16 +161,18 @@ def read_ranks(name: str, rank: str) -> Ranks:
 
     What cannot be read is an `InputRefused`: no such file, column or number. Nothing is passed over.
     """
-    name = _file_of(name)
+    files = _files_of(name)
+    name = files[0] if len(files) == 1 else name
     ids: list[Ids] = [np.zeros(0, np.uint64)]
     values: list[Floats] = [np.zeros(0)]
     parts = []
-    with ExitStack() as opened:
-        layout = _layout(name, rank, opened)
-        for batch in layout.batches:
-            ids.append(batch.pages)
-            values.append(batch.values)
-            parts.append(_UrlPart(len(batch.pages), None if batch.urls is None else _packed(batch.urls)))
+    for file in files:
+        with ExitStack() as opened:
+            layout = _layout(file, rank, opened)
+            for batch in layout.batches:
+                ids.append(batch.pages)
+                values.append(batch.values)
+                parts.append(_UrlPart(len(batch.pages), None if batch.urls is None else _packed(batch.urls)))
     every, ranks = np.concatenate(ids), np.concatenate(values)
     del ids, values
     order = np.argsort(every, kind="stable")
@@ -195,16 +198,19 @@ def read_ranks(name: str, rank: str) -> Ranks:
     )
 
 
-def _file_of(name: str) -> str:
-    """Return the name; of a folder that a replay wrote, its file of importance."""
+def _files_of(name: str) -> list[str]:
+    """Return the name; of a folder that a replay wrote, its file of importance, or all parts of it."""
     if name == STDIN or not Path(name).is_dir():
-        return name
-    found = [file for ending in ("jsonl", "avro", "parquet") if (file := Path(name) / f"importance.{ending}").is_file()]
+        return [name]
+    found = [
+        paths for ending in ("jsonl", "avro", "parquet") if (paths := found_paths(Path(name), "importance", ending))
+    ]
     if not found:
         raise InputRefused(f"{name}: no file of importance in this folder: name one that replay --out wrote, or a file")
     if len(found) > 1:
-        raise InputRefused(f"{name}: {' and '.join(file.name for file in found)} are in it: name one file")
-    return str(found[0])
+        raise InputRefused(f"{name}: {' and '.join(paths[0].name for paths in found)} are in it: name one file")
+    some = [str(path) for path in found[0] if path.stat().st_size]  # a part of JSON lines may have no lines
+    return some or [str(found[0][0])]
 
 
 def _layout(name: str, rank: str, opened: ExitStack) -> _Layout:

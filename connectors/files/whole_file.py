@@ -15,7 +15,7 @@ def whole_file(path: Path, to_disk: bool = True) -> Iterator[BinaryIO]:
 
     Without `to_disk` it survives the process, and perhaps not the machine.
     """
-    partial = _partial(path)
+    partial = partial_path(path)
     try:
         with open(partial, "wb") as file:
             yield file
@@ -44,5 +44,6 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _partial(path: Path) -> Path:
+def partial_path(path: Path) -> Path:
+    """Where a file is written to before it gets its name."""
     return path.with_name(f".{path.name}.{os.getpid()}.partial")

@@ -84,7 +84,8 @@ def _run(arguments: Sequence[str]) -> int:
     results = io.StringIO()
     with redirect_stdout(results):
         code = _run_command(options)
-    print(results.getvalue(), end="")
+    if printed := results.getvalue():  # on a full disk even nothing cannot be printed
+        print(printed, end="")
     return code
 
 

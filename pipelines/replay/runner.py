@@ -11,9 +11,10 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,13 @@ from opicflow.pipelines.replay.segments import IN_PROCESS, SEGMENT_BYTES, Segmen
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused
 from opicflow.pipelines.replay.summary import counts_of, notes_for, policy_notes, summary_of
 from opicflow.pipelines.results.files import (
-    write_importance,
-    write_orders,
+    IMPORTANCE,
+    ORDERS,
+    SCHEDULES,
+    SITES,
+    ResultKind,
     write_rejects,
-    write_schedules,
-    write_sites,
+    write_result,
     write_tombstones,
 )
 from opicflow.pipelines.results.part_files import Parts, remove_final_parts, remove_parts, write_part
@@ -66,6 +69,8 @@ class ReplayRequest:
     logs: tuple[str, ...] = ()
     out: Path | None = None
     format: str = "jsonl"
+    parts: int = 1
+    """How many files each result is divided into, in its order."""
     counting: LedgerOptions = field(default_factory=LedgerOptions)
     prefers_certified: bool = False
     """Whether a new ledger is certified where no option names a history policy or needs another one."""
@@ -466,33 +471,36 @@ def _path_in_errors(path: Path) -> Iterator[None]:
         raise
 
 
-_Writer = Callable[[Path, str, Iterable[bytes]], int]
-
-
 def _write_files(request: ReplayRequest, out: Path, work: Path) -> list[Path]:
     """Write all files of results but the summary. Returns their paths."""
-    files: list[tuple[str, _Writer, tuple[PartKind, ...]]] = [
-        ("importance", write_importance, (PartKind.IMPORTANCE,)),
-        ("refresh-schedule", write_schedules, (PartKind.SCHEDULE,)),
-        ("crawl-orders", write_orders, (PartKind.ORDERED, PartKind.ORDERS)),
-        ("rejects", write_rejects, (PartKind.REJECTS,)),
+    results: list[tuple[str, ResultKind, tuple[PartKind, ...]]] = [
+        ("importance", IMPORTANCE, (PartKind.IMPORTANCE,)),
+        ("refresh-schedule", SCHEDULES, (PartKind.SCHEDULE,)),
+        ("crawl-orders", ORDERS, (PartKind.ORDERED, PartKind.ORDERS)),
     ]
     if request.sites is not None:
-        files.append(("site-importance", write_sites, (PartKind.SITES,)))
+        results.append(("site-importance", SITES, (PartKind.SITES,)))
     if request.publications:
-        files += [
-            ("publications", write_importance, (PartKind.PUBLICATIONS,)),
-            ("refresh-publications", write_schedules, (PartKind.REPLANNED,)),
+        results += [
+            ("publications", IMPORTANCE, (PartKind.PUBLICATIONS,)),
+            ("refresh-publications", SCHEDULES, (PartKind.REPLANNED,)),
         ]
     written = []
-    for name, write, kinds in files:
-        path = out / f"{name}.{request.format}"
-        with _path_in_errors(path):
-            write(path, request.format, chain.from_iterable(Parts(work, kind) for kind in kinds))
-        written.append(path)
+    for name, kind, part_kinds in results:
+        packed = partial(_parts_of, work, part_kinds)
+        with _path_in_errors(out / f"{name}.{request.format}"):
+            written += write_result(out, name, request.format, kind, packed, request.parts)
+    path = out / f"rejects.{request.format}"
+    with _path_in_errors(path):
+        write_rejects(path, request.format, Parts(work, PartKind.REJECTS))
+    written.append(path)
     if request.publications:
         path = out / "tombstones.jsonl"
         with _path_in_errors(path):
             write_tombstones(path, Parts(work, PartKind.TOMBSTONES))
         written.append(path)
     return written
+
+
+def _parts_of(work: Path, kinds: Sequence[PartKind]) -> Iterator[bytes]:
+    return chain.from_iterable(Parts(work, kind) for kind in kinds)

@@ -1,22 +1,29 @@
-"""Results as files: lines of JSON, Avro or Parquet."""
+"""Results as files, or one stream: lines of JSON, Avro or Parquet, from columns.
+
+All formats have the same columns in the same order, those of the published schema. Memory is bounded: some tens of
+thousands of rows at a time, in Parquet a row group.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
-import fastavro
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from opicflow.connectors.files.avro_writer import AvroWriter
+from opicflow.connectors.files.divided_files import divided_file, paths_of
 from opicflow.connectors.files.whole_file import whole_file
+from opicflow.pipelines.results.arrow_columns import arrow_schema, record_batch
+from opicflow.pipelines.results.json_lines import json_lines
 from opicflow.pipelines.results.record_columns import (
     importance_columns,
-    importance_lines,
-    json_lines,
     order_columns,
     pages_of,
     reject_columns,
@@ -24,110 +31,211 @@ from opicflow.pipelines.results.record_columns import (
     site_columns,
     tombstone_columns,
 )
-from opicflow.schemas.columns import Texts
-from opicflow.schemas.published_schemas import schema
+from opicflow.schemas.columns import Columns, row_count, row_slice
+from opicflow.schemas.published_schemas import Schema, schema
 
-_SYNC_MARKER = b"opicflow-results"
-"""The same results are the same bytes: a marker drawn by chance would be another one every time."""
-
-_ARROW = {
-    "string": pa.string(),
-    "double": pa.float64(),
-    "long": pa.int64(),
-    "int": pa.int32(),
-    "boolean": pa.bool_(),
-    "bytes": pa.binary(),
-}
+ROW_GROUP_ROWS = 1 << 17
+"""The rows of a row group of Parquet; the last one of a file may have fewer."""
+_ROWS_AT_ONCE = 1 << 16
+_OF_FEW_TEXTS = {"host", "by", "reason", "source"}
+"""Columns of texts that many rows have in common, besides those of the words of an enum."""
 
 
-def write_importance(path: Path, format_: str, parts: Iterable[bytes]) -> int:
-    """Write published pages as `Importance` records. Returns how many."""
+class ResultKind(NamedTuple):
+    """Records that a replay writes: their published schema, and how a packed part of them becomes columns."""
+
+    schema: str
+    columns_of: Callable[[bytes], Columns]
+
+
+IMPORTANCE = ResultKind("Importance", lambda part: importance_columns(pages_of(part)))
+SCHEDULES = ResultKind("RefreshSchedule", lambda part: schedule_columns(pages_of(part)))
+ORDERS = ResultKind("CrawlOrder", lambda part: order_columns(pages_of(part)))
+SITES = ResultKind("SiteImportance", lambda part: site_columns(pages_of(part)))
+
+
+def write_result(
+    folder: Path, name: str, format_: str, kind: ResultKind, packed: Callable[[], Iterable[bytes]], parts: int = 1
+) -> list[Path]:
+    """Write records in their order, in one file or divided into so many. Returns the paths.
+
+    Files of this name that an earlier run divided otherwise are removed. `packed` is called again to count the rows.
+    """
+    rows = 0 if parts == 1 else sum(row_count(kind.columns_of(part)) for part in packed())
+    source = _Rows(map(kind.columns_of, packed()))
+    with divided_file(folder, name, format_, parts) as paths:
+        for number, path in enumerate(paths):
+            is_last = number == parts - 1
+            share = math.inf if is_last else rows * (number + 1) // parts - rows * number // parts
+            with open(path, "wb") as file:
+                _write(file, format_, kind.schema, source.take(share))
+                file.flush()
+                os.fsync(file.fileno())
+    return paths_of(folder, name, format_, parts)
+
+
+def stream_result(file: BinaryIO, format_: str, kind: ResultKind, packed: Iterable[bytes]) -> None:
+    """Write records to a file that may be a pipe."""
+    _write(file, format_, kind.schema, _Rows(map(kind.columns_of, packed)).take())
+    file.flush()
+
+
+def write_rejects(path: Path, format_: str, parts: Iterable[bytes]) -> None:
+    """Write rejects, which come as lines of JSON."""
     if format_ == "jsonl":
-        return _write_lines(path, map(importance_lines, map(pages_of, parts)))
-    return _write(path, format_, "Importance", map(importance_columns, map(pages_of, parts)))
+        _write_lines(path, parts)
+    else:
+        write_records(path, format_, "Reject", map(reject_columns, parts))
 
 
-def write_rejects(path: Path, format_: str, parts: Iterable[bytes]) -> int:
-    """Write rejects, which come as lines of JSON. Returns how many."""
-    if format_ == "jsonl":
-        return _write_lines(path, parts)
-    return _write(path, format_, "Reject", map(reject_columns, parts))
+def write_tombstones(path: Path, parts: Iterable[bytes]) -> None:
+    """Write which pages are no longer there, as lines of JSON."""
+    _write_lines(path, (json_lines(tombstone_columns(pages_of(part))) for part in parts))
 
 
-def write_schedules(path: Path, format_: str, parts: Iterable[bytes]) -> int:
-    """Write when pages are to be fetched again as `RefreshSchedule` records. Returns how many."""
-    return write_records(path, format_, "RefreshSchedule", map(schedule_columns, map(pages_of, parts)))
-
-
-def write_orders(path: Path, format_: str, parts: Iterable[bytes]) -> int:
-    """Write `CrawlOrder` records. Returns how many."""
-    return write_records(path, format_, "CrawlOrder", map(order_columns, map(pages_of, parts)))
-
-
-def write_sites(path: Path, format_: str, parts: Iterable[bytes]) -> int:
-    """Write `SiteImportance` records. Returns how many."""
-    return write_records(path, format_, "SiteImportance", map(site_columns, map(pages_of, parts)))
-
-
-def write_tombstones(path: Path, parts: Iterable[bytes]) -> int:
-    """Write which pages are no longer there, as lines of JSON, without URLs: some are forgotten. Returns how many."""
-    return _write_lines(path, map(json_lines, map(tombstone_columns, map(pages_of, parts))))
-
-
-def _listed(values: Any) -> Any:
-    """A column as a list of plain values."""
-    if isinstance(values, Texts):
-        return [text.decode("ascii") for text in values]
-    return values.tolist() if isinstance(values, np.ndarray) else values
-
-
-def write_records(path: Path, format_: str, name: str, parts: Iterator[dict[str, list[Any]]]) -> int:
+def write_records(path: Path, format_: str, name: str, parts: Iterable[Columns]) -> None:
     """Write columns as records of a published schema, in the requested format."""
-    if format_ != "jsonl":
-        return _write(path, format_, name, parts)
-    return _write_lines(path, map(json_lines, parts))
-
-
-def _write_lines(path: Path, parts: Iterable[bytes]) -> int:
-    lines = 0
     with whole_file(path) as file:
-        for part in parts:
-            file.write(part)
-            lines += part.count(b"\n")
-    return lines
+        _write(file, format_, name, _Rows(parts).take())
 
 
-def _write(path: Path, format_: str, name: str, parts: Iterator[dict[str, list[Any]]]) -> int:
-    """Write columns as records of a published schema, as Avro or Parquet."""
-    rows = 0
+def _write_lines(path: Path, parts: Iterable[bytes]) -> None:
     with whole_file(path) as file:
-        if format_ == "avro":
-
-            def records() -> Iterator[dict[str, Any]]:
-                nonlocal rows
-                for columns in parts:
-                    for values in zip(*map(_listed, columns.values()), strict=True):
-                        rows += 1
-                        yield dict(zip(columns, values, strict=True))
-
-            fastavro.writer(file, schema(name), records(), codec="deflate", sync_marker=_SYNC_MARKER)
-            return rows
-        layout = pa.schema([(field["name"], _arrow_type(field["type"])) for field in schema(name)["fields"]])
-        empty: list[dict[str, list[Any]]] = [{field.name: [] for field in layout}]
-        with pq.ParquetWriter(file, layout, compression="zstd") as writer:
-            for columns in chain(parts, empty):
-                table = pa.table({field: _listed(values) for field, values in columns.items()}, schema=layout)
-                if table.num_rows:
-                    writer.write_table(table)
-                rows += table.num_rows
-    return rows
+        file.writelines(parts)
 
 
-def _arrow_type(avro_type: Any) -> Any:
-    if isinstance(avro_type, list):  # null, or something
-        return _arrow_type(avro_type[1])
-    if isinstance(avro_type, dict):
-        if avro_type.get("logicalType") == "timestamp-millis":
-            return pa.timestamp("ms", tz="UTC")
-        return pa.string() if avro_type["type"] == "enum" else _arrow_type(avro_type["type"])
-    return _ARROW[avro_type]
+class _Rows:
+    """Columns in their order, to be taken some rows at a time."""
+
+    def __init__(self, parts: Iterable[Columns]) -> None:
+        self._parts = iter(parts)
+        self._left: Columns | None = None
+
+    def take(self, most: float = math.inf) -> Iterator[Columns]:
+        """Yield the next rows, so many in all or up to the end."""
+        while most > 0:
+            columns = next(self._parts, None) if self._left is None else self._left
+            if columns is None:
+                return
+            rows = row_count(columns)
+            end = int(min(rows, most, _ROWS_AT_ONCE))
+            self._left = row_slice(columns, end, rows) if end < rows else None
+            most -= end
+            if end:
+                yield row_slice(columns, 0, end) if end < rows else columns
+
+
+class _Writer(Protocol):
+    def write(self, columns: Columns) -> None: ...
+
+
+def _write(file: BinaryIO, format_: str, name: str, parts: Iterable[Columns]) -> None:
+    """Write columns as records of a published schema."""
+    with _WRITERS[format_](file, schema(name)) as writer:
+        for columns in parts:
+            writer.write(columns)
+
+
+class _JsonWriter:
+    """Writes lines of JSON."""
+
+    def __init__(self, file: BinaryIO, schema: Schema) -> None:
+        self._file = file
+
+    def write(self, columns: Columns) -> None:
+        self._file.write(json_lines(columns))
+
+    def __enter__(self) -> _JsonWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        pass
+
+
+class _ParquetWriter:
+    """Writes row groups of the same size, whatever the sizes of the parts are: the bytes depend on the rows alone."""
+
+    def __init__(self, file: BinaryIO, schema: Schema) -> None:
+        self._schema = arrow_schema(schema)
+        words = [
+            field["name"] for field in schema["fields"] if _is_enum(field["type"]) or field["name"] in _OF_FEW_TEXTS
+        ]
+        self._file = _Forward(file)
+        self._writer = pq.ParquetWriter(
+            self._file,
+            self._schema,
+            compression="zstd",
+            use_dictionary=words,
+            write_statistics=True,
+            store_schema=False,
+        )
+        self._waiting: list[Any] = []
+        self._rows = 0
+
+    def write(self, columns: Columns) -> None:
+        batch = record_batch(columns, self._schema)
+        while self._rows + len(batch) >= ROW_GROUP_ROWS:
+            end = ROW_GROUP_ROWS - self._rows
+            self._waiting.append(batch.slice(0, end))
+            self._write_group()
+            batch = batch.slice(end)
+        self._waiting.append(batch)
+        self._rows += len(batch)
+
+    def _write_group(self) -> None:
+        group = pa.Table.from_batches(self._waiting, self._schema)
+        self._waiting, self._rows = [], 0
+        if group.num_rows:
+            self._writer.write_table(group, row_group_size=ROW_GROUP_ROWS)
+
+    def __enter__(self) -> _ParquetWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is None:
+            self._write_group()
+            self._writer.close()
+        else:
+            self._file.is_written = False
+
+
+class _Forward:
+    """A file, perhaps a pipe, that Arrow writes from front to back: it asks where it is, and pipes do not know.
+
+    After an error nothing more is written: Arrow would add a footer when its writer is collected.
+    """
+
+    closed = False
+    is_written = True
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._at = 0
+
+    def write(self, data: Any) -> int:
+        self._at += len(data)
+        if self.is_written:
+            self.is_written = False
+            self._file.write(data)
+            self.is_written = True
+        return len(data)
+
+    def tell(self) -> int:
+        return self._at
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        """Leave the file to its owner."""
+
+
+def _is_enum(avro_type: Any) -> bool:
+    return isinstance(avro_type, dict) and avro_type["type"] == "enum"
+
+
+_WRITERS: dict[str, Callable[[BinaryIO, Schema], AbstractContextManager[_Writer]]] = {
+    "jsonl": _JsonWriter,
+    "avro": AvroWriter,
+    "parquet": _ParquetWriter,
+}

@@ -23,6 +23,7 @@ from opicflow.connectors.kafka.sink import SendingDoFn
 from opicflow.pipelines.results.part_files import Parts
 from opicflow.pipelines.results.record_columns import (
     Pages,
+    hosts_of,
     importance_columns,
     order_columns,
     pages_of,
@@ -43,7 +44,7 @@ from opicflow.pipelines.transforms.outputs import (
     Output,
 )
 from opicflow.pipelines.transforms.parts import PartKind
-from opicflow.schemas.columns import unpack
+from opicflow.schemas.columns import Columns, unpack
 from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.sites import site_names
 
@@ -155,7 +156,7 @@ class SendOutputs(SendingDoFn):
         count(f"sent_{kind.replace('-', '_')}", sender.sent_now())
 
 
-_COLUMNS_OF: dict[str, Callable[[Pages], dict[str, Any]]] = {
+_COLUMNS_OF: dict[str, Callable[[Pages], Columns]] = {
     IMPORTANCE: importance_columns,
     SCHEDULE: schedule_columns,
     ORDERS: order_columns,
@@ -180,11 +181,11 @@ class _Sender:
             self._framers[topic] = Framer(self._to.connection, self._to.prefix + topic, STREAMS[topic])
         return self._framers[topic]
 
-    def send_pages(self, topic: str, parts: Iterable[bytes], columns_of: Callable[[Pages], dict[str, Any]]) -> None:
+    def send_pages(self, topic: str, parts: Iterable[bytes], columns_of: Callable[[Pages], Columns]) -> None:
         for part in parts:
             pages = pages_of(part)
             columns = columns_of(pages)
-            self.send(topic, columns["host"] if topic == ORDERS else pages.texts, pages.texts, columns)
+            self.send(topic, hosts_of(pages.texts) if topic == ORDERS else pages.texts, pages.texts, columns)
 
     def send_sites(self, parts: Iterable[bytes], removed_pages: Iterable[bytes] = ()) -> None:
         """Send sites, and tombstones of those without pages. A site that is in several shards has a key in each."""
@@ -201,7 +202,7 @@ class _Sender:
             for keys in (gone, [f"{name}#{shard}" for name in gone]):
                 self._bury(SITES, gone, [key.encode() for key in keys])
 
-    def send(self, topic: str, by: Sequence[bytes | str], keys: Sequence[bytes], columns: dict[str, list[Any]]) -> None:
+    def send(self, topic: str, by: Sequence[bytes | str], keys: Sequence[bytes], columns: Columns) -> None:
         """Send rows; `by` are the texts that give them their partitions."""
         framer = self.framer(topic)
         self.send_values(topic, by, keys, encode_rows(schema(STREAMS[topic]), columns, framer.prefix))

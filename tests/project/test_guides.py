@@ -17,7 +17,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
+import duckdb
 import pytest
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES
@@ -101,6 +103,43 @@ def outputs(folder: Path) -> list[str]:
 def test_the_outputs_in_the_guide_are_real(tmp_path: Path) -> None:
     shown = CONSOLE.findall(GUIDE)
     assert [SPEED.sub("", block) for block in shown] == [SPEED.sub("", block) for block in outputs(tmp_path)]
+
+
+def test_the_queries_in_the_guide_are_answered_by_duckdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    section = GUIDE[GUIDE.index("### Results in DuckDB") :].split("\n## ")[0]
+    queries = re.findall(r"```sql\n(.*?)```", section, re.DOTALL)
+    assert len(queries) == 5
+    (tmp_path / LOG.name).write_bytes(LOG.read_bytes())
+    words = next(line.split()[1:] for line in section.splitlines() if line.startswith("    opicflow replay"))
+    monkeypatch.chdir(tmp_path)  # the queries name results/
+    answers = []
+    for parts in ([], ["--parts", "3"]):
+        ((code, _, _),) = opicflow(tmp_path, [*words, *parts, "--quiet"])
+        assert code == 0
+        answers.append([rows_of(query) for query in queries])
+    assert answers[0] == answers[1]
+    of_a_domain, due, by_host, late, rising = answers[0]
+    assert min(map(len, answers[0])) >= 5
+    assert {urlsplit(row["url"]).hostname.rpartition("tern.example")[1:] for row in of_a_domain} == {
+        ("tern.example", "")
+    }
+    ((_, out, _),) = opicflow(tmp_path, ["replay", LOG.name, "--state", "state", "--top", "0", "--quiet"])
+    ((_, out, _),) = opicflow(tmp_path, ["top", "--state", "state", "--by", "host", "-n", "10", "--json"])
+    hosts = json.loads(out)
+    assert [(row["host"], row["pages"], row["read"]) for row in by_host] == [
+        (row["host"], row["pages"], row["read"]) for row in hosts
+    ]
+    assert [row["importance"] for row in by_host] == pytest.approx([row["importance"] for row in hosts])
+    ends = rows_of("SELECT max(event_time) AS at FROM 'results/refresh-schedule*.parquet'")[0]["at"]
+    assert all((row["due"] - ends).total_seconds() < 86_400 for row in due)
+    assert all(row["hours_late"] > 0 for row in late)
+    assert [row["growth_per_day"] for row in rising] == sorted([row["growth_per_day"] for row in rising], reverse=True)
+
+
+def rows_of(query: str) -> list[dict[str, Any]]:
+    """The answer of DuckDB."""
+    rows: list[dict[str, Any]] = duckdb.sql(query).to_arrow_table().to_pylist()
+    return rows
 
 
 def test_the_guide_explains_every_field_of_the_summary(tmp_path: Path) -> None:
@@ -213,10 +252,34 @@ def test_every_reason_is_explained_and_its_example_has_it() -> None:
             assert found.value == code(reason)[0], line
 
 
-@pytest.mark.parametrize("name, after", [("Importance", "`importance.jsonl`"), ("Reject", "`rejects.jsonl`")])
-def test_fields_of_results_are_those_of_the_schemas(name: str, after: str) -> None:
-    rows = table(FORMATS[FORMATS.index(f"\n{after}") :], "field")
-    assert [code(row[0])[0] for row in rows] == [field["name"] for field in schema(name)["fields"]]
+def type_in_words(avro_type: Any) -> str:
+    if isinstance(avro_type, list):
+        return f"{type_in_words(avro_type[1])} or null"
+    if isinstance(avro_type, dict):
+        return {"enum": "word", "long": "time"}[avro_type["type"]]
+    return {
+        "string": "text",
+        "double": "number",
+        "long": "whole number",
+        "int": "whole number",
+        "boolean": "true or false",
+        "bytes": "bytes",
+    }[avro_type]
+
+
+def test_columns_of_results_and_their_types_are_those_of_the_schemas() -> None:
+    outputs = FORMATS[FORMATS.index("## Outputs") :]
+    results = [row[0] for row in table(outputs, "result")]
+    listed: dict[str, list[tuple[str, str]]] = {result: [] for result in results}
+    for result, column, type_, _ in table(outputs, "result | column"):
+        listed[result].append((code(column)[0], type_))
+    tombstones = ["text", "word", "time or null"]
+    assert listed.pop("tombstones") == list(zip(["page", "why", "event_time"], tombstones, strict=True))
+    names = ("Importance", "RefreshSchedule", "CrawlOrder", "SiteImportance", "Reject")
+    for (_, columns), name in zip(listed.items(), names, strict=True):
+        assert columns == [(field["name"], type_in_words(field["type"])) for field in schema(name)["fields"]]
+    types = {row[0] for row in table(outputs, "type")}
+    assert types == {type_.removesuffix(" or null") for columns in listed.values() for _, type_ in columns}
 
 
 # -- docs/guides/crawlers.md

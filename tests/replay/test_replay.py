@@ -21,7 +21,8 @@ from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
-from opicflow.schemas.urls import UrlRules
+from opicflow.schemas.published_schemas import schema
+from opicflow.schemas.urls import UrlRules, canonical
 from support.crawls import Errors, assert_within, exact_ranks
 from support.logs import (
     FIRST_MS,
@@ -153,11 +154,22 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("crawl") / "log.jsonl", b"".join(lines))
 
 
+RESULTS = {
+    "importance": "Importance",
+    "refresh-schedule": "RefreshSchedule",
+    "crawl-orders": "CrawlOrder",
+    "site-importance": "SiteImportance",
+    "rejects": "Reject",
+    "publications": "Importance",
+    "refresh-publications": "RefreshSchedule",
+}
+
+
 @pytest.mark.parametrize("format_", ["jsonl", "avro", "parquet"])
 def test_two_runs_write_the_same_bytes(format_: str, crawl: Path, tmp_path: Path) -> None:
     for out in (tmp_path / "a", tmp_path / "b"):
         run([crawl], out, format=format_, publications=True)
-    for name in ("importance", "publications", "rejects"):
+    for name in RESULTS:
         first, second = ((tmp_path / out / f"{name}.{format_}").read_bytes() for out in "ab")
         assert first == second and first
 
@@ -165,12 +177,43 @@ def test_two_runs_write_the_same_bytes(format_: str, crawl: Path, tmp_path: Path
 def test_all_formats_give_the_same_results(crawl: Path, tmp_path: Path) -> None:
     for format_ in ("jsonl", "avro", "parquet"):
         run([crawl], tmp_path, format=format_, publications=True)
-    for name in ("importance", "publications", "rejects"):
-        lines = records_of(tmp_path / f"{name}.jsonl")
-        with open(tmp_path / f"{name}.avro", "rb") as file:
-            in_avro = [plain(record) for record in fastavro.reader(file)]  # type: ignore[arg-type]
-        in_parquet = [plain(record) for record in pq.read_table(tmp_path / f"{name}.parquet").to_pylist()]
-        assert lines == in_avro == in_parquet
+    for name, of_schema in RESULTS.items():
+        lines, in_avro, in_parquet = (
+            read_result(tmp_path / f"{name}.{format_}") for format_ in ("jsonl", "avro", "parquet")
+        )
+        assert lines == in_avro == in_parquet and lines
+        fields = [field["name"] for field in schema(of_schema)["fields"]]
+        assert {tuple(record) for records in (lines, in_avro, in_parquet) for record in records} == {tuple(fields)}
+
+
+def test_urls_with_quotes_and_other_letters_are_the_same_in_all_formats(tmp_path: Path) -> None:
+    urls = [
+        'https://a.example/"q"?a="b"\\c',
+        "https://b\u00fccher.example/stra\u00dfe?q=\u00e4",
+        "https://a.example/it's",
+    ]
+    log = write(
+        tmp_path / "log.jsonl",
+        b"".join(json_line(CrawlEvent(url, fetched_at_ms=FIRST_MS, links=(Link(urls[0]),))) for url in urls)
+        + 'no "JSON", \u00e4\\\n'.encode(),
+    )
+    found = []
+    for format_ in ("jsonl", "avro", "parquet"):
+        run([log], tmp_path / "out", format=format_)
+        found.append([read_result(tmp_path / "out" / f"{name}.{format_}") for name in ("importance", "rejects")])
+    assert found[0] == found[1] == found[2]
+    importance, rejects = found[0]
+    assert {record["url"] for record in importance} == {canonical(url).decode() for url in urls}
+    assert [record["bytes"] for record in rejects] == ['no "JSON", \u00e4\\']
+
+
+def read_result(path: Path) -> list[dict[str, Any]]:
+    if path.suffix == ".jsonl":
+        return records_of(path)
+    if path.suffix == ".parquet":
+        return [plain(record) for record in pq.read_table(path).to_pylist()]
+    with open(path, "rb") as file:
+        return [plain(record) for record in fastavro.reader(file)]  # type: ignore[arg-type]
 
 
 def plain(record: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from opicflow.pipelines.ledger import Ledger, LedgerConfig
 from opicflow.pipelines.results.record_columns import pages_of, ranked_sites, site_columns
 from opicflow.pipelines.transforms.publish import everything
 from opicflow.pipelines.transforms.publish_sites import pack_sites, sites_of_removed
+from opicflow.schemas.columns import plain_rows
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.sites import SiteKind
@@ -43,8 +44,7 @@ def crawled(pages: int = 150) -> Crawl:
 
 def sites_of(ledger: Ledger, by: SiteKind, removed: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
     columns = site_columns(pages_of(pack_sites(ledger, ledger.preview(), by, removed)))
-    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return {row["site"]: row for row in rows}
+    return {row["site"]: row for row in plain_rows(columns)}
 
 
 @pytest.mark.parametrize("by", ["host", "domain"])

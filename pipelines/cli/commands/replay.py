@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from opicflow.connectors.files.divided_files import MOST_PARTS
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.memory_limit import MemoryLimit, default_limit, size_in_bytes
 from opicflow.pipelines.cli.options import (
@@ -48,12 +51,14 @@ EXAMPLES = """examples:
   opicflow replay crawl.jsonl                          the top pages of a crawl
   opicflow replay 'logs/*.jsonl.gz' --out results --report report.html
   zcat crawl.gz | opicflow replay -                    from another program (JSON lines)
+  opicflow replay crawl.jsonl --out - | head -n 3      to another program
   opicflow replay today.jsonl --state state            continues yesterday's ledger, or a replay that was killed
   opicflow replay CC-*.warc.wat.gz --settle            every page visited once: the exact ranks of the graph seen
   opicflow replay --from kafka://localhost:9092 --to kafka://localhost:9092    from topics to topics
 """
 
 
+STDOUT = "-"
 _MOST_KEY_BYTES = 1 << 16
 
 
@@ -85,9 +90,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     topics.add_argument("--to", metavar="ADDRESS", help="send the results to the topics of kafka://HOST:PORT")
     add_kafka_options(parser, brokers=False)
     out = parser.add_argument_group("results")
-    out.add_argument("--out", type=Path, metavar="DIR", help="write importance, rejects and summary.json there")
+    out.add_argument(
+        "--out",
+        type=_folder_or_stdout,
+        metavar="DIR",
+        help="write importance, rejects and summary.json there; -: importance alone, to standard output",
+    )
     out.add_argument(
         "--format", choices=["jsonl", "avro", "parquet"], default="jsonl", help="of the results (%(default)s)"
+    )
+    out.add_argument(
+        "--parts",
+        type=whole,
+        default=1,
+        metavar="N",
+        help="divide each result into N files, in its order (%(default)s)",
     )
     out.add_argument("--top", type=natural, default=10, metavar="N", help="show so many pages (%(default)s)")
     out.add_argument("--report", type=Path, metavar="FILE", help="write a report as one HTML page")
@@ -124,6 +141,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--segment-mb", type=whole, default=256, metavar="MB", help=argparse.SUPPRESS)
 
 
+def _folder_or_stdout(text: str) -> Path | str:
+    return STDOUT if text == STDOUT else Path(text)
+
+
 _MEMORY_REMEDY = (
     "give more with --memory, or limit the pages with --max-pages or --max-unread-per-domain; with --state the same "
     "command continues where it was"
@@ -139,9 +160,11 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.pipelines.replay.report_data import report_of
     from opicflow.pipelines.transforms.publish import ROWS_PER_PART
 
+    _check_outputs(options)
+    is_stream = options.out == STDOUT
+    if is_stream:
+        options.out = None
     request = _request(options)
-    if options.publications and options.out is None and options.to is None:
-        raise InputRefused("--publications: nowhere to write them: name a folder with --out, or a cluster with --to")
     if options.report is not None:
         check_output(options.report, "report.html")
     most_bytes = default_limit() if options.memory is None else size_in_bytes(options.memory)
@@ -164,6 +187,8 @@ def run(options: argparse.Namespace) -> int:
             runner.replayed(request, show) as result,
         ):
             display.close()
+            if is_stream:
+                _stream_importance(result.importance, options.format)
             best = result.importance[: -(-options.top // ROWS_PER_PART)]  # its files are removed at the end
             if options.report is not None:
                 with whole_file(options.report) as file:
@@ -174,9 +199,45 @@ def run(options: argparse.Namespace) -> int:
         display.close()
     if options.json:
         print(json.dumps(result.summary, indent=2))
+    elif is_stream:
+        if not options.quiet:
+            with redirect_stdout(sys.stderr):
+                _print_result(result, best, options.top)
     else:
         _print_result(result, best, options.top)
     return 0
+
+
+def _check_outputs(options: argparse.Namespace) -> None:
+    """Refuse options of results that contradict each other."""
+    if options.publications and not isinstance(options.out, Path) and options.to is None:
+        raise InputRefused("--publications: nowhere to write them: name a folder with --out, or a cluster with --to")
+    if options.parts > MOST_PARTS:
+        raise InputRefused(f"--parts {options.parts}: at most {MOST_PARTS:,} files")
+    if options.parts > 1 and not isinstance(options.out, Path):
+        raise InputRefused(f"--parts {options.parts}: only files have parts: name a folder with --out")
+    if options.out != STDOUT:
+        return
+    if options.json:
+        raise InputRefused("--out -, --json: both are for standard output: omit one of them")
+    if sys.__stdout__ is None:
+        raise InputRefused("--out -: standard output is closed: send it to a program or a file")
+    if options.format != "jsonl" and sys.__stdout__.isatty():
+        raise InputRefused(f"--out -, --format {options.format}: no terminal shows it: send it to a program or a file")
+
+
+def _stream_importance(parts: Sequence[bytes], format_: str) -> None:
+    """Write importance to standard output. A reader that ends early, such as head, is no error."""
+    from opicflow.pipelines.results.files import IMPORTANCE, stream_result
+
+    assert sys.__stdout__ is not None
+    try:
+        with open(os.dup(sys.__stdout__.fileno()), "wb") as file:
+            stream_result(file, format_, IMPORTANCE, parts)
+    except BrokenPipeError:
+        pass
+    except OSError as problem:
+        raise InputRefused(f"standard output: {problem.strerror}: correct this, and run the command again") from None
 
 
 def _request(options: argparse.Namespace) -> ReplayRequest:
@@ -189,6 +250,7 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         out=options.out,
         to=_destination(options),
         format=options.format,
+        parts=options.parts,
         counting=ledger_options_of(options),
         prefers_certified=True,
         focus=focus_of(options),

@@ -67,13 +67,14 @@ def run(options: argparse.Namespace) -> int:
     """Print the plan, and write it to a file if one is named."""
     from opicflow.pipelines.results.record_columns import order_columns, pages_of
     from opicflow.pipelines.results.schedules import plan_notes
+    from opicflow.schemas.columns import plain_rows
 
     if options.export is not None:
         check_output(options.export, "frontier.csv")
     plan = _planned(options) if _changes_plan(options) else _kept(options)
     summary, rows = plan.summary, plan.compared
     best = map(order_columns, first_rows([pages_of(plan.orders)], options.top))
-    orders = [dict(zip(c, values, strict=True)) for c in best for values in zip(*c.values(), strict=True)]
+    orders = [row for columns in best for row in plain_rows(columns)]
     if options.json:
         policies = [row.to_json() for row in rows]
         print(json.dumps({"plan": summary, "orders": orders, **({"policies": policies} if rows else {})}, indent=2))

@@ -58,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
     import numpy as np
 
     from opicflow.pipelines.ledger import Outcome
-    from opicflow.pipelines.results.record_columns import importance_lines, pages_of, schedule_columns
+    from opicflow.pipelines.results.record_columns import importance_columns, pages_of, schedule_columns
+    from opicflow.schemas.columns import plain_rows
 
     wanted = _of_stream(options) if _is_of_stream(options) else _of_state(options)
     answers, url, stream = wanted.answers, wanted.url, wanted.stream
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     if ranked is None or scheduled is None:
         raise wanted.unknown()
     e = {name: column[0].item() for name, column in ranked.pages.columns.items()}
-    schedule = {name: values[0] for name, values in schedule_columns(scheduled.pages).items()}
+    schedule = next(plain_rows(schedule_columns(scheduled.pages)))
     rank = 1 + sum(
         int(np.count_nonzero(pages_of(part).columns["importance"] > e["importance"]))
         for part in answers.importance[: ranked.part + 1]
@@ -76,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     reasons = _reasons(wanted, e["pages"], e["importance"], options.all_shards) if options.why else None
     worth = _worth(scheduled.pages, answers.plan)
     if options.json:
-        record = json.loads(importance_lines(ranked.pages))
+        record = next(plain_rows(importance_columns(ranked.pages)))
         names = ("due", "interval_seconds", "decided_by", "changes_per_day", "changes_known_from", "changes_error")
         rank_name = "rank_in_shard" if stream and stream.shards > 1 else "rank"
         more = {rank_name: rank, **{name: schedule[name] for name in names}, "payers": payers}

@@ -50,14 +50,15 @@ def run(options: argparse.Namespace) -> int:
     if options.by is not None:
         _print_sites(options, _sites_of_file(options) if options.file else _sites_of_state(options))
         return 0
-    from opicflow.pipelines.results.record_columns import importance_lines
+    from opicflow.pipelines.results.record_columns import importance_columns
+    from opicflow.schemas.columns import plain_rows
 
     answers, _ = read_answers(state_of(options))
     pages = _pages_of(answers, options.unread)
     top = _SHOWN if options.top is None else options.top
     if options.json:
-        lines = (line for part in first_rows(pages, top) for line in importance_lines(part).splitlines())
-        print(json.dumps([json.loads(line) for line in lines], indent=2))
+        parts = map(importance_columns, first_rows(pages, top))
+        print(json.dumps([row for part in parts for row in plain_rows(part)], indent=2))
     else:
         print_pages(first_rows(pages, top))
     return 0

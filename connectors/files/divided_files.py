@@ -1,0 +1,78 @@
+"""A file of results that may be divided into parts: `importance.parquet`, or `importance-00001-of-00004.parquet`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.whole_file import partial_path
+
+MOST_PARTS = 99_999
+
+
+def paths_of(folder: Path, name: str, ending: str, parts: int) -> list[Path]:
+    """Return the paths of a file in so many parts; one part is the file itself."""
+    if parts == 1:
+        return [folder / f"{name}.{ending}"]
+    return [folder / f"{name}-{number:05}-of-{parts:05}.{ending}" for number in range(1, parts + 1)]
+
+
+def found_paths(folder: Path, name: str, ending: str) -> list[Path]:
+    """Return the paths of a file that is there, whole or in all its parts; none if it is not there.
+
+    Some parts without the others are an `InputRefused`, and so are the parts of several divisions.
+    """
+    there = _existing(folder, name, ending)
+    if not there:
+        return []
+    divisions = {_parts_in(path.name) for path in there}
+    if len(divisions) > 1:
+        raise InputRefused(
+            f"{folder}: {there[0].name} and {there[-1].name} are of different divisions: name one "
+            "file, or write them again"
+        )
+    expected = paths_of(folder, name, ending, divisions.pop())
+    missing = [path.name for path in expected if path not in there]
+    if missing:
+        raise InputRefused(f"{folder}: {missing[0]} is missing, one of {len(expected)} parts: write them again")
+    return expected
+
+
+@contextmanager
+def divided_file(folder: Path, name: str, ending: str, parts: int) -> Iterator[Sequence[Path]]:
+    """Paths to write the parts to. When all is written they get their names, and no other division of the file is left.
+
+    Readers never take parts of two runs for one file. A process that is killed leaves the earlier file, the new one, or
+    what readers refuse: both of them, or some parts without the others.
+    """
+    paths = paths_of(folder, name, ending, parts)
+    partial = [partial_path(path) for path in paths]
+    try:
+        yield partial
+        if parts == 1:
+            os.replace(partial[0], paths[0])
+        for path in _existing(folder, name, ending):
+            if parts > 1 or path not in paths:
+                path.unlink()
+        if parts > 1:
+            for written, path in zip(partial, paths, strict=True):
+                os.replace(written, path)
+    except BaseException:
+        for path in partial:
+            with suppress(FileNotFoundError):
+                path.unlink()
+        raise
+
+
+def _existing(folder: Path, name: str, ending: str) -> list[Path]:
+    pattern = re.compile(rf"{re.escape(name)}(-\d{{5}}-of-\d{{5}})?\.{re.escape(ending)}")
+    return sorted(path for path in folder.iterdir() if pattern.fullmatch(path.name) and path.is_file())
+
+
+def _parts_in(name: str) -> int:
+    words = re.search(r"-of-(\d{5})\.", name)
+    return int(words[1]) if words else 1
