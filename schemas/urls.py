@@ -290,6 +290,8 @@ def recognise(
         if host < 0:
             continue
         host_end = _find_slash(text, host, ends[i])
+        if host_end == host or host_end == ends[i]:  # no host, or no path: the library adds one
+            continue
         slot = memo_slot(text, host, host_end)
         is_known = is_remembered(memo, slot, text, host, host_end)  # then it is a plain one
         if not is_known and _end_of_host(text, host, ends[i], rules) != host_end:
@@ -418,7 +420,8 @@ def _end_of_query(text: Any, begin: Any, end: Any) -> Any:
     while at < end:
         if at + 8 <= end:
             word = word_at(text, at)
-            if _ordinary(word) | _has(word, 61) | _has(word, 38) | _has(word, 37) == _HIGHS:  # = & %
+            is_ascii = not word & _HIGHS
+            if is_ascii and _ordinary(word) | _has(word, 61) | _has(word, 38) | _has(word, 37) == _HIGHS:  # = & %
                 at += 8
                 continue
         c = byte_at(text, at)

@@ -137,6 +137,8 @@ def test_hashes_are_those_of_xxhash(data: bytes, offset: int) -> None:
 @example(url=b"http://a.b.c/#\xff")
 @example(url=b"http://a.b../x")
 @example(url=b"http://b../")
+@example(url=b"http://a.b/?q=a+" + b"\xff" * 8 + b"x=2")
+@example(url=b"http://a.b/" + b"\xff" * 16)
 def test_what_the_kernel_recognises_is_what_the_library_says(url: bytes, rules: UrlRules) -> None:
     found = recognised(url, rules)
     if found is not None:
@@ -161,6 +163,8 @@ def test_a_canonical_url_is_its_own(url: bytes, rules: UrlRules) -> None:
 @every_rule
 @given(given=st.lists(st.none() | urls | parts.map(str.encode), min_size=1, max_size=8), data=st.data())
 @example(given=[b"http://a.b/c/d", b"http:e", b"https:e", b"http:/e", b"http://e"], data=None)
+@example(given=[b"https://host0.example/page/6", b"http://host0.example", b"https://host3.example/page/6"], data=None)
+@example(given=[b"http:///a.b", b"https:///a.b", b"http://a.b/", b"http://a.b/c"], data=None)
 def test_a_batch_is_what_its_urls_are_one_by_one(
     given: list[bytes | None], data: st.DataObject | None, rules: UrlRules
 ) -> None:
