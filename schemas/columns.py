@@ -83,14 +83,14 @@ class Texts(Sequence[bytes]):
         return self.text[start : start + int(self.lengths[row])].tobytes()
 
 
-class Words(Sequence[str]):
+class NumberedWords(Sequence[str]):
     """A column of words of a small set: for each row the number of its word in `symbols`."""
 
     def __init__(self, numbers: npt.NDArray[np.integer[Any]], symbols: Sequence[str]):
         self.numbers, self.symbols = numbers, tuple(symbols)
 
     @classmethod
-    def same(cls, word: str, rows: int) -> Words:
+    def same(cls, word: str, rows: int) -> NumberedWords:
         """The same word in every row."""
         return cls(np.zeros(rows, np.int8), [word])
 
@@ -109,11 +109,11 @@ class Words(Sequence[str]):
     def __getitem__(self, row: int) -> str: ...
 
     @overload
-    def __getitem__(self, row: slice) -> Words: ...
+    def __getitem__(self, row: slice) -> NumberedWords: ...
 
-    def __getitem__(self, row: int | slice) -> str | Words:
+    def __getitem__(self, row: int | slice) -> str | NumberedWords:
         if isinstance(row, slice):
-            return Words(self.numbers[row], self.symbols)
+            return NumberedWords(self.numbers[row], self.symbols)
         return self.symbols[int(self.numbers[row])]
 
 
@@ -148,7 +148,7 @@ class WithNulls(Sequence[Any]):
 
 
 Columns = Mapping[str, Sequence[Any] | Array]
-"""The columns of records, by field: `Texts`, `Words`, `WithNulls`, arrays, or lists of plain values."""
+"""The columns of records, by field: `Texts`, `NumberedWords`, `WithNulls`, arrays, or lists of plain values."""
 
 
 def row_count(columns: Columns) -> int:

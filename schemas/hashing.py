@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 
 from opicflow.schemas.arrays import Hashes
-from opicflow.schemas.kernel import inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -22,6 +22,9 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 _START_1 = np.uint64((0x9E3779B185EBCA87 + 0xC2B2AE3D27D4EB4F) % (1 << 64))
 _START_4 = np.uint64((1 << 64) - 0x9E3779B185EBCA87)
+
+ONES, HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+"""The lowest and the highest bit of every byte of a word."""
 
 _SIP_1 = np.uint64(0x736F6D6570736575)
 _SIP_2 = np.uint64(0x646F72616E646F6D)
@@ -66,6 +69,20 @@ def word_at(text: Any, at: Any) -> Any:
         | np.uint64(text[i + np.uint64(6)]) << np.uint64(48)
         | np.uint64(text[i + np.uint64(7)]) << np.uint64(56)
     )
+
+
+@inlined_kernel
+def find_byte(text: Any, at: Any, end: Any, byte: Any) -> Any:
+    """Return where this byte comes next, from `at` on; `end` if it does not."""
+    while at + 8 <= end:
+        x = word_at(text, at) ^ (np.uint64(byte) * ONES)
+        found = (x - ONES) & ~x & HIGHS
+        if found:  # its lowest bit is that of the first one
+            return at + (np.int64(trailing_zeros(found)) >> 3)
+        at += 8
+    while at < end and byte_at(text, at) != byte:
+        at += 1
+    return at
 
 
 @inlined_kernel

@@ -20,8 +20,8 @@ import numpy as np
 
 from opicflow.schemas.arrays import Bytes, Hashes, Ids, Ints
 from opicflow.schemas.errors import UserError
-from opicflow.schemas.hashing import byte_at, word_at
-from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
+from opicflow.schemas.hashing import HIGHS, ONES, byte_at, find_byte, word_at
+from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 from opicflow.schemas.pages import (
     HostMemo,
     IdRules,
@@ -262,7 +262,7 @@ def _table(allowed: str) -> Bytes:
 _LETTERS_AND_DIGITS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _PLAIN = _table(_LETTERS_AND_DIGITS + "-_~!$&()*+,;=:@|[]")
 """Bytes that mean nothing special, and stay as they are, in a path and in a query."""
-_ONES, _HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
+_SLASH = 47
 _HTTPS = np.uint64(int.from_bytes(b"https://", "little"))
 _HTTP, _SEVEN_BYTES = np.uint64(int.from_bytes(b"http://", "little")), np.uint64((1 << 56) - 1)
 
@@ -289,7 +289,7 @@ def recognise(
         host = _begin_of_host(text, begin, ends[i], rules)
         if host < 0:
             continue
-        host_end = _find_slash(text, host, ends[i])
+        host_end = find_byte(text, host, ends[i], _SLASH)
         if host_end == host or host_end == ends[i]:  # no host, or no path: the library adds one
             continue
         slot = memo_slot(text, host, host_end)
@@ -314,20 +314,6 @@ def _begin_of_host(text: Any, begin: Any, end: Any, rules: Any) -> Any:
     if scheme == _HTTPS:
         return begin + 8
     return begin + 7 if scheme & _SEVEN_BYTES == _HTTP and not rules & _FOLD_HTTPS else np.int64(-1)
-
-
-@inlined_kernel
-def _find_slash(text: Any, at: Any, end: Any) -> Any:
-    """Return where the next / is; `end` if there is none."""
-    while at + 8 <= end:
-        x = word_at(text, at) ^ (np.uint64(47) * _ONES)
-        found = (x - _ONES) & ~x & _HIGHS
-        if found:  # its lowest bit is that of the first one
-            return at + (np.int64(trailing_zeros(found)) >> 3)
-        at += 8
-    while at < end and byte_at(text, at) != 47:
-        at += 1
-    return at
 
 
 @inlined_kernel
@@ -360,18 +346,18 @@ def _end_of_host(text: Any, begin: Any, end: Any, rules: Any) -> Any:
 @inlined_kernel
 def _has(word: Any, byte: Any) -> Any:
     """Return the high bit of every byte that is this one; all bytes of the word are ASCII."""
-    return ~((word ^ (np.uint64(byte) * _ONES)) + np.uint64(127) * _ONES) & _HIGHS
+    return ~((word ^ (np.uint64(byte) * ONES)) + np.uint64(127) * ONES) & HIGHS
 
 
 @inlined_kernel
 def _ordinary(word: Any) -> Any:
     """Return the high bit of every byte that is a letter, a digit, or one of -./_; 0 if a byte is not ASCII."""
-    if word & _HIGHS:
+    if word & HIGHS:
         return np.uint64(0)
-    lower = word | (np.uint64(32) * _ONES)
-    letters = (lower + np.uint64(128 - 97) * _ONES) & ~(lower + np.uint64(127 - 122) * _ONES)
-    others = (word + np.uint64(128 - 45) * _ONES) & ~(word + np.uint64(127 - 57) * _ONES)
-    return (letters | others | _has(word, 95)) & _HIGHS
+    lower = word | (np.uint64(32) * ONES)
+    letters = (lower + np.uint64(128 - 97) * ONES) & ~(lower + np.uint64(127 - 122) * ONES)
+    others = (word + np.uint64(128 - 45) * ONES) & ~(word + np.uint64(127 - 57) * ONES)
+    return (letters | others | _has(word, 95)) & HIGHS
 
 
 @inlined_kernel
@@ -382,7 +368,7 @@ def _end_of_path(text: Any, begin: Any, end: Any, rules: Any) -> Any:
         if at + 8 <= end:  # most paths are nothing but such words
             word = word_at(text, at)
             behind = _has(word, 47) << np.uint64(8) | np.uint64(byte_at(text, at - 1) == 47) << np.uint64(7)
-            if _ordinary(word) == _HIGHS and not _has(word, 46) & behind:
+            if _ordinary(word) == HIGHS and not _has(word, 46) & behind:
                 at += 8
                 continue
         stop, is_path = min(at + 8, end), True
@@ -420,8 +406,8 @@ def _end_of_query(text: Any, begin: Any, end: Any) -> Any:
     while at < end:
         if at + 8 <= end:
             word = word_at(text, at)
-            is_ascii = not word & _HIGHS
-            if is_ascii and _ordinary(word) | _has(word, 61) | _has(word, 38) | _has(word, 37) == _HIGHS:  # = & %
+            is_ascii = not word & HIGHS
+            if is_ascii and _ordinary(word) | _has(word, 61) | _has(word, 38) | _has(word, 37) == HIGHS:  # = & %
                 at += 8
                 continue
         c = byte_at(text, at)

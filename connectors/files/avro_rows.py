@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opicflow.schemas.arrays import Bytes, Ints
-from opicflow.schemas.columns import Columns, Texts, WithNulls, Words
+from opicflow.schemas.columns import Columns, NumberedWords, Texts, WithNulls, row_count
 from opicflow.schemas.kernel import lean_kernel
 from opicflow.schemas.published_schemas import Schema
 from opicflow.schemas.varint import MOST_BYTES, put_bytes, put_signed
@@ -22,12 +22,12 @@ _DOUBLE_BYTES = 8
 def encode_rows(schema: Schema, columns: Columns, prefix: bytes = b"") -> Texts:
     """A record of each row, as the fields of the schema say, each after `prefix`. Columns are in the schema's order.
 
-    A column is a list of values; of numbers it may be an array, of texts `Texts` in UTF-8, of an enum or texts `Words`,
-    of numbers or null `WithNulls`: these cost least.
+    A column is a list of values. These cost least: of numbers an array, of texts `Texts` in UTF-8, of an enum or texts
+    `NumberedWords`, of numbers or null `WithNulls`.
     """
     if list(columns) != [field["name"] for field in schema["fields"]]:
         raise ValueError(f"these are not the fields of {schema['name']}: {', '.join(columns)}")
-    rows = len(next(iter(columns.values())))
+    rows = row_count(columns)
     if rows == 0:
         return Texts.of([])
     everywhere = np.ones(rows, np.uint8)
@@ -74,7 +74,7 @@ def _column(type_: Any, values: Any, everywhere: Bytes) -> _Column:
     if isinstance(values, WithNulls):
         branches = np.where(values.present, 1 - null_at, null_at).astype(np.int64)
         return _plain(kind, values.values, values.present.view(np.uint8), branches)
-    nulls = 0 if isinstance(values, (np.ndarray, Texts, Words)) else list(values).count(None)
+    nulls = 0 if isinstance(values, (np.ndarray, Texts, NumberedWords)) else list(values).count(None)
     if nulls == 0:  # most columns have no null, or nothing else
         return _plain(kind, values, everywhere, np.full(rows, 1 - null_at, np.int64))
     empty: Any = "" if kind == "string" else b"" if kind == "bytes" else 0
@@ -89,14 +89,14 @@ def _plain(type_: Any, values: Any, present: Bytes, branches: Ints | None) -> _C
     kind = type_["type"] if isinstance(type_, dict) else type_
     branch_bytes = 0 if branches is None else 1
     if kind in ("string", "bytes"):
-        values = values.texts() if isinstance(values, Words) else values
+        values = values.texts() if isinstance(values, NumberedWords) else values
         texts = values if isinstance(values, Texts) else Texts.of(_encoded(values) if kind == "string" else values)
         return _Column(texts, present, texts.lengths + (branch_bytes + MOST_BYTES), branches)
     if kind == "double":
         return _Column(np.array(values, "<f8"), present, branch_bytes + _DOUBLE_BYTES, branches)
     if kind == "enum":
         numbers = {symbol: number for number, symbol in enumerate(type_["symbols"])}
-        if isinstance(values, Words):
+        if isinstance(values, NumberedWords):
             values = np.array([numbers[symbol] for symbol in values.symbols], np.int64)[values.numbers]
         else:
             values = [numbers[value] for value in values]

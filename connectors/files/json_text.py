@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from opicflow.schemas.arrays import Bytes, Hashes
-from opicflow.schemas.hashing import byte_at, hash_bytes, hash_text, word_at
+from opicflow.schemas.hashing import HIGHS, ONES, byte_at, hash_bytes, hash_text, word_at
 from opicflow.schemas.json_events import ANNOUNCED_BY, FIELD_NAMES, LINK_FIELD_NAMES, VISIT_WORDS
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
 
@@ -42,8 +42,6 @@ _SALTS = {"/": 0x5555555555555555, "=": 0x3333333333333333}
 OF_EVENTS, OF_LINKS, OF_KINDS = np.uint64(0), np.uint64(_SALTS["/"]), np.uint64(_SALTS["="])
 WORDS, CODES = _word_table()
 
-_ONES = np.uint64(0x0101010101010101)
-_HIGHS = np.uint64(0x8080808080808080)
 _QUOTES = np.uint64(0x2222222222222222)
 _BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
 _SPACES = np.uint64(0x2020202020202020)
@@ -56,20 +54,6 @@ def is_space(c: Any) -> Any:
     return c == 32 or c == 9 or c == 13
 
 
-@lean_kernel
-def end_of_line(text: Any, at: Any) -> Any:
-    size = text.shape[0]
-    newlines = np.uint64(0x0A0A0A0A0A0A0A0A)
-    while at + 8 <= size:
-        x = word_at(text, at) ^ newlines
-        if (x - _ONES) & ~x & _HIGHS:
-            break
-        at += 8
-    while at < size and byte_at(text, at) != 10:
-        at += 1
-    return at
-
-
 @inlined_kernel
 def end_of_string(text: Any, at: Any, end: Any) -> Any:
     """Return the end of the string that continues at `at`; -1 unless it is plain ASCII."""
@@ -77,7 +61,7 @@ def end_of_string(text: Any, at: Any, end: Any) -> Any:
         x = word_at(text, at)
         q = x ^ _QUOTES
         b = x ^ _BACKSLASHES
-        odd = (((q - _ONES) & ~q) | ((b - _ONES) & ~b) | ((x - _SPACES) & ~x) | x) & _HIGHS
+        odd = (((q - ONES) & ~q) | ((b - ONES) & ~b) | ((x - _SPACES) & ~x) | x) & HIGHS
         if odd:  # its lowest bit is that of the first byte that is not plain
             at += np.int64(trailing_zeros(odd)) >> 3
             return at if byte_at(text, at) == 34 else -1

@@ -41,7 +41,6 @@ from opicflow.connectors.files.json_text import (
     byte_or_0,
     code_of,
     digits,
-    end_of_line,
     end_of_string,
     is_space,
     is_word,
@@ -72,7 +71,7 @@ from opicflow.schemas.event_columns import (
     merge,
     says_nofollow,
 )
-from opicflow.schemas.hashing import byte_at, hash_bytes
+from opicflow.schemas.hashing import byte_at, find_byte, hash_bytes
 from opicflow.schemas.json_events import (
     LEAST_MILLISECONDS,
     event_of,
@@ -145,6 +144,9 @@ def _parsed(value: bytes, called: str) -> object:
 # -- the kernel --------------------------------------------------------------------------------------------------------
 
 
+_NEWLINE = 10
+
+
 def _new_scan(text: Bytes) -> Scan:
     lines = int(np.count_nonzero(text == ord("\n"))) + 1
     return new_scan(lines, FIRST_HOP * lines + int(np.count_nonzero(text == ord('"'))) // 2)
@@ -169,7 +171,7 @@ def scan_lines(text: Any, first_offset: Any, words: Any, codes: Any, out: Scan) 
             rows += 1
             out.url_starts[rows] = urls
         else:
-            end = end_of_line(text, begin)
+            end = find_byte(text, begin, size, _NEWLINE)
             last = end
             while last > begin and is_space(text[last - 1]):
                 last -= 1

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from opicflow.schemas.columns import Columns, Texts, WithNulls, Words
+from opicflow.schemas.columns import Columns, NumberedWords, Texts, WithNulls
 from opicflow.schemas.published_schemas import Schema
 
 _PLAIN_TYPES = {
@@ -53,7 +53,7 @@ def text_array(texts: Texts) -> Any:
     return pa.array(list(texts), pa.binary()).cast(pa.string())
 
 
-def word_array(words: Words) -> Any:
+def word_array(words: NumberedWords) -> Any:
     """Return words as Arrow's texts."""
     return pa.array(words.symbols, pa.string()).take(pa.array(words.numbers))
 
@@ -67,7 +67,7 @@ def _strings(bounds: Any, data: Any) -> Any:
 def _arrow_array(values: Any, type_: Any) -> Any:
     if isinstance(values, Texts):
         return text_array(values)
-    if isinstance(values, Words):
+    if isinstance(values, NumberedWords):
         return word_array(values)
     if isinstance(values, WithNulls):
         return _arrow_array(values.values, type_) if values.present.all() else _masked(values, type_)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from opicflow.pipelines.results.arrow_columns import text_array, word_array
 from opicflow.schemas.arrays import Array
-from opicflow.schemas.columns import Columns, Texts, WithNulls, Words, row_count
+from opicflow.schemas.columns import Columns, NumberedWords, Texts, WithNulls, row_count
 
 _ROWS_AT_ONCE = 1 << 13
 """So few that their texts stay in the cache, and within 2 GiB whatever their length is."""
@@ -64,7 +64,7 @@ def _values(values: Any) -> list[Any]:
         ]
     if isinstance(values, np.ndarray):
         return [_numbers(values)]
-    if isinstance(values, Words):
+    if isinstance(values, NumberedWords):
         return [':"', _escaped(word_array(values), "".join(values.symbols).encode()), '"']
     if isinstance(values, Texts):
         return [':"', _escaped(text_array(values), values.text), '"']

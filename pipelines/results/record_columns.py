@@ -19,7 +19,7 @@ from opicflow.pipelines.ledger import Outcome, RemovalReason
 from opicflow.pipelines.ledger.choice import BY, WHY
 from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.schemas.arrays import Array, Ints
-from opicflow.schemas.columns import Columns, Packed, Texts, WithNulls, Words, unpack
+from opicflow.schemas.columns import Columns, NumberedWords, Packed, Texts, WithNulls, unpack
 from opicflow.schemas.public_suffixes import installed_suffixes
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def tombstone_columns(pages: Pages) -> Columns:
     why = pages.columns["why"]
     return {
         "page": _page_words(pages.columns["pages"]),
-        "why": Words(why - 1, [reason.name for reason in RemovalReason]),
+        "why": NumberedWords(why - 1, [reason.name for reason in RemovalReason]),
         "event_time": WithNulls.same(1000 * pages.moment["second"] or None, len(why), np.int64),
     }
 
@@ -73,9 +73,9 @@ def schedule_columns(pages: Pages) -> Columns:
         "page": _page_words(c["pages"]),
         "due": _times(np.where(never | (second == 0), 0, c["due_second"])),
         "interval_seconds": WithNulls(c["interval_seconds"], ~never),
-        "decided_by": Words(c["decided_by"], DECIDED_BY),
+        "decided_by": NumberedWords(c["decided_by"], DECIDED_BY),
         "changes_per_day": c["changes_per_day"],
-        "changes_known_from": Words(c["known_from"], KNOWN_FROM),
+        "changes_known_from": NumberedWords(c["known_from"], KNOWN_FROM),
         "importance": c["importance"],
         "category": WithNulls(c["category"], c["category"] != 0),
         "last_visit": _times(c["last_visit_second"]),
@@ -93,7 +93,7 @@ def site_columns(pages: Pages) -> Columns:
     c, at, rows = pages.columns, pages.moment, len(pages.texts)
     return {
         "site": pages.texts,
-        "by": Words.same(at["by"].upper(), rows),
+        "by": NumberedWords.same(at["by"].upper(), rows),
         "importance": c["importance"],
         "mean_score": c["importance"] * at["pages"] / c["pages"],
         "pages": c["pages"],
@@ -116,7 +116,7 @@ def order_columns(pages: Pages) -> Columns:
         "url": pages.texts,
         "page": _page_words(c["pages"]),
         "ordered_at": np.full(rows, 1000 * second),
-        "why": Words(c["why"], WHY),
+        "why": NumberedWords(c["why"], WHY),
         "priority": c["priority"],
         "due": _times(np.where(second == 0, 0, np.maximum(c["due_second"], 0))),
         "expires_at": np.full(rows, 1000 * pages.moment["expires_second"]),
@@ -127,7 +127,7 @@ def order_columns(pages: Pages) -> Columns:
         "shard": np.full(rows, pages.moment["shard"]),
         "not_before": _times(np.where(second == 0, 0, c["not_before_second"])),
         "host": hosts_of(pages.texts),
-        "by": Words(c["by"], BY) if "by" in c else Words.same("", rows),  # older states have none
+        "by": NumberedWords(c["by"], BY) if "by" in c else NumberedWords.same("", rows),  # older states have none
     }
 
 
@@ -146,7 +146,7 @@ def importance_columns(pages: Pages) -> Columns:
         "error_factor": c["error_factor"],
         "visits": c["visits"],
         "last_visit": WithNulls(c["last_visit_ms"], c["last_visit_ms"] != 0),
-        "last_outcome": Words(c["last_outcome"], [outcome.name for outcome in Outcome]),
+        "last_outcome": NumberedWords(c["last_outcome"], [outcome.name for outcome in Outcome]),
         "measured": c["measured"] != 0,
         "pages": np.full(rows, at["pages"]),
         "clock": np.full(rows, float(at["clock"])),

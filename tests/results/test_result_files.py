@@ -28,7 +28,7 @@ from opicflow.pipelines.results.arrow_columns import text_array
 from opicflow.pipelines.results.files import IMPORTANCE, stream_result, write_result
 from opicflow.pipelines.results.json_lines import json_lines
 from opicflow.pipelines.results.record_columns import hosts_of
-from opicflow.schemas.columns import Columns, Texts, WithNulls, Words, pack, plain_rows
+from opicflow.schemas.columns import Columns, NumberedWords, Texts, WithNulls, pack, plain_rows
 from opicflow.schemas.published_schemas import schema
 
 FORMATS = ["jsonl", "avro", "parquet"]
@@ -129,7 +129,7 @@ def test_a_line_of_json_is_its_row(rows: list[tuple[str, str, float]], data: st.
     columns: Columns = {
         "texts": Texts.of([text.encode() for text, _, _ in rows]),
         "listed": [text for _, text, _ in rows],
-        "words": Words(np.array(data.draw(some), np.int8), ['"', "b\\"]),
+        "words": NumberedWords(np.array(data.draw(some), np.int8), ['"', "b\\"]),
         "numbers": np.array([number for *_, number in rows]),
         "whole": WithNulls(np.arange(count) - 7, np.array(data.draw(some), np.bool_)),
         "truth": WithNulls(np.array(data.draw(some), np.bool_), np.array(data.draw(some), np.bool_)),
