@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from opicflow.schemas.kernel import Columns
+
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
@@ -84,4 +86,4 @@ def for_kernel(column: Array, dtype: type[np.generic] | None = None) -> Array:
 def tuple_of(name: str, columns: Iterable[str], module: str) -> Any:
     """A named tuple of columns, for kernels: they compute with tuples of arrays. `module` is where it is assigned."""
     names = list(columns)
-    return namedtuple(name, names, module=module)
+    return Columns.register(namedtuple(name, names, module=module))

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import RLock
-from types import CodeType
 from typing import Any, TypeVar, cast
 
 from opicflow.schemas.kernel_cache import compile_once
@@ -58,6 +57,10 @@ def lean_kernel(function: F) -> F:
 def inlined_kernel(function: F) -> F:
     """A lean kernel that becomes part of its callers, whose columns it would otherwise get by the stack."""
     return cast(F, Kernel(function, {"_nrt": False, "forceinline": True}))
+
+
+class Columns(ABC):  # noqa: B024
+    """The classes of tuples of arrays that kernels get as one pointer: `@Columns.register` above a `NamedTuple`."""
 
 
 def is_compiled() -> bool:
@@ -110,6 +113,7 @@ class Kernel(Deferred):
     def __init__(self, function: Callable[..., Any], options: dict[str, bool]) -> None:
         self._function = function
         self._options = options
+        self._part: Any = None
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
@@ -120,36 +124,34 @@ class Kernel(Deferred):
         return self.__name__
 
     def _make(self) -> Any:
-        self._made = made = _compiled(self._function, self._options)
-        names = self._function.__globals__
-        for name in _names_in(self._function.__code__):
-            used = names.get(name)
-            if isinstance(used, Deferred):  # numba accepts its own objects only
-                names[name] = used.load()
-        if names.get(self.__name__) is self:
-            names[self.__name__] = made
-        return made
+        return _compiled(self._function, self._options)
 
+    def part(self) -> Any:
+        """What kernels that call this one are made of."""
+        if self._part is None:
+            from opicflow.schemas.kernel_parts import PartDispatcher
 
-def _names_in(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_in(constant)
+            self._part = PartDispatcher(self._function, self._options)
+        return self._part
 
 
 def _compiled(function: Callable[..., Any], options: dict[str, bool]) -> Any:
     import numba
 
-    compiler: Any = numba  # `_nrt` is an option without a type
-    before = compiler.config.CACHE_DIR
+    from opicflow.schemas.kernel_parts import WholeDispatcher
+
+    config: Any = numba.config  # comes without types
+    if config.DISABLE_JIT:
+        return function
+    made = WholeDispatcher(function, options)
+    before = config.CACHE_DIR
     folder = _cache_folder(Path(function.__code__.co_filename).relative_to(_TOP).parts[0], before)
-    compiler.config.CACHE_DIR = folder
-    try:
-        made = compiler.njit(cache=folder != "", nogil=True, error_model="numpy", **options)(function)
-    finally:
-        compiler.config.CACHE_DIR = before
-    if folder and made is not function:  # as it is with NUMBA_DISABLE_JIT
+    if folder:
+        config.CACHE_DIR = folder
+        try:
+            made.enable_caching()
+        finally:
+            config.CACHE_DIR = before
         compile_once(made, folder)
     return made
 

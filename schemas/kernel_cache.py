@@ -7,6 +7,7 @@ also give the code of one to the other.
 
 from __future__ import annotations
 
+import gc
 from io import BufferedWriter
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,14 @@ def compile_once(dispatcher: Any, folder: str) -> None:
 
     def compile_or_load(signature: Any) -> Any:
         with numbas_lock:
+            collects = gc.isenabled()
+            gc.disable()  # numba makes more objects than all of opicflow has: looking through them takes a third of it
             try:
                 return compile_here(signature)
             finally:
                 cache.unlock()
+                if collects:
+                    gc.enable()
 
     dispatcher._cache = cache
     dispatcher.compile = compile_or_load

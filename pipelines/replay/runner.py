@@ -25,6 +25,7 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
 from opicflow.pipelines.replay.answers import MOST_PAGES, write_answers
+from opicflow.pipelines.replay.first_compile import compiled_beside
 from opicflow.pipelines.replay.inputs import FoundInput, Input, LogFiles, NothingRead, Topic
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
 from opicflow.pipelines.replay.read_progress import Progress
@@ -141,6 +142,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         found = replay.find_input(keeper)
         if keeper is None and not found.input_ranges:
             raise _without_a_log(request, found)
+        stack.enter_context(compiled_beside(config))
         replay.run(found, keeper)
         yield replay.write_results(found)
         replay.finish()

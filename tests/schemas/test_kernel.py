@@ -15,7 +15,7 @@ from threading import Timer
 
 import pytest
 
-from opicflow.schemas import kernel, kernel_cache
+from opicflow.schemas import kernel, kernel_cache, kernel_parts
 
 CALLEE = """
 from opicflow.schemas.kernel import kernel
@@ -107,6 +107,73 @@ print("goes on", flush=True)
 """
 
 
+COLUMNS = """
+from typing import Any, NamedTuple
+import numpy as np
+from opicflow.schemas.kernel import Columns, inlined_kernel, kernel, lean_kernel
+
+@Columns.register
+class Counts(NamedTuple):
+    by_page: Any
+    total: Any
+
+@Columns.register
+class Both(NamedTuple):
+    counts: Counts
+    step: Any
+
+@inlined_kernel
+def step_of(both, row):
+    return both.step[row]
+
+@lean_kernel
+def add(counts, row, amount, twice):
+    if twice:
+        amount = 2 * amount
+    counts.by_page[row] += amount
+    counts.total[0, 0] += amount
+
+@lean_kernel
+def add_all(both, rows):
+    for row in range(rows):
+        add(both.counts, row, step_of(both, row), False)
+        add(both.counts, row, 1, True)
+
+@kernel
+def doubled(counts):
+    return 2 * counts.by_page + counts.total[0, 0]
+
+counts = Counts(np.zeros(3, np.int64), np.zeros((1, 1), np.int64))
+both = Both(counts, np.array([10, 20, 30]))
+"""
+"""Kernels that pass columns on to each other, those that make arrays among them."""
+UNUSED_CALL = """
+from opicflow.schemas.kernel import lean_kernel
+
+@lean_kernel
+def lowest(x):
+    return x - 1 if x > 5 else lowest_of_all(x)
+
+@lean_kernel
+def lowest_of_all(x):
+    total = 0
+    for i in range(x):
+        total += i * x
+    return total
+
+@lean_kernel
+def never(x):
+    if False:
+        return lowest_of_all(x)
+    return x
+
+@lean_kernel
+def both(x):
+    return never(x) + lowest(x)
+"""
+"""The first kernel that `both` calls names another, but does not need it. The second one needs it."""
+
+
 class Project:
     """`kernel.py` with two kernels of one file each, the second of which calls the first."""
 
@@ -123,6 +190,7 @@ class Project:
         (schemas / "__init__.py").touch()
         shutil.copy(kernel.__file__, schemas)
         shutil.copy(kernel_cache.__file__, schemas)
+        shutil.copy(kernel_parts.__file__, schemas)
         (self.callee.parent / "__init__.py").touch()
         self.callee.write_text(CALLEE)
         (self.callee.parent / "caller.py").write_text(CALLER)
@@ -139,6 +207,20 @@ class Project:
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip().split(" | ")
+
+    def print(self, script: str, **environment: str | None) -> str:
+        """Run a script that may import `ledger/columns.py` and `ledger/unused_call.py`. Returns what it prints."""
+        for name, text in (("columns", COLUMNS), ("unused_call", UNUSED_CALL)):
+            (self.callee.parent / f"{name}.py").write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", script],
+            env=self._environment(environment),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return done.stdout.strip() + "".join(done.stderr.strip().splitlines()[-1:])
 
     @contextmanager
     def start(self, script: str = RUN) -> Iterator[subprocess.Popen[str]]:
@@ -180,6 +262,37 @@ def test_a_kernel_is_loaded_from_disk_until_a_callee_is_edited(project: Project)
     project.callee.write_text(CALLEE)
     assert project.run()[:2] == ["3", "from disk"]
     assert len(project.cached(project.package / "__pycache__")) == 2
+
+
+ADD_ALL = """
+from opicflow.pipelines.ledger.columns import *
+add_all(both, 3)
+print(counts.by_page.tolist(), counts.total.tolist(), doubled(counts).tolist())
+"""
+
+
+@pytest.mark.parametrize("compiles", ["0", "1"])
+def test_columns_are_the_same_arrays_in_all_kernels_that_get_them(project: Project, compiles: str) -> None:
+    """With kernels as Python functions, and compiled; then from disk."""
+    added = "[12, 22, 32] [[66]] [90, 110, 130]"
+    for _ in range(2):
+        assert project.print(ADD_ALL, NUMBA_DISABLE_JIT=compiles) == added
+
+
+def test_a_row_beyond_a_column_is_found_where_bounds_are_checked(project: Project) -> None:
+    """In a kernel that a kernel calls, too."""
+    script = ADD_ALL.replace("add_all(both, 3)", "add_all(both, 4)")
+    assert project.print(script, NUMBA_BOUNDSCHECK="1").startswith("IndexError")
+
+
+def test_a_kernel_is_one_part_for_all_constants(project: Project) -> None:
+    script = "from opicflow.pipelines.ledger.columns import *; add_all(both, 3); print(len(add.part().overloads))"
+    assert project.print(script) == "1"
+
+
+def test_a_kernel_that_one_caller_does_not_need_is_there_for_the_other(project: Project) -> None:
+    script = "from opicflow.pipelines.ledger.unused_call import both; print(both(4), both(9))"
+    assert project.print(script) == f"{4 + 4 * 6} {9 + 8}"
 
 
 def test_a_folder_chosen_for_numba_is_used(project: Project, tmp_path: Path) -> None:
@@ -255,8 +368,7 @@ def test_the_death_of_a_process_that_compiles_lets_others_compile(project: Proje
         resume(second)
         assert read_line(second) == "locking"
         first.kill()
-        callee = ["locking", "locked"]
-        assert [read_line(second) for _ in range(4)] == ["locked", *callee, "3 | compiled | none"]
+        assert [read_line(second), read_line(second)] == ["locked", "3 | compiled | none"]
 
 
 def test_a_kernel_that_cannot_be_compiled_keeps_no_lock(project: Project) -> None:
