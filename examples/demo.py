@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from contextlib import redirect_stdout
 from io import StringIO
 from itertools import pairwise
@@ -40,7 +41,7 @@ def main() -> int:
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     if not is_compiled():
-        print("The kernels are compiled now, once on every machine: this takes up to a minute.", flush=True)
+        print("Two processes compile what the replay needs, once for this version: about half a minute.", flush=True)
     print("A crawl log of five days, replayed. The ledger keeps importance exact, and proves how exact:", flush=True)
     code = run(LOG, "--out", OUT, "--state", OUT / "state", "--report", OUT / "report.html")
     if code == 0:
@@ -64,7 +65,16 @@ def main() -> int:
     print("\nOne page:   .venv/bin/opicflow show https://docs.tern.example/ --state build/demo/state")
     print("Your log:   .venv/bin/opicflow replay LOG (the guide is docs/guides/replay.md)")
     print("The report: build/demo/report.html, for a browser")
+    print(f"\nReplayed again, with everything compiled and loaded: {events_per_second():,.0f} events a second")
     return 0
+
+
+def events_per_second() -> float:
+    """How fast another replay of the log is."""
+    begun = time.perf_counter()
+    with redirect_stdout(StringIO()):
+        opicflow(["replay", str(LOG), "--quiet"])
+    return len(gzip.open(LOG).readlines()) / (time.perf_counter() - begun)
 
 
 def run(*arguments: object) -> int:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, cast
 
+from llvmlite import binding as llvm
+from llvmlite.binding import Linkage
 from numba.core import cgutils, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, Flags
@@ -71,6 +73,13 @@ class WholeLibrary(JITCodeLibrary):
             for function in part.get_defined_functions():
                 self._final_module.get_function(function.name).linkage = "internal"
         super().finalize()
+
+    def serialize_using_object_code(self) -> Any:
+        """What the cache on disk keeps: the machine code, and the names of its functions instead of code to link."""
+        name, kind, (machine_code, _) = super().serialize_using_object_code()
+        names = [function.name for function in self.get_defined_functions() if function.linkage != Linkage.internal]
+        stubs = "".join(f'define void @"{name}"() {{ ret void }}\n' for name in names)
+        return name, kind, (machine_code, llvm.parse_assembly(stubs).as_bitcode())
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)

@@ -1,0 +1,88 @@
+"""What a second process compiles beside a first replay is what the replay's ledger needs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opicflow.pipelines.ledger import LedgerConfig
+from opicflow.pipelines.replay import first_compile
+from opicflow.pipelines.replay.first_compile import compiled_beside
+from opicflow.pipelines.replay.keeper import KeeperConfig
+from opicflow.pipelines.transforms.settings import LedgerOptions
+
+LOG = Path(__file__).resolve().parent.parent.parent / "examples" / "crawl.jsonl.gz"
+USED = """
+import gc, json, sys
+from opicflow.schemas.kernel import Kernel
+{}
+kernels = [one for one in gc.get_objects() if isinstance(one, Kernel) and one._made is not None]
+used = {{one.__module__ + "." + one.__name__: list(map(str, one._made.signatures)) for one in kernels}}
+print(json.dumps({{name: types for name, types in used.items() if types and ".pipelines." in name}}))
+"""
+OF_LARGER_LEDGERS = {"index.move", "recent.fill_side", "opicflow.pipelines.refresh.strategies._root"}
+"""Small kernels, which make room, or choose among pages when not all can be fetched as often as they may."""
+REPLAY = """
+from opicflow.pipelines.cli.main import main
+from contextlib import redirect_stdout
+from io import StringIO
+with redirect_stdout(StringIO()):
+    assert main(["replay", {!r}, "--quiet", {}]) == 0
+"""
+COMPILE = """
+from opicflow.pipelines.ledger import LedgerConfig
+from opicflow.pipelines.replay.first_compile import compile_all
+from opicflow.pipelines.replay.keeper import KeeperConfig
+compile_all(KeeperConfig(LedgerConfig.from_json(json.loads({!r})), settle={}))
+"""
+
+
+def used(script: str) -> dict[str, list[str]]:
+    """The kernels of pipelines that a script uses, with the types of their arguments."""
+    done = subprocess.run([sys.executable, "-c", USED.format(script)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    kernels: dict[str, list[str]] = json.loads(done.stdout)
+    return kernels
+
+
+@pytest.mark.parametrize("history", ["certified", "interpolation"])
+def test_it_compiles_the_ledger_of_a_replay(history: str) -> None:
+    config = LedgerOptions(history=history).over(LedgerConfig())
+    compiled = used(COMPILE.format(json.dumps(config.to_json()), history == "certified"))
+    needed = used(REPLAY.format(str(LOG), f'"--history", "{history}"'))
+    missing = {
+        name: set(types) - set(compiled.get(name, []))
+        for name, types in needed.items()
+        if ".ledger." in name or ".refresh." in name or ".discovery." in name
+    }
+    assert len(compiled) > 20
+    left = {name.split(".kernels.")[-1] for name, types in missing.items() if types}
+    assert left <= OF_LARGER_LEDGERS
+
+
+def test_no_process_is_started_when_kernels_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_compile, "is_compiled", lambda: True)
+    monkeypatch.setattr(subprocess, "Popen", None)  # not to be called
+    with compiled_beside(KeeperConfig()):
+        pass
+
+
+def test_the_process_ends_with_the_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it does; and whatever it says is not seen."""
+    monkeypatch.setattr(first_compile, "is_compiled", lambda: False)
+    started: list[Any] = []
+    popen = subprocess.Popen
+
+    def start(*command: Any, **options: Any) -> Any:
+        started.append(popen(*command, **options))
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    with compiled_beside(KeeperConfig(LedgerConfig())):
+        assert started[0].poll() is None
+    assert started[0].wait(30) is not None
