@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from opicflow.pipelines.cli.commands import experiment as experiment_command
 from opicflow.pipelines.experiments import task_runner
 from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
+from opicflow.pipelines.experiments.discovery import crawls, followed_orders
 from opicflow.pipelines.experiments.importance.windows import by_importance, changed
 from opicflow.pipelines.experiments.measures import correlation, errors, exact_importance, imbalance
 from opicflow.pipelines.experiments.plots import Curve, Plot
@@ -32,14 +35,21 @@ SMALL: dict[str, dict[str, Any]] = {
     "windows_certified": {"order": "greedy", "rate": 10.0, "pages": 200},
     "growing": {"history": "certified", "newcomers": False},
     "moved": {"order": "cycle", "history": "certified"},
-    "trouble": {"order": "greedy", "unreadable": 0.6, "unchanged": 0.8, "history": "certified", "remember": True},
+    "trouble": {
+        "order": "greedy",
+        "unreadable": 0.6,
+        "unchanged": 0.8,
+        "history": "certified",
+        "remember": True,
+        "pages": 200,
+    },
     "discovery": {"web": "archive with traps", "order": "learnt at first"},
     "discovery_by_ledger": {"web": "hosted", "order": "learnt"},
     "discovery_by_command": {"web": "hosted"},
     "manipulation_gains": {"scheme": "trap", "size": 50},
     "manipulation_orders": {"scheme": "trap", "size": 50, "setting": "learnt (the default)", "moment": "late"},
     "stated": {"order": "greedy", "history": "default"},
-    "trends": {"web": "growing", "order": "random", "history": "certified"},
+    "trends": {"web": "growing", "order": "random", "history": "certified", "pages": 200},
     "loop_refresh": {"scheduler": "oracle", "percent": 5.0, "days": 60},
     "site_growth": {"web": "archive", "times": 10},
     "site_ledger": {"web": "archive", "history": "certified"},
@@ -94,8 +104,10 @@ def test_by_importance_uses_another_policy_for_the_important_tenth() -> None:
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_every_measure_has_its_pinned_figures(measure: str) -> None:
+def test_every_measure_has_its_pinned_figures(measure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of small webs, pinned. Renew them on purpose only: OPICFLOW_RENEW_GOLDEN=1."""
+    if measure == "discovery_by_command":
+        monkeypatch.setattr(followed_orders, "ROUNDS", 20)  # a day is a replay
     rows = MeasureTask.of(measure, seed=1, **{"pages": PAGES, **SMALL[measure]}).run()
     rows = rows[:: -(-len(rows) // MOST_PINNED)]
     pinned: dict[str, list[Row]] = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {}
@@ -207,10 +219,18 @@ def test_the_command_names_every_experiment() -> None:
     assert "{" + ",".join(["all", *EXPERIMENTS]) + "}" in "".join(command("experiment", "--help").out.split())
 
 
+SMALL_RUN = ("--pages", 200, "--runs", 1)
+
+
 @pytest.fixture(scope="module")
-def discovered(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path]:
+def discovered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CommandResult, Path]]:
+    """Every task of an experiment on small webs, of which a tenth is read a round: 13 rounds instead of 60."""
     out = tmp_path_factory.mktemp("experiment")
-    return command("experiment", "discovery", "--out", out, "--pages", 1000, "--runs", 1, "--processes", 1), out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment_command, "LEAST_PAGES", 200)
+        for module in (crawls, followed_orders):
+            patch.setattr(module, "ROUNDS", 10)
+        yield command("experiment", "discovery", "--out", out, *SMALL_RUN, "--processes", 1), out
 
 
 def test_the_command_writes_report_plots_and_data(discovered: tuple[CommandResult, Path]) -> None:
@@ -218,7 +238,7 @@ def test_the_command_writes_report_plots_and_data(discovered: tuple[CommandResul
     assert done.code == 0, done
     assert "measuring" in done.err and "learnt reads at least 2 points more" in done.out
     report = (out / "report.md").read_text(encoding="utf-8")
-    assert "Webs of 1,000 pages; seed 1." in report and "](plots/discovery-hosted.svg)" in report
+    assert "Webs of 200 pages; seed 1." in report and "](plots/discovery-hosted.svg)" in report
     for name in ("discovery-hosted.png", "discovery-hosted.svg", "discovery-portal-with-traps.png"):
         assert (out / "plots" / name).stat().st_size > 5_000
     lines = (out / "data" / "discovery.csv").read_text(encoding="utf-8").splitlines()
@@ -230,7 +250,7 @@ def test_a_repeated_command_writes_the_same_bytes_without_measuring(discovered: 
     done, out = discovered
     names = ("report.md", "data/discovery.csv", "plots/discovery-hosted.png", "plots/discovery-hosted.svg")
     before = [(out / name).read_bytes() for name in names]
-    again = command("experiment", "discovery", "--out", out, "--pages", 1000, "--runs", 1, "--quiet")
+    again = command("experiment", "discovery", "--out", out, *SMALL_RUN, "--quiet")
     assert again.out == done.out and not again.err
     assert [(out / name).read_bytes() for name in names] == before
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opicflow.pipelines.cli.commands import experiment as experiment_command
 from opicflow.pipelines.experiments.measures import exact_importance
-from opicflow.pipelines.experiments.refresh import claims
+from opicflow.pipelines.experiments.refresh import claims, closed_loop
 from opicflow.pipelines.experiments.refresh.catalogue import loop_refresh as experiment
 from opicflow.pipelines.experiments.refresh.closed_loop import (
     LONGEST_DAYS,
@@ -493,27 +494,32 @@ def test_every_scheduler_runs_at_every_bandwidth() -> None:
 
 
 @pytest.fixture(scope="module")
-def fortnight(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path]:
+def three_days(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path]:
+    """A run of the command with weeks of a day and small webs: each day is a replay for every strategy."""
     out = tmp_path_factory.mktemp("loop")
-    options = ("--pages", 1000, "--days", 14, "--bandwidths", "5,20", "--processes", 1)
-    return command("experiment", "loop-refresh", "--out", out, *options), out
+    options = ("--pages", 300, "--days", 3, "--bandwidths", "5,20", "--processes", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment_command, "LEAST_PAGES", 300)
+        patch.setattr(experiment_command, "LEAST_DAYS", 3)
+        patch.setattr(closed_loop, "_DAYS_A_ROW", 1)
+        return command("experiment", "loop-refresh", "--out", out, *options), out
 
 
 @pytest.mark.slow
-def test_the_command_writes_a_table_a_bandwidth_plots_and_bounds(fortnight: tuple[CommandResult, Path]) -> None:
-    done, out = fortnight
+def test_the_command_writes_a_table_a_bandwidth_plots_and_bounds(three_days: tuple[CommandResult, Path]) -> None:
+    done, out = three_days
     assert done.code == 0, done
-    assert "The closed loop: 14 days of refreshing" in done.out
+    assert "The closed loop: 3 days of refreshing" in done.out
     assert "Every strategy uses all of its bandwidth" in done.out
     report = (out / "report.md").read_text(encoding="utf-8")
-    for text in ("**5 % of the pages a day**", "**20 % of the pages a day**", "Means over days 3 to 14", "| oracle |"):
+    for text in ("**5 % of the pages a day**", "**20 % of the pages a day**", "Means over days 1 to 3", "| oracle |"):
         assert text in report
     for name in ("freshness", "gap", "weeks", "orders"):
         assert f"](plots/loop-refresh-{name}.svg)" in report
         assert (out / "plots" / f"loop-refresh-{name}.svg").stat().st_size > 5_000
     lines = (out / "data" / "loop-refresh.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("seed,scheduler,percent,days,day,fresh_weighted,fresh,")
-    assert len(lines) == 1 + 2 * len(SCHEDULERS) * 3
+    assert len(lines) == 1 + 2 * len(SCHEDULERS) * 4
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -796,20 +797,25 @@ def damaged_entries(draw: st.DrawFn) -> Any:
 
 
 HISTORIES = [CONFIG, *(dataclasses.replace(CONFIG, history=h) for h in (All(), Absorbing(), Variable(2)))]
-SNAPSHOTS = [snapshot_of(ledger_of_these_tests(config)) for config in HISTORIES]
-LEDGERS: list[Ledger | None] = [None] * len(SNAPSHOTS)
+LEDGERS: list[Ledger | None] = [None] * len(HISTORIES)
+
+
+@cache
+def snapshot_with(which: int) -> list[bytes]:
+    """Made by the test, not while tests are collected: then every worker would wait for the same compiler."""
+    return snapshot_of(ledger_of_these_tests(HISTORIES[which]))
 
 
 @settings(max_examples=500)
 @given(st.integers(0, len(LEDGERS) - 1), damaged_entries())
 def test_a_damaged_entry_is_refused_or_the_books_balance(which: int, entry: Any) -> None:
-    ledger = LEDGERS[which] or Ledger.restore(SNAPSHOTS[which])
+    ledger = LEDGERS[which] or Ledger.restore(snapshot_with(which))
     LEDGERS[which] = None
     try:
         ledger.apply(entry)
     except EntryRefused as problem:
         assert "\n" not in str(problem)
-        assert snapshot_of(ledger) == SNAPSHOTS[which]
+        assert snapshot_of(ledger) == snapshot_with(which)
         LEDGERS[which] = ledger  # as good as new for the next example
         return
     assert ledger.audit().drift == 0

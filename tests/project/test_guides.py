@@ -42,6 +42,7 @@ from opicflow.schemas.urls import (
     UrlRules,
     canonical,
 )
+from support.commands import output_of
 from support.guides import CONSOLE, LOG, SPEED, TOP, code, opicflow
 
 FORMATS = (TOP / "docs" / "reference" / "formats.md").read_text(encoding="utf-8")
@@ -150,12 +151,7 @@ def test_the_guide_explains_every_field_of_the_summary(tmp_path: Path) -> None:
 
 
 def test_the_guide_names_every_option_and_history() -> None:
-    help_ = subprocess.run(
-        [sys.executable, "-m", "opicflow.pipelines.cli.main", "replay", "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    help_ = output_of("replay", "--help")
     assert [option for option in set(re.findall(r"--[a-z-]+", help_)) - {"--help"} if f"`{option}" not in GUIDE] == []
     assert [name for name in HISTORIES if f"`{name}`" not in GUIDE] == []
 

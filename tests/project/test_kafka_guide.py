@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from support.commands import output_of
 from support.guides import CONSOLE, LOG, SPEED, TOP, opicflow
 from support.services import LocalKafka, running
 
@@ -67,8 +68,7 @@ def test_the_outputs_in_the_guide_are_real_and_the_snippets_run(broker: LocalKaf
 
 @pytest.mark.parametrize("command", [["subscribe"], ["replay"], ["publish", "events"], ["topics", "create"]])
 def test_the_guide_names_every_option(command: list[str]) -> None:
-    words = [sys.executable, "-m", "opicflow.pipelines.cli.main", *command, "--help"]
-    help_ = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    help_ = output_of(*command, "--help")
     told = GUIDE + (TOP / "docs" / "guides" / "replay.md").read_text(encoding="utf-8")
     missing = [option for option in sorted(set(re.findall(r"--[a-z-]+", help_)) - {"--help"}) if option not in told]
     assert missing == []

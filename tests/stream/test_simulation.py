@@ -21,19 +21,21 @@ from opicflow.pipelines.stream.keeper import LogKeeper
 from opicflow.pipelines.stream.ledgers import JournalInLog
 from opicflow.pipelines.transforms.keep_ledger import KeeperCache, LostLedger
 from opicflow.pipelines.transforms.shard import Sharder
-from support.simulation import NO_FAULTS, Faults, Router, Send, Simulation, Stage
+from opicflow.schemas import sites
+from support.simulation import NO_FAULTS, SUFFIXES, Faults, Router, Send, Simulation, Stage
 
-SCHEDULES = 60
+SCHEDULES = 40
 ENOUGH = 120
 """The number of schedules within which any mutation must be found."""
 
 
 @pytest.fixture(autouse=True)
 def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream of a few events has snapshots and split cuts, and audits report every cut."""
+    """A stream of a few events has snapshots and split cuts, audits report every cut, and few sites are known."""
     monkeypatch.setattr(stream_keeper, "_NEWEST_CUTS", 1 << 30)
     monkeypatch.setattr(ledgers, "OLDEST_SNAPSHOT_MS", 3_600_000)
     monkeypatch.setattr(stream_keeper, "MOST_TRANSFERS", 3)
+    monkeypatch.setattr(sites, "installed_suffixes", lambda: SUFFIXES)
 
 
 def run_schedules(first: int, count: int, faults: Faults | None = None) -> Counter[str]:
@@ -61,7 +63,7 @@ def test_ledgers_follow_from_their_logs_without_faults(seed: int) -> None:
 
 def test_a_hole_in_a_log_is_refused_and_heals(seed: int) -> None:
     """A bundle fails when one of its records has arrived and an earlier one has not."""
-    run_schedules(1_000_000 * seed, 20, Faults(hole=60))
+    run_schedules(1_000_000 * seed, 12, Faults(hole=60))
 
 
 @pytest.mark.soak

@@ -86,7 +86,8 @@ class Crawl:
 
     `outcomes` returns the outcome of each visit; without it every visit fetches the page. `visited` marks the pages
     that the order chooses from; without it these are all pages. `categories` are those of the announcements. A greedy
-    order reads the waiting cash `batches_per_crawl` times per round.
+    order reads the waiting cash `batches_per_crawl` times per round. Of the other orders one ledger gets long entries,
+    which take less time and change nothing.
     """
 
     def __init__(
@@ -104,7 +105,9 @@ class Crawl:
         self.graph = graph
         self.ids = page_ids(graph.pages, seed)
         self._choice = np.arange(graph.pages) if visited is None else np.flatnonzero(visited)
-        batch = max(1, len(self._choice) // batches_per_crawl)
+        self._is_fixed = order in ("cycle", "random") and isinstance(ledger, Ledger)
+        batch = max(1, len(self._choice) // (8 if self._is_fixed else batches_per_crawl))
+        self._rest = np.empty(0, np.int64)
         self._order = order_named(order, len(self._choice), seed, batch)
         self._outcomes = outcomes
         known = announcements(self.ids)
@@ -117,7 +120,10 @@ class Crawl:
         """Make `crawls` visits per page of the web; pages that the order does not choose count too."""
         left = round(crawls * self.graph.pages)
         while left > 0:
-            numbers = self._choice[self._order.next(self._waiting)][:left]
+            numbers = self._rest if len(self._rest) else self._choice[self._order.next(self._waiting)]
+            if self._is_fixed:
+                self._rest = numbers[left:]
+            numbers = numbers[:left]
             outcomes = self._outcomes(numbers) if self._outcomes else None
             self.ledger.apply(visits(self.graph, self.ids, numbers, self._offset, outcomes))
             self._offset += len(numbers)

@@ -170,15 +170,15 @@ class LocalStream:
             *(("--history", self.history) if self.history else ()),
         ]
 
-    def command(self, *arguments: object) -> CommandResult:
-        """Run a command in a process of its own, and wait until it ends."""
+    def submit(self, *arguments: object) -> CommandResult:
+        """Run a command that submits a job: in a process of its own, and wait until it ends."""
         words = [sys.executable, "-m", "opicflow.pipelines.cli.main", *map(str, arguments)]
         done = subprocess.run(words, cwd=TOP, text=True, capture_output=True, timeout=_COMMAND_SECONDS)
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def start(self, *more: object) -> CommandResult:
         """Start the stream, and wait for its first checkpoint."""
-        result = self.command("stream", *self.options, *more)
+        result = self.submit("stream", *self.options, *more)
         assert result.code == 0, f"{result}\n{self.diagnostics()}"
         self.wait_for_checkpoint()
         return result

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ def url(number: int) -> str:
     return f"https://site-{number % 23}.example/page/{number}"
 
 
+@cache
 def id_of(number: int) -> int:
     """Return the page id of a page of a web."""
     return page_id(url(number).encode())
@@ -42,7 +44,7 @@ def id_of(number: int) -> int:
 
 @dataclass
 class WebLog:
-    """The events of a crawl of a web, and a ledger to which the same visits were applied directly."""
+    """The events of a crawl of a web, and a ledger to which the same visits are applied directly."""
 
     graph: Graph
     config: LedgerConfig = field(default_factory=LedgerConfig)
@@ -53,11 +55,20 @@ class WebLog:
 
     def __post_init__(self) -> None:
         """Announce all pages if `announced`."""
-        self.ledger = Ledger(self.config)
+        self._ledger = Ledger(self.config)
+        self._later: list[Callable[[], None]] = []
         self._next = LogPosition(0, 0)
         if self.announced:
             self.events += [CrawlEvent(url(number), announce=True) for number in range(self.graph.pages)]
-            self._apply(lambda writer: [writer.announcement(id_of(n)) for n in range(self.graph.pages)])
+            self._later.append(self._announce)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger. What was visited since the last look is applied now: few tests look at it."""
+        later, self._later = self._later, []
+        for apply in later:
+            apply()
+        return self._ledger
 
     def crawl(self, order: str, visits: int, seed: int = 0) -> WebLog:
         """Visit pages in the order of this name."""
@@ -79,24 +90,30 @@ class WebLog:
             links = tuple(Link(url(target)) for target in targets)
             self.events.append(CrawlEvent(url(number), fetched_at_ms=time_ms or None, status=200, links=links))
             self.visited.append(number)
-            if time_ms:
-                self.ledger.apply(TickEntry(time_ms // _MS_PER_HOUR * 3600))
-            self._apply(lambda writer, v=(number, targets, time_ms): self._write(writer, *v))  # type: ignore[misc]
+            self._later.append(partial(self._visit, number, targets, time_ms))
         return self
 
     def targets(self, number: int) -> list[int]:
         """Return the pages that a page links to."""
         return [int(t) for t in self.graph.targets[self.graph.starts[number] : self.graph.starts[number + 1]]]
 
-    def _write(self, writer: ItemWriter, number: int, targets: list[int], time_ms: int) -> None:
+    def _announce(self) -> None:
+        writer = ItemWriter(self._next)
+        for number in range(self.graph.pages):
+            writer.announcement(id_of(number))
+        self._apply(writer)
+
+    def _visit(self, number: int, targets: list[int], time_ms: int) -> None:
+        if time_ms:
+            self._ledger.apply(TickEntry(time_ms // _MS_PER_HOUR * 3600))
+        writer = ItemWriter(self._next)
         writer.visit(id_of(number), [id_of(target) for target in targets], Outcome.FETCHED, time_ms)
         for target in targets:
             writer.sighting(id_of(target))
+        self._apply(writer)
 
-    def _apply(self, write: Callable[[ItemWriter], Any]) -> None:
-        writer = ItemWriter(self._next)
-        write(writer)
-        self.ledger.apply(writer.entry(start=self._next))
+    def _apply(self, writer: ItemWriter) -> None:
+        self._ledger.apply(writer.entry(start=self._next))
         self._next = writer.next_position
 
 

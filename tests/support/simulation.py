@@ -41,11 +41,17 @@ from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, LogKeeperFacto
 from opicflow.pipelines.stream.ledgers import JournalInLog
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger, rebuild
 from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
+from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard
 from opicflow.schemas.columns import unpack
+from opicflow.schemas.pages import PageIds
+from opicflow.schemas.public_suffixes import PublicSuffixes
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
 from support.ranges import any_ranges
+
+SUFFIXES = PublicSuffixes("of these tests", b"com\norg")
+"""The whole list is read again whenever a ledger starts: that took most of the time of a schedule."""
 
 FIRST_MS = 1_700_000_000_000
 POISON = b"not an entry of a log"
@@ -367,7 +373,12 @@ class Simulation:
         until = {s: self._end_of(s) // 2 for s in sources if s not in self._unknown and self._end_of(s) > 1}
         ranges = any_ranges(self.shards, chance.randrange(1 << 30))
         self.origin = Origin(
-            self.world.config, ranges, audit_seconds=5, quiet_until=until if quiet else {}, sites="domain"
+            self.world.config,
+            ranges,
+            Rules(page_ids=PageIds(suffixes=SUFFIXES)),
+            audit_seconds=5,
+            quiet_until=until if quiet else {},
+            sites="domain",
         )
         self.logs = [Log() for _ in range(self.shards)]
         for log in self.logs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from opicflow.schemas.records import Policy
 
 DAY = 86_400
 T0 = 20_000 * DAY
+_page_id = cache(page_id)
 
 
 def url_of(page: int, hosts: int = 4) -> str:
@@ -54,7 +56,7 @@ class Crawl:
         self.ledger = Ledger(self.config, self.shard, self.shards)
 
     def id(self, page: int) -> int:
-        return page_id(self.name(page))
+        return _page_id(self.name(page))
 
     def writer(self) -> ItemWriter:
         return ItemWriter(self.ledger.mark("crawl"))
