@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -26,6 +25,20 @@ _EPILOG = """opicflow COMMAND --help shows the options of a command, with exampl
 Settings of a team: opicflow config, and docs/guides/configuration.md.
 """
 _UNRECOGNIZED = re.compile(r"^unrecognized arguments: (.*)$", re.DOTALL)
+
+
+class _ShowVersion(argparse.Action):
+    """Print the version. What finds it takes longer to import than all of the help."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(nargs=0, default=argparse.SUPPRESS, **settings)
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: object) -> None:
+        """Print it, and exit."""
+        from importlib.metadata import version
+
+        print(f"opicflow {version('opicflow')}")
+        parser.exit()
 
 
 class Parser(argparse.ArgumentParser):
@@ -85,7 +98,7 @@ class Renamed(argparse.Action):
 def build_parser(arguments: Sequence[str]) -> Parser:
     """Return the parser of `opicflow`, with the options of every command that these arguments name."""
     parser = Parser(prog="opicflow", description=_DESCRIPTION, epilog=_EPILOG, usage=_USAGE)
-    parser.add_argument("--version", action="version", version=f"opicflow {version('opicflow')}")
+    parser.add_argument("--version", action=_ShowVersion, help="show program's version number and exit")
     add_config(parser)
     parser.set_defaults(command=None)
     commands = parser.add_subparsers(metavar="COMMAND", help=argparse.SUPPRESS, prog="opicflow")

@@ -199,6 +199,26 @@ print(json.dumps([code, sorted(name for name in ("apache_beam", "grpc") if name 
     assert imported == [] and exit_code == (2 if "topics" in line else 0), ended.stderr
 
 
+@pytest.mark.parametrize(("line", "most"), [("--help", 45), ("replay --help", 60)])
+def test_help_imports_little(line: str, most: int) -> None:
+    """Beside what Python imports to find the project; and nothing that takes long."""
+    code = f"""
+import json, sys
+import argparse, dataclasses, difflib, pathlib, re, typing
+before = set(sys.modules)
+from opicflow.pipelines.cli.main import main
+try:
+    main({line.split()!r})
+except SystemExit:
+    pass
+print(json.dumps(sorted(set(sys.modules) - before)), file=sys.stderr)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    imported = json.loads(ended.stderr)
+    assert not {"numpy", "numba", "apache_beam", "kafka", "pyarrow", "importlib.metadata"} & set(imported)
+    assert len(imported) <= most, imported
+
+
 @pytest.mark.parametrize("line", ["top --top 0", "top --by host -n 0", "schedule --top 0"])
 def test_zero_items_may_be_shown(line: str, crawled: Path) -> None:
     assert "https://" not in output_of(*line.split(), "--state", crawled / "state")
