@@ -19,7 +19,7 @@ from opicflow.pipelines.ledger.kernels.payers import find_payers, find_payers_of
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.residuals import residual_sums
 from opicflow.pipelines.ledger.room import Room
-from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.pages import HostMemo
 from opicflow.schemas.ranking import highest
 
@@ -289,6 +289,19 @@ class Reader:
         out = np.empty(int(starts[-1]), np.uint8)
         url_arena.gather_urls(room.table, room.book, slots, starts, out)
         return starts, out
+
+    def has_url(self, pages: Ids) -> Bools:
+        """Whether the URL of each page is known."""
+        has_url = np.zeros(len(pages), np.bool_)
+        for first in range(0, len(pages), _PAGES_AT_ONCE):
+            slots = self.slots_of(pages[first : first + _PAGES_AT_ONCE])
+            has_url[first : first + len(slots)] = (slots >= 0) & (self._room.table.url_start[slots] != 0)
+        return has_url
+
+    def order_of_births(self, pages: Ids) -> Ints:
+        """The rows of these pages in the order in which the pages were born, which is that of columns and URLs."""
+        order: Ints = np.argsort(self.slots_of(pages), kind="stable")
+        return order
 
     def categories(self, pages: Ids) -> Bytes:
         """The category of each page; 0 where there is one category only, or the page is not known."""

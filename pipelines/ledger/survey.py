@@ -20,7 +20,7 @@ from opicflow.pipelines.refresh.policies import Directives, HostCaps, Policies, 
 from opicflow.pipelines.refresh.rate_prior import learnt_rates
 from opicflow.pipelines.refresh.rates import LEAST_RATE, ChangeRates, change_rates
 from opicflow.pipelines.refresh.strategies import Demand
-from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.shards import Shard
 
 DECIDED_BY = ("OTHER", "BUDGET", "PINNED", "FORBIDDEN", "DISCOVERY", "BACK_OFF", "GONE", "LIMIT", "REQUESTED")
@@ -185,7 +185,7 @@ def survey(
         return table.refresh[field][taken]
 
     categories = (of_page("class_") >> 1).astype(np.uint8)
-    stated = directives(policies, book.urls, table.url_start[slots], pages, categories)
+    stated = directives(policies, book.urls, table.url_start[taken], pages, categories)
     notes, failures, fetched = of_refresh("notes"), of_refresh("failures"), of_page("last_visit_ms") // 1000
     sent_away = np.flatnonzero(of_page("outcome") == Outcome.BUSY)
     fetched[sent_away] = table.refresh["checked"][slots[sent_away]]
@@ -213,7 +213,7 @@ def survey(
         rows = np.flatnonzero(decided_by == by)
         retry[rows] = back_off_seconds(pages[rows], failures[rows].astype(np.int64), first, longest)
 
-    changes = np.where(is_set, stated.changes_per_day, found.rates)
+    changes = _set(found.rates, is_set, stated.changes_per_day)
     worth, recall = _worth_of_announcements(book, pages)
     is_announced = (notes & at.CHANGE_ANNOUNCED) != 0
     unannounced = np.maximum(np.where(is_announced, 1.0, 1.0 - recall) * changes, LEAST_RATE)
@@ -250,12 +250,12 @@ def survey(
         slots=slots,
         category=categories,
         importance=importance,
-        waiting=waiting[slots],
+        waiting=waiting[taken],
         factor=stated.factor,
         weights=weights,
         changes_per_day=changes,
-        changes_error=np.where(is_set, 0.0, found.errors),
-        known_from=np.where(is_set, BY_POLICY, found.known_from).astype(np.uint8),
+        changes_error=_set(found.errors, is_set, 0.0),
+        known_from=_set(found.known_from, is_set, np.uint8(BY_POLICY)),
         decided_by=decided_by,
         fetched=fetched,
         ordered=of_refresh("ordered").astype(np.int64),
@@ -267,13 +267,18 @@ def survey(
         retry_seconds=retry,
         wanted=wanted,
         sharing=sharing,
-        has_url=table.url_start[slots] != 0,
+        has_url=table.url_start[taken] != 0,
         hosts=hosts,
         domains=domains,
         waits_until=None if names is None else _waits(names, busy),
         worth=worth_of_pages,
         suspended=suspended,
     )
+
+
+def _set(column: Array, is_set: Bools, values: Any) -> Any:
+    """A column with these values where they are set: itself where none is."""
+    return np.where(is_set, values, column) if is_set.any() else column
 
 
 def _worth_of_announcements(book: Book, pages: Ids) -> tuple[Floats, Floats]:

@@ -20,6 +20,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger import (
     Applied,
+    Balance,
     ConfigRefused,
     CrawlEntry,
     CrawlItems,
@@ -37,6 +38,7 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.choice import EXPLORING
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.plan import cost_of
+from opicflow.pipelines.ledger.space import Space, in_memory
 from opicflow.pipelines.refresh.strategies import freshness_range
 from opicflow.pipelines.transforms.parts import AT_POLICIES, AT_ROWS, AT_TICK, MOVED, VISITED, Part, PartKind
 from opicflow.pipelines.transforms.publish import (
@@ -104,6 +106,16 @@ class KeeperConfig:
     """Time passes up to this second when all input is read, with visits or without."""
     multiplier: int | None = field(default=None, compare=False, repr=False)
     """Of the hash tables of the ledger: no result depends on it, and nobody may guess it (ledger.Ledger)."""
+    space: Space = field(default=in_memory, compare=False, repr=False)
+    """Where the ledger has its URLs and remembered links: no result depends on it."""
+
+    def new_ledger(self) -> Ledger:
+        """Return a ledger that has applied nothing."""
+        return Ledger(self.ledger, page_ids=self.page_ids, multiplier=self.multiplier, space=self.space)
+
+    def restored_ledger(self, chunks: Iterable[bytes]) -> Ledger:
+        """Return the ledger of a snapshot."""
+        return Ledger.restore(chunks, self.page_ids, self.multiplier, self.space)
 
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as plain values, without policies: they are part of the log, as events are."""
@@ -294,16 +306,20 @@ class ReplayKeeper:
             batch=0 if note["last"] else note["part"] + 1,
             events=self.head.events + events,
         )
-        planned = None
-        if note["ended"]:
+        planned = audit = None
+        if note["ended"]:  # one after the other: each takes memory of its own
+            self.ledger.put_aside()
             settled = final_ranks(self.ledger, self.config.settle)
-            yield from self._publish_importance(settled)  # before the plan, which takes memory of its own
+            yield from self._publish_importance(settled)
+            audit = self.ledger.audit()
+            importance = importance_for_plans(self.ledger, settled)
+            del settled
             coming = self.config.policies[self.policies_had :]
-            planned = self.ledger.preview(coming=coming, importance=importance_for_plans(self.ledger, settled))
+            planned = self.ledger.preview(coming=coming, importance=importance)
         if note["last"]:
             if note["ended"] and self.config.samples:
                 self._sample()
-            yield Part(PartKind.REPORT, (segment,), self._report(note, planned))
+            yield Part(PartKind.REPORT, (segment,), self._report(note, planned, audit))
         if planned is not None:
             yield from self._publish_preview(planned)
 
@@ -448,11 +464,10 @@ class ReplayKeeper:
         if not self.config.publications:  # which have the orders of each cycle
             yield Part(PartKind.ORDERS, (0,), pack_orders(self.ledger, planned))
 
-    def _report(self, note: dict[str, Any], planned: Planned | None) -> bytes:
+    def _report(self, note: dict[str, Any], planned: Planned | None, audit: Balance | None) -> bytes:
         """Return a report of what happened since the last one."""
         ledger = self.ledger
         minted = max(ledger.minted, 1)
-        audit = ledger.audit() if note["ended"] else None
         report = {
             "ended": note["ended"],
             "files": note["files"],
@@ -604,19 +619,13 @@ class ReplayKeeperFactory:
 
     def new(self, shard: int) -> ReplayKeeper:
         """Return a keeper before its first batch."""
-        return ReplayKeeper(
-            self.config,
-            Ledger(self.config.ledger, page_ids=self.config.page_ids, multiplier=self.config.multiplier),
-            ReplayHead(),
-        )
+        return ReplayKeeper(self.config, self.config.new_ledger(), ReplayHead())
 
     def restore(self, shard: int, chunks: Iterable[bytes]) -> ReplayKeeper:
         """Return the keeper that wrote these chunks."""
         remaining = iter(chunks)
         notes = next(remaining)
-        return ReplayKeeper.from_notes(
-            self.config, Ledger.restore(remaining, self.config.page_ids, self.config.multiplier), notes
-        )
+        return ReplayKeeper.from_notes(self.config, self.config.restored_ledger(remaining), notes)
 
     def decode_head(self, stored: bytes | None) -> ReplayHead:
         """Return the stored head, or the first one for None."""

@@ -27,6 +27,7 @@ from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
 from opicflow.pipelines.replay.answers import MOST_PAGES, write_answers
 from opicflow.pipelines.replay.inputs import FoundInput, Input, LogFiles, NothingRead, Topic
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
+from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.segments import IN_PROCESS, SEGMENT_BYTES, SegmentDone, SegmentRunner, progress_of
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused
@@ -92,6 +93,8 @@ class ReplayRequest:
     runner: str = IN_PROCESS
     beam_options: tuple[str, ...] = ()
     segment_bytes: int = SEGMENT_BYTES
+    urls_on_disk: bool = False
+    """URLs and remembered links are in files that are mapped, below the state or the folder of results."""
     topic: Topic | None = None
     """Events from Kafka, instead of logs."""
     to: Destination | None = None
@@ -129,13 +132,15 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         stored = folder.read() if folder else None
         config, rules = _settings(request, stored)
         state = stored or State(config.to_json(), [rules.to_json()], page_ids=rules.page_ids.to_json())
+        work = stack.enter_context(_work_folder(folder, request.out))
+        if request.urls_on_disk:
+            config = replace(config, space=MappedFiles(work))
         keeper = folder.keeper(state, config) if folder and state.snapshot else None
         if keeper is not None:
             keeper.ledger.change_refreshing(config.ledger.refresh)
             _check_strategy(request, keeper)
         _check_policies(request, config, keeper)
         _check_now(request, keeper)
-        work = stack.enter_context(_work_folder(folder, request.out))
         replay = _Replay(request, log, config, rules, folder, state, work, progress, begun)
         replay.use_rules()
         found = replay.find_input(keeper)
@@ -357,6 +362,8 @@ def _check_runner(request: ReplayRequest) -> None:
         return
     if request.page_ids is not None and not request.page_ids.is_public:
         raise StateRefused(f"--id-key needs --runner {IN_PROCESS}: with others the key would be part of a job")
+    if request.urls_on_disk:
+        raise ConfigRefused(f"--urls-on-disk needs --runner {IN_PROCESS}: the ledger is kept by this process")
     if request.state is not None:
         raise StateRefused(f"--state needs --runner {IN_PROCESS}: the ledger is kept by this process")
     try:

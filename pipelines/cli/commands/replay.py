@@ -136,6 +136,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--memory", metavar="SIZE", help="end with one line before it takes more, such as 4GiB (3/4 of the machine's)"
     )
+    how.add_argument(
+        "--urls-on-disk",
+        action="store_true",
+        help="keep URLs and remembered links in files, and all pages while results are made: for very many pages",
+    )
     how.add_argument("--runner", default="DirectRunner", metavar="NAME", help="a Beam runner; %(default)s = in-process")
     how.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
     how.add_argument("--segment-mb", type=whole, default=256, metavar="MB", help=argparse.SUPPRESS)
@@ -146,8 +151,8 @@ def _folder_or_stdout(text: str) -> Path | str:
 
 
 _MEMORY_REMEDY = (
-    "give more with --memory, or limit the pages with --max-pages or --max-unread-per-domain; with --state the same "
-    "command continues where it was"
+    "give more with --memory, keep URLs in files with --urls-on-disk, or limit the pages with --max-pages or "
+    "--max-unread-per-domain; with --state the same command continues where it was"
 )
 
 
@@ -267,6 +272,7 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         runner=options.runner,
         beam_options=tuple(options.beam_option),
         segment_bytes=options.segment_mb << 20,
+        urls_on_disk=options.urls_on_disk,
     )
 
 
