@@ -583,6 +583,10 @@ class Ledger:
         """Move all columns of pages to where URLs are, if that is not memory: results take memory of their own."""
         self._room.put_aside()
 
+    def take_up(self) -> None:
+        """Move columns that were put aside back to memory, as it happens before any of them grows."""
+        self._room.take_up()
+
     @property
     def is_in_memory(self) -> bool:
         """Whether all columns are in memory."""

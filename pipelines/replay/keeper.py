@@ -71,6 +71,8 @@ _SAMPLED_PAGES = 50
 _VISITS_PER_PUBLICATION = 500
 _MANY = 1 << 62
 _POLICIES = "policies"
+ORDERS_PER_PART = 1 << 20
+"""A ledger that keeps answers (answers.py) has no more pages than this, so its orders are one part."""
 MOST_HELD = 1024
 """The most batches that wait for an earlier one. With more, that one was lost."""
 
@@ -322,6 +324,8 @@ class ReplayKeeper:
             yield Part(PartKind.REPORT, (segment,), self._report(note, planned, audit))
         if planned is not None:
             yield from self._publish_preview(planned)
+            del planned, importance
+            self.ledger.take_up()
 
     def _pass_time(self, second: int, piece: Position) -> Iterator[Part]:
         """Apply a tick, and the policies that hold from then on."""
@@ -462,7 +466,8 @@ class ReplayKeeper:
                 PartKind.SITES, (0,), pack_sites(self.ledger, planned, self.config.sites, certificate=self._certificate)
             )
         if not self.config.publications:  # which have the orders of each cycle
-            yield Part(PartKind.ORDERS, (0,), pack_orders(self.ledger, planned))
+            for number, part in enumerate(order_parts(self.ledger, planned)):
+                yield Part(PartKind.ORDERS, (number,), part)
 
     def _report(self, note: dict[str, Any], planned: Planned | None, audit: Balance | None) -> bytes:
         """Return a report of what happened since the last one."""
@@ -519,6 +524,12 @@ def schedule_parts(ledger: Ledger, planned: Planned) -> Iterator[bytes]:
     """Yield the schedules that a plan publishes, as packed columns, so many rows at a time."""
     for first in range(0, max(len(planned.publish), 1), ROWS_PER_PART):
         yield pack_schedules(ledger, planned, planned.publish[first : first + ROWS_PER_PART])
+
+
+def order_parts(ledger: Ledger, planned: Planned) -> Iterator[bytes]:
+    """Yield the orders of a plan, as packed columns, so many at a time."""
+    for first in range(0, max(len(planned.orders.rows), 1), ORDERS_PER_PART):
+        yield pack_orders(ledger, planned, slice(first, first + ORDERS_PER_PART))
 
 
 def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | None = None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import weakref
 from mmap import mmap
 from pathlib import Path
 
@@ -38,6 +39,7 @@ class MappedColumn:
         self._kind, self._row_shape = like.dtype, like.shape[1:]
         self._row_bytes = int(like.dtype.itemsize * np.prod(self._row_shape, dtype=np.int64))
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - it is open for as long as the column
+        weakref.finalize(self, self._file.close)  # a mapping that is still in use has a handle of its own
         self._bytes = 0
         self._mapping: mmap | None = None
 

@@ -86,17 +86,17 @@ def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
     return _pack_rows(ledger, "refresh-schedule", columns, survey.second)
 
 
-def pack_orders(ledger: Ledger, planned: Planned) -> bytes:
-    """Pack the orders of a plan with the URLs of their pages."""
+def pack_orders(ledger: Ledger, planned: Planned, some: slice = slice(None)) -> bytes:
+    """Pack the orders of a plan, or some of them, with the URLs of their pages."""
     survey, orders = planned.survey, planned.orders
-    rows = orders.rows
+    rows = orders.rows[some]
     columns: dict[str, Array] = {
         "pages": survey.pages[rows],
-        "why": orders.why,
-        "by": orders.by,
-        "priority": orders.priority,
+        "why": orders.why[some],
+        "by": orders.by[some],
+        "priority": orders.priority[some],
         "due_second": planned.shared.due[rows],
-        "not_before_second": orders.not_before,
+        "not_before_second": orders.not_before[some],
         "importance": survey.importance[rows],
         "waiting": survey.waiting[rows],
         "category": survey.category[rows],
