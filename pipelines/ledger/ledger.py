@@ -579,6 +579,14 @@ class Ledger:
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 
+    def move_urls(self, space: Space) -> None:
+        """Keep URLs and remembered links in another space from here on."""
+        self._room.move_urls(space)
+
+    def all_bytes(self) -> int:
+        """What all columns take, room to grow included, wherever they are."""
+        return self._room.all_bytes()
+
     def put_aside(self) -> None:
         """Move all columns of pages to where URLs are, if that is not memory: results take memory of their own."""
         self._room.put_aside()

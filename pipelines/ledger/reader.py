@@ -261,15 +261,19 @@ class Reader:
     def idle_cash(self) -> dict[Outcome, int]:
         """Cash that waits on pages, by their last outcome."""
         room = self._room
-        slots = int(room.book.counts[0].slots)
-        rows = room.table.pages[:slots]
-        raw = room.table.hot[:slots, 1]
-        if room.book.modes[0].policy == at.P_CERTIFIED:
-            cash = np.abs(raw)
-        else:
-            cash = np.where(raw >= 0, raw, ~raw) + room.book.dividends[rows["class_"]] - rows["seen"]
-        live = rows["flags"] != 0
-        return {outcome: int(cash[live & (rows["outcome"] == outcome)].sum()) for outcome in Outcome}
+        slots, is_certified = int(room.book.counts[0].slots), room.book.modes[0].policy == at.P_CERTIFIED
+        sums = dict.fromkeys(Outcome, 0)
+        for first in range(0, slots, _PAGES_AT_ONCE):
+            some = slice(first, min(first + _PAGES_AT_ONCE, slots))
+            rows, raw = room.table.pages[some], room.table.hot[some, 1]
+            if is_certified:
+                cash = np.abs(raw)
+            else:
+                cash = np.where(raw >= 0, raw, ~raw) + room.book.dividends[rows["class_"]] - rows["seen"]
+            live = rows["flags"] != 0
+            for outcome in Outcome:
+                sums[outcome] += int(cash[live & (rows["outcome"] == outcome)].sum())
+        return sums
 
     def url(self, page: int) -> bytes | None:
         """The URL of a page; None where it is not known."""

@@ -25,7 +25,7 @@ from opicflow.pipelines.ledger.config import (
 )
 from opicflow.pipelines.ledger.kernels import announcements, index, links, numbers, recent, url_arena
 from opicflow.pipelines.ledger.layout import Book, Scratch, Table, link_numbers
-from opicflow.pipelines.ledger.space import LongColumn, Space, in_memory, moved
+from opicflow.pipelines.ledger.space import LongColumn, Space, copy_rows, in_memory, moved
 from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
 from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.pages import SITE_BITS
@@ -292,6 +292,16 @@ class Room:
         """Whether all columns are in memory, always."""
         return self._space is in_memory
 
+    def move_urls(self, space: Space) -> None:
+        """Keep URLs and remembered links in another space from here on."""
+        self.take_up()
+        book, self._space = self.book, space
+        self._urls, self._links = space(book.urls), space(book.links)
+        urls, links = self._urls.resized(len(book.urls)), self._links.resized(len(book.links))
+        copy_rows(book.urls, urls)
+        copy_rows(book.links, links)
+        self.book = book._replace(urls=urls, links=links)
+
     def put_aside(self) -> None:
         """Move the columns of pages to the space of URLs, so that there is memory for results. They are used as before.
 
@@ -522,6 +532,10 @@ class Room:
         table = self.table
         names = [name for name in self._used if name not in _OF_OPTIONS]
         return sum(getattr(table, name).nbytes for name in (*names, "id_index", "id_index_old"))
+
+    def all_bytes(self) -> int:
+        """What all columns take, room to grow included, wherever they are."""
+        return sum(column.nbytes for column in (*self.table, *self.book))
 
     def content_bytes(self) -> int:
         """What pages, URLs and remembered links take, without room to grow and without the index."""

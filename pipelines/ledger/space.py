@@ -48,6 +48,11 @@ def in_memory(like: Array) -> LongColumn:
 def moved(column: Array, space: Space) -> Array:
     """Return a copy of a column in another space."""
     copy = space(column).resized(len(column))
-    for first in range(0, len(column), _ROWS_AT_ONCE):
-        copy[first : first + _ROWS_AT_ONCE] = column[first : first + _ROWS_AT_ONCE]
+    copy_rows(column, copy)
     return copy
+
+
+def copy_rows(column: Array, to: Array) -> None:
+    """Copy all rows of a column, so many at a time."""
+    for first in range(0, len(column), _ROWS_AT_ONCE):
+        to[first : first + _ROWS_AT_ONCE] = column[first : first + _ROWS_AT_ONCE]

@@ -95,6 +95,8 @@ class ReplayRequest:
     segment_bytes: int = SEGMENT_BYTES
     urls_on_disk: bool = False
     """URLs and remembered links are in files that are mapped, below the state or the folder of results."""
+    most_in_memory: int | None = None
+    """A ledger of more bytes has them there, too. None: never by itself."""
     topic: Topic | None = None
     """Events from Kafka, instead of logs."""
     to: Destination | None = None
@@ -133,7 +135,7 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         config, rules = _settings(request, stored)
         state = stored or State(config.to_json(), [rules.to_json()], page_ids=rules.page_ids.to_json())
         work = stack.enter_context(_work_folder(folder, request.out))
-        if request.urls_on_disk:
+        if request.urls_on_disk or (folder is not None and _is_large(request, folder.snapshot_bytes(state))):
             config = replace(config, space=MappedFiles(work))
         keeper = folder.keeper(state, config) if folder and state.snapshot else None
         if keeper is not None:
@@ -219,10 +221,20 @@ class _Replay:
             for segment in segments:
                 self._record(segment.report)
                 self._write_checkpoint(segment)
+                if segment.keeper is not None and not segment.report["ended"]:
+                    self._make_small(runner, segment.keeper)
                 self.has_answers = segment.keeper is not None and self._are_answers(segment.keeper)
                 counts, done = counts_of(self.state), self.log.done(found.input_ranges, self.state)
                 seconds, pages = time.perf_counter() - self.begun, segment.report["pages"]
                 self.progress(Progress(counts["events_read"], pages, done, total, self.log.unit, seconds))
+
+    def _make_small(self, runner: SegmentRunner, keeper: ReplayKeeper) -> None:
+        """Put URLs and remembered links on disk if the ledger has become too large for memory."""
+        if keeper.ledger.is_in_memory and _is_large(self.request, keeper.ledger.all_bytes()):
+            files = MappedFiles(self.work)
+            keeper.ledger.move_urls(files)
+            runner.config = replace(runner.config, space=files)
+            self.notes.append("The ledger has become so large that URLs and links are on disk, as with --urls-on-disk.")
 
     def _record(self, report: dict[str, Any]) -> None:
         """Record the report of a segment, and how far each source was read, in the state."""
@@ -305,6 +317,10 @@ class _Replay:
                 with _path_in_errors(self.folder.path):
                     write_answers(self.folder.path, self.state.snapshot, self.work, self.state.run["last"]["plan"])
             remove_final_parts(self.work)
+
+
+def _is_large(request: ReplayRequest, size: int) -> bool:
+    return request.runner == IN_PROCESS and request.most_in_memory is not None and size > request.most_in_memory
 
 
 def _first_lines(rejects: bytes) -> list[bytes]:

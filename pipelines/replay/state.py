@@ -166,6 +166,11 @@ class StateFolder:
         except _WRONG_VALUES:
             raise self._unreadable() from None
 
+    def snapshot_bytes(self, state: State) -> int:
+        """The bytes of the last checkpoint's snapshot; 0 if there is none."""
+        folder = self.path / state.snapshot
+        return sum(chunk.stat().st_size for chunk in folder.glob("*-*")) if state.snapshot else 0
+
     def write(self, state: State, keeper: ReplayKeeper) -> int:
         """Write a checkpoint. Returns the bytes of the snapshot. Until it is whole, the one before counts."""
         state.checkpoints += 1

@@ -83,6 +83,20 @@ def test_a_state_goes_on_with_the_option_and_without(log: Path, tmp_path: Path) 
     assert state_files(tmp_path / "memory") == state_files(tmp_path / "mixed") == state_files(tmp_path / "disk")
 
 
+def test_a_ledger_that_grows_too_large_goes_to_disk_by_itself(log: Path, tmp_path: Path) -> None:
+    moves = []
+    for name, most in (("memory", None), ("large", 1 << 40), ("moved", 100_000), ("disk", 0)):
+        result = run([log], tmp_path / f"{name}.out", state=tmp_path / name, segment_bytes=300_000, most_in_memory=most)
+        assert (tmp_path / f"{name}.out/importance.jsonl").read_bytes() == (
+            tmp_path / "memory.out/importance.jsonl"
+        ).read_bytes()
+        assert state_files(tmp_path / name) == state_files(tmp_path / "memory")
+        moves.append(any("are on disk, as with --urls-on-disk" in note for note in result.notes))
+    assert moves == [False, False, True, True]
+    again = run([log], state=tmp_path / "memory", most_in_memory=0)  # a snapshot that is too large
+    assert again.summary["pages"] > 0 and state_files(tmp_path / "memory") == state_files(tmp_path / "disk")
+
+
 def test_no_file_is_left_without_a_state(log: Path, tmp_path: Path) -> None:
     run([log], tmp_path / "out", urls_on_disk=True)
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".jsonl", ".json"}

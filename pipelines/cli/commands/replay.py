@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,8 @@ EXAMPLES = """examples:
 
 STDOUT = "-"
 _MOST_KEY_BYTES = 1 << 16
+_MOST_IN_MEMORY = 0.45
+"""A ledger that takes this part of the memory has its URLs on disk: results take nearly as much again."""
 
 
 class Settle(argparse.Action):
@@ -139,7 +142,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--urls-on-disk",
         action="store_true",
-        help="keep URLs and remembered links in files, and all pages while results are made: for very many pages",
+        help="keep URLs and remembered links in files, and all pages while results are made: for very many pages; done "
+        "by itself where the ledger takes nearly half of --memory",
     )
     how.add_argument("--runner", default="DirectRunner", metavar="NAME", help="a Beam runner; %(default)s = in-process")
     how.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
@@ -169,10 +173,10 @@ def run(options: argparse.Namespace) -> int:
     is_stream = options.out == STDOUT
     if is_stream:
         options.out = None
-    request = _request(options)
+    most_bytes = default_limit() if options.memory is None else size_in_bytes(options.memory)
+    request = replace(_request(options), most_in_memory=int(_MOST_IN_MEMORY * most_bytes))
     if options.report is not None:
         check_output(options.report, "report.html")
-    most_bytes = default_limit() if options.memory is None else size_in_bytes(options.memory)
     announce_compilation(options.quiet)
     display = ProgressDisplay(options.quiet)
     latest: list[Progress] = []
