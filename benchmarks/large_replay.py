@@ -4,6 +4,7 @@
 
 It has one and a half events for each page, with four links. A second run ends what the first has begun.
 It prints a table: time, the most memory that the processes ever had, with and without mapped files, and the most disk.
+For a hundred million pages it needs about 65 GB of disk, and 20 GiB of memory that nobody else uses.
 """
 
 from __future__ import annotations
