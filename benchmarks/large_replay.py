@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import stat
 import subprocess
 import sys
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, BinaryIO
@@ -51,8 +53,8 @@ class Peaks:
     resident: int = 0
     """With the parts of mapped files that the system keeps in memory while nobody else needs it."""
     disk: int = 0
+    """State, results, and the files without names."""
     seconds: float = 0.0
-    checkpoints: list[str] = field(default_factory=list)
 
 
 def main() -> None:
@@ -157,9 +159,8 @@ def bytes_read(state: Path) -> int:
 def run(command: list[str], work: Path, kill_at: Any = None) -> Peaks:
     """Run a command and note what it takes; kill it as soon as `kill_at` says so."""
     peaks, ended, begun = Peaks(), Event(), time.monotonic()
-    free = disk_free(work)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        watcher = Thread(target=watch, args=(process.pid, work, free, peaks, ended, kill_at))
+        watcher = Thread(target=watch, args=(process.pid, work, peaks, ended, kill_at))
         watcher.start()
         code = process.wait()
         ended.set()
@@ -169,27 +170,29 @@ def run(command: list[str], work: Path, kill_at: Any = None) -> Peaks:
     return peaks
 
 
-def watch(pid: int, work: Path, free: int, peaks: Peaks, ended: Event, kill_at: Any) -> None:
-    """Note the peaks of a process, many times a second."""
-    rounds = 0
+def watch(pid: int, work: Path, peaks: Peaks, ended: Event, kill_at: Any) -> None:
+    """Note the peaks of a process, many times a second, and those of the disk every second."""
+    rounds, page = 0, os.sysconf("SC_PAGE_SIZE")
     while not ended.wait(0.05):
-        try:
+        with suppress(OSError, ValueError):  # it has ended
             _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_bytes().split())
-        except (OSError, ValueError):
-            continue
-        page = os.sysconf("SC_PAGE_SIZE")
-        peaks.own, peaks.resident = max(peaks.own, (resident - shared) * page), max(peaks.resident, resident * page)
+            peaks.own, peaks.resident = max(peaks.own, (resident - shared) * page), max(peaks.resident, resident * page)
         rounds += 1
-        if rounds % 10 == 0:
-            peaks.disk = max(peaks.disk, free - disk_free(work))
+        if rounds % 20 == 0:
+            peaks.disk = max(peaks.disk, disk_used([work / "state", work / "out"], pid))
             if kill_at is not None and kill_at():
                 os.kill(pid, 9)
 
 
-def disk_free(folder: Path) -> int:
-    """The bytes that the disk has left."""
-    disk = os.statvfs(folder)
-    return disk.f_bavail * disk.f_frsize
+def disk_used(folders: list[Path], pid: int) -> int:
+    """The bytes of all files in these folders, and of those that a process has open and that have no names."""
+    files = {}
+    for path in (*(path for folder in folders for path in folder.rglob("*")), *Path(f"/proc/{pid}/fd").glob("*")):
+        with suppress(OSError):
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode) and (status.st_nlink == 0 or not path.is_relative_to("/proc")):
+                files[status.st_dev, status.st_ino] = 512 * status.st_blocks
+    return sum(files.values())
 
 
 def size_of(folder: Path) -> int:

@@ -22,8 +22,8 @@ _SECONDS_PER_HOUR = 3600
 MOST_PAYERS = 5
 """So many of the pages that pay a page most are named."""
 _MOST_PAGES_WITH_PAYERS = 1_000_000
-_PAGES_AT_ONCE = 1 << 22
-"""So many are read from files at once."""
+_SHARE_AT_ONCE, _PAGES_AT_ONCE = 16, 1 << 22
+"""One in so many pages is read from files at once, and no more than so many."""
 _LEFT_OUT = ("known",)
 FLOWING = (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED)
 """Last outcomes of pages that pass on their cash at their next visit."""
@@ -237,7 +237,9 @@ def _in_parts(ledger: Ledger, pages: Ids, rate_sum: float, rows: int) -> Iterato
     From files those of many pages are read at once, in the order of the files: pages in the order of their importance
     are all over them.
     """
-    at_once = rows if ledger.is_in_memory else max(_PAGES_AT_ONCE // rows, 1) * rows
+    at_once = rows
+    if not ledger.is_in_memory:
+        at_once = max(min(len(pages) // _SHARE_AT_ONCE, _PAGES_AT_ONCE) // rows, 1) * rows
     for first in range(0, max(len(pages), 1), at_once):
         some = pages[first : first + at_once]
         if ledger.is_in_memory:

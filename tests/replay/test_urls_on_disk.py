@@ -40,7 +40,7 @@ def test_results_and_state_are_the_same_bytes(
     monkeypatch.setattr(publish, "ROWS_PER_PART", 300)
     monkeypatch.setattr(keeper, "ROWS_PER_PART", 300)
     monkeypatch.setattr(keeper, "ORDERS_PER_PART", 70)
-    monkeypatch.setattr(publish, "_PAGES_AT_ONCE", 700)
+    monkeypatch.setattr(publish, "_SHARE_AT_ONCE", 2)
     monkeypatch.setattr(publish.everything, "__defaults__", (300,))
     from opicflow.pipelines.transforms.settings import LedgerOptions
 
