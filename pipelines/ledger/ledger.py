@@ -666,7 +666,7 @@ class Ledger:
             raise SnapshotRefused(f"the snapshot makes no ledger: {shown(problem)}: take an older one") from None
         return ledger
 
-    def _adopt_columns(self, contents: snapshots.Contents) -> None:
+    def _adopt_columns(self, contents: snapshots.SnapshotContent) -> None:
         room, columns = self._room, contents.columns
         columns = {
             **columns,

@@ -118,7 +118,7 @@ def _numbered(columns: dict[str, _Source]) -> Iterator[tuple[int, memoryview]]:
     return enumerate(piece for one in columns.values() for piece in _pieces(map(_bytes_of, one.rows())))
 
 
-class Contents(NamedTuple):
+class SnapshotContent(NamedTuple):
     """The content of a snapshot."""
 
     state: dict[str, Any]
@@ -129,7 +129,7 @@ class Contents(NamedTuple):
     url_bytes: int
 
 
-def read(chunks: Iterable[bytes], space: Space = in_memory) -> Contents:
+def read(chunks: Iterable[bytes], space: Space = in_memory) -> SnapshotContent:
     """The content of a snapshot; `SnapshotRefused` for anything but the chunks as written."""
     source = iter(chunks)
     manifest = _read_manifest(source)
@@ -164,7 +164,7 @@ def read(chunks: Iterable[bytes], space: Space = in_memory) -> Contents:
     _fill(_room_for(urls, url_bytes), source, _URLS, 0, url_checksums)
     if next(source, None) is not None:
         raise SnapshotRefused("the snapshot goes on after its last chunk: two snapshots were mixed up")
-    return Contents(state, config, columns, urls, url_bytes)
+    return SnapshotContent(state, config, columns, urls, url_bytes)
 
 
 def _room_for(column: LongColumn, rows: int) -> Array:
