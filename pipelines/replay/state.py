@@ -11,6 +11,7 @@ The crawl log is the journal: events after the last checkpoint are read from it 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -36,6 +37,7 @@ from opicflow.schemas.errors import UserError
 from opicflow.schemas.pages import PageIds, PageIdsRefused
 
 STATE_VERSION = 1
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HEAD_BYTES = 1 << 16
 _TAIL_BYTES = 1 << 12
 
@@ -157,6 +159,10 @@ class StateFolder:
             names = sorted(folder.iterdir(), key=lambda chunk: chunk.name)
             ledger = config.restored_ledger(chunk.read_bytes() for chunk in names)
         except (OSError, LedgerError) as problem:
+            if (
+                isinstance(problem, OSError) and problem.errno in _NO_SPACE
+            ):  # for files that are mapped: nothing is lost
+                raise
             reason = " ".join(str(problem).split())
             raise StateRefused(
                 f"{folder}: the ledger cannot be restored ({reason}): restore the folder, or start again in another one"

@@ -103,8 +103,13 @@ def test_no_file_is_left_without_a_state(log: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "out").glob(".*"))
 
 
-def test_a_full_disk_gives_one_line_of_error(log: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("days", [0, 1])
+def test_a_full_disk_gives_one_line_of_error(days: int, log: Path, tmp_path: Path) -> None:
+    """Also where a state is restored, which stays as it is."""
     limit = 1 << 20
+    if days:
+        run([log], state=tmp_path / "state")
+        before = state_files(tmp_path / "state")
     done = subprocess.run(
         [*COMMAND, "replay", str(log), "--quiet", "--urls-on-disk", "--state", str(tmp_path / "state")],
         capture_output=True,
@@ -113,6 +118,7 @@ def test_a_full_disk_gives_one_line_of_error(log: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 2, done.stderr
     assert done.stderr == f"opicflow: {tmp_path}/state/work: File too large: correct this, and run the command again\n"
+    assert not days or state_files(tmp_path / "state") == before
 
 
 def test_other_runners_are_refused(log: Path) -> None:
