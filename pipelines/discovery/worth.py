@@ -24,8 +24,20 @@ class PageWorth:
     own: Floats
     siblings: Floats
     unread: Floats
-    worth: Floats
-    exploring: Floats
+    siblings_weight: float
+    bonus: float
+
+    @property
+    def worth(self) -> Floats:
+        """What each page is worth."""
+        worth: Floats = self.siblings_weight * self.siblings
+        worth += self.own
+        return worth
+
+    @property
+    def exploring(self) -> Floats:
+        """What each page is worth to explore."""
+        return self.worth + self.bonus * self.unread
 
 
 def page_worth(pages: DiscoveryPages, siblings_weight: float, rule: DiscoveryRule) -> PageWorth:
@@ -36,19 +48,29 @@ def page_worth(pages: DiscoveryPages, siblings_weight: float, rule: DiscoveryRul
     """
     own = logarithms(np.maximum(pages.importance, rule.floor * 1e-3))
     first, after = pages.host_bounds()
-    row = np.arange(len(pages))
-    low, high = np.maximum(first, row - rule.reach), np.minimum(after, row + rule.reach + 1)
-    others = high - low - 1
-    siblings = np.where(others > 0, (_sums(own, low, high) - own) / np.maximum(others, 1) - own, 0.0)
-    others = after - first - 1
-    read = _sums(pages.is_read, first, after) - pages.is_read
-    unread = 1.0 - read / np.maximum(others, 1)
-    worth = own + siblings_weight * siblings
-    return PageWorth(own, siblings, unread, worth, worth + rule.bonus * unread)
+    low, high = np.arange(-rule.reach, len(pages) - rule.reach), np.arange(rule.reach + 1, len(pages) + rule.reach + 1)
+    np.maximum(first, low, out=low)
+    np.minimum(after, high, out=high)
+    siblings = _sums(own, low, high)  # from here on in place: there may be very many pages
+    others = np.subtract(high, low, out=high)
+    others -= 1
+    del low, high
+    siblings -= own
+    siblings /= np.maximum(others, 1)
+    siblings -= own
+    siblings[others <= 0] = 0.0
+    read = _sums(pages.is_read, first, after)
+    read -= pages.is_read
+    others = np.subtract(after, first, out=others)
+    others -= 1
+    read /= np.maximum(others, 1, out=others)
+    return PageWorth(own, siblings, np.subtract(1.0, read, out=read), siblings_weight, rule.bonus)
 
 
 def _sums(values: Array, low: Ints, high: Ints) -> Floats:
     """Return the sum of the values of each range of rows."""
     sums = np.zeros(len(values) + 1)
     np.cumsum(values, out=sums[1:])
-    return sums[high] - sums[low]
+    found: Floats = sums[high]
+    found -= sums[low]
+    return found

@@ -92,6 +92,7 @@ def choose_orders(
     nearness = age / np.maximum(shared.intervals, 1.0)
     intervals = np.full(len(survey), np.inf) if budget.strategy == "greedy" else shared.intervals  # greedy means none
     tier = 2.0 * (survey.decided_by == BY_PIN) + _is_very_late(survey, intervals, age)
+    del age, intervals  # there may be very many pages
 
     choice = _Choice(survey, budget, most, passed, cycle, is_new)
     choice.take(_REQUESTED, requested, priority, _MANY)
@@ -185,22 +186,28 @@ def _is_very_late(survey: Survey, intervals: Floats, age: Floats) -> Bools:
 
 def _priority(survey: Survey, config: RefreshConfig, budget: Budget, age: Floats) -> Floats:
     """What an old copy of each page costs at the end of the cycle; of unread pages what they are worth."""
-    waiting = survey.waiting.astype(np.float64)
-    worth: Floats = survey.importance * survey.factor
     if config.discovery_by == "cash":
-        worth = waiting
+        worth: Floats = survey.waiting.astype(np.float64)
     elif config.discovery_by == "found":
         worth = 1.0 / (1.0 + survey.slots.astype(np.float64))
-    elif survey.worth is not None:
-        times: Floats = np.exp(survey.worth.rise)
-        worth = worth * times
-    cost = survey.weights * (survey.unannounced_per_day * age / DAY + survey.announced) ** config.alpha
+    else:
+        worth = survey.importance * survey.factor
+        if survey.worth is not None:
+            worth *= np.exp(survey.worth.rise)
     is_pinned = survey.decided_by == BY_PIN
-    cost += _PINNED * is_pinned
     if budget.strategy == "greedy":
-        cost = waiting + _PINNED * UNITS_PER_PAGE * is_pinned
-    priority: Floats = np.where(survey.decided_by == DISCOVERY, worth, cost)
-    return np.where(survey.requested, survey.importance, priority)
+        priority: Floats = survey.waiting.astype(np.float64)
+        priority[is_pinned] += _PINNED * UNITS_PER_PAGE
+    else:  # in place: there may be very many pages
+        priority = survey.unannounced_per_day * age
+        priority /= DAY
+        priority += survey.announced
+        priority **= config.alpha
+        priority *= survey.weights
+        priority[is_pinned] += _PINNED
+    np.copyto(priority, worth, where=survey.decided_by == DISCOVERY)
+    np.copyto(priority, survey.importance, where=survey.requested)
+    return priority
 
 
 @dataclass

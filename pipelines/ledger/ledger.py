@@ -9,7 +9,7 @@ There is no clock, no file and no randomness: time comes as `TickEntry`, and cas
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,7 +61,6 @@ from opicflow.pipelines.ledger.entry_checks import (
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused, LedgerBroken, SnapshotRefused
 from opicflow.pipelines.ledger.estimates import Estimates
 from opicflow.pipelines.ledger.kernels import batches, links, spending
-from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.ledger.ledger_state import (
     LedgerState,
     Mark,
@@ -89,13 +88,14 @@ from opicflow.pipelines.ledger.snapshot_checks import (
     recent_problem,
     state_problem,
 )
+from opicflow.pipelines.ledger.space import Space, in_memory
 from opicflow.pipelines.ledger.survey import MOST_AHEAD_DAYS, Budget
 from opicflow.pipelines.ledger.sweeps import Sweeps
 from opicflow.pipelines.ledger.unread_pages import UnreadPages
 from opicflow.pipelines.ledger.window import SECONDS_PER_DAY, turns, window_turns
 from opicflow.pipelines.refresh.policies import Policies
 from opicflow.pipelines.refresh.strategies import SHARE_UNITS
-from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints, for_kernel
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints, for_kernel
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import PolicyRefused
 from opicflow.schemas.records import Policy
@@ -142,6 +142,7 @@ class Ledger:
         theta_start: int = 0,
         page_ids: PageIds | None = None,
         multiplier: int | None = None,
+        space: Space = in_memory,
     ) -> None:
         """Begin an empty ledger.
 
@@ -149,7 +150,8 @@ class Ledger:
         clock begins: any value gives the same importance. `page_ids` are the rules that gave the pages of the log
         their ids: policies name pages by URL. `multiplier`, odd and of 64 bits, places pages in hash tables and changes
         nothing but the speed: give one that nobody can guess where everybody knows the key of page ids; None = one made
-        from that key (docs/decisions/index-multiplier.md).
+        from that key (docs/decisions/index-multiplier.md). `space` is where its
+        URLs and remembered links are.
         """
         config = config or LedgerConfig()
         check_shard(shard, shards.count if isinstance(shards, ShardRanges) else shards)
@@ -163,7 +165,7 @@ class Ledger:
         self._ids = self.ranges.bounds(shard)
         multiplier = self.page_ids.multiplier if multiplier is None else multiplier | 1
         book = new_book(config, self._ids, theta_start, self.page_ids.by_site, multiplier)
-        self._room = Room(config, new_table(config, multiplier), book)
+        self._room = Room(config, new_table(config, multiplier), book, space)
         self._room.book.modes[0].like_us = shards
         if config.domains.limit_anything and not self.page_ids.by_site:
             raise ConfigRefused("limits of domains need page ids of version 2: omit them, or begin a new stream")
@@ -577,8 +579,33 @@ class Ledger:
 
     # -- snapshots -------------------------------------------------------------------------------------------------
 
+    def move_urls(self, space: Space) -> None:
+        """Keep URLs and remembered links in another space from here on."""
+        self._room.move_urls(space)
+
+    def all_bytes(self) -> int:
+        """What all columns take, room to grow included, wherever they are."""
+        return self._room.all_bytes()
+
+    def put_aside(self) -> None:
+        """Move all columns of pages to where URLs are, if that is not memory: results take memory of their own."""
+        self._room.put_aside()
+
+    def take_up(self) -> None:
+        """Move columns that were put aside back to memory, as it happens before any of them grows."""
+        self._room.take_up()
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether all columns are in memory."""
+        return self._room.is_in_memory
+
     def snapshot(self) -> list[snapshots.Chunk]:
         """The whole ledger in chunks of at most 4 MiB. Full chunks of URLs keep their bytes until one is forgotten."""
+        return list(self.snapshot_chunks())
+
+    def snapshot_chunks(self) -> Iterator[snapshots.Chunk]:
+        """The chunks of `snapshot`, each made when it is taken. The ledger must not change until the last one is."""
         self._check_not_broken()
         if self.is_certified:
             self._room.sum_outbox()
@@ -605,14 +632,21 @@ class Ledger:
         return snapshots.write(values, self.config, self._room.table, book, judged_columns(state.reviews))
 
     @classmethod
-    def restore(cls, chunks: Iterable[bytes], page_ids: PageIds | None = None, multiplier: int | None = None) -> Ledger:
+    def restore(
+        cls,
+        chunks: Iterable[bytes],
+        page_ids: PageIds | None = None,
+        multiplier: int | None = None,
+        space: Space = in_memory,
+    ) -> Ledger:
         """The ledger of a snapshot's chunks, in their order. `SnapshotRefused` if one is missing, moved or altered.
 
-        `page_ids` are those that the ledger was made with; `multiplier` is any (see `Ledger`).
+        `page_ids` are those that the ledger was made with; `multiplier` and `space` are any (see `Ledger`).
         """
-        values, config, columns = snapshots.read(chunks)
+        contents = snapshots.read(chunks, space)
+        values, config, columns = contents.state, contents.config, contents.columns
         try:
-            ledger = cls(config, values["shard"], ShardRanges.of_stored(values), 0, page_ids, multiplier)
+            ledger = cls(config, values["shard"], ShardRanges.of_stored(values), 0, page_ids, multiplier, space)
             snapshots.refuse(state_problem(values, config, ledger.shard, ledger.shards))
             ledger._adopt(decode_state(values, ledger.page_ids))
             if config.learns_discovery:
@@ -620,20 +654,25 @@ class Ledger:
                 sizes = values["reviews"]["waiting"]
                 snapshots.refuse(judged_problem(judged, sizes))
                 take_judged(ledger._unread.reviews, judged, sizes)
-            ledger._adopt_columns(columns)
+            ledger._adopt_columns(contents)
             ledger._note_latest()
             if not ledger._times.anchor_pages:  # an older snapshot: its anchors are no scores
                 ledger._room.table.pages["anchor"] = np.nan
             ledger.audit()
+            ledger._room.take_up()
         except SnapshotRefused:
             raise
         except snapshots.WRONG_VALUES as problem:
             raise SnapshotRefused(f"the snapshot makes no ledger: {shown(problem)}: take an older one") from None
         return ledger
 
-    def _adopt_columns(self, columns: dict[str, Array]) -> None:
-        room = self._room
-        columns = {**columns, **{name: columns[name].view(kind) for name, kind in at.ACCOUNTS.items()}}
+    def _adopt_columns(self, contents: snapshots.SnapshotContent) -> None:
+        room, columns = self._room, contents.columns
+        columns = {
+            **columns,
+            "urls": contents.urls.resized(contents.url_bytes),
+            **{name: columns[name].view(kind) for name, kind in at.ACCOUNTS.items()},
+        }
         if self.is_certified:
             sums = columns["sums"]
             if len(sums) == at.SUMS_OF_ONE_SHARD:  # an older snapshot
@@ -645,8 +684,7 @@ class Ledger:
             snapshots.refuse(announced_problem(room.book, sites, counts))
             room.book.announced[sites] = counts
         no_limits_yet = room.book.domains
-        room.book = room.book._replace(**{name: column for name, column in columns.items() if name in Book._fields})
-        room.table = room.table._replace(**{name: column for name, column in columns.items() if name in Table._fields})
+        room.adopt_columns(columns, contents.urls)
         latest, before = (columns[name] for name in snapshots.RECENT_COLUMNS)
         snapshots.refuse(recent_problem(self.config, room.book, latest, before))
         room.set_recent(latest, before)
@@ -770,6 +808,14 @@ class Ledger:
     def urls(self, pages: Ids) -> tuple[Ints, Bytes]:
         """Where the URL of each page starts, and the URLs, one after the other; empty where one is not known."""
         return self._reader.urls(pages)
+
+    def has_url(self, pages: Ids) -> Bools:
+        """Whether the URL of each page is known."""
+        return self._reader.has_url(pages)
+
+    def order_of_births(self, pages: Ids) -> Ints:
+        """The rows of these pages in the order in which the pages were born, which is that of columns and URLs."""
+        return self._reader.order_of_births(pages)
 
     def categories(self, pages: Ids) -> Bytes:
         """The category of each page; 0 where there is one category only, or the page is not known."""

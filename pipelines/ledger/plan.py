@@ -119,7 +119,8 @@ def cost_of(survey: Survey, shared: Sharing, alpha: float) -> Costs:
 
 def can_be_ordered(survey: Survey, config: RefreshConfig) -> Bools:
     """Whether a page has a URL, may be fetched in this cycle, and has no order that may still be answered."""
-    outstanding = (survey.ordered > 0) & (survey.ordered + config.order_timeout_hours * 3600 > survey.second)
+    since_order = survey.second - survey.ordered.astype(np.int64)
+    outstanding = (survey.ordered > 0) & (since_order < config.order_timeout_hours * 3600)
     free: Bools = survey.has_url & ~outstanding & (survey.decided_by != FORBIDDEN)
     if survey.waits_until is not None:
         free &= survey.waits_until <= survey.second + config.cycle_hours * 3600

@@ -19,7 +19,7 @@ from opicflow.pipelines.ledger.kernels.payers import find_payers, find_payers_of
 from opicflow.pipelines.ledger.peers import Peers
 from opicflow.pipelines.ledger.residuals import residual_sums
 from opicflow.pipelines.ledger.room import Room
-from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.pages import HostMemo
 from opicflow.schemas.ranking import highest
 
@@ -261,15 +261,19 @@ class Reader:
     def idle_cash(self) -> dict[Outcome, int]:
         """Cash that waits on pages, by their last outcome."""
         room = self._room
-        slots = int(room.book.counts[0].slots)
-        rows = room.table.pages[:slots]
-        raw = room.table.hot[:slots, 1]
-        if room.book.modes[0].policy == at.P_CERTIFIED:
-            cash = np.abs(raw)
-        else:
-            cash = np.where(raw >= 0, raw, ~raw) + room.book.dividends[rows["class_"]] - rows["seen"]
-        live = rows["flags"] != 0
-        return {outcome: int(cash[live & (rows["outcome"] == outcome)].sum()) for outcome in Outcome}
+        slots, is_certified = int(room.book.counts[0].slots), room.book.modes[0].policy == at.P_CERTIFIED
+        sums = dict.fromkeys(Outcome, 0)
+        for first in range(0, slots, _PAGES_AT_ONCE):
+            some = slice(first, min(first + _PAGES_AT_ONCE, slots))
+            rows, raw = room.table.pages[some], room.table.hot[some, 1]
+            if is_certified:
+                cash = np.abs(raw)
+            else:
+                cash = np.where(raw >= 0, raw, ~raw) + room.book.dividends[rows["class_"]] - rows["seen"]
+            live = rows["flags"] != 0
+            for outcome in Outcome:
+                sums[outcome] += int(cash[live & (rows["outcome"] == outcome)].sum())
+        return sums
 
     def url(self, page: int) -> bytes | None:
         """The URL of a page; None where it is not known."""
@@ -289,6 +293,19 @@ class Reader:
         out = np.empty(int(starts[-1]), np.uint8)
         url_arena.gather_urls(room.table, room.book, slots, starts, out)
         return starts, out
+
+    def has_url(self, pages: Ids) -> Bools:
+        """Whether the URL of each page is known."""
+        has_url = np.zeros(len(pages), np.bool_)
+        for first in range(0, len(pages), _PAGES_AT_ONCE):
+            slots = self.slots_of(pages[first : first + _PAGES_AT_ONCE])
+            has_url[first : first + len(slots)] = (slots >= 0) & (self._room.table.url_start[slots] != 0)
+        return has_url
+
+    def order_of_births(self, pages: Ids) -> Ints:
+        """The rows of these pages in the order in which the pages were born, which is that of columns and URLs."""
+        order: Ints = np.argsort(self.slots_of(pages), kind="stable")
+        return order
 
     def categories(self, pages: Ids) -> Bytes:
         """The category of each page; 0 where there is one category only, or the page is not known."""

@@ -25,6 +25,7 @@ from opicflow.pipelines.ledger.config import (
 )
 from opicflow.pipelines.ledger.kernels import announcements, index, links, numbers, recent, url_arena
 from opicflow.pipelines.ledger.layout import Book, Scratch, Table, link_numbers
+from opicflow.pipelines.ledger.space import LongColumn, Space, copy_rows, in_memory, moved
 from opicflow.pipelines.refresh.rates import DEFAULT_CHANGES_PER_DAY, ESTIMATORS
 from opicflow.schemas.arrays import Array, Ints
 from opicflow.schemas.pages import SITE_BITS
@@ -210,17 +211,25 @@ def new_scratch(links: int) -> Scratch:
 def grow(array: Array, rows: int, share: int) -> None:
     """Make room for `rows` rows, at least one in `share` more than before; new rows are zero."""
     if rows > array.shape[0]:
-        rows = max(rows, array.shape[0] + array.shape[0] // share + _FEWEST_ROWS)
-        array.resize((rows, *array.shape[1:]), refcheck=False)
+        array.resize((_longer(array.shape[0], rows, share), *array.shape[1:]), refcheck=False)
+
+
+def _longer(had: int, rows: int, share: int) -> int:
+    """How many rows a column gets that had too few: `rows`, and at least one in `share` more than before."""
+    return max(rows, had + had // share + _FEWEST_ROWS)
 
 
 class Room:
     """A table and its book, which are replaced when they grow: read them again after every call that may add rows."""
 
-    def __init__(self, config: LedgerConfig, table: Table, book: Book) -> None:
+    def __init__(self, config: LedgerConfig, table: Table, book: Book, space: Space = in_memory) -> None:
+        """`space` is for URLs and remembered links, and for all columns while they are aside."""
         self.table = table
         self.book = book
         self.scratch = new_scratch(0)
+        self._space = space
+        self._urls, self._links = space(book.urls), space(book.links)
+        self._is_aside = False
         self._used = columns_used(config)
         self._moved = 0
 
@@ -240,6 +249,7 @@ class Room:
 
     def make(self, births: int = 0, outgoing: int = 0, words: int = 0, url_bytes: int = 0) -> None:
         """Room for so many births, transfers to other shards, words of links, bytes of URLs."""
+        self.take_up()
         counts, table, book = self.book.counts[0], self.table, self.book
         rows = int(counts.slots - counts.free) + births
         if rows > table.hot.shape[0]:
@@ -256,12 +266,68 @@ class Room:
             self._moved = 0
         grow(book.outbox_pages, int(counts.outbox) + outgoing, 8)
         grow(book.outbox_amounts, int(counts.outbox) + outgoing, 8)
-        grow(book.links, int(counts.link_end) + words, 64)
-        grow(book.urls, int(counts.url_end) + url_bytes + 2, 8)
+        self._make_words(int(counts.link_end) + words)
+        self._make_url_bytes(int(counts.url_end) + url_bytes + 2)
         if book.modes[0].remember:
             self.make_numbers(births, births)
         if not recent.has_room_for_a_visit(book):
             self.set_recent(*recent_visits(book), 2 * book.recent.shape[1])
+
+    def _make_words(self, rows: int) -> None:
+        """Room for so many words of remembered links."""
+        had = len(self.book.links)
+        if rows > had:
+            self.book = self.book._replace(links=self._links.resized(_longer(had, rows, 64)))
+
+    def _make_url_bytes(self, rows: int) -> None:
+        """Room for so many bytes of URLs."""
+        had = len(self.book.urls)
+        if rows > had:
+            self.book = self.book._replace(urls=self._urls.resized(_longer(had, rows, 8)))
+
+    # -- where columns are -----------------------------------------------------------------------------------------
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether all columns are in memory, always."""
+        return self._space is in_memory
+
+    def move_urls(self, space: Space) -> None:
+        """Keep URLs and remembered links in another space from here on."""
+        self.take_up()
+        book, self._space = self.book, space
+        self._urls, self._links = space(book.urls), space(book.links)
+        urls, links = self._urls.resized(len(book.urls)), self._links.resized(len(book.links))
+        copy_rows(book.urls, urls)
+        copy_rows(book.links, links)
+        self.book = book._replace(urls=urls, links=links)
+
+    def put_aside(self) -> None:
+        """Move the columns of pages to the space of URLs, so that there is memory for results. They are used as before.
+
+        They come back before any of them grows.
+        """
+        if self.is_in_memory or self._is_aside:
+            return
+        self.finish_moving()
+        for name in (*self._used, "id_index"):
+            self.table = self.table._replace(**{name: moved(getattr(self.table, name), self._space)})
+        self._is_aside = True
+
+    def take_up(self) -> None:
+        """Move columns that are aside back to memory."""
+        if not self._is_aside:
+            return
+        for name in (*self._used, "id_index"):
+            self.table = self.table._replace(**{name: moved(getattr(self.table, name), in_memory)})
+        self._is_aside = False
+
+    def adopt_columns(self, columns: dict[str, Array], urls: LongColumn) -> None:
+        """Take over the columns of a snapshot, which are aside, and its URLs."""
+        self.book = self.book._replace(**{name: column for name, column in columns.items() if name in Book._fields})
+        self.table = self.table._replace(**{name: column for name, column in columns.items() if name in Table._fields})
+        self._urls = urls
+        self._is_aside = not self.is_in_memory
 
     def make_to_pay(self, links: int) -> None:
         """Room in the outbox for payments along so many links under `certified`."""
@@ -440,7 +506,8 @@ class Room:
         weights = np.where(stored_counts < 0, (counts + 1) // 2, 0)
         ids = 0 if book.modes[0].alone else 2 * counts
         words = int(((counts > 0) + counts + weights + ids).sum())
-        self.book = book._replace(links=np.zeros(words, np.int32))
+        self._links = self._space(book.links[:0])
+        self.book = book._replace(links=self._links.resized(words))
         book.counts[0].link_end = 0
         longest, slot = int(book.modes[0].longest), 0
         self.make_scratch(longest)
@@ -450,13 +517,13 @@ class Room:
             if slot == int(book.counts[0].slots):
                 break
             self.make_numbers(0, longest, begin=True)
-        self.book.links.resize(int(book.counts[0].link_end), refcheck=False)
+        self.book = self.book._replace(links=self._links.resized(int(book.counts[0].link_end)))
 
     def compact_urls(self) -> None:
         """Rewrite the arena of URLs in the order of the slots, without those of removed pages."""
-        fresh = np.zeros(int(self.book.counts[0].url_end), np.uint8)
-        end = int(url_arena.compact_urls(self.table, self.book, fresh))
-        self.book = self.book._replace(urls=fresh[:end].copy())
+        fresh = self._space(self.book.urls)
+        end = int(url_arena.compact_urls(self.table, self.book, fresh.resized(int(self.book.counts[0].url_end))))
+        self._urls, self.book = fresh, self.book._replace(urls=fresh.resized(end))
         self.book.counts[0].url_end = end
         self.book.counts[0].url_stale = 0
 
@@ -465,6 +532,10 @@ class Room:
         table = self.table
         names = [name for name in self._used if name not in _OF_OPTIONS]
         return sum(getattr(table, name).nbytes for name in (*names, "id_index", "id_index_old"))
+
+    def all_bytes(self) -> int:
+        """What all columns take, room to grow included, wherever they are."""
+        return sum(column.nbytes for column in (*self.table, *self.book))
 
     def content_bytes(self) -> int:
         """What pages, URLs and remembered links take, without room to grow and without the index."""

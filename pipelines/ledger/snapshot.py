@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,23 +26,28 @@ from opicflow.pipelines.ledger.kernels import links
 from opicflow.pipelines.ledger.layout import Book, Table
 from opicflow.pipelines.ledger.ledger_state import Reviews, judged_columns
 from opicflow.pipelines.ledger.room import columns_used, new_book, new_table, recent_visits
+from opicflow.pipelines.ledger.space import LongColumn, Space, in_memory
 from opicflow.schemas.arrays import Array
 
 SNAPSHOT_VERSION = 1
 CHUNK_BYTES = 4 << 20
 _HEADER = struct.Struct("<4sHHII")
 _CHECKSUM = struct.Struct("<Q")
+HEAD_BYTES = _HEADER.size + _CHECKSUM.size
+"""A chunk begins with so many bytes of what it is and a checksum of all of it."""
 _MAGIC = b"OPLS"
 _MANIFEST, _COLUMN, _URLS = 0, 1, 2
 _KINDS = ("manifest", "column", "urls")
 _DIGEST_BYTES = 16
 _NO_WORDS = np.zeros(0, np.int64)
+_WORD = np.dtype(np.int64)
+_SLOTS_AT_ONCE = 1 << 16
 _ROWS = {at.PAGE_ROW: "page-row-2", at.REFRESH_ROW: "refresh-row-2", at.FIRST_REFRESH_ROW: "refresh-row-1"}
 _OLDER = {at.REFRESH_ROW: (at.FIRST_REFRESH_ROW,)}
 _ANY = -1  # the checksum of a chunk that is not known
 WRONG_VALUES = (ArithmeticError, AttributeError, LedgerError, LookupError, MemoryError, TypeError, ValueError)
 """What values of a wrong type or size raise where they are used. A snapshot's content may be anything."""
-PAYLOAD_BYTES = CHUNK_BYTES - _HEADER.size - _CHECKSUM.size
+PAYLOAD_BYTES = CHUNK_BYTES - HEAD_BYTES
 
 BOOK_COLUMNS = (
     "counts",
@@ -70,36 +76,61 @@ class Chunk(NamedTuple):
     data: bytes
 
 
+class _Source(NamedTuple):
+    """A column as it is stored: its type and shape, and its rows, which are made when they are needed."""
+
+    kind: np.dtype[Any]
+    shape: tuple[int, ...]
+    rows: Callable[[], Iterable[Array]]
+
+
 def write(
     state: dict[str, Any], config: LedgerConfig, table: Table, book: Book, judged: dict[str, Array]
-) -> list[Chunk]:
-    """The chunks of a ledger: its state that is not columns, and its columns."""
-    columns = _columns(config, *_with_stored_links(table, book), judged)
-    pieces = [piece for column in columns.values() for piece in _pieces(_bytes_of(column))]
-    body = [_seal(_COLUMN, i, piece) for i, piece in enumerate(pieces)]
-    url_pieces = _pieces(_bytes_of(book.urls[: int(book.counts[0].url_end)]))
-    urls = [_seal(_URLS, i, piece) for i, piece in enumerate(url_pieces)]
+) -> Iterator[Chunk]:
+    """Yield the chunks of a ledger: its state that is not columns, and its columns.
+
+    The manifest comes first and has the checksums of all others, so these are made twice: a snapshot never is in memory
+    as a whole. The ledger must stay as it is until the last chunk is made.
+    """
+    columns = _sources(config, table, book, judged)
+    urls = book.urls[: int(book.counts[0].url_end)]
+    url_source = {"urls": _Source(urls.dtype, urls.shape, lambda: (urls,))}
     manifest = json.dumps(
         {
             "state": state,
-            "columns": {name: [_dtype_words(c.dtype), list(c.shape)] for name, c in columns.items()},
-            "column_chunks": [_checksum_of(chunk) for chunk in body],
-            "url_bytes": int(book.counts[0].url_end),
-            "url_chunks": [_checksum_of(chunk) for chunk in urls],
+            "columns": {name: [_dtype_words(one.kind), list(one.shape)] for name, one in columns.items()},
+            "column_chunks": [_digest_of(_header(_COLUMN, i, piece), piece) for i, piece in _numbered(columns)],
+            "url_bytes": len(urls),
+            "url_chunks": [_digest_of(_header(_URLS, i, piece), piece) for i, piece in _numbered(url_source)],
         },
         separators=(",", ":"),
     ).encode()
     text = manifest + _digest(manifest) + b"\n"
-    heads = [_seal(_MANIFEST, i, piece) for i, piece in enumerate(_pieces(memoryview(text)))]
-    return [
-        *(Chunk(f"manifest-{i}", data) for i, data in enumerate(heads)),
-        *(Chunk(f"column-{i}", data) for i, data in enumerate(body)),
-        *(Chunk(f"urls-{state['url_generation']}-{i}", data) for i, data in enumerate(urls)),
-    ]
+    for i, piece in enumerate(_pieces((memoryview(text),))):
+        yield Chunk(f"manifest-{i}", _seal(_MANIFEST, i, piece))
+    for i, piece in _numbered(columns):
+        yield Chunk(f"column-{i}", _seal(_COLUMN, i, piece))
+    for i, piece in _numbered(url_source):
+        yield Chunk(f"urls-{state['url_generation']}-{i}", _seal(_URLS, i, piece))
 
 
-def read(chunks: Iterable[bytes]) -> tuple[dict[str, Any], LedgerConfig, dict[str, Array]]:
-    """State, configuration and columns of a snapshot; `SnapshotRefused` for anything but the chunks as written."""
+def _numbered(columns: dict[str, _Source]) -> Iterator[tuple[int, memoryview]]:
+    return enumerate(piece for one in columns.values() for piece in _pieces(map(_bytes_of, one.rows())))
+
+
+class SnapshotContent(NamedTuple):
+    """The content of a snapshot."""
+
+    state: dict[str, Any]
+    config: LedgerConfig
+    columns: dict[str, Array]
+    """All but the URLs. Those of pages, and links, are in the space that `read` was given."""
+    urls: LongColumn
+    url_bytes: int
+
+
+def read(chunks: Iterable[bytes], space: Space = in_memory) -> SnapshotContent:
+    """The content of a snapshot; `SnapshotRefused` for anything but the chunks as written."""
     source = iter(chunks)
     manifest = _read_manifest(source)
     try:
@@ -123,20 +154,22 @@ def read(chunks: Iterable[bytes]) -> tuple[dict[str, Any], LedgerConfig, dict[st
     if (needed, _chunks_for(url_bytes)) != (len(checksums), len(url_checksums)):
         raise _no_ledger("its columns do not have the chunks that they need")
     number, columns = 0, {}
+    of_pages = {"links", *columns_used(config)}
     for name, shape in shapes.items():
-        columns[name] = _room_for(shape, kinds[name])
+        its_space = space if name in of_pages else in_memory
+        columns[name] = _room_for(its_space(np.empty((0, *shape[1:]), kinds[name])), shape[0])
         number = _fill(columns[name], source, _COLUMN, number, checksums)
         columns[name] = _widened(columns[name], empty[name].dtype)
-    columns["urls"] = _room_for((url_bytes,), np.dtype(np.uint8))
-    _fill(columns["urls"], source, _URLS, 0, url_checksums)
+    urls = space(np.empty(0, np.uint8))
+    _fill(_room_for(urls, url_bytes), source, _URLS, 0, url_checksums)
     if next(source, None) is not None:
         raise SnapshotRefused("the snapshot goes on after its last chunk: two snapshots were mixed up")
-    return state, config, columns
+    return SnapshotContent(state, config, columns, urls, url_bytes)
 
 
-def _room_for(shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+def _room_for(column: LongColumn, rows: int) -> Array:
     try:
-        return np.empty(shape, kind)
+        return column.resized(rows)
     except (MemoryError, ValueError):
         raise _no_ledger("a column is larger than the memory") from None
 
@@ -237,7 +270,7 @@ def _columns(config: LedgerConfig, table: Table, book: Book, judged: dict[str, A
         **(_certified_columns(book) if book.modes[0].policy == at.P_CERTIFIED else {}),
         "outbox_pages": book.outbox_pages[: int(counts.outbox)],
         "outbox_amounts": book.outbox_amounts[: int(counts.outbox)],
-        "links": book.links[: int(counts.link_end)].astype(np.int64, copy=False),
+        "links": _NO_WORDS,
         **dict(zip(RECENT_COLUMNS, recent_visits(book), strict=True)),
         "free": table.free[: int(counts.free)],
         **{name: getattr(table, name)[: int(counts.slots)] for name in columns_used(config)},
@@ -253,15 +286,37 @@ def _announced_columns(book: Book) -> dict[str, Array]:
     return dict(zip(ANNOUNCED_COLUMNS, (sites.astype(np.int32), book.announced[sites]), strict=True))
 
 
-def _with_stored_links(table: Table, book: Book) -> tuple[Table, Book]:
-    """The table and the book with remembered links in the order of their slots, as page ids."""
-    starts, counts = np.zeros(len(table.link_start), np.int64), book.counts.copy()
-    words = int(links.store_links(table, book, starts, _NO_WORDS)) if book.modes[0].remember else 0
-    stored = np.zeros(words, np.int64)
-    if words:
-        links.store_links(table, book, starts, stored)
+def _sources(config: LedgerConfig, table: Table, book: Book, judged: dict[str, Array]) -> dict[str, _Source]:
+    """All columns as they are stored: remembered links in the order of their slots, as page ids."""
+    slots, words = int(book.counts[0].slots), 0
+    if config.remember_links:
+        words = sum(len(stored) for _, stored in _stored_links(table, book))
+    counts = book.counts.copy()
     counts[0].link_end, counts[0].link_stale = words, 0
-    return table._replace(link_start=starts), book._replace(links=stored, counts=counts)
+    arrays = _columns(config, table, book._replace(counts=counts), judged)
+    sources = {name: _Source(column.dtype, column.shape, partial(_alone, column)) for name, column in arrays.items()}
+    if config.remember_links:
+        sources["links"] = _Source(_WORD, (words,), lambda: (stored for _, stored in _stored_links(table, book)))
+        sources["link_start"] = _Source(_WORD, (slots,), lambda: (starts for starts, _ in _stored_links(table, book)))
+    return sources
+
+
+def _alone(column: Array) -> tuple[Array]:
+    return (column,)
+
+
+def _stored_links(table: Table, book: Book) -> Iterator[tuple[Array, Array]]:
+    """Yield where the stored links of some slots start, and the links, until all slots had their turn."""
+    slots, end = int(book.counts[0].slots), 0
+    for first in range(0, slots, _SLOTS_AT_ONCE):
+        last = min(first + _SLOTS_AT_ONCE, slots)
+        starts = np.zeros(last - first, np.int64)
+        words = int(links.store_links(table, book, first, last, end, starts, _NO_WORDS))
+        stored = np.zeros(words, np.int64)
+        if words:
+            links.store_links(table, book, first, last, end, starts, stored)
+        yield starts, stored
+        end += words
 
 
 def _certified_columns(book: Book) -> dict[str, Array]:
@@ -276,15 +331,38 @@ def _certified_columns(book: Book) -> dict[str, Array]:
     return dict(zip(CERTIFIED_COLUMNS, columns, strict=True))
 
 
-def _pieces(data: memoryview) -> Iterator[memoryview]:
-    return (data[begin : begin + PAYLOAD_BYTES] for begin in range(0, len(data), PAYLOAD_BYTES))
+def _pieces(parts: Iterable[memoryview]) -> Iterator[memoryview]:
+    """Divide the bytes of all parts together into payloads; only what goes over the end of a part is copied."""
+    rest = b""
+    for data in parts:
+        begin = 0
+        if rest:
+            begin = min(PAYLOAD_BYTES - len(rest), len(data))
+            rest += data[:begin]
+            if len(rest) == PAYLOAD_BYTES:
+                yield memoryview(rest)
+                rest = b""
+        while len(data) - begin >= PAYLOAD_BYTES:
+            yield data[begin : begin + PAYLOAD_BYTES]
+            begin += PAYLOAD_BYTES
+        rest += data[begin:]
+    if rest:
+        yield memoryview(rest)
+
+
+def _header(kind: int, number: int, payload: memoryview) -> bytes:
+    return _HEADER.pack(_MAGIC, SNAPSHOT_VERSION, kind, number, len(payload))
+
+
+def _digest_of(header: bytes, payload: memoryview) -> int:
+    digest = xxhash.xxh64(header)
+    digest.update(payload)
+    return digest.intdigest()
 
 
 def _seal(kind: int, number: int, payload: memoryview) -> bytes:
-    header = _HEADER.pack(_MAGIC, SNAPSHOT_VERSION, kind, number, len(payload))
-    digest = xxhash.xxh64(header)
-    digest.update(payload)
-    return b"".join((header, _CHECKSUM.pack(digest.intdigest()), payload))
+    header = _header(kind, number, payload)
+    return b"".join((header, _CHECKSUM.pack(_digest_of(header, payload)), payload))
 
 
 def _checksum_of(chunk: bytes) -> int:
@@ -300,15 +378,13 @@ def _open(source: Iterator[bytes], kind: int, number: int, checksum: int = _ANY)
     if not isinstance(chunk, bytes | bytearray | memoryview):
         raise SnapshotRefused(f"{where} is {shown(chunk)}: give the bytes of its chunks")
     chunk = bytes(chunk)
-    if len(chunk) < _HEADER.size + _CHECKSUM.size or not chunk.startswith(_MAGIC):
+    if len(chunk) < HEAD_BYTES or not chunk.startswith(_MAGIC):
         raise SnapshotRefused(f"{where} is not a chunk of a ledger's snapshot")
     _, version, its_kind, its_number, length = _HEADER.unpack_from(chunk)
     if version != SNAPSHOT_VERSION:
         raise SnapshotRefused(f"{where} has version {version}, this code reads {SNAPSHOT_VERSION}: update opicflow")
-    payload = memoryview(chunk)[_HEADER.size + _CHECKSUM.size :]
-    digest = xxhash.xxh64(chunk[: _HEADER.size])
-    digest.update(payload)
-    if len(payload) != length or digest.intdigest() != _checksum_of(chunk):
+    payload = memoryview(chunk)[HEAD_BYTES:]
+    if len(payload) != length or _digest_of(chunk[: _HEADER.size], payload) != _checksum_of(chunk):
         raise SnapshotRefused(f"{where} is truncated or altered: its checksum does not fit, take an older snapshot")
     if (its_kind, its_number) != (kind, number) or checksum not in (_ANY, _checksum_of(chunk)):
         its_name = _KINDS[its_kind] if its_kind < len(_KINDS) else str(its_kind)

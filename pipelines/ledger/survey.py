@@ -20,7 +20,7 @@ from opicflow.pipelines.refresh.policies import Directives, HostCaps, Policies, 
 from opicflow.pipelines.refresh.rate_prior import learnt_rates
 from opicflow.pipelines.refresh.rates import LEAST_RATE, ChangeRates, change_rates
 from opicflow.pipelines.refresh.strategies import Demand
-from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ids, Ints
 from opicflow.schemas.shards import Shard
 
 DECIDED_BY = ("OTHER", "BUDGET", "PINNED", "FORBIDDEN", "DISCOVERY", "BACK_OFF", "GONE", "LIMIT", "REQUESTED")
@@ -121,7 +121,8 @@ class Survey:
     decided_by: Bytes
     fetched: Ints
     """The second of the last visit, but for those that the host asked to wait at; 0 = never, or not known."""
-    ordered: Ints
+    ordered: Array
+    """The second of an order that no visit has answered, as the column has it; 0 = none."""
     requested: Bools
     """Whether a policy requests it and it was not fetched since."""
     announced: Floats
@@ -185,7 +186,7 @@ def survey(
         return table.refresh[field][taken]
 
     categories = (of_page("class_") >> 1).astype(np.uint8)
-    stated = directives(policies, book.urls, table.url_start[slots], pages, categories)
+    stated = directives(policies, book.urls, table.url_start[taken], pages, categories)
     notes, failures, fetched = of_refresh("notes"), of_refresh("failures"), of_page("last_visit_ms") // 1000
     sent_away = np.flatnonzero(of_page("outcome") == Outcome.BUSY)
     fetched[sent_away] = table.refresh["checked"][slots[sent_away]]
@@ -213,10 +214,8 @@ def survey(
         rows = np.flatnonzero(decided_by == by)
         retry[rows] = back_off_seconds(pages[rows], failures[rows].astype(np.int64), first, longest)
 
-    changes = np.where(is_set, stated.changes_per_day, found.rates)
-    worth, recall = _worth_of_announcements(book, pages)
-    is_announced = (notes & at.CHANGE_ANNOUNCED) != 0
-    unannounced = np.maximum(np.where(is_announced, 1.0, 1.0 - recall) * changes, LEAST_RATE)
+    changes = _set(found.rates, is_set, stated.changes_per_day)
+    announced, unannounced = _announced(book, pages, changes, (notes & at.CHANGE_ANNOUNCED) != 0)
     sharing = np.flatnonzero((decided_by == BY_BUDGET) | (decided_by == BY_PIN))
     shortest = np.where(stated.shortest_seconds > 0, stated.shortest_seconds, config.shortest_interval_seconds)[sharing]
     shortest = np.maximum(shortest, config.cycle_hours * 3600)  # a page is ordered once a cycle at most
@@ -250,30 +249,45 @@ def survey(
         slots=slots,
         category=categories,
         importance=importance,
-        waiting=waiting[slots],
+        waiting=waiting[taken],
         factor=stated.factor,
         weights=weights,
         changes_per_day=changes,
-        changes_error=np.where(is_set, 0.0, found.errors),
-        known_from=np.where(is_set, BY_POLICY, found.known_from).astype(np.uint8),
+        changes_error=_set(found.errors, is_set, 0.0),
+        known_from=_set(found.known_from, is_set, np.uint8(BY_POLICY)),
         decided_by=decided_by,
         fetched=fetched,
-        ordered=of_refresh("ordered").astype(np.int64),
+        ordered=of_refresh("ordered").copy(),
         requested=(stated.requested_second >= 0)
         & (fetched < np.maximum(stated.requested_second, 1))
         & (decided_by != FORBIDDEN),
-        announced=np.where(is_announced, worth, 0.0),
+        announced=announced,
         unannounced_per_day=unannounced,
         retry_seconds=retry,
         wanted=wanted,
         sharing=sharing,
-        has_url=table.url_start[slots] != 0,
+        has_url=table.url_start[taken] != 0,
         hosts=hosts,
         domains=domains,
         waits_until=None if names is None else _waits(names, busy),
         worth=worth_of_pages,
         suspended=suspended,
     )
+
+
+def _set(column: Array, is_set: Bools, values: Any) -> Any:
+    """A column with these values where they are set: itself where none is."""
+    return np.where(is_set, values, column) if is_set.any() else column
+
+
+def _announced(book: Book, pages: Ids, changes: Floats, is_announced: Bools) -> tuple[Floats, Floats]:
+    """What an announcement since the fetch of each page is worth, and the changes a day that nobody announces."""
+    if not is_announced.any() and not book.announced.any():  # as in most crawls: no columns for nothing
+        is_high = len(changes) == 0 or float(changes.min()) >= LEAST_RATE
+        return np.broadcast_to(np.float64(0.0), len(pages)), changes if is_high else np.maximum(changes, LEAST_RATE)
+    worth, recall = _worth_of_announcements(book, pages)
+    unannounced = np.maximum(np.where(is_announced, 1.0, 1.0 - recall) * changes, LEAST_RATE)
+    return np.where(is_announced, worth, 0.0), unannounced
 
 
 def _worth_of_announcements(book: Book, pages: Ids) -> tuple[Floats, Floats]:

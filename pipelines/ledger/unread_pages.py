@@ -104,6 +104,7 @@ class UnreadPages:
         reviews, pages = self.reviews, self._room.table.pages
         rates, _ = self._reader.rates()
         known, rows, row_of = self._columns(rates)
+        del rates
         slots, flags = rows.slots, rows.flags
         known.is_tried[self._forbidden(known.page, slots)] = True
         read = np.flatnonzero(known.is_read & ((flags & at.READ_BEFORE) == 0))

@@ -424,23 +424,25 @@ class Directives(NamedTuple):
 def directives(policies: Policies, urls: Bytes, url_start: Ints, pages: Ids, categories: Bytes) -> Directives:
     """Return the rules for pages with these ids and categories.
 
-    Their URLs begin at `url_start - 1` of an arena (0: unknown), with the length first, 2 bytes little endian.
+    Their URLs begin at `url_start - 1` of an arena (0: unknown), with the length first, 2 bytes little endian. The
+    columns are to be read only.
     """
     index = policies._index
+    rules = index.rules
+    if not len(policies):  # one row for all pages
+        return rules._replace(**{name: np.broadcast_to(getattr(rules, name)[:1], len(pages)) for name in rules._fields})
     governing = np.zeros(len(pages), np.int64)
     requesting = np.zeros(len(pages), np.int64)
-    if len(policies):
-        _resolve(
-            index.rows,
-            index.prefixes,
-            np.require(urls, np.uint8, ["C", "A", "W"]),
-            np.require(url_start, np.int64, ["C", "A", "W"]),
-            np.require(pages, np.uint64, ["C", "A", "W"]),
-            np.require(categories, np.uint8, ["C", "A", "W"]),
-            governing,
-            requesting,
-        )
-    rules = index.rules
+    _resolve(
+        index.rows,
+        index.prefixes,
+        np.require(urls, np.uint8, ["C", "A", "W"]),
+        np.require(url_start, np.int64, ["C", "A", "W"]),
+        np.require(pages, np.uint64, ["C", "A", "W"]),
+        np.require(categories, np.uint8, ["C", "A", "W"]),
+        governing,
+        requesting,
+    )
     return rules._replace(
         **{name: getattr(rules, name)[governing] for name in rules._fields if name != "requested_second"},
         requested_second=rules.requested_second[requesting],

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.whole_file import sync_folder, whole_file
+from opicflow.pipelines.results.part_files import read_part
 from opicflow.pipelines.transforms.parts import PartKind
 from opicflow.schemas.columns import unpack
 
@@ -61,14 +63,14 @@ def read_answers(state: Path, snapshot: str) -> Answers | None:
     folder = _folder(state, snapshot)
     try:
         contents = json.loads((folder / _CONTENTS).read_bytes())
-        parts = {name: (folder / name).read_bytes() for name in contents["parts"]}
+        parts = {name: read_part(folder / name) for name in contents["parts"]}
         for part in parts.values():
             unpack(part)  # which compares its checksum
         importance, schedules, orders = (
             [part for name, part in parts.items() if name.startswith(f"{kind.value}-")] for kind in _KINDS
         )
         return Answers(importance, schedules, orders[0], contents["plan"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, zlib.error):
         return None
 
 

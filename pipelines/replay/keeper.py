@@ -20,6 +20,7 @@ import numpy as np
 
 from opicflow.pipelines.ledger import (
     Applied,
+    Balance,
     ConfigRefused,
     CrawlEntry,
     CrawlItems,
@@ -37,6 +38,7 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.choice import EXPLORING
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.ledger.plan import cost_of
+from opicflow.pipelines.ledger.space import Space, in_memory
 from opicflow.pipelines.refresh.strategies import freshness_range
 from opicflow.pipelines.transforms.parts import AT_POLICIES, AT_ROWS, AT_TICK, MOVED, VISITED, Part, PartKind
 from opicflow.pipelines.transforms.publish import (
@@ -69,6 +71,8 @@ _SAMPLED_PAGES = 50
 _VISITS_PER_PUBLICATION = 500
 _MANY = 1 << 62
 _POLICIES = "policies"
+ORDERS_PER_PART = 1 << 20
+"""A ledger that keeps answers (answers.py) has no more pages than this, so its orders are one part."""
 MOST_HELD = 1024
 """The most batches that wait for an earlier one. With more, that one was lost."""
 
@@ -104,6 +108,16 @@ class KeeperConfig:
     """Time passes up to this second when all input is read, with visits or without."""
     multiplier: int | None = field(default=None, compare=False, repr=False)
     """Of the hash tables of the ledger: no result depends on it, and nobody may guess it (ledger.Ledger)."""
+    space: Space = field(default=in_memory, compare=False, repr=False)
+    """Where the ledger has its URLs and remembered links: no result depends on it."""
+
+    def new_ledger(self) -> Ledger:
+        """Return a ledger that has applied nothing."""
+        return Ledger(self.ledger, page_ids=self.page_ids, multiplier=self.multiplier, space=self.space)
+
+    def restored_ledger(self, chunks: Iterable[bytes]) -> Ledger:
+        """Return the ledger of a snapshot."""
+        return Ledger.restore(chunks, self.page_ids, self.multiplier, self.space)
 
     def to_json(self) -> dict[str, Any]:
         """Return the configuration as plain values, without policies: they are part of the log, as events are."""
@@ -294,18 +308,24 @@ class ReplayKeeper:
             batch=0 if note["last"] else note["part"] + 1,
             events=self.head.events + events,
         )
-        planned = None
-        if note["ended"]:
+        planned = audit = None
+        if note["ended"]:  # one after the other: each takes memory of its own
+            self.ledger.put_aside()
             settled = final_ranks(self.ledger, self.config.settle)
-            yield from self._publish_importance(settled)  # before the plan, which takes memory of its own
+            yield from self._publish_importance(settled)
+            audit = self.ledger.audit()
+            importance = importance_for_plans(self.ledger, settled)
+            del settled
             coming = self.config.policies[self.policies_had :]
-            planned = self.ledger.preview(coming=coming, importance=importance_for_plans(self.ledger, settled))
+            planned = self.ledger.preview(coming=coming, importance=importance)
         if note["last"]:
             if note["ended"] and self.config.samples:
                 self._sample()
-            yield Part(PartKind.REPORT, (segment,), self._report(note, planned))
+            yield Part(PartKind.REPORT, (segment,), self._report(note, planned, audit))
         if planned is not None:
             yield from self._publish_preview(planned)
+            del planned, importance
+            self.ledger.take_up()
 
     def _pass_time(self, second: int, piece: Position) -> Iterator[Part]:
         """Apply a tick, and the policies that hold from then on."""
@@ -446,13 +466,13 @@ class ReplayKeeper:
                 PartKind.SITES, (0,), pack_sites(self.ledger, planned, self.config.sites, certificate=self._certificate)
             )
         if not self.config.publications:  # which have the orders of each cycle
-            yield Part(PartKind.ORDERS, (0,), pack_orders(self.ledger, planned))
+            for number, part in enumerate(order_parts(self.ledger, planned)):
+                yield Part(PartKind.ORDERS, (number,), part)
 
-    def _report(self, note: dict[str, Any], planned: Planned | None) -> bytes:
+    def _report(self, note: dict[str, Any], planned: Planned | None, audit: Balance | None) -> bytes:
         """Return a report of what happened since the last one."""
         ledger = self.ledger
         minted = max(ledger.minted, 1)
-        audit = ledger.audit() if note["ended"] else None
         report = {
             "ended": note["ended"],
             "files": note["files"],
@@ -504,6 +524,12 @@ def schedule_parts(ledger: Ledger, planned: Planned) -> Iterator[bytes]:
     """Yield the schedules that a plan publishes, as packed columns, so many rows at a time."""
     for first in range(0, max(len(planned.publish), 1), ROWS_PER_PART):
         yield pack_schedules(ledger, planned, planned.publish[first : first + ROWS_PER_PART])
+
+
+def order_parts(ledger: Ledger, planned: Planned) -> Iterator[bytes]:
+    """Yield the orders of a plan, as packed columns, so many at a time."""
+    for first in range(0, max(len(planned.orders.rows), 1), ORDERS_PER_PART):
+        yield pack_orders(ledger, planned, slice(first, first + ORDERS_PER_PART))
 
 
 def plan_in_words(ledger: Ledger, planned: Planned, refresh: RefreshConfig | None = None) -> dict[str, Any]:
@@ -604,19 +630,13 @@ class ReplayKeeperFactory:
 
     def new(self, shard: int) -> ReplayKeeper:
         """Return a keeper before its first batch."""
-        return ReplayKeeper(
-            self.config,
-            Ledger(self.config.ledger, page_ids=self.config.page_ids, multiplier=self.config.multiplier),
-            ReplayHead(),
-        )
+        return ReplayKeeper(self.config, self.config.new_ledger(), ReplayHead())
 
     def restore(self, shard: int, chunks: Iterable[bytes]) -> ReplayKeeper:
         """Return the keeper that wrote these chunks."""
         remaining = iter(chunks)
         notes = next(remaining)
-        return ReplayKeeper.from_notes(
-            self.config, Ledger.restore(remaining, self.config.page_ids, self.config.multiplier), notes
-        )
+        return ReplayKeeper.from_notes(self.config, self.config.restored_ledger(remaining), notes)
 
     def decode_head(self, stored: bytes | None) -> ReplayHead:
         """Return the stored head, or the first one for None."""

@@ -108,9 +108,10 @@ class ApplySegment(beam.DoFn):
 class SavePart(beam.DoFn):
     """Writes parts to the work folder, which all workers share."""
 
-    def __init__(self, work: str) -> None:
+    def __init__(self, work: str, compressed: bool = False) -> None:
         self._work = work
+        self._compressed = compressed
 
     def process(self, element: Any) -> None:
         """Write one `Part`."""
-        write_part(Path(self._work), Part(*element))
+        write_part(Path(self._work), Part(*element), self._compressed)

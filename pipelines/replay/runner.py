@@ -28,6 +28,7 @@ from opicflow.pipelines.replay.answers import MOST_PAGES, write_answers
 from opicflow.pipelines.replay.first_compile import compiled_beside
 from opicflow.pipelines.replay.inputs import FoundInput, Input, LogFiles, NothingRead, Topic
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
+from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.read_progress import Progress
 from opicflow.pipelines.replay.segments import IN_PROCESS, SEGMENT_BYTES, SegmentDone, SegmentRunner, progress_of
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused
@@ -93,6 +94,10 @@ class ReplayRequest:
     runner: str = IN_PROCESS
     beam_options: tuple[str, ...] = ()
     segment_bytes: int = SEGMENT_BYTES
+    urls_on_disk: bool = False
+    """URLs and remembered links are in files that are mapped, below the state or the folder of results."""
+    most_in_memory: int | None = None
+    """A ledger of more bytes has them there, too. None: never by itself."""
     topic: Topic | None = None
     """Events from Kafka, instead of logs."""
     to: Destination | None = None
@@ -130,13 +135,15 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
         stored = folder.read() if folder else None
         config, rules = _settings(request, stored)
         state = stored or State(config.to_json(), [rules.to_json()], page_ids=rules.page_ids.to_json())
+        work = stack.enter_context(_work_folder(folder, request.out))
+        if request.urls_on_disk or (folder is not None and _is_large(request, folder.snapshot_bytes(state))):
+            config = replace(config, space=MappedFiles(work))
         keeper = folder.keeper(state, config) if folder and state.snapshot else None
         if keeper is not None:
             keeper.ledger.change_refreshing(config.ledger.refresh)
             _check_strategy(request, keeper)
         _check_policies(request, config, keeper)
         _check_now(request, keeper)
-        work = stack.enter_context(_work_folder(folder, request.out))
         replay = _Replay(request, log, config, rules, folder, state, work, progress, begun)
         replay.use_rules()
         found = replay.find_input(keeper)
@@ -216,10 +223,20 @@ class _Replay:
             for segment in segments:
                 self._record(segment.report)
                 self._write_checkpoint(segment)
+                if segment.keeper is not None and not segment.report["ended"]:
+                    self._make_small(runner, segment.keeper)
                 self.has_answers = segment.keeper is not None and self._are_answers(segment.keeper)
                 counts, done = counts_of(self.state), self.log.done(found.input_ranges, self.state)
                 seconds, pages = time.perf_counter() - self.begun, segment.report["pages"]
                 self.progress(Progress(counts["events_read"], pages, done, total, self.log.unit, seconds))
+
+    def _make_small(self, runner: SegmentRunner, keeper: ReplayKeeper) -> None:
+        """Put URLs and remembered links on disk if the ledger has become too large for memory."""
+        if keeper.ledger.is_in_memory and _is_large(self.request, keeper.ledger.all_bytes()):
+            files = MappedFiles(self.work)
+            keeper.ledger.move_urls(files)
+            runner.config = replace(runner.config, space=files)
+            self.notes.append("The ledger has become so large that URLs and links are on disk, as with --urls-on-disk.")
 
     def _record(self, report: dict[str, Any]) -> None:
         """Record the report of a segment, and how far each source was read, in the state."""
@@ -304,6 +321,10 @@ class _Replay:
             remove_final_parts(self.work)
 
 
+def _is_large(request: ReplayRequest, size: int) -> bool:
+    return request.runner == IN_PROCESS and request.most_in_memory is not None and size > request.most_in_memory
+
+
 def _first_lines(rejects: bytes) -> list[bytes]:
     return rejects.splitlines()[:_MOST_REJECTS_SHOWN_OF_A_BATCH]
 
@@ -359,6 +380,8 @@ def _check_runner(request: ReplayRequest) -> None:
         return
     if request.page_ids is not None and not request.page_ids.is_public:
         raise StateRefused(f"--id-key needs --runner {IN_PROCESS}: with others the key would be part of a job")
+    if request.urls_on_disk:
+        raise ConfigRefused(f"--urls-on-disk needs --runner {IN_PROCESS}: the ledger is kept by this process")
     if request.state is not None:
         raise StateRefused(f"--state needs --runner {IN_PROCESS}: the ledger is kept by this process")
     try:

@@ -19,6 +19,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from opicflow.connectors.files.log_reader import split
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange
+from opicflow.pipelines.ledger.space import in_memory
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.pipeline import SHARD, Replay, ReplayHere, ReplaySettings, SavePart
 from opicflow.pipelines.results.part_files import read_report
@@ -103,7 +104,7 @@ class SegmentRunner:
         created = pipeline | "ListSegments" >> beam.Create(segments, reshuffle=self.runner != IN_PROCESS)
         outputs = created | "Replay" >> replay
         for name, output in outputs.items():
-            _ = output | f"Save {name}" >> beam.ParDo(SavePart(str(self.work)))
+            _ = output | f"Save {name}" >> beam.ParDo(SavePart(str(self.work), self.config.space is not in_memory))
         pipeline.run().wait_until_finish()
 
 

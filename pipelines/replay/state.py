@@ -11,6 +11,7 @@ The crawl log is the journal: events after the last checkpoint are read from it 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -27,7 +28,8 @@ import xxhash
 
 from opicflow.connectors.files.opening import STDIN, Block, decompressed, is_compressed, open_bytes
 from opicflow.connectors.files.whole_file import sync_folder, whole_file
-from opicflow.pipelines.ledger import Ledger, LedgerConfig, LedgerError
+from opicflow.pipelines.ledger import LedgerConfig, LedgerError
+from opicflow.pipelines.ledger.snapshot import HEAD_BYTES
 from opicflow.pipelines.replay.answers import remove_other_answers
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper
 from opicflow.pipelines.transforms.rules import Rules
@@ -35,6 +37,7 @@ from opicflow.schemas.errors import UserError
 from opicflow.schemas.pages import PageIds, PageIdsRefused
 
 STATE_VERSION = 1
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HEAD_BYTES = 1 << 16
 _TAIL_BYTES = 1 << 12
 
@@ -154,8 +157,12 @@ class StateFolder:
         folder = self.path / state.snapshot
         try:
             names = sorted(folder.iterdir(), key=lambda chunk: chunk.name)
-            ledger = Ledger.restore((chunk.read_bytes() for chunk in names), config.page_ids, config.multiplier)
+            ledger = config.restored_ledger(chunk.read_bytes() for chunk in names)
         except (OSError, LedgerError) as problem:
+            if (
+                isinstance(problem, OSError) and problem.errno in _NO_SPACE
+            ):  # for files that are mapped: nothing is lost
+                raise
             reason = " ".join(str(problem).split())
             raise StateRefused(
                 f"{folder}: the ledger cannot be restored ({reason}): restore the folder, or start again in another one"
@@ -164,6 +171,11 @@ class StateFolder:
             return ReplayKeeper.from_notes(config, ledger, state.notes.encode())
         except _WRONG_VALUES:
             raise self._unreadable() from None
+
+    def snapshot_bytes(self, state: State) -> int:
+        """The bytes of the last checkpoint's snapshot; 0 if there is none."""
+        folder = self.path / state.snapshot
+        return sum(chunk.stat().st_size for chunk in folder.glob("*-*")) if state.snapshot else 0
 
     def write(self, state: State, keeper: ReplayKeeper) -> int:
         """Write a checkpoint. Returns the bytes of the snapshot. Until it is whole, the one before counts."""
@@ -174,11 +186,14 @@ class StateFolder:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         size = 0
-        for number, chunk in enumerate(keeper.ledger.snapshot()):
-            with open(folder / f"{number:06}-{chunk.name}", "wb") as file:
-                file.write(chunk.data)
-                file.flush()
-                os.fsync(file.fileno())
+        before = {path.name.partition("-")[2]: path for path in self.path.glob("snapshot-*/*-urls-*")}
+        for number, chunk in enumerate(keeper.ledger.snapshot_chunks()):
+            path = folder / f"{number:06}-{chunk.name}"
+            if not _link(before.get(chunk.name), path, chunk.data):
+                with open(path, "wb") as file:
+                    file.write(chunk.data)
+                    file.flush()
+                    os.fsync(file.fileno())
             size += len(chunk.data)
         sync_folder(folder)
         if self.work.exists():
@@ -197,6 +212,20 @@ class StateFolder:
         with whole_file(self.path / "state.json") as file:
             file.write(json.dumps(stored, separators=(",", ":")).encode())
         sync_folder(self.path)
+
+
+def _link(before: Path | None, path: Path, data: bytes) -> bool:
+    """Make a file by another name for one of the snapshot before, if that has the same bytes: its head says so."""
+    if before is None:
+        return False
+    try:
+        with open(before, "rb") as file:
+            is_same = file.read(HEAD_BYTES) == data[:HEAD_BYTES] and os.fstat(file.fileno()).st_size == len(data)
+        if is_same:
+            os.link(before, path)
+    except OSError:  # such as on a disk without links
+        return False
+    return is_same
 
 
 _WRONG_VALUES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)

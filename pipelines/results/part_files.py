@@ -7,6 +7,7 @@ them too, so they never change.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 
 from opicflow.connectors.files.whole_file import write_atomically
 from opicflow.pipelines.transforms.parts import EMPTY_FILES, FINAL, Part, PartKind
+
+_COMPRESSED = b"x\x01"
 
 
 def part_name(kind: PartKind, position: tuple[int, ...]) -> str:
@@ -37,9 +40,19 @@ def segment_of(name: str) -> int | None:
     return int(segment) if segment.isdigit() else None
 
 
-def write_part(work: Path, part: Part) -> None:
-    """Write a part, whole or not at all. A part that is written again has the same bytes."""
-    write_atomically(work / part_name(part.kind, part.position), part.data)
+def write_part(work: Path, part: Part, compressed: bool = False) -> None:
+    """Write a part, whole or not at all. A part that is written again has the same bytes.
+
+    `compressed`: the parts that are made at the end of the input take less room.
+    """
+    data = zlib.compress(part.data, 1) if compressed and part.kind in FINAL else part.data
+    write_atomically(work / part_name(part.kind, part.position), data)
+
+
+def read_part(path: Path) -> bytes:
+    """Return a part, compressed or not: no columns, and no JSON, begin as what is compressed does."""
+    data = path.read_bytes()
+    return zlib.decompress(data) if data.startswith(_COMPRESSED) else data
 
 
 def read_report(work: Path, segment: int) -> dict[str, Any]:
@@ -61,7 +74,7 @@ class Parts(Sequence[bytes]):
     def __getitem__(self, number: Any) -> Any:
         """Return one part, or a list for a slice."""
         found = self._paths[number]
-        return [path.read_bytes() for path in found] if isinstance(found, list) else found.read_bytes()
+        return [read_part(path) for path in found] if isinstance(found, list) else read_part(found)
 
 
 def remove_parts(work: Path, from_segment: int = 0) -> None:

@@ -11,7 +11,8 @@ import numpy as np
 
 from opicflow.pipelines.ledger import Applied, Balance, Estimates, Ledger, Outcome, Planned, Settled
 from opicflow.pipelines.ledger.survey import DISCOVERY
-from opicflow.schemas.arrays import Array, Floats, Ids, Ints
+from opicflow.pipelines.transforms.route import copy_urls
+from opicflow.schemas.arrays import Array, Bytes, Floats, Ids, Ints
 from opicflow.schemas.columns import pack, unpack
 
 KIND = "importance"
@@ -21,6 +22,8 @@ _SECONDS_PER_HOUR = 3600
 MOST_PAYERS = 5
 """So many of the pages that pay a page most are named."""
 _MOST_PAGES_WITH_PAYERS = 1_000_000
+_SHARE_AT_ONCE, _PAGES_AT_ONCE = 16, 1 << 22
+"""One in so many pages is read from files at once, and no more than so many."""
 _LEFT_OUT = ("known",)
 FLOWING = (Outcome.FETCHED, Outcome.REDIRECTED, Outcome.ALIASED)
 """Last outcomes of pages that pass on their cash at their next visit."""
@@ -33,13 +36,23 @@ def pack_estimates(
 
     `certificate` is the bound of their error, if it is not the ledger's.
     """
-    starts, urls = ledger.urls(estimates.pages)
+    return _pack_estimates(ledger, estimates, ledger.urls(estimates.pages), certificate, more)
+
+
+def _pack_estimates(
+    ledger: Ledger,
+    estimates: Estimates,
+    urls: tuple[Ints, Bytes],
+    certificate: float | None,
+    more: Mapping[str, Array] | None,
+) -> bytes:
+    starts, text = urls
     columns: dict[str, Array] = {
         f.name: getattr(estimates, f.name) for f in dataclasses.fields(estimates) if f.name not in _LEFT_OUT
     }
     columns["measured"] = estimates.measured.view(np.uint8)
     columns["url_lengths"] = np.diff(starts)
-    columns["url_bytes"] = urls
+    columns["url_bytes"] = text
     return pack(KIND, moment(ledger, certificate), {**columns, **(more or {})})
 
 
@@ -73,17 +86,17 @@ def pack_schedules(ledger: Ledger, planned: Planned, rows: Ints) -> bytes:
     return _pack_rows(ledger, "refresh-schedule", columns, survey.second)
 
 
-def pack_orders(ledger: Ledger, planned: Planned) -> bytes:
-    """Pack the orders of a plan with the URLs of their pages."""
+def pack_orders(ledger: Ledger, planned: Planned, some: slice = slice(None)) -> bytes:
+    """Pack the orders of a plan, or some of them, with the URLs of their pages."""
     survey, orders = planned.survey, planned.orders
-    rows = orders.rows
+    rows = orders.rows[some]
     columns: dict[str, Array] = {
         "pages": survey.pages[rows],
-        "why": orders.why,
-        "by": orders.by,
-        "priority": orders.priority,
+        "why": orders.why[some],
+        "by": orders.by[some],
+        "priority": orders.priority[some],
         "due_second": planned.shared.due[rows],
-        "not_before_second": orders.not_before,
+        "not_before_second": orders.not_before[some],
         "importance": survey.importance[rows],
         "waiting": survey.waiting[rows],
         "category": survey.category[rows],
@@ -192,23 +205,57 @@ def everything(ledger: Ledger, settled: Settled | None, rows_per_part: int = ROW
 
     Of ledgers that remember links, also the pages that pay each page most, unless there are too many pages.
     """
-    order, rate_sum, ranks = ledger.ranked(), ledger.rate_sum(), None
-    if settled is not None:
+    rate_sum, certificate, ranks = ledger.rate_sum(), None, None
+    if settled is None:
+        order = ledger.ranked()
+    else:
+        certificate = settled.certificate
         rows = np.lexsort((settled.pages, -settled.importance))
         order, ranks = settled.pages[rows], settled.importance[rows]
+        del rows
     payers: dict[str, Array] = {}
     if ledger.config.remember_links and ledger.pages <= _MOST_PAGES_WITH_PAYERS:
         payers = _payers(ledger, order, ledger.estimate(order, rate_sum).importance if ranks is None else ranks)
-    known = np.diff(ledger.urls(order)[0]) > 0  # pages without a URL are published when it is known
-    order, ranks = order[known], None if ranks is None else ranks[known]
-    payers = {name: column[known] for name, column in payers.items()}
-    certificate = None if settled is None else settled.certificate
-    for first in range(0, max(len(order), 1), rows_per_part):
+    known = ledger.has_url(order)  # pages without a URL are published when it is known
+    if not known.all():
+        order, ranks = order[known], None if ranks is None else ranks[known]
+        payers = {name: column[known] for name, column in payers.items()}
+    del known
+    first = 0
+    for estimates, urls in _in_parts(ledger, order, rate_sum, rows_per_part):
         part = slice(first, first + rows_per_part)
-        estimates = ledger.estimate(order[part], rate_sum)
         if ranks is not None:
             estimates = replace(estimates, importance=ranks[part], score=ranks[part] * ledger.pages)
-        yield pack_estimates(ledger, estimates, certificate, {name: column[part] for name, column in payers.items()})
+        more = {name: column[part] for name, column in payers.items()}
+        yield _pack_estimates(ledger, estimates, urls, certificate, more)
+        first += rows_per_part
+
+
+def _in_parts(ledger: Ledger, pages: Ids, rate_sum: float, rows: int) -> Iterator[tuple[Estimates, tuple[Ints, Bytes]]]:
+    """Yield the estimates and the URLs of pages, so many rows at a time; one part without rows if there are none.
+
+    From files those of many pages are read at once, in the order of the files: pages in the order of their importance
+    are all over them.
+    """
+    at_once = rows
+    if not ledger.is_in_memory:
+        at_once = max(min(len(pages) // _SHARE_AT_ONCE, _PAGES_AT_ONCE) // rows, 1) * rows
+    for first in range(0, max(len(pages), 1), at_once):
+        some = pages[first : first + at_once]
+        if ledger.is_in_memory:
+            yield ledger.estimate(some, rate_sum), ledger.urls(some)
+            continue
+        order = ledger.order_of_births(some)
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        estimates, (starts, text) = ledger.estimate(some[order], rate_sum), ledger.urls(some[order])
+        for begin in range(0, max(len(some), 1), rows):
+            own = places[begin : begin + rows]
+            own_starts = np.zeros(len(own) + 1, np.int64)
+            np.cumsum(starts[own + 1] - starts[own], out=own_starts[1:])
+            own_text = np.empty(int(own_starts[-1]), np.uint8)
+            copy_urls(text, starts[own], own_starts, len(own), own_text)
+            yield rows_of(estimates, own), (own_starts, own_text)
 
 
 def _payers(ledger: Ledger, pages: Ids, importance: Floats) -> dict[str, Array]:

@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from opicflow.pipelines.ledger import Applied, Ledger, Planned
 from opicflow.pipelines.transforms.outputs import SITES
 from opicflow.pipelines.transforms.publish import ROWS_PER_PART, moment
-from opicflow.schemas.arrays import Array, Floats, Ids, Ints
+from opicflow.schemas.arrays import Array, Ids, Ints
 from opicflow.schemas.columns import pack
 from opicflow.schemas.sites import SiteKind, SiteNumbering
+
+
+class _Sums:
+    """Sums over the pages of each site, and one of its pages. They are added up in the order of pages."""
+
+    def __init__(self) -> None:
+        self.importance, self.changes_per_day, self.trend_per_day = (np.zeros(0) for _ in range(3))
+        self.pages, self.read = (np.zeros(0, np.int64) for _ in range(2))
+        self.some_page = np.zeros(0, np.uint64)
+
+    def make_room(self, sites: int) -> None:
+        """Room for so many sites."""
+        for column in vars(self).values():
+            column.resize(sites, refcheck=False)
+
+    def add(self, sites: Array, **values: Any) -> None:
+        """Add values of pages of these sites."""
+        for name, more in values.items():
+            np.add.at(getattr(self, name), sites, more)
 
 
 def pack_sites(
@@ -26,29 +46,29 @@ def pack_sites(
     `removed` are sites that have lost pages. Those that have none left follow, with 0 pages. `certificate` is the bound
     of the error of the plan's importance, if it is not the ledger's.
     """
-    survey, numbering = planned.survey, SiteNumbering(by)
+    survey, numbering, sums = planned.survey, SiteNumbering(by), _Sums()
     rate_sum = ledger.rate_sum()
-    sites = np.full(len(survey.pages), -1, np.int32)
-    trends, visits = np.zeros(len(sites)), np.zeros(len(sites), np.int64)
-    for first in range(0, len(sites), ROWS_PER_PART):
+    for first in range(0, len(survey.pages), ROWS_PER_PART):
         part = slice(first, first + ROWS_PER_PART)
-        starts, text = ledger.urls(survey.pages[part])
-        sites[part] = numbering.number(text, starts)
-        estimates = ledger.estimate(survey.pages[part], rate_sum)
-        trends[part], visits[part] = estimates.trend_per_day, estimates.visits
-    rows = np.flatnonzero(sites >= 0)  # the URL of the others is not known
-    sites, is_read = sites[rows], visits[rows] > 0
-    number = numbering.sites
-
-    def sums(values: Floats) -> Floats:
-        total: Floats = np.bincount(sites, weights=values, minlength=number).astype(np.float64)
-        return total
-
-    importance, pages = sums(survey.importance[rows]), np.bincount(sites, minlength=number)
-    some_page = np.zeros(number, np.uint64)
-    some_page[sites] = survey.pages[rows]
+        pages = survey.pages[part]
+        starts, text = ledger.urls(pages)
+        found = numbering.number(text, starts)
+        rows = np.flatnonzero(found >= 0)  # the URL of the others is not known
+        estimates = ledger.estimate(pages, rate_sum)
+        is_read = estimates.visits[rows] > 0
+        sums.make_room(numbering.sites)
+        sums.add(
+            found[rows],
+            importance=survey.importance[part][rows],
+            pages=1,
+            read=is_read,
+            changes_per_day=np.where(is_read, survey.changes_per_day[part][rows], 0.0),
+            trend_per_day=estimates.trend_per_day[rows],
+        )
+        sums.some_page[found[rows]] = pages[rows]
+    importance = sums.importance
     names = numbering.names()
-    order = np.array(sorted(range(number), key=lambda site: (-importance[site], names[site])), np.int64)
+    order = np.array(sorted(range(len(names)), key=lambda site: (-importance[site], names[site])), np.int64)
     gone = sorted(set(removed).difference(names))
     texts = [name.encode() for name in (*(names[site] for site in order.tolist()), *gone)]
 
@@ -61,11 +81,11 @@ def pack_sites(
         {**moment(ledger, certificate), "by": by},
         {
             "importance": column(importance),
-            "pages": column(pages),
-            "read": column(np.bincount(sites[is_read], minlength=number)),
-            "changes_per_day": column(sums(np.where(is_read, survey.changes_per_day[rows], 0.0))),
-            "trend_per_day": column(sums(trends[rows])),
-            "shards": column(_shards_with(ledger, some_page)),
+            "pages": column(sums.pages),
+            "read": column(sums.read),
+            "changes_per_day": column(sums.changes_per_day),
+            "trend_per_day": column(sums.trend_per_day),
+            "shards": column(_shards_with(ledger, sums.some_page)),
             "url_lengths": np.array([len(text) for text in texts], np.int64),
             "url_bytes": np.frombuffer(b"".join(texts), np.uint8),
         },

@@ -324,12 +324,13 @@ def kill_and_compare(tmp_path: Path, seed: int, visits: int, kills: int) -> None
 
     def arguments(name: str) -> list[str]:
         folders = ["--state", str(tmp_path / name), "--out", str(tmp_path / f"{name}.out")]
-        return ["replay", *map(str, logs), *folders, "--publications", "--segment-mb", "1", "--quiet"]
+        urls = ["--urls-on-disk"] if name.startswith("on-disk") else []
+        return ["replay", *map(str, logs), *folders, *urls, "--publications", "--segment-mb", "1", "--quiet"]
 
     finish(arguments("alone"))
     met = number = 0
-    while met < kills:
-        name = f"killed-{number}"
+    while met < kills or number < 2:
+        name = f"{('on-disk', 'in-memory')[number % 2]}-{number}"
         number += 1
         while is_killed(arguments(name), tmp_path / name, chance.randint(1, 2), chance.uniform(0, 0.4)):
             met += 1

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,8 @@ EXAMPLES = """examples:
 
 STDOUT = "-"
 _MOST_KEY_BYTES = 1 << 16
+_MOST_IN_MEMORY = 0.45
+"""A ledger that takes this part of the memory has its URLs on disk: results take nearly as much again."""
 
 
 class Settle(argparse.Action):
@@ -136,6 +139,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--memory", metavar="SIZE", help="end with one line before it takes more, such as 4GiB (3/4 of the machine's)"
     )
+    how.add_argument(
+        "--urls-on-disk",
+        action="store_true",
+        help="keep URLs and remembered links in files, and all pages while results are made: for very many pages; done "
+        "by itself where the ledger takes nearly half of --memory",
+    )
     how.add_argument("--runner", default="DirectRunner", metavar="NAME", help="a Beam runner; %(default)s = in-process")
     how.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for the runner; repeatable")
     how.add_argument("--segment-mb", type=whole, default=256, metavar="MB", help=argparse.SUPPRESS)
@@ -146,8 +155,8 @@ def _folder_or_stdout(text: str) -> Path | str:
 
 
 _MEMORY_REMEDY = (
-    "give more with --memory, or limit the pages with --max-pages or --max-unread-per-domain; with --state the same "
-    "command continues where it was"
+    "give more with --memory, keep URLs in files with --urls-on-disk, or limit the pages with --max-pages or "
+    "--max-unread-per-domain; with --state the same command continues where it was"
 )
 
 
@@ -164,10 +173,10 @@ def run(options: argparse.Namespace) -> int:
     is_stream = options.out == STDOUT
     if is_stream:
         options.out = None
-    request = _request(options)
+    most_bytes = default_limit() if options.memory is None else size_in_bytes(options.memory)
+    request = replace(_request(options), most_in_memory=int(_MOST_IN_MEMORY * most_bytes))
     if options.report is not None:
         check_output(options.report, "report.html")
-    most_bytes = default_limit() if options.memory is None else size_in_bytes(options.memory)
     announce_compilation(options.quiet)
     display = ProgressDisplay(options.quiet)
     latest: list[Progress] = []
@@ -267,6 +276,7 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         runner=options.runner,
         beam_options=tuple(options.beam_option),
         segment_bytes=options.segment_mb << 20,
+        urls_on_disk=options.urls_on_disk,
     )
 
 

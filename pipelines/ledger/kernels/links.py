@@ -361,28 +361,29 @@ def stored_words(count: Int, weighted: Bool) -> Int:
 
 
 @lean_kernel
-def store_links(table: Table, book: Book, starts: Array, stored: Array) -> Int:
-    """Write the links of all slots in a snapshot's form, and where those of each start. Returns their words.
+def store_links(table: Table, book: Book, first: Int, last: Int, end: Int, starts: Array, stored: Array) -> Int:
+    """Write the links of the slots from `first` to `last` in a snapshot's form, and where those of each start.
 
-    With no rows in `stored` it only measures.
+    `end` is where the links of earlier slots end. Returns the words of these. With no rows in `stored` it only
+    measures.
     """
-    end = np.int64(0)
-    for slot in range(book.counts[0].slots):
+    words_before = np.int64(0)
+    for slot in range(first, last):
         count, weighted = links_of(table, slot), table.link_count[slot] < 0
         words = stored_words(count, weighted)
-        starts[slot] = end if words > 0 else np.int64(0)
+        starts[slot - first] = end + words_before if words > 0 else np.int64(0)
         if stored.shape[0] > 0 and words > 0:
             start = table.link_start[slot]
             for i in range(count):
-                stored[end + i] = page_of_link(table, book, start, count, weighted, i)
+                stored[words_before + i] = page_of_link(table, book, start, count, weighted, i)
             for word in range(words - count):
                 packed = np.uint64(0)
                 for lane in range(min(np.int64(4), count - 4 * word)):
                     weight = stored_weight(book, start, count, weighted, 4 * word + lane)
                     packed |= np.uint64(weight) << np.uint64(16 * lane)
-                stored[end + count + word] = np.int64(packed)
-        end += words
-    return end
+                stored[words_before + count + word] = np.int64(packed)
+        words_before += words
+    return words_before
 
 
 @lean_kernel
