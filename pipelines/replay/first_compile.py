@@ -16,7 +16,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Kind, Ledger, LogPosition, Outcome
+from opicflow.pipelines.ledger import CrawlEntry, CrawlItems, Kind, LogPosition, Outcome
+from opicflow.pipelines.ledger.space import in_memory
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.schemas.kernel import is_compiled
 
@@ -32,7 +33,7 @@ def compiled_beside(config: KeeperConfig) -> Iterator[None]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet) as process:
         try:
             assert process.stdin is not None
-            process.stdin.write(pickle.dumps(replace(config, policies=())))
+            process.stdin.write(pickle.dumps(replace(config, policies=(), space=in_memory)))
             process.stdin.close()
             yield
         finally:
@@ -44,7 +45,7 @@ def compile_all(config: KeeperConfig) -> None:
 
     Plans come before importance: the replay makes them in the other order, so both processes have something to do.
     """
-    keeper = ReplayKeeper(config, Ledger(config.ledger), ReplayHead())
+    keeper = ReplayKeeper(config, config.new_ledger(), ReplayHead())
     rows = 3
     urls = [f"http://{name}.example/".encode() for name in "abc"]
     items = CrawlItems.filled(
