@@ -250,7 +250,7 @@ def test_the_order_of_visits_decides_whatever_their_batches_and_restarts(seed: i
 
 
 def state_of(crawl: Crawl) -> dict[str, Any]:
-    state, _, _ = snapshots.read(crawl.bytes())
+    state, *_ = snapshots.read(crawl.bytes())
     return state
 
 
@@ -283,8 +283,9 @@ def test_snapshots_without_waits_are_like_older_ones_and_those_are_read() -> Non
 )
 def test_impossible_waits_in_a_snapshot_are_refused(values: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     crawl = Crawl().see(range(8)).visit(1, T0)
-    state, config, columns = snapshots.read(crawl.bytes())
-    monkeypatch.setattr(snapshots, "read", lambda chunks: ({**state, "busy_hosts": values}, config, columns))
+    content = snapshots.read(crawl.bytes())
+    damaged = content._replace(state={**content.state, "busy_hosts": values})
+    monkeypatch.setattr(snapshots, "read", lambda chunks, space: damaged)
     with pytest.raises(SnapshotRefused, match="wait"):
         Ledger.restore([])
 

@@ -381,7 +381,7 @@ def altered(crawl: Crawl, damage: str) -> list[bytes]:
     """A snapshot with a right digest whose discovery makes no sense."""
     ledger = copy.copy(crawl.ledger)
     chunks = [chunk.data for chunk in ledger.snapshot()]
-    values, config, columns = snapshots.read(chunks)
+    values, config, columns, *_ = snapshots.read(chunks)
     table, book = ledger._room.table, ledger._room.book
     judged = {name: columns[name] for name in snapshots.JUDGED_COLUMNS}
     order, reviews = book.url_order.copy(), values["reviews"]
@@ -451,7 +451,7 @@ NO_VALUES: list[Any] = [True, 0, -1, 1 << 70, math.nan, math.inf, -1e308, 1e308,
 @pytest.mark.parametrize("name", ["second", "read", "share", "seen", "followed", "credits", "waiting"])
 def test_a_snapshot_with_any_other_value_of_what_was_learnt_is_refused(name: str) -> None:
     ledger = crawled(8).ledger
-    values, config, columns = snapshots.read([chunk.data for chunk in ledger.snapshot()])
+    values, config, columns, *_ = snapshots.read([chunk.data for chunk in ledger.snapshot()])
     judged = {column: columns[column] for column in snapshots.JUDGED_COLUMNS}
     stored = values["reviews"][name]
     wrongs = [None, *NO_VALUES]
