@@ -47,7 +47,7 @@ class MappedColumn:
         """Return the column with so many rows. Raises `OSError` if the disk has no room for them.
 
         The blocks of a file are allocated before they are used: a mapping would have no way to tell that there are
-        none. The mapping reaches far behind them, so it seldom has to be made anew.
+        none. The mapping reaches far behind them, so it is seldom made a second time.
         """
         size = rows * self._row_bytes
         if rows == 0:
