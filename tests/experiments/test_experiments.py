@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -222,15 +223,22 @@ def test_the_command_names_every_experiment() -> None:
 SMALL_RUN = ("--pages", 200, "--runs", 1)
 
 
-@pytest.fixture(scope="module")
-def discovered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CommandResult, Path]]:
-    """Every task of an experiment on small webs, of which a tenth is read a round: 13 rounds instead of 60."""
-    out = tmp_path_factory.mktemp("experiment")
+@contextmanager
+def small_webs() -> Iterator[None]:
+    """Webs of 200 pages, of which a tenth is read a round: 13 rounds instead of 60."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiment_command, "LEAST_PAGES", 200)
         for module in (crawls, followed_orders):
             patch.setattr(module, "ROUNDS", 10)
-        yield command("experiment", "discovery", "--out", out, *SMALL_RUN, "--processes", 1), out
+        yield
+
+
+@pytest.fixture(scope="module")
+def discovered(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path]:
+    """Every task of an experiment, on small webs."""
+    out = tmp_path_factory.mktemp("experiment")
+    with small_webs():
+        return command("experiment", "discovery", "--out", out, *SMALL_RUN, "--processes", 1), out
 
 
 def test_the_command_writes_report_plots_and_data(discovered: tuple[CommandResult, Path]) -> None:
@@ -250,7 +258,8 @@ def test_a_repeated_command_writes_the_same_bytes_without_measuring(discovered: 
     done, out = discovered
     names = ("report.md", "data/discovery.csv", "plots/discovery-hosted.png", "plots/discovery-hosted.svg")
     before = [(out / name).read_bytes() for name in names]
-    again = command("experiment", "discovery", "--out", out, *SMALL_RUN, "--quiet")
+    with small_webs():
+        again = command("experiment", "discovery", "--out", out, *SMALL_RUN, "--quiet")
     assert again.out == done.out and not again.err
     assert [(out / name).read_bytes() for name in names] == before
 
