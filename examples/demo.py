@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from contextlib import redirect_stdout
 from io import StringIO
 from itertools import pairwise
@@ -65,16 +64,15 @@ def main() -> int:
     print("\nOne page:   .venv/bin/opicflow show https://docs.tern.example/ --state build/demo/state")
     print("Your log:   .venv/bin/opicflow replay LOG (the guide is docs/guides/replay.md)")
     print("The report: build/demo/report.html, for a browser")
-    print(f"\nReplayed again, with everything compiled and loaded: {events_per_second():,.0f} events a second")
+    print(f"\nReplayed again, with everything compiled and loaded: {speed()}")
     return 0
 
 
-def events_per_second() -> float:
-    """How fast another replay of the log is."""
-    begun = time.perf_counter()
-    with redirect_stdout(StringIO()):
+def speed() -> str:
+    """How fast another replay of the log is, as it says itself."""
+    with redirect_stdout(StringIO()) as said:
         opicflow(["replay", str(LOG), "--quiet"])
-    return len(gzip.open(LOG).readlines()) / (time.perf_counter() - begun)
+    return next(line for line in said.getvalue().splitlines() if line.endswith("events/s"))
 
 
 def run(*arguments: object) -> int:

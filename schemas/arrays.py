@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opicflow.schemas.kernel import Columns
+from opicflow.schemas.kernel import ColumnTuple
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -86,4 +86,4 @@ def for_kernel(column: Array, dtype: type[np.generic] | None = None) -> Array:
 def tuple_of(name: str, columns: Iterable[str], module: str) -> Any:
     """A named tuple of columns, for kernels: they compute with tuples of arrays. `module` is where it is assigned."""
     names = list(columns)
-    return Columns.register(namedtuple(name, names, module=module))
+    return ColumnTuple.register(namedtuple(name, names, module=module))

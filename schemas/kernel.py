@@ -59,8 +59,8 @@ def inlined_kernel(function: F) -> F:
     return cast(F, Kernel(function, {"_nrt": False, "forceinline": True}))
 
 
-class Columns(ABC):  # noqa: B024
-    """The classes of tuples of arrays that kernels get as one pointer: `@Columns.register` above a `NamedTuple`."""
+class ColumnTuple(ABC):  # noqa: B024
+    """The classes of tuples of arrays that kernels get as one pointer: `@ColumnTuple.register` above a `NamedTuple`."""
 
 
 def is_compiled() -> bool:

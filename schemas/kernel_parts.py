@@ -44,7 +44,7 @@ from numba.core.untyped_passes import (
 )
 from numba.extending import infer_getattr
 
-from opicflow.schemas.kernel import Columns, Deferred, Kernel
+from opicflow.schemas.kernel import ColumnTuple, Deferred, Kernel
 
 
 class PartLibrary(JITCodeLibrary):
@@ -162,8 +162,13 @@ class WholeDispatcher(CPUDispatcher):
     compiler: type[KernelCompiler] = KernelCompiler
 
     def __init__(self, function: Callable[..., Any], options: dict[str, bool]) -> None:
-        always: dict[str, Any] = {"nopython": True, "nogil": True, "error_model": "numpy", "boundscheck": None}
-        always |= {"no_cfunc_wrapper": True}
+        always = {
+            "nopython": True,
+            "nogil": True,
+            "error_model": "numpy",
+            "boundscheck": None,
+            "no_cfunc_wrapper": True,
+        }
         super().__init__(function, targetoptions={**always, **options}, pipeline_class=self.compiler)
         mine: Any = self
         mine._compiler._customize_flags = KernelFlags
@@ -255,7 +260,7 @@ def _refer(type_: Any, value: Any, python: Any) -> Any:
     return NativeValue(pointer, is_error=failed)
 
 
-@typeof_impl.register(Columns)
+@typeof_impl.register(ColumnTuple)
 def _type_of_columns(columns: Any, context: Any) -> Any:
     found = [typeof_impl(column, context) for column in columns]
     if any(type_ is None for type_ in found):

@@ -18,7 +18,7 @@ import numpy as np
 from opicflow.schemas.arrays import Array, Bytes, Hashes, Ids, Ints, Words
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.hashing import byte_at, hash_bytes, keyed_hash, turned, word_at
-from opicflow.schemas.kernel import Columns, inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
 from opicflow.schemas.public_suffixes import PublicSuffixes, SuffixesRefused, SuffixTable, find_site, installed_suffixes
 
 SITE_BITS = 16
@@ -35,7 +35,7 @@ class PageIdsRefused(UserError, ValueError):
     """Stored rules for page ids cannot be used. The message is one line."""
 
 
-@Columns.register
+@ColumnTuple.register
 class IdRules(NamedTuple):
     """Rules for page ids, for kernels."""
 
@@ -44,7 +44,7 @@ class IdRules(NamedTuple):
     suffixes: SuffixTable
 
 
-@Columns.register
+@ColumnTuple.register
 class HostMemo(NamedTuple):
     """Hosts of a text whose site was found, and the hash of the site. It saves time and changes nothing."""
 

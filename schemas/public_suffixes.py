@@ -21,7 +21,7 @@ import numpy as np
 from opicflow.schemas.arrays import Words
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.hashing import byte_at, keyed_hash
-from opicflow.schemas.kernel import Columns, inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
 
 _MOST_BYTES = 1 << 22
 _VERSION = re.compile(rb"^// *VERSION: *(\S+)", re.MULTILINE)
@@ -32,7 +32,7 @@ class SuffixesRefused(UserError, ValueError):
     """A list of public suffixes cannot be read. The message is one line."""
 
 
-@Columns.register
+@ColumnTuple.register
 class SuffixTable(NamedTuple):
     """A list of public suffixes for kernels: a hash table of its rules."""
 

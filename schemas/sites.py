@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from opicflow.schemas.arrays import Bools, Bytes, Ids, Ints
 from opicflow.schemas.hashing import byte_at, keyed_hash
-from opicflow.schemas.kernel import Columns, inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
 from opicflow.schemas.public_suffixes import SuffixTable, find_site, installed_suffixes, is_address
 
 SiteKind = Literal["host", "domain"]
@@ -28,7 +28,7 @@ _URLS_AT_ONCE = 1 << 16
 _KEY = np.zeros(2, np.uint64)
 
 
-@Columns.register
+@ColumnTuple.register
 class _Known(NamedTuple):
     """The sites that have a number, for kernels: a hash table, and the names one after the other."""
 

@@ -14,7 +14,7 @@ import numpy as np
 from opicflow.schemas.arrays import Bytes
 from opicflow.schemas.errors import UserError
 from opicflow.schemas.hashing import byte_at, word_at
-from opicflow.schemas.kernel import Columns, inlined_kernel, lean_kernel, trailing_zeros
+from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel, trailing_zeros
 from opicflow.schemas.urls import PAGE, CanonicalUrls, NotAPage, canonical
 
 MOST_PATTERNS = 64
@@ -79,7 +79,7 @@ def _why_not(pattern: str) -> str:
     return ""
 
 
-@Columns.register
+@ColumnTuple.register
 class _Pieces(NamedTuple):
     """The pieces between the stars of patterns; pattern i has those from `starts[i]` up to `starts[i+1]`.
 

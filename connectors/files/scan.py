@@ -9,10 +9,10 @@ import numpy as np
 
 from opicflow.schemas.arrays import Bytes
 from opicflow.schemas.event_columns import CrawlEvents
-from opicflow.schemas.kernel import Columns
+from opicflow.schemas.kernel import ColumnTuple
 
 
-@Columns.register
+@ColumnTuple.register
 class Scan(NamedTuple):
     """The columns of `CrawlEvents`, and the records that a kernel left to others: offset, begin and end of each.
 

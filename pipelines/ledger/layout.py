@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opicflow.schemas.arrays import Array
-from opicflow.schemas.kernel import Columns
+from opicflow.schemas.kernel import ColumnTuple
 
 # Numbers in kernels are 64-bit integers, doubles and booleans of the machine; Python has no types for them.
 Int = Any
@@ -249,7 +249,7 @@ P_ABSORBING = 5
 P_CERTIFIED = 6
 
 
-@Columns.register
+@ColumnTuple.register
 class Table(NamedTuple):
     """The columns, indexed by slot. Columns that a policy or option does not need have no rows."""
 
@@ -272,7 +272,7 @@ class Table(NamedTuple):
     id_index_old: Array  # uint64: the index before it grew, while entries still move over
 
 
-@Columns.register
+@ColumnTuple.register
 class Book(NamedTuple):
     """The accounts of the shard."""
 
@@ -303,7 +303,7 @@ class Book(NamedTuple):
     domains: Array  # int64 [sites, 5]: what unread pages of a domain may be and hold (kernels/domain_counts.py)
 
 
-@Columns.register
+@ColumnTuple.register
 class Scratch(NamedTuple):
     """Room for the links of one visit. Its content is not kept after the visit."""
 

@@ -310,17 +310,20 @@ class Room:
         if self.is_in_memory or self._is_aside:
             return
         self.finish_moving()
-        for name in (*self._used, "id_index"):
-            self.table = self.table._replace(**{name: moved(getattr(self.table, name), self._space)})
+        self._move_columns(self._space)
         self._is_aside = True
 
     def take_up(self) -> None:
         """Move columns that are aside back to memory."""
         if not self._is_aside:
             return
-        for name in (*self._used, "id_index"):
-            self.table = self.table._replace(**{name: moved(getattr(self.table, name), in_memory)})
+        self._move_columns(in_memory)
         self._is_aside = False
+
+    def _move_columns(self, to: Space) -> None:
+        """Move the columns of pages, one after the other."""
+        for name in (*self._used, "id_index"):
+            self.table = self.table._replace(**{name: moved(getattr(self.table, name), to)})
 
     def adopt_columns(self, columns: dict[str, Array], urls: LongColumn) -> None:
         """Take over the columns of a snapshot, which are aside, and its URLs."""

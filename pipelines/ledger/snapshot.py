@@ -290,14 +290,14 @@ def _sources(config: LedgerConfig, table: Table, book: Book, judged: dict[str, A
     """All columns as they are stored: remembered links in the order of their slots, as page ids."""
     slots, words = int(book.counts[0].slots), 0
     if config.remember_links:
-        words = sum(len(stored) for _, stored in _stored_links(table, book))
+        words = sum(block.words for block in _link_blocks(table, book))
     counts = book.counts.copy()
     counts[0].link_end, counts[0].link_stale = words, 0
     arrays = _columns(config, table, book._replace(counts=counts), judged)
     sources = {name: _Source(column.dtype, column.shape, partial(_alone, column)) for name, column in arrays.items()}
     if config.remember_links:
-        sources["links"] = _Source(_WORD, (words,), lambda: (stored for _, stored in _stored_links(table, book)))
-        sources["link_start"] = _Source(_WORD, (slots,), lambda: (starts for starts, _ in _stored_links(table, book)))
+        sources["links"] = _Source(_WORD, (words,), lambda: _stored_links(table, book))
+        sources["link_start"] = _Source(_WORD, (slots,), lambda: (block.starts for block in _link_blocks(table, book)))
     return sources
 
 
@@ -305,18 +305,34 @@ def _alone(column: Array) -> tuple[Array]:
     return (column,)
 
 
-def _stored_links(table: Table, book: Book) -> Iterator[tuple[Array, Array]]:
-    """Yield where the stored links of some slots start, and the links, until all slots had their turn."""
+class _LinkBlock(NamedTuple):
+    """Slots from `first` to `last`: where the links of those before end, where those of each start, and their words."""
+
+    first: int
+    last: int
+    end: int
+    starts: Array
+    words: int
+
+
+def _link_blocks(table: Table, book: Book) -> Iterator[_LinkBlock]:
+    """Yield blocks of slots until all had their turn."""
     slots, end = int(book.counts[0].slots), 0
     for first in range(0, slots, _SLOTS_AT_ONCE):
         last = min(first + _SLOTS_AT_ONCE, slots)
         starts = np.zeros(last - first, np.int64)
         words = int(links.store_links(table, book, first, last, end, starts, _NO_WORDS))
-        stored = np.zeros(words, np.int64)
-        if words:
-            links.store_links(table, book, first, last, end, starts, stored)
-        yield starts, stored
+        yield _LinkBlock(first, last, end, starts, words)
         end += words
+
+
+def _stored_links(table: Table, book: Book) -> Iterator[Array]:
+    """Yield the stored links of all slots, a block at a time."""
+    for block in _link_blocks(table, book):
+        stored = np.zeros(block.words, np.int64)
+        if block.words:
+            links.store_links(table, book, block.first, block.last, block.end, block.starts, stored)
+        yield stored
 
 
 def _certified_columns(book: Book) -> dict[str, Array]:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from opicflow.schemas.arrays import Floats, Ints
-from opicflow.schemas.kernel import Columns, inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
 
 # Numbers in kernels, for which Python has no types.
 Float = Any
@@ -121,7 +121,7 @@ class Costs:
     """The number of pages with frequency 0."""
 
 
-@Columns.register
+@ColumnTuple.register
 class _Columns(NamedTuple):
     """The columns of pages for kernels. A fixed frequency has least == most; pinned pages have 0 for both."""
 
@@ -133,7 +133,7 @@ class _Columns(NamedTuple):
     room: Floats  # by host: its cap less its pins
 
 
-@Columns.register
+@ColumnTuple.register
 class _Scratch(NamedTuple):
     """Sums by host: of frequencies, of unclipped frequencies, and of unclipped frequencies times their elasticity."""
 

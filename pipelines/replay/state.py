@@ -159,10 +159,8 @@ class StateFolder:
             names = sorted(folder.iterdir(), key=lambda chunk: chunk.name)
             ledger = config.restored_ledger(chunk.read_bytes() for chunk in names)
         except (OSError, LedgerError) as problem:
-            if (
-                isinstance(problem, OSError) and problem.errno in _NO_SPACE
-            ):  # for files that are mapped: nothing is lost
-                raise
+            if isinstance(problem, OSError) and problem.errno in _NO_SPACE:
+                raise  # no room for files that are mapped: the state is as it was
             reason = " ".join(str(problem).split())
             raise StateRefused(
                 f"{folder}: the ledger cannot be restored ({reason}): restore the folder, or start again in another one"

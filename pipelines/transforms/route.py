@@ -36,7 +36,7 @@ from opicflow.schemas.event_columns import (
     CrawlEvents,
 )
 from opicflow.schemas.hashing import byte_at, hash_bytes
-from opicflow.schemas.kernel import Columns, inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
 from opicflow.schemas.url_patterns import NO_PATTERN, first_patterns
 from opicflow.schemas.urls import NO_PAGE, PAGE, CanonicalUrls, NotAPage, UrlRules, canonical
 
@@ -214,7 +214,7 @@ _VISIT, _SIGHTING, _ANNOUNCEMENT = int(Kind.VISIT), int(Kind.SIGHTING), int(Kind
 _FIRST_PATTERN = len(MEDIA_CATEGORIES)
 
 
-@Columns.register
+@ColumnTuple.register
 class _In(NamedTuple):
     offset: Any
     announce: Any
@@ -236,7 +236,7 @@ class _In(NamedTuple):
     patterns: Any  # the index of the first pattern that each URL matches; empty without patterns
 
 
-@Columns.register
+@ColumnTuple.register
 class _Out(NamedTuple):
     kind: Any
     page: Any

@@ -110,14 +110,14 @@ print("goes on", flush=True)
 COLUMNS = """
 from typing import Any, NamedTuple
 import numpy as np
-from opicflow.schemas.kernel import Columns, inlined_kernel, kernel, lean_kernel
+from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, kernel, lean_kernel
 
-@Columns.register
+@ColumnTuple.register
 class Counts(NamedTuple):
     by_page: Any
     total: Any
 
-@Columns.register
+@ColumnTuple.register
 class Both(NamedTuple):
     counts: Counts
     step: Any

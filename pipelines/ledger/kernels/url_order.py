@@ -15,7 +15,7 @@ import numpy as np
 from opicflow.pipelines.ledger.layout import IN_URL_ORDER, Book, Bool, Int, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.hashing import byte_at
-from opicflow.schemas.kernel import Columns, inlined_kernel, lean_kernel
+from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
 
 _FEW = 16  # rows that are sorted by inserting
 _SLASH, _S = 47, 115
@@ -23,7 +23,7 @@ _BY_ID = -1  # the depth of parts whose keys are equal
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@Columns.register
+@ColumnTuple.register
 class OrderedPages(NamedTuple):
     """Columns of the pages in the order of URLs."""
 
