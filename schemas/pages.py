@@ -28,7 +28,8 @@ FEWEST_SECRET_BYTES = 16
 
 _UNKEYED, _BY_SITE = 1, 2
 _PUBLIC_KEY = b"opicflow replays"
-_MEMO_SLOTS = 1 << 12
+_MEMO_SLOTS, _MEMO_BITS = 1 << 14, 14
+_LONGEST_REMEMBERED = 64
 
 
 class PageIdsRefused(UserError, ValueError):
@@ -46,16 +47,24 @@ class IdRules(NamedTuple):
 
 @ColumnTuple.register
 class HostMemo(NamedTuple):
-    """Hosts of a text whose site was found, and the hash of the site. It saves time and changes nothing."""
+    """Hosts whose site was found, and the hash of the site. It saves time and changes nothing.
 
-    begins: Any
-    ends: Any
+    Threads must not share one: a slot is written field by field.
+    """
+
+    texts: Any
+    sizes: Any
+    """The bytes of the host in each slot; 0 = none."""
     sites: Any
 
     @classmethod
     def empty(cls) -> HostMemo:
         """Make a memo without hosts."""
-        return cls(np.zeros(_MEMO_SLOTS, np.int64), np.zeros(_MEMO_SLOTS, np.int64), np.zeros(_MEMO_SLOTS, np.uint64))
+        return cls(
+            np.zeros(_MEMO_SLOTS * _LONGEST_REMEMBERED, np.uint8),
+            np.zeros(_MEMO_SLOTS, np.uint8),
+            np.zeros(_MEMO_SLOTS, np.uint64),
+        )
 
 
 @dataclass(frozen=True)
@@ -237,7 +246,7 @@ def site_hash(rules: IdRules, memo: HostMemo, text: Any, begin: Any, host: Any, 
         return memo.sites[slot]
     site_begin, site_end = find_site(rules.suffixes, rules.key, text, host, end)
     site = keyed_hash(rules.key, text, site_begin, site_end)
-    memo.begins[slot], memo.ends[slot], memo.sites[slot] = host, end, site
+    _remember(memo, slot, text, host, end, site)
     return site
 
 
@@ -248,27 +257,34 @@ def memo_slot(text: Any, host: Any, end: Any) -> Any:
     while host + 8 < end:
         mixed = (turned(mixed, 29) ^ word_at(text, host)) * np.uint64(0xC2B2AE3D27D4EB4F)
         host += 8
-    return np.int64(mixed >> np.uint64(52))
+    return np.int64(mixed >> np.uint64(64 - _MEMO_BITS))
 
 
 @inlined_kernel
 def is_remembered(memo: HostMemo, slot: Any, text: Any, host: Any, end: Any) -> Any:
     """Whether this slot of a memo has the host `text[host:end]`."""
-    known = memo.begins[slot]
-    return host < end and memo.ends[slot] - known == end - host and _is_same(text, known, host, end)
+    if host >= end or memo.sizes[slot] != end - host:
+        return False
+    known = slot * _LONGEST_REMEMBERED
+    while host + 8 <= end:
+        if word_at(memo.texts, known) != word_at(text, host):
+            return False
+        host += 8
+        known += 8
+    while host < end:
+        if byte_at(memo.texts, known) != byte_at(text, host):
+            return False
+        host += 1
+        known += 1
+    return True
 
 
 @inlined_kernel
-def _is_same(text: Any, known: Any, begin: Any, end: Any) -> Any:
-    """Whether `text[begin:end]` is also at `known`."""
-    while begin + 8 <= end:
-        if word_at(text, known) != word_at(text, begin):
-            return False
-        begin += 8
-        known += 8
-    while begin < end:
-        if byte_at(text, known) != byte_at(text, begin):
-            return False
-        begin += 1
-        known += 1
-    return True
+def _remember(memo: HostMemo, slot: Any, text: Any, host: Any, end: Any, site: Any) -> None:
+    """Write the host `text[host:end]` into this slot, unless it is too long."""
+    if end - host > _LONGEST_REMEMBERED:
+        return
+    memo.sizes[slot], memo.sites[slot] = end - host, site
+    shift = slot * _LONGEST_REMEMBERED - host
+    for at in range(host, end):
+        memo.texts[at + shift] = byte_at(text, at)

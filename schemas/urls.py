@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
+from threading import local
 from typing import Any
 
 import ada_url
@@ -154,11 +155,15 @@ ABSENT = 3
 
 @dataclass
 class Canonicaliser:
-    """Makes URLs canonical in batches. It caches the library's results; that changes nothing but the speed."""
+    """Makes URLs canonical in batches, on any thread. What it remembers changes nothing but the speed."""
 
     rules: UrlRules = NO_RULES
     page_ids: PageIds = field(default_factory=PageIds)
     _remembered: dict[bytes, bytes | None] = field(default_factory=dict)
+    """The forms that the library found."""
+    _hosts: local = field(default_factory=local, repr=False, compare=False)
+    """Of each thread, a memo of hosts that are plain and one of others: a host with a port may be canonical behind
+    http:// and not behind https://."""
 
     def canonicalise(self, text: Bytes, begins: Ints, ends: Ints, base_of: Ints) -> CanonicalUrls:
         """The canonical form and page id of `text[begins[i]:ends[i]]` (UTF-8), for every i; absent where begin < 0.
@@ -168,8 +173,9 @@ class Canonicaliser:
         states = np.empty(len(begins), np.uint8)
         ids, sites = np.zeros(len(begins), np.uint64), np.zeros(len(begins), np.uint64)
         ends = ends.copy()
-        id_rules, memo = self.page_ids.rules, HostMemo.empty()
-        recognise(text, begins, ends, _rule_bits(self.rules), id_rules, memo, states, ids, sites)
+        id_rules = self.page_ids.rules
+        plain_hosts, other_hosts = self._memos()
+        recognise(text, begins, ends, _rule_bits(self.rules), id_rules, plain_hosts, states, ids, sites)
         undecided = np.flatnonzero(states == ASK)
         if len(undecided) == 0:
             return CanonicalUrls(text, begins, ends, states, ids, sites)
@@ -201,8 +207,16 @@ class Canonicaliser:
             size += len(form)
         text = np.concatenate((text, np.frombuffer(b"".join(added.values()), np.uint8)))
         rows = undecided[states[undecided] == PAGE]
-        hash_pages(id_rules, memo, text, begins, ends, rows, ids, sites)
+        hash_pages(id_rules, other_hosts, text, begins, ends, rows, ids, sites)
         return CanonicalUrls(text, begins, ends, states, ids, sites)
+
+    def _memos(self) -> tuple[HostMemo, HostMemo]:
+        """Return the memos of this thread."""
+        try:
+            memos: tuple[HostMemo, HostMemo] = self._hosts.memos
+        except AttributeError:
+            memos = self._hosts.memos = HostMemo.empty(), HostMemo.empty()
+        return memos
 
     def _absolute(self, given: bytes) -> bytes | None:
         """The canonical form of an absolute URL; None if it is none, empty if it is that of something else."""

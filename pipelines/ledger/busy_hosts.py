@@ -29,6 +29,7 @@ MOST_HOSTS = 1 << 16
 
 _SECONDS_PER_DAY = 86400
 _MOST_ANSWERS = 255
+_BUSY = int(Outcome.BUSY)
 _ENDS_A_WAIT = np.zeros(256, np.bool_)
 _ENDS_A_WAIT[[Outcome.FETCHED, Outcome.ALIASED, Outcome.GONE, Outcome.UNCHANGED]] = True
 
@@ -42,9 +43,10 @@ class BusyHosts:
 
     def note(self, items: CrawlItems, fates: Bytes) -> None:
         """Note the visits among these rows, which were applied. Late ones and those without a time say nothing."""
-        is_busy = (items.kind == Kind.VISIT) & (items.outcome == Outcome.BUSY)
+        is_busy = items.outcome == _BUSY
         if not self.waits and not is_busy.any():
             return
+        is_busy &= items.kind == Kind.VISIT
         says = (items.kind == Kind.VISIT) & (fates == Fate.TAKEN) & (items.time_ms > 0)
         rows = np.flatnonzero(says & (is_busy | _ENDS_A_WAIT[items.outcome]))
         hosts = self._reader.host_hashes(self._reader.slots_of(items.page[rows]))

@@ -134,6 +134,8 @@ class CrawlItems:
 
     def rows(self, first: int, last: int) -> CrawlItems:
         """The rows from `first` up to `last`, with their links and URLs. Only starts are copied."""
+        if first == 0 and last == len(self):
+            return self
         columns = {}
         for column in ITEM_COLUMNS:
             values = getattr(self, column.name)

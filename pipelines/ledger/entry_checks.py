@@ -19,7 +19,6 @@ from opicflow.pipelines.ledger.config import (
 from opicflow.pipelines.ledger.entries import (
     ENTRY_VERSION,
     ITEM_COLUMNS,
-    NO_CATEGORY,
     CrawlEntry,
     CrawlItems,
     EndEntry,
@@ -37,7 +36,8 @@ from opicflow.pipelines.ledger.entries import (
     sum_transfers,
 )
 from opicflow.pipelines.ledger.errors import ConfigRefused, EntryRefused
-from opicflow.schemas.arrays import Array, Ids, Ints
+from opicflow.pipelines.ledger.kernels import entry_rows
+from opicflow.schemas.arrays import Array, Ints, for_kernel
 from opicflow.schemas.records import Policy
 
 MOST_LINKS = 1 << 20
@@ -47,6 +47,7 @@ SHARD_SOURCE = "shard/"
 
 _MOST = (1 << 63) - 1
 _MOST_SECONDS = 1 << 40
+_LAST_KIND, _LAST_OUTCOME = int(max(Kind)), int(max(Outcome))
 
 
 def check_kind(entry: LogEntry) -> None:
@@ -96,7 +97,7 @@ def check_crawl(entry: CrawlEntry, categories: int, first_id: int, last_id: int)
         problem = (
             _column_problem(items)
             or _value_problem(items, categories, first_id, last_id)
-            or _position_problem(items, entry.start, entry.end)
+            or _range_problem(items, entry.start, entry.end)
         )
     if problem:
         raise EntryRefused(f"{entry.source}, {_words(entry.start)} to {_words(entry.end)}: {problem}")
@@ -231,47 +232,35 @@ def _column_problem(items: CrawlItems) -> str:
 
 
 def _value_problem(items: CrawlItems, categories: int, first_id: int, last_id: int) -> str:
-    if len(items) == 0:
+    rows = entry_rows.EntryRows(*(for_kernel(getattr(items, name)) for name in entry_rows.EntryRows._fields))
+    limits = (LONGEST_URL, MOST_LINKS, _LAST_KIND, _LAST_OUTCOME, categories)
+    ids = (np.array([one], np.uint64) for one in (first_id, last_id))
+    found = int(entry_rows.find_problems(rows, entry_rows.RowLimits(*(np.array([one]) for one in limits), *ids)))
+    if not found:
         return ""
-    if np.diff(items.url_starts).max() > LONGEST_URL:
-        return f"a URL is longer than {LONGEST_URL} bytes"
-    if np.diff(items.link_starts).max() > MOST_LINKS:
-        return f"a page has more than {MOST_LINKS} links"
-    if items.kind.max() > max(Kind):
-        return f"there is no kind {items.kind.max()}"
-    visits = items.kind == Kind.VISIT
-    outcomes = items.outcome[visits]
-    if len(outcomes) and (outcomes.max() > max(Outcome) or outcomes.min() == Outcome.NONE):
-        return "a visit has no known outcome"
-    if np.any(np.diff(items.link_starts)[~visits | (items.links_known == 0)]):
-        return "only visits whose links are known have links"
-    for category in (items.category, items.link_categories):
-        if np.any((category >= categories) & (category != NO_CATEGORY)):
-            return f"a category is not below {categories}"
-    if min(items.time_ms.min(), items.modified_ms.min()) < 0:
-        return "a time is before 1970"
-    if _outside(items.page, first_id, last_id):
-        return "a page is not of this shard"
-    return ""
+    return {
+        entry_rows.URL_TOO_LONG: f"a URL is longer than {LONGEST_URL} bytes",
+        entry_rows.TOO_MANY_LINKS: f"a page has more than {MOST_LINKS} links",
+        entry_rows.UNKNOWN_KIND: f"there is no kind {items.kind.max()}",
+        entry_rows.UNKNOWN_OUTCOME: "a visit has no known outcome",
+        entry_rows.LINKS_OF_OTHERS: "only visits whose links are known have links",
+        entry_rows.UNKNOWN_CATEGORY: f"a category is not below {categories}",
+        entry_rows.TIME_TOO_EARLY: "a time is before 1970",
+        entry_rows.OTHER_SHARD: "a page is not of this shard",
+        entry_rows.NOT_RISING: "positions must increase",
+    }[(found & -found).bit_length() - 1]
 
 
-def _position_problem(items: CrawlItems, start: LogPosition, end: LogPosition) -> str:
+def _range_problem(items: CrawlItems, start: LogPosition, end: LogPosition) -> str:
     if len(items) == 0:
         return ""
     offset, within = items.offset, items.within
-    later = (offset[1:] > offset[:-1]) | ((offset[1:] == offset[:-1]) & (within[1:] > within[:-1]))
-    if not later.all() or within.min() < 0:
-        return "positions must increase"
     first, last = LogPosition(int(offset[0]), int(within[0])), LogPosition(int(offset[-1]), int(within[-1]))
     return "a row is outside the entry's range" if first < start or last >= end else ""
 
 
 def _is_column(column: Array, dtype: type) -> bool:
     return type(column) is np.ndarray and column.dtype == dtype and column.ndim == 1
-
-
-def _outside(pages: Ids, first_id: int, last_id: int) -> bool:
-    return bool(pages.min() < first_id or pages.max() > last_id)
 
 
 def _words(position: LogPosition) -> str:

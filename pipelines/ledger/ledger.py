@@ -266,11 +266,7 @@ class Ledger:
             return []
         check_crawl(entry, self.config.categories, *self._ids)
         items = entry.items
-        known = (items.offset < mark.position.offset) | (
-            (items.offset == mark.position.offset) & (items.within < mark.position.within)
-        )
-        if known.any():
-            items = items.rows(int(known.sum()), len(items))
+        items = items.rows(_rows_below(mark.position, items), len(items))
         total = mark.total + int((items.kind == Kind.VISIT).sum())
         if entry.visits_total is not None and entry.visits_total != total:
             raise EntryRefused(
@@ -944,3 +940,9 @@ class Ledger:
     @property
     def _counts(self) -> Any:
         return self._room.book.counts[0]
+
+
+def _rows_below(mark: LogPosition, items: CrawlItems) -> int:
+    """How many of these rows, whose positions rise, are below a mark."""
+    first, last = (int(np.searchsorted(items.offset, mark.offset, side)) for side in ("left", "right"))
+    return first + int(np.searchsorted(items.within[first:last], mark.within))

@@ -37,6 +37,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.choice import EXPLORING
 from opicflow.pipelines.ledger.encoding import decode_entry
+from opicflow.pipelines.ledger.kernels.entry_rows import find_hours
 from opicflow.pipelines.ledger.plan import cost_of
 from opicflow.pipelines.ledger.space import Space, in_memory
 from opicflow.pipelines.refresh.strategies import freshness_range
@@ -56,7 +57,7 @@ from opicflow.pipelines.transforms.publish import (
 )
 from opicflow.pipelines.transforms.publish_sites import pack_sites
 from opicflow.pipelines.transforms.rejects import collisions, reject_line
-from opicflow.schemas.arrays import Floats, Ints
+from opicflow.schemas.arrays import Floats, Ints, for_kernel
 from opicflow.schemas.columns import FRAME_BYTES
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.pages import PageIds
@@ -64,7 +65,6 @@ from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.records import Policy
 from opicflow.schemas.sites import SiteKind
 
-_MS_PER_HOUR = 3_600_000
 _SECONDS_PER_HOUR = 3600
 _FEWEST_BETWEEN_SAMPLES = 200
 _SAMPLED_PAGES = 50
@@ -590,13 +590,14 @@ def policy_time_ms(policy: Policy) -> int:
 
 def hours(items: CrawlItems, tick_second: int) -> Iterator[Slice]:
     """Yield the rows of each hour of event time, after the tick at its beginning. Time never goes back."""
-    times = np.maximum.accumulate(np.where(items.kind == Kind.VISIT, items.time_ms, 0))
-    hour = np.maximum(times // _MS_PER_HOUR, tick_second // _SECONDS_PER_HOUR if tick_second >= 0 else 0)
-    begins = np.flatnonzero(np.diff(hour, prepend=max(tick_second // _SECONDS_PER_HOUR, 0)) > 0).tolist()
+    rows, hour = np.empty((2, len(items)), np.int64)
+    before = max(tick_second // _SECONDS_PER_HOUR, 0)
+    found = int(find_hours(for_kernel(items.kind), for_kernel(items.time_ms), before, rows, hour))
+    begins = rows[:found].tolist()
     if not begins or begins[0] > 0:
         yield Slice(None, 0, begins[0] if begins else len(items))
-    for first, last in zip(begins, [*begins, len(items)][1:], strict=True):
-        yield Slice(int(hour[first]) * _SECONDS_PER_HOUR, first, last)
+    for number, (first, last) in enumerate(zip(begins, [*begins, len(items)][1:], strict=True)):
+        yield Slice(int(hour[number]) * _SECONDS_PER_HOUR, first, last)
 
 
 def answers(items: CrawlItems) -> Any:
@@ -609,6 +610,8 @@ def answers(items: CrawlItems) -> Any:
 
 def _row_after_visits(items: CrawlItems, first: int, last: int, visits: int) -> int:
     """Return the row at which an event begins, after at least so many visits; `last` if there are fewer."""
+    if visits > last - first:
+        return last
     made: Ints = np.cumsum(items.kind[first:last] == Kind.VISIT)
     if len(made) == 0 or made[-1] < visits:
         return last

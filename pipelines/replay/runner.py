@@ -14,8 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +29,10 @@ from opicflow.pipelines.replay.inputs import FoundInput, Input, LogFiles, Nothin
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeper, policies_chain, policy_time_ms
 from opicflow.pipelines.replay.mapped_files import MappedFiles
 from opicflow.pipelines.replay.read_progress import Progress
+from opicflow.pipelines.replay.result_files import FileKinds, path_in_errors, write_files
 from opicflow.pipelines.replay.segments import IN_PROCESS, SEGMENT_BYTES, SegmentDone, SegmentRunner, progress_of
 from opicflow.pipelines.replay.state import State, StateFolder, StateRefused
 from opicflow.pipelines.replay.summary import counts_of, notes_for, policy_notes, summary_of
-from opicflow.pipelines.results.files import (
-    IMPORTANCE,
-    ORDERS,
-    SCHEDULES,
-    SITES,
-    ResultKind,
-    write_rejects,
-    write_result,
-    write_tombstones,
-)
 from opicflow.pipelines.results.part_files import Parts, remove_final_parts, remove_parts, write_part
 from opicflow.pipelines.results.schedules import plan_notes
 from opicflow.pipelines.results.topic_writer import Destination, Sent, send_results
@@ -266,7 +256,7 @@ class _Replay:
         is_due = bytes_read - self.checkpoint_at_bytes >= max(self.snapshot_bytes, least_bytes) // 2
         if is_due or segment.report["ended"]:
             self.checkpoint_at_bytes = bytes_read
-            with _path_in_errors(self.folder.path):
+            with path_in_errors(self.folder.path):
                 self.snapshot_bytes = self.folder.write(self.state, segment.keeper)
 
     def write_results(self, found: FoundInput) -> ReplayResult:
@@ -277,14 +267,15 @@ class _Replay:
         summary = result.summary
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
         if request.out is not None:
-            result.written += _write_files(request, request.out, self.work)
+            kinds = FileKinds(request.format, request.parts, request.sites is not None, request.publications)
+            result.written += write_files(request.out, self.work, kinds)
         if request.to is not None:
             result.published += send_results(request.to, self.work, last["audit"])
         summary["seconds"] = round(time.perf_counter() - self.begun, 3)
         summary["events_per_second"] = round(summary["events_read"] / summary["seconds"])
         if request.out is not None:
             path = request.out / "summary.json"
-            with _path_in_errors(path), whole_file(path) as file:
+            with path_in_errors(path), whole_file(path) as file:
                 file.write(json.dumps(summary, indent=2).encode() + b"\n")
             result.written.append(path)
         return result
@@ -316,7 +307,7 @@ class _Replay:
             self.state.run["finished"] = True
             self.folder.write_state(self.state)
             if self.has_answers:
-                with _path_in_errors(self.folder.path):
+                with path_in_errors(self.folder.path):
                     write_answers(self.folder.path, self.state.snapshot, self.work, self.state.run["last"]["plan"])
             remove_final_parts(self.work)
 
@@ -484,48 +475,3 @@ def _work_folder(folder: StateFolder | None, out: Path | None) -> Iterator[Path]
 
 def _reject_of_empty(file: str) -> Reject:
     return Reject(Reason.EMPTY_FILE, "the file is empty", file, 0, b"")
-
-
-@contextmanager
-def _path_in_errors(path: Path) -> Iterator[None]:
-    """Add the path to errors of the system: an error for lack of space has none."""
-    try:
-        yield
-    except OSError as problem:
-        problem.filename = str(path)
-        raise
-
-
-def _write_files(request: ReplayRequest, out: Path, work: Path) -> list[Path]:
-    """Write all files of results but the summary. Returns their paths."""
-    results: list[tuple[str, ResultKind, tuple[PartKind, ...]]] = [
-        ("importance", IMPORTANCE, (PartKind.IMPORTANCE,)),
-        ("refresh-schedule", SCHEDULES, (PartKind.SCHEDULE,)),
-        ("crawl-orders", ORDERS, (PartKind.ORDERED, PartKind.ORDERS)),
-    ]
-    if request.sites is not None:
-        results.append(("site-importance", SITES, (PartKind.SITES,)))
-    if request.publications:
-        results += [
-            ("publications", IMPORTANCE, (PartKind.PUBLICATIONS,)),
-            ("refresh-publications", SCHEDULES, (PartKind.REPLANNED,)),
-        ]
-    written = []
-    for name, kind, part_kinds in results:
-        packed = partial(_parts_of, work, part_kinds)
-        with _path_in_errors(out / f"{name}.{request.format}"):
-            written += write_result(out, name, request.format, kind, packed, request.parts)
-    path = out / f"rejects.{request.format}"
-    with _path_in_errors(path):
-        write_rejects(path, request.format, Parts(work, PartKind.REJECTS))
-    written.append(path)
-    if request.publications:
-        path = out / "tombstones.jsonl"
-        with _path_in_errors(path):
-            write_tombstones(path, Parts(work, PartKind.TOMBSTONES))
-        written.append(path)
-    return written
-
-
-def _parts_of(work: Path, kinds: Sequence[PartKind]) -> Iterator[bytes]:
-    return chain.from_iterable(Parts(work, kind) for kind in kinds)

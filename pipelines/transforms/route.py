@@ -40,7 +40,7 @@ from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
 from opicflow.schemas.url_patterns import NO_PATTERN, first_patterns
 from opicflow.schemas.urls import NO_PAGE, PAGE, CanonicalUrls, NotAPage, UrlRules, canonical
 
-_SEEN_SLOTS = 1 << 20
+_SEEN_BITS = 22
 
 ANY_TIME = 1 << 62
 MOST_AHEAD_MS = 24 * 3600 * 1000
@@ -63,7 +63,7 @@ class Seen:
     """
 
     def __init__(self) -> None:
-        self.ids = np.zeros(_SEEN_SLOTS, np.uint64)
+        self.ids = np.zeros(1 << _SEEN_BITS, np.uint64)
 
 
 def accepted(events: CrawlEvents, urls: CanonicalUrls, latest_ms: int = ANY_TIME) -> Bools:
@@ -394,7 +394,7 @@ def _sight(given: _In, out: _Out, seen: Any, at: Any, event: Any, url: Any, with
 @inlined_kernel
 def _slot(page: Any) -> Any:
     """Return the slot of a page in `Seen`: of all bits of its id, because pages of one site begin alike."""
-    return (page * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(44)
+    return (page * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(64 - _SEEN_BITS)
 
 
 @inlined_kernel

@@ -365,3 +365,38 @@ def test_what_is_remembered_changes_nothing() -> None:
     own = np.zeros(3, np.int64)
     first, second = (canonicaliser.canonicalise(text, begins, ends, own) for _ in range(2))
     assert (first.ids == second.ids).all() and (first.states == second.states).all()
+
+
+def ids_of(canonicaliser: Canonicaliser, *urls: bytes) -> list[int]:
+    text, begins, ends = columns(urls)
+    found = canonicaliser.canonicalise(text, begins, ends, np.arange(len(urls)))
+    return [int(page) for page in found.ids]
+
+
+def test_a_host_that_was_met_changes_no_other_url() -> None:
+    canonicaliser = Canonicaliser()
+    in_turn = [
+        b"http://a.b:443/x",
+        b"http://1.2.3.4/",
+        b"http://xn--bcher-kva.example/",
+        b"HTTP://WWW.a.b/",
+        b"http://a.b/",
+    ]
+    again = [
+        b"https://a.b:443/x",
+        b"https://1.2.3.4/",
+        b"https://xn--bcher-kva.example/",
+        b"http://www.a.b./",
+        b"http://a.b/y",
+    ]
+    for _ in range(2):
+        for urls in (in_turn, again):
+            assert ids_of(canonicaliser, *urls) == [reference_page_id(canonical(url.decode())) for url in urls]
+
+
+def test_hosts_of_every_length_are_met_again() -> None:
+    canonicaliser = Canonicaliser()
+    urls = [b"http://" + b"a" * (length - 4) + b".org/" + b"x" * (length % 9) for length in (*range(5, 130), 250)]
+    expected = [reference_page_id(url) for url in urls]
+    for _ in range(3):
+        assert ids_of(canonicaliser, *urls) == expected

@@ -1,0 +1,95 @@
+"""Rows of a crawl entry before they are applied: what is wrong with them, and where hours of event time begin."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from opicflow.schemas.kernel import ColumnTuple, lean_kernel
+
+(
+    URL_TOO_LONG,
+    TOO_MANY_LINKS,
+    UNKNOWN_KIND,
+    UNKNOWN_OUTCOME,
+    LINKS_OF_OTHERS,
+    UNKNOWN_CATEGORY,
+    TIME_TOO_EARLY,
+    OTHER_SHARD,
+    NOT_RISING,
+) = range(9)
+"""The bits of what `find_problems` returns."""
+
+_VISIT, _NONE, _NO_CATEGORY = 0, 0, 255
+_HOUR_MS = 3_600_000
+
+
+@ColumnTuple.register
+class EntryRows(NamedTuple):
+    """Columns of `CrawlItems`."""
+
+    kind: Any
+    page: Any
+    time_ms: Any
+    outcome: Any
+    modified_ms: Any
+    category: Any
+    offset: Any
+    within: Any
+    links_known: Any
+    link_starts: Any
+    link_categories: Any
+    url_starts: Any
+
+
+@ColumnTuple.register
+class RowLimits(NamedTuple):
+    """What rows may hold: an array of one value each."""
+
+    url_bytes: Any
+    links: Any
+    kind: Any
+    outcome: Any
+    categories: Any
+    first_page: Any
+    last_page: Any
+
+
+@lean_kernel
+def find_problems(rows: EntryRows, most: RowLimits) -> Any:
+    """Return the problems that any row has, a bit for each. Columns must fit together, and starts must not fall."""
+    found = 0
+    for i in range(rows.kind.shape[0]):
+        links = rows.link_starts[i + 1] - rows.link_starts[i]
+        is_visit = rows.kind[i] == _VISIT
+        outcome, category, page = rows.outcome[i], rows.category[i], rows.page[i]
+        found |= (rows.url_starts[i + 1] - rows.url_starts[i] > most.url_bytes[0]) << URL_TOO_LONG
+        found |= (links > most.links[0]) << TOO_MANY_LINKS
+        found |= (rows.kind[i] > most.kind[0]) << UNKNOWN_KIND
+        found |= (is_visit and (outcome > most.outcome[0] or outcome == _NONE)) << UNKNOWN_OUTCOME
+        found |= (links > 0 and not (is_visit and rows.links_known[i] != 0)) << LINKS_OF_OTHERS
+        found |= (category >= most.categories[0] and category != _NO_CATEGORY) << UNKNOWN_CATEGORY
+        found |= (rows.time_ms[i] < 0 or rows.modified_ms[i] < 0) << TIME_TOO_EARLY
+        found |= (page < most.first_page[0] or page > most.last_page[0]) << OTHER_SHARD
+        found |= (rows.within[i] < 0) << NOT_RISING
+        if i > 0:
+            step = rows.offset[i] - rows.offset[i - 1]
+            found |= (step < 0 or (step == 0 and rows.within[i] <= rows.within[i - 1])) << NOT_RISING
+    for i in range(rows.link_categories.shape[0]):
+        category = rows.link_categories[i]
+        found |= (category >= most.categories[0] and category != _NO_CATEGORY) << UNKNOWN_CATEGORY
+    return found
+
+
+@lean_kernel
+def find_hours(kind: Any, time_ms: Any, hour: Any, begins: Any, hours: Any) -> Any:
+    """Write the rows at which the time of the latest visit so far enters a later hour, and that hour.
+
+    `hour` is that before the first row. Returns how many there are.
+    """
+    found = 0
+    for i in range(min(kind.shape[0], time_ms.shape[0])):
+        if kind[i] == _VISIT and time_ms[i] >= (hour + 1) * _HOUR_MS:
+            hour = time_ms[i] // _HOUR_MS
+            begins[found], hours[found] = i, hour
+            found += 1
+    return found
