@@ -218,6 +218,28 @@ def add_at_random(sums: Any, targets: Any) -> None:
         sums[targets[i]] += 7
 
 
+@numba.njit(nogil=True)
+def place_ids(cells: Any, ids: Any) -> None:
+    """Fill an empty hash table of ids, each with its sum beside it; its size is a power of two."""
+    last = np.uint64(cells.shape[0] - 1)
+    for i in range(ids.shape[0]):
+        at = (ids[i] * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(20)) & last
+        while cells[at, 0]:
+            at = (at + np.uint64(1)) & last
+        cells[at, 0] = ids[i]
+
+
+@numba.njit(nogil=True)
+def look_up_and_add(cells: Any, ids: Any) -> None:
+    """The least that a transfer to a page id can be: its place in a hash table, and one addition there."""
+    last = np.uint64(cells.shape[0] - 1)
+    for i in range(ids.shape[0]):
+        at = (ids[i] * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(20)) & last
+        while cells[at, 0] != ids[i]:
+            at = (at + np.uint64(1)) & last
+        cells[at, 1] += np.uint64(7)
+
+
 def visits(ledger: Ledger, ids: Ids, sizes: Sizes, at: str) -> Iterator[Figure]:
     """Visits and transfers a second in a table of this size, against bare additions in the order of the transfers."""
     crawl = Visits(ids, SEED)
@@ -242,9 +264,18 @@ def visits(ledger: Ledger, ids: Ids, sizes: Sizes, at: str) -> Iterator[Figure]:
         add_at_random(sums, flat[number])
         return len(flat[number])
 
-    value, baseline = race(sizes.rounds, by_ledger, bare)
+    cells = np.zeros((1 << (len(ids) * 3 // 2).bit_length(), 2), np.uint64)
+    place_ids(cells, ids)
+    linked = [entry.items.link_pages for entry, _, _ in batches]
+
+    def bare_with_ids(number: int) -> float:
+        look_up_and_add(cells, linked[number])
+        return len(linked[number])
+
+    value, baseline, with_ids = race(sizes.rounds, by_ledger, bare, bare_with_ids)
     check(ledger.audit().drift == 0, "the ledger's books balance")
     check(int(sums.sum()) == 7 * (len(ids) + sum(map(len, flat))), "bare additions add up")
+    check(int(cells[:, 1].sum()) == 7 * sum(map(len, linked)), "bare additions with look-ups add up")
     how = f"{len(ids):,} pages, after these visits; default history, without URLs and remembered links; 96 are allowed"
     yield Figure(f"ledger.bytes_per_page{at}", ledger.bytes_per_page(), "bytes", how)
     against = f"{len(ids):,} pages, {LINKS} links a visit"
@@ -252,6 +283,8 @@ def visits(ledger: Ledger, ids: Ids, sizes: Sizes, at: str) -> Iterator[Figure]:
     yield Figure(f"ledger.transfers_per_second{at}", value, "transfers/s", against)
     how = f"against bare additions at the same positions of an array, in the same order, {len(ids):,} pages"
     yield versus(f"ledger.transfers_vs_random_adds{at}", value, "transfers/s", baseline, how)
+    how = f"against a bare hash table of page ids, with a sum beside each, {len(ids):,} pages"
+    yield versus(f"ledger.transfers_vs_lookup_and_add{at}", value, "transfers/s", with_ids, how)
 
 
 # Growth

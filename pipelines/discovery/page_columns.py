@@ -38,14 +38,6 @@ class DiscoveryPages:
     def __len__(self) -> int:
         return len(self.page)
 
-    def host_bounds(self) -> tuple[Ints, Ints]:
-        """Return the first row of the host of each row, and the row after its last one."""
-        rows = len(self)
-        edges = np.flatnonzero(np.diff(self.host)) + 1
-        starts = np.concatenate((np.zeros(min(rows, 1), np.int64), edges))
-        lengths = np.diff(starts, append=rows)
-        return np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
-
     def read_by_worth(self) -> Ints:
         """Return how many pages of each domain were read without having been ordered to explore."""
         domains = int(self.domain.max()) + 1 if len(self) else 0

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from opicflow.pipelines.discovery.logarithms import logarithms
 from opicflow.pipelines.discovery.page_columns import DiscoveryPages
 from opicflow.pipelines.discovery.rule import DiscoveryRule
-from opicflow.schemas.arrays import Array, Floats, Ints
+from opicflow.schemas.arrays import Floats
+from opicflow.schemas.kernel import lean_kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,30 +49,24 @@ def page_worth(pages: DiscoveryPages, siblings_weight: float, rule: DiscoveryRul
     worth = L + `siblings_weight` (S - L), and exploring = worth + `bonus` times the unread share of the host.
     """
     own = logarithms(np.maximum(pages.importance, rule.floor * 1e-3))
-    first, after = pages.host_bounds()
-    low, high = np.arange(-rule.reach, len(pages) - rule.reach), np.arange(rule.reach + 1, len(pages) + rule.reach + 1)
-    np.maximum(first, low, out=low)
-    np.minimum(after, high, out=high)
-    siblings = _sums(own, low, high)  # from here on in place: there may be very many pages
-    others = np.subtract(high, low, out=high)
-    others -= 1
-    del low, high
-    siblings -= own
-    siblings /= np.maximum(others, 1)
-    siblings -= own
-    siblings[others <= 0] = 0.0
-    read = _sums(pages.is_read, first, after)
-    read -= pages.is_read
-    others = np.subtract(after, first, out=others)
-    others -= 1
-    read /= np.maximum(others, 1, out=others)
-    return PageWorth(own, siblings, np.subtract(1.0, read, out=read), siblings_weight, rule.bonus)
+    sums, siblings, unread = np.zeros(len(own) + 1), np.empty(len(own)), np.empty(len(own))
+    np.cumsum(own, out=sums[1:])
+    fill_in_worth(own, sums, pages.host, pages.is_read, rule.reach, siblings, unread)
+    return PageWorth(own, siblings, unread, siblings_weight, rule.bonus)
 
 
-def _sums(values: Array, low: Ints, high: Ints) -> Floats:
-    """Return the sum of the values of each range of rows."""
-    sums = np.zeros(len(values) + 1)
-    np.cumsum(values, out=sums[1:])
-    found: Floats = sums[high]
-    found -= sums[low]
-    return found
+@lean_kernel
+def fill_in_worth(own: Any, sums: Any, host: Any, is_read: Any, reach: Any, siblings: Any, unread: Any) -> None:
+    """Fill in two columns of `PageWorth`, host by host. `sums` are those of `own` up to each row."""
+    first: Any = np.int64(0)
+    while first < own.shape[0]:
+        after, read = first, np.int64(0)
+        while after < own.shape[0] and host[after] == host[first]:
+            read += is_read[after]
+            after += 1
+        for row in range(first, after):
+            low, high = max(first, row - reach), min(after, row + reach + 1)
+            mean = (sums[high] - sums[low] - own[row]) / np.float64(max(high - low - 1, 1))
+            siblings[row] = mean - own[row] if high - low > 1 else 0.0
+            unread[row] = 1.0 - np.float64(read - is_read[row]) / np.float64(max(after - first - 1, 1))
+        first = after

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import pytest
@@ -62,6 +63,21 @@ def test_siblings_are_the_nearest_on_either_side() -> None:
     near = page_worth(pages, 1.0, replace(RULE, reach=2))
     assert near.siblings[0] == pytest.approx(1.5) and near.siblings[10] == pytest.approx(0.0)
     assert page_worth(pages, 1.0, replace(RULE, reach=0)).siblings.tolist() == [0.0] * 20
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(0, 40), st.integers(0, 6), st.integers(1, 5), st.integers(0, 2**32))
+def test_worth_is_what_its_definition_says_to_the_last_bit(rows: int, reach: int, hosts: int, seed: int) -> None:
+    pages = pages_of(rows, seed, hosts, read=0.5)
+    found = page_worth(pages, 0.5, replace(RULE, reach=reach))
+    own, sums = found.own.tolist(), [0.0, *accumulate(found.own.tolist())]
+    for row in range(rows):
+        of_host = [other for other in range(rows) if pages.host[other] == pages.host[row]]
+        near = [other for other in of_host if abs(other - row) <= reach]
+        others, read = len(near) - 1, sum(bool(pages.is_read[other]) for other in of_host if other != row)
+        mean = (sums[near[-1] + 1] - sums[near[0]] - own[row]) / max(others, 1)
+        assert found.siblings[row] == (mean - own[row] if others else 0.0)
+        assert found.unread[row] == 1.0 - read / max(len(of_host) - 1, 1)
 
 
 # Choice

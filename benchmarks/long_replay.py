@@ -1,0 +1,73 @@
+"""The replay of a long log of long pages, whole, beside fastavro that only decodes events like these."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import fastavro
+
+from benchmarks.harness import Figure, check, say, versus
+from benchmarks.replay import child, read_rate, write_log, write_strings
+
+_SYNC = bytes(range(16))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    events: int = 5_000_000
+    links: int = 30
+    pages: int = 1_000_000
+    decoded: int = 200_000
+    rounds: int = 3
+
+
+TINY = Sizes(1_000, 30, 500, 200, 1)
+
+
+def measure(tiny: bool) -> Iterator[Figure]:
+    """All figures of the group."""
+    sizes = TINY if tiny else Sizes()
+    with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder:
+        work = Path(folder)
+        say(f"long replay: making {sizes.events:,} events")
+        log, avro, strings = work / "long.jsonl", work / "long.avro", work / "strings.avro"
+        write_log(log, sizes.events, sizes.pages, sizes.links)
+        with open(log, "rb") as lines:
+            write_strings(strings, [json.loads(line) for line in islice(lines, sizes.decoded)])
+        baseline = max(read_rate(strings) for _ in range(sizes.rounds))
+        for name, path in (("jsonl", log), ("avro", avro)):
+            if path is avro:
+                write_events(log, avro)
+                log.unlink()
+            say(f"long replay: {name}")
+            done = child("replay", path, work)
+            check(done["visits"] == sizes.events, f"{sizes.events} visits were made, not {done['visits']}")
+            yield versus(
+                f"replay.long_{name}_vs_fastavro_decode",
+                sizes.events / done["seconds"],
+                "events/s",
+                baseline,
+                f"{sizes.events:,} events of {sizes.links} links over {sizes.pages:,} pages, one run, peak "
+                f"{done['peak_mb']:.0f} MB; fastavro decoding the first ones with links as plain strings, the best run",
+            )
+
+
+def write_events(log: Path, path: Path) -> None:
+    """Write the events of a log as CrawlEvent records: fastavro would take many minutes."""
+    from opicflow.connectors.files.log_reader import FileRange, Format, read
+    from opicflow.schemas.published_schemas import schema
+    from opicflow.schemas.varint import encode_signed
+
+    with open(path, "wb") as file:
+        fastavro.writer(file, schema("CrawlEvent"), [], sync_marker=_SYNC)
+        for batch in read(FileRange("log", str(log), Format.JSONL)):
+            events = batch.encode(b"")
+            body = b"".join(events.values)
+            file.write(encode_signed(len(events)) + encode_signed(len(body)) + body + _SYNC)
