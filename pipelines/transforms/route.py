@@ -126,7 +126,8 @@ def route(events: CrawlEvents, urls: CanonicalUrls, rules: Rules, seen: Seen, la
     )
     rows = int(fill_rows(given, rules.links.quantised(), seen.ids, out))
     url_bytes = np.empty(int(out.url_starts[rows]), np.uint8)
-    copy_urls(urls.text, out.url_begins, out.url_starts, rows, url_bytes)
+    if rows:
+        copy_urls(urls.text, out.url_begins, out.url_starts, rows, url_bytes)
     links = int(out.link_starts[rows])
     items = CrawlItems(
         kind=out.kind[:rows],
