@@ -59,6 +59,9 @@ _BLANKS = re.compile(r"[\x00-\x20]+")
 _BLOCKED_WORDS = ("robots", "robots-txt", "robotstxt", "blocked", "filtered", "forbidden", "denied", "excluded")
 _GONE_WORDS = ("gone", "not-found", "notfound")
 _BUSY_WORDS = ("too-many-requests", "toomanyrequests", "rate-limited", "rate-limit", "throttled")
+_FAILING = re.compile(
+    "fail|error|exception|time-?d?-?out|dns|refused|reset|lost|unreach|unavail|abort|cancel|too-large|too-long|ssl|tls"
+)
 
 
 @dataclass(frozen=True)
@@ -236,13 +239,23 @@ def _is_time(time_ms: int) -> bool:
     return EARLIEST_MS <= time_ms < LATEST_MS
 
 
+def is_known_failure(word: str) -> bool:
+    """Whether a word that stands for a status surely names a failure: it may also be a crawler's word for a success."""
+    plain = _plain_word(word)
+    return any(plain in words for _, words in _STATUSES_OF_WORDS) or _FAILING.search(plain) is not None
+
+
+def _plain_word(word: str) -> str:
+    return word.strip().lower().replace("_", "-").replace(".", "-")
+
+
 def _retry_seconds(event: CrawlEvent) -> int:
     return min(max(event.retry_after or 0, 0), LONGEST_RETRY_SECONDS)
 
 
 def _status(event: CrawlEvent) -> int:
     if event.failure:
-        word = event.failure.strip().lower().replace("_", "-").replace(".", "-")
+        word = _plain_word(event.failure)
         return next((status for status, words in _STATUSES_OF_WORDS if word in words), FAILED)
     status = event.status
     if status is None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import re
 from enum import Enum
 
+import orjson
+
+from opicflow.connectors.files.crawlers.dispatch import FORMATS, is_text_of_a_crawler
+from opicflow.connectors.files.csv_rows import has_other_known, header_of, values_of
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.reading import ANY, Reading
+
 
 class Format(Enum):
-    """The formats of a crawl log."""
+    """The formats of a crawl log: how records lie in it. JSON lines may also be the lines of another crawler's log."""
 
     JSONL = "JSON lines"
+    JSON = "JSON"
+    CSV = "CSV"
     AVRO = "Avro"
     WARC = "WARC"
     WAT = "WAT"
@@ -32,25 +41,79 @@ _JSON = re.compile(rb"^Content-Type:[ \t]*application/json", re.IGNORECASE | re.
 _HEAD = re.compile(rb"WARC/\d\.\d+\r?\n(?:[^\r\n]+\r?\n)*")
 _TOKEN = re.compile(rb"[^\s,]+://\S+|\d+|[\w-]+(?:\.[\w-]+)+(?:[:/]\S*)?")
 _MOST_LINES = 50
+_ZIP = b"PK\x03\x04"
+
+_NAMED: dict[str, Format | None] = {
+    "jsonl": Format.JSONL,
+    "json": Format.JSON,
+    "csv": Format.CSV,
+    "scrapy": None,
+    "avro": Format.AVRO,
+    "warc": Format.WARC,
+    "wat": Format.WAT,
+    "edges": Format.EDGES,
+    "heritrix-links": Format.EDGES,
+    "katana-links": Format.EDGES,
+    **dict.fromkeys(FORMATS),
+}
+INPUT_FORMATS = tuple(_NAMED)
+"""The names that users may give a format. Those of crawlers say what a record is; how records lie is found out."""
 
 
-def sniff(first: bytes, name: str) -> Format | None:
+def named_format(reading: Reading, first: bytes, name: str) -> Format:
+    """Return the format of a file that users have named."""
+    given = _NAMED[reading.format]
+    if given is not None:
+        return given
+    found = sniff(first, name, reading)
+    return found if found in (Format.JSON, Format.CSV) else Format.JSONL
+
+
+def sniff(first: bytes, name: str, reading: Reading = ANY) -> Format | None:
     """Return the format of a file, by its first decompressed bytes and its name; None = an unknown one."""
+    if first.startswith(_ZIP):
+        raise InputRefused(
+            f"{name}: a ZIP file: unpack it; of a WACZ file, replay archive/*.warc.gz: they have the links"
+        )
     text = first.removeprefix(b"\xef\xbb\xbf").lstrip()
     if first.startswith(b"Obj\x01"):
         return Format.AVRO
     if text.startswith(b"WARC/"):
         of_json = any(_METADATA.search(head) and _JSON.search(head) for head in _HEAD.findall(text))
         return Format.WAT if of_json or _by_name(name) is Format.WAT else Format.WARC
-    if text.startswith(b"{"):
+    if text.startswith((b"{", b"[")):
+        return _json_format(text)
+    line = text.partition(b"\n")[0]
+    if is_text_of_a_crawler(line):
         return Format.JSONL
+    header = header_of(line, reading)
+    if header is not None and has_other_known(header, reading):
+        return Format.CSV
     if _is_edges(first, text):
         return Format.EDGES
+    if header is not None:
+        return Format.CSV
     return None if text else _by_name(name)
+
+
+def _json_format(text: bytes) -> Format:
+    """Return whether objects are lines, or lie in an array, or are written over several lines."""
+    line = text.partition(b"\n")[0].strip()
+    if text.startswith(b"["):
+        return Format.JSON
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return Format.JSON if line.endswith((b"{", b"[", b",")) else Format.JSONL
+    return Format.JSONL
 
 
 def columns(line: bytes) -> list[bytes]:
     """The columns of a line of an edge list. A comma separates only where nothing else does: URLs have commas."""
+    if b'"' in line:
+        quoted = next((found for found in (values_of(line, one) for one in (b"\t", b",", b" ")) if found), None)
+        if quoted is not None and len(quoted) > 1:
+            return [value.strip() for value in quoted]
     if b"\t" in line:
         found = line.split(b"\t")
     elif len(line.split()) > 1:
