@@ -132,6 +132,19 @@ def merge(first: CrawlEvents, second: CrawlEvents) -> CrawlEvents:
     return both.take(np.argsort(both.offset, kind="stable"))
 
 
+def urls_with(events: CrawlEvents, part: bytes) -> int:
+    """Count the URLs of events that have these bytes in them."""
+    text = events.text.tobytes()
+    found = np.array([match.start() for match in re.finditer(re.escape(part), text)], np.int64)
+    if len(found) == 0 or len(events.begins) == 0:
+        return 0
+    order = np.argsort(events.begins, kind="stable")
+    begins, ends = events.begins[order], events.ends[order]
+    rows = np.searchsorted(begins, found, side="right") - 1
+    is_within = (rows >= 0) & (found + len(part) <= ends[rows])
+    return len(np.unique(rows[is_within]))
+
+
 @dataclass
 class EventWriter:
     """Builds `CrawlEvents` event by event: for everything that no kernel reads."""

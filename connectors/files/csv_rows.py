@@ -15,6 +15,7 @@ from typing import NamedTuple
 import orjson
 
 from opicflow.connectors.files.crawlers.dispatch import FORMATS, event_of_record
+from opicflow.connectors.files.crawlers.record_format import Record
 from opicflow.connectors.files.decoded import UNFINISHED, ReadItem, reject_of
 from opicflow.connectors.files.growing_text import GrowingText
 from opicflow.connectors.files.opening import Blocks
@@ -117,6 +118,16 @@ def read_csv(
             yield row.offset, item
 
 
+def records_of_rows(text: GrowingText, header: CsvHeader, reading: Reading = ANY) -> Iterator[Record]:
+    """Yield the rows behind the header as records, those that can be read."""
+    for row in _rows(text, header.divider):
+        try:
+            if isinstance(row.values, list) and row.values != [b""]:
+                yield _record_of(row.values, header, reading)
+        except EventRefused:
+            continue
+
+
 def _item_of(row: _Row, header: CsvHeader, source: str, reading: Reading) -> CrawlEvent | Reject | None:
     """Return the event or the reject of a row; None if it is blank, or tells of no page."""
     try:
@@ -130,14 +141,14 @@ def _item_of(row: _Row, header: CsvHeader, source: str, reading: Reading) -> Cra
     return event
 
 
-def _record_of(values: list[bytes], header: CsvHeader, reading: Reading) -> dict[str, object]:
+def _record_of(values: list[bytes], header: CsvHeader, reading: Reading) -> Record:
     if len(values) != len(header.names):
         raise EventRefused(
             Reason.NOT_AN_EVENT,
             f"the row has {len(values)} values, and there are {len(header.names)} columns: put values with "
             f"{header.divider.decode()!r} in double quotes",
         )
-    record: dict[str, object] = {}
+    record: Record = {}
     for name, value in zip(header.names, values, strict=True):
         try:
             text = value.decode().strip()

@@ -35,7 +35,7 @@ def read_edges(blocks: Blocks, source: str, reading: Reading = ANY) -> Iterator[
     line ends the visit.
     """
     page_lines: _PageLines | None = None
-    for offset, line, problem in _lines(blocks):
+    for offset, line, problem in lines_of(blocks):
         try:
             row = _columns_of(line, problem, reading)
         except EventRefused as refused:
@@ -106,7 +106,7 @@ def _columns_of(line: bytes, problem: EventRefused | None, reading: Reading) -> 
     return row
 
 
-def _lines(blocks: Blocks) -> Iterator[tuple[int, bytes, EventRefused | None]]:
+def lines_of(blocks: Blocks) -> Iterator[tuple[int, bytes, EventRefused | None]]:
     """Yield (offset, line without its newline, problem): lines that are damaged or too long have a problem."""
     rest = bytearray()
     offset = rest_bytes = 0

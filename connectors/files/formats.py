@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from enum import Enum
 
 import orjson
@@ -19,6 +20,7 @@ class Format(Enum):
     JSONL = "JSON lines"
     JSON = "JSON"
     CSV = "CSV"
+    NUTCH_SEGMENT = "Nutch segment"
     AVRO = "Avro"
     WARC = "WARC"
     WAT = "WAT"
@@ -41,6 +43,7 @@ _JSON = re.compile(rb"^Content-Type:[ \t]*application/json", re.IGNORECASE | re.
 _HEAD = re.compile(rb"WARC/\d\.\d+\r?\n(?:[^\r\n]+\r?\n)*")
 _TOKEN = re.compile(rb"[^\s,]+://\S+|\d+|[\w-]+(?:\.[\w-]+)+(?:[:/]\S*)?")
 _MOST_LINES = 50
+_SEGMENT = re.compile(rb"Recno:: \d+\r?\nURL:: ")
 _ZIP = b"PK\x03\x04"
 
 _NAMED: dict[str, Format | None] = {
@@ -48,6 +51,7 @@ _NAMED: dict[str, Format | None] = {
     "json": Format.JSON,
     "csv": Format.CSV,
     "scrapy": None,
+    "nutch-segment": Format.NUTCH_SEGMENT,
     "avro": Format.AVRO,
     "warc": Format.WARC,
     "wat": Format.WAT,
@@ -60,13 +64,23 @@ INPUT_FORMATS = tuple(_NAMED)
 """The names that users may give a format. Those of crawlers say what a record is; how records lie is found out."""
 
 
+def check_name(name: str) -> str:
+    """Return the name of a format, "" for none; refuse one that is not known."""
+    if name and name not in _NAMED:
+        nearest = get_close_matches(name, INPUT_FORMATS, 1)
+        hint = f"did you mean {nearest[0]}? Else" if nearest else "give"
+        raise InputRefused(f"--input-format {name[:40]}: not known: {hint} one of {', '.join(INPUT_FORMATS)}")
+    return name
+
+
 def named_format(reading: Reading, first: bytes, name: str) -> Format:
     """Return the format of a file that users have named."""
     given = _NAMED[reading.format]
     if given is not None:
         return given
     found = sniff(first, name, reading)
-    return found if found in (Format.JSON, Format.CSV) else Format.JSONL
+    ways = (Format.JSON, Format.CSV, *([Format.NUTCH_SEGMENT] if reading.format == "nutch" else []))
+    return found if found in ways else Format.JSONL
 
 
 def sniff(first: bytes, name: str, reading: Reading = ANY) -> Format | None:
@@ -86,6 +100,8 @@ def sniff(first: bytes, name: str, reading: Reading = ANY) -> Format | None:
     line = text.partition(b"\n")[0]
     if is_text_of_a_crawler(line):
         return Format.JSONL
+    if _SEGMENT.match(text):
+        return Format.NUTCH_SEGMENT
     header = header_of(line, reading)
     if header is not None and has_other_known(header, reading):
         return Format.CSV

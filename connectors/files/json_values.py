@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from opicflow.connectors.files.crawlers.dispatch import event_of_line
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, UNFINISHED, ReadItem, reject_of
@@ -22,11 +23,37 @@ _SCALAR = re.compile(rb"[^\s,\[\]{]+")
 _REST = "the rest of the file is not read: nobody knows where the next object begins"
 
 
+class RawValue(NamedTuple):
+    """A value of a file: where it begins, its bytes, the problem if it cannot be read, and whether it breaks off."""
+
+    offset: int
+    original: bytes
+    problem: EventRefused | None
+    breaks_off: bool
+
+
 def read_json_values(blocks: Blocks, source: str, reading: Reading = ANY, may_grow: bool = False) -> Iterator[ReadItem]:
     """Yield the events of the objects of an array, or of a row of objects.
 
     With `may_grow`, a last object that breaks off waits: it is `UNFINISHED`.
     """
+    for value in raw_values(blocks):
+        if may_grow and value.breaks_off:
+            yield value.offset, UNFINISHED
+            return
+        try:
+            if value.problem is not None:
+                raise value.problem
+            event = event_of_line(value.original, "object", reading)
+        except EventRefused as refused:
+            yield value.offset, reject_of(refused, source, value.offset, value.original)
+            continue
+        if event is not None:
+            yield value.offset, event
+
+
+def raw_values(blocks: Blocks) -> Iterator[RawValue]:
+    """Yield the values of an array, or of a row of values. A problem is that of the rest of the file."""
     text = GrowingText(blocks)
     while True:
         found = _BETWEEN.match(text.data, text.at)
@@ -43,21 +70,12 @@ def read_json_values(blocks: Blocks, source: str, reading: Reading = ANY, may_gr
             problem = EventRefused(Reason.CORRUPT, f"{text.damage.detail}; {_REST}")
         elif not is_whole and len(value) > MOST_EVENT_BYTES:
             problem = EventRefused(Reason.TOO_LARGE, f"an object is longer than {MOST_EVENT_BYTES >> 20} MiB; {_REST}")
-        elif not is_whole and may_grow:
-            yield offset, UNFINISHED
-            return
         if problem is not None:
-            yield offset, reject_of(problem, source, offset, value[:MOST_REJECTED_BYTES])
+            yield RawValue(offset, value[:MOST_REJECTED_BYTES], problem, False)
             text.drain()
             return
         text.at = end
-        try:
-            event = event_of_line(value, "object", reading)
-        except EventRefused as refused:
-            yield offset, reject_of(refused, source, offset, value)
-            continue
-        if event is not None:
-            yield offset, event
+        yield RawValue(offset, value, None, not is_whole)
 
 
 def _end_of_value(text: GrowingText) -> tuple[int, bool]:

@@ -42,6 +42,7 @@ from opicflow.connectors.files.formats import Format, named_format, sniff
 from opicflow.connectors.files.json_encoding import encode_jsonl
 from opicflow.connectors.files.json_values import read_json_values
 from opicflow.connectors.files.jsonl import decode_jsonl, line_at
+from opicflow.connectors.files.nutch_segment import read_nutch_segment
 from opicflow.connectors.files.opening import STDIN, Block, Damage, InputRefused, decompressed, is_compressed
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.files.warc import read_warc, read_wat
@@ -309,6 +310,7 @@ def _items(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
         Format.WARC: lambda: iter(read_warc(counted_blocks, source, again)),
         Format.WAT: lambda: iter(read_wat(counted_blocks, source, again)),
         Format.EDGES: lambda: iter(read_edges(counted_blocks, source, reading)),
+        Format.NUTCH_SEGMENT: lambda: iter(read_nutch_segment(counted_blocks, source)),
         Format.JSON: lambda: read_json_values(counted_blocks, source, reading, may_grow),
         Format.CSV: lambda: read_csv(counted_blocks, source, again, input_range.start, reading, may_grow),
     }

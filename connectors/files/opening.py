@@ -12,6 +12,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any, BinaryIO, NamedTuple
 
 import zstandard
@@ -78,6 +79,7 @@ def open_bytes(name: str) -> BinaryIO:
     _checked(name)
     try:
         if "://" in name:
+            _check_scheme(name)
             filesystems, uncompressed = _filesystems()
             remote: BinaryIO = filesystems.open(name, compression_type=uncompressed)
             return remote
@@ -140,20 +142,52 @@ def _expand_one(name: str) -> list[str]:
 
 
 def _expand_remote(name: str) -> list[str]:
+    _check_scheme(name)
     filesystems, _ = _filesystems()
     try:
         found = sorted(file.path for match in filesystems.match([name]) for file in match.metadata_list)
     except Exception as error:  # each file system has its own errors
+        if str(error).startswith("Unable to get filesystem"):
+            raise InputRefused(f"{name}: not an address of files: give a path, s3://, gs:// or hdfs://") from None
         raise InputRefused(f"{name}: cannot be listed ({_one_line(error)}): check the address and access") from None
     if not found:
         raise InputRefused(f"{name}: no such file: check the name")
     return found
 
 
+_WEB = ("http", "https", "ftp", "ftps")
+_PACKAGES = {
+    "s3": ("boto3", "pip install 'apache-beam[aws]'"),
+    "gs": ("google.cloud.storage", "pip install 'apache-beam[gcp]'"),
+    "hdfs": ("hdfs", "pip install 'apache-beam[hadoop]'"),
+}
+"""What Beam needs for files of each kind of address, and how it is installed."""
+
+
+def _check_scheme(name: str) -> None:
+    """Refuse addresses that Beam cannot read here, with what to do."""
+    scheme = name.partition("://")[0].lower()
+    if scheme in _WEB:
+        raise InputRefused(f"{name}: files of web servers are not read: download it first, then name the file")
+    package, remedy = _PACKAGES.get(scheme, (None, ""))
+    if package is not None and not _is_installed(package):
+        raise InputRefused(f"{name}: reading {scheme}:// needs a package that is not installed: {remedy}")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
+
+
 def _filesystems() -> tuple[Any, str]:
     from apache_beam.io.filesystem import CompressionTypes  # takes seconds, and few need it
     from apache_beam.io.filesystems import FileSystems
+    from apache_beam.options.pipeline_options import PipelineOptions
 
+    if FileSystems._pipeline_options is None:
+        FileSystems.set_options(PipelineOptions([]))  # type: ignore[no-untyped-call]  # s3:// asks for some, whatever they are
     return FileSystems, CompressionTypes.UNCOMPRESSED
 
 

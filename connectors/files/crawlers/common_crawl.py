@@ -71,6 +71,7 @@ def _first_of(names: tuple[str, ...], record: Record) -> object:
 FORMAT = RecordFormat(
     name="common-crawl",
     title="an index of Common Crawl",
+    lacks="an index has no links, so importance flows along redirects alone: replay the WAT files",
     signs=signs("url fetch_status", "url mime-detected", "url urlkey timestamp"),
     marks=("fetch_status", "mime-detected", "urlkey"),
     read=_read,

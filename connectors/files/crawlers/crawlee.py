@@ -55,6 +55,7 @@ def _state_of(record: Record) -> int | None:
 FORMAT = RecordFormat(
     name="crawlee",
     title="Crawlee's requests",
+    lacks="requests have no links and no status, so importance flows along redirects alone",
     signs=signs("url uniqueKey handledAt", "url uniqueKey json", "url uniqueKey method retryCount"),
     marks=("uniqueKey",),
     read=_read,

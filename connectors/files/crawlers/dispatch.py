@@ -39,7 +39,7 @@ def event_of_record(value: object, reading: Reading = ANY) -> CrawlEvent | None:
     named = FORMATS.get(reading.format)
     if named is not None:
         if not isinstance(value, dict) or not named.recognises(value, is_named=True):
-            raise EventRefused(Reason.NOT_AN_EVENT, f"it is no record of {named.title} ({named.name})")
+            raise EventRefused(Reason.NOT_AN_EVENT, _no_record_of(named))
         return named.read(value)
     if not reading.format and isinstance(value, dict):
         found = format_of_record(value)
@@ -56,11 +56,19 @@ def event_of_line(line: bytes, called: str, reading: Reading = ANY) -> CrawlEven
     if len(line) > MOST_EVENT_BYTES:
         raise EventRefused(Reason.TOO_LARGE, f"the {called} is longer than {MOST_EVENT_BYTES >> 20} MiB")
     text = line.removeprefix(_BOM)
-    if not text.lstrip().startswith(b"{"):
-        record = _record_of_text(text.strip(), reading)
-        if record is not None:
-            return event_of_record(record, reading)
-    return event_of_record(_parsed(line, called), reading)
+    record: object = record_of_text(text.strip(), reading)
+    if record is None:
+        try:
+            record = _parsed(line, called)
+        except EventRefused as refused:
+            if reading.format not in FORMATS:
+                raise
+            raise EventRefused(refused.reason, f"{refused}: {_no_record_of(FORMATS[reading.format])}") from None
+    return event_of_record(record, reading)
+
+
+def _no_record_of(format_: RecordFormat) -> str:
+    return f"it is no record of {format_.title} ({format_.name})"
 
 
 def _parsed(line: bytes, called: str) -> object:
@@ -74,8 +82,10 @@ def _parsed(line: bytes, called: str) -> object:
         raise EventRefused(Reason.NOT_JSON, f"{problem.msg.partition(': line')[0]} at byte {problem.pos}") from None
 
 
-def _record_of_text(text: bytes, reading: Reading) -> Record | None:
-    """Return the record of a line that is no JSON object; None if it is none of another crawler's."""
+def record_of_text(text: bytes, reading: Reading = ANY) -> Record | None:
+    """Return the record of a line of another crawler that is no JSON object; None if the line is JSON, or unknown."""
+    if text.startswith(b"{"):
+        return None
     if reading.format == heritrix.FORMAT.name or (not reading.format and heritrix.is_log_line(text)):
         return heritrix.record_of_line(text)
     if reading.format == common_crawl.FORMAT.name or (not reading.format and common_crawl.is_index_line(text)):

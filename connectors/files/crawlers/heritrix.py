@@ -26,7 +26,8 @@ _LINE = re.compile(
     rb"(?P<url>\S+) +(?P<hop_path>\S+) +(?P<via>\S+)(?: +(?P<mimetype>\S+)(?: +#\d+)?"
     rb"(?: +(?P<start_time_plus_duration>-|\d{14,17}\+-?\d+)(?: +(?P<content_digest>\S+)(?: .*)?)?)?)? *\r?"
 )
-_PLACEHOLDERS = ("-", "unknown", "no-type")
+_NOTHING = "-"
+_NO_TYPES = ("unknown", "no-type")
 _OTHER_LOOKUPS = ("dns:", "whois:")
 _UNTRIED = 0
 _NEGATIVE_STATUSES = frozenset(
@@ -64,7 +65,7 @@ def record_of_line(line: bytes) -> Record:
         record = {name: value.decode() for name, value in found.groupdict().items() if value is not None}
     except UnicodeDecodeError:
         raise EventRefused(Reason.NOT_UTF8, "the line is not UTF-8") from None
-    return {name: value for name, value in record.items() if name == "url" or value not in _PLACEHOLDERS}
+    return {name: "" if value == _NOTHING and name != "url" else value for name, value in record.items()}
 
 
 def _read(record: Record) -> CrawlEvent | None:
@@ -83,7 +84,7 @@ def _read(record: Record) -> CrawlEvent | None:
         fetched_at_ms=None if status == _UNTRIED else _fetched_at_ms(record),
         status=status if status != _UNTRIED else None,
         redirects=(via,) if via and hops.endswith(_REDIRECT) and status != _UNTRIED else (),
-        content_type=text_at(record, "mimetype"),
+        content_type=None if record.get("mimetype") in _NO_TYPES else text_at(record, "mimetype"),
         digest=text_at(record, "content_digest"),
     )
 
@@ -105,6 +106,8 @@ def link_of_line(line: bytes) -> list[str]:
 FORMAT = RecordFormat(
     name="heritrix",
     title="Heritrix",
+    lacks="crawl.log has no links, so importance flows along redirects alone: replay the WARC files, or read the pages "
+    "that URLs were found on (--input-format heritrix-links)",
     signs=signs("url status_code hop_path"),
     marks=("hop_path",),
     read=_read,

@@ -58,4 +58,11 @@ def link_of_record(record: Record) -> list[str]:
     return [source, url] if source else []
 
 
-FORMAT = RecordFormat(name="katana", title="Katana", signs=signs("request"), read=_read, fits=_fits)
+FORMAT = RecordFormat(
+    name="katana",
+    title="Katana",
+    lacks="a line has no links of its page: --input-format katana-links reads the pages that URLs were found on",
+    signs=signs("request"),
+    read=_read,
+    fits=_fits,
+)

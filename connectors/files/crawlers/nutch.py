@@ -33,7 +33,7 @@ _MEANINGS: dict[int, _Meaning] = {
     8: _Meaning(),  # an orphan: no page links to it any more
     9: _Meaning(200),  # fetched, but not parsed
 }
-_FAILURES_OF_PROTOCOL = {
+FAILURES_OF_PROTOCOL = {
     2: "failed",
     10: "protocol-not-found",
     11: "gone",
@@ -75,12 +75,12 @@ def _read(record: Record) -> CrawlEvent:
     if code not in _MEANINGS:
         raise EventRefused(Reason.BAD_FIELD, f"statusCode: {code} is no status of Nutch's crawldb")
     meaning = _MEANINGS[code]
-    protocol, target = _protocol_of(record)
+    protocol, target = protocol_of(_told_by_protocol(record))
     failure = meaning.failure
     if code == _GONE:
-        failure = _FAILURES_OF_PROTOCOL.get(protocol or 0, failure)
+        failure = FAILURES_OF_PROTOCOL.get(protocol, failure)
     elif code == _UNFETCHED and number_at(record, "retriesSinceFetch"):
-        failure = _FAILURES_OF_PROTOCOL.get(protocol or 0, "retry")
+        failure = FAILURES_OF_PROTOCOL.get(protocol, "retry")
     if meaning.status is None and failure is None:
         return CrawlEvent(url, announce=True)
     digest = text_at(record, "signature")
@@ -90,24 +90,31 @@ def _read(record: Record) -> CrawlEvent:
         status=None if failure else meaning.status,
         failure=failure,
         digest=None if digest == "null" else digest,
-        last_modified_ms=_java_time_ms(record, "modifiedTime") or None,
-        links=(Link(target),) if target and protocol in _MOVED and meaning.status in (301, 302) else None,
+        last_modified_ms=_time_at(record, "modifiedTime") or None,
+        links=(Link(target),) if target and meaning.status in (301, 302) else None,
     )
 
 
-def _protocol_of(record: Record) -> tuple[int | None, str | None]:
-    """Return the code of the status of the protocol, and what it names: the target of a redirect."""
-    metadata = record.get("metadata")
-    told = metadata.get("_pst_") if isinstance(metadata, dict) else None
+def _told_by_protocol(record: Record) -> object:
+    """Return what the protocol said of the last fetch."""
+    metadata = record.get("metadata", record.get("Metadata"))
     if isinstance(metadata, str):  # of CSV
-        told = next((one[6:] for one in metadata.split("|||") if one.startswith("_pst_:")), None)
+        return next((one.removeprefix("_pst_:") for one in metadata.split("|||") if one.startswith("_pst_:")), None)
+    return metadata.get("_pst_") if isinstance(metadata, dict) else None
+
+
+def protocol_of(told: object) -> tuple[int, str | None]:
+    """Return the code of a status of the protocol (0 = none), and the target of a redirect."""
     found = _PROTOCOL.fullmatch(told) if isinstance(told, str) else None
-    return (int(found[2]), found[3]) if found and len(found[2]) < 9 else (None, None)
+    if found is None or len(found[2]) > 8:
+        return 0, None
+    code = int(found[2])
+    return code, found[3] if code in _MOVED else None
 
 
 def _last_fetch_ms(record: Record) -> int | None:
     """Return the time of the last fetch: the next one, less the interval."""
-    next_ms, interval = _java_time_ms(record, "fetchTime"), record.get("retryIntervalSeconds")
+    next_ms, interval = _time_at(record, "fetchTime"), record.get("retryIntervalSeconds")
     try:
         seconds = float(interval) if isinstance(interval, (int, float, str)) else -1.0
     except ValueError:
@@ -117,11 +124,13 @@ def _last_fetch_ms(record: Record) -> int | None:
     return next_ms - round(seconds * 1000)
 
 
-def _java_time_ms(record: Record, name: str) -> int | None:
-    """Return the time of a date as Java prints it, such as Mon May 04 06:00:00 UTC 2026."""
+def _time_at(record: Record, name: str) -> int | None:
     text = text_at(record, name)
-    if text is None:
-        return None
+    return None if text is None else java_time_ms(text, name)
+
+
+def java_time_ms(text: str, name: str) -> int:
+    """Return the time of a date as Java prints it, such as Mon May 04 06:00:00 UTC 2026."""
     found = _DATE.fullmatch(text)
     if found is None or found[1] not in _MONTHS:
         raise EventRefused(Reason.BAD_TIME, f"{name}: {text[:40]!r} is no date of Java")
@@ -140,6 +149,7 @@ def _java_time_ms(record: Record, name: str) -> int | None:
 FORMAT = RecordFormat(
     name="nutch",
     title="Nutch's crawldb",
+    lacks="the crawldb has no links, so importance flows along redirects alone: dump the segments (nutch-segment)",
     signs=(*signs("url statusCode retryIntervalSeconds"), frozenset(_NAMES_IN_CSV) - {"Signature"}),
     marks=("retryIntervalSeconds",),
     read=_read,

@@ -23,11 +23,12 @@ class RecordFormat:
 
     `read` returns the event of a record, None if it tells of no page; it raises `EventRefused`. `marks` are the names
     by which a record is told from one of ours that also has a URL. Where users name the format, `weak_signs` are
-    enough: records of others may have them, too.
+    enough: records of others may have them, too. `lacks` says what a log of it does not have.
     """
 
     name: str
     title: str
+    lacks: str
     signs: tuple[frozenset[str], ...]
     read: Callable[[Record], CrawlEvent | None]
     marks: tuple[str, ...] = ()

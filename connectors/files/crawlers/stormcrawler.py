@@ -72,6 +72,7 @@ def _metadata_of(record: Record) -> Record:
 FORMAT = RecordFormat(
     name="stormcrawler",
     title="StormCrawler",
+    lacks="the status index has no links, so importance flows along redirects alone",
     signs=signs("url status", _DOCUMENT),
     marks=("nextFetchDate",),
     read=_read,
