@@ -25,11 +25,10 @@ from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRef
 DIVIDERS = (b",", b"\t", b";", b"|")
 _BOM = b"\xef\xbb\xbf"
 _QUOTE, _NEWLINE, _RETURN, _BLANK = b'"\n\r '
-_QUOTED = re.compile(rb'"([^"]*(?:""[^"]*)*)"')
+_QUOTED = re.compile(rb'"([^"]*(?:""[^"]*)*)"(?!")')
 _LISTS = ("links", "redirects")
 _BETWEEN_URLS = re.compile(r"[,;|\s]+(?=[A-Za-z][A-Za-z0-9+.-]*://)")
 _BETWEEN_PATHS = re.compile(r"[,;|\s]+")
-_URL_IN_NUTCH = "Url"
 
 
 class CsvHeader(NamedTuple):
@@ -50,7 +49,7 @@ class _Row(NamedTuple):
 
 def header_of(line: bytes, reading: Reading = ANY) -> CsvHeader | None:
     """Return the header that a line is; None if it names no URL."""
-    urls = {*reading.field_names["url"], _URL_IN_NUTCH}
+    urls = set(reading.field_names["url"])
     found = []
     for divider in DIVIDERS:
         parsed = values_of(line.removeprefix(_BOM).strip(b"\r\n"), divider)
@@ -80,8 +79,8 @@ def known_names(reading: Reading) -> frozenset[str]:
 
 def _known_name(name: str, reading: Reading) -> str:
     """Return the name of a column as we know it: also in capital letters, and with blanks between words."""
-    plain = name.lower().replace(" ", "_")
-    return plain if name not in known_names(reading) and plain in known_names(reading) else name
+    plain, known = name.lower().replace(" ", "_"), known_names(reading)
+    return plain if name not in known and plain in known else name
 
 
 def read_csv(

@@ -51,14 +51,13 @@ _PROTOCOL = re.compile(r"(\w+)\((\d+)\), lastModified=-?\d+(?:: (\S+))?.*", re.D
 _MOVED = (12, 13)
 
 _NAMES_IN_CSV = {
-    "Url": "url",
-    "Status code": "statusCode",
-    "Fetch Time": "fetchTime",
+    "status_code": "statusCode",
+    "fetch_time": "fetchTime",
     "Modified Time": "modifiedTime",
     "Retries since fetch": "retriesSinceFetch",
     "Retry interval seconds": "retryIntervalSeconds",
-    "Signature": "signature",
 }
+"""The names of columns, as the reader of CSV gives them."""
 _DATE = re.compile(r"[A-Z][a-z]{2} ([A-Z][a-z]{2}) (\d\d) (\d\d):(\d\d):(\d\d) (\S+) (\d{4})")
 _MONTHS = {name: number for number, name in enumerate(MONTHS, 1)}
 _ZONE_HOURS = {
@@ -150,7 +149,7 @@ FORMAT = RecordFormat(
     name="nutch",
     title="Nutch's crawldb",
     lacks="the crawldb has no links, so importance flows along redirects alone: dump the segments (nutch-segment)",
-    signs=(*signs("url statusCode retryIntervalSeconds"), frozenset(_NAMES_IN_CSV) - {"Signature"}),
+    signs=(*signs("url statusCode retryIntervalSeconds"), frozenset(("url", *_NAMES_IN_CSV))),
     marks=("retryIntervalSeconds",),
     read=_read,
 )
