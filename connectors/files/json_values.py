@@ -61,8 +61,11 @@ def raw_values(blocks: Blocks) -> Iterator[RawValue]:
         if text.at == len(text.data):
             if text.grow():
                 continue
-            if text.has_ended:
-                return
+            if text.damage is not None:
+                refused = EventRefused(Reason.CORRUPT, f"{text.damage.detail}; {_REST}")
+                yield RawValue(text.damage.offset, b"", refused, False)
+                text.drain()
+            return
         end, is_whole = _end_of_value(text)
         offset, value = text.offset, text.data[text.at : end]
         problem = None

@@ -100,6 +100,15 @@ def test_behind_damage_nothing_is_read_as_an_object(tmp_path: Path) -> None:
     assert isinstance(reject, Reject) and reject.reason is Reason.CORRUPT and "the rest of the file" in reject.detail
 
 
+def test_damage_between_objects_ends_the_reading(tmp_path: Path) -> None:
+    file = tmp_path / "f.json.gz"
+    file.write_bytes(gz(b'[{"url":"https://a/"}, ') + gz(b'{"url":"https://b/"}]')[:15])
+    (_, event), (offset, reject) = items_of(file)
+    assert isinstance(event, CrawlEvent) and isinstance(reject, Reject)
+    assert (offset, reject.reason) == (23, Reason.CORRUPT)
+    assert items_of(file, start=23) == [(offset, reject)]
+
+
 def test_an_object_that_is_too_long_ends_the_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opicflow.connectors.files.json_values.MOST_EVENT_BYTES", 200)
     monkeypatch.setattr(log_reader, "BATCH_BYTES", 64)
