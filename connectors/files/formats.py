@@ -9,7 +9,7 @@ from enum import Enum
 import orjson
 
 from opicflow.connectors.files.crawlers.dispatch import FORMATS, is_text_of_a_crawler
-from opicflow.connectors.files.csv_rows import has_other_known, header_of, values_of
+from opicflow.connectors.files.csv_rows import DIVIDERS, has_other_known, header_of, values_of
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.reading import ANY, Reading
 
@@ -43,6 +43,9 @@ _JSON = re.compile(rb"^Content-Type:[ \t]*application/json", re.IGNORECASE | re.
 _HEAD = re.compile(rb"WARC/\d\.\d+\r?\n(?:[^\r\n]+\r?\n)*")
 _TOKEN = re.compile(rb"[^\s,]+://\S+|\d+|[\w-]+(?:\.[\w-]+)+(?:[:/]\S*)?")
 _MOST_LINES = 50
+_WEB_URL = re.compile(rb"https?://\S+$", re.IGNORECASE)
+_MOST_SNIFFED_BYTES = 1 << 16
+_LONGEST_NAME = 80
 _SEGMENT = re.compile(rb"Recno:: \d+\r?\nURL:: ")
 _ZIP = b"PK\x03\x04"
 
@@ -103,13 +106,37 @@ def sniff(first: bytes, name: str, reading: Reading = ANY) -> Format | None:
     if _SEGMENT.match(text):
         return Format.NUTCH_SEGMENT
     header = header_of(line, reading)
-    if header is not None and has_other_known(header, reading):
+    if header is not None and (has_other_known(header, reading) or not _is_edges(first, text)):
         return Format.CSV
+    column = _unnamed_url(text)
+    if column is not None:
+        if header is not None:
+            return Format.CSV
+        raise InputRefused(
+            f"{name}: the first line names columns, and it is not known which one is the URL: say so, such as "
+            f"--field 'url={column}'"
+        )
     if _is_edges(first, text):
         return Format.EDGES
-    if header is not None:
-        return Format.CSV
     return None if text else _by_name(name)
+
+
+def _unnamed_url(text: bytes) -> str | None:
+    """Return the column that has URLs, of CSV whose first line names columns; None if it is no such CSV.
+
+    Two columns with URLs are those of an edge list.
+    """
+    names_line, _, rest = text.partition(b"\n")
+    row_line, ended, _ = rest.lstrip().partition(b"\n")
+    for divider in DIVIDERS:
+        names = values_of(names_line.rstrip(b"\r"), divider)
+        row = values_of(row_line.rstrip(b"\r"), divider) if ended or len(text) < _MOST_SNIFFED_BYTES else None
+        if names is None or row is None or len(names) != len(row) or b"://" in names_line or names_line[:1] == b"#":
+            continue
+        urls = [name for name, value in zip(names, row, strict=True) if _WEB_URL.match(value.strip())]
+        if len(urls) == 1 and (len(names) > 1 or not any(one in names_line for one in (*DIVIDERS, b" "))):
+            return urls[0].decode("utf-8", "replace").strip()[:_LONGEST_NAME]
+    return None
 
 
 def _json_format(text: bytes) -> Format:

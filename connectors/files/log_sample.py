@@ -25,7 +25,7 @@ _MOST_RECORDS = 1000
 _HEAD_BYTES = 1 << 20
 _WORDS: dict[str, str] = {
     "url": r"url|uri|address|page|loc$|location|href",
-    "links": r"link|href|anchor|target|children",
+    "links": r"link|href|anchor|target|outgoing|children",
     "status": r"status|code|http|response",
     "fetched_at": r"time|date|fetch|crawl|visit|seen|when|_at$",
     "last_modified": r"modif|change|update",

@@ -171,6 +171,22 @@ def test_the_first_bytes_determine_how_records_lie(first: bytes, kind: Format) -
     assert sniff(first, "x") is kind
 
 
+@pytest.mark.parametrize(
+    ("first", "column"),
+    [
+        (b"page_url,code\nhttps://a/,200\n", "page_url"),
+        (b"code;address\r\n200;https://a/?b,c\r\n", "address"),
+        (b'"the page","n","x","y"\n"https://a/,b",1,2,3\n', "the page"),
+        (b"page\nhttps://a/\n", "page"),
+    ],
+)
+def test_csv_whose_url_has_an_unknown_name_is_refused_with_that_name(first: bytes, column: str) -> None:
+    """As an edge list it would give pages that do not exist."""
+    with pytest.raises(InputRefused, match=f"x: the first line names columns, .* --field 'url={column}'"):
+        sniff(first, "x")
+    assert sniff(first, "x", Reading(fields=(("url", column),))) is Format.CSV
+
+
 def test_a_zip_file_is_refused_with_what_to_do() -> None:
     with pytest.raises(InputRefused, match=r"site\.wacz: a ZIP file: unpack it; of a WACZ file, replay archive/"):
         sniff(b"PK\x03\x04rest", "site.wacz")
