@@ -90,7 +90,7 @@ def sniff(first: bytes, name: str, reading: Reading = ANY) -> Format | None:
     """Return the format of a file, by its first decompressed bytes and its name; None = an unknown one."""
     if first.startswith(_ZIP):
         raise InputRefused(
-            f"{name}: a ZIP file: unpack it; of a WACZ file, replay archive/*.warc.gz: they have the links"
+            f"{name}: a ZIP file: it is read from a path of this machine alone: unpack it, and name its logs"
         )
     text = first.removeprefix(b"\xef\xbb\xbf").lstrip()
     if first.startswith(b"Obj\x01"):

@@ -13,10 +13,11 @@ import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from importlib.util import find_spec
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import zstandard
 
+from opicflow.connectors.files.zip_members import ZipMember, ZipRefused, is_zip, logs_in, member_of
 from opicflow.schemas.errors import UserError
 
 STDIN = "-"
@@ -83,11 +84,16 @@ def open_bytes(name: str) -> BinaryIO:
             filesystems, uncompressed = _filesystems()
             remote: BinaryIO = filesystems.open(name, compression_type=uncompressed)
             return remote
+        member = member_of(name)
+        if member is not None:
+            return cast(BinaryIO, ZipMember(*member))
         return open(name, "rb")
     except FileNotFoundError:
         raise InputRefused(f"{name}: no such file: check the name") from None
     except IsADirectoryError:
         raise InputRefused(f"{name}: a folder: name the files in it, such as {os.path.join(name, '*')}") from None
+    except ZipRefused:
+        raise
     except (OSError, ValueError, ImportError) as error:
         raise InputRefused(f"{name}: cannot be opened ({_one_line(error)}): check its permissions") from None
 
@@ -132,13 +138,15 @@ def _expand_one(name: str) -> list[str]:
     if os.path.isdir(name):
         raise InputRefused(f"{name}: a folder: name the files in it, such as {os.path.join(name, '*')}")
     if os.path.exists(name):
+        return logs_in(name) if is_zip(name) else [name]
+    if member_of(name) is not None:
         return [name]
     if not glob.has_magic(name):
         raise InputRefused(f"{name}: no such file: check the name")
     found = sorted(path for path in glob.glob(name, recursive=True) if not os.path.isdir(path))
     if not found:
         raise InputRefused(f"{name}: matches no file: check the pattern")
-    return found
+    return [file for path in found for file in (logs_in(path) if is_zip(path) else [path])]
 
 
 def _expand_remote(name: str) -> list[str]:

@@ -46,7 +46,7 @@ def _read(record: Record) -> CrawlEvent | None:
 FORMAT = RecordFormat(
     name="browsertrix",
     title="Browsertrix's pages.jsonl",
-    lacks="lists of pages have no links, so no importance flows: replay the WARC files, archive/*.warc.gz",
+    lacks="lists of pages have no links, so no importance flows: replay the WACZ file, or its WARC files",
     signs=signs("url loadState", "format id"),
     marks=("loadState",),
     read=_read,
