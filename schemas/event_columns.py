@@ -59,6 +59,9 @@ _BLANKS = re.compile(r"[\x00-\x20]+")
 _BLOCKED_WORDS = ("robots", "robots-txt", "robotstxt", "blocked", "filtered", "forbidden", "denied", "excluded")
 _GONE_WORDS = ("gone", "not-found", "notfound")
 _BUSY_WORDS = ("too-many-requests", "toomanyrequests", "rate-limited", "rate-limit", "throttled")
+_FAILING = re.compile(
+    "fail|error|exception|time-?d?-?out|dns|refused|reset|lost|unreach|unavail|abort|cancel|too-large|too-long|ssl|tls"
+)
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,19 @@ def merge(first: CrawlEvents, second: CrawlEvents) -> CrawlEvents:
     if len(first) == 0:
         return both
     return both.take(np.argsort(both.offset, kind="stable"))
+
+
+def urls_with(events: CrawlEvents, part: bytes) -> int:
+    """Count the URLs of events that have these bytes in them."""
+    text = events.text.tobytes()
+    found = np.array([match.start() for match in re.finditer(re.escape(part), text)], np.int64)
+    if len(found) == 0 or len(events.begins) == 0:
+        return 0
+    order = np.argsort(events.begins, kind="stable")
+    begins, ends = events.begins[order], events.ends[order]
+    rows = np.searchsorted(begins, found, side="right") - 1
+    is_within = (rows >= 0) & (found + len(part) <= ends[rows])
+    return len(np.unique(rows[is_within]))
 
 
 @dataclass
@@ -236,13 +252,23 @@ def _is_time(time_ms: int) -> bool:
     return EARLIEST_MS <= time_ms < LATEST_MS
 
 
+def is_known_failure(word: str) -> bool:
+    """Whether a word that stands for a status surely names a failure: it may also be a crawler's word for a success."""
+    plain = _plain_word(word)
+    return any(plain in words for _, words in _STATUSES_OF_WORDS) or _FAILING.search(plain) is not None
+
+
+def _plain_word(word: str) -> str:
+    return word.strip().lower().replace("_", "-").replace(".", "-")
+
+
 def _retry_seconds(event: CrawlEvent) -> int:
     return min(max(event.retry_after or 0, 0), LONGEST_RETRY_SECONDS)
 
 
 def _status(event: CrawlEvent) -> int:
     if event.failure:
-        word = event.failure.strip().lower().replace("_", "-").replace(".", "-")
+        word = _plain_word(event.failure)
         return next((status for status, words in _STATUSES_OF_WORDS if word in words), FAILED)
     status = event.status
     if status is None:

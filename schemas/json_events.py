@@ -13,16 +13,17 @@ from datetime import datetime
 from typing import Any
 
 from opicflow.schemas.crawl_events import LONGEST_RETRY_SECONDS, CrawlEvent, EventRefused, Link, Reason
+from opicflow.schemas.event_columns import is_known_failure
 
 FIELD_NAMES: dict[str, tuple[str, ...]] = {
     "kind": ("kind", "event"),
     "url": ("url", "uri", "response_url"),
-    "fetched_at": ("fetched_at", "fetch_time", "fetchTime", "crawled_at", "timestamp", "fetch_date"),
+    "fetched_at": ("fetched_at", "fetch_time", "fetchTime", "crawled_at", "timestamp", "fetch_date", "ts"),
     "status": ("status", "status_code", "statusCode", "http_status", "httpStatusCode", "response_status"),
     "failure": ("failure", "error", "failure_class"),
     "redirects": ("redirects", "redirect_urls", "redirect_chain"),
     "canonical": ("canonical", "canonical_url", "canonicalUrl"),
-    "content_type": ("content_type", "contentType", "mime_type", "mimetype", "mimeType"),
+    "content_type": ("content_type", "contentType", "mime_type", "mimetype", "mimeType", "mime"),
     "digest": ("digest", "content_digest", "signature", "sha1", "checksum"),
     "last_modified": ("last_modified", "lastmod", "lastModified", "modifiedTime"),
     "links": ("links", "outlinks", "out_links", "outLinks"),
@@ -36,6 +37,8 @@ LINK_FIELD_NAMES: dict[str, tuple[str, ...]] = {
 }
 ANNOUNCED_BY = ("announce", "announcement", "seed", "sitemap", "push")
 VISIT_WORDS = ("visit", "fetch", "crawl")
+BROKEN_LINK = Link("about:invalid")
+"""What stands for a link without a usable URL: it leads nowhere, and is counted among the links that are no pages."""
 LEAST_MILLISECONDS = 100_000_000_000
 """An epoch from here on is in milliseconds; below, in seconds (which lasts until the year 5138)."""
 
@@ -45,24 +48,24 @@ _ISO = re.compile(
 )
 _DIGITS = re.compile(r"(\d{4})(\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(\d{3})?")
 _HTTP_DATE = re.compile(r"[A-Z][a-z]{2}, (\d\d) ([A-Z][a-z]{2}) (\d{4}) (\d\d):(\d\d):(\d\d) GMT")
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
-def event_of(value: object) -> CrawlEvent:
-    """Return the event of a JSON value; raises `EventRefused` if it is none."""
+def event_of(value: object, field_names: dict[str, tuple[str, ...]] = FIELD_NAMES) -> CrawlEvent:
+    """Return the event of a JSON value; raises `EventRefused` if it is none. `field_names` are those of each field."""
     if not isinstance(value, dict):
-        raise EventRefused(Reason.NOT_AN_EVENT, f"it is {_kind_of(value)}, not an object with a url")
-    found = {name: _first(value, names) for name, names in FIELD_NAMES.items()}
+        raise EventRefused(Reason.NOT_AN_EVENT, f"it is {kind_of(value)}, not an object with a url")
+    found = {name: _first(value, names) for name, names in field_names.items()}
     url = found["url"]
     if url is None:
         raise EventRefused(Reason.NOT_AN_EVENT, "it has no url")
     status, failure = found["status"], found["failure"]
     if isinstance(status, str):  # "404", or a failure
-        status, failure = (float(status), failure) if _is_number(status) else (None, failure or status)
+        status, failure = (float(status), failure) if _is_number(status) else (None, failure or _failing_word(status))
     if isinstance(status, float) and status.is_integer():
         status = int(status)
     if status is not None and (not isinstance(status, int) or isinstance(status, bool)):
-        raise EventRefused(Reason.BAD_FIELD, f"status: {_kind_of(status)} is no HTTP status")
+        raise EventRefused(Reason.BAD_FIELD, f"status: {kind_of(status)} is no HTTP status")
     if failure is not None and not isinstance(failure, str):
         failure = "error" if failure else None  # a crawler's own object; false and empty ones say that all went well
     fetched_at_ms = _time_ms(found["fetched_at"], "fetched_at")
@@ -105,7 +108,7 @@ def time_ms_of(value: object) -> int | None:
         return _moment((year, month, day, hour, minute, second), int(((fraction or "") + "000")[:3]), east)
     if match := _HTTP_DATE.fullmatch(text):
         day, word, year, hour, minute, second = match.groups()
-        month = str(_MONTHS.index(word) + 1) if word in _MONTHS else "0"
+        month = str(MONTHS.index(word) + 1) if word in MONTHS else "0"
         return _moment((year, month, day, hour, minute, second), 0, 0)
     if match := _DIGITS.fullmatch(text):
         return _moment(match.groups()[:6], int(match[7] or 0), 0)
@@ -155,7 +158,7 @@ def _is_number(text: str) -> bool:
 
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str):
-        raise EventRefused(Reason.BAD_FIELD, f"{name}: {_kind_of(value)} is no URL")
+        raise EventRefused(Reason.BAD_FIELD, f"{name}: {kind_of(value)} is no URL")
     return value
 
 
@@ -167,7 +170,7 @@ def _list(value: object, name: str) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise EventRefused(Reason.BAD_FIELD, f"{name}: {_kind_of(value)} is no list")
+        raise EventRefused(Reason.BAD_FIELD, f"{name}: {kind_of(value)} is no list")
     return value
 
 
@@ -175,14 +178,26 @@ def _link(value: object) -> Link:
     if isinstance(value, str):
         return Link(value)
     if not isinstance(value, dict):
-        raise EventRefused(Reason.BAD_FIELD, f"links: {_kind_of(value)} is no link")
+        return BROKEN_LINK
     url, weight, rel, nofollow = (_first(value, names) for names in LINK_FIELD_NAMES.values())
+    if not isinstance(url, str):
+        return BROKEN_LINK
     if weight is not None and (not isinstance(weight, (int, float)) or isinstance(weight, bool)):
-        raise EventRefused(Reason.BAD_WEIGHT, f"a link's weight is {_kind_of(weight)}: give a finite number from 0")
+        raise EventRefused(Reason.BAD_WEIGHT, f"a link's weight is {kind_of(weight)}: give a finite number from 0")
     if isinstance(rel, list):
         rel = " ".join(word for word in rel if isinstance(word, str))
     words = rel if isinstance(rel, str) else ""
-    return Link(_text(url, "links"), weight, f"{words} nofollow" if nofollow is True else words or None)
+    return Link(url, weight, f"{words} nofollow" if nofollow is True else words or None)
+
+
+def _failing_word(status: str) -> str:
+    """Return a status that is a word and names a failure; any other word is refused: it may be a success."""
+    if not status or is_known_failure(status):
+        return status
+    raise EventRefused(
+        Reason.BAD_FIELD,
+        f"status: the word {status[:40]!r} is neither an HTTP status nor a known failure: give a number, or `failure`",
+    )
 
 
 def _is_announcement(kind: object) -> bool:
@@ -213,10 +228,11 @@ def _time_or_nothing(value: object) -> int | None:
 def _shown(value: object) -> str:
     """A value in a few words. Lists and objects may be too deep to print."""
     of_one_line = isinstance(value, (str, int, float)) and not isinstance(value, bool)
-    return f"{_kind_of(value)} {str(value)[:40]!r}" if of_one_line else _kind_of(value)
+    return f"{kind_of(value)} {str(value)[:40]!r}" if of_one_line else kind_of(value)
 
 
-def _kind_of(value: object) -> str:
+def kind_of(value: object) -> str:
+    """Return what a JSON value is, in words."""
     return {type(None): "null", bool: "a truth value", int: "a number", float: "a number", str: "a text"}.get(
         type(value), "a list" if isinstance(value, list) else "an object"
     )

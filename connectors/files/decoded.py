@@ -18,6 +18,15 @@ Item = tuple[int, CrawlEvent | Reject]
 """An offset in the source, and the event or the reject there."""
 
 
+class Unfinished:
+    """Stands for the end of a file in the middle of a record, which somebody may still be writing."""
+
+
+UNFINISHED = Unfinished()
+ReadItem = tuple[int, CrawlEvent | Reject | Unfinished]
+"""What a reader yields of a file that may grow: an `Item`, or where its last record begins, which waits."""
+
+
 class Decoded(NamedTuple):
     """The events of a batch, in order, and its rejects.
 

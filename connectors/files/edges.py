@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from opicflow.connectors.files.crawlers.dispatch import LINKS_OF_LINES
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Item, reject_of
 from opicflow.connectors.files.formats import columns
 from opicflow.connectors.files.opening import Blocks, Damage
+from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.crawl_events import (
     MOST_EVENT_BYTES,
     MOST_LINKS,
@@ -24,16 +26,18 @@ from opicflow.schemas.crawl_events import (
 )
 
 
-def read_edges(blocks: Blocks, source: str) -> Iterator[Item]:
+def read_edges(blocks: Blocks, source: str, reading: Reading = ANY) -> Iterator[Item]:
     """Yield the visits of an edge list with lines `page target [weight]`. Adjacent lines of one page are one visit.
+
+    The lines may also be those of another crawler, which name the page that a URL was found on.
 
     A line may hold a page only: a page without links, if it has no other line. URLs are not changed here. A rejected
     line ends the visit.
     """
     page_lines: _PageLines | None = None
-    for offset, line, problem in _lines(blocks):
+    for offset, line, problem in lines_of(blocks):
         try:
-            row = _columns_of(line, problem)
+            row = _columns_of(line, problem, reading)
         except EventRefused as refused:
             if page_lines:
                 yield page_lines.offset, page_lines.item(source)
@@ -78,12 +82,14 @@ class _PageLines:
         return CrawlEvent(self.page, status=200, links=tuple(self._links))
 
 
-def _columns_of(line: bytes, problem: EventRefused | None) -> list[Any]:
+def _columns_of(line: bytes, problem: EventRefused | None, reading: Reading) -> list[Any]:
     """Return [page], [page, target] or [page, target, weight]; an empty list for a comment or an empty line."""
     if problem:
         raise problem
     if not line.strip() or line.lstrip().startswith(b"#"):
         return []
+    if reading.format in LINKS_OF_LINES:
+        return list(LINKS_OF_LINES[reading.format](line.strip()))
     try:
         row: list[Any] = [token.decode() for token in columns(line.strip(b"\r"))]
     except UnicodeDecodeError:
@@ -100,7 +106,7 @@ def _columns_of(line: bytes, problem: EventRefused | None) -> list[Any]:
     return row
 
 
-def _lines(blocks: Blocks) -> Iterator[tuple[int, bytes, EventRefused | None]]:
+def lines_of(blocks: Blocks) -> Iterator[tuple[int, bytes, EventRefused | None]]:
     """Yield (offset, line without its newline, problem): lines that are damaged or too long have a problem."""
     rest = bytearray()
     offset = rest_bytes = 0

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from enum import Enum
+
+import orjson
+
+from opicflow.connectors.files.crawlers.dispatch import FORMATS, is_text_of_a_crawler
+from opicflow.connectors.files.csv_rows import DIVIDERS, has_other_known, header_of, values_of
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.reading import ANY, Reading
 
 
 class Format(Enum):
-    """The formats of a crawl log."""
+    """The formats of a crawl log: how records lie in it. JSON lines may also be the lines of another crawler's log."""
 
     JSONL = "JSON lines"
+    JSON = "JSON"
+    CSV = "CSV"
+    NUTCH_SEGMENT = "Nutch segment"
     AVRO = "Avro"
     WARC = "WARC"
     WAT = "WAT"
@@ -32,25 +43,120 @@ _JSON = re.compile(rb"^Content-Type:[ \t]*application/json", re.IGNORECASE | re.
 _HEAD = re.compile(rb"WARC/\d\.\d+\r?\n(?:[^\r\n]+\r?\n)*")
 _TOKEN = re.compile(rb"[^\s,]+://\S+|\d+|[\w-]+(?:\.[\w-]+)+(?:[:/]\S*)?")
 _MOST_LINES = 50
+_WEB_URL = re.compile(rb"https?://\S+$", re.IGNORECASE)
+_MOST_SNIFFED_BYTES = 1 << 16
+_LONGEST_NAME = 80
+_SEGMENT = re.compile(rb"Recno:: \d+\r?\nURL:: ")
+_ZIP = b"PK\x03\x04"
+
+_NAMED: dict[str, Format | None] = {
+    "jsonl": Format.JSONL,
+    "json": Format.JSON,
+    "csv": Format.CSV,
+    "scrapy": None,
+    "nutch-segment": Format.NUTCH_SEGMENT,
+    "avro": Format.AVRO,
+    "warc": Format.WARC,
+    "wat": Format.WAT,
+    "edges": Format.EDGES,
+    "heritrix-links": Format.EDGES,
+    "katana-links": Format.EDGES,
+    **dict.fromkeys(FORMATS),
+}
+INPUT_FORMATS = tuple(_NAMED)
+"""The names that users may give a format. Those of crawlers say what a record is; how records lie is found out."""
 
 
-def sniff(first: bytes, name: str) -> Format | None:
+def check_name(name: str) -> str:
+    """Return the name of a format, "" for none; refuse one that is not known."""
+    if name and name not in _NAMED:
+        nearest = get_close_matches(name, INPUT_FORMATS, 1)
+        hint = f"did you mean {nearest[0]}? Else" if nearest else "give"
+        raise InputRefused(f"--input-format {name[:40]}: not known: {hint} one of {', '.join(INPUT_FORMATS)}")
+    return name
+
+
+def named_format(reading: Reading, first: bytes, name: str) -> Format:
+    """Return the format of a file that users have named."""
+    given = _NAMED[reading.format]
+    if given is not None:
+        return given
+    found = sniff(first, name, reading)
+    ways = (Format.JSON, Format.CSV, *([Format.NUTCH_SEGMENT] if reading.format == "nutch" else []))
+    return found if found in ways else Format.JSONL
+
+
+def sniff(first: bytes, name: str, reading: Reading = ANY) -> Format | None:
     """Return the format of a file, by its first decompressed bytes and its name; None = an unknown one."""
+    if first.startswith(_ZIP):
+        raise InputRefused(
+            f"{name}: a ZIP file: it is read from a path of this machine alone: unpack it, and name its logs"
+        )
     text = first.removeprefix(b"\xef\xbb\xbf").lstrip()
     if first.startswith(b"Obj\x01"):
         return Format.AVRO
     if text.startswith(b"WARC/"):
         of_json = any(_METADATA.search(head) and _JSON.search(head) for head in _HEAD.findall(text))
         return Format.WAT if of_json or _by_name(name) is Format.WAT else Format.WARC
-    if text.startswith(b"{"):
+    if text.startswith((b"{", b"[")):
+        return _json_format(text)
+    line = text.partition(b"\n")[0]
+    if is_text_of_a_crawler(line):
         return Format.JSONL
+    if _SEGMENT.match(text):
+        return Format.NUTCH_SEGMENT
+    header = header_of(line, reading)
+    if header is not None and (has_other_known(header, reading) or not _is_edges(first, text)):
+        return Format.CSV
+    column = _unnamed_url(text)
+    if column is not None:
+        if header is not None:
+            return Format.CSV
+        raise InputRefused(
+            f"{name}: the first line names columns, and it is not known which one is the URL: say so, such as "
+            f"--field 'url={column}'"
+        )
     if _is_edges(first, text):
         return Format.EDGES
     return None if text else _by_name(name)
 
 
+def _unnamed_url(text: bytes) -> str | None:
+    """Return the column that has URLs, of CSV whose first line names columns; None if it is no such CSV.
+
+    Two columns with URLs are those of an edge list.
+    """
+    names_line, _, rest = text.partition(b"\n")
+    row_line, ended, _ = rest.lstrip().partition(b"\n")
+    for divider in DIVIDERS:
+        names = values_of(names_line.rstrip(b"\r"), divider)
+        row = values_of(row_line.rstrip(b"\r"), divider) if ended or len(text) < _MOST_SNIFFED_BYTES else None
+        if names is None or row is None or len(names) != len(row) or b"://" in names_line or names_line[:1] == b"#":
+            continue
+        urls = [name for name, value in zip(names, row, strict=True) if _WEB_URL.match(value.strip())]
+        if len(urls) == 1 and (len(names) > 1 or not any(one in names_line for one in (*DIVIDERS, b" "))):
+            return urls[0].decode("utf-8", "replace").strip()[:_LONGEST_NAME]
+    return None
+
+
+def _json_format(text: bytes) -> Format:
+    """Return whether objects are lines, or lie in an array, or are written over several lines."""
+    line = text.partition(b"\n")[0].strip()
+    if text.startswith(b"["):
+        return Format.JSON
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return Format.JSON if line.endswith((b"{", b"[", b",")) else Format.JSONL
+    return Format.JSONL
+
+
 def columns(line: bytes) -> list[bytes]:
     """The columns of a line of an edge list. A comma separates only where nothing else does: URLs have commas."""
+    if b'"' in line:
+        quoted = next((found for found in (values_of(line, one) for one in (b"\t", b",", b" ")) if found), None)
+        if quoted is not None and len(quoted) > 1:
+            return [value.strip() for value in quoted]
     if b"\t" in line:
         found = line.split(b"\t")
     elif len(line.split()) > 1:

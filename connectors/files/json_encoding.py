@@ -15,7 +15,6 @@ import orjson
 from opicflow.connectors.files.decoded import Item, RejectWriter
 from opicflow.connectors.files.event_encoding import EncodedEvents, encode_items, merge
 from opicflow.connectors.files.json_text import (
-    CODES,
     DIGEST,
     FAILURE,
     LINK_NOFOLLOW,
@@ -28,7 +27,6 @@ from opicflow.connectors.files.json_text import (
     STATUS,
     TRUE,
     TYPE,
-    WORDS,
     code_of,
     digits,
     end_of_string,
@@ -36,10 +34,12 @@ from opicflow.connectors.files.json_text import (
     is_word,
     past_anything,
     past_space,
+    tables_of,
 )
-from opicflow.connectors.files.jsonl import line_at, scan_text, take_json
+from opicflow.connectors.files.jsonl import line_at, scan_text, take_line
+from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.files.scan import Scan
-from opicflow.schemas.arrays import Bytes, Ints
+from opicflow.schemas.arrays import Bytes, Hashes, Ints
 from opicflow.schemas.columns import Texts
 from opicflow.schemas.event_columns import FIRST_HOP, EventWriter
 from opicflow.schemas.hashing import byte_at, hash_bytes
@@ -55,27 +55,30 @@ _MOST_LINK_BYTES = 32
 """The same of a link, with a weight and the word nofollow."""
 
 
-def encode_jsonl(block: bytes, source: str, first_offset: int, prefix: bytes) -> EncodedEvents:
+def encode_jsonl(block: bytes, source: str, first_offset: int, prefix: bytes, reading: Reading = ANY) -> EncodedEvents:
     """Encode the events of whole lines, the first of which begins at `first_offset` of its source."""
     text = np.frombuffer(block, np.uint8)
-    scan = scan_text(text, first_offset)
-    plain, left = _encode_plain(scan, text, first_offset, prefix)
+    scan = scan_text(text, first_offset, reading)
+    plain, left = _encode_plain(scan, text, first_offset, prefix, *tables_of(reading))
     checked, rejects = EventWriter(), RejectWriter(source)
     others: list[Item] = []
     for offset, begin, end in scan.odd():
-        event = take_json(block[begin:end], offset, checked, rejects, "line")
+        event = take_line(block[begin:end], offset, checked, rejects, "line", reading)
         if event is not None:
             others.append((offset, event))
-    others += [(offset, event_of(orjson.loads(line_at(block, first_offset, offset)))) for offset in left.tolist()]
+    lines = ((offset, line_at(block, first_offset, offset)) for offset in left.tolist())
+    others += [(offset, event_of(orjson.loads(line), reading.field_names)) for offset, line in lines]
     return merge(plain, encode_items(others, prefix), rejects.rejects)
 
 
-def _encode_plain(scan: Scan, text: Bytes, first_offset: int, prefix: bytes) -> tuple[EncodedEvents, Ints]:
+def _encode_plain(
+    scan: Scan, text: Bytes, first_offset: int, prefix: bytes, words: Hashes, codes: Bytes
+) -> tuple[EncodedEvents, Ints]:
     """Return the events of plain lines, and the offsets of those that the kernel left to others."""
     rows, urls = scan.counts[:2].tolist()
     starts, lengths, hashes = np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.uint64)
     out = np.empty(rows * (len(prefix) + _MOST_BYTES) + len(text) + urls * _MOST_LINK_BYTES, np.uint8)
-    encode_lines(text, first_offset, scan, WORDS, CODES, np.frombuffer(prefix, np.uint8), out, starts, lengths, hashes)
+    encode_lines(text, first_offset, scan, words, codes, np.frombuffer(prefix, np.uint8), out, starts, lengths, hashes)
     is_done = lengths >= 0
     offsets, own = scan.offset[:rows], scan.url_starts[:rows][is_done]
     out.setflags(write=False)
@@ -138,7 +141,7 @@ def _put_event(text: Any, begin: Any, words: Any, codes: Any, scan: Scan, row: A
             if here < 0:
                 return np.int64(-1)
         if c == _QUOTE:
-            if code in (FAILURE, STATUS):
+            if code == FAILURE:
                 failure, failure_end = value + 1, here - 1
             elif code == TYPE:
                 kind, kind_end = value + 1, here - 1

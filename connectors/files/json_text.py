@@ -5,10 +5,14 @@ Kernels get bytes that need not be JSON: what they are not sure of is -1, and is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from opicflow.connectors.files.crawlers.dispatch import FORMATS, MARKS
+from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.arrays import Bytes, Hashes
 from opicflow.schemas.hashing import HIGHS, ONES, byte_at, hash_bytes, hash_text, word_at
 from opicflow.schemas.json_events import ANNOUNCED_BY, FIELD_NAMES, LINK_FIELD_NAMES, VISIT_WORDS
@@ -17,20 +21,25 @@ from opicflow.schemas.kernel import inlined_kernel, lean_kernel, trailing_zeros
 KIND, URL, TIME, STATUS, FAILURE, REDIRECTS, CANONICAL, TYPE, DIGEST, MODIFIED, LINKS, RETRY = range(1, 13)
 LINK_URL, LINK_WEIGHT, LINK_REL, LINK_NOFOLLOW = range(13, 17)
 ANNOUNCES, _VISITS = 17, 18
+MARK = 19
+"""A name that records of other crawlers have: the line is left to others."""
 _SLOTS = 256
 
 
-def _word_table() -> tuple[Hashes, Bytes]:
+def _word_table(field_names: Mapping[str, tuple[str, ...]], marks: tuple[str, ...]) -> tuple[Hashes, Bytes]:
     """An open-addressing table from the hash of a name to its code. Names of links and of events never mix."""
-    coded = [(name, code) for code, names in enumerate(FIELD_NAMES.values(), KIND) for name in names]
-    coded += [("/" + name, code) for code, names in enumerate(LINK_FIELD_NAMES.values(), LINK_URL) for name in names]
+    coded = [(0, name, code) for code, names in enumerate(field_names.values(), KIND) for name in names]
+    known = {name for _, name, _ in coded}
+    coded += [(0, name, MARK) for name in marks if name not in known]
+    coded += [
+        (_LINK_SALT, name, code) for code, names in enumerate(LINK_FIELD_NAMES.values(), LINK_URL) for name in names
+    ]
     for word in (*ANNOUNCED_BY, *VISIT_WORDS):
-        coded += [("=" + form, ANNOUNCES if word in ANNOUNCED_BY else _VISITS) for form in (word, word.upper())]
+        code = ANNOUNCES if word in ANNOUNCED_BY else _VISITS
+        coded += [(_KIND_SALT, form, code) for form in (word, word.upper())]
     words, codes = np.zeros(_SLOTS, np.uint64), np.zeros(_SLOTS, np.uint8)
-    for name, code in coded:
-        salt = _SALTS.get(name[0], 0)
-        plain = name[1:] if salt else name
-        digest = hash_text(plain) ^ salt
+    for salt, name, code in coded:
+        digest = hash_text(name) ^ salt
         slot = digest % _SLOTS
         while codes[slot]:
             slot = (slot + 1) % _SLOTS
@@ -38,9 +47,20 @@ def _word_table() -> tuple[Hashes, Bytes]:
     return words, codes
 
 
-_SALTS = {"/": 0x5555555555555555, "=": 0x3333333333333333}
-OF_EVENTS, OF_LINKS, OF_KINDS = np.uint64(0), np.uint64(_SALTS["/"]), np.uint64(_SALTS["="])
-WORDS, CODES = _word_table()
+_LINK_SALT, _KIND_SALT = 0x5555555555555555, 0x3333333333333333
+OF_EVENTS, OF_LINKS, OF_KINDS = np.uint64(0), np.uint64(_LINK_SALT), np.uint64(_KIND_SALT)
+WORDS, CODES = _word_table(FIELD_NAMES, MARKS)
+
+
+@lru_cache(8)
+def tables_of(reading: Reading) -> tuple[Hashes, Bytes]:
+    """Return the words and codes by which the kernel reads a log. Without any, it leaves all lines to others."""
+    if reading == ANY:
+        return WORDS, CODES
+    if reading.format in FORMATS:
+        return np.zeros(_SLOTS, np.uint64), np.zeros(_SLOTS, np.uint8)
+    return _word_table(reading.field_names, () if reading.format else MARKS)
+
 
 _QUOTES = np.uint64(0x2222222222222222)
 _BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)

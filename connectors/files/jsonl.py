@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import orjson
 
+from opicflow.connectors.files.crawlers.dispatch import event_of_line
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
 from opicflow.connectors.files.json_text import (
     ANNOUNCES,
@@ -25,6 +25,7 @@ from opicflow.connectors.files.json_text import (
     LINK_URL,
     LINK_WEIGHT,
     LINKS,
+    MARK,
     MODIFIED,
     NULL,
     OF_EVENTS,
@@ -48,7 +49,9 @@ from opicflow.connectors.files.json_text import (
     past_space,
     past_string,
     past_value,
+    tables_of,
 )
+from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.files.scan import Scan, new_scan
 from opicflow.schemas.arrays import Bytes, Ints
 from opicflow.schemas.crawl_events import (
@@ -59,7 +62,6 @@ from opicflow.schemas.crawl_events import (
     MOST_REDIRECTS,
     CrawlEvent,
     EventRefused,
-    Reason,
 )
 from opicflow.schemas.event_columns import (
     FIRST_HOP,
@@ -72,29 +74,26 @@ from opicflow.schemas.event_columns import (
     says_nofollow,
 )
 from opicflow.schemas.hashing import byte_at, find_byte, hash_bytes
-from opicflow.schemas.json_events import (
-    LEAST_MILLISECONDS,
-    event_of,
-)
+from opicflow.schemas.json_events import LEAST_MILLISECONDS
 from opicflow.schemas.kernel import inlined_kernel, lean_kernel
 
 
-def decode_jsonl(block: bytes, source: str, first_offset: int) -> Decoded:
+def decode_jsonl(block: bytes, source: str, first_offset: int, reading: Reading = ANY) -> Decoded:
     """The events of whole lines, the first of which begins at `first_offset` of its source."""
     text = np.frombuffer(block, np.uint8)
-    scan = scan_text(text, first_offset)
+    scan = scan_text(text, first_offset, reading)
     plain = scan.events(text)
     others, rejects = EventWriter(), RejectWriter(source)
     for offset, begin, end in scan.odd():
-        take_json(block[begin:end], offset, others, rejects, "line")
+        take_line(block[begin:end], offset, others, rejects, "line", reading)
     events, original = merge(plain, others.events()), partial(_start_of_line, block, first_offset)
     return Decoded(events, rejects.rejects, original, unlisted=rejects.unlisted)
 
 
-def scan_text(text: Bytes, first_offset: int) -> Scan:
+def scan_text(text: Bytes, first_offset: int, reading: Reading = ANY) -> Scan:
     """Read whole lines: those that are plain into rows, the others listed."""
     scan = _new_scan(text)
-    scan_lines(text, first_offset, WORDS, CODES, scan)
+    scan_lines(text, first_offset, *tables_of(reading), scan)
     return scan
 
 
@@ -106,11 +105,17 @@ def scan_json(text: Bytes, begins: Ints, ends: Ints, offsets: Ints) -> Scan:
     return scan
 
 
-def take_json(value: bytes, offset: int, others: EventWriter, rejects: RejectWriter, called: str) -> CrawlEvent | None:
-    """Read a value without the kernel; None if it is rejected. `called` is how people call it: a line, a message."""
+def take_line(
+    value: bytes, offset: int, others: EventWriter, rejects: RejectWriter, called: str, reading: Reading = ANY
+) -> CrawlEvent | None:
+    """Read a line without the kernel; None if it is rejected, or tells of no page.
+
+    `called` is how people call it: a line, a message.
+    """
     try:
-        event = event_of(_parsed(value, called))
-        others.add(offset, event)
+        event = event_of_line(value, called, reading)
+        if event is not None:
+            others.add(offset, event)
     except EventRefused as problem:
         rejects.add(problem.reason, str(problem), offset, value)
         return None
@@ -126,19 +131,6 @@ def line_at(block: bytes, first_offset: int, offset: int) -> bytes:
 
 def _start_of_line(block: bytes, first_offset: int, offset: int) -> bytes:
     return line_at(block, first_offset, offset)[:MOST_REJECTED_BYTES]
-
-
-def _parsed(value: bytes, called: str) -> object:
-    if len(value) > MOST_EVENT_BYTES:
-        raise EventRefused(Reason.TOO_LARGE, f"the {called} is longer than {MOST_EVENT_BYTES >> 20} MiB")
-    try:
-        return orjson.loads(value.removeprefix(b"\xef\xbb\xbf"))
-    except orjson.JSONDecodeError as problem:
-        try:
-            value.decode("utf-8")
-        except UnicodeDecodeError as bad:
-            raise EventRefused(Reason.NOT_UTF8, f"byte {bad.start} of the {called} is no UTF-8") from None
-        raise EventRefused(Reason.NOT_JSON, f"{problem.msg.partition(': line')[0]} at byte {problem.pos}") from None
 
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
@@ -307,7 +299,7 @@ def _scan_event(text: Any, begin: Any, end: Any, words: Any, codes: Any, out: Sc
             return failed
         code = code_of(text, key, at, OF_EVENTS, words, codes)
         if code > 0:
-            if (seen >> code) & 1:
+            if code == MARK or (seen >> code) & 1:
                 return failed
             seen |= np.int64(1) << code
         at = past_space(text, at + 1, end)
@@ -390,7 +382,7 @@ def _take_string(
             return False
         out.digest[row] = hash_bytes(text, begin, end)
         return True
-    if code in (STATUS, FAILURE):
+    if code == FAILURE:
         status = failure_status(text, begin, end)
         if status > 0 or out.status[row] < 0:
             return False

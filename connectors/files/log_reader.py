@@ -25,17 +25,29 @@ from opicflow.connectors.files.avro import (
     records_at,
 )
 from opicflow.connectors.files.avro_encoding import encode_avro
-from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, Item, RejectWriter, with_rejects
+from opicflow.connectors.files.crawlers.dispatch import event_of_line
+from opicflow.connectors.files.csv_rows import read_csv
+from opicflow.connectors.files.decoded import (
+    MOST_REJECTED_BYTES,
+    Decoded,
+    Item,
+    ReadItem,
+    RejectWriter,
+    Unfinished,
+    with_rejects,
+)
 from opicflow.connectors.files.edges import read_edges
 from opicflow.connectors.files.event_encoding import EncodedEvents, encode_items
-from opicflow.connectors.files.formats import Format, sniff
+from opicflow.connectors.files.formats import Format, named_format, sniff
 from opicflow.connectors.files.json_encoding import encode_jsonl
+from opicflow.connectors.files.json_values import read_json_values
 from opicflow.connectors.files.jsonl import decode_jsonl, line_at
+from opicflow.connectors.files.nutch_segment import read_nutch_segment
 from opicflow.connectors.files.opening import STDIN, Block, Damage, InputRefused, decompressed, is_compressed
+from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.files.warc import read_warc, read_wat
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason, Reject
 from opicflow.schemas.event_columns import EventWriter
-from opicflow.schemas.json_events import event_of
 
 BATCH_BYTES = 2 << 20
 _HEAD_BYTES = 1 << 16
@@ -52,6 +64,7 @@ class FileRange:
 
     `source` is the name under which the ledger keeps its mark. `in_a_line`: `start` may be within a line.
     `may_grow`: the file is read again when it has grown, so an incomplete last line waits for its rest.
+    `reading`: what users have said about the records.
     """
 
     source: str
@@ -61,6 +74,7 @@ class FileRange:
     end: int | None = None
     in_a_line: bool = False
     may_grow: bool = False
+    reading: Reading = ANY
 
 
 class Batch(NamedTuple):
@@ -81,25 +95,32 @@ class Batch(NamedTuple):
         return encode_items(self.items(), prefix) if self.encode_all is None else self.encode_all(prefix)
 
 
-def format_of(file: str) -> Format | None:
+def format_of(file: str, reading: Reading = ANY) -> Format | None:
     """Return the format of a file; None if it is empty. Raises `InputRefused` if it is unknown."""
     blocks = decompressed(file, block_bytes=_HEAD_BYTES)
     begins_with = next(blocks, None)
     if begins_with is None:
         return None
     first = next((block.data for block in chain([begins_with], blocks) if isinstance(block, Block)), b"")
-    found = sniff(first, file)
+    if reading.format:
+        return named_format(reading, first, file)
+    found = sniff(first, file, reading)
     if found is None and first.strip():
         raise InputRefused(
-            f"{file}: not a crawl log: give JSON lines, Avro, WARC, WAT, or an edge list "
-            "(docs/reference/formats.md explains them)"
+            f"{file}: not a crawl log: give JSON lines, CSV with the names of the columns, Avro, WARC, WAT, an edge "
+            "list, or the log of a crawler that is known (docs/reference/formats.md explains them)"
         )
     return found
 
 
-def known_format(file: str) -> Format | None:
-    """Detect the format of a file; None if it is empty. Standard input cannot be read twice: it is JSON lines."""
-    return Format.JSONL if file == STDIN else format_of(file)
+def known_format(file: str, reading: Reading = ANY) -> Format | None:
+    """Detect the format of a file; None if it is empty.
+
+    Standard input cannot be read twice: it has the format that users have named, or is JSON lines.
+    """
+    if file != STDIN:
+        return format_of(file, reading)
+    return named_format(reading, b"", file) if reading.format else Format.JSONL
 
 
 def split(input_range: FileRange, range_bytes: int) -> list[FileRange]:
@@ -118,7 +139,8 @@ def split(input_range: FileRange, range_bytes: int) -> list[FileRange]:
 
 def read(input_range: FileRange) -> Iterator[Batch]:
     """Yield the batches of a range, in order."""
-    blocks = decompressed(input_range.file, start=input_range.start, block_bytes=BATCH_BYTES)
+    start = 0 if _needs_head_of_stdin(input_range) else input_range.start
+    blocks = decompressed(input_range.file, start=start, block_bytes=BATCH_BYTES)
     if input_range.format is Format.JSONL:
         return _lines(blocks, input_range)
     if input_range.format is Format.AVRO:
@@ -126,15 +148,20 @@ def read(input_range: FileRange) -> Iterator[Batch]:
     return _items(blocks, input_range)
 
 
+def _needs_head_of_stdin(input_range: FileRange) -> bool:
+    """Whether rows have no meaning without the names of the columns, and those cannot be read again."""
+    return input_range.format is Format.CSV and input_range.file == STDIN
+
+
 def _lines(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator[Batch]:
     """Whole lines. Damage ends a line; one that is too long is dropped but for its beginning."""
-    source, held, at = input_range.source, b"", input_range.start
+    source, reading, held, at = input_range.source, input_range.reading, b"", input_range.start
     passing = input_range.in_a_line  # until the line ends
     is_too_long = False
     for block in blocks:
         if isinstance(block, Damage):
             if held:
-                yield _of_lines(at, block.offset, held, source, is_too_long)
+                yield _of_lines(at, block.offset, held, source, reading, is_too_long)
             is_of_the_one_before = passing and not is_too_long and block.offset == at
             if not is_of_the_one_before and not _is_behind(block.offset, input_range):
                 yield _of_reject(block.offset, block.offset + 1, _of_damage(block, source))
@@ -148,7 +175,7 @@ def _lines(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
             if end == 0:
                 continue
             if is_too_long:
-                yield _of_lines(at, offset + end, held, source, True)
+                yield _of_lines(at, offset + end, held, source, reading, True)
             held, at, passing, is_too_long = b"", offset + end, False, False
             offset, data = at, data[end:]
         if _is_behind(at, input_range):
@@ -156,7 +183,7 @@ def _lines(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
         last = -1 if input_range.end is None else data.find(b"\n", max(input_range.end - 1 - offset, 0))
         end = (data.rfind(b"\n") if last < 0 else last) + 1
         if end:
-            yield _of_lines(at, offset + end, held + data[:end], source)
+            yield _of_lines(at, offset + end, held + data[:end], source, reading)
             held, at = b"", offset + end
             if _is_behind(at, input_range):
                 return
@@ -165,7 +192,7 @@ def _lines(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
             passing = is_too_long = True
             held = held[:MOST_REJECTED_BYTES]
     if held and not (input_range.may_grow and _is_unfinished(held)):
-        yield _of_lines(at, offset + len(data), held, source, is_too_long)
+        yield _of_lines(at, offset + len(data), held, source, reading, is_too_long)
 
 
 def _is_unfinished(line: bytes) -> bool:
@@ -181,28 +208,31 @@ def _is_behind(at: int, input_range: FileRange) -> bool:
     return input_range.end is not None and at >= input_range.end
 
 
-def _of_lines(begin: int, end: int, held: bytes, source: str, is_too_long: bool = False) -> Batch:
+def _of_lines(
+    begin: int, end: int, held: bytes, source: str, reading: Reading = ANY, is_too_long: bool = False
+) -> Batch:
     if not is_too_long:
         arguments = (held, source, begin)
         return Batch(
             begin,
             end,
-            partial(decode_jsonl, *arguments),
-            partial(_items_of_lines, *arguments),
-            partial(encode_jsonl, *arguments),
+            partial(decode_jsonl, *arguments, reading),
+            partial(_items_of_lines, *arguments, reading),
+            partial(encode_jsonl, *arguments, reading=reading),
         )
     detail = f"the line is longer than {MOST_EVENT_BYTES >> 20} MiB"
     return _of_reject(begin, end, Reject(Reason.TOO_LARGE, detail, source, begin, held))
 
 
-def _items_of_lines(block: bytes, source: str, first_offset: int) -> Iterator[Item]:
+def _items_of_lines(block: bytes, source: str, first_offset: int, reading: Reading) -> Iterator[Item]:
     """Read the lines again that the kernel decoded: they cannot fail."""
-    decoded = decode_jsonl(block, source, first_offset)
+    decoded = decode_jsonl(block, source, first_offset, reading)
 
     def events() -> Iterator[Item]:
         for offset in decoded.events.offset.tolist():
-            line = line_at(block, first_offset, offset)
-            yield offset, event_of(orjson.loads(line.removeprefix(b"\xef\xbb\xbf")))
+            event = event_of_line(line_at(block, first_offset, offset), "line", reading)
+            if event is not None:
+                yield offset, event
 
     return with_rejects(events(), decoded)
 
@@ -261,7 +291,7 @@ def _items_of_blocks(container: Container, blocks: list[AvroBlock], source: str)
 
 
 def _items(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator[Batch]:
-    """The records of archives and edge lists, some hundreds at a time."""
+    """The records of archives, edge lists, CSV and JSON values, some hundreds at a time."""
     end = input_range.start
 
     def counted() -> Iterator[Block | Damage]:
@@ -274,16 +304,21 @@ def _items(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
         return decompressed(input_range.file, start=start, block_bytes=BATCH_BYTES)
 
     again = None if input_range.file == STDIN else read_from
-    readers: dict[Format, Callable[[], Iterator[Item]]] = {
-        Format.WARC: lambda: read_warc(counted(), input_range.source, again),
-        Format.WAT: lambda: read_wat(counted(), input_range.source, again),
-        Format.EDGES: lambda: read_edges(counted(), input_range.source),
+    source, reading, may_grow = input_range.source, input_range.reading, input_range.may_grow
+    counted_blocks = counted()
+    readers: dict[Format, Callable[[], Iterator[ReadItem]]] = {
+        Format.WARC: lambda: iter(read_warc(counted_blocks, source, again)),
+        Format.WAT: lambda: iter(read_wat(counted_blocks, source, again)),
+        Format.EDGES: lambda: iter(read_edges(counted_blocks, source, reading)),
+        Format.NUTCH_SEGMENT: lambda: iter(read_nutch_segment(counted_blocks, source)),
+        Format.JSON: lambda: read_json_values(counted_blocks, source, reading, may_grow),
+        Format.CSV: lambda: read_csv(counted_blocks, source, again, input_range.start, reading, may_grow),
     }
     held: list[Item] = []
     links = text_bytes = 0
     begin = input_range.start
     for offset, item in readers[input_range.format]():
-        if _is_behind(offset, input_range):
+        if _is_behind(offset, input_range) or isinstance(item, Unfinished):
             end = offset
             break
         if len(held) >= _BATCH_ITEMS or links >= _BATCH_LINKS or text_bytes >= _BATCH_TEXT_BYTES:

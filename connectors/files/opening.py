@@ -12,10 +12,12 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from importlib.util import find_spec
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import zstandard
 
+from opicflow.connectors.files.zip_members import ZipMember, ZipRefused, is_zip, logs_in, member_of
 from opicflow.schemas.errors import UserError
 
 STDIN = "-"
@@ -78,14 +80,20 @@ def open_bytes(name: str) -> BinaryIO:
     _checked(name)
     try:
         if "://" in name:
+            _check_scheme(name)
             filesystems, uncompressed = _filesystems()
             remote: BinaryIO = filesystems.open(name, compression_type=uncompressed)
             return remote
+        member = member_of(name)
+        if member is not None:
+            return cast(BinaryIO, ZipMember(*member))
         return open(name, "rb")
     except FileNotFoundError:
         raise InputRefused(f"{name}: no such file: check the name") from None
     except IsADirectoryError:
         raise InputRefused(f"{name}: a folder: name the files in it, such as {os.path.join(name, '*')}") from None
+    except ZipRefused:
+        raise
     except (OSError, ValueError, ImportError) as error:
         raise InputRefused(f"{name}: cannot be opened ({_one_line(error)}): check its permissions") from None
 
@@ -130,30 +138,64 @@ def _expand_one(name: str) -> list[str]:
     if os.path.isdir(name):
         raise InputRefused(f"{name}: a folder: name the files in it, such as {os.path.join(name, '*')}")
     if os.path.exists(name):
+        return logs_in(name) if is_zip(name) else [name]
+    if member_of(name) is not None:
         return [name]
     if not glob.has_magic(name):
         raise InputRefused(f"{name}: no such file: check the name")
     found = sorted(path for path in glob.glob(name, recursive=True) if not os.path.isdir(path))
     if not found:
         raise InputRefused(f"{name}: matches no file: check the pattern")
-    return found
+    return [file for path in found for file in (logs_in(path) if is_zip(path) else [path])]
 
 
 def _expand_remote(name: str) -> list[str]:
+    _check_scheme(name)
     filesystems, _ = _filesystems()
     try:
         found = sorted(file.path for match in filesystems.match([name]) for file in match.metadata_list)
     except Exception as error:  # each file system has its own errors
+        if str(error).startswith("Unable to get filesystem"):
+            raise InputRefused(f"{name}: not an address of files: give a path, s3://, gs:// or hdfs://") from None
         raise InputRefused(f"{name}: cannot be listed ({_one_line(error)}): check the address and access") from None
     if not found:
         raise InputRefused(f"{name}: no such file: check the name")
     return found
 
 
+_WEB = ("http", "https", "ftp", "ftps")
+_PACKAGES = {
+    "s3": ("boto3", "pip install 'apache-beam[aws]'"),
+    "gs": ("google.cloud.storage", "pip install 'apache-beam[gcp]'"),
+    "hdfs": ("hdfs", "pip install 'apache-beam[hadoop]'"),
+}
+"""What Beam needs for files of each kind of address, and how it is installed."""
+
+
+def _check_scheme(name: str) -> None:
+    """Refuse addresses that Beam cannot read here, with what to do."""
+    scheme = name.partition("://")[0].lower()
+    if scheme in _WEB:
+        raise InputRefused(f"{name}: files of web servers are not read: download it first, then name the file")
+    package, remedy = _PACKAGES.get(scheme, (None, ""))
+    if package is not None and not _is_installed(package):
+        raise InputRefused(f"{name}: reading {scheme}:// needs a package that is not installed: {remedy}")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
+
+
 def _filesystems() -> tuple[Any, str]:
     from apache_beam.io.filesystem import CompressionTypes  # takes seconds, and few need it
     from apache_beam.io.filesystems import FileSystems
+    from apache_beam.options.pipeline_options import PipelineOptions
 
+    if FileSystems._pipeline_options is None:
+        FileSystems.set_options(PipelineOptions([]))  # type: ignore[no-untyped-call]  # s3:// asks for some, whatever they are
     return FileSystems, CompressionTypes.UNCOMPRESSED
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from opicflow.connectors.files.avro import plain_version, scan_avro
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded, RejectWriter
-from opicflow.connectors.files.jsonl import scan_json, take_json
+from opicflow.connectors.files.jsonl import scan_json, take_line
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.registry import SchemaRegistry
 from opicflow.schemas import published_schemas
@@ -194,7 +194,7 @@ def _take(value: bytes | None, offset: int, writers: _Writers, others: EventWrit
         content = "no value" if value is None else "an empty value"
         rejects.add(Reason.NOT_AN_EVENT, f"the message has {content}: send an event", offset, value or b"")
     elif frame_kind(value) is None:
-        take_json(value, offset, others, rejects, "message")
+        take_line(value, offset, others, rejects, "message")
     elif len(value) > MOST_EVENT_BYTES:
         detail = f"the message is longer than {MOST_EVENT_BYTES >> 20} MiB"
         rejects.add(Reason.TOO_LARGE, detail, offset, value)

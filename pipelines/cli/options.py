@@ -15,14 +15,15 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.parser import Renamed
 
 if TYPE_CHECKING:
+    from opicflow.connectors.files.reading import Reading
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
     from opicflow.schemas.sites import SiteKind
 
 _LOG_HELP = (
-    "JSON lines, Avro, WARC, WAT or an edge list; plain, gzip or zstd; a path, a glob, - for standard input, or a URL "
-    "that Beam's file systems open"
+    "JSON lines, JSON, CSV, Avro, WARC, WAT, an edge list, or the log of a crawler that is known; plain, gzip or zstd; "
+    "a path, a glob, - for standard input, or a URL that Beam's file systems open"
 )
 
 
@@ -118,8 +119,31 @@ def latest_ms_of(text: str | None, now: str | None) -> int:
 
 
 def add_logs(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
-    """Add the logs to read."""
+    """Add the logs to read, and how they are read."""
     parser.add_argument("logs", nargs=nargs, metavar="LOG", help=_LOG_HELP)
+    group = parser.add_argument_group("how logs are read (docs/guides/other-crawlers.md)")
+    group.add_argument(
+        "--input-format",
+        default="",
+        metavar="NAME",
+        help="do not detect the format: jsonl, json, csv, avro, warc, wat, edges; heritrix, stormcrawler, nutch, "
+        "browsertrix, crawlee, katana, common-crawl, scrapy; nutch-segment, heritrix-links, katana-links",
+    )
+    group.add_argument(
+        "--field",
+        action="append",
+        default=[],
+        metavar="FIELD=NAME",
+        help="the name that a field has in JSON or CSV, such as url=page_url; repeatable",
+    )
+
+
+def reading_of(options: argparse.Namespace) -> Reading:
+    """Return what users say about the records of logs."""
+    from opicflow.connectors.files.formats import check_name
+    from opicflow.connectors.files.reading import Reading, parse_fields
+
+    return Reading(check_name(options.input_format), parse_fields(options.field))
 
 
 def add_state_options(parser: argparse.ArgumentParser) -> None:

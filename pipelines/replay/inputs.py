@@ -11,6 +11,7 @@ from typing import NamedTuple
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import STDIN, expand, is_compressed
+from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import partitions_of_topic, resolve
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange, topic_range
@@ -71,17 +72,19 @@ class LogFiles(Input):
 
     unit = "B"
 
-    def __init__(self, logs: Sequence[str], may_be_empty: bool = False) -> None:
+    def __init__(self, logs: Sequence[str], may_be_empty: bool = False, reading: Reading = ANY) -> None:
         """Paths, globs, URLs, or - for standard input; refused where there is nothing, unless it `may_be_empty`."""
         self._logs = tuple(logs)
+        self._reading = reading
         self._may_be_empty = may_be_empty
         self.files = list(dict.fromkeys(expand(logs))) if logs or not may_be_empty else []
         self._sizes: dict[str, int | None] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names as the user gave them."""
-        return self._logs
+        """The names as the user gave them, and how the logs are read, if not by themselves."""
+        fields = (f"{field}={name}" for field, name in self._reading.fields)
+        return (*self._logs, *filter(None, (self._reading.format, *fields)))
 
     def find(self, state: State, notes: list[str], may_grow: bool) -> FoundInput:
         """Find the files to read, from where the state ends. A file is recognised by its first and last bytes."""
@@ -89,7 +92,7 @@ class LogFiles(Input):
         input_ranges: list[InputRange] = []
         empty, used = [], set[str]()
         for file in self.files:
-            format_ = known_format(file)
+            format_ = known_format(file, self._reading)
             if format_ is None:
                 empty.append(file)
                 continue
@@ -101,17 +104,19 @@ class LogFiles(Input):
             used.add(source.name)
             starts.setdefault(source.name, source.at)
             self._sizes[source.name] = _size(file)
-            input_ranges.append(FileRange(source.name, file, format_, source.at, may_grow=may_grow and file != STDIN))
+            grows = may_grow and file != STDIN
+            input_ranges.append(FileRange(source.name, file, format_, source.at, may_grow=grows, reading=self._reading))
         if not input_ranges and not self._may_be_empty:
             raise NothingRead(f"{', '.join(self.files)[:200]}: empty: there is nothing to replay")
         return FoundInput(input_ranges, empty)
 
     def is_read(self, state: State) -> bool:
         """Return whether all files end where they ended when they were read."""
-        return all(
-            file != STDIN and (known_format(file) is None or is_read(identify(file, list(state.sources), set()).source))
-            for file in self.files
-        )
+        return all(file != STDIN and self._is_read(file, state) for file in self.files)
+
+    def _is_read(self, file: str, state: State) -> bool:
+        is_empty = known_format(file, self._reading) is None
+        return is_empty or is_read(identify(file, list(state.sources), set()).source)
 
     def total(self, input_ranges: Sequence[InputRange]) -> int | None:
         """The bytes of files that are not compressed."""
@@ -142,7 +147,7 @@ class LogFiles(Input):
             f"{input_range.file}: its last line is not finished: it waits for the next replay into this state."
             for input_range in files
             if input_range.may_grow
-            and input_range.format is Format.JSONL
+            and input_range.format in (Format.JSONL, Format.JSON, Format.CSV)
             and at[input_range.source] < (self._sizes[input_range.source] or 0)
         ]
 

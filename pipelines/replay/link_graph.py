@@ -17,6 +17,7 @@ import xxhash
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import STDIN, InputRefused, expand, is_compressed
+from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.pipelines.graph.builder import MOST_BUCKETS, BuildPlan, GraphBuilder
 from opicflow.pipelines.graph.store import NO_CATEGORY, StoredGraph
 from opicflow.pipelines.ledger import Kind, Ledger, Outcome
@@ -57,14 +58,18 @@ class BuildProgress:
 
 
 def graph_of_logs(
-    logs: Sequence[str], folder: Path, options: GraphOptions, progress: Callable[[BuildProgress], None]
+    logs: Sequence[str],
+    folder: Path,
+    options: GraphOptions,
+    progress: Callable[[BuildProgress], None],
+    reading: Reading = ANY,
 ) -> tuple[StoredGraph, dict[str, int]]:
     """Build the graph of logs in a folder. Returns it, and the number of rejects by reason.
 
     A build that was interrupted continues from its last checkpoint.
     """
     rules = Rules(options.rules.urls, options.rules.links, Categories(True, options.rules.categories.patterns))
-    files = [(file, known_format(file)) for file in dict.fromkeys(expand(logs))]
+    files = [(file, known_format(file, reading)) for file in dict.fromkeys(expand(logs))]
     sources = [(file, format_) for file, format_ in files if format_ is not None]
     if not sources:
         raise InputRefused(
@@ -72,9 +77,10 @@ def graph_of_logs(
         )
     sizes = [estimate_size(file) for file, _ in sources]
     identity = json.dumps([[[file, size] for (file, _), size in zip(sources, sizes, strict=True)], rules.to_json()])
+    identity += f" {reading}" if reading != ANY else ""
     known = sum(sizes) if all(sizes) else 0
     builder = GraphBuilder(folder, plan_build(options, rules.categories.names, known, identity))
-    reader = _LogReader(builder, sources, sizes, rules, progress)
+    reader = _LogReader(builder, sources, sizes, rules, progress, reading)
     if not builder.is_read:
         reader.read()
     return builder.finish(reader.show_step), reader.reasons
@@ -114,8 +120,9 @@ class _LogReader:
         sizes: Sequence[int],
         rules: Rules,
         progress: Callable[[BuildProgress], None],
+        reading: Reading,
     ) -> None:
-        self.builder, self.rules, self.progress = builder, rules, progress
+        self.builder, self.rules, self.progress, self.reading = builder, rules, progress, reading
         self.sources, self.sizes = sources, sizes
         position = builder.position or {"file": 0, "at": 0, "events": 0, "reasons": {}}
         self.file, self.at, self.events = position["file"], position["at"], position["events"]
@@ -130,7 +137,7 @@ class _LogReader:
         for number in range(self.file, len(self.sources)):
             name, format_ = self.sources[number]
             start = self.at if number == self.file else 0
-            for batch in decode_range(FileRange(name, name, format_, start), self.rules):
+            for batch in decode_range(FileRange(name, name, format_, start, reading=self.reading), self.rules):
                 routed = route_rows(batch.decoded, batch.urls, name, self.rules, seen)
                 self.events += routed.counts.get("events_read", 0)
                 self.reasons.update(routed.reasons)

@@ -17,6 +17,7 @@ from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, RejectWriter
 from opicflow.connectors.files.event_encoding import EncodedEvents
 from opicflow.connectors.files.log_reader import FileRange, known_format, read
 from opicflow.connectors.files.opening import expand
+from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.messages import Framer
 from opicflow.connectors.kafka.publisher import Publisher
@@ -56,13 +57,14 @@ def publish_logs(
     per_second: float | None = None,
     only: int | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
+    reading: Reading = ANY,
 ) -> Tally:
     """Publish every event of the logs to crawl-events, and records that are not events to rejects.
 
     `per_second` limits the rate; `only` is the partition for all events, in the order of the logs.
     """
     files = list(dict.fromkeys(expand(logs)))
-    formats = {file: known_format(file) for file in files}  # a mistake is found before anything is sent
+    formats = {file: known_format(file, reading) for file in files}  # a mistake is found before anything is sent
     topics = names(prefix)
     tally = Tally(time.perf_counter())
     with Publisher(connection) as publisher:
@@ -81,7 +83,7 @@ def publish_logs(
                 if format_ is None:
                     sender.reject(Reject(Reason.EMPTY_FILE, "the file is empty", file, 0, b""), tally)
                     continue
-                for batch in read(FileRange(file, file, format_)):
+                for batch in read(FileRange(file, file, format_, reading=reading)):
                     events = batch.encode(sender.prefix)
                     events = replace(events, time_ms=clock.times_ms(events.time_ms))
                     for part in events.parts(limit.events_at_once):

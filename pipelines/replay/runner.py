@@ -21,6 +21,7 @@ from typing import Any
 from apache_beam.runners.runner import create_runner
 
 from opicflow.connectors.files.opening import InputRefused
+from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.connectors.files.whole_file import whole_file
 from opicflow.pipelines.ledger import ConfigRefused, LedgerConfig
 from opicflow.pipelines.replay.answers import MOST_PAGES, write_answers
@@ -92,6 +93,8 @@ class ReplayRequest:
     """Events from Kafka, instead of logs."""
     to: Destination | None = None
     """Results to Kafka."""
+    reading: Reading = ANY
+    """What users say about the records of logs."""
 
 
 @dataclass
@@ -113,7 +116,9 @@ def replayed(request: ReplayRequest, progress: Callable[[Progress], None]) -> It
     """Replay, write the requested results, and yield them. The state counts the run as finished after that."""
     begun = time.perf_counter()
     _check_runner(request)
-    log: Input = request.topic or LogFiles(request.logs, may_be_empty=request.state is not None)
+    log: Input = request.topic or LogFiles(
+        request.logs, may_be_empty=request.state is not None, reading=request.reading
+    )
     if request.to is not None:
         request.to.check()  # rather than after the work
     if request.out is not None:

@@ -40,6 +40,7 @@ from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.errors import UserError
 from support.logs import WebLog, adds_up, avro, json_line, jsonl, records_of, url, warc
+from support.paths import TOP
 
 COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
 Run = Callable[..., tuple[int, str, str]]
@@ -199,6 +200,66 @@ def test_notes_of_a_replay_count_shares_of_the_visits_with_duplicates(opicflow: 
     summary: dict[str, Any] = json.loads(out)
     assert (summary["visits"], summary["duplicates"], summary["visits_links_unknown"]) == (1, 3, 4)
     assert [note for note in notes_for(summary, {}) if note.startswith("Links are not known for 100% of")]
+
+
+def test_validate_ends_with_1_if_all_was_rejected(opicflow: Run, tmp_path: Path) -> None:
+    bad, good = b'{"url": "mailto:x"}\n', b'{"url": "https://a/"}\n'
+    for number, (data, code) in enumerate([(bad * 3, 1), (bad * 3 + good, 0), (good, 0), (b"", 1)]):
+        log = write(tmp_path / f"{number}.jsonl", data)
+        assert opicflow("validate", log)[0] == opicflow("validate", log, "--json")[0] == code, data
+
+
+def test_validate_lists_names_that_are_not_read_with_their_likely_meaning(opicflow: Run, tmp_path: Path) -> None:
+    record = {"page_url": "https://a/", "code": 200, "outgoing": ["https://b/?x=1&amp;y", None], "title": "\x1b[31m"}
+    log = write(tmp_path / "log.jsonl", json.dumps(record).encode() + b"\n")
+    code, out, _ = opicflow("validate", log)
+    assert code == 1 and "fields that are not read: page_url, code, outgoing, title" in out
+    for field, name in {"url": "page_url", "status": "code", "links": "outgoing"}.items():
+        assert f"note: {name} is not read: if it is the {field}, give --field {field}={name}." in out
+    named = ("--field", "url=page_url", "--field", "status=code", "--field", "links=outgoing")
+    code, out, _ = opicflow("validate", log, *named)
+    assert code == 0 and "fields that are not read: title\n" in out
+    assert "1 URLs have &amp; in them" in out and "1 links have no URL" in out
+    found = json.loads(opicflow("validate", log, *named, "--json")[1])
+    assert found["unread_names"] == {"title": 1} and found["summary"]["links_not_pages"] == 1
+
+
+def test_validate_says_what_the_log_of_a_crawler_lacks(opicflow: Run) -> None:
+    log = TOP / "examples" / "crawlers" / "browsertrix-pages.jsonl"
+    code, out, _ = opicflow("validate", log)
+    assert (
+        code == 0 and "note: Browsertrix's pages.jsonl (9 of the first 9 records): lists of pages have no links" in out
+    )
+    assert json.loads(opicflow("validate", log, "--json")[1])["crawlers"] == {"browsertrix": 9}
+    code, out, _ = opicflow("validate", log, "--input-format", "nutch")
+    assert code == 1 and "it is no record of Nutch's crawldb (nutch)" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--input-format", "heritrx", "x"], "did you mean heritrix"),
+        (["--field", "address=x", "x"], "give FIELD=NAME, such as url=page_url"),
+        (["https://example.org/log.jsonl"], "files of web servers are not read: download it first"),
+        (["foo://bucket/log.jsonl"], "not an address of files: give a path, s3://, gs:// or hdfs://"),
+    ],
+)
+def test_validate_refuses_in_one_line(opicflow: Run, arguments: list[str], words: str) -> None:
+    code, _, error = opicflow("validate", *arguments)
+    assert code == 2 and words in error and error.count("\n") == 1
+
+
+def test_a_replay_of_a_crawlers_log_gives_the_same_bytes_however_it_is_divided(opicflow: Run, tmp_path: Path) -> None:
+    """The log grows between the replays: in the middle of a line, too."""
+    log = (TOP / "examples" / "crawlers" / "nutch-crawldb.csv").read_bytes()
+    path = write(tmp_path / "whole.csv", log)
+    opicflow("replay", path, "--quiet", "--state", tmp_path / "whole", "--out", tmp_path / "whole-out")
+    growing = tmp_path / "growing.csv"
+    for cut in (600, 1300, len(log)):
+        write(growing, log[:cut])
+        opicflow("replay", growing, "--quiet", "--state", tmp_path / "parts", "--out", tmp_path / "parts-out")
+    whole, parts = ((tmp_path / f"{name}-out" / "importance.jsonl").read_bytes() for name in ("whole", "parts"))
+    assert whole == parts and whole.count(b"\n") > 8
 
 
 def test_validate_reads_standard_input(log: Path) -> None:

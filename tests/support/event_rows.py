@@ -6,13 +6,13 @@ import numpy as np
 import orjson
 from hypothesis import strategies as st
 
+from opicflow.connectors.files.crawlers.dispatch import event_of_record
 from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Link, Reason
 from opicflow.schemas.event_columns import (
     MEDIA_TYPES,
     CrawlEvents,
     EventWriter,
 )
-from opicflow.schemas.json_events import event_of
 
 Row = tuple[object, ...]
 
@@ -37,15 +37,16 @@ def rows_of(events: CrawlEvents) -> list[Row]:
 
 
 def json_without_the_kernel(block: bytes, first_offset: int = 0) -> tuple[list[Row], list[tuple[Reason, int, bytes]]]:
-    """Decode lines one at a time with orjson and `event_of`: the expected result."""
+    """Decode lines one at a time with orjson and `event_of_record`: the expected result."""
     writer, rejects, at = EventWriter(), [], first_offset
     for whole in block.split(b"\n"):
         line = whole.rstrip(b" \t\r")
         if line:
             try:
                 line.decode()
-                value = orjson.loads(line.removeprefix(b"\xef\xbb\xbf"))
-                writer.add(at, event_of(value))
+                event = event_of_record(orjson.loads(line.removeprefix(b"\xef\xbb\xbf")))
+                if event is not None:
+                    writer.add(at, event)
             except UnicodeDecodeError:
                 rejects.append((Reason.NOT_UTF8, at, line))
             except orjson.JSONDecodeError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.graph_options import add_graph_options, graph_options_of, show_build
-from opicflow.pipelines.cli.options import add_json, add_logs, add_quiet
+from opicflow.pipelines.cli.options import add_json, add_logs, add_quiet, reading_of
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
 from opicflow.pipelines.cli.states import read_ledger
@@ -101,7 +101,7 @@ def _build(options: argparse.Namespace) -> int:
         are_reversed = vertices.is_reversed
     else:
         with show_build(options.quiet) as progress:
-            stored, reasons = graph_of_logs(options.logs, options.out, how, progress)
+            stored, reasons = graph_of_logs(options.logs, options.out, how, progress, reading_of(options))
     seconds = time.perf_counter() - begun
     facts = _facts(stored)
     if options.json:

@@ -21,6 +21,7 @@ from opicflow.pipelines.cli.options import (
     connection_of,
     natural,
     positive,
+    reading_of,
     rules_of,
 )
 from opicflow.pipelines.cli.parser import add_command
@@ -111,7 +112,14 @@ def _publish_events(options: argparse.Namespace) -> int:
     display = ProgressDisplay(options.quiet)
     try:
         tally = publish_logs(
-            connection, options.prefix, options.logs, _now_ms(), options.rate, options.partition, display.show
+            connection,
+            options.prefix,
+            options.logs,
+            _now_ms(),
+            options.rate,
+            options.partition,
+            display.show,
+            reading_of(options),
         )
     finally:
         display.close()

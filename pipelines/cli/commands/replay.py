@@ -32,6 +32,7 @@ from opicflow.pipelines.cli.options import (
     named_numbers,
     natural,
     now_second_of,
+    reading_of,
     rules_of,
     sites_of,
     whole,
@@ -277,6 +278,7 @@ def _request(options: argparse.Namespace) -> ReplayRequest:
         beam_options=tuple(options.beam_option),
         segment_bytes=options.segment_mb << 20,
         urls_on_disk=options.urls_on_disk,
+        reading=reading_of(options),
     )
 
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opicflow.pipelines.cli.options import (
     add_json,
@@ -15,13 +15,20 @@ from opicflow.pipelines.cli.options import (
     add_rule_options,
     latest_ms_of,
     natural,
+    reading_of,
     rules_of,
 )
 from opicflow.pipelines.cli.text import printable
 
+if TYPE_CHECKING:
+    from opicflow.connectors.files.log_sample import LogSample
+
+_MOST_NAMES = 20
+_LONGEST_NAME = 80
 EXAMPLES = """examples:
   opicflow validate crawl.jsonl
   opicflow validate 'logs/*.avro' --json
+  opicflow validate items.csv --field url=page_url      names of another crawler
 """
 
 
@@ -35,33 +42,44 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the events of a log that would be rejected, with reasons, and what would improve the results."""
+    """Print the events of a log that would be rejected, with reasons, and what would improve the results.
+
+    The exit code is 1 if nothing but rejects was read.
+    """
     from opicflow.connectors.files.decoded import most_first
     from opicflow.connectors.files.log_reader import FileRange, known_format
+    from opicflow.connectors.files.log_sample import LogSample, sample_log
     from opicflow.connectors.files.opening import expand
     from opicflow.pipelines.replay.summary import notes_for
     from opicflow.pipelines.transforms.decode import decode_range, route_rows
     from opicflow.pipelines.transforms.route import Seen, accepted
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.crawl_events import Reason
+    from opicflow.schemas.event_columns import urls_with
+    from opicflow.schemas.json_events import BROKEN_LINK
 
     latest_ms = latest_ms_of(options.latest, None)
-    rules = rules_of(options) or Rules()
+    rules, reading = rules_of(options) or Rules(), reading_of(options)
+    sample = LogSample()
     begun = time.perf_counter()
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
+    oddities: Counter[str] = Counter()
     shown: list[dict[str, Any]] = []
     seen = Seen()
     files = list(dict.fromkeys(expand(options.logs)))
     for file in files:
-        format_ = known_format(file)
+        format_ = known_format(file, reading)
         if format_ is None:
             reasons[Reason.EMPTY_FILE.value] += 1
             counts["events_read"] += 1
             shown.append({"reason": Reason.EMPTY_FILE.value, "where": file, "detail": "the file is empty", "bytes": ""})
             continue
-        for batch in decode_range(FileRange("log", file, format_), rules):
+        sample_log(file, format_, reading, sample)
+        for batch in decode_range(FileRange("log", file, format_, reading=reading), rules):
             events = batch.decoded.events
+            oddities["escaped"] += urls_with(events, b"&amp;")
+            oddities["broken"] += urls_with(events, BROKEN_LINK.url.encode())
             visits = (events.announce == 0) & accepted(events, batch.urls, latest_ms)
             counts["visits_without_digest"] += int(((events.digest == 0) & visits).sum())
             routed = route_rows(batch.decoded, batch.urls, batch.source, rules, seen, latest_ms)
@@ -95,9 +113,12 @@ def run(options: argparse.Namespace) -> int:
             f"{summary['visits_without_digest'] / max(summary['visits'], 1):.0%} of the visits have no digest: "
             "change rates come from 'not modified' and dates of change alone."
         )
+    notes += [*_notes_of_urls(oddities), *_notes_of_sample(sample)]
+    code = 1 if rejected and rejected == summary["events_read"] else 0
     if options.json:
-        print(json.dumps({"summary": summary, "rejects": shown, "notes": notes}, indent=2))
-        return 0
+        found = {"crawlers": dict(sample.crawlers), "unread_names": dict(sample.unread)}
+        print(json.dumps({"summary": summary, "rejects": shown, "notes": notes, **found}, indent=2))
+        return code
     print(
         f"{summary['events_read']:,} events read = {summary['visits']:,} visits + {summary['announcements']:,} "
         f"announcements + {rejected:,} rejects (only a replay finds duplicates)"
@@ -110,6 +131,39 @@ def run(options: argparse.Namespace) -> int:
             print(f"    {printable(row['bytes'])}")
     for note in notes:
         print(f"note: {note}")
+    if sample.unread:
+        names = ", ".join(printable(name[:_LONGEST_NAME]) for name, _ in sample.unread.most_common(_MOST_NAMES))
+        more = f" and {len(sample.unread) - _MOST_NAMES} more" if len(sample.unread) > _MOST_NAMES else ""
+        print(f"fields that are not read: {names}{more}")
     if not notes and not rejected:
         print("no problems found")
-    return 0
+    return code
+
+
+def _notes_of_urls(oddities: Counter[str]) -> list[str]:
+    """Return notes about URLs that a crawler has not read well."""
+    notes = []
+    if oddities["escaped"]:
+        notes.append(
+            f"{oddities['escaped']:,} URLs have &amp; in them: the crawler has to turn it into & when it reads HTML, "
+            "or these are other pages."
+        )
+    if oddities["broken"]:
+        notes.append(f"{oddities['broken']:,} links have no URL: they do not count; the other links of their pages do.")
+    return notes
+
+
+def _notes_of_sample(sample: LogSample) -> list[str]:
+    """Return what formats of other crawlers lack, and what names may mean."""
+    from opicflow.connectors.files.crawlers.dispatch import FORMATS
+
+    notes = [
+        f"{FORMATS[name].title} ({count:,} of the first {sample.records:,} records): {FORMATS[name].lacks}."
+        for name, count in sample.crawlers.most_common()
+        if count
+    ]
+    return notes + [
+        f"{printable(name[:_LONGEST_NAME])} is not read: if it is the {meaning}, give --field {meaning}="
+        f"{printable(name[:_LONGEST_NAME])}."
+        for name, meaning in list(sample.meanings.items())[:_MOST_NAMES]
+    ]

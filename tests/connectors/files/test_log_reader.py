@@ -233,7 +233,8 @@ def test_files_that_are_not_crawl_logs_are_refused_in_one_line(tmp_path: Path) -
     file = tmp_path / "f.jsonl"
     file.write_bytes(b"\x89PNG\r\n\x1a\n some picture, and nothing else\n")
     with pytest.raises(
-        InputRefused, match=r"f\.jsonl: not a crawl log: give JSON lines, Avro, WARC, WAT, or an edge list"
+        InputRefused,
+        match=r"f\.jsonl: not a crawl log: give JSON lines, CSV .*, an edge list, or the log",
     ):
         format_of(str(file))
     with pytest.raises(InputRefused, match="no such file"):

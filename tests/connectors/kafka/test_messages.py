@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded
+from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.connectors.kafka import messages as module
 from opicflow.connectors.kafka.messages import decode_messages, message_batch
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Link, Reason
@@ -34,6 +35,7 @@ from opicflow.schemas.published_schemas import Schema, schema
 from opicflow.schemas.records import from_avro, to_avro
 from support.event_rows import events, rows_of
 from support.logs import json_line
+from support.paths import TOP
 
 PUBLISHED, NEWER, INCOMPATIBLE, NO_SCHEMA = 7, 8, 9, 10
 """The ids in the registry of these tests."""
@@ -274,6 +276,18 @@ def test_a_message_that_is_too_large_is_rejected_undecoded_and_shortened(begin: 
     (reject,) = decoded.rejects
     assert reject.reason is Reason.TOO_LARGE and reject.bytes == value[:MOST_REJECTED_BYTES]
     assert str(len(value)) in reject.detail
+
+
+@pytest.mark.parametrize(
+    "log", ["heritrix-feed.jsonl", "heritrix-crawl.log", "stormcrawler-status.jsonl", "katana.jsonl"]
+)
+def test_records_of_other_crawlers_are_recognised_one_by_one(log: str) -> None:
+    """A message holds one record; a lookup of a host is no event and no reject."""
+    lines = (TOP / "examples" / "crawlers" / log).read_bytes().splitlines()
+    rows, rejects = at_once([*lines, b'{"url":"https://a/","status":"FETCHED AND MORE"}'])
+    expected, offset = decode_jsonl(b"\n".join(lines), "s", 0), 100 + 3 * len(lines)
+    assert [row[1:] for row in rows] == [row[1:] for row in rows_of(expected.events)] and len(rows) > 8
+    assert [(reason, at) for reason, at, _ in rejects] == [(Reason.BAD_FIELD, offset)]
 
 
 def test_the_original_of_an_event_is_the_bytes_of_its_message() -> None:

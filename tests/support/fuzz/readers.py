@@ -22,6 +22,7 @@ from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.util import calc_crc32c
 
+from opicflow.connectors.files import log_reader
 from opicflow.connectors.files.decoded import Decoded
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.grade_reader import read_grades
@@ -66,6 +67,7 @@ from support.fuzz.fuzzed_reader import Counts, FuzzedReader
 from support.fuzz.mutations import json_text, spoilt
 from support.hostile_values import altered
 from support.old_batches import old_batch, with_old_checksum
+from support.paths import TOP
 
 
 def _counts(decoded: Decoded) -> Counts:
@@ -218,6 +220,41 @@ def _checks_archive(kind: str, format: Format) -> Callable[[bytes, random.Random
         return _check_log(data, format)
 
     return check
+
+
+_CRAWLER_LOGS = {
+    **dict.fromkeys(("nutch-crawldb.csv", "scrapy-items.csv"), Format.CSV),
+    **dict.fromkeys(("crawlee-requests.json", "scrapy-items.json"), Format.JSON),
+    "nutch-segment.txt": Format.NUTCH_SEGMENT,
+}
+"""How records lie in the logs of other crawlers; all others are lines."""
+
+
+@cache
+def _crawler_logs() -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted((TOP / "examples" / "crawlers").iterdir())}
+
+
+def _make_crawler_log(draw: random.Random) -> bytes:
+    """Return the name of a log, a line break, and the log, which may be changed."""
+    name = draw.choice(list(_crawler_logs()))
+    data = _crawler_logs()[name]
+    return name.encode() + b"\n" + (spoilt(data, draw) if draw.random() < 0.9 else data)
+
+
+def _check_crawler_log(data: bytes, draw: random.Random) -> Counts:
+    """Blocks of any size have the same items."""
+    name, _, log = data.partition(b"\n")
+    kind = _CRAWLER_LOGS.get(name.decode(), Format.JSONL)
+    counts = _check_log(log, kind)
+    input_range = FileRange("f", _file(log), kind)
+    whole, usual = [item for batch in read(input_range) for item in batch.items()], log_reader.BATCH_BYTES
+    log_reader.BATCH_BYTES = draw.choice([16, 100, 1000])
+    try:
+        assert [item for batch in read(input_range) for item in batch.items()] == whole
+    finally:
+        log_reader.BATCH_BYTES = usual
+    return counts
 
 
 def _make_compressed(draw: random.Random) -> bytes:
@@ -567,6 +604,7 @@ READERS: dict[str, FuzzedReader] = {
     "avro": FuzzedReader(_make_avro, lambda data, _: _check_log(data, Format.AVRO), 60),
     "warc": FuzzedReader(_make_warc, _checks_archive("warc", Format.WARC), 60),
     "wat": FuzzedReader(_make_wat, _checks_archive("wat", Format.WAT), 50),
+    "crawler-logs": FuzzedReader(_make_crawler_log, _check_crawler_log, 60),
     "edges": FuzzedReader(_make_edges, _checks_archive("edges", Format.EDGES), 50),
     "compressed": FuzzedReader(_make_compressed, _check_compressed, 30),
     "messages": FuzzedReader(_make_messages, _check_messages, 90),

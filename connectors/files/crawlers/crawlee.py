@@ -1,0 +1,62 @@
+"""Crawlee: the requests of its queues, as it stores them (`request_queues/default/*.json`), in JavaScript or Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from opicflow.connectors.files.crawlers.record_format import (
+    Record,
+    RecordFormat,
+    number_at,
+    signs,
+    text_at,
+    time_at,
+    url_at,
+)
+from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Reason
+
+_PACKED = "json"
+_DONE, _ERRORS, _SKIPPED = 4, (5, 6), 7
+
+
+def _read(record: Record) -> CrawlEvent:
+    packed = record.get(_PACKED)
+    if isinstance(packed, str) and packed:
+        try:
+            inner = orjson.loads(packed)
+        except orjson.JSONDecodeError as problem:
+            raise EventRefused(Reason.NOT_JSON, f"json: {problem.msg.partition(': line')[0]}") from None
+        record = {**record, **inner} if isinstance(inner, dict) else record
+    url, handled_ms, state = url_at(record, "url"), time_at(record, "handledAt"), _state_of(record)
+    if handled_ms is None or state == _SKIPPED:
+        return CrawlEvent(url, announce=True)
+    if state not in (None, _DONE, *_ERRORS):
+        raise EventRefused(Reason.BAD_FIELD, f"state: a request that was handled has the state {str(state)[:20]}")
+    errors, retries = record.get("errorMessages"), number_at(record, "retryCount") or 0
+    gave_up = state is None and isinstance(errors, list) and len(errors) > retries
+    answered = text_at(record, "loadedUrl") or url
+    return CrawlEvent(
+        answered,
+        fetched_at_ms=handled_ms,
+        failure="error" if gave_up or state in _ERRORS else None,
+        redirects=(url,) if answered != url else (),
+    )
+
+
+def _state_of(record: Record) -> int | None:
+    """Return the state that Crawlee keeps among the data of the user."""
+    data: Any = record.get("userData")
+    data = data.get("__crawlee") if isinstance(data, dict) else None
+    return number_at(data, "state") if isinstance(data, dict) else None
+
+
+FORMAT = RecordFormat(
+    name="crawlee",
+    title="Crawlee's requests",
+    lacks="requests have no links and no status, so importance flows along redirects alone",
+    signs=signs("url uniqueKey handledAt", "url uniqueKey json", "url uniqueKey method retryCount"),
+    marks=("uniqueKey",),
+    read=_read,
+)

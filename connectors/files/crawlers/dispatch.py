@@ -1,0 +1,112 @@
+"""From one record to its event: ours, or that of the crawler whose signs it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import orjson
+
+from opicflow.connectors.files.crawlers import (
+    browsertrix,
+    common_crawl,
+    crawlee,
+    heritrix,
+    katana,
+    nutch,
+    stormcrawler,
+)
+from opicflow.connectors.files.crawlers.record_format import Record, RecordFormat
+from opicflow.connectors.files.reading import ANY, Reading
+from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason
+from opicflow.schemas.json_events import event_of
+
+FORMATS: dict[str, RecordFormat] = {
+    module.FORMAT.name: module.FORMAT
+    for module in (heritrix, stormcrawler, nutch, browsertrix, crawlee, katana, common_crawl)
+}
+MARKS = tuple(mark for one in FORMATS.values() for mark in one.marks)
+"""Names by which records of other crawlers are told from ours. A record with one of them is looked at closely."""
+_BOM = b"\xef\xbb\xbf"
+
+
+def format_of_record(record: Record) -> RecordFormat | None:
+    """Return the format of another crawler that a record has; None if it has none of their signs."""
+    return next((one for one in FORMATS.values() if one.recognises(record)), None)
+
+
+def event_of_record(value: object, reading: Reading = ANY) -> CrawlEvent | None:
+    """Return the event of a record; None if it tells of no page. Raises `EventRefused`."""
+    named = FORMATS.get(reading.format)
+    if named is not None:
+        if not isinstance(value, dict) or not named.recognises(value, is_named=True):
+            raise EventRefused(Reason.NOT_AN_EVENT, _no_record_of(named))
+        return named.read(value)
+    if not reading.format and isinstance(value, dict):
+        found = format_of_record(value)
+        if found is not None:
+            return found.read(value)
+    return event_of(value, reading.field_names) if reading.fields else event_of(value)
+
+
+def event_of_line(line: bytes, called: str, reading: Reading = ANY) -> CrawlEvent | None:
+    """Return the event of a line, which is a JSON object, or one of another crawler's log; None if it tells of no page.
+
+    `called` is how people call it: a line, a message. Raises `EventRefused`.
+    """
+    if len(line) > MOST_EVENT_BYTES:
+        raise EventRefused(Reason.TOO_LARGE, f"the {called} is longer than {MOST_EVENT_BYTES >> 20} MiB")
+    text = line.removeprefix(_BOM)
+    record: object = record_of_text(text.strip(), reading)
+    if record is None:
+        try:
+            record = _parsed(line, called)
+        except EventRefused as refused:
+            if reading.format not in FORMATS:
+                raise
+            raise EventRefused(refused.reason, f"{refused}: {_no_record_of(FORMATS[reading.format])}") from None
+    return event_of_record(record, reading)
+
+
+def _no_record_of(format_: RecordFormat) -> str:
+    return f"it is no record of {format_.title} ({format_.name})"
+
+
+def _parsed(line: bytes, called: str) -> object:
+    try:
+        return orjson.loads(line.removeprefix(_BOM))
+    except orjson.JSONDecodeError as problem:
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as bad:
+            raise EventRefused(Reason.NOT_UTF8, f"byte {bad.start} of the {called} is no UTF-8") from None
+        raise EventRefused(Reason.NOT_JSON, f"{problem.msg.partition(': line')[0]} at byte {problem.pos}") from None
+
+
+def record_of_text(text: bytes, reading: Reading = ANY) -> Record | None:
+    """Return the record of a line of another crawler that is no JSON object; None if the line is JSON, or unknown."""
+    if text.startswith(b"{"):
+        return None
+    if reading.format == heritrix.FORMAT.name or (not reading.format and heritrix.is_log_line(text)):
+        return heritrix.record_of_line(text)
+    if reading.format == common_crawl.FORMAT.name or (not reading.format and common_crawl.is_index_line(text)):
+        return common_crawl.record_of_line(text)
+    return None
+
+
+def _link_of_katana(line: bytes) -> list[str]:
+    value = _parsed(line, "line")
+    if not isinstance(value, dict) or not katana.FORMAT.recognises(value):
+        raise EventRefused(Reason.NOT_AN_EVENT, "it is no record of Katana (katana-links)")
+    return katana.link_of_record(value)
+
+
+LINKS_OF_LINES: dict[str, Callable[[bytes], list[str]]] = {
+    "heritrix-links": heritrix.link_of_line,
+    "katana-links": _link_of_katana,
+}
+"""Of formats whose lines name the page that a URL was found on: that page and the URL, or an empty list."""
+
+
+def is_text_of_a_crawler(line: bytes) -> bool:
+    """Whether a line that is no JSON object is one of another crawler's log."""
+    return heritrix.is_log_line(line.strip()) or common_crawl.is_index_line(line.strip())

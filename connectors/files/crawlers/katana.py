@@ -1,0 +1,68 @@
+"""Katana: the lines that `katana -jsonl` writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from opicflow.connectors.files.crawlers.record_format import (
+    Record,
+    RecordFormat,
+    http_status,
+    number_at,
+    signs,
+    text_at,
+    time_at,
+    url_at,
+)
+from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Link, Reason
+
+
+def _fits(record: Record) -> bool:
+    request = record["request"]
+    return isinstance(request, dict) and "endpoint" in request
+
+
+def _read(record: Record) -> CrawlEvent:
+    request, response = record["request"], record.get("response")
+    url, error, method = url_at(request, "endpoint"), text_at(record, "error"), text_at(request, "method") or "GET"
+    if method != "GET":
+        raise EventRefused(Reason.BAD_FIELD, f"method: a request by {method[:20]} is no fetch of a page")
+    response = response if isinstance(response, dict) else {}
+    code = number_at(response, "status_code") or None
+    if code is None and error is None:
+        return CrawlEvent(url, announce=True)
+    headers = _headers_of(response)
+    status = None if error or code is None else http_status(code, "status_code")
+    target = headers.get("location")
+    return CrawlEvent(
+        url,
+        fetched_at_ms=time_at(record, "timestamp"),
+        status=status,
+        failure="error" if error else None,
+        content_type=headers.get("content-type"),
+        links=(Link(target),) if target and status and 300 <= status < 400 else None,
+    )
+
+
+def _headers_of(response: Record) -> dict[str, str]:
+    """Return the header fields by their small names, with - between words: some versions write _."""
+    found: Any = response.get("headers")
+    if not isinstance(found, dict):
+        return {}
+    return {name.lower().replace("_", "-"): value for name, value in found.items() if isinstance(value, str)}
+
+
+def link_of_record(record: Record) -> list[str]:
+    """Return the page that an endpoint was found on, and the endpoint; an empty list where no page is named."""
+    source, url = text_at(record["request"], "source"), url_at(record["request"], "endpoint")
+    return [source, url] if source else []
+
+
+FORMAT = RecordFormat(
+    name="katana",
+    title="Katana",
+    lacks="a line has no links of its page: --input-format katana-links reads the pages that URLs were found on",
+    signs=signs("request"),
+    read=_read,
+    fits=_fits,
+)

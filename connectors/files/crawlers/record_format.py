@@ -1,0 +1,98 @@
+"""What a format of another crawler is: the signs of its records, and how one becomes an event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Reason
+from opicflow.schemas.json_events import kind_of, time_ms_of
+
+Record = dict[str, Any]
+"""A record as its crawler wrote it: a JSON object, or a row of CSV by the names of the columns."""
+
+
+def _fits_always(record: Record) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class RecordFormat:
+    """A format. A record is one of it that has all names of one of the `signs`, and `fits`.
+
+    `read` returns the event of a record, None if it tells of no page; it raises `EventRefused`. `marks` are the names
+    by which a record is told from one of ours that also has a URL. Where users name the format, `weak_signs` are
+    enough: records of others may have them, too. `lacks` says what a log of it does not have.
+    """
+
+    name: str
+    title: str
+    lacks: str
+    signs: tuple[frozenset[str], ...]
+    read: Callable[[Record], CrawlEvent | None]
+    marks: tuple[str, ...] = ()
+    fits: Callable[[Record], bool] = _fits_always
+    weak_signs: tuple[frozenset[str], ...] = ()
+
+    def recognises(self, record: Record, is_named: bool = False) -> bool:
+        """Whether a record is one of this format; `is_named`: users say so."""
+        found = (*self.signs, *self.weak_signs) if is_named else self.signs
+        return any(sign <= record.keys() for sign in found) and self.fits(record)
+
+
+def signs(*names: str) -> tuple[frozenset[str], ...]:
+    """Return signs, each given by its names with blanks between."""
+    return tuple(frozenset(one.split()) for one in names)
+
+
+def text_at(record: Record, name: str) -> str | None:
+    """Return a text of a record; None for a null, an empty one, or none."""
+    value = record.get(name)
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise EventRefused(Reason.BAD_FIELD, f"{name}: {kind_of(value)} is no text")
+    return value
+
+
+def url_at(record: Record, name: str) -> str:
+    """Return the URL of a record; refuse a record without one."""
+    url = text_at(record, name)
+    if url is None:
+        raise EventRefused(Reason.NOT_AN_EVENT, f"it has no {name}")
+    return url
+
+
+def number_at(record: Record, name: str) -> int | None:
+    """Return a whole number of a record, which may be a text; None for a null, an empty text, or none."""
+    value = record.get(name)
+    if value is None or value == "":
+        return None
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and value.isascii() and len(value) < 16:
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        shown = f"the text {value[:40]!r}" if isinstance(value, str) else kind_of(value)
+        raise EventRefused(Reason.BAD_FIELD, f"{name}: {shown} is no whole number")
+    return value
+
+
+def time_at(record: Record, name: str) -> int | None:
+    """Return a time of a record in milliseconds; None for a null, an empty text, or none."""
+    value = record.get(name)
+    if value is None or value == "":
+        return None
+    time_ms = time_ms_of(value)
+    if time_ms is None:
+        shown = f"the text {value[:40]!r}" if isinstance(value, str) else kind_of(value)
+        raise EventRefused(Reason.BAD_TIME, f"{name}: {shown} is no time")
+    return time_ms
+
+
+def http_status(status: int, name: str) -> int:
+    """Return an HTTP status; refuse any other number."""
+    if not 100 <= status < 1000:
+        raise EventRefused(Reason.BAD_FIELD, f"{name}: {str(status)[:20]} is no HTTP status")
+    return status

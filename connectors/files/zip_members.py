@@ -1,0 +1,107 @@
+"""Files within a ZIP file, such as the WARC files of a WACZ file: `site.wacz/archive/data.warc.gz`."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import zipfile
+import zlib
+from typing import Any
+
+from opicflow.schemas.errors import UserError
+
+_NAME = re.compile(r"(.+?\.(?:wacz|zip))/(.+)", re.IGNORECASE | re.DOTALL)
+_MAGIC = b"PK\x03\x04"
+_KINDS = (re.compile(r"archive/[^/]+\.warc(\.gz)?", re.IGNORECASE), re.compile(r"pages/[^/]+\.jsonl(\.gz)?"))
+"""Which files of a WACZ file are read: those of the first kind that is there. Archives have links, lists have none."""
+_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError)
+
+
+class ZipRefused(UserError, ValueError):
+    """A ZIP file, or a file within it, cannot be read. One line: what, where, and what to do."""
+
+
+def is_zip(path: str) -> bool:
+    """Whether a file on this machine is a ZIP file."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def logs_in(path: str) -> list[str]:
+    """Return the names of the crawl logs in a WACZ file: its WARC files; its lists of pages if there are none."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = sorted(archive.namelist())
+    except _BROKEN as problem:
+        raise ZipRefused(f"{path}: not a whole ZIP file ({_one_line(problem)}): fetch it again") from None
+    for kind in _KINDS:
+        found = [f"{path}/{member}" for member in members if kind.fullmatch(member)]
+        if found:
+            return found
+    raise ZipRefused(
+        f"{path}: a ZIP file without archive/*.warc.gz, as WACZ files have them: unpack it, and name its logs"
+    )
+
+
+def member_of(name: str) -> tuple[str, str] | None:
+    """Return the ZIP file and the file within it that a name means; None if it means none."""
+    found = _NAME.fullmatch(name)
+    return (found[1], found[2]) if found and os.path.isfile(found[1]) else None
+
+
+class ZipMember(io.RawIOBase):
+    """The bytes of a file within a ZIP file. What is broken is refused where it is read."""
+
+    def __init__(self, path: str, member: str) -> None:
+        self._name = f"{path}/{member}"
+        try:
+            with zipfile.ZipFile(path) as archive:
+                self._file: Any = archive.open(member)
+        except KeyError:
+            raise ZipRefused(f"{self._name}: no such file: check the name") from None
+        except _BROKEN as problem:
+            raise self._refused(problem) from None
+
+    def _refused(self, problem: Exception) -> ZipRefused:
+        return ZipRefused(f"{self._name}: cannot be read from its ZIP file ({_one_line(problem)}): fetch it again")
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return that it can seek."""
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read at most so many bytes."""
+        try:
+            data: bytes = self._file.read(size)
+        except _BROKEN as problem:
+            raise self._refused(problem) from None
+        return data
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to an offset."""
+        try:
+            return int(self._file.seek(offset, whence))
+        except _BROKEN as problem:
+            raise self._refused(problem) from None
+
+    def tell(self) -> int:
+        """Return the offset."""
+        return int(self._file.tell())
+
+    def close(self) -> None:
+        """Close the ZIP file."""
+        if hasattr(self, "_file"):
+            self._file.close()
+        super().close()
+
+
+def _one_line(problem: Exception) -> str:
+    return " ".join(str(problem).split())[:200] or type(problem).__name__
