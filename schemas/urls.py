@@ -171,7 +171,8 @@ class Canonicaliser:
         `base_of[i]` is the row whose URL a relative one is resolved against: a row before it, or itself for none.
         """
         if len(begins) == 0:  # kernels are compiled once for bytes of a log, and again for arrays of our own
-            return CanonicalUrls(text, begins, ends, *(np.zeros(0, kind) for kind in (np.uint8, np.uint64, np.uint64)))
+            none = np.zeros(0, np.uint64)
+            return CanonicalUrls(text, begins, ends, np.zeros(0, np.uint8), none, none)
         states = np.empty(len(begins), np.uint8)
         ids, sites = np.zeros(len(begins), np.uint64), np.zeros(len(begins), np.uint64)
         ends = ends.copy()
