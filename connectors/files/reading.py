@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.schemas.json_events import FIELD_NAMES
@@ -22,11 +23,16 @@ class Reading:
     @property
     def field_names(self) -> dict[str, tuple[str, ...]]:
         """The names of each field, in the order in which they count."""
-        names = dict(FIELD_NAMES)
-        for field, name in reversed(self.fields):
-            names = {one: tuple(other for other in others if other != name) for one, others in names.items()}
-            names[field] = (name, *names[field])
-        return names
+        return _names_with(self.fields)
+
+
+@lru_cache(8)
+def _names_with(fields: tuple[tuple[str, str], ...]) -> dict[str, tuple[str, ...]]:
+    names = dict(FIELD_NAMES)
+    for field, name in reversed(fields):
+        names = {one: tuple(other for other in others if other != name) for one, others in names.items()}
+        names[field] = (name, *names[field])
+    return names
 
 
 _MOST_FIELDS = 50

@@ -262,6 +262,17 @@ def test_a_replay_of_a_crawlers_log_gives_the_same_bytes_however_it_is_divided(o
     assert whole == parts and whole.count(b"\n") > 8
 
 
+def test_a_graph_has_the_links_from_pages_that_urls_were_found_on(opicflow: Run, tmp_path: Path) -> None:
+    """From any place of the log, though lines of one page do not follow one another."""
+    logs = {"heritrix-links": "heritrix-crawl.log", "katana-links": "katana.jsonl"}
+    for name, log in logs.items():
+        path = TOP / "examples" / "crawlers" / log
+        code, out, _ = opicflow("graph", "build", path, "--input-format", name, "--out", tmp_path / name, "--json")
+        facts = json.loads(out)
+        waiting = 1 if name == "katana-links" else 0
+        assert (code, facts["rejects"], facts["links"], facts["pages"]) == (0, 0, 8 + waiting, 9 + waiting), facts
+
+
 def test_validate_reads_standard_input(log: Path) -> None:
     with open(log, "rb") as feed:
         done = subprocess.run([*COMMAND, "validate", "-"], stdin=feed, capture_output=True, text=True, check=True)

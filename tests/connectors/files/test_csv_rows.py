@@ -19,6 +19,7 @@ from opicflow.connectors.files.opening import InputRefused
 from opicflow.connectors.files.reading import ANY, Reading, parse_fields
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, Link, Reason, Reject
 from support.archives import gz
+from support.encoded import check_encoding
 
 in_a_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 values = st.text(st.sampled_from('ab"\n\r,;\t| é1'), max_size=8)
@@ -28,7 +29,14 @@ def items_of(file: Path, reading: Reading = ANY, start: int = 0, may_grow: bool 
     kind = format_of(str(file), reading)
     assert kind is not None
     input_range = FileRange("log", str(file), kind, start, reading=reading, may_grow=may_grow)
-    return [item for batch in read(input_range) for item in batch.items()]
+    found = []
+    for batch in read(input_range):
+        check_encoding(batch)
+        items = list(batch.items())
+        offsets = [offset for offset, item in items if isinstance(item, CrawlEvent)]
+        assert batch.decode().events.offset.tolist() == offsets
+        found += items
+    return found
 
 
 def written(rows: list[list[str]], divider: str, ending: str) -> bytes:
