@@ -142,7 +142,7 @@ MUTATIONS: dict[str, Mutation] = {
         patch, Ledger, "_apply_transfers", "self._marks[source] = Mark(entry.end, total, digest)", "pass"
     ),
     "a ledger applies rows a second time": lambda patch: rewrite(
-        patch, Ledger, "_apply_crawl", "if known.any():", "if False:"
+        patch, Ledger, "_apply_crawl", "_rows_below(mark.position, items)", "0"
     ),
     "visits are counted before an entry is trimmed": lambda patch: rewrite(
         patch, Ledger, "_apply_crawl", "int((items.kind == Kind.VISIT)", "int((entry.items.kind == Kind.VISIT)"
