@@ -24,7 +24,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _TOP = Path(__file__).parent.parent
 _MADE_OF = {
     "schemas": ("schemas",),
-    "connectors": ("schemas", "connectors/files", "connectors/kafka/client"),
+    "connectors": ("schemas", "connectors/files", "connectors/files/crawlers", "connectors/kafka/client"),
     "pipelines": (
         "schemas",
         "pipelines/ledger",

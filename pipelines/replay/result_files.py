@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -53,16 +53,23 @@ def path_in_errors(path: Path) -> Iterator[None]:
 
 
 def write_files(out: Path, work: Path, kinds: FileKinds) -> list[Path]:
-    """Write all files of results but the summary. Returns their paths."""
+    """Write all files of results but the summary. Returns their paths. If one cannot be written, the others end."""
     stop = Event()
     with ThreadPoolExecutor(_THREADS, "write") as threads:
-        written = [threads.submit(write) for write in _writers(out, work, kinds, stop)]
+        writing = [threads.submit(_unless_stopped, write) for write in _writers(out, work, kinds, stop)]
         try:
-            return [path for one in written for path in one.result()]
-        except BaseException:
+            wait(writing, return_when=FIRST_EXCEPTION)
+        finally:
             stop.set()
             threads.shutdown(cancel_futures=True)
-            raise
+    return [path for one in writing if not one.cancelled() for path in one.result()]
+
+
+def _unless_stopped(write: Callable[[], list[Path]]) -> list[Path]:
+    try:
+        return write()
+    except _Stopped:
+        return []
 
 
 def _writers(out: Path, work: Path, kinds: FileKinds, stop: Event) -> Iterator[Callable[[], list[Path]]]:
