@@ -234,8 +234,7 @@ def _column_problem(items: CrawlItems) -> str:
 def _value_problem(items: CrawlItems, categories: int, first_id: int, last_id: int) -> str:
     rows = entry_rows.EntryRows(*(for_kernel(getattr(items, name)) for name in entry_rows.EntryRows._fields))
     limits = (LONGEST_URL, MOST_LINKS, _LAST_KIND, _LAST_OUTCOME, categories)
-    ids = (np.array([one], np.uint64) for one in (first_id, last_id))
-    found = int(entry_rows.find_problems(rows, entry_rows.RowLimits(*(np.array([one]) for one in limits), *ids)))
+    found = int(entry_rows.find_problems(rows, *limits, np.uint64(first_id), np.uint64(last_id)))
     if not found:
         return ""
     return {

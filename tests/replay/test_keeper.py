@@ -176,6 +176,19 @@ def test_ticks_are_at_the_hours_of_event_time_and_never_decrease() -> None:
     ]
 
 
+def test_a_time_at_the_end_of_all_times_is_one_hour() -> None:
+    """The millisecond at which the next hour begins is no number of 64 bits."""
+    last_ms = (1 << 63) - 1
+    items = (
+        ItemWriter()
+        .visit(1, [], time_ms=last_ms)
+        .visit(2, [], time_ms=MAY * 1000)
+        .visit(3, [], time_ms=last_ms)
+        .items()
+    )
+    assert [tuple(piece) for piece in hours(items, -1)] == [(last_ms // 1000 // HOUR * HOUR, 0, 3)]
+
+
 def test_visits_without_a_time_cause_no_ticks() -> None:
     assert [tuple(piece) for piece in hours(ItemWriter().visit(1).sighting(2).items(), -1)] == [(None, 0, 2)]
     assert [tuple(piece) for piece in hours(ItemWriter().items(), MAY)] == [(None, 0, 0)]

@@ -41,42 +41,39 @@ class EntryRows(NamedTuple):
     url_starts: Any
 
 
-@ColumnTuple.register
-class RowLimits(NamedTuple):
-    """What rows may hold: an array of one value each."""
-
-    url_bytes: Any
-    links: Any
-    kind: Any
-    outcome: Any
-    categories: Any
-    first_page: Any
-    last_page: Any
-
-
 @lean_kernel
-def find_problems(rows: EntryRows, most: RowLimits) -> Any:
+def find_problems(
+    rows: EntryRows,
+    most_url_bytes: Any,
+    most_links: Any,
+    last_kind: Any,
+    last_outcome: Any,
+    categories: Any,
+    first_page: Any,
+    last_page: Any,
+) -> Any:
     """Return the problems that any row has, a bit for each. Columns must fit together, and starts must not fall."""
     found = 0
     for i in range(rows.kind.shape[0]):
         links = rows.link_starts[i + 1] - rows.link_starts[i]
         is_visit = rows.kind[i] == _VISIT
         outcome, category, page = rows.outcome[i], rows.category[i], rows.page[i]
-        found |= (rows.url_starts[i + 1] - rows.url_starts[i] > most.url_bytes[0]) << URL_TOO_LONG
-        found |= (links > most.links[0]) << TOO_MANY_LINKS
-        found |= (rows.kind[i] > most.kind[0]) << UNKNOWN_KIND
-        found |= (is_visit and (outcome > most.outcome[0] or outcome == _NONE)) << UNKNOWN_OUTCOME
+        found |= (rows.url_starts[i + 1] - rows.url_starts[i] > most_url_bytes) << URL_TOO_LONG
+        found |= (links > most_links) << TOO_MANY_LINKS
+        found |= (rows.kind[i] > last_kind) << UNKNOWN_KIND
+        found |= (is_visit and (outcome > last_outcome or outcome == _NONE)) << UNKNOWN_OUTCOME
         found |= (links > 0 and not (is_visit and rows.links_known[i] != 0)) << LINKS_OF_OTHERS
-        found |= (category >= most.categories[0] and category != _NO_CATEGORY) << UNKNOWN_CATEGORY
+        found |= (category >= categories and category != _NO_CATEGORY) << UNKNOWN_CATEGORY
         found |= (rows.time_ms[i] < 0 or rows.modified_ms[i] < 0) << TIME_TOO_EARLY
-        found |= (page < most.first_page[0] or page > most.last_page[0]) << OTHER_SHARD
-        found |= (rows.within[i] < 0) << NOT_RISING
-        if i > 0:
-            step = rows.offset[i] - rows.offset[i - 1]
-            found |= (step < 0 or (step == 0 and rows.within[i] <= rows.within[i - 1])) << NOT_RISING
+        found |= (page < first_page or page > last_page) << OTHER_SHARD
+        offset, within = rows.offset[i], rows.within[i]
+        found |= (within < 0) << NOT_RISING
+        if i > 0:  # a difference of hostile offsets would wrap around
+            before = rows.offset[i - 1]
+            found |= (offset < before or (offset == before and within <= rows.within[i - 1])) << NOT_RISING
     for i in range(rows.link_categories.shape[0]):
         category = rows.link_categories[i]
-        found |= (category >= most.categories[0] and category != _NO_CATEGORY) << UNKNOWN_CATEGORY
+        found |= (category >= categories and category != _NO_CATEGORY) << UNKNOWN_CATEGORY
     return found
 
 
@@ -88,7 +85,7 @@ def find_hours(kind: Any, time_ms: Any, hour: Any, begins: Any, hours: Any) -> A
     """
     found = 0
     for i in range(min(kind.shape[0], time_ms.shape[0])):
-        if kind[i] == _VISIT and time_ms[i] >= (hour + 1) * _HOUR_MS:
+        if kind[i] == _VISIT and time_ms[i] // _HOUR_MS > hour:
             hour = time_ms[i] // _HOUR_MS
             begins[found], hours[found] = i, hour
             found += 1

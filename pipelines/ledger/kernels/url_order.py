@@ -15,10 +15,9 @@ import numpy as np
 from opicflow.pipelines.ledger.layout import IN_URL_ORDER, Book, Bool, Int, Table
 from opicflow.schemas.arrays import Array
 from opicflow.schemas.hashing import byte_at
-from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel, prefetch
+from opicflow.schemas.kernel import ColumnTuple, inlined_kernel, lean_kernel
 
 _FEW = 16  # rows that are sorted by inserting
-_AHEAD = 16  # rows between a prefetch and the use
 _SLASH, _S = 47, 115
 _BY_ID = -1  # the depth of parts whose keys are equal
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -295,11 +294,6 @@ def read_pages(table: Table, order: Array, rows: Any, row_of: Array) -> None:
         row_of[1 + slot_in(order[row])] = row
     host = np.int64(-1)
     for row in range(order.shape[0]):
-        if row + _AHEAD < order.shape[0]:
-            later = slot_in(order[row + _AHEAD])
-            prefetch(table.pages, later)
-            prefetch(table.hot, later)
-            prefetch(table.found_by, later)
         slot = slot_in(order[row])
         host += order[row] < 0
         page = table.pages[slot]
