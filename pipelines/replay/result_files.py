@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
@@ -97,18 +97,16 @@ def _writers(out: Path, work: Path, kinds: FileKinds, stop: Event) -> Iterator[C
         with path_in_errors(out / f"{name}.{kinds.format}"):
             return write_result(out, name, kinds.format, kind, partial(parts, *part_kinds), kinds.parts)
 
-    def write_one(name: str, write: Callable[[Path, Iterable[bytes]], None], part_kind: PartKind) -> list[Path]:
+    def write_one(name: str, write: Callable[[Path], None]) -> list[Path]:
         path = out / name
         with path_in_errors(path):
-            write(path, parts(part_kind))
+            write(path)
         return [path]
 
     for name, kind, part_kinds in results:
         yield partial(write_records, name, kind, part_kinds)
 
-    def write_reject_file(path: Path, packed: Iterable[bytes]) -> None:
-        write_rejects(path, kinds.format, packed)
-
-    yield partial(write_one, f"rejects.{kinds.format}", write_reject_file, PartKind.REJECTS)
+    rejects = f"rejects.{kinds.format}"
+    yield partial(write_one, rejects, lambda path: write_rejects(path, kinds.format, parts(PartKind.REJECTS)))
     if kinds.publications:
-        yield partial(write_one, "tombstones.jsonl", write_tombstones, PartKind.TOMBSTONES)
+        yield partial(write_one, "tombstones.jsonl", lambda path: write_tombstones(path, parts(PartKind.TOMBSTONES)))
