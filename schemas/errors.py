@@ -1,4 +1,4 @@
-"""`UserError`, the base class of errors that a user can correct."""
+"""`UserError`, the base class of errors that a user can correct, and the messages of others."""
 
 
 class UserError(Exception):
@@ -7,3 +7,8 @@ class UserError(Exception):
     The command line prints the message and exits with code 2. Every error of this kind, in every package, derives from
     this class.
     """
+
+
+def in_one_line(problem: Exception) -> str:
+    """Return the message of an error of the system or a library for one line: at most 200 characters, never empty."""
+    return " ".join(str(problem).split())[:200] or type(problem).__name__

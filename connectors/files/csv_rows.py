@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import orjson
 
-from opicflow.connectors.files.crawlers.dispatch import FORMATS, event_of_record
+from opicflow.connectors.files.crawlers.dispatch import BOM, FORMATS, event_of_record
 from opicflow.connectors.files.crawlers.record_format import Record
 from opicflow.connectors.files.decoded import UNFINISHED, ReadItem, reject_of
 from opicflow.connectors.files.growing_text import GrowingText
@@ -23,7 +23,6 @@ from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason, Reject
 
 DIVIDERS = (b",", b"\t", b";", b"|")
-_BOM = b"\xef\xbb\xbf"
 _QUOTE, _NEWLINE, _RETURN, _BLANK = b'"\n\r '
 _QUOTED = re.compile(rb'"([^"]*(?:""[^"]*)*)"(?!")')
 _LISTS = ("links", "redirects")
@@ -52,7 +51,7 @@ def header_of(line: bytes, reading: Reading = ANY) -> CsvHeader | None:
     urls = set(reading.field_names["url"])
     found = []
     for divider in DIVIDERS:
-        parsed = values_of(line.removeprefix(_BOM).strip(b"\r\n"), divider)
+        parsed = values_of(line.removeprefix(BOM).strip(b"\r\n"), divider)
         if isinstance(parsed, list):
             names = tuple(_known_name(name.decode("utf-8", "replace").strip(), reading) for name in parsed)
             found += [CsvHeader(divider, names)] if not urls.isdisjoint(names) else []
@@ -134,10 +133,9 @@ def _item_of(row: _Row, header: CsvHeader, source: str, reading: Reading) -> Cra
             raise row.values
         if row.values == [b""]:
             return None
-        event = event_of_record(_record_of(row.values, header, reading), reading)
+        return event_of_record(_record_of(row.values, header, reading), reading)
     except EventRefused as refused:
         return reject_of(refused, source, row.offset, row.original)
-    return event
 
 
 def _record_of(values: list[bytes], header: CsvHeader, reading: Reading) -> Record:

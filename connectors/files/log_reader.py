@@ -307,10 +307,10 @@ def _items(blocks: Iterable[Block | Damage], input_range: FileRange) -> Iterator
     source, reading, may_grow = input_range.source, input_range.reading, input_range.may_grow
     counted_blocks = counted()
     readers: dict[Format, Callable[[], Iterator[ReadItem]]] = {
-        Format.WARC: lambda: iter(read_warc(counted_blocks, source, again)),
-        Format.WAT: lambda: iter(read_wat(counted_blocks, source, again)),
-        Format.EDGES: lambda: iter(read_edges(counted_blocks, source, reading)),
-        Format.NUTCH_SEGMENT: lambda: iter(read_nutch_segment(counted_blocks, source)),
+        Format.WARC: lambda: read_warc(counted_blocks, source, again),
+        Format.WAT: lambda: read_wat(counted_blocks, source, again),
+        Format.EDGES: lambda: read_edges(counted_blocks, source, reading),
+        Format.NUTCH_SEGMENT: lambda: read_nutch_segment(counted_blocks, source),
         Format.JSON: lambda: read_json_values(counted_blocks, source, reading, may_grow),
         Format.CSV: lambda: read_csv(counted_blocks, source, again, input_range.start, reading, may_grow),
     }

@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-import orjson
-
-from opicflow.connectors.files.crawlers.dispatch import FORMATS, format_of_record, record_of_text
+from opicflow.connectors.files.crawlers.dispatch import FORMATS, format_of_record, value_of_line
 from opicflow.connectors.files.crawlers.record_format import Record
 from opicflow.connectors.files.csv_rows import header_of, known_names, records_of_rows
 from opicflow.connectors.files.formats import Format
@@ -115,9 +113,8 @@ def _records_of_lines(blocks: Blocks, reading: Reading) -> Iterator[Record]:
 def _record_of(line: bytes, reading: Reading) -> Record | None:
     """Return the record of a line; None if it has none."""
     try:
-        value = record_of_text(line.strip(), reading)
-        value = orjson.loads(line.removeprefix(b"\xef\xbb\xbf")) if value is None else value
-    except (EventRefused, orjson.JSONDecodeError):
+        value = value_of_line(line, "line", reading)
+    except EventRefused:
         return None
     return value if isinstance(value, dict) else None
 

@@ -69,7 +69,9 @@ class _SegmentRecord:
         if len(self.original) < MOST_REJECTED_BYTES:
             self.original += line + b"\n"
         if self._size_bytes > MOST_EVENT_BYTES:
-            self.problem = self.problem or EventRefused(Reason.TOO_LARGE, "the record is longer than 32 MiB")
+            self.problem = self.problem or EventRefused(
+                Reason.TOO_LARGE, f"the record is longer than {MOST_EVENT_BYTES >> 20} MiB"
+            )
             return
         try:
             self._add(line)

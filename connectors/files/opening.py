@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import zstandard
 
 from opicflow.connectors.files.zip_members import ZipMember, ZipRefused, is_zip, logs_in, member_of
-from opicflow.schemas.errors import UserError
+from opicflow.schemas.errors import UserError, in_one_line
 
 STDIN = "-"
 BLOCK_BYTES = 8 << 20
@@ -95,7 +95,7 @@ def open_bytes(name: str) -> BinaryIO:
     except ZipRefused:
         raise
     except (OSError, ValueError, ImportError) as error:
-        raise InputRefused(f"{name}: cannot be opened ({_one_line(error)}): check its permissions") from None
+        raise InputRefused(f"{name}: cannot be opened ({in_one_line(error)}): check its permissions") from None
 
 
 def decompressed(source: str | BinaryIO, *, start: int = 0, block_bytes: int = BLOCK_BYTES) -> Iterator[Block | Damage]:
@@ -157,7 +157,7 @@ def _expand_remote(name: str) -> list[str]:
     except Exception as error:  # each file system has its own errors
         if str(error).startswith("Unable to get filesystem"):
             raise InputRefused(f"{name}: not an address of files: give a path, s3://, gs:// or hdfs://") from None
-        raise InputRefused(f"{name}: cannot be listed ({_one_line(error)}): check the address and access") from None
+        raise InputRefused(f"{name}: cannot be listed ({in_one_line(error)}): check the address and access") from None
     if not found:
         raise InputRefused(f"{name}: no such file: check the name")
     return found
@@ -197,10 +197,6 @@ def _filesystems() -> tuple[Any, str]:
     if FileSystems._pipeline_options is None:
         FileSystems.set_options(PipelineOptions([]))  # type: ignore[no-untyped-call]  # s3:// asks for some, whatever they are
     return FileSystems, CompressionTypes.UNCOMPRESSED
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 class _Tape:

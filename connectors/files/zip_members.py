@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from typing import Any
 
-from opicflow.schemas.errors import UserError
+from opicflow.schemas.errors import UserError, in_one_line
 
 _NAME = re.compile(r"(.+?\.(?:wacz|zip))/(.+)", re.IGNORECASE | re.DOTALL)
 _MAGIC = b"PK\x03\x04"
@@ -37,7 +37,7 @@ def logs_in(path: str) -> list[str]:
         with zipfile.ZipFile(path) as archive:
             members = sorted(archive.namelist())
     except _BROKEN as problem:
-        raise ZipRefused(f"{path}: not a whole ZIP file ({_one_line(problem)}): fetch it again") from None
+        raise ZipRefused(f"{path}: not a whole ZIP file ({in_one_line(problem)}): fetch it again") from None
     for kind in _KINDS:
         found = [f"{path}/{member}" for member in members if kind.fullmatch(member)]
         if found:
@@ -67,7 +67,7 @@ class ZipMember(io.RawIOBase):
             raise self._refused(problem) from None
 
     def _refused(self, problem: Exception) -> ZipRefused:
-        return ZipRefused(f"{self._name}: cannot be read from its ZIP file ({_one_line(problem)}): fetch it again")
+        return ZipRefused(f"{self._name}: cannot be read from its ZIP file ({in_one_line(problem)}): fetch it again")
 
     def readable(self) -> bool:
         """Return that it can be read."""
@@ -101,7 +101,3 @@ class ZipMember(io.RawIOBase):
         if hasattr(self, "_file"):
             self._file.close()
         super().close()
-
-
-def _one_line(problem: Exception) -> str:
-    return " ".join(str(problem).split())[:200] or type(problem).__name__

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-import orjson
-
 from opicflow.connectors.files.crawlers.record_format import (
+    LineFormat,
     Record,
     RecordFormat,
     http_status,
     number_at,
+    parsed_json,
     signs,
     text_at,
     time_at,
@@ -30,21 +30,9 @@ _NAMES: dict[str, tuple[str, ...]] = {
 _REVISIT = "warc/revisit"
 
 
-def is_index_line(line: bytes) -> bool:
-    """Whether a line is one of a CDXJ index: a key, a time, and an object."""
-    return _LINE.fullmatch(line) is not None
-
-
-def record_of_line(line: bytes) -> Record:
-    """Return a line of a CDXJ index as an object that has the time, too."""
-    found = _LINE.fullmatch(line)
-    if found is None:
-        raise EventRefused(Reason.NOT_AN_EVENT, "it is no line of an index of Common Crawl (common-crawl)")
-    try:
-        record = orjson.loads(found[3])
-    except orjson.JSONDecodeError as problem:
-        raise EventRefused(Reason.NOT_JSON, problem.msg.partition(": line")[0]) from None
-    return {"timestamp": found[2].decode(), "urlkey": "", **record}
+def _record_of(line: re.Match[bytes]) -> Record:
+    """Return a line of a CDXJ index, a key, a time and an object, as an object that has the time, too."""
+    return {"timestamp": line[2].decode(), "urlkey": "", **parsed_json(line[3])}
 
 
 def _read(record: Record) -> CrawlEvent:
@@ -75,4 +63,5 @@ FORMAT = RecordFormat(
     signs=signs("url fetch_status", "url mime-detected", "url urlkey timestamp"),
     marks=("fetch_status", "mime-detected", "urlkey"),
     read=_read,
+    line=LineFormat("an index of Common Crawl", _LINE, _record_of),
 )

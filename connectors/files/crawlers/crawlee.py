@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from opicflow.connectors.files.crawlers.record_format import (
     Record,
     RecordFormat,
     number_at,
+    parsed_json,
     signs,
     text_at,
     time_at,
@@ -24,10 +23,7 @@ _DONE, _ERRORS, _SKIPPED = 4, (5, 6), 7
 def _read(record: Record) -> CrawlEvent:
     packed = record.get(_PACKED)
     if isinstance(packed, str) and packed:
-        try:
-            inner = orjson.loads(packed)
-        except orjson.JSONDecodeError as problem:
-            raise EventRefused(Reason.NOT_JSON, f"json: {problem.msg.partition(': line')[0]}") from None
+        inner = parsed_json(packed, "json: ")
         record = {**record, **inner} if isinstance(inner, dict) else record
     url, handled_ms, state = url_at(record, "url"), time_at(record, "handledAt"), _state_of(record)
     if handled_ms is None or state == _SKIPPED:

@@ -15,7 +15,7 @@ from opicflow.connectors.files.crawlers import (
     nutch,
     stormcrawler,
 )
-from opicflow.connectors.files.crawlers.record_format import Record, RecordFormat
+from opicflow.connectors.files.crawlers.record_format import Record, RecordFormat, json_problem
 from opicflow.connectors.files.reading import ANY, Reading
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Reason
 from opicflow.schemas.json_events import event_of
@@ -26,7 +26,9 @@ FORMATS: dict[str, RecordFormat] = {
 }
 MARKS = tuple(mark for one in FORMATS.values() for mark in one.marks)
 """Names by which records of other crawlers are told from ours. A record with one of them is looked at closely."""
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
+"""What some programs write before UTF-8."""
+_LINES = {one.name: one.line for one in FORMATS.values() if one.line is not None}
 
 
 def format_of_record(record: Record) -> RecordFormat | None:
@@ -55,16 +57,20 @@ def event_of_line(line: bytes, called: str, reading: Reading = ANY) -> CrawlEven
     """
     if len(line) > MOST_EVENT_BYTES:
         raise EventRefused(Reason.TOO_LARGE, f"the {called} is longer than {MOST_EVENT_BYTES >> 20} MiB")
-    text = line.removeprefix(_BOM)
-    record: object = record_of_text(text.strip(), reading)
-    if record is None:
-        try:
-            record = _parsed(line, called)
-        except EventRefused as refused:
-            if reading.format not in FORMATS:
-                raise
-            raise EventRefused(refused.reason, f"{refused}: {_no_record_of(FORMATS[reading.format])}") from None
-    return event_of_record(record, reading)
+    return event_of_record(value_of_line(line, called, reading), reading)
+
+
+def value_of_line(line: bytes, called: str, reading: Reading = ANY) -> object:
+    """Return the value of a line of JSON, or the record of a line of another crawler. Raises `EventRefused`."""
+    record = _record_of_text(line.removeprefix(BOM).strip(), reading)
+    if record is not None:
+        return record
+    try:
+        return _parsed(line, called)
+    except EventRefused as refused:
+        if reading.format not in FORMATS:
+            raise
+        raise EventRefused(refused.reason, f"{refused}: {_no_record_of(FORMATS[reading.format])}") from None
 
 
 def _no_record_of(format_: RecordFormat) -> str:
@@ -73,24 +79,37 @@ def _no_record_of(format_: RecordFormat) -> str:
 
 def _parsed(line: bytes, called: str) -> object:
     try:
-        return orjson.loads(line.removeprefix(_BOM))
+        return orjson.loads(line.removeprefix(BOM))
     except orjson.JSONDecodeError as problem:
         try:
             line.decode("utf-8")
         except UnicodeDecodeError as bad:
             raise EventRefused(Reason.NOT_UTF8, f"byte {bad.start} of the {called} is no UTF-8") from None
-        raise EventRefused(Reason.NOT_JSON, f"{problem.msg.partition(': line')[0]} at byte {problem.pos}") from None
+        raise EventRefused(Reason.NOT_JSON, f"{json_problem(problem)} at byte {problem.pos}") from None
 
 
-def record_of_text(text: bytes, reading: Reading = ANY) -> Record | None:
+def _record_of_text(text: bytes, reading: Reading = ANY) -> Record | None:
     """Return the record of a line of another crawler that is no JSON object; None if the line is JSON, or unknown."""
     if text.startswith(b"{"):
         return None
-    if reading.format == heritrix.FORMAT.name or (not reading.format and heritrix.is_log_line(text)):
-        return heritrix.record_of_line(text)
-    if reading.format == common_crawl.FORMAT.name or (not reading.format and common_crawl.is_index_line(text)):
-        return common_crawl.record_of_line(text)
-    return None
+    if reading.format in _LINES:
+        return _record_of_line(text, reading.format)
+    if reading.format:
+        return None
+    matches = ((one, one.pattern.fullmatch(text)) for one in _LINES.values())
+    return next((one.record_of(found) for one, found in matches if found), None)
+
+
+def _record_of_line(line: bytes, name: str) -> Record:
+    """Return the record of a line of this format."""
+    found = _LINES[name].pattern.fullmatch(line)
+    if found is None:
+        raise EventRefused(Reason.NOT_AN_EVENT, f"it is no line of {_LINES[name].log} ({name})")
+    return _LINES[name].record_of(found)
+
+
+def _link_of_heritrix(line: bytes) -> list[str]:
+    return heritrix.link_of_record(_record_of_line(line, heritrix.FORMAT.name))
 
 
 def _link_of_katana(line: bytes) -> list[str]:
@@ -101,7 +120,7 @@ def _link_of_katana(line: bytes) -> list[str]:
 
 
 LINKS_OF_LINES: dict[str, Callable[[bytes], list[str]]] = {
-    "heritrix-links": heritrix.link_of_line,
+    "heritrix-links": _link_of_heritrix,
     "katana-links": _link_of_katana,
 }
 """Of formats whose lines name the page that a URL was found on: that page and the URL, or an empty list."""
@@ -109,4 +128,4 @@ LINKS_OF_LINES: dict[str, Callable[[bytes], list[str]]] = {
 
 def is_text_of_a_crawler(line: bytes) -> bool:
     """Whether a line that is no JSON object is one of another crawler's log."""
-    return heritrix.is_log_line(line.strip()) or common_crawl.is_index_line(line.strip())
+    return any(one.pattern.fullmatch(line.strip()) for one in _LINES.values())

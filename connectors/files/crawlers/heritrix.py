@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from opicflow.connectors.files.crawlers.record_format import (
+    LineFormat,
     Record,
     RecordFormat,
     http_status,
@@ -51,18 +52,10 @@ _NEGATIVE_STATUSES = frozenset(
 _REDIRECT = "R"
 
 
-def is_log_line(line: bytes) -> bool:
-    """Whether a line is one of a crawl.log."""
-    return _LINE.fullmatch(line) is not None
-
-
-def record_of_line(line: bytes) -> Record:
+def _record_of(line: re.Match[bytes]) -> Record:
     """Return a line of a crawl.log as the object that the feed to Kafka has for it."""
-    found = _LINE.fullmatch(line)
-    if found is None:
-        raise EventRefused(Reason.NOT_AN_EVENT, "it is no line of a Heritrix crawl.log (heritrix)")
     try:
-        record = {name: value.decode() for name, value in found.groupdict().items() if value is not None}
+        record = {name: value.decode() for name, value in line.groupdict().items() if value is not None}
     except UnicodeDecodeError:
         raise EventRefused(Reason.NOT_UTF8, "the line is not UTF-8") from None
     return {name: "" if value == _NOTHING and name != "url" else value for name, value in record.items()}
@@ -96,9 +89,8 @@ def _fetched_at_ms(record: Record) -> int | None:
     return time_at(record, "timestamp") if begun_ms is None else begun_ms
 
 
-def link_of_line(line: bytes) -> list[str]:
+def link_of_record(record: Record) -> list[str]:
     """Return the page that a URL was found on, and the URL; an empty list for a seed or another lookup."""
-    record = record_of_line(line)
     via, url = text_at(record, "via"), url_at(record, "url")
     return [] if via is None or url.startswith(_OTHER_LOOKUPS) else [via, url]
 
@@ -111,4 +103,5 @@ FORMAT = RecordFormat(
     signs=signs("url status_code hop_path"),
     marks=("hop_path",),
     read=_read,
+    line=LineFormat("a Heritrix crawl.log", _LINE, _record_of),
 )

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import orjson
 
 from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Reason
 from opicflow.schemas.json_events import kind_of, time_ms_of
 
 Record = dict[str, Any]
 """A record as its crawler wrote it: a JSON object, or a row of CSV by the names of the columns."""
+
+
+class LineFormat(NamedTuple):
+    """Lines of a log that are no JSON: what people call the log, the pattern of a whole line, and its record."""
+
+    log: str
+    pattern: re.Pattern[bytes]
+    record_of: Callable[[re.Match[bytes]], Record]
 
 
 def _fits_always(record: Record) -> bool:
@@ -23,7 +34,8 @@ class RecordFormat:
 
     `read` returns the event of a record, None if it tells of no page; it raises `EventRefused`. `marks` are the names
     by which a record is told from one of ours that also has a URL. Where users name the format, `weak_signs` are
-    enough: records of others may have them, too. `lacks` says what a log of it does not have.
+    enough: records of others may have them, too. `lacks` says what a log of it does not have. `line`: its records may
+    also be lines of text.
     """
 
     name: str
@@ -34,6 +46,7 @@ class RecordFormat:
     marks: tuple[str, ...] = ()
     fits: Callable[[Record], bool] = _fits_always
     weak_signs: tuple[frozenset[str], ...] = ()
+    line: LineFormat | None = None
 
     def recognises(self, record: Record, is_named: bool = False) -> bool:
         """Whether a record is one of this format; `is_named`: users say so."""
@@ -44,6 +57,19 @@ class RecordFormat:
 def signs(*names: str) -> tuple[frozenset[str], ...]:
     """Return signs, each given by its names with blanks between."""
     return tuple(frozenset(one.split()) for one in names)
+
+
+def parsed_json(text: bytes | str, called: str = "") -> Any:
+    """Return a JSON value that stands within a record; `called` is how messages call it."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as problem:
+        raise EventRefused(Reason.NOT_JSON, f"{called}{json_problem(problem)}") from None
+
+
+def json_problem(problem: orjson.JSONDecodeError) -> str:
+    """Return what is wrong with JSON, without the place."""
+    return problem.msg.partition(": line")[0]
 
 
 def text_at(record: Record, name: str) -> str | None:
@@ -74,8 +100,7 @@ def number_at(record: Record, name: str) -> int | None:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if not isinstance(value, int) or isinstance(value, bool):
-        shown = f"the text {value[:40]!r}" if isinstance(value, str) else kind_of(value)
-        raise EventRefused(Reason.BAD_FIELD, f"{name}: {shown} is no whole number")
+        raise EventRefused(Reason.BAD_FIELD, f"{name}: {_shown(value)} is no whole number")
     return value
 
 
@@ -86,9 +111,12 @@ def time_at(record: Record, name: str) -> int | None:
         return None
     time_ms = time_ms_of(value)
     if time_ms is None:
-        shown = f"the text {value[:40]!r}" if isinstance(value, str) else kind_of(value)
-        raise EventRefused(Reason.BAD_TIME, f"{name}: {shown} is no time")
+        raise EventRefused(Reason.BAD_TIME, f"{name}: {_shown(value)} is no time")
     return time_ms
+
+
+def _shown(value: object) -> str:
+    return f"the text {value[:40]!r}" if isinstance(value, str) else kind_of(value)
 
 
 def http_status(status: int, name: str) -> int:
