@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, errors
 from kafka.errors import KafkaError
 
-from opicflow.connectors.kafka.client import NetworkClient, causes, is_permanent, unpack_in_columns
+from opicflow.connectors.kafka.client import NetworkClient, causes, is_permanent, unpack_in_columns, unpack_in_records
 from opicflow.connectors.kafka.properties import (
     KafkaRefused,
     Properties,
@@ -157,7 +157,14 @@ class Connection:
 
     def consumer(self, **more: Any) -> Any:
         """Make a consumer without a group, whose caller assigns partitions and keeps offsets; it returns `Record`s."""
-        return unpack_in_columns(self._client(KafkaConsumer, {"group_id": None, "enable_auto_commit": False, **more}))
+        return unpack_in_records(self._consumer(more))
+
+    def column_consumer(self, **more: Any) -> Any:
+        """Make such a consumer, which returns `FetchedRecords`."""
+        return unpack_in_columns(self._consumer(more))
+
+    def _consumer(self, more: dict[str, Any]) -> Any:
+        return self._client(KafkaConsumer, {"group_id": None, "enable_auto_commit": False, **more})
 
     def producer(self, **more: Any) -> Any:
         """Make an idempotent producer."""

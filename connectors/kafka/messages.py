@@ -7,9 +7,8 @@ one, as Avro single objects otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache, partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,7 @@ from opicflow.schemas.framing import (
     frame_kind,
     published_writer,
 )
-from opicflow.schemas.message_columns import MessageBatch, value_spans
+from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.published_schemas import Schema, breaks, schema
 from opicflow.schemas.records import from_avro
 from opicflow.schemas.writer_schema import WriterSchema
@@ -48,17 +47,6 @@ from opicflow.schemas.writer_schema import WriterSchema
 _BODY_STARTS = {FrameKind.SINGLE_OBJECT: 10, FrameKind.CONFLUENT: 5}
 _NUMBER_STARTS = {FrameKind.SINGLE_OBJECT: 2, FrameKind.CONFLUENT: 1}
 _NEWLINE = 10
-_FIELDS = attrgetter("offset", "timestamp", "value", "serialized_value_size")
-
-
-def message_batch(records: Sequence[Any], start: int, end: int) -> MessageBatch:
-    """Return a consumer's records, which cover the offsets [start, end), as columns."""
-    columns = zip(*map(_FIELDS, records), strict=True) if records else [()] * 4
-    offsets, times_ms, values, value_sizes = columns
-    sizes = np.array(value_sizes, np.int64)  # below 0 = no value
-    text = b"\n".join(value or b"" for value in values) if (sizes < 0).any() else b"\n".join(values)
-    offset_column, time_column = np.array(offsets, np.int64), np.array(times_ms, np.int64)
-    return MessageBatch(start, end, offset_column, time_column, text, *value_spans(sizes))
 
 
 def describe_unread(records: int) -> str:

@@ -24,6 +24,7 @@ from kafka.errors import (
     for_code,
 )
 
+from opicflow.connectors.kafka.client import FetchedRecords
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 
 PATIENCE_SECONDS = 120.0
@@ -130,10 +131,10 @@ def check_range(input_range: PartitionRange, first: int, last: int) -> None:
         )
 
 
-def poll(consumer: Any, left: PartitionRange, timeout_ms: int) -> dict[Any, list[Any]]:
+def poll(consumer: Any, left: PartitionRange, timeout_ms: int) -> dict[Any, list[FetchedRecords]]:
     """Return the next records of a range; none after a failure that a retry may solve."""
     try:
-        found: dict[Any, list[Any]] = consumer.poll(timeout_ms=timeout_ms)
+        found: dict[Any, list[FetchedRecords]] = consumer.poll(timeout_ms=timeout_ms)
     except (OffsetOutOfRangeError, LogTruncationError) as problem:
         raise _loss(consumer, left, problem) from None
     except CorruptRecordError as problem:

@@ -22,8 +22,8 @@ from apache_beam.utils.timestamp import Timestamp
 from kafka import TopicPartition
 from kafka.errors import RetriableError
 
+from opicflow.connectors.kafka.client import FetchedRecords, message_batch
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.messages import message_batch
 from opicflow.connectors.kafka.partitions import (
     PATIENCE_SECONDS,
     PartitionRange,
@@ -226,9 +226,9 @@ def read_range(input_range: PartitionRange) -> Iterator[MessageBatch]:
     consumer = _CONSUMERS.take(input_range, at)
     try:
         while at < input_range.end:
-            records, end = consumer.next(at, input_range.end)
+            parts, end = consumer.next(at, input_range.end)
             if end > at:
-                yield message_batch(records, at, end)
+                yield message_batch(parts, at, end)
                 at = end
     finally:
         consumer.close()
@@ -243,13 +243,13 @@ def _read_until_deadline(
     is_good, has_more = False, True
     try:
         while records_left > 0:
-            records, end = consumer.next(at, NO_END, _POLL_MS)
+            parts, end = consumer.next(at, NO_END, _POLL_MS)
             _metrics.gauge("opicflow", f"lag_{input_range.topic}_{input_range.partition}").set(consumer.lag(end))
             if end > at:
-                yield message_batch(records, at, end)
+                yield message_batch(parts, at, end)
                 at = end
-                records_left -= len(records)
-            elif not records:
+                records_left -= sum(map(len, parts))
+            elif not parts:
                 has_more = consumer.has_more(end)
                 break
             if time.monotonic() >= deadline:
@@ -292,7 +292,7 @@ class _PartitionConsumer:
                 settings["fetch_max_wait_ms"] = _FETCH_WAIT_MS
             if batch_records is not None:
                 settings["max_poll_records"] = batch_records
-            self._consumer = input_range.connection.consumer(**settings)
+            self._consumer = input_range.connection.column_consumer(**settings)
             try:
                 first = self._consumer.beginning_offsets([self._topic_partition])[self._topic_partition]
                 last = self._consumer.end_offsets([self._topic_partition])[self._topic_partition]
@@ -305,7 +305,7 @@ class _PartitionConsumer:
                 raise
         self.used_at = self._answered_at = self._checked_at = time.monotonic()
 
-    def next(self, at: int, stop: int, timeout_ms: int = _RANGE_POLL_MS) -> tuple[list[Any], int]:
+    def next(self, at: int, stop: int, timeout_ms: int = _RANGE_POLL_MS) -> tuple[list[FetchedRecords], int]:
         """Return the next records from offset `at` on and before `stop`, and the end of the offsets they cover."""
         if at != self._at:
             self._consumer.seek(self._topic_partition, at)
@@ -313,7 +313,7 @@ class _PartitionConsumer:
         with self.input_range.connection.doing(f"reading {self.input_range.topic}"):
             found = poll(self._consumer, replace(self.input_range, start=at), timeout_ms)
             end = self._consumer.position(self._topic_partition, timeout_ms=0) or at
-        records = found.get(self._topic_partition, [])
+        parts = found.get(self._topic_partition, [])
         now = time.monotonic()
         if end > at:
             self._answered_at = now
@@ -321,8 +321,8 @@ class _PartitionConsumer:
             self._check(at, now)
         self._at = end
         if end > stop:
-            records = [record for record in records if record.offset < stop]
-        return records, min(end, stop)
+            parts = [part.between(at, stop) for part in parts]
+        return parts, min(end, stop)
 
     def lag(self, offset: int) -> int:
         """Return how many offsets follow this one, as far as the consumer has received."""

@@ -22,8 +22,9 @@ from kafka import TopicPartition
 from kafka.errors import RetriableError
 
 from opicflow.connectors.files.decoded import Decoded
+from opicflow.connectors.kafka.client import FetchedRecords, Record, message_batch
 from opicflow.connectors.kafka.connection import KafkaRefused
-from opicflow.connectors.kafka.messages import decode_messages, message_batch, writer_of
+from opicflow.connectors.kafka.messages import decode_messages, writer_of
 from opicflow.connectors.kafka.partitions import (
     PATIENCE_SECONDS,
     PartitionRange,
@@ -128,17 +129,18 @@ def _merge(reader: _Reader, input_range: TopicRange, writers: WriterOf) -> Itera
         counts = np.bincount(chosen, minlength=len(left)).tolist()
         size_bytes = sum(int(buffer.sizes[:count].sum()) for buffer, count in zip(left, counts, strict=True))
         taken = [buffer.take(count) for buffer, count in zip(left, counts, strict=True)]
-        rows = [iter(records) for records, _ in taken]
-        merged = [next(rows[number]) for number in chosen.tolist()]
+        parts = [part for some, _ in taken for part in some]
+        places = np.argsort(chosen, kind="stable")  # of the records of the first partition, then of the next
         passed = np.empty(len(chosen), np.int64)
-        passed[np.argsort(chosen, kind="stable")] = np.concatenate([offsets for _, offsets in taken])
+        passed[places] = np.concatenate([offsets for _, offsets in taken])
         ends = position + np.cumsum(passed)
-        decode = partial(_decode, merged, ends - 1, input_range, writers)
+        decode = partial(_decode, parts, places, ends - 1, input_range, writers)
         yield TopicBatch(position, int(ends[-1]), decode, size_bytes, _progress(reader))
         position = int(ends[-1])
     rest = sum(buffer.take_rest() for buffer in reader.buffers)
     if rest:  # only transaction markers, and records that compaction removed
-        decode = partial(_decode, [], np.zeros(0, np.int64), input_range, writers)
+        none = np.zeros(0, np.int64)
+        decode = partial(_decode, [], none, none, input_range, writers)
         yield TopicBatch(position, position + rest, decode, 0, _progress(reader))
 
 
@@ -172,10 +174,15 @@ def _progress(reader: _Reader) -> tuple[PartitionProgress, ...]:
     return tuple(PartitionProgress(one.input_range.partition, one.at, one.last_digest) for one in reader.buffers)
 
 
-def _decode(records: list[Any], positions: Ints, input_range: TopicRange, writers: WriterOf) -> Decoded:
-    messages = message_batch(records, 0, 0)
+def _decode(
+    parts: Sequence[FetchedRecords], places: Ints, positions: Ints, input_range: TopicRange, writers: WriterOf
+) -> Decoded:
+    """Decode records. `places` has the row of each of them, which are those of their positions."""
+    rows = np.split(places, np.cumsum([len(part) for part in parts])[:-1])
+    messages = message_batch(parts, 0, 0, rows[: len(parts)])
     decoded = decode_messages(replace(messages, offsets=positions), input_range.source, writers)
-    partitions = np.array([record.partition for record in records], np.int64)
+    partitions = np.empty(len(places), np.int64)
+    partitions[places] = np.repeat([part.partition for part in parts], [len(part) for part in parts])
     return decoded._replace(where=partial(_where, input_range.topic, positions, partitions, messages.offsets))
 
 
@@ -205,13 +212,13 @@ class _Buffer:
         self.fetched_to = input_range.start
         self.is_complete = False
         """Whether it holds all remaining records of the range."""
-        self._records: list[Any] = []
+        self._parts: list[FetchedRecords] = []
         self._ready_bytes = min(BATCH_BYTES, _BUFFERED_BYTES // partitions)
         self._ready_records = min(_READY_RECORDS, _BUFFERED_RECORDS // partitions)
 
     def __len__(self) -> int:
         """How many records it holds."""
-        return len(self._records)
+        return len(self.times)
 
     @property
     def is_ready(self) -> bool:
@@ -224,38 +231,40 @@ class _Buffer:
         """The range that is not fetched yet."""
         return replace(self.input_range, start=self.fetched_to)
 
-    def add(self, records: list[Any], position: int | None) -> None:
+    def add(self, parts: Sequence[FetchedRecords], position: int | None) -> None:
         """Add fetched records. `position` is the consumer's position after them."""
         input_range = self.input_range
-        if records and records[0].offset < input_range.start:
-            self._check_last(records[0])
-            records = [record for record in records if record.offset >= input_range.start]
-        if records and records[-1].offset >= input_range.end:
-            records = [record for record in records if record.offset < input_range.end]
-            self.is_complete = True
-        self.fetched_to = max(self.fetched_to, records[-1].offset + 1 if records else 0, position or 0)
+        if parts and parts[0].offsets[0] < input_range.start:
+            self._check_last(parts[0].record(0))
+        reached = [self.fetched_to, position or 0, *(part.next_offset for part in parts)]
+        self.fetched_to = max(reached)
         self.is_complete |= self.fetched_to >= input_range.end
-        if records:
-            self._records += records
-            self.times = np.append(self.times, [record.timestamp for record in records])
-            sizes = np.array([record.serialized_value_size for record in records], np.int64)  # -1 = no value
-            self.sizes = np.append(self.sizes, np.maximum(sizes, 0))
+        inside = [part.between(input_range.start, input_range.end) for part in parts]
+        self._parts += filter(None, inside)
+        self.times = np.concatenate([self.times, *(part.times_ms for part in inside)])
+        self.sizes = np.concatenate([self.sizes, *(np.maximum(part.value_sizes, 0) for part in inside)])
 
-    def take(self, count: int) -> tuple[list[Any], Ints]:
+    def take(self, count: int) -> tuple[list[FetchedRecords], Ints]:
         """Remove and return the next records, and the number of offsets from each to the record before it."""
-        records, self._records = self._records[:count], self._records[count:]
+        taken, left = list[FetchedRecords](), count
+        while left > 0:
+            part = self._parts[0]
+            taken.append(part.rows(0, left))
+            self._parts[:1] = [part.rows(left, len(part))] if len(part) > left else []
+            left -= len(taken[-1])
         self.times, self.sizes = self.times[count:], self.sizes[count:]
-        offsets = np.array([self.at - 1, *(record.offset for record in records)], np.int64)
-        if records:
-            self.at, self.last_digest = records[-1].offset + 1, digest_of(records[-1])
-        return records, offsets[1:] - offsets[:-1]
+        offsets = np.concatenate([[self.at - 1], *(part.offsets for part in taken)])
+        if taken:
+            last = taken[-1].record(len(taken[-1]) - 1)
+            self.at, self.last_digest = last.offset + 1, digest_of(last)
+        return taken, offsets[1:] - offsets[:-1]
 
     def take_rest(self) -> int:
         """Pass the offsets after the last record; returns how many."""
         before, self.at = self.at, self.input_range.end
         return self.at - before
 
-    def _check_last(self, record: Any) -> None:
+    def _check_last(self, record: Record) -> None:
         """Refuse a log whose record before the start is not the one that was read there."""
         input_range = self.input_range
         if record.offset == input_range.start - 1 and input_range.last_digest not in ("", digest_of(record)):
@@ -266,7 +275,7 @@ class _Buffer:
             )
 
 
-def digest_of(record: Any) -> str:
+def digest_of(record: Record) -> str:
     """Return a hash of offset, key and value, which identifies a record."""
     key, value = record.key or b"", record.value or b""
     sizes = b"%d %d %d " % (record.offset, record.serialized_key_size, record.serialized_value_size)
@@ -291,7 +300,7 @@ class _Reader:
         ordered = sorted(input_ranges, key=lambda one: one.partition)
         self.buffers = [_Buffer(input_range, len(ordered)) for input_range in ordered]
         settings = consumer_settings(len(ordered))
-        self._consumers = [stack.enter_context(closing(one.connection.consumer(**settings))) for one in ordered]
+        self._consumers = [stack.enter_context(closing(one.connection.column_consumer(**settings))) for one in ordered]
         self._check_same_topic = check_same_topic
         self._patience_seconds = patience_seconds
         self._checked_at = self._got_at = time.monotonic()

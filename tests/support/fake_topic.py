@@ -13,6 +13,7 @@ from kafka import TopicPartition
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError
 
+from opicflow.connectors.kafka.client import FetchedRecords
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicBatch, TopicRange, read_topic, topic_range
@@ -76,6 +77,9 @@ class Cluster:
             raise KafkaRefused(f"{self.brokers}: {action}: {problem}") from None
 
     def consumer(self, **more: Any) -> Consumer:
+        return Consumer(self)
+
+    def column_consumer(self, **more: Any) -> Consumer:
         assert more["auto_offset_reset"] == "none" and more["isolation_level"] == "read_committed"
         return Consumer(self)
 
@@ -124,7 +128,18 @@ class Consumer:
     def highwater(self, one: TopicPartition) -> int:
         return self.cluster.partitions[one.partition].end
 
-    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[FetchedRecords]]:
+        return {one: [*self._parts(one, some)] for one, some in self.fetched(timeout_ms).items() if some}
+
+    def _parts(self, one: TopicPartition, records: list[Record]) -> Iterator[FetchedRecords]:
+        """Yield the records in parts, as those of several batches are."""
+        while records:
+            count = self.chance.randint(1, len(records))
+            some, records = records[:count], records[count:]
+            yield FetchedRecords.of(one.partition, [(r.offset, r.timestamp, r.key, r.value) for r in some])
+
+    def fetched(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+        """Return what a poll finds."""
         self.polls += 1
         for number in [number for number in self.cluster.problems if number <= self.polls]:
             raise self.cluster.problems.pop(number)

@@ -3,7 +3,8 @@
 `network` connects, `fetches` unpacks what a consumer receives, `batches` packs what a producer sends.
 """
 
-from opicflow.connectors.kafka.client.fetches import Record, unpack_in_columns
+from opicflow.connectors.kafka.client.fetched_records import FetchedRecords, Record, message_batch
+from opicflow.connectors.kafka.client.fetches import unpack_in_columns, unpack_in_records
 from opicflow.connectors.kafka.client.network import NetworkClient, causes, is_permanent
 from opicflow.connectors.kafka.client.producer_batches import (
     MIN_RECORDS,
@@ -17,6 +18,7 @@ from opicflow.connectors.kafka.client.producer_batches import (
 __all__ = [
     "MIN_RECORDS",
     "BatchAppender",
+    "FetchedRecords",
     "NetworkClient",
     "Record",
     "RecordColumns",
@@ -24,6 +26,8 @@ __all__ = [
     "compressed_size",
     "is_permanent",
     "is_sending",
+    "message_batch",
     "stop_sending",
     "unpack_in_columns",
+    "unpack_in_records",
 ]

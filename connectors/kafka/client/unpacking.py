@@ -27,13 +27,13 @@ class UnpacksTooLarge(Exception):
         self.records = records
 
 
-def unpack(batch: Any) -> None:
-    """Decompress a batch of the present format, in it. Raises `UnpacksTooLarge`."""
-    if batch._decompressed or batch.compression_type == batch.CODEC_NONE:
-        return
-    batch._assert_has_codec(batch.compression_type)
+def unpacked_records(batch: Any) -> bytes:
+    """Return the bytes of the records of a batch of the present format. Raises `UnpacksTooLarge`."""
     packed = bytes(memoryview(batch._buffer)[batch._pos :])
-    batch._buffer, batch._pos, batch._decompressed = bytearray(_unpacked(batch, packed, batch.records_count)), 0, True
+    if batch.compression_type == batch.CODEC_NONE:
+        return packed
+    batch._assert_has_codec(batch.compression_type)
+    return _unpacked(batch, packed, batch.records_count)
 
 
 def unpack_old(batch: Any) -> None:

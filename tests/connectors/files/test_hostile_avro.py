@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import zlib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,8 @@ from opicflow.connectors.files.event_encoding import encode_event
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange, read
 from opicflow.connectors.files.opening import Block
-from opicflow.connectors.kafka.messages import decode_messages, message_batch
+from opicflow.connectors.kafka.client import FetchedRecords, message_batch
+from opicflow.connectors.kafka.messages import decode_messages
 from opicflow.schemas.crawl_events import (
     MOST_EVENT_BYTES,
     MOST_LINKS,
@@ -376,9 +376,7 @@ def test_a_message_with_too_many_links_is_a_reject_with_that_reason() -> None:
         start + plain("b", 0, MOST_REDIRECTS + 1),
         start + plain("c"),
     ]
-    records = [
-        SimpleNamespace(offset=n, timestamp=0, value=v, serialized_value_size=len(v)) for n, v in enumerate(values)
-    ]
+    records = [FetchedRecords.of(0, [(n, 0, None, value) for n, value in enumerate(values)])]
     read_without_a_limit()
 
     def decoded() -> tuple[list[int], list[Reason]]:

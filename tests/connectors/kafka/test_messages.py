@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import random
+from itertools import count
 from typing import Any
 
 import fastavro
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 from opicflow.connectors.files.decoded import MOST_REJECTED_BYTES, Decoded
 from opicflow.connectors.files.jsonl import decode_jsonl
 from opicflow.connectors.kafka import messages as module
-from opicflow.connectors.kafka.messages import decode_messages, message_batch
+from opicflow.connectors.kafka.client import FetchedRecords, message_batch
+from opicflow.connectors.kafka.messages import decode_messages
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, CrawlEvent, EventRefused, Link, Reason
 from opicflow.schemas.event_columns import EventWriter
 from opicflow.schemas.framing import (
@@ -40,14 +42,6 @@ from support.paths import TOP
 PUBLISHED, NEWER, INCOMPATIBLE, NO_SCHEMA = 7, 8, 9, 10
 """The ids in the registry of these tests."""
 Outcome = tuple[list[tuple[object, ...]], list[tuple[Reason, int, bytes]]]
-
-
-class Record:
-    """The part of a consumer's record that is read."""
-
-    def __init__(self, offset: int, value: bytes | None) -> None:
-        self.offset, self.value, self.timestamp = offset, value, 1_600_000_000_000 + offset
-        self.serialized_value_size = -1 if value is None else len(value)
 
 
 def changed(**more: Any) -> Schema:
@@ -100,8 +94,11 @@ FRAMINGS = [single, confluent, newer, pretty, json_line, lambda event: json_line
 
 def batch_of(values: list[bytes | None], first: int = 100, step: int = 3) -> MessageBatch:
     """Return messages with gaps between their offsets, as compaction leaves them."""
-    records = [Record(first + step * number, value) for number, value in enumerate(values)]
-    return message_batch(records, first, first + step * len(records))
+    rows = (
+        (offset, 1_600_000_000_000 + offset, None, value)
+        for offset, value in zip(count(first, step), values, strict=False)
+    )
+    return message_batch([FetchedRecords.of(0, rows)], first, first + step * len(values))
 
 
 def outcome(decoded: Decoded) -> Outcome:

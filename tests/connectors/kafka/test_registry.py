@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from deploy.services.certificates import authority_and_server
-from opicflow.connectors.kafka.client.fetches import Record
+from opicflow.connectors.kafka.client import FetchedRecords, message_batch
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
-from opicflow.connectors.kafka.messages import Framer, decode_messages, message_batch, writer_of
+from opicflow.connectors.kafka.messages import Framer, decode_messages, writer_of
 from opicflow.connectors.kafka.properties import RegistryAccess, warn_once
 from opicflow.connectors.kafka.registry import MOST_RESPONSE_BYTES, MOST_UNKNOWN, UNKNOWN_SECONDS, SchemaRegistry
 from opicflow.schemas import published_schemas as published
@@ -229,7 +229,7 @@ def test_a_schema_that_is_published_later_is_found_after_a_minute(fake: FakeRegi
 def test_messages_with_ids_that_were_not_looked_up_are_rejects_with_their_reason(fake: FakeRegistry) -> None:
     connection = Connection("127.0.0.1:1", registry=fake.url)
     values = [b"\x00" + number.to_bytes(4, "big") + b"body" for number in range(5000, 5100)]
-    records = [Record(-1, 0, offset, 5, None, value, -1, len(value)) for offset, value in enumerate(values)]
+    records = [FetchedRecords.of(0, [(offset, 5, None, value) for offset, value in enumerate(values)])]
     decoded = decode_messages(message_batch(records, 0, 100), "kafka/t/0", writer_of(connection))
     reasons = [reject.detail for reject in decoded.rejects]
     assert len(reasons) == 100

@@ -163,13 +163,13 @@ def test_a_partition_with_more_records_is_read_without_a_pause(monkeypatch: pyte
 def test_a_consumer_is_kept_from_read_to_read_until_the_reader_is_closed() -> None:
     cluster = filled([0.0] * 400)
     made = []
-    consumer = cluster.consumer
+    consumer = cluster.column_consumer
 
     def counted(**settings: Any) -> Any:
         made.append(consumer(**settings))
         return made[-1]
 
-    cluster.consumer = counted  # type: ignore[method-assign]
+    cluster.column_consumer = counted  # type: ignore[method-assign]
     reading = Reading(endless(cluster))
     assert len(reading.poll_until(400)) > 3 and len(made) == 1
     before = cluster.closed

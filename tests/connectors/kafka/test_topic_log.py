@@ -274,14 +274,14 @@ def test_waiting_for_a_slow_partition_does_not_use_more_memory(monkeypatch: pyte
     cluster.held, held = 0, []
 
     class Slow(Consumer):
-        def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+        def fetched(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
             if self.assigned[0].partition == 1 and self.polls < 100:
                 self.polls += 1
                 held.append(self.cluster.held)
                 return {}
-            return super().poll(timeout_ms)
+            return super().fetched(timeout_ms)
 
-    cluster.consumer = lambda **_: Slow(cluster)  # type: ignore[method-assign]
+    cluster.column_consumer = lambda **_: Slow(cluster)  # type: ignore[method-assign]
     assert records_of(all_steps(log_of(cluster))) == whole
     assert len(held) == 100 and max(held) <= 4 + 100
 
@@ -294,13 +294,13 @@ def test_with_many_partitions_fewer_records_of_each_are_kept(
     cluster = filled(*([0.0] * 40 for _ in range(10)))
 
     class Single(Consumer):
-        def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+        def fetched(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
             found = {one: self.cluster.partitions[one.partition].records[self.at[one] :][:1] for one in self.assigned}
             self.at = {one: at + len(found[one]) for one, at in self.at.items()}
             self.cluster.held += 1
             return found
 
-    cluster.consumer = lambda **_: Single(cluster)  # type: ignore[method-assign]
+    cluster.column_consumer = lambda **_: Single(cluster)  # type: ignore[method-assign]
     found = read_topic(log_of(cluster))
     next(found)
     assert 20 <= cluster.held <= 50
@@ -315,7 +315,7 @@ def consumer_settings(partitions: int) -> dict[str, Any]:
         settings.update(more)
         return Consumer(cluster)
 
-    cluster.consumer = consumer  # type: ignore[method-assign]
+    cluster.column_consumer = consumer  # type: ignore[method-assign]
     assert all_steps(log_of(cluster))
     return settings
 

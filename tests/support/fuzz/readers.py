@@ -31,7 +31,7 @@ from opicflow.connectors.files.log_reader import FileRange, _of_lines, format_of
 from opicflow.connectors.files.opening import Block
 from opicflow.connectors.files.rank_reader import read_ranks
 from opicflow.connectors.files.vertices import VertexFile, read_numbered_edges
-from opicflow.connectors.kafka.client.fetches import _PartitionRecords
+from opicflow.connectors.kafka.client.fetches import PartitionRows
 from opicflow.connectors.kafka.messages import decode_messages
 from opicflow.connectors.kafka.record_reader import STREAMS, _arrived
 from opicflow.pipelines.ledger import (
@@ -469,7 +469,7 @@ def _spoilt_batch(data: bytes, draw: random.Random) -> bytes:
 def _check_batches(data: bytes, draw: random.Random) -> Counts:
     """Batches are unpacked, or corrupt; offsets ascend."""
     records = MemoryRecords(data)
-    partition = _PartitionRecords(0, _PARTITION, records)
+    partition = PartitionRows(0, _PARTITION, records)
     taken = 0
     try:
         while partition:

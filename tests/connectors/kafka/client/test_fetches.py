@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,14 +23,15 @@ from kafka.record import MemoryRecords
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.util import calc_crc32c
 
-from opicflow.connectors.kafka.client import fetches
-from opicflow.connectors.kafka.client.fetches import Record, _PartitionRecords
+from opicflow.connectors.kafka.client import FetchedRecords, Record, fetches, message_batch
+from opicflow.connectors.kafka.client.fetches import PartitionColumns, PartitionRows
 from opicflow.connectors.kafka.client.unpacking import MOST_OLD_RECORDS, UnpacksTooLarge, _snappy_bytes, decompress
 from opicflow.connectors.kafka.connection import Connection
-from opicflow.connectors.kafka.messages import decode_messages, message_batch
+from opicflow.connectors.kafka.messages import decode_messages
 from opicflow.connectors.kafka.record_reader import _arrived
 from opicflow.schemas.crawl_events import Reason
 from opicflow.schemas.framing import MOST_MESSAGE_BYTES, Decoder, published_writer
+from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.records import Importance
 from support.bounded import bounded
 from support.old_batches import old_batch, with_old_checksum
@@ -72,14 +74,20 @@ def fetched(kind: Any, data: bytes, start: int = 0, slices: int = 1000) -> Itera
         yield partition.next_fetch_offset, records
 
 
+def parts_of(data: bytes) -> list[FetchedRecords]:
+    """Return the records of a fetch in the parts in which they come."""
+    return [part for _, parts in fetched(PartitionColumns, data) for part in parts]
+
+
 def plain(record: Any) -> tuple[Any, ...]:
-    return tuple(getattr(record, name) for name in Record._fields)
+    values = {name: getattr(record, name) for name in Record._fields}
+    return tuple({**values, "timestamp": -1 if record.timestamp is None else record.timestamp}.values())
 
 
 def both(data: bytes, start: int = 0, slices: int = 1000) -> list[list[tuple[int, list[tuple[Any, ...]]]]]:
     return [
         [(to, [plain(record) for record in records]) for to, records in fetched(kind, data, start, slices)]
-        for kind in (Fetcher.PartitionRecords, _PartitionRecords)
+        for kind in (Fetcher.PartitionRecords, PartitionRows)
     ]
 
 
@@ -95,12 +103,39 @@ def test_records_equal_those_of_the_client(batches: list[Any], codec: int, data:
     assert any(records for _, records in ours)
 
 
+@given(batches=st.lists(rows, min_size=1, max_size=4), slices=st.integers(1, 30))
+def test_columns_have_the_records_that_rows_have(batches: list[Any], slices: int) -> None:
+    data, first = b"", 0
+    for batch in batches:
+        data += batch_of(batch, NONE, first)
+        first += sum(1 + row[0] for row in batch)
+    columns = [(to, list(taken)) for to, taken in fetched(PartitionColumns, data, 0, slices)]
+    rows = [(to, taken) for to, taken in fetched(PartitionRows, data, 0, slices)]
+    assert [(to, [one for part in found for one in part.records()]) for to, found in columns] == rows
+
+
+@given(batches=st.lists(st.lists(parts, max_size=6), min_size=1, max_size=4), data=st.data())
+def test_messages_are_values_in_any_order(batches: list[Any], data: st.DataObject) -> None:
+    count = sum(map(len, batches))
+    values = [value for batch in batches for value in batch]
+    records = [(offset, 100 + offset, b"key", value) for offset, value in enumerate(values)]
+    bounds = [0, *accumulate(map(len, batches))]
+    fetched_parts = [FetchedRecords.of(0, records[begin:end]) for begin, end in pairwise(bounds)]
+    order = data.draw(st.permutations(range(count)))
+    places = [np.array(order[begin:end], np.int64) for begin, end in pairwise(bounds)]
+    in_order = sorted(range(count), key=order.__getitem__)
+    expected = MessageBatch.of(0, [(row, 100 + row, values[row]) for row in in_order], count)
+    for name, wanted in vars(expected).items():
+        found = getattr(message_batch(fetched_parts, 0, count, places), name)
+        assert np.array_equal(found, wanted) if isinstance(wanted, np.ndarray) else found == wanted, name
+
+
 @given(rows=st.lists(st.tuples(st.just(0), st.just(5), parts, parts, headers), min_size=4, max_size=9), data=st.data())
 def test_a_batch_with_wrong_fields_is_corrupt_and_gives_no_wrong_record(rows: Any, data: st.DataObject) -> None:
     good = batch_of(rows)
     at = data.draw(st.integers(61, len(good) - 1))  # after its header
     bad = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
-    kinds = [_PartitionRecords(0, PARTITION, MemoryRecords(bad), check_crcs=checks) for checks in (True, False)]
+    kinds = [PartitionRows(0, PARTITION, MemoryRecords(bad), check_crcs=checks) for checks in (True, False)]
     with pytest.raises(CorruptRecordError, match="crc"):
         kinds[0].take(100)
     try:
@@ -114,7 +149,7 @@ def test_a_count_that_is_too_low_is_corrupt() -> None:
     good = batch_of([(0, 5, b"k", b"v", [])] * 6)
     bad = good[:57] + (5).to_bytes(4, "big") + good[61:]
     with pytest.raises(CorruptRecordError, match="does not hold the 5 records"):
-        _PartitionRecords(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(100)
+        PartitionRows(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(100)
 
 
 BOUNDS = """
@@ -158,13 +193,13 @@ def test_a_count_of_records_takes_no_memory_before_it_is_checked() -> None:
     good = batch_of([(0, 5, b"k", b"v", [])] * 6)
     bad = good[:57] + (2**31 - 1).to_bytes(4, "big") + good[61:]
     with pytest.raises(CorruptRecordError, match="too short for its 2147483647 records"):
-        _PartitionRecords(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(100)
+        PartitionRows(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(100)
 
 
 def test_the_time_of_the_broker_counts_if_the_topic_is_set_so() -> None:
     data = bytearray(batch_of([(0, time_ms, b"k", b"v", []) for time_ms in (5, 9, 7, 1)]))
     data[22] |= 8  # LogAppendTime, among the attributes
-    (records,) = [_PartitionRecords(0, PARTITION, MemoryRecords(bytes(data)), check_crcs=False).take(100)]
+    (records,) = [PartitionRows(0, PARTITION, MemoryRecords(bytes(data)), check_crcs=False).take(100)]
     assert [record.timestamp for record in records] == [9, 9, 9, 9]
 
 
@@ -201,7 +236,7 @@ def test_a_batch_that_is_shorter_than_its_head_is_corrupt(size: int, magic: int)
     data[8:12], data[16] = (size - 12).to_bytes(4, "big"), magic
     whole = batch_of([(0, 5, None, b"before", [])])
     with pytest.raises(CorruptRecordError):
-        for _ in fetched(_PartitionRecords, whole + bytes(data)):
+        for _ in fetched(PartitionRows, whole + bytes(data)):
             pass
 
 
@@ -211,7 +246,7 @@ def test_a_batch_of_an_impossible_length_is_corrupt_or_not_read(length: int, mag
     data = bytearray(batch_of([(0, 5, None, b"x" * 200, [])]))
     data[8:12], data[16] = length.to_bytes(4, "big", signed=True), magic
     try:
-        assert [record for _, records in fetched(_PartitionRecords, bytes(data)) for record in records] == []
+        assert [record for _, records in fetched(PartitionRows, bytes(data)) for record in records] == []
     except CorruptRecordError as problem:
         assert "\n" not in str(problem)
 
@@ -224,7 +259,7 @@ def test_a_batch_of_a_format_that_is_not_known_is_corrupt(codec: int, magic: int
     data[70:74] = bytes(4)
     data[17:21] = calc_crc32c(bytes(data[21:])).to_bytes(4, "big")
     with pytest.raises(CorruptRecordError, match=f"has format {magic}, which is not known"):
-        list(fetched(_PartitionRecords, bytes(data)))
+        list(fetched(PartitionRows, bytes(data)))
 
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
@@ -234,11 +269,11 @@ def test_a_batch_that_unpacks_to_too_much_is_one_record_and_the_others_follow(co
     bomb = [(0, 6, None, bytes(MOST_MESSAGE_BYTES // count + 1), [])] * count
     data = batch_of(before, codec) + batch_of(bomb, codec, 1) + batch_of(after, codec, 1 + count)
     assert len(data) < 1 << 20
-    found = bounded(lambda: [r[:] for _, records in fetched(_PartitionRecords, data) for r in records], 400 << 20)
-    first, marked, last = (Record(*one) for one in found)
+    found = bounded(lambda: parts_of(data), 400 << 20)
+    first, marked, last = (part.record(0) for part in found)
     assert (first.offset, first.value, last.offset, last.value) == (0, b"before", 1 + count, b"after")
     assert marked.offset == count
-    decoded = decode_messages(message_batch([marked], count, count + 1), "events/3", published_writer)
+    decoded = decode_messages(message_batch(found[1:2], count, count + 1), "events/3", published_writer)
     (reject,) = decoded.rejects
     assert (reject.reason, reject.offset) == (Reason.TOO_LARGE, count)
     assert f"a compressed batch of {count} or more records ends here" in reject.detail
@@ -268,10 +303,10 @@ def test_an_old_batch_that_unpacks_to_too_much_is_one_record(value: bytes | None
     data += old_batch([(6, None, value)] * count, magic, codec, 1)
     data += old_batch([(7, None, b"after")], magic, codec, 1 + count)
     assert len(data) < 1 << 20
-    found = bounded(lambda: [r[:] for _, records in fetched(_PartitionRecords, data) for r in records], 400 << 20)
-    first, unread, last = (Record(*one) for one in found)
+    found = bounded(lambda: parts_of(data), 400 << 20)
+    first, unread, last = (part.record(0) for part in found)
     assert (first.value, unread.offset, unread.value, last.value) == (b"before", count, None, b"after")
-    assert message_batch([unread], count, count + 1).unread(0) == (1 if value else count)
+    assert message_batch(found[1:2], count, count + 1).unread(0) == (1 if value else count)
 
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4])
@@ -284,7 +319,7 @@ def test_a_record_of_an_impossible_length_in_an_old_batch_is_corrupt(length: int
     wrapper[17] |= codec
     data = with_old_checksum(bytes(wrapper))
     with pytest.raises(CorruptRecordError, match="has a record of a wrong length"):
-        bounded_or_raised(lambda: list(fetched(_PartitionRecords, data)))
+        bounded_or_raised(lambda: list(fetched(PartitionRows, data)))
 
 
 def bounded_or_raised(work: Any) -> None:
@@ -303,10 +338,10 @@ def test_a_batch_of_very_many_records_is_unpacked_in_parts() -> None:
     rows = [(0, 5, None, b"", [])] * 200_000
     data = batch_of(rows, GZIP)
     assert len(data) < 1 << 20
-    partition, most, offsets = _PartitionRecords(0, PARTITION, MemoryRecords(data)), 0, []
+    partition, most, offsets = PartitionRows(0, PARTITION, MemoryRecords(data)), 0, []
     while partition:
         offsets += [record.offset for record in partition.take(1000)]
-        most = max(most, len(partition._ready))
+        most = max(most, len(partition._ready or ()))
     assert offsets == list(range(200_000)) and most <= 1 << 16
 
 
@@ -324,14 +359,14 @@ def test_a_corrupt_part_of_a_batch_is_found_before_its_first_records_are_read(mo
     good = batch_of([(0, 5, None, b"value", [])] * 9)
     bad = good[:-1] + b"\x7f"  # of headers
     with pytest.raises(CorruptRecordError, match="does not hold the 9 records"):
-        _PartitionRecords(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(1)
+        PartitionRows(0, PARTITION, MemoryRecords(bad), check_crcs=False).take(1)
 
 
 def test_no_value_of_a_message_passes_for_a_batch_that_was_not_read() -> None:
     values = [b"opicflow: too-large: x", None, b""]
-    records = [Record(0, 3, at, 5, None, v, -1, -1 if v is None else len(v)) for at, v in enumerate(values)]
-    records.append(Record(0, 3, 3, 5, None, None, -1, -1 - 7))
-    decoded = decode_messages(message_batch(records, 0, 4), "events/3", published_writer)
+    read = FetchedRecords.of(3, [(offset, 5, None, value) for offset, value in enumerate(values)])
+    unread = FetchedRecords.unread(0, 3, 3, 5, 7)
+    decoded = decode_messages(message_batch([read, unread], 0, 4), "events/3", published_writer)
     reasons = [(reject.offset, reject.reason) for reject in decoded.rejects]
     assert [offset for offset, reason in reasons if reason is Reason.TOO_LARGE] == [3]
     assert len(reasons) == 4
