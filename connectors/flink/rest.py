@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean
 from threading import Event
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import requests
@@ -70,9 +70,16 @@ class Vertex:
     subtasks: Mapping[str, int]
 
 
+class Trouble(NamedTuple):
+    """A failure of a job: when it was, 0 = not known, and its cause in one line."""
+
+    at_ms: int
+    cause: str
+
+
 @dataclass(frozen=True)
 class JobDetails:
-    """The details of a job. `trouble` has a line for each recent failure, the latest first.
+    """The details of a job. `trouble` has each recent failure, the latest first.
 
     `restarts` is a metric of Flink, which may be late, or missing (0) after a TaskManager was lost. `running_since_ms`
     is reliable: it changes with every restart, and is 0 before the first start.
@@ -82,13 +89,18 @@ class JobDetails:
     vertices: tuple[Vertex, ...]
     restarts: int
     running_since_ms: int
-    trouble: tuple[str, ...]
+    trouble: tuple[Trouble, ...]
 
     @property
     def runs(self) -> bool:
         """Whether the job and all its subtasks run."""
         every = all(vertex.subtasks.get("RUNNING", 0) == vertex.parallelism for vertex in self.vertices)
         return self.job.state == "RUNNING" and bool(self.vertices) and every
+
+    @property
+    def lasting_trouble(self) -> tuple[Trouble, ...]:
+        """The failures after which not all of the job came to run again."""
+        return tuple(one for one in self.trouble if not self.runs or one.at_ms >= self.running_since_ms)
 
 
 @dataclass(frozen=True)
@@ -106,10 +118,15 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of a job since it was submitted. `retained` are those not yet deleted, the latest first."""
+    """The checkpoints of a job since it was submitted. `retained` are those not yet deleted, the latest first.
+
+    Checkpoints fail while the tasks of a job start. `failed_since_last` counts those that failed after the last
+    complete one, as far back as Flink remembers.
+    """
 
     completed: int
     failed: int
+    failed_since_last: int
     running: int
     restored: int
     last: Checkpoint | None
@@ -188,10 +205,13 @@ class FlinkCluster:
         found = self._of_job(job_id, "/checkpoints")
         with self._reading():
             counts, last = found["counts"], found["latest"]["completed"]
+            newest = int(last["id"]) if last else 0
+            failed = [one for one in found["history"] if one["status"] == "FAILED" and int(one["id"]) > newest]
             kept = [one for one in found["history"] if one["status"] == "COMPLETED" and not one.get("discarded")]
             return Checkpoints(
                 completed=int(counts["completed"]),
                 failed=int(counts["failed"]),
+                failed_since_last=len(failed),
                 running=int(counts["in_progress"]),
                 restored=int(counts["restored"]),
                 last=_checkpoint(last) if last else None,
@@ -398,11 +418,25 @@ def _checkpoint(found: Mapping[str, Any]) -> Checkpoint:
     )
 
 
-def _troubles(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each failure: first the one that ended the job, then those that restarted it."""
+def _troubles(found: Mapping[str, Any]) -> Iterator[Trouble]:
+    """Yield each failure once: first the one that ended the job, then those that restarted it."""
     entries = (found.get("exceptionHistory") or {}).get("entries") or []
-    traces = [found.get("root-exception"), *(entry.get("stacktrace") for entry in entries)]
-    yield from dict.fromkeys(_first_cause(one) for one in traces if one)
+    failures = [(found.get("timestamp"), found.get("root-exception"))]
+    failures += [(entry.get("timestamp"), entry.get("stacktrace")) for entry in entries]
+    seen = set[str]()
+    for at_ms, trace in failures:
+        cause = _first_cause(trace) if trace else ""
+        if cause and cause not in seen:
+            seen.add(cause)
+            yield Trouble(int(at_ms or 0), cause)
+
+
+def _python_cause(text: str) -> str | None:
+    """Return the error that ended a Python worker's traceback within a Java stack trace, None if there is none."""
+    _, mark, traceback = text.rpartition("Traceback (most recent call last):")
+    lines = re.split(r"\n\s*at ", traceback)[0].splitlines() if mark else []
+    errors = [line for line in lines if re.match(r"[A-Za-z_][\w.]*(: |$)", line)]
+    return re.sub(r"^(?:\w+\.)+(?=\w+(?:: |$))| \[while running .*", "", errors[-1]) if errors else None
 
 
 def _first_cause(trace: Any) -> str:
@@ -410,6 +444,8 @@ def _first_cause(trace: Any) -> str:
     text = (
         trace if isinstance(trace, str) else str(_of(trace, "stack-trace") or _of(trace, "class") or "no reason given")
     )
+    if python := _python_cause(text):
+        return "".join(c if c.isprintable() else " " for c in python)[:_MOST_WORDS]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     line = (causes or lines or ["no reason given"])[-1 if causes else 0]

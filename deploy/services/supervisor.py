@@ -162,8 +162,12 @@ class Services:
 
     def _ports(self, service: Service) -> dict[str, int]:
         ports = dict(zip(service.ports, free_ports(len(service.ports)), strict=True))
-        usual = service.usual_ports if self.usual_ports else ()
-        return {**ports, **{name: port for name, port in usual if is_free(port)}}
+        for name, port in service.usual_ports if self.usual_ports else ():
+            if is_free(port):
+                ports[name] = port
+            else:
+                self.report(f"{service.title}: port {port} is taken by another program, so {ports[name]} is used")
+        return ports
 
     def _launch_again(self, name: str, ended: list[str]) -> None:
         """Start some processes of a service again, and keep the order of all."""

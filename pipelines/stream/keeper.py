@@ -510,6 +510,7 @@ class LogKeeper:
             "unsettled": int(not self.ledger.is_settled),
             "pages": self.ledger.pages,
             "visits": self.ledger.visits,
+            "transfers": self.ledger.transfers,
             "bytes": self.ledger.content_bytes(),
             "idle_cash_per_million": int(1e6 * idle / max(self.ledger.minted, 1)),
             "audit_drift": self._drift,

@@ -18,7 +18,7 @@ from urllib.request import url2pathname
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused, Job, JobDetails
+from opicflow.connectors.flink.rest import Checkpoints, FlinkCluster, FlinkRefused, Job, JobDetails
 from opicflow.connectors.flink.worker_environment import worker_command
 
 JOB_NAME = "opicflow"
@@ -113,9 +113,20 @@ def checkpoint_folder(job: FlinkJob) -> str:
     return f"{uri.rstrip('/')}/{quote(job.name)}"
 
 
-def savepoint_folder(job: FlinkJob) -> str | None:
-    """Return the URL of the folder of savepoints; None if the job names no folder."""
-    return f"{checkpoint_folder(job)}/savepoints" if job.checkpoints else None
+def savepoint_folder(job: FlinkJob, checkpoints: Checkpoints | None = None) -> str | None:
+    """Return the URL of the folder of savepoints, which `latest` looks into: below that of the job's checkpoints.
+
+    If the job names no folder, it is found from the checkpoints that a running job has written; None if there is none.
+    """
+    if job.checkpoints:
+        return f"{checkpoint_folder(job)}/savepoints"
+    written = [one.path for one in checkpoints.retained if one.path and not one.is_savepoint] if checkpoints else []
+    return f"{written[0].rstrip('/').rsplit('/', 2)[0]}/savepoints" if written else None
+
+
+def checkpoints_of(savepoints: str) -> str:
+    """Return the value of `--checkpoints` whose folder of savepoints this is."""
+    return savepoints.rsplit("/", 2)[0]
 
 
 def savepoint_path(job: FlinkJob, given: str | None) -> str | None:
@@ -180,4 +191,4 @@ def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> lis
 
 
 def _trouble(details: JobDetails) -> str:
-    return "; ".join(details.trouble[:1]) or "see the cluster's page"
+    return details.trouble[0].cause if details.trouble else "see the cluster's page"

@@ -174,12 +174,17 @@ def test_a_running_service_is_not_started_again(services: Services) -> None:
 def test_usual_ports_are_used_if_they_are_free(listener: Listener, tmp_path: Path) -> None:
     (port,) = free_ports(1)
     listener.usual_ports = (("tcp", port),)
-    first, second, third = (Services(tmp_path / name, usual_ports=name != "c", attached=True) for name in "abc")
+    said: dict[str, list[str]] = {name: [] for name in "abc"}
+    first, second, third = (
+        Services(tmp_path / name, said[name].append, usual_ports=name != "c", attached=True) for name in "abc"
+    )
     try:
         for services in (first, second, third):
             services.start(["listener"])
         assert first.instance("listener").ports == {"tcp": port}
         assert len({services.instance("listener").ports["tcp"] for services in (first, second, third)}) == 3
+        taken = f"port {port} is taken by another program, so {second.instance('listener').ports['tcp']} is used"
+        assert [name for name, lines in said.items() if any(taken in line for line in lines)] == ["b"]
     finally:
         for services in (first, second, third):
             services.stop(["listener"])

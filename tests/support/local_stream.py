@@ -335,7 +335,7 @@ class LocalStream:
         found = []
         try:
             jobs = [self.flink.details(job.id) for job in self.flink.jobs(self.name)]
-            found = [f"job {job.job.id} {job.job.state}: {line}" for job in jobs for line in job.trouble]
+            found = [f"job {job.job.id} {job.job.state}: {one.cause}" for job in jobs for one in job.trouble]
         except FlinkRefused as problem:
             found = [str(problem)]
         logs = sorted(self.worker_logs.glob("*.log"), key=lambda one: one.stat().st_mtime_ns)[-4:]

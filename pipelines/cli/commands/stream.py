@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
+import shlex
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from opicflow.pipelines.cli.options import connection_of, whole
@@ -20,10 +19,10 @@ from opicflow.pipelines.cli.stream_options import (
     shards_of,
     submit_stream,
 )
-from opicflow.pipelines.stream.loads import Load, advice, spread_in_words, table
+from opicflow.pipelines.cli.stream_status import StreamStatus
 
 if TYPE_CHECKING:
-    from opicflow.connectors.flink.rest import Checkpoint, Job
+    from opicflow.connectors.flink.rest import Job
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.stream.keeper import Origin
     from opicflow.pipelines.stream.submit import FlinkJob
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 EXAMPLES = """examples:
   opicflow stream --brokers localhost:9092 --flink-master localhost:8081 --job-server localhost:8099 \\
       --checkpoints file:///var/lib/opicflow                            from topics to topics, for months
-  opicflow stream status --flink-master localhost:8081
-  opicflow stream stop --flink-master localhost:8081                    with a savepoint
+  opicflow stream status --brokers localhost:9092 --flink-master localhost:8081
+  opicflow stream stop --brokers localhost:9092 --flink-master localhost:8081         with a savepoint
   opicflow stream upgrade --brokers … --flink-master … --checkpoints …  the same with this version of opicflow
 """
 PRINTS_AS_IT_GOES = True
@@ -100,12 +99,34 @@ def _stop(options: argparse.Namespace) -> int:
 
     job = flink_job_of(options)
     running = job.cluster.find(job.name)
-    path = job.cluster.stop(running.id, savepoint_folder(job))
-    print_json(options, {"job": running.id, "name": running.name, "savepoint": path})
+    folder = savepoint_folder(job, job.cluster.checkpoints(running.id))
+    path = job.cluster.stop(running.id, folder)
+    again = " ".join(map(shlex.quote, _start_again(options, folder, path)))
+    print_json(options, {"job": running.id, "name": running.name, "savepoint": path, "continue": again})
     if not options.json:
         print(f"stopped, with a savepoint: {path}")
-        print(f"continue with: opicflow stream … --from-savepoint {path}")
+        print(f"continue with: {again}")
     return 0
+
+
+def _start_again(options: argparse.Namespace, folder: str | None, savepoint: str) -> list[str]:
+    """Return the command that continues from a savepoint; options that `stop` was not given are shown by their form."""
+    from opicflow.pipelines.stream.submit import checkpoints_of
+
+    checkpoints = options.checkpoints or (folder and checkpoints_of(folder)) or "URL"
+    given = {
+        "--brokers": options.brokers or (None if options.properties else "HOST:PORT"),
+        "--properties": options.properties,
+        "--registry": options.registry,
+        "--prefix": options.prefix,
+        "--ledger": options.ledger,
+        "--flink-master": options.flink_master,
+        "--job-server": options.job_server,
+        "--name": options.name,
+        "--checkpoints": checkpoints,
+        "--from-savepoint": savepoint,
+    }
+    return ["opicflow", "stream", *(part for name, value in given.items() if value for part in (name, str(value)))]
 
 
 def _submit(options: argparse.Namespace, job: FlinkJob, connection: Connection, savepoint: str | None) -> Job:
@@ -141,108 +162,33 @@ def _difference(requested: Origin, kept: Origin) -> str:
 def _status(options: argparse.Namespace) -> int:
     from opicflow.connectors.flink.rest import FlinkRefused
 
-    flink_job = flink_job_of(options)
-    flink = flink_job.cluster
-    job = flink.find(flink_job.name)
-    details, checkpoints = flink.details(job.id), flink.checkpoints(job.id)
-    metrics = flink.beam_metrics(job.id)
-    last = checkpoints.last
-    lags = _lags(metrics)
-    status = {
-        "job": job.id,
-        "name": job.name,
-        "state": details.job.state,
-        "runs": details.runs,
-        "restarts": details.restarts,
-        "trouble": list(details.trouble),
-        "checkpoints": {
-            "completed": checkpoints.completed,
-            "failed": checkpoints.failed,
-            "last": last and {"id": last.id, "path": last.path, "bytes": last.written_bytes, "seconds": last.seconds},
-        },
-        "lag": lags,
-        "loads": [load._asdict() for load in _loads(metrics)],
-        "metrics": metrics,
-    }
-    if options.json:
-        print(json.dumps(status, indent=2))
-        return 0 if details.runs else 2
-    print(f"job          {job.name!r} ({job.id}): {details.job.state}, {details.restarts} restarts")
-    print(f"checkpoints  {checkpoints.completed:,} complete, {checkpoints.failed:,} failed{_of_last(last)}")
-    for topic, lag in sorted(lags.items()):
-        print(f"lag          {topic}: {lag:,} records")
-    for title, counted in _METRICS.items():
-        print(f"{title:12} {counted(metrics)}")
-    if loads := _loads(metrics):
-        print(f"load         {spread_in_words(loads)}")
-        if options.shard_table:
-            print(*table(loads), sep="\n")
-        if advised := advice(loads):
-            print(f"note         {advised}")
-    for line in details.trouble[:3]:
-        print(f"trouble      {line}")
-    if not details.runs:
+    job = flink_job_of(options)
+    found = job.cluster.find(job.name)
+    status = StreamStatus(
+        job.cluster.details(found.id),
+        job.cluster.checkpoints(found.id),
+        job.cluster.beam_metrics(found.id),
+        _broker_problem(options),
+    )
+    print_json(options, status.values())
+    if not options.json:
+        print(*status.lines(with_table=options.shard_table), sep="\n")
+    if not status.details.runs:
         raise FlinkRefused("some tasks do not run: see the trouble above, and the cluster's page")
+    if status.broker_problem:
+        raise FlinkRefused("the job runs, but its brokers do not answer: start them, and it goes on by itself")
     return 0
 
 
-def _number(name: str) -> Callable[[dict[str, float]], str]:
-    return lambda metrics: f"{int(metrics.get(name, 0)):,}"
+def _broker_problem(options: argparse.Namespace) -> str | None:
+    """Return why the brokers cannot be read from, empty if they can; None if the command does not know them."""
+    from opicflow.connectors.kafka.connection import KafkaRefused
+    from opicflow.connectors.kafka.partitions import partitions_of_topic
 
-
-def _sum_of(prefix: str) -> Callable[[dict[str, float]], str]:
-    return lambda metrics: f"{int(sum(value for name, value in metrics.items() if name.startswith(prefix))):,}"
-
-
-def _certificate(metrics: dict[str, float]) -> str:
-    bounds = [value for name, value in metrics.items() if name.startswith("certificate_per_million_shard_")]
-    return f"all errors of importance together are at most {max(bounds) / 1e6:.2g}" if bounds else "none"
-
-
-def _settled(metrics: dict[str, float]) -> str:
-    shards = [value for name, value in metrics.items() if name.startswith("unsettled_shard_")]
-    if not shards:
-        return "not known"
-    unsettled = f"no, in {int(sum(shards))} of {len(shards)} shards: while pages are visited again, its errors fall"
-    return unsettled if any(shards) else "yes"
-
-
-_METRICS: dict[str, Callable[[dict[str, float]], str]] = {
-    "events": _number("events_read"),
-    "visits": _number("visits"),
-    "transfers": _number("transfers"),
-    "late": _number("late"),
-    "duplicates": _number("duplicates"),
-    "rejected": lambda metrics: f"{int(metrics.get('rejected_events', 0) + metrics.get('rejected', 0)):,}",
-    "pages": _sum_of("pages_shard_"),
-    "audit drift": _sum_of("audit_drift_shard_"),
-    "certificate": _certificate,
-    "settled": _settled,
-}
-
-
-def _loads(metrics: dict[str, float]) -> list[Load]:
-    """Return what each shard has; nothing with one shard, or before the first audit."""
-    shards = sorted(int(name.removeprefix("pages_shard_")) for name in metrics if name.startswith("pages_shard_"))
-    if len(shards) < 2:
-        return []
-
-    def of(name: str, shard: int) -> int:
-        return int(metrics.get(f"{name}_shard_{shard}", 0))
-
-    return [Load(shard, *(of(name, shard) for name in ("pages", "visits", "bytes"))) for shard in shards]
-
-
-def _lags(metrics: dict[str, float]) -> dict[str, int]:
-    lags: dict[str, int] = {}
-    for name, value in metrics.items():
-        if name.startswith("lag_"):
-            topic = name.removeprefix("lag_").rpartition("_")[0]
-            lags[topic] = lags.get(topic, 0) + int(value)
-    return lags
-
-
-def _of_last(last: Checkpoint | None) -> str:
-    if last is None:
-        return ""
-    return f"; the last wrote {last.written_bytes / 1e6:,.1f} MB in {last.seconds:.1f} s"
+    if not (options.brokers or options.properties):
+        return None
+    try:
+        partitions_of_topic(connection_of(options), ledger_topic_of(options))
+    except KafkaRefused as problem:
+        return str(problem)
+    return ""

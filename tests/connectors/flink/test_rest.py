@@ -10,7 +10,7 @@ import pytest
 import requests
 from requests.adapters import HTTPAdapter
 
-from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused, Job
+from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused, Job, Trouble
 from support.fake_flink import FakeFlink, Responses, fake_flink
 
 ID, OTHER, VERTEX = "1" * 32, "2" * 32, "3" * 32
@@ -154,7 +154,13 @@ def test_what_is_no_id_is_not_put_into_a_url(job_id: str, flink: FakeFlink, clus
 
 
 def test_a_job_runs_when_all_its_subtasks_do(flink: FakeFlink, cluster: FlinkCluster) -> None:
-    history = {"entries": [{"stacktrace": STACK}, {"stacktrace": STACK}, {"stacktrace": "a.b.Refused: why\x1b[2J\n"}]}
+    history = {
+        "entries": [
+            {"stacktrace": STACK, "timestamp": 9},
+            {"stacktrace": STACK, "timestamp": 6},
+            {"stacktrace": "a.b.Refused: why\x1b[2J\n", "timestamp": 5},
+        ]
+    }
     flink.answers[f"GET /jobs/{ID}/exceptions"] = {"root-exception": None, "exceptionHistory": history}
     flink.answers[f"GET /jobs/{ID}/metrics?get=numRestarts"] = [{"id": "numRestarts", "value": "3"}]
     for tasks, runs in (({"RUNNING": 4}, True), ({"RUNNING": 3, "INITIALIZING": 1}, False), ({}, False)):
@@ -163,10 +169,46 @@ def test_a_job_runs_when_all_its_subtasks_do(flink: FakeFlink, cluster: FlinkClu
     found = cluster.details(ID)
     assert (found.restarts, found.running_since_ms) == (3, 8)
     assert found.trouble == (
-        "IOException: Failed to create savepoint directory at file:/nowhere",
-        "a.b.Refused: why [2J",
+        Trouble(9, "IOException: Failed to create savepoint directory at file:/nowhere"),
+        Trouble(5, "a.b.Refused: why [2J"),
     )
+    assert found.lasting_trouble == found.trouble, "not all of it runs"
     assert not found.job.ended
+
+
+def test_trouble_before_all_of_the_job_ran_again_has_healed(flink: FakeFlink, cluster: FlinkCluster) -> None:
+    history = {"entries": [{"stacktrace": "a.After: x", "timestamp": 9}, {"stacktrace": "a.Before: x", "timestamp": 7}]}
+    flink.answers[f"GET /jobs/{ID}/exceptions"] = {"exceptionHistory": history}
+    flink.answers[f"GET /jobs/{ID}/metrics?get=numRestarts"] = []
+    flink.answers[f"GET /jobs/{ID}"] = details(RUNNING=4)  # since 8
+    assert [one.cause for one in cluster.details(ID).lasting_trouble] == ["a.After: x"]
+
+
+PYTHON_STACK = """java.util.concurrent.ExecutionException: java.lang.RuntimeException: Error received from SDK harness
+\tat java.base/java.util.concurrent.CompletableFuture.reportGet(CompletableFuture.java:396)
+Caused by: java.lang.RuntimeException: Error received from SDK harness: Traceback (most recent call last):
+  File "/a/opicflow/connectors/kafka/source.py", line 247, in read
+    raise no_answer(input_range, 120)
+opicflow.connectors.kafka.properties.KafkaRefused: no answer from b:9092 for 120 s while reading crawl-events
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/a/apache_beam/runners/worker/sdk_worker.py", line 312, in _execute
+    response = task()
+opicflow.connectors.kafka.properties.KafkaRefused: no answer from b:9092 for 120 s [while running '[8]: Read']
+
+\tat org.apache.beam.runners.fnexecution.control.FnApiControlClient.onNext(FnApiControlClient.java:180)
+"""
+
+
+def test_the_cause_in_a_python_worker_is_its_error_and_not_its_traceback(
+    flink: FakeFlink, cluster: FlinkCluster
+) -> None:
+    flink.answers[f"GET /jobs/{ID}/exceptions"] = {"root-exception": PYTHON_STACK, "timestamp": 70}
+    flink.answers[f"GET /jobs/{ID}/metrics?get=numRestarts"] = []
+    flink.answers[f"GET /jobs/{ID}"] = details("RESTARTING")
+    assert cluster.details(ID).trouble == (Trouble(70, "KafkaRefused: no answer from b:9092 for 120 s"),)
 
 
 def test_a_job_that_does_not_come_to_run_is_left_after_the_limit(flink: FakeFlink, cluster: FlinkCluster) -> None:
@@ -190,11 +232,14 @@ def test_a_job_is_cancelled_once_and_waited_for(flink: FakeFlink, cluster: Flink
 def test_the_checkpoints_that_still_lie_there_are_told(flink: FakeFlink, cluster: FlinkCluster) -> None:
     counts = {"restored": 1, "total": 5, "in_progress": 1, "completed": 3, "failed": 1}
     running = {"id": 5, "status": "IN_PROGRESS", "is_savepoint": False}
-    history = [running, checkpoint(4), checkpoint(3, is_savepoint=True), checkpoint(2, discarded=True)]
+    failed = [{"id": number, "status": "FAILED", "is_savepoint": False} for number in (7, 6, 1)]
+    history = [*failed[:2], running, checkpoint(4), checkpoint(3, is_savepoint=True), checkpoint(2, discarded=True)]
+    history.append(failed[2])
     latest = {"completed": checkpoint(4), "savepoint": None, "failed": None, "restored": None}
     flink.answers[f"GET /jobs/{ID}/checkpoints"] = {"counts": counts, "latest": latest, "history": history}
     found = cluster.checkpoints(ID)
     assert (found.completed, found.failed, found.running, found.restored) == (3, 1, 1, 1)
+    assert found.failed_since_last == 2
     assert found.last is not None and found.last.path == "file:/chk-4"
     assert (found.last.written_bytes, found.last.full_bytes, found.last.seconds) == (10, 30, 1.5)
     assert [(one.id, one.is_savepoint) for one in found.retained] == [(4, False), (3, True)]

@@ -1,0 +1,138 @@
+"""What `opicflow stream status` says of a running stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from opicflow.pipelines.stream.loads import Load, advice, spread_in_words, table
+from opicflow.schemas.dates import iso_time
+
+if TYPE_CHECKING:
+    from opicflow.connectors.flink.rest import Checkpoints, JobDetails
+
+_TROUBLES_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class StreamStatus:
+    """A job, its checkpoints and metrics, and why its brokers do not answer: empty if they do, None if not known."""
+
+    details: JobDetails
+    checkpoints: Checkpoints
+    metrics: Mapping[str, float]
+    broker_problem: str | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Return all of it, for JSON."""
+        details, checkpoints, last = self.details, self.checkpoints, self.checkpoints.last
+        return {
+            "job": details.job.id,
+            "name": details.job.name,
+            "state": details.job.state,
+            "runs": details.runs,
+            "restarts": details.restarts,
+            "brokers": {None: "not checked", "": "answer"}.get(self.broker_problem, self.broker_problem),
+            "trouble": [
+                {"at": iso_time(one.at_ms), "cause": one.cause, "lasts": one in details.lasting_trouble}
+                for one in details.trouble
+            ],
+            "checkpoints": {
+                "completed": checkpoints.completed,
+                "failed": checkpoints.failed,
+                "failed_since_last": checkpoints.failed_since_last,
+                "last": last
+                and {"id": last.id, "path": last.path, "bytes": last.written_bytes, "seconds": last.seconds},
+            },
+            "lag": None if self.broker_problem else self._lags(),
+            "loads": [load._asdict() for load in self._loads()],
+            "metrics": dict(self.metrics),
+        }
+
+    def lines(self, with_table: bool = False) -> Iterator[str]:
+        """Yield the lines for a terminal; the table has a row for each shard."""
+        for title, text in self._rows():
+            yield f"{title:12} {text}"
+        if with_table:
+            yield from table(self._loads())
+        if advised := advice(self._loads()):
+            yield f"note         {advised}"
+        for one in self.details.lasting_trouble[:_TROUBLES_SHOWN]:
+            yield f"trouble      {iso_time(one.at_ms)}: {one.cause}"
+        if self.broker_problem:
+            yield f"trouble      {self.broker_problem}"
+
+    def _rows(self) -> Iterator[tuple[str, str]]:
+        job = self.details.job
+        yield "job", f"{job.name!r} ({job.id}): {job.state}, {self.details.restarts} restarts"
+        yield "brokers", _BROKERS.get(self.broker_problem, "do not answer: see the trouble below")
+        yield "checkpoints", self._checkpoints_in_words()
+        if self.broker_problem:
+            yield "lag", "not known while the brokers do not answer"
+        else:
+            for topic, lag in sorted(self._lags().items()):
+                yield "lag", f"{topic}: {lag:,} records"
+        for name in ("visits", "transfers", "pages"):
+            yield name, f"{self._in_all_shards(name):,}"
+        yield "since start", self._since_the_start()
+        yield "audit drift", f"{self._in_all_shards('audit_drift'):,}"
+        yield "certificate", self._certificate()
+        yield "settled", self._settled()
+        if loads := self._loads():
+            yield "load", spread_in_words(loads)
+
+    def _checkpoints_in_words(self) -> str:
+        last, failed = self.checkpoints.last, self.checkpoints.failed_since_last
+        if last is None:
+            return f"none complete, {failed:,} failed"
+        since = f", {failed:,} failed since" if failed else ""
+        return (
+            f"{self.checkpoints.completed:,} complete{since}; the last wrote {last.written_bytes / 1e6:,.1f} MB in "
+            f"{last.seconds:.1f} s"
+        )
+
+    def _since_the_start(self) -> str:
+        counts = {name: self._count(name) for name in ("events_read", "late", "duplicates")}
+        rejected = self._count("rejected_events") + self._count("rejected")
+        events, late, duplicates = (f"{count:,}" for count in counts.values())
+        return f"{events} events read, {late} late, {duplicates} duplicates, {rejected:,} rejected"
+
+    def _certificate(self) -> str:
+        bounds = self._of_shards("certificate_per_million").values()
+        return f"all errors of importance together are at most {max(bounds) / 1e6:.2g}" if bounds else "none"
+
+    def _settled(self) -> str:
+        unsettled = list(self._of_shards("unsettled").values())
+        if not unsettled:
+            return "not known"
+        where = f"in {int(sum(unsettled))} of {len(unsettled)} shards"
+        return f"no, {where}: while pages are visited again, its errors fall" if any(unsettled) else "yes"
+
+    def _loads(self) -> list[Load]:
+        """Return what each shard has; nothing with one shard, or before the first audit."""
+        columns = [self._of_shards(name) for name in ("pages", "visits", "bytes")]
+        if len(columns[0]) < 2:
+            return []
+        return [Load(shard, *(int(column.get(shard, 0)) for column in columns)) for shard in sorted(columns[0])]
+
+    def _lags(self) -> dict[str, int]:
+        lags: dict[str, int] = {}
+        for name, value in self.metrics.items():
+            if name.startswith("lag_"):
+                topic = name.removeprefix("lag_").rpartition("_")[0]
+                lags[topic] = lags.get(topic, 0) + int(value)
+        return lags
+
+    def _count(self, name: str) -> int:
+        return int(self.metrics.get(name, 0))
+
+    def _of_shards(self, name: str) -> dict[int, float]:
+        start = f"{name}_shard_"
+        return {int(one.removeprefix(start)): value for one, value in self.metrics.items() if one.startswith(start)}
+
+    def _in_all_shards(self, name: str) -> int:
+        return int(sum(self._of_shards(name).values()))
+
+
+_BROKERS = {None: "not checked: name them with --brokers HOST:PORT", "": "answer"}

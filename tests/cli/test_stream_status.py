@@ -1,0 +1,170 @@
+"""What `opicflow stream status` and `stop` print, of a fake cluster. The real one: stream/test_cluster.py."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from opicflow.connectors.flink.rest import Checkpoint, Checkpoints, FlinkCluster, Job, JobDetails, Trouble, Vertex
+from support.commands import command
+
+METRICS = {
+    **{f"pages_shard_{shard}": float(pages) for shard, pages in enumerate((90_000, 10_000))},
+    **{f"visits_shard_{shard}": float(visits) for shard, visits in enumerate((5_000, 5_000))},
+    **{f"bytes_shard_{shard}": float(size) for shard, size in enumerate((9_000_000, 1_000_000))},
+    "unsettled_shard_0": 1.0,
+    "unsettled_shard_1": 0.0,
+    "certificate_per_million_shard_0": 50.0,
+    "certificate_per_million_shard_1": 80.0,
+    "events_read": 7.0,
+    "lag_crawl-events_0": 3.0,
+    "lag_crawl-events_1": 4.0,
+}
+NOBODY = "127.0.0.1:1"
+"""Brokers that do not answer."""
+
+
+def checkpoint(path: str, **changes: Any) -> Checkpoint:
+    values = {"id": 4, "written_bytes": 2_000_000, "full_bytes": 3, "seconds": 1.5, "completed_ms": 0}
+    return Checkpoint(path=path, is_savepoint=False, **{**values, **changes})
+
+
+class Stream:
+    """A stream on a cluster that answers from here."""
+
+    def __init__(self) -> None:
+        self.job = Job("1f" * 16, "opicflow", "RUNNING", 5)
+        self.subtasks = {"RUNNING": 2}
+        self.trouble: tuple[Trouble, ...] = ()
+        self.retained = (checkpoint("file:/var/streams/opicflow/1f1f/chk-4"),)
+        self.failed_since_last = 0
+        self.metrics: dict[str, float] = dict(METRICS)
+        self.folder: str | None = "not stopped"
+
+    def details(self) -> JobDetails:
+        vertices = (Vertex("2", "Keep", 2, "RUNNING", self.subtasks),)
+        return JobDetails(self.job, vertices, 1, 1_767_225_600_000, self.trouble)
+
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(3, 9, self.failed_since_last, 0, 0, (*self.retained, None)[0], self.retained)
+
+    def stop(self, folder: str | None) -> str:
+        self.folder = folder
+        return f"{folder or 'file:/default'}/savepoint-1"
+
+
+@pytest.fixture
+def stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stream]:
+    fake = Stream()
+    monkeypatch.setattr(FlinkCluster, "find", lambda _, name: fake.job)
+    monkeypatch.setattr(FlinkCluster, "details", lambda _, job: fake.details())
+    monkeypatch.setattr(FlinkCluster, "checkpoints", lambda _, job: fake.checkpoints())
+    monkeypatch.setattr(FlinkCluster, "beam_metrics", lambda _, job: fake.metrics)
+    monkeypatch.setattr(FlinkCluster, "stop", lambda _, job, folder: fake.stop(folder))
+    yield fake
+
+
+def status(*options: str) -> list[str]:
+    result = command("stream", "status", *options)
+    assert result.code == 0, result
+    return result.out.splitlines()
+
+
+def test_the_status_says_how_evenly_pages_are_spread(stream: Stream) -> None:
+    lines = status()
+    assert "load         shard 0 has the most pages, 1.80 times the mean; shard 0 the most visits, 1.00 times" in lines
+    note = "note         dividing is worth it: shard 0 has 1.8 times the mean of pages, and all shards wait for it"
+    assert note in "\n".join(lines)
+    assert "settled      no, in 1 of 2 shards: while pages are visited again, its errors fall" in lines
+    assert "certificate  all errors of importance together are at most 8e-05" in lines
+
+
+def test_the_status_shows_a_row_for_each_shard_on_request(stream: Stream) -> None:
+    assert "        pages       visits" not in "\n".join(status())
+    rows = "\n".join(status("--shard-table"))
+    assert "  shard        pages       visits       MB\n      0       90,000        5,000      9.0\n" in rows
+    found = json.loads("\n".join(status("--json")))["loads"]
+    assert found == [
+        {"shard": 0, "pages": 90_000, "visits": 5_000, "bytes": 9_000_000},
+        {"shard": 1, "pages": 10_000, "visits": 5_000, "bytes": 1_000_000},
+    ]
+
+
+def test_counts_of_ledgers_are_those_of_their_whole_life(stream: Stream) -> None:
+    stream.metrics["visits"] = 12.0  # what was counted since the last start
+    lines = status()
+    assert "visits       10,000" in lines and "pages        100,000" in lines
+    assert "since start  7 events read, 0 late, 0 duplicates, 0 rejected" in lines
+
+
+def test_checkpoints_that_failed_before_the_last_complete_one_are_no_trouble(stream: Stream) -> None:
+    assert "checkpoints  3 complete; the last wrote 2.0 MB in 1.5 s" in status()
+    stream.failed_since_last = 2
+    assert "checkpoints  3 complete, 2 failed since; the last wrote 2.0 MB in 1.5 s" in status()
+    stream.retained = ()
+    assert "checkpoints  none complete, 2 failed" in status()
+
+
+def test_trouble_has_a_date_and_is_forgotten_when_it_healed(stream: Stream) -> None:
+    after, before = Trouble(1_767_225_600_001, "KafkaRefused: no answer"), Trouble(1_767_225_599_999, "it was away")
+    stream.trouble = (after, before)
+    assert status()[-1] == "trouble      2026-01-01T00:00:00Z: KafkaRefused: no answer"
+    assert "it was away" not in "\n".join(status())
+    lasts = [one["lasts"] for one in json.loads("\n".join(status("--json")))["trouble"]]
+    assert lasts == [True, False]
+    stream.subtasks = {"RUNNING": 1}
+    result = command("stream", "status")
+    assert result.code == 2 and "it was away" in result.out
+    assert result.err.endswith("some tasks do not run: see the trouble above, and the cluster's page\n")
+
+
+def test_brokers_that_do_not_answer_are_named_with_exit_code_2(stream: Stream) -> None:
+    result = command("stream", "status", "--brokers", NOBODY)
+    assert result.code == 2
+    assert "brokers      do not answer: see the trouble below" in result.out
+    assert "lag          not known while the brokers do not answer" in result.out
+    assert f"trouble      {NOBODY}: " in result.out
+    assert len(result.err.splitlines()) == 1 and "its brokers do not answer: start them" in result.err
+    found = json.loads(command("stream", "status", "--brokers", NOBODY, "--json").out)
+    assert NOBODY in found["brokers"] and found["lag"] is None
+
+
+def test_brokers_that_the_command_does_not_know_are_not_said_to_answer(stream: Stream) -> None:
+    lines = status()
+    assert "brokers      not checked: name them with --brokers HOST:PORT" in lines
+    assert "lag          crawl-events: 7 records" in lines
+
+
+def test_a_savepoint_goes_where_latest_looks_and_the_command_to_continue_is_whole(stream: Stream) -> None:
+    result = command("stream", "stop", "--brokers", "b:9092", "--job-server", "j:8099", "--name", "my crawl")
+    assert result.code == 0, result
+    assert stream.folder == "file:/var/streams/opicflow/savepoints"
+    stopped, again = result.out.splitlines()
+    assert stopped == "stopped, with a savepoint: file:/var/streams/opicflow/savepoints/savepoint-1"
+    assert shlex.split(again.removeprefix("continue with: ")) == [
+        "opicflow",
+        "stream",
+        *("--brokers", "b:9092"),
+        *("--flink-master", "localhost:8081"),
+        *("--job-server", "j:8099"),
+        *("--name", "my crawl"),
+        *("--checkpoints", "file:/var/streams"),
+        *("--from-savepoint", "file:/var/streams/opicflow/savepoints/savepoint-1"),
+    ]
+
+
+def test_a_folder_for_checkpoints_that_is_given_is_used(stream: Stream) -> None:
+    result = command("stream", "stop", "--checkpoints", "s3://bucket/streams")
+    assert stream.folder == "s3://bucket/streams/opicflow/savepoints"
+    assert "--brokers HOST:PORT" in result.out and "--checkpoints s3://bucket/streams --from-savepoint" in result.out
+
+
+def test_a_job_without_a_checkpoint_stops_into_the_folder_of_the_cluster(stream: Stream) -> None:
+    stream.retained = ()
+    result = command("stream", "stop")
+    assert stream.folder is None
+    assert "--checkpoints URL --from-savepoint file:/default/savepoint-1" in result.out
