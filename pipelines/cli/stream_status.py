@@ -96,7 +96,8 @@ class StreamStatus:
         counts = {name: self._count(name) for name in ("events_read", "late", "duplicates")}
         rejected = self._count("rejected_events") + self._count("rejected")
         events, late, duplicates = (f"{count:,}" for count in counts.values())
-        return f"{events} events read, {late} late, {duplicates} duplicates, {rejected:,} rejected"
+        ticks = f", {refused:,} ticks refused: clocks differ" if (refused := self._count("refused_ticks")) else ""
+        return f"{events} events read, {late} late, {duplicates} duplicates, {rejected:,} rejected{ticks}"
 
     def _certificate(self) -> str:
         bounds = self._of_shards("certificate_per_million").values()

@@ -25,7 +25,8 @@ def poll_clock(timer: Any) -> Poll:
 class WriteTicks(beam.DoFn):
     """Takes polls of the clock; at every interval, emits a tick for the log of every shard.
 
-    The time of a tick is the broker's, when the tick is written. Missed intervals are not made up for.
+    The time of a tick is the broker's, when the tick is written; it holds the time of this clock for comparison. Missed
+    intervals are not made up for.
     """
 
     AT = ReadModifyWriteStateSpec("at", VarIntCoder())  # state makes the runner send all polls to one worker
@@ -46,6 +47,6 @@ class WriteTicks(beam.DoFn):
         if 0 <= element[1] - self._ticked_at < self._interval_seconds:
             return ()
         self._ticked_at = element[1]
-        entry = encode_entry(TickEntry(0))
+        entry = encode_entry(TickEntry(int(element[1])))
         count("ticks")
         return (Message(self._topic, None, entry, shard) for shard in range(self._shards))

@@ -76,6 +76,8 @@ from opicflow.schemas.sites import SITE_KINDS, SiteKind
 MOST_TRANSFERS = 100_000
 """The most transfers of one message: 16 bytes each."""
 _MOST_REJECTED_BYTES = 64 << 10
+_MOST_CLOCK_DIFFERENCE_SECONDS = 600
+"""Between the clocks of a tick's broker and of its sender. A tick may wait two minutes for a broker."""
 
 
 class LogRefused(UserError):
@@ -263,6 +265,8 @@ class _Notes:
     sites_second: int = -1
     sites: int = 0
     """How many sites were published last."""
+    clocks_differ: bool = False
+    """Whether the last tick was refused."""
 
 
 class LogKeeper:
@@ -343,8 +347,13 @@ class LogKeeper:
         if self.ledger is None:
             yield self._reject(Reason.REFUSED, "it comes before the settings of the ledger", offset, value)
             return
-        if isinstance(entry, TickEntry):  # the time of the broker counts: the clock of a sender may be wrong
+        if isinstance(entry, TickEntry):  # the time of the broker counts, if the sender's clock agrees
+            sent = entry.second
             entry = replace(entry, second=time_ms // 1000)
+            if sent and abs(entry.second - sent) > _MOST_CLOCK_DIFFERENCE_SECONDS:
+                yield from self._refuse_tick(offset, value, entry.second - sent)
+                return
+            self._notes.clocks_differ = False
         swept = self.ledger.sweep_second
         mark = self.ledger.mark(_source_of(entry))
         try:
@@ -365,6 +374,18 @@ class LogKeeper:
         elif isinstance(entry, PolicyEntry):
             for policy, why in applied.refused:
                 yield self._reject(Reason.REFUSED, why, offset, json.dumps(policy_to_json(policy)).encode())
+
+    def _refuse_tick(self, offset: int, value: bytes, difference_seconds: int) -> Iterator[Output]:
+        """Count a tick of doubtful time; the first of several is a reject."""
+        self.counts["refused_ticks"] += 1
+        if not self._notes.clocks_differ:
+            self._notes.clocks_differ = True
+            hours, order = abs(difference_seconds) / 3600, "after" if difference_seconds > 0 else "before"
+            why = (
+                f"the broker has this tick {hours:,.1f} hours {order} the clock of the worker that sent it: until "
+                "they agree, no time passes in this shard: set the clocks"
+            )
+            yield self._reject(Reason.REFUSED, why, offset, value)
 
     def _control(self, entry: ControlEntry, offset: int, value: bytes) -> Iterator[Output]:
         if entry.version != ENTRY_VERSION or not isinstance(entry.values, dict):

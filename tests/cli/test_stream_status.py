@@ -99,6 +99,8 @@ def test_counts_of_ledgers_are_those_of_their_whole_life(stream: Stream) -> None
     lines = status()
     assert "visits       10,000" in lines and "pages        100,000" in lines
     assert "since start  7 events read, 0 late, 0 duplicates, 0 rejected" in lines
+    stream.metrics["refused_ticks"] = 12.0
+    assert "since start  7 events read, 0 late, 0 duplicates, 0 rejected, 12 ticks refused: clocks differ" in status()
 
 
 def test_checkpoints_that_failed_before_the_last_complete_one_are_no_trouble(stream: Stream) -> None:

@@ -386,11 +386,41 @@ def test_a_requested_fingerprint_is_in_the_next_audit_record_only() -> None:
 
 def test_a_tick_has_the_time_of_its_record() -> None:
     values = entries()[:4]
+    time_of_record = records([*values, b""])[-1][1] // 1000
     one, _ = kept([*values, encode_entry(TickEntry(0))])
-    other, _ = kept([*values, encode_entry(TickEntry(1 << 40))])
+    other, _ = kept([*values, encode_entry(TickEntry(time_of_record - 600))])
     assert one.ledger is not None
-    assert one.ledger.tick_second == records([*values, b""])[-1][1] // 1000
+    assert one.ledger.tick_second == time_of_record
     assert one.fingerprint() == other.fingerprint()
+
+
+YEAR = 365 * 86_400
+
+
+@pytest.mark.parametrize("leap", [YEAR, -YEAR, 601, -601, (1 << 62)])
+def test_ticks_are_refused_while_the_clocks_of_broker_and_sender_differ(leap: int) -> None:
+    values, second = entries()[:4], FIRST_MS // 1000 + 1_000_000
+
+    def take_ticks(keeper: LogKeeper, ticks: Iterable[tuple[int, int]]) -> list[Output]:
+        """Take ticks with the time of the broker and that of the sender."""
+        first = keeper.head.next
+        rows = [(first + number, 1000 * at, encode_entry(TickEntry(sent))) for number, (at, sent) in enumerate(ticks)]
+        return take(keeper, LogBatch.of(first, rows))
+
+    keeper, _ = kept(values)
+    assert keeper.ledger is not None
+    before = keeper.ledger.tick_second
+    outputs = take_ticks(keeper, [(second + number, second + number - leap) for number in range(3)])
+    (reject,) = outputs
+    assert reject.kind == REJECTS and "no time passes in this shard: set the clocks" in str(unpack(reject.data).values)
+    assert keeper.counts["refused_ticks"] == 3
+    assert keeper.ledger.tick_second == before
+    keeper = LogKeeper.from_chunks(keeper.shard, keeper.chunks())
+    assert take_ticks(keeper, [(second + 3, second + 3 - leap)]) == [], "it is the same trouble"
+    healed = take_ticks(keeper, [(second + 4, second + 4)])
+    assert keeper.ledger is not None and keeper.ledger.tick_second == second + 4
+    assert not [one for one in healed if one.kind == REJECTS]
+    assert [one.kind for one in take_ticks(keeper, [(second + 5, second + 5 - leap)])] == [REJECTS], "a new one"
 
 
 def test_transfers_above_the_limit_are_split_and_give_the_same_ledger(

@@ -166,6 +166,9 @@ MUTATIONS: dict[str, Mutation] = {
         "entry = replace(entry, second=time_ms // 1000)",
         "entry = replace(entry, second=id(value) % (1 << 40))",
     ),
+    "the clock of a broker counts whatever it says": lambda patch: rewrite(
+        patch, LogKeeper, "_apply", "> _MOST_CLOCK_DIFFERENCE_SECONDS", "< 0"
+    ),
     "the state of a router advances before its records arrive": lambda patch: CommitsBeforeItSends,
     "an entry to one shard counts as sent to all": lambda patch: rewrite(
         patch, Sharder, "_entries", "self._sent_to[shard] = end", "self._sent_to[:] = end"

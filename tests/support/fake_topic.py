@@ -76,8 +76,8 @@ class Cluster:
         except KafkaError as problem:
             raise KafkaRefused(f"{self.brokers}: {action}: {problem}") from None
 
-    def consumer(self, **more: Any) -> Consumer:
-        return Consumer(self)
+    def consumer(self, **more: Any) -> RowConsumer:
+        return RowConsumer(self)
 
     def column_consumer(self, **more: Any) -> Consumer:
         assert more["auto_offset_reset"] == "none" and more["isolation_level"] == "read_committed"
@@ -101,8 +101,8 @@ class Admin:
         self.cluster.closed += 1
 
 
-class Consumer:
-    """Returns records as a consumer of kafka-python may: any slices, in any order."""
+class RowConsumer:
+    """Returns records one by one as a consumer of kafka-python may: any slices, in any order."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -128,15 +128,8 @@ class Consumer:
     def highwater(self, one: TopicPartition) -> int:
         return self.cluster.partitions[one.partition].end
 
-    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[FetchedRecords]]:
-        return {one: [*self._parts(one, some)] for one, some in self.fetched(timeout_ms).items() if some}
-
-    def _parts(self, one: TopicPartition, records: list[Record]) -> Iterator[FetchedRecords]:
-        """Yield the records in parts, as those of several batches are."""
-        while records:
-            count = self.chance.randint(1, len(records))
-            some, records = records[:count], records[count:]
-            yield FetchedRecords.of(one.partition, [(r.offset, r.timestamp, r.key, r.value) for r in some])
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+        return {one: some for one, some in self.fetched(timeout_ms).items() if some}
 
     def fetched(self, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
         """Return what a poll finds."""
@@ -163,6 +156,19 @@ class Consumer:
 
     def close(self) -> None:
         self.cluster.closed += 1
+
+
+class Consumer(RowConsumer):
+    """Returns records in columns, in parts as those of several batches are."""
+
+    def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
+        return {one: [*self._parts(one, some)] for one, some in super().poll(timeout_ms).items()}
+
+    def _parts(self, one: TopicPartition, records: list[Record]) -> Iterator[FetchedRecords]:
+        while records:
+            count = self.chance.randint(1, len(records))
+            some, records = records[:count], records[count:]
+            yield FetchedRecords.of(one.partition, [(r.offset, r.timestamp, r.key, r.value) for r in some])
 
 
 def record(partition: int, offset: int, hour: float = 0, size: int = 0) -> Record:

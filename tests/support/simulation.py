@@ -239,9 +239,8 @@ class Log:
     end: int = 0
 
     def append(self, time_ms: int, value: bytes, gap: int = 0) -> None:
-        """Append a record behind `gap` offsets without one."""
-        last = self.records[-1][1] if self.records else 0
-        self.records.append((self.end + gap, max(last, time_ms), value))
+        """Append a record behind `gap` offsets without one. Times may go back, as those of Kafka do."""
+        self.records.append((self.end + gap, time_ms, value))
         self.end += gap + 1
 
     def batch(self, start: int, end: int) -> LogBatch:
@@ -338,11 +337,14 @@ class Faults:
     upgrade: int = 15
     poison: int = 10
     fingerprint: int = 10
+    clock: int = 10
+    """The clock of a broker leaps ahead or back, or is right again."""
     hole: int = 0
     """A bundle fails after a record of it has arrived and an earlier one has not."""
 
 
-NO_FAULTS = Faults(*(0,) * 10)
+_CLOCK_ERRORS_MS = [sign * days * 86_400_000 for days in (1, 400) for sign in (1, -1)]
+NO_FAULTS = Faults(*(0,) * 11)
 
 
 class Simulation:
@@ -381,6 +383,7 @@ class Simulation:
             sites="domain",
         )
         self.logs = [Log() for _ in range(self.shards)]
+        self.clock_errors_ms = [0] * self.shards
         for log in self.logs:
             log.append(self.now_ms, self.origin.entry())
         self.routers: dict[str, Router] = {}
@@ -439,6 +442,8 @@ class Simulation:
             self._upgrade()
         elif what == "poison":
             chance.choice(self.logs).append(self.now_ms, chance.choice([POISON, b"", POISON * 20]))
+        elif what == "clock":
+            self.clock_errors_ms[chance.randrange(self.shards)] = chance.choice([0, *_CLOCK_ERRORS_MS])
         elif what == "fingerprint":
             chance.choice(self.logs).append(self.now_ms, request_fingerprint())
 
@@ -451,6 +456,7 @@ class Simulation:
         self.zombies = []
         self._work_until_done()
         self.now_ms += 1000
+        self.clock_errors_ms = [0] * self.shards
         self._tick()
         self._work_until_done()
         for log in self.logs:
@@ -562,11 +568,12 @@ class Simulation:
     def _arrive(self, sends: list[Send]) -> None:
         for shard, entry in sends:
             gap = int(self.chance.random() < 0.05)
-            self.logs[shard].append(self.now_ms, entry, gap)
+            self.logs[shard].append(self.now_ms + self.clock_errors_ms[shard], entry, gap)
 
     def _tick(self) -> None:
-        for log in self.logs:
-            log.append(self.now_ms, encode_entry(TickEntry(0)))
+        sent = self.now_ms // 1000 - self.chance.randint(0, 120)
+        for log, error_ms in zip(self.logs, self.clock_errors_ms, strict=True):
+            log.append(self.now_ms + error_ms, encode_entry(TickEntry(sent)))
 
     # -- faults ----------------------------------------------------------------------------------------------------
 
@@ -640,6 +647,7 @@ class Simulation:
         for shard, survivor, (reader, outputs) in zip(self.keepers, survivors, readers, strict=True):
             assert_equal(reader, survivor)
             self._check_rejects(shard)
+            assert reader.ledger is not None and reader.ledger.tick_second == self.now_ms // 1000, "clocks were right"
             assert outputs == shard.outputs, "the outputs follow from the log"
         self._check_counts([reader for reader, _ in readers])
         self._check_pairs()
@@ -684,6 +692,7 @@ class Simulation:
                 packed = unpack(output.data)
                 reason, detail = packed.values["reason"], packed.values["detail"]
                 may_be_refused = self.faults.hole and "send the entries between them first" in detail
+                may_be_refused = may_be_refused or (self.faults.clock and "no time passes in this shard" in detail)
                 assert reason == "corrupt" or may_be_refused, f"{reason}: {detail}"
 
     def _check_counts(self, keepers: list[LogKeeper]) -> None:

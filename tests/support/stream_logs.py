@@ -6,7 +6,6 @@ import gzip
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ from opicflow.pipelines.transforms.shard import Sharder, SourceState
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import Canonicaliser
-from support.fake_topic import Cluster, Consumer, Partition, Record
+from support.fake_topic import Cluster, Partition, Record
 from support.guides import LOG
 from support.simulation import Log
 
@@ -109,10 +108,6 @@ class StreamLogs:
 
 class LogCluster(Cluster):
     """A fake cluster for commands: it is used in place of a connection."""
-
-    def consumer(self, **more: Any) -> Consumer:
-        """Return a consumer, which may also be one that reads no records."""
-        return Consumer(self)
 
     @contextmanager
     def connected(self) -> Iterator[None]:
