@@ -151,6 +151,7 @@ def message_batch(
 @lean_kernel
 def _copy_values(source: Any, begins: Any, sizes: Any, target: Any, target_begins: Any) -> None:
     for row in range(sizes.shape[0]):
-        begin, to = begins[row], target_begins[row]
-        for index in range(sizes[row]):
-            target[to + index] = source[begin + index]
+        begin, to, size = begins[row], target_begins[row], max(sizes[row], 0)
+        value, place = source[begin : begin + size], target[to : to + size]
+        for index in range(size):  # of slices: numba then copies many bytes at once
+            place[index] = value[index]
