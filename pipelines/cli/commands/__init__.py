@@ -47,6 +47,7 @@ GROUPS = (
             "show": "show the importance, cash and schedule of one page",
             "schedule": "plan when the pages of a state are fetched again, with these or other options",
             "export": "write importance, a schedule or orders in the format of a crawler, an index or a database",
+            "push": "send orders or a schedule into the frontier of a running crawler",
             "subscribe": "show the results in topics, as they arrive",
             "config": "show the settings, and where each comes from",
         },

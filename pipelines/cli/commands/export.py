@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.options import add_state_options, now_second_of
+from opicflow.pipelines.cli.options import add_results, add_state_options, now_second_of, results_of
 from opicflow.pipelines.cli.output_files import check_output
-from opicflow.pipelines.cli.states import read_answers
 from opicflow.pipelines.cli.text import counted
 
 if TYPE_CHECKING:
-    from opicflow.pipelines.results.exports.result_rows import Rows
     from opicflow.pipelines.results.exports.targets import Target
 
 EXAMPLES = """examples:
@@ -35,9 +33,7 @@ _TARGETS = ("csv", "jsonl", "nutch", "heritrix", "stormcrawler", "scrapy-redis",
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     parser.add_argument("what", choices=_KINDS, metavar="WHAT", help="importance, schedule or orders")
-    parser.add_argument(
-        "results", nargs="*", metavar="RESULT", help="the folder of a replay's results, or files of them, not a state"
-    )
+    add_results(parser)
     add_state_options(parser)
     parser.add_argument(
         "--as",
@@ -65,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
     name, routing = _checked(options, target)
     if options.out is not None:
         check_output(options.out, f"{options.what}.txt")
-    job = ExportJob(_rows_of(options), name, routing)
+    job = ExportJob(results_of(options, options.what, _now_ms(options)), name, routing)
     pieces: Iterator[bytes] = target.writers[options.what](job)
     if options.out is None:
         for piece in pieces:
@@ -96,21 +92,6 @@ def _checked(options: argparse.Namespace, target: Target) -> tuple[str, str]:
     if name is None and target.named:
         raise InputRefused(f"--as {options.target}: give the {target.named} with --name, such as spider:start_urls")
     return name or "", options.routing or target.routing or "none"
-
-
-def _rows_of(options: argparse.Namespace) -> Rows:
-    from opicflow.pipelines.results.exports.result_rows import rows_of_files, rows_of_parts
-
-    now_ms = _now_ms(options)
-    if options.results:
-        if options.state is not None and "state" not in options.configured:
-            raise InputRefused(f"{options.results[0]}, --state: both have results: name one of them")
-        return rows_of_files(options.what, options.results, now_ms)
-    if options.state is None:
-        raise InputRefused("export: no results: name their folder or files, or a state with --state DIR")
-    answers, _ = read_answers(options.state)
-    parts = {"importance": answers.importance, "schedule": answers.schedules, "orders": [answers.orders]}
-    return rows_of_parts(options.what, parts[options.what], now_ms)
 
 
 def _now_ms(options: argparse.Namespace) -> int | None:
