@@ -31,7 +31,7 @@ setup(
     # A new package below one of the roots needs no entry here.
     packages=[f"opicflow.{folder}" for folder in FOLDERS],
     package_dir={f"opicflow.{folder}": folder.replace(".", "/") for folder in FOLDERS},
-    package_data={"": ["py.typed"], "opicflow.schemas": ["published/*.avsc"]},
+    package_data={"": ["py.typed", "*.proto"], "opicflow.schemas": ["published/*.avsc"]},
     zip_safe=False,
     python_requires=">=3.10,<3.14",
     install_requires=[
@@ -62,9 +62,11 @@ setup(
     },
     extras_require={
         "experiments": ["matplotlib>=3.8"],  # draws the plots of `opicflow experiment`
+        "urlfrontier": ["grpcio-tools>=1.62"],  # makes the messages of `opicflow push`, and brings grpcio and protobuf
         "dev": [
             "build>=1.2.1",
             "duckdb>=1.1",  # runs the queries of docs/guides/replay.md
+            "grpcio-tools>=1.62",
             "hypothesis>=6.100",
             "import-linter>=2.5",
             "matplotlib>=3.8",

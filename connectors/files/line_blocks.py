@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import orjson
 
 from opicflow.connectors.files.opening import Damage, InputRefused, decompressed
 
@@ -49,3 +51,25 @@ def whole_lines(name: str, pieces: Iterator[bytes]) -> Iterator[LineBlock]:
         held_bytes += len(piece) - end
         if held_bytes > _MOST_LINE_BYTES:
             raise InputRefused(f"{name}, line {number}: longer than {_MOST_LINE_BYTES:,} bytes: name another file")
+
+
+def json_objects(name: str, lines: LineBlock) -> list[dict[str, Any]]:
+    """Return the objects of lines, read as one array; if that fails, line by line, to find the wrong one."""
+    try:
+        rows: list[dict[str, Any]] = orjson.loads(b"[" + lines.text.removesuffix(b"\n").replace(b"\n", b",") + b"]")
+        if len(rows) == lines.text.count(b"\n") + (not lines.text.endswith(b"\n")) and set(map(type, rows)) == {dict}:
+            return rows
+    except orjson.JSONDecodeError:
+        pass
+    rows = []
+    for number, line in enumerate(lines.text.split(b"\n"), lines.number):
+        if not line.strip():
+            continue
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError as problem:
+            raise InputRefused(f"{name}, line {number}: no JSON ({problem}): write an object a line") from None
+        if not isinstance(row, dict):
+            raise InputRefused(f"{name}, line {number}: no JSON object: write an object a line")
+        rows.append(row)
+    return rows

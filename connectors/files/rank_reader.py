@@ -28,7 +28,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from opicflow.connectors.files.divided_files import found_paths
-from opicflow.connectors.files.line_blocks import LineBlock, pieces_of, whole_lines
+from opicflow.connectors.files.line_blocks import LineBlock, json_objects, pieces_of, whole_lines
 from opicflow.connectors.files.opening import STDIN, InputRefused, open_bytes
 from opicflow.connectors.files.site_lists import reversed_host
 from opicflow.schemas.arrays import Bytes, Floats, Ids, Ints
@@ -235,10 +235,10 @@ def _layout(name: str, rank: str, opened: ExitStack) -> _Layout:
 
 def _json_lines(name: str, lines: Iterator[LineBlock], rank: str) -> _Layout:
     first = next(lines)  # there is one: the format was detected by it
-    begun = _objects(name, first)
+    begun = json_objects(name, first)
     is_stream = any(_FIELD_OF_RECORDS in row or "gone" in row for row in begun)
     key = _key_of(begun[0])
-    objects = ((some, _objects(name, some)) for some in lines)
+    objects = ((some, json_objects(name, some)) for some in lines)
 
     def batches() -> Iterator[_Batch]:
         for some, rows in chain([(first, begun)], objects):
@@ -248,28 +248,6 @@ def _json_lines(name: str, lines: Iterator[LineBlock], rank: str) -> _Layout:
                 raise InputRefused(f"{name}, line {some.line_of(bad.row)}: {bad}") from None
 
     return _Layout(is_stream, batches(), begun[0], key == _SITE)
-
-
-def _objects(name: str, lines: LineBlock) -> list[dict[str, Any]]:
-    """Return the objects of lines, read as one array; if that fails, line by line, to find the wrong one."""
-    try:
-        rows: list[dict[str, Any]] = orjson.loads(b"[" + lines.text.removesuffix(b"\n").replace(b"\n", b",") + b"]")
-        if len(rows) == lines.text.count(b"\n") + (not lines.text.endswith(b"\n")) and set(map(type, rows)) == {dict}:
-            return rows
-    except orjson.JSONDecodeError:
-        pass
-    rows = []
-    for number, line in enumerate(lines.text.split(b"\n"), lines.number):
-        if not line.strip():
-            continue
-        try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError as problem:
-            raise InputRefused(f"{name}, line {number}: no JSON ({problem}): write an object a line") from None
-        if not isinstance(row, dict):
-            raise InputRefused(f"{name}, line {number}: no JSON object: write an object a line")
-        rows.append(row)
-    return rows
 
 
 def _csv(name: str, lines: Iterator[LineBlock], rank: str) -> _Layout:

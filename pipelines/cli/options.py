@@ -17,6 +17,7 @@ from opicflow.pipelines.cli.parser import Renamed
 if TYPE_CHECKING:
     from opicflow.connectors.files.reading import Reading
     from opicflow.connectors.kafka.connection import Connection
+    from opicflow.pipelines.results.exports.result_rows import Rows
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.pipelines.transforms.settings import CashFocus, LedgerOptions
     from opicflow.schemas.sites import SiteKind
@@ -158,6 +159,29 @@ def state_of(options: argparse.Namespace) -> Path:
             f"{options.command}: no state: name its folder with --state DIR, or as `state` in opicflow.toml"
         )
     return Path(options.state)
+
+
+def add_results(parser: argparse.ArgumentParser) -> None:
+    """Add the results that a command reads instead of a state."""
+    parser.add_argument(
+        "results", nargs="*", metavar="RESULT", help="the folder of a replay's results, or files of them, not a state"
+    )
+
+
+def results_of(options: argparse.Namespace, kind: str, now_ms: int | None) -> Rows:
+    """Return the rows of a result, from files or from a state. Orders that have expired at `now_ms` are left out."""
+    from opicflow.pipelines.cli.states import read_answers
+    from opicflow.pipelines.results.exports.result_rows import rows_of_files, rows_of_parts
+
+    if options.results:
+        if options.state is not None and "state" not in options.configured:
+            raise InputRefused(f"{options.results[0]}, --state: both have results: name one of them")
+        return rows_of_files(kind, options.results, now_ms)
+    if options.state is None:
+        raise InputRefused(f"{options.command}: no results: name their folder or files, or a state with --state DIR")
+    answers, _ = read_answers(options.state)
+    parts = {"importance": answers.importance, "schedule": answers.schedules, "orders": [answers.orders]}
+    return rows_of_parts(kind, parts[kind], now_ms)
 
 
 def add_json(parser: argparse._ActionsContainer, help_: str = "print JSON") -> None:

@@ -19,9 +19,9 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import IO
 
-import grpc  # type: ignore[import-untyped]
+import grpc
 from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc, endpoints_pb2
-from google.protobuf import json_format, text_format  # type: ignore[import-untyped]
+from google.protobuf import json_format, text_format
 
 from opicflow.schemas.errors import UserError
 

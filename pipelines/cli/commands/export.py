@@ -1,0 +1,101 @@
+"""`opicflow export`: importance, a schedule or orders in the formats of crawlers, indexes and databases."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.pipelines.cli.options import add_results, add_state_options, now_second_of, results_of
+from opicflow.pipelines.cli.output_files import check_output
+from opicflow.pipelines.cli.text import counted
+
+if TYPE_CHECKING:
+    from opicflow.pipelines.results.exports.targets import Target
+
+EXAMPLES = """examples:
+  opicflow export importance results --as nutch --out seeds.txt
+  opicflow export schedule --state state --as stormcrawler --name status --out updates.ndjson
+  opicflow export orders --state state --as heritrix --out orders.force
+  opicflow export orders results --as scrapy-redis --name spider:start_urls | redis-cli --pipe
+  opicflow export importance results --as postgres | psql
+"""
+
+PRINTS_AS_IT_GOES = True
+
+_KINDS = ("importance", "schedule", "orders")
+_TARGETS = ("csv", "jsonl", "nutch", "heritrix", "stormcrawler", "scrapy-redis", "opensearch", "postgres", "redis")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("what", choices=_KINDS, metavar="WHAT", help="importance, schedule or orders")
+    add_results(parser)
+    add_state_options(parser)
+    parser.add_argument(
+        "--as",
+        dest="target",
+        choices=_TARGETS,
+        required=True,
+        metavar="FORMAT",
+        help=f"of {', '.join(_TARGETS)}: docs/guides/export.md says which takes what",
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it (standard output)")
+    parser.add_argument("--name", metavar="NAME", help="of the index, the table or the key that takes it")
+    parser.add_argument(
+        "--routing", choices=["host", "domain", "none"], help="what an index is divided by (stormcrawler: host)"
+    )
+    parser.add_argument("--now", metavar="TIME", help="leave out orders that expire by then (the time of the latest)")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the export to a file, or to standard output."""
+    from opicflow.connectors.files.whole_file import whole_file
+    from opicflow.pipelines.results.exports.export_job import ExportJob
+    from opicflow.pipelines.results.exports.targets import TARGETS
+
+    target = TARGETS[options.target]
+    name, routing = _checked(options, target)
+    if options.out is not None:
+        check_output(options.out, f"{options.what}.txt")
+    job = ExportJob(results_of(options, options.what, _now_ms(options)), name, routing)
+    pieces: Iterator[bytes] = target.writers[options.what](job)
+    if options.out is None:
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+    else:
+        with whole_file(options.out) as file:
+            file.writelines(pieces)
+    written = job.rows.counts["rows"] - job.left_out.total()
+    for why, count in {**job.left_out, "orders that expired": job.rows.counts["expired"]}.items():
+        if count:
+            print(f"opicflow: left out: {count:,} {why}", file=sys.stderr)
+    if options.out is not None:
+        print(f"written: {options.out}, {counted(written, 'row')}")
+    return 0
+
+
+def _checked(options: argparse.Namespace, target: Target) -> tuple[str, str]:
+    """Return the name of what takes the export, and its routing."""
+    if options.what not in target.writers:
+        known = ", ".join(target.writers)
+        raise InputRefused(f"export {options.what} --as {options.target}: this format is for {known}: export that")
+    if options.name is not None and not target.named:
+        raise InputRefused(f"--name, --as {options.target}: this format names nothing: omit --name")
+    if options.routing is not None and target.routing is None:
+        raise InputRefused(f"--routing, --as {options.target}: it is for stormcrawler and opensearch: omit it")
+    name = options.name or target.default_name(options.what)
+    if name is None and target.named:
+        raise InputRefused(f"--as {options.target}: give the {target.named} with --name, such as spider:start_urls")
+    return name or "", options.routing or target.routing or "none"
+
+
+def _now_ms(options: argparse.Namespace) -> int | None:
+    if options.now is not None and options.what != "orders":
+        raise InputRefused(f"--now, export {options.what}: only orders expire: omit it")
+    second = now_second_of(options.now)
+    return None if second is None else 1000 * second

@@ -1,0 +1,260 @@
+"""Rows of results that are exported: of importance, of a schedule or of orders, from files or from a replay's state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from functools import cached_property, partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, get_args, get_type_hints
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from opicflow.connectors.files.divided_files import found_paths
+from opicflow.connectors.files.line_blocks import LineBlock, json_objects, pieces_of, whole_lines
+from opicflow.connectors.files.opening import STDIN, InputRefused, expand, open_bytes
+from opicflow.pipelines.results.record_columns import importance_columns, order_columns, pages_of, schedule_columns
+from opicflow.schemas.columns import Columns, plain_rows, row_count, row_slice
+
+_ROWS_AT_ONCE = 1 << 13
+_FORMATS = ("jsonl", "avro", "parquet")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_DAMAGED = (pa.ArrowException, OSError, ValueError)
+
+
+class ImportanceRow(NamedTuple):
+    """How important a page is. A score of 1 is that of an average page."""
+
+    url: str
+    page: str
+    importance: float
+    score: float
+
+
+class ScheduleRow(NamedTuple):
+    """When a page is to be fetched again, in milliseconds since 1970; None: it is not."""
+
+    url: str
+    page: str
+    due: int | None
+    interval_seconds: float | None
+    decided_by: str
+    importance: float
+
+
+class OrderRow(NamedTuple):
+    """A page to fetch in this cycle. Times are milliseconds since 1970; `not_before` None: at once."""
+
+    url: str
+    page: str
+    ordered_at: int
+    why: str
+    priority: float
+    not_before: int | None
+    expires_at: int | None
+    importance: float
+    last_visit: int | None
+
+    @property
+    def fetch_ms(self) -> int:
+        """The time from which it may be fetched."""
+        return self.ordered_at if self.not_before is None else self.not_before
+
+
+Row = ImportanceRow | ScheduleRow | OrderRow
+_ROW_TYPES: dict[str, type[Row]] = {"importance": ImportanceRow, "schedule": ScheduleRow, "orders": OrderRow}
+_FILE_NAMES = {"importance": "importance", "schedule": "refresh-schedule", "orders": "crawl-orders"}
+KINDS = tuple(_ROW_TYPES)
+TIME_FIELDS = frozenset(["due", "ordered_at", "not_before", "expires_at", "last_visit"])
+"""The fields that are milliseconds since 1970."""
+_COLUMNS_OF: dict[str, Callable[[bytes], Columns]] = {
+    "importance": lambda part: importance_columns(pages_of(part)),
+    "schedule": lambda part: schedule_columns(pages_of(part)),
+    "orders": lambda part: order_columns(pages_of(part)),
+}
+
+
+def field_names(kind: str) -> tuple[str, ...]:
+    """Return the names of the fields of rows."""
+    return _ROW_TYPES[kind]._fields
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a result, to be read more than once. Orders that have expired at `now_ms` are left out.
+
+    Without `now_ms` it is the time of the latest order: files of a replay also have the orders of earlier cycles.
+    `counts` has how many rows the latest reading gave, and how many expired orders it left out.
+    """
+
+    kind: str
+    source: Callable[[], Iterator[list[Any]]]
+    now_ms: int | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        """Yield the rows, some thousands at a time."""
+        self.counts.clear()
+        for some in self.source():
+            open_ = [order for order in some if _is_open(order, self._now)] if self.kind == "orders" else some
+            self.counts["rows"] += len(open_)
+            self.counts["expired"] += len(some) - len(open_)
+            yield open_
+
+    @cached_property
+    def total(self) -> int:
+        """How many rows there are. They are read for it once."""
+        return sum(map(len, self))
+
+    @cached_property
+    def _now(self) -> int:
+        if self.now_ms is not None:
+            return self.now_ms
+        return max((order.ordered_at for some in self.source() for order in some), default=0)
+
+
+def _is_open(order: OrderRow, now_ms: int) -> bool:
+    return order.expires_at is None or order.expires_at > now_ms
+
+
+def rows_of_parts(kind: str, parts: Iterable[bytes], now_ms: int | None = None) -> Rows:
+    """Return the rows of packed parts, as the answers of a state are."""
+    columns_of, row_type = _COLUMNS_OF[kind], _ROW_TYPES[kind]
+
+    def read() -> Iterator[list[Any]]:
+        for part in parts:
+            columns = columns_of(part)
+            needed = {name: columns[name] for name in row_type._fields}
+            for first in range(0, row_count(needed), _ROWS_AT_ONCE):
+                some = row_slice(needed, first, first + _ROWS_AT_ONCE)
+                yield [row_type(**row) for row in plain_rows(some)]
+
+    return Rows(kind, read, now_ms)
+
+
+def rows_of_files(kind: str, names: Sequence[str], now_ms: int | None = None) -> Rows:
+    """Return the rows of files of results: JSON lines, Avro or Parquet; of a folder that a replay wrote, its file.
+
+    A file that is no such result is an `InputRefused`.
+    """
+    files = [file for name in names for file in _files_of(kind, name)]
+
+    def read() -> Iterator[list[Any]]:
+        for file in files:
+            yield from _read(file, kind)
+
+    return Rows(kind, read, now_ms)
+
+
+def _files_of(kind: str, name: str) -> list[str]:
+    if name == STDIN:
+        raise InputRefused("standard input: results are read twice: name a file")
+    if not Path(name).is_dir():
+        return expand([name])
+    wanted = _FILE_NAMES[kind]
+    found = [paths for ending in _FORMATS if (paths := found_paths(Path(name), wanted, ending))]
+    if not found:
+        raise InputRefused(f"{name}: no file {wanted} in this folder: name one that replay --out wrote, or a file")
+    if len(found) > 1:
+        raise InputRefused(f"{name}: {' and '.join(paths[0].name for paths in found)} are in it: name one file")
+    return [str(path) for path in found[0]]
+
+
+def _read(name: str, kind: str) -> Iterator[list[Any]]:
+    with open_bytes(name) as file:
+        first = file.read(4)
+        file.seek(0)
+        if first == b"PAR1":
+            yield from _parquet_rows(name, file, kind)
+            return
+        if first == b"Obj\x01":
+            yield from _avro_rows(name, file, kind)
+            return
+    for lines in whole_lines(name, pieces_of(name)):
+        objects = json_objects(name, lines)
+        for at in range(0, len(objects), _ROWS_AT_ONCE):
+            yield _rows(kind, objects[at : at + _ROWS_AT_ONCE], partial(_line, name, lines, at))
+
+
+def _line(name: str, lines: LineBlock, first: int, row: int) -> str:
+    return f"{name}, line {lines.line_of(first + row)}"
+
+
+def _parquet_rows(name: str, file: Any, kind: str) -> Iterator[list[Any]]:
+    fields = _FIELD_TYPES[kind]
+    try:
+        table = pq.ParquetFile(file)
+        for field_ in fields:
+            if field_ not in table.schema_arrow.names:
+                raise _refusal(kind, name, field_)
+        for batch in table.iter_batches(_ROWS_AT_ONCE, columns=list(fields), use_threads=False):
+            columns = {field_: _plain(batch.column(field_)) for field_ in fields}
+            for field_, types in fields.items():
+                if set(map(type, columns[field_])) - set(types):
+                    raise _refusal(kind, name, field_)
+            yield [_ROW_TYPES[kind](*values) for values in zip(*columns.values(), strict=True)]
+    except InputRefused:
+        raise
+    except _DAMAGED as problem:
+        raise InputRefused(f"{name}: damaged ({str(problem)[:60]}): write it again") from None
+
+
+def _plain(column: Any) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _avro_rows(name: str, file: Any, kind: str) -> Iterator[list[Any]]:
+    number = 1
+    try:
+        records = fastavro.reader(file)
+        while some := list(islice(records, _ROWS_AT_ONCE)):
+            yield _rows(kind, some, partial(_number, name, number))
+            number += len(some)
+    except InputRefused:
+        raise
+    except Exception as problem:  # fastavro has no errors of its own for bytes that make no sense
+        raise InputRefused(f"{name}, from row {number}: damaged ({str(problem)[:60]}): write it again") from None
+
+
+def _number(name: str, first: int, row: int) -> str:
+    return f"{name}, row {first + row}"
+
+
+def _types(hint: Any) -> tuple[type, ...]:
+    types = get_args(hint) or (hint,)
+    return (*types, int) if float in types else types
+
+
+_FIELD_TYPES: dict[str, dict[str, tuple[type, ...]]] = {
+    kind: {name: _types(hint) for name, hint in get_type_hints(row_type).items()}
+    for kind, row_type in _ROW_TYPES.items()
+}
+
+
+def _rows(kind: str, objects: list[Any], where: Callable[[int], str]) -> list[Any]:
+    """Return rows; `where` says where an object is whose field is missing or has another type."""
+    row_type, fields = _ROW_TYPES[kind], _FIELD_TYPES[kind].items()
+    rows = []
+    for number, values in enumerate(objects):
+        found = []
+        for name, types in fields:
+            value = values.get(name)
+            if type(value) is datetime:
+                value = (value - _EPOCH) // timedelta(milliseconds=1)
+            if type(value) not in types or name not in values:
+                raise _refusal(kind, where(number), name)
+            found.append(value)
+        rows.append(row_type(*found))
+    return rows
+
+
+def _refusal(kind: str, where: str, name: str) -> InputRefused:
+    return InputRefused(f"{where}: no {name} as results have it: name a file of {_FILE_NAMES[kind]}, or its folder")
