@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.harness import Figure, check, race, say, versus
 from opicflow.pipelines.graph.community import (
     Expansion,
-    Frontier,
+    LocalFrontier,
     RecordedWeb,
     find_global_ranks,
     influence,
@@ -130,7 +130,7 @@ def _without_dead_ends(graph: Graph) -> Graph:
     return Graph.from_links(graph.pages, np.append(sources, ring), np.append(graph.targets, (ring + 1) % half))
 
 
-def plain_scores(frontier: Frontier, f: np.ndarray) -> list[float]:
+def plain_scores(frontier: LocalFrontier, f: np.ndarray) -> list[float]:
     """Algorithm 3 for webs without pages that have no links within F, by dicts and loops; norms are exact."""
     inside, count = frontier.links, frontier.links.pages
     o = inside.out_weights.tolist()

@@ -540,14 +540,18 @@ class Ledger:
         budget: Budget | None = None,
         coming: Iterable[Policy] = (),
         importance: Floats | None = None,
+        second: int = 0,
+        least_discovered: int = 0,
     ) -> Planned:
         """The plan for the cycle that begins now, with other options or another budget where they are given.
 
         Policies that are `coming` hold too, except impossible ones. `importance`: of all pages in slot order, if it is
-        not to be the ledger's own. The ledger does not change, so the same call gives the same plan. The schedules to
-        publish are those of all pages with a URL.
+        not to be the ledger's own. `second`: when the cycle begins, if that is after the last tick and the last visit.
+        `least_discovered`: so many unread pages are ordered, if there are, beside what the bandwidth allows. The ledger
+        does not change, so the same call gives the same plan. The schedules to publish are those of all pages with a
+        URL.
         """
-        return self._planner.preview(refresh, budget, coming, importance)
+        return self._planner.preview(refresh, budget, coming, importance, second, least_discovered)
 
     def plan(self, most_moved: int, least_move: float) -> Planned:
         """Plan the cycle that begins now. The ledger keeps who was ordered and which intervals are published.
@@ -731,6 +735,15 @@ class Ledger:
             raise LedgerBroken(f"the ledger cannot go on: {why}: restore its last snapshot and go on from there")
 
     # -- reading pages (see `Reader`) ------------------------------------------------------------------------------
+
+    def host_hashes(self, pages: Ids) -> Ids:
+        """A hash of the host of each page; 0 where its URL is not known."""
+        return self._reader.host_hashes(self._reader.slots_of(pages))
+
+    def busy_hosts(self, second: int) -> dict[int, int]:
+        """The hosts that ask to wait at a second, by their hashes, and until which second each does."""
+        hosts, until = self._busy.waiting(second)
+        return dict(zip(hosts.tolist(), until.tolist(), strict=True))
 
     def estimate(self, pages: Ids | Iterable[int], rate_sum: float | None = None) -> Estimates:
         """Estimates of these pages, now. For many pages in parts, get `rate_sum()` once and pass it every time."""

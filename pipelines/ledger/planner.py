@@ -14,12 +14,12 @@ from opicflow.pipelines.ledger.config import LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.kernels import observations
 from opicflow.pipelines.ledger.ledger_state import Credits, Times
 from opicflow.pipelines.ledger.peers import Peers
-from opicflow.pipelines.ledger.plan import Sharing, share_bandwidth
+from opicflow.pipelines.ledger.plan import Sharing, can_be_ordered, share_bandwidth
 from opicflow.pipelines.ledger.policies_in_force import PoliciesInForce
 from opicflow.pipelines.ledger.reader import Reader
 from opicflow.pipelines.ledger.removal import FOR_EVER
 from opicflow.pipelines.ledger.room import Room
-from opicflow.pipelines.ledger.survey import BY_POLICY, Budget, Survey, survey
+from opicflow.pipelines.ledger.survey import BY_POLICY, DISCOVERY, Budget, Survey, survey
 from opicflow.pipelines.ledger.unread_pages import UnreadPages
 from opicflow.pipelines.refresh.orders import packed_intervals, unpacked_intervals
 from opicflow.pipelines.refresh.policies import Policies, check, default_host_caps
@@ -132,8 +132,13 @@ class Planner:
         budget: Budget | None,
         coming: Iterable[Policy],
         importance: Floats | None,
+        second: int = 0,
+        least_discovered: int = 0,
     ) -> Planned:
-        """The plan for the cycle that begins now, with other options, budget, policies or importance where given."""
+        """The plan for the cycle that begins now, with other options, budget, policies or importance where given.
+
+        It begins at `second` if that is later than the ledger's time.
+        """
         stated = self._policies.stated
         for policy in coming:
             with suppress(PolicyRefused):
@@ -141,13 +146,17 @@ class Planner:
                 stated = stated.add(policy, FOR_EVER)
         config = refresh or self._config.refresh
         budget = budget or self.budget()
-        surveyed = self._survey(config, budget, stated, importance)
+        surveyed = self._survey(config, budget, stated, importance, second)
         shared = share_bandwidth(surveyed, config, budget)
         cycle = int(config.cycle_hours * 3600)
         until = surveyed.second + cycle
         most = Most(
             *(_whole(per_day, surveyed.second, until) for per_day in (budget.per_day, shared.discovery_per_day))
         )
+        if most.discovery < least_discovered:
+            unread = can_be_ordered(surveyed, config) & (surveyed.decided_by == DISCOVERY)
+            more = max(min(least_discovered, int(unread.sum())) - most.discovery, 0)
+            most = Most(most.all + more, most.discovery + more)
         orders = choose_orders(surveyed, shared, config, budget, most, cycle, self._reader.host_hashes)
         return Planned(surveyed, shared, orders, np.flatnonzero(surveyed.has_url))
 
@@ -176,7 +185,12 @@ class Planner:
         return Planned(surveyed, shared, orders, publish)
 
     def _survey(
-        self, config: RefreshConfig, budget: Budget, stated: Policies, importance: Floats | None = None
+        self,
+        config: RefreshConfig,
+        budget: Budget,
+        stated: Policies,
+        importance: Floats | None = None,
+        least_second: int = 0,
     ) -> Survey:
         room, reader, tick_second = self._room, self._reader, self._times.tick_second
         ids, slots = reader.live()
@@ -187,7 +201,7 @@ class Planner:
         latest = int(room.table.pages["last_visit_ms"][slots].max()) // 1000 if len(slots) else 0
         if tick_second >= 0:  # a visit far in the future was timed by a wrong clock
             latest = min(latest, tick_second + _SECONDS_PER_DAY)
-        second = max(tick_second, latest, 0)
+        second = max(tick_second, latest, least_second)
         return survey(
             room.table,
             room.book,

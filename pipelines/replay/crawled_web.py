@@ -15,7 +15,8 @@ from opicflow.connectors.files.opening import InputRefused, expand
 from opicflow.pipelines.graph.community import FetchedPages
 from opicflow.pipelines.graph.hosts import weights_of_hosts
 from opicflow.pipelines.ledger import CrawlItems, Kind, Ledger, Outcome
-from opicflow.pipelines.transforms.decode import decode_range, route_rows
+from opicflow.pipelines.transforms.decode import decode_range
+from opicflow.pipelines.transforms.decoded_batch import route_rows
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ids, Ints

@@ -16,7 +16,8 @@ from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import partitions_of_topic, resolve
 from opicflow.connectors.kafka.topic_log import PartitionProgress, TopicRange, topic_range
 from opicflow.pipelines.replay.state import Source, State, StateRefused, identify, is_read, remember_end
-from opicflow.pipelines.transforms.decode import InputRange, SourceProgress
+from opicflow.pipelines.transforms.decode import InputRange
+from opicflow.pipelines.transforms.decoded_batch import SourceProgress
 from opicflow.schemas.errors import UserError
 
 

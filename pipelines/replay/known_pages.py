@@ -14,7 +14,8 @@ from opicflow.connectors.files.log_reader import FileRange, known_format
 from opicflow.connectors.files.opening import InputRefused, expand
 from opicflow.pipelines.graph.store import MANIFEST, StoredGraph
 from opicflow.pipelines.ledger import Kind, Ledger
-from opicflow.pipelines.transforms.decode import decode_range, route_rows
+from opicflow.pipelines.transforms.decode import decode_range
+from opicflow.pipelines.transforms.decoded_batch import route_rows
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.arrays import Ids, Ints

@@ -23,7 +23,8 @@ from opicflow.pipelines.ledger.space import in_memory
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.pipeline import SHARD, Replay, ReplayHere, ReplaySettings, SavePart
 from opicflow.pipelines.results.part_files import read_report
-from opicflow.pipelines.transforms.decode import InputRange, Segment, SourceProgress, close_readers, name_of
+from opicflow.pipelines.transforms.decode import InputRange, Segment, close_readers, name_of
+from opicflow.pipelines.transforms.decoded_batch import SourceProgress
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS
 from opicflow.pipelines.transforms.route import ANY_TIME
 from opicflow.pipelines.transforms.rules import Rules

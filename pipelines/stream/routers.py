@@ -24,7 +24,7 @@ from opicflow.connectors.kafka.record_reader import record_of
 from opicflow.connectors.kafka.sink import Message
 from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic
 from opicflow.pipelines.stream.keeper import Origin
-from opicflow.pipelines.transforms.decode import route_rows, urls_of
+from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.route import MOST_AHEAD_MS, Seen
 from opicflow.pipelines.transforms.rules import Rules

@@ -31,7 +31,8 @@ from opicflow.pipelines.replay.inputs import NothingRead
 from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayHead, ReplayKeeper
 from opicflow.pipelines.replay.state import StateFolder
 from opicflow.pipelines.replay.summary import notes_for
-from opicflow.pipelines.transforms.decode import decode_range, encode_batch, route_rows
+from opicflow.pipelines.transforms.decode import decode_range
+from opicflow.pipelines.transforms.decoded_batch import encode_batch, route_rows
 from opicflow.pipelines.transforms.parts import PartKind
 from opicflow.pipelines.transforms.rejects import reject_line
 from opicflow.pipelines.transforms.route import Seen

@@ -14,7 +14,7 @@ from benchmarks.community import plain_scores
 from opicflow.pipelines.graph.community import (
     Expansion,
     FetchedPages,
-    Frontier,
+    LocalFrontier,
     RecordedWeb,
     chance,
     chosen,
@@ -100,7 +100,7 @@ class Dense:
         return np.linalg.solve(system, np.eye(count)[0])
 
 
-def candidates_of(domain: Domain) -> tuple[Frontier, np.ndarray]:
+def candidates_of(domain: Domain) -> tuple[LocalFrontier, np.ndarray]:
     frontier = expanded(domain).frontier()
     assume(len(frontier.pages) > 0)
     return frontier, Dense(domain, int(frontier.pages[0])).f
@@ -255,7 +255,7 @@ def test_equal_scores_are_chosen_by_page_id() -> None:
 # -- what was read
 
 
-def links_of_frontier(frontier: Frontier) -> tuple[set[tuple[int, int, int]], set[tuple[int, int, int]]]:
+def links_of_frontier(frontier: LocalFrontier) -> tuple[set[tuple[int, int, int]], set[tuple[int, int, int]]]:
     """The links within F and out of it, by page id."""
     inside = frontier.links
     sources = frontier.ids[np.repeat(np.arange(inside.pages), inside.out_degrees)]
@@ -378,7 +378,7 @@ def test_without_a_local_page_there_is_nothing_to_rank() -> None:
         next(find_global_ranks(expansion, RecordedWeb.of_graph(Graph.from_links(2, [0], [1])), linkers_of, 1, 1))
 
 
-def linkers_of(frontier: Frontier, ranks: np.ndarray, number: int) -> np.ndarray:
+def linkers_of(frontier: LocalFrontier, ranks: np.ndarray, number: int) -> np.ndarray:
     return linkers(frontier)
 
 

@@ -14,7 +14,8 @@ from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.replay.known_pages import pages_of_logs
 from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, Origin
 from opicflow.pipelines.stream.origin import new_page_ids
-from opicflow.pipelines.transforms.decode import decode_range, route_rows
+from opicflow.pipelines.transforms.decode import decode_range
+from opicflow.pipelines.transforms.decoded_batch import route_rows
 from opicflow.pipelines.transforms.outputs import REJECTS, TRANSFERS
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules

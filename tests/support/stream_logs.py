@@ -18,7 +18,7 @@ from opicflow.pipelines.ledger import CrawlItems, LedgerConfig, TickEntry
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.replay.keeper import hours
 from opicflow.pipelines.stream.keeper import LogKeeper, Origin
-from opicflow.pipelines.transforms.decode import route_rows, urls_of
+from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.outputs import TRANSFERS
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules

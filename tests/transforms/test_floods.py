@@ -13,7 +13,8 @@ from opicflow.connectors.files.decoded import RejectWriter
 from opicflow.connectors.files.formats import Format
 from opicflow.connectors.files.log_reader import FileRange
 from opicflow.pipelines.ledger import Fate, ItemWriter
-from opicflow.pipelines.transforms.decode import RoutedRows, _Room, decode_range, route_rows
+from opicflow.pipelines.transforms.decode import _Room, decode_range
+from opicflow.pipelines.transforms.decoded_batch import RoutedRows, route_rows
 from opicflow.pipelines.transforms.rejects import collisions
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules

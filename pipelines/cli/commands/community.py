@@ -23,7 +23,7 @@ from opicflow.pipelines.cli.states import read_ledger
 from opicflow.pipelines.cli.text import printable
 from opicflow.pipelines.graph.community import (
     Expansion,
-    Frontier,
+    LocalFrontier,
     RecordedWeb,
     Select,
     chance,
@@ -197,7 +197,7 @@ class _Surroundings:
         expansion.add(fetched, is_local)
         return expansion
 
-    def counts(self, frontier: Frontier) -> dict[str, int]:
+    def counts(self, frontier: LocalFrontier) -> dict[str, int]:
         """Return the numbers of pages."""
         return {
             "local_pages": int(frontier.is_local.sum()),
@@ -207,7 +207,7 @@ class _Surroundings:
             "frontier_local": int(np.isin(frontier.pages, self.local, assume_unique=True).sum()),
         }
 
-    def in_words(self, frontier: Frontier) -> str:
+    def in_words(self, frontier: LocalFrontier) -> str:
         """Return the counts as a sentence."""
         counts = self.counts(frontier)
         inside = f", {counts['frontier_local']:,} of the local domain" if counts["frontier_local"] else ""
@@ -253,7 +253,7 @@ def local_of(path: Path, rules: Rules) -> tuple[list[bytes], Ids]:
     return hosts, rules.page_ids.of_all(pages)
 
 
-def _ranked(frontier: Frontier, damping: float) -> PageRanks:
+def _ranked(frontier: LocalFrontier, damping: float) -> PageRanks:
     return ranks_of(frontier, damping, _TOLERANCE)
 
 
@@ -273,7 +273,7 @@ def _selection(name: str, options: argparse.Namespace, crawled: Crawled) -> Sele
     return lambda frontier, ranks, round_: chance(frontier, options.seed, round_)
 
 
-def _importance(crawled: Crawled, frontier: Frontier, ranks: Floats, round_: int) -> Floats:
+def _importance(crawled: Crawled, frontier: LocalFrontier, ranks: Floats, round_: int) -> Floats:
     """Return the importance of unread pages in a ledger."""
     assert crawled.importance is not None
     found: Floats = crawled.importance[np.searchsorted(crawled.urls.pages, frontier.pages)]

@@ -51,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.files.log_sample import LogSample, sample_log
     from opicflow.connectors.files.opening import expand
     from opicflow.pipelines.replay.summary import notes_for
-    from opicflow.pipelines.transforms.decode import decode_range, route_rows
+    from opicflow.pipelines.transforms.decode import decode_range
+    from opicflow.pipelines.transforms.decoded_batch import route_rows
     from opicflow.pipelines.transforms.route import Seen, accepted
     from opicflow.pipelines.transforms.rules import Rules
     from opicflow.schemas.crawl_events import Reason

@@ -13,7 +13,7 @@ from opicflow.pipelines.graph.community.estimate import (
     find_global_ranks,
     ranks_of,
 )
-from opicflow.pipelines.graph.community.expansion import Expansion, FetchedPages, Fetcher, Frontier, RecordedWeb
+from opicflow.pipelines.graph.community.expansion import Expansion, FetchedPages, Fetcher, LocalFrontier, RecordedWeb
 from opicflow.pipelines.graph.community.selection import (
     Select,
     chance,
@@ -30,7 +30,7 @@ __all__ = [
     "Expansion",
     "FetchedPages",
     "Fetcher",
-    "Frontier",
+    "LocalFrontier",
     "RecordedWeb",
     "Select",
     "chance",

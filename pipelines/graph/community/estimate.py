@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from opicflow.pipelines.graph.community.expansion import Expansion, Fetcher, Frontier
+from opicflow.pipelines.graph.community.expansion import Expansion, Fetcher, LocalFrontier
 from opicflow.pipelines.graph.community.selection import Select
 from opicflow.pipelines.graph.comparison import Ranking
 from opicflow.pipelines.graph.oracle import PageRanks, pagerank
@@ -26,7 +26,7 @@ class EstimateRound:
     number: int
     fetched: int
     failed: int
-    frontier: Frontier
+    frontier: LocalFrontier
     ranks: PageRanks
 
     @property
@@ -36,7 +36,7 @@ class EstimateRound:
 
 
 def ranks_of(
-    frontier: Frontier, damping: float = DAMPING, tolerance: float = TOLERANCE, before: Floats | None = None
+    frontier: LocalFrontier, damping: float = DAMPING, tolerance: float = TOLERANCE, before: Floats | None = None
 ) -> PageRanks:
     """Compute PageRank of F; pages without links within F pay all pages. `before` are the ranks of a smaller F."""
     count = frontier.links.pages
@@ -45,7 +45,7 @@ def ranks_of(
     return pagerank(frontier.links, damping, tolerance=tolerance, start=before, gauss_seidel=True)
 
 
-def chosen(frontier: Frontier, scores: Floats, count: int) -> Ids:
+def chosen(frontier: LocalFrontier, scores: Floats, count: int) -> Ids:
     """Return the pages of the frontier with the highest scores, the highest first, equal scores by page id."""
     pages: Ids = frontier.pages[highest(scores, frontier.pages, count)]
     return pages

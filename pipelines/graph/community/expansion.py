@@ -62,7 +62,7 @@ class RecordedWeb:
 
 
 @dataclass(frozen=True, eq=False)
-class Frontier:
+class LocalFrontier:
     """F and its frontier at one moment.
 
     `links` are the links within F; `is_local` marks its pages of the local domain. `pages` are those of the frontier,
@@ -131,7 +131,7 @@ class Expansion:
         self._targets = np.concatenate((self._targets, rows.targets[links].astype(np.int64)))
         self._weights = np.concatenate((self._weights, rows.weights[links]))
 
-    def frontier(self) -> Frontier:
+    def frontier(self) -> LocalFrontier:
         """Return F and its current frontier: one pass over all links."""
         rows = self._row_in_f[self._targets]
         inside, outside = rows >= 0, rows == _ON_THE_FRONTIER
@@ -139,7 +139,7 @@ class Expansion:
         candidate_of = np.empty(len(self._known), np.int64)
         candidate_of[self._numbers[ahead]] = np.arange(np.count_nonzero(ahead))
         number = np.int32 if len(self._known) <= np.iinfo(np.int32).max else np.int64
-        return Frontier(
+        return LocalFrontier(
             self._ids,
             Graph(self._starts_of(inside), rows[inside].astype(number), self._weights[inside]),
             self._is_local,

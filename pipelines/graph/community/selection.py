@@ -26,17 +26,17 @@ from typing import Any
 
 import numpy as np
 
-from opicflow.pipelines.graph.community.expansion import Frontier
+from opicflow.pipelines.graph.community.expansion import LocalFrontier
 from opicflow.schemas.arrays import Floats
 from opicflow.schemas.kernel import kernel
 
-Select = Callable[[Frontier, Floats, int], Floats]
+Select = Callable[[LocalFrontier, Floats, int], Floats]
 """Scores the pages of a frontier by the ranks of F; the integer is the number of the round, from 1."""
 
 _FEWEST_STEPS = 2
 
 
-def influence(frontier: Frontier, ranks: Floats, damping: float = 0.85, norm_steps: int | None = None) -> Floats:
+def influence(frontier: LocalFrontier, ranks: Floats, damping: float = 0.85, norm_steps: int | None = None) -> Floats:
     """Estimate by (11) how far each page would move the ranks of the local domain (7): SC-Select.
 
     The norms of y_j e + g_j z are exact, or from a table of `norm_steps` values as in algorithm 3.
@@ -64,13 +64,13 @@ def influence(frontier: Frontier, ranks: Floats, damping: float = 0.85, norm_ste
     return norms
 
 
-def flows(frontier: Frontier, ranks: Floats) -> Floats:
+def flows(frontier: LocalFrontier, ranks: Floats) -> Floats:
     """Return the payments that each page would receive along links: f'(D + diag(u))^-1 u, PF-Select (5.2.2)."""
     flow: Floats = _flows(*frontier.linkers, ranks, frontier.links.out_weights)[0]
     return flow
 
 
-def expected_ranks(frontier: Frontier, ranks: Floats, damping: float = 0.85) -> Floats:
+def expected_ranks(frontier: LocalFrontier, ranks: Floats, damping: float = 0.85) -> Floats:
     """Return the rank that each page itself would have as part of F: x_j of (6), from the payments to it."""
     if not len(frontier.pages):
         return np.empty(0)
@@ -81,12 +81,12 @@ def expected_ranks(frontier: Frontier, ranks: Floats, damping: float = 0.85) -> 
     return expected
 
 
-def linkers(frontier: Frontier) -> Floats:
+def linkers(frontier: LocalFrontier) -> Floats:
     """Return the number of pages of F that link to each page: OutlinkCount."""
     return np.diff(frontier.linkers[0]).astype(np.float64)
 
 
-def chance(frontier: Frontier, seed: int, round_: int) -> Floats:
+def chance(frontier: LocalFrontier, seed: int, round_: int) -> Floats:
     """Return random numbers, other ones in each round: Random."""
     return np.random.Generator(np.random.PCG64([seed, round_])).random(len(frontier.pages))
 

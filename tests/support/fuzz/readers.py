@@ -47,7 +47,7 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.replay.keeper import answers
-from opicflow.pipelines.transforms.decode import route_rows, urls_of
+from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas import published_schemas

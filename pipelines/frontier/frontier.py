@@ -1,0 +1,355 @@
+"""A frontier for a crawler in one process: its ledger, the log of what the crawler reported, and what to fetch next.
+
+    folder/visits.jsonl    every event that was reported: a crawl log as `opicflow replay` reads it
+    folder/state.json, …   the ledger at some point of that log: the state folder of a replay
+
+The ledger is a function of the log alone: that of a replay. Pages that were given out and not visited are not in it:
+after a restart they are given out again. Times come from the clock that the crawler gives.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from threading import RLock
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from opicflow.connectors.files.crawlers.dispatch import event_of_line
+from opicflow.connectors.files.decoded import Decoded
+from opicflow.connectors.files.jsonl import decode_jsonl
+from opicflow.connectors.files.reading import ANY
+from opicflow.pipelines.frontier.event_log import EventLog
+from opicflow.pipelines.frontier.host_queues import HostQueues, QueuedPage
+from opicflow.pipelines.ledger import Certified, ConfigRefused, Ledger, LedgerConfig, Planned
+from opicflow.pipelines.ledger.choice import WHY
+from opicflow.pipelines.replay.keeper import KeeperConfig, ReplayKeeperFactory
+from opicflow.pipelines.replay.state import Source, State, StateFolder, StateRefused, identify, remember_end
+from opicflow.pipelines.transforms.decoded_batch import DecodedBatch, encode_batch, route_rows, urls_of
+from opicflow.pipelines.transforms.route import Seen
+from opicflow.pipelines.transforms.rules import Rules
+from opicflow.schemas.crawl_events import CrawlEvent, EventRefused, Reason
+from opicflow.schemas.event_columns import EventWriter
+from opicflow.schemas.json_events import FIELD_NAMES
+from opicflow.schemas.urls import Canonicaliser, canonical, host
+
+LOG_NAME = "visits.jsonl"
+_SOURCE = "log/frontier"
+_EVENTS_AT_ONCE = 256
+_MOST_QUEUED = 10_000
+"""So many unread pages are in a plan, if there are."""
+_MOST_HOSTS = 1 << 14
+"""So many hashes of hosts are remembered."""
+_LEAST_NEWS = 32
+_PAGES_A_NEWS, _PAGES_A_NEWS_STARVED = 64, 1024
+"""A plan takes time for all pages: it is made again after one event for so many of them."""
+_LONGEST_PLAN_SECONDS = 3600
+_LEAST_TAIL_BYTES = 32 << 20
+"""Of the log since the last snapshot, before there is another one."""
+_DISCOVERY, _REQUESTED = WHY.index("DISCOVERY"), WHY.index("REQUESTED")
+
+
+class Flight(NamedTuple):
+    """A page that was given out: its host, and when that was."""
+
+    host: int
+    second: float
+
+
+class Frontier:
+    """What a crawler fetches next. Several threads may share one; a folder has one at a time.
+
+    Close it, or use it in a `with` statement.
+    """
+
+    def __init__(
+        self,
+        folder: StateFolder,
+        state: State,
+        ledger: LedgerConfig,
+        clock: Callable[[], float],
+        delay_seconds: float,
+        timeout_seconds: float,
+    ) -> None:
+        """Use `open` instead."""
+        self._folder, self._state, self._clock = folder, state, clock
+        self._delay, self._timeout = delay_seconds, timeout_seconds
+        self._held = ExitStack()
+        self._rules = state.last_rules
+        config = KeeperConfig(
+            ledger, page_ids=state.rules_of_page_ids, multiplier=int.from_bytes(os.urandom(8), "little")
+        )
+        self._keeper = folder.keeper(state, config) if state.snapshot else ReplayKeeperFactory(config).new(0)
+        self._keeper.ledger.change_refreshing(ledger.refresh)
+        self._canonicaliser = Canonicaliser(self._rules.urls, self._rules.page_ids)
+        self._seen = Seen()
+        self._lock = RLock()
+        self._log = EventLog(folder.path / LOG_NAME)
+        self._applied_to = self._saved_at = state.sources[0].at
+        self._lines: list[bytes] = []
+        """Of the log, which the ledger has not applied yet."""
+        self._in_flight: dict[bytes, Flight] = {}
+        self._queues = HostQueues()
+        self._visited_since: set[bytes] = set()
+        self._news, self._planned_at = 1, -float("inf")
+        self._busy: dict[int, int] = {}
+        self._host_hashes: dict[bytes, int] = {}
+        self._read_tail()
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | Path,
+        clock: Callable[[], float],
+        *,
+        delay_seconds: float = 1.0,
+        timeout_seconds: float = 600.0,
+        ledger: LedgerConfig | None = None,
+    ) -> Frontier:
+        """Open the frontier of a folder, or begin one there. It is as it was, also after a kill -9.
+
+        `clock` returns the seconds since 1970, such as `time.time`. Two fetches of a host are `delay_seconds` apart,
+        from the end of one to the beginning of the next. A page that was given out and not visited for
+        `timeout_seconds` may be given out again. `ledger`: how pages are counted and fetched again; None: as the folder
+        has it, or certified importance. Raises `StateRefused` if another process uses the folder, or if it is damaged.
+        """
+        if not (delay_seconds >= 0 and timeout_seconds > 0):
+            raise ConfigRefused("a frontier needs a delay of at least 0 seconds, and a timeout above 0")
+        path = Path(folder)
+        with ExitStack() as stack:
+            locked = stack.enter_context(StateFolder.locked(path, create=True))
+            stored = locked.read()
+            config = ledger or LedgerConfig(history=Certified())
+            if stored is not None:
+                kept = LedgerConfig.from_json(stored.config["ledger"])
+                config = ledger or kept
+                if not kept.counts_alike(config):
+                    raise StateRefused(f"{path}: its ledger counts in another way: omit ledger, or name another folder")
+            state = stored or _new_state(path, config)
+            frontier = cls(locked, state, config, clock, delay_seconds, timeout_seconds)
+            frontier._held = stack.pop_all()
+        return frontier
+
+    def __enter__(self) -> Frontier:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- what the crawler reports ----------------------------------------------------------------------------------
+
+    def announce(self, urls: Iterable[str]) -> None:
+        """Report pages that are not known from links: seeds, the entries of a sitemap.
+
+        When it returns, this survives a kill -9. Raises `NotAPage` for a URL that is none; those before it count.
+        """
+        with self._lock:
+            for url in urls:
+                self._append({"kind": "announce", "url": url})
+
+    def visited(self, event: Mapping[str, Any]) -> None:
+        """Report a fetch, also one that failed: an event as docs/guides/crawlers.md describes it.
+
+        `fetched_at` is now if the event does not have it. When it returns, this survives a kill -9. Raises
+        `EventRefused` or `NotAPage` for what is no event of a page; then nothing has changed.
+        """
+        with self._lock:
+            now = self._clock()
+            if all(event.get(name) is None for name in FIELD_NAMES["fetched_at"]):
+                event = {**event, "fetched_at": int(now * 1000)}
+            visit = self._append(event)
+            urls = self._urls_of(visit)
+            self._visited_since.update(urls)
+            if visit.status in (429, 503) or visit.failure:
+                self._apply()
+                self._busy = self._keeper.ledger.busy_hosts(int(now))
+            self._land(urls, now)
+
+    def _append(self, event: Mapping[str, Any]) -> CrawlEvent:
+        """Write an event to the log, once it is sure that it can be read from there. Returns it as it was read."""
+        try:
+            line = orjson.dumps(event)
+        except TypeError as problem:
+            raise EventRefused(Reason.NOT_JSON, f"it is no JSON ({problem}): give texts, numbers, lists") from None
+        read = event_of_line(line, "event", ANY)
+        if read is None:
+            raise EventRefused(Reason.NOT_AN_EVENT, "it reports no page")
+        EventWriter().add(0, read)  # refuses what a log must not have
+        self._urls_of(read)
+        self._log.append(line)
+        self._lines.append(line)
+        self._news += 1
+        if len(self._lines) >= _EVENTS_AT_ONCE:
+            self._apply()
+        return read
+
+    def _urls_of(self, event: CrawlEvent) -> list[bytes]:
+        """Return the canonical URL of an event, and of those that led to it. Raises `NotAPage`."""
+        return [canonical(url, None, self._rules.urls) for url in (event.url, *event.redirects)]
+
+    def _land(self, urls: list[bytes], now: float) -> None:
+        """Note that pages are no longer in flight: their hosts rest, and the hosts that were fetched from."""
+        hosts = {flight.host for url in urls if (flight := self._in_flight.pop(url, None)) is not None}
+        fetched = {self._hash_of(host(url)) for url in urls}
+        hosts.update(each for each in fetched if not self._queues.is_in_flight(each))
+        for each in hosts:
+            self._queues.rest(each, max(now + self._delay, self._busy.get(each, 0)))
+
+    def _hash_of(self, name: bytes) -> int:
+        """Return the hash of a host, by which ledgers know it."""
+        found = self._host_hashes.get(name)
+        if found is None:
+            if len(self._host_hashes) >= _MOST_HOSTS:
+                self._host_hashes.clear()
+            found = self._host_hashes[name] = int(self._rules.page_ids.host_hashes([name])[0])
+        return found
+
+    # -- what it fetches next --------------------------------------------------------------------------------------
+
+    def next(self, n: int) -> list[str]:
+        """Return at most so many pages to fetch now, the first one first; fewer if no more may be fetched now.
+
+        They are in flight until they are visited. No host has two in flight. Unread pages come in the order of
+        discovery, others when they are due, as crawl orders do.
+        """
+        with self._lock:
+            now = self._clock()
+            self._expire(now)
+            pages = self._keeper.ledger.pages
+            is_old = self._news >= max(_LEAST_NEWS, pages // _PAGES_A_NEWS)
+            if is_old or now - self._planned_at >= _LONGEST_PLAN_SECONDS:
+                self._plan(now)
+            found = list(self._give_out(n, now))
+            if len(found) < n and self._news > pages // _PAGES_A_NEWS_STARVED:
+                self._plan(now)
+                found += self._give_out(n - len(found), now)
+            if self._log.end - self._saved_at > max(_LEAST_TAIL_BYTES, self._keeper.snapshot_bytes // 2):
+                self.save()
+            return found
+
+    def due(self) -> float | None:
+        """Return the second from which `next` may return a page, if nothing is visited before; None if there is none.
+
+        A page may be in flight then: its visit may lead to others.
+        """
+        with self._lock:
+            now = self._clock()
+            if self._news:
+                self._plan(now)
+            found = self._queues.next_second(now)
+            timeouts = [flight.second + self._timeout for flight in self._in_flight.values()]
+            return min([*timeouts, *([] if found is None else [found])], default=None)
+
+    def _give_out(self, n: int, now: float) -> Iterator[str]:
+        while n > 0 and (taken := self._queues.take(now)) is not None:
+            page, of_host = taken
+            url = self._keeper.ledger.url(page)
+            if url is None or url in self._in_flight or url in self._visited_since:
+                self._queues.rest(of_host, now)
+                continue
+            self._in_flight[url] = Flight(of_host, now)
+            n -= 1
+            yield url.decode()
+
+    def _expire(self, now: float) -> None:
+        """Pages that were given out long ago are no longer in flight."""
+        late = [url for url, flight in self._in_flight.items() if flight.second + self._timeout <= now]
+        for url in late:
+            self._queues.rest(self._in_flight.pop(url).host, now)
+        self._news += len(late)
+
+    def _plan(self, now: float) -> None:
+        self._apply()
+        ledger = self._keeper.ledger
+        self._news, self._planned_at = 0, now
+        self._visited_since.clear()
+        if not ledger.pages:
+            return
+        self._busy = ledger.busy_hosts(int(now))
+        planned = ledger.preview(second=int(now), least_discovered=_MOST_QUEUED)
+        self._queues.fill(_queued(ledger, planned, now), now)
+        for each, until in self._busy.items():
+            if not self._queues.is_in_flight(each):
+                self._queues.rest(each, until)
+
+    # -- the ledger and its snapshots ------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write the log and a snapshot to the disk: opening takes as long as the log since then is.
+
+        It happens by itself as the log grows. `opicflow top --state FOLDER` shows the pages of the last snapshot.
+        """
+        with self._lock:
+            self._apply()
+            self._log.sync()
+            self._take(Decoded(EventWriter().events(), []), self._applied_to, self._applied_to, is_last=True)
+            source = self._state.sources[0]
+            if self._log.end:
+                head = identify(str(self._log.path), [], set()).source
+                source.head_bytes, source.head_digest = head.head_bytes, head.head_digest
+            source.at = self._saved_at = self._log.end
+            remember_end(source)
+            self._keeper.snapshot_bytes = self._folder.write(self._state, self._keeper)
+
+    def close(self) -> None:
+        """Save, and let others use the folder."""
+        with self._lock, self._held:
+            if self._log.end != self._saved_at:
+                self.save()
+            self._log.close()
+
+    def _apply(self) -> None:
+        """Apply the events that wait to the ledger."""
+        if self._lines:
+            lines, self._lines = b"\n".join((*self._lines, b"")), []
+            self._take(decode_jsonl(lines, _SOURCE, self._applied_to), self._applied_to, self._log.end)
+            self._applied_to = self._log.end
+
+    def _read_tail(self) -> None:
+        """Apply what the log has behind the snapshot."""
+        if self._log.end < self._applied_to:
+            raise StateRefused(f"{self._log.path}: it is shorter than it was: restore the folder, or begin another one")
+        for block in self._log.blocks(self._applied_to):
+            decoded = decode_jsonl(block.lines, _SOURCE, block.start)
+            if decoded.rejects:
+                at = decoded.rejects[0].offset
+                raise StateRefused(f"{self._log.path}: it was damaged at byte {at}: restore the folder")
+            self._take(decoded, block.start, block.end)
+            self._applied_to = block.end
+
+    def _take(self, decoded: Decoded, start: int, end: int, is_last: bool = False) -> None:
+        head = self._keeper.head
+        urls = urls_of(decoded, self._canonicaliser)
+        batch = DecodedBatch(
+            _SOURCE, start, end, end - start, decoded, urls, segment=head.segment, number=head.batch, is_last=is_last
+        )
+        routed = route_rows(decoded, urls, _SOURCE, self._rules, self._seen)
+        for _ in self._keeper.take(encode_batch(batch, routed)):
+            pass  # a frontier publishes nothing
+
+
+def _new_state(path: Path, config: LedgerConfig) -> State:
+    rules = Rules()
+    keeper = KeeperConfig(config, page_ids=rules.page_ids)
+    run = {"logs": [], "reports": [], "starts": {}, "finished": False}
+    source = Source(_SOURCE, str(path / LOG_NAME), 0, "")
+    return State(keeper.to_json(), [rules.to_json()], [source], run, page_ids=rules.page_ids.to_json())
+
+
+def _queued(ledger: Ledger, planned: Planned, now: float) -> Iterator[QueuedPage]:
+    """Yield the orders of a plan. Unread pages and others take turns, as their shares of the bandwidth are."""
+    orders, shared = planned.orders, planned.shared
+    pages = planned.survey.pages[orders.rows]
+    per_day = shared.discovery_per_day + shared.refresh_per_day
+    share = float(np.clip(shared.discovery_per_day / max(per_day, 1e-9), 0.01, 0.99))
+    is_new = orders.why == _DISCOVERY
+    number = np.where(is_new, np.cumsum(is_new), np.cumsum(~is_new))
+    rank = np.where(is_new, number / share, number / (1 - share))
+    rank[orders.why == _REQUESTED] = 0.0
+    not_before = np.where(is_new, now, orders.not_before)
+    columns = (rank, pages, ledger.host_hashes(pages), not_before)
+    return map(QueuedPage, *(column.tolist() for column in columns))

@@ -1,0 +1,107 @@
+"""Gives out the pages of a plan in their order: of a host one at a time, and none before its time. Knows no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+_IN_FLIGHT = float("inf")
+
+
+class QueuedPage(NamedTuple):
+    """A page of a plan. Pages with a lower rank are given out first."""
+
+    rank: float
+    page: int
+    host: int
+    """A hash of its host."""
+    not_before: float
+    """The second from which it may be given out."""
+
+
+class HostQueues:
+    """A queue of pages for each host, and when the host may be fetched from again."""
+
+    def __init__(self) -> None:
+        self._queues: dict[int, list[tuple[float, int]]] = {}
+        self._ready: list[tuple[float, int]] = []
+        """The rank of the first page and the host, of hosts that are free; some are no longer so."""
+        self._resting: list[tuple[float, int]] = []
+        self._free_at: dict[int, float] = {}
+        """The second from which a host is free, if it is not; infinite while a page of it is in flight."""
+        self._later: list[tuple[float, float, int, int]] = []
+        self._rank = 0.0
+        """Of the page that was given out last."""
+
+    def fill(self, pages: Iterable[QueuedPage], now: float) -> None:
+        """Replace all pages. What is known of hosts stays."""
+        self._queues, self._later, self._rank = {}, [], 0.0
+        for rank, page, host, not_before in pages:
+            if not_before > now:
+                self._later.append((not_before, rank, page, host))
+            else:
+                self._queues.setdefault(host, []).append((rank, page))
+        heapify(self._later)
+        for queue in self._queues.values():
+            heapify(queue)
+        self._free_at = {host: second for host, second in self._free_at.items() if second > now}
+        self._resting = [(second, host) for host, second in self._free_at.items() if second < _IN_FLIGHT]
+        heapify(self._resting)
+        self._ready = [(queue[0][0], host) for host, queue in self._queues.items() if host not in self._free_at]
+        heapify(self._ready)
+
+    def take(self, now: float) -> tuple[int, int] | None:
+        """Return the page to give out now, and its host, which is in flight from here on; None if there is none."""
+        self._wake(now)
+        while self._ready:
+            rank, host = heappop(self._ready)
+            queue = self._queues.get(host)
+            if not queue or queue[0][0] != rank or host in self._free_at:
+                continue  # the host was offered again with another page
+            _, page = heappop(queue)
+            if not queue:
+                del self._queues[host]
+            self._free_at[host] = _IN_FLIGHT
+            self._rank = max(rank, self._rank)
+            return page, host
+        return None
+
+    def rest(self, host: int, until: float) -> None:
+        """Let a host rest until a second. A page of it that was in flight no longer is."""
+        self._free_at[host] = until
+        heappush(self._resting, (until, host))
+
+    def is_in_flight(self, host: int) -> bool:
+        """Whether a page of a host was given out, and the host was not let rest since then."""
+        return self._free_at.get(host) == _IN_FLIGHT
+
+    def next_second(self, now: float) -> float | None:
+        """Return the second from which `take` may return a page if nothing happens; None if it never may."""
+        self._wake(now)
+        while self._resting and not self._is_awaited(*self._resting[0]):
+            heappop(self._resting)
+        if any(host in self._queues and host not in self._free_at for _, host in self._ready):
+            return now
+        found = [heap[0][0] for heap in (self._resting, self._later) if heap]
+        return min(found) if found else None
+
+    def _is_awaited(self, second: float, host: int) -> bool:
+        return host in self._queues and self._free_at.get(host) == second
+
+    def _wake(self, now: float) -> None:
+        """Queue the pages whose time has come, and offer the hosts that have rested."""
+        while self._later and self._later[0][0] <= now:
+            _, rank, page, host = heappop(self._later)
+            queue = self._queues.setdefault(host, [])
+            heappush(queue, (min(rank, self._rank), page))  # it takes its turn now
+            self._offer(host)
+        while self._resting and self._resting[0][0] <= now:
+            second, host = heappop(self._resting)
+            if self._free_at.get(host) == second:
+                del self._free_at[host]
+                self._offer(host)
+
+    def _offer(self, host: int) -> None:
+        if host in self._queues and host not in self._free_at:
+            heappush(self._ready, (self._queues[host][0][0], host))

@@ -1,0 +1,324 @@
+"""A frontier keeps what was reported, orders pages as crawl orders do, and is polite to hosts."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from opicflow.pipelines.frontier import Frontier
+from opicflow.pipelines.frontier.event_log import EventLog
+from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.graph.oracle import pagerank
+from opicflow.pipelines.ledger import Certified, Ledger, LedgerConfig, RefreshConfig
+from opicflow.pipelines.replay.keeper import KeeperConfig
+from opicflow.pipelines.replay.state import StateFolder, StateRefused
+from opicflow.pipelines.web.webs import power_law_web
+from opicflow.schemas.crawl_events import EventRefused
+from opicflow.schemas.urls import NotAPage, host
+from support.commands import output_of
+from support.frontier_crawl import PAGES, StandInClock, crawl, number_of, visit_of
+from support.logs import run, url
+from support.paths import TOP
+
+
+@pytest.fixture(scope="module")
+def web() -> Graph:
+    return power_law_web(PAGES, 1)
+
+
+@pytest.fixture
+def clock() -> StandInClock:
+    return StandInClock()
+
+
+@pytest.fixture
+def frontier(tmp_path: Path, clock: StandInClock) -> Iterator[Frontier]:
+    with Frontier.open(tmp_path / "frontier", clock) as frontier:
+        yield frontier
+
+
+def ledger_of(folder: Path) -> Ledger:
+    """Return the ledger of a state folder."""
+    stored = StateFolder(folder)
+    state = stored.read()
+    assert state is not None
+    config = KeeperConfig(LedgerConfig.from_json(state.config["ledger"]), page_ids=state.rules_of_page_ids)
+    return stored.keeper(state, config).ledger
+
+
+def importance(folder: Path) -> dict[bytes | None, float]:
+    ledger = ledger_of(folder)
+    ledger.audit()
+    estimates = ledger.estimate_all()
+    return {ledger.url(page): value for page, value in zip(estimates.pages.tolist(), estimates.importance, strict=True)}
+
+
+# -- the ledger and the log
+
+
+def test_the_ledger_of_a_frontier_is_that_of_a_replay_of_its_log(
+    tmp_path: Path, clock: StandInClock, web: Graph
+) -> None:
+    with Frontier.open(tmp_path / "frontier", clock, delay_seconds=0) as frontier:
+        frontier.announce([url(0), url(1)])
+        crawl(frontier, clock, web, 130)
+        frontier.save()
+        crawl(frontier, clock, web, 170)
+    replayed = run([tmp_path / "frontier" / "visits.jsonl"], None, state=tmp_path / "state", prefers_certified=True)
+    assert replayed.summary["visits"] == 300
+    assert importance(tmp_path / "frontier") == importance(tmp_path / "state")
+
+
+def test_a_frontier_that_was_opened_again_goes_on_as_if_it_had_not_been_closed(
+    tmp_path: Path, clock: StandInClock, web: Graph
+) -> None:
+    other = StandInClock()
+    with Frontier.open(tmp_path / "once", clock, delay_seconds=0) as frontier:
+        frontier.announce([url(0)])
+        crawl(frontier, clock, web, 200)
+    for part in range(4):
+        with Frontier.open(tmp_path / "parts", other, delay_seconds=0) as frontier:
+            if part == 0:
+                frontier.announce([url(0)])
+            crawl(frontier, other, web, 50)
+    logs = [(tmp_path / name / "visits.jsonl").read_bytes().splitlines() for name in ("once", "parts")]
+    assert len(logs[0]) == len(logs[1]) == 201
+
+
+def test_the_commands_that_read_a_state_read_a_frontier(tmp_path: Path, clock: StandInClock, web: Graph) -> None:
+    with Frontier.open(tmp_path, clock, delay_seconds=0) as frontier:
+        frontier.announce([url(0)])
+        fetched = crawl(frontier, clock, web, 30)
+    assert fetched[5] in output_of("show", fetched[5], "--state", tmp_path)
+
+
+def test_a_replay_continues_from_a_frontier_and_a_frontier_from_a_replay(
+    tmp_path: Path, clock: StandInClock, web: Graph
+) -> None:
+    with Frontier.open(tmp_path / "f", clock, delay_seconds=0) as frontier:
+        frontier.announce([url(0)])
+        crawl(frontier, clock, web, 30)
+    with open(tmp_path / "f" / "visits.jsonl", "a") as log:
+        log.write(json.dumps(visit_of(web, url(300)) | {"fetched_at": int(clock.second * 1000)}) + "\n")
+    result = run([tmp_path / "f" / "visits.jsonl"], None, state=tmp_path / "f")
+    assert result.summary["visits"] == 1
+    with Frontier.open(tmp_path / "f", clock, delay_seconds=0) as frontier:
+        crawl(frontier, clock, web, 30)
+    assert ledger_of(tmp_path / "f").visits == 61
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_reported_before_a_kill_is_there_after_it(tmp_path: Path, seed: int) -> None:
+    rng, reported, save_every = random.Random(seed), set[str](), (7, 1000)[seed % 2]
+    command = [sys.executable, "-m", "support.frontier_crawl", str(tmp_path / "f"), str(save_every)]
+    for _ in range(2):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=TOP / "tests") as process:
+            assert process.stdout is not None
+            lines = iter(process.stdout)
+            assert next(lines) == "ready\n"
+            for _ in range(rng.randrange(1, 150)):
+                reported.add(next(lines).strip())
+            process.kill()
+            reported.update(line.strip() for line in lines if line.endswith("\n"))
+    clock = StandInClock()
+    with Frontier.open(tmp_path / "f", clock):
+        pass
+    logged = {json.loads(line)["url"] for line in (tmp_path / "f" / "visits.jsonl").read_bytes().splitlines()}
+    assert reported <= logged
+    ledger = ledger_of(tmp_path / "f")
+    ledger.audit()
+    pages = ledger.page_ids.of_all(sorted(reported))
+    assert (ledger.estimate(pages).visits > 0).all()
+    run([tmp_path / "f" / "visits.jsonl"], None, state=tmp_path / "state", prefers_certified=True)
+    assert importance(tmp_path / "f") == importance(tmp_path / "state")
+
+
+def test_a_line_that_is_not_whole_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b'{"a":1}\n{"b":')
+    log = EventLog(path)
+    assert [block.lines for block in log.blocks(0)] == [b'{"a":1}\n']
+    log.append(b'{"c":2}')
+    log.close()
+    assert path.read_bytes() == b'{"a":1}\n{"c":2}\n'
+
+
+def test_a_log_is_read_in_blocks_of_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opicflow.pipelines.frontier.event_log._BLOCK_BYTES", 4)
+    log = EventLog(tmp_path / "log")
+    starts = [log.append(line) for line in (b"1", b"2", b"a long line", b"3")]
+    blocks = list(log.blocks(starts[1]))
+    log.close()
+    assert b"".join(block.lines for block in blocks) == b"2\na long line\n3\n"
+    assert [block.start for block in blocks] == [2, 4]
+    assert EventLog(tmp_path / "log").end == 18
+
+
+def test_a_folder_that_is_in_use_damaged_or_counts_in_another_way_is_refused(
+    tmp_path: Path, clock: StandInClock, web: Graph
+) -> None:
+    with Frontier.open(tmp_path / "f", clock) as frontier:
+        frontier.announce([url(0)])
+        frontier.visited(visit_of(web, url(0)))
+        with pytest.raises(StateRefused, match="in use"):
+            Frontier.open(tmp_path / "f", clock)
+    log = tmp_path / "f" / "visits.jsonl"
+    with pytest.raises(StateRefused, match="another way"):
+        Frontier.open(tmp_path / "f", clock, ledger=LedgerConfig())
+    with open(log, "ab") as file:
+        file.write(b"nonsense\n")
+    with pytest.raises(StateRefused, match="damaged at byte"):
+        Frontier.open(tmp_path / "f", clock)
+    log.write_bytes(b"")
+    with pytest.raises(StateRefused, match="shorter"):
+        Frontier.open(tmp_path / "f", clock)
+
+
+# -- what is refused
+
+
+def test_what_is_no_event_of_a_page_is_refused_and_changes_nothing(frontier: Frontier, tmp_path: Path) -> None:
+    log = tmp_path / "frontier" / "visits.jsonl"
+    frontier.announce([url(0)])
+    before = log.read_bytes()
+    for event in ({}, {"url": 3}, {"url": url(1), "links": "no"}, {"url": url(1), "status": {1}}):
+        with pytest.raises(EventRefused):
+            frontier.visited(event)
+    for event in ({"url": "mailto:a@b.example"}, {"url": url(1), "redirects": ["nonsense"]}):
+        with pytest.raises(NotAPage):
+            frontier.visited(event)
+    with pytest.raises(NotAPage):
+        frontier.announce(["javascript:alert(1)"])
+    assert log.read_bytes() == before
+    assert frontier.next(9) == [url(0)]
+
+
+# -- order and politeness
+
+
+def test_no_host_has_two_pages_in_flight_and_its_fetches_are_a_delay_apart(
+    frontier: Frontier, clock: StandInClock, web: Graph
+) -> None:
+    rng = random.Random(2)
+    frontier.announce([url(number) for number in range(60)])
+    flying: list[str] = []
+    ended: dict[bytes, float] = {}
+    given: set[str] = set()
+    for _ in range(600):
+        for page in frontier.next(rng.randrange(4)):
+            of_host = host(page.encode())
+            assert of_host not in {host(other.encode()) for other in flying}
+            assert clock.second >= ended.get(of_host, 0.0) + 1.0
+            assert page not in given  # none is due again within minutes
+            flying.append(page)
+            given.add(page)
+        clock.second += rng.random() / 3
+        if flying and rng.random() < 0.6:
+            page = flying.pop(rng.randrange(len(flying)))
+            ended[host(page.encode())] = clock.second
+            frontier.visited(visit_of(web, page))
+    assert len(given) > 100
+
+
+def test_a_page_is_not_given_out_twice_while_it_is_in_flight(frontier: Frontier, clock: StandInClock) -> None:
+    frontier.announce([url(0)])
+    assert frontier.next(5) == [url(0)]
+    due = frontier.due()
+    assert due == clock.second + 600
+    clock.second += 599
+    assert frontier.next(5) == []
+    clock.second += 1
+    assert frontier.next(5) == [url(0)]
+
+
+def test_a_page_that_answered_under_another_url_is_no_longer_in_flight(frontier: Frontier, clock: StandInClock) -> None:
+    frontier.announce([url(0), url(23)])  # of one host
+    [first] = frontier.next(5)
+    frontier.visited({"url": "https://elsewhere.example/", "redirects": [first], "status": 200, "links": []})
+    assert frontier.next(5) == []
+    clock.second += 1
+    assert frontier.next(5) == [url(23 - number_of(first))]
+
+
+def test_a_page_that_fails_comes_back_as_orders_say(frontier: Frontier, clock: StandInClock) -> None:
+    frontier.announce([url(0)])
+    [page] = frontier.next(1)
+    frontier.visited({"url": page, "failure": "timeout"})
+    retry = RefreshConfig().retry_hours * 3600
+    begun = clock.second
+    found: list[str] = []
+    while not found:
+        clock.second += 600
+        assert clock.second < begun + 2 * 86400
+        found = frontier.next(1)
+    assert found == [url(0)] and clock.second >= begun + 0.75 * retry
+
+
+def test_a_host_that_asks_to_wait_is_left_alone(frontier: Frontier, clock: StandInClock) -> None:
+    frontier.announce([url(0), url(23), url(1)])
+    first = frontier.next(2)
+    frontier.visited({"url": first[0], "status": 429, "retry_after": 100})
+    frontier.visited({"url": first[1], "status": 200, "links": []})
+    clock.second += 99
+    rest = frontier.next(5)
+    assert all(host(page.encode()) != host(first[0].encode()) for page in rest)
+    clock.second += 2
+    assert {host(page.encode()) for page in frontier.next(5)} == {host(first[0].encode())} or rest
+
+
+def test_pages_are_read_in_the_order_of_importance(tmp_path: Path, clock: StandInClock) -> None:
+    web = power_law_web(3000, 4)
+    ranks = pagerank(web).values
+    with Frontier.open(tmp_path, clock, delay_seconds=0) as frontier:
+        frontier.announce([url(number) for number in range(0, 3000, 100)])
+        ours = [number_of(page) for page in crawl(frontier, clock, web, 600)]
+    queue, seen = list(range(0, 3000, 100)), set(range(0, 3000, 100))
+    for number in queue[:]:
+        seen.add(number)
+    first: list[int] = []
+    while queue and len(first) < 600:
+        number = queue.pop(0)
+        first.append(number)
+        for link in web.targets[web.starts[number] : web.starts[number + 1]].tolist():
+            if link not in seen:
+                seen.add(link)
+                queue.append(link)
+    assert len(set(ours)) == 600
+    assert ranks[ours].sum() > 1.05 * ranks[first].sum()
+
+
+def test_pages_that_are_due_are_read_again_beside_unread_ones(tmp_path: Path, clock: StandInClock, web: Graph) -> None:
+    config = LedgerConfig(history=Certified(), refresh=RefreshConfig(bandwidth_per_day=200.0))
+    with Frontier.open(tmp_path, clock, delay_seconds=0, ledger=config) as frontier:
+        frontier.announce([url(0)])
+        first = set(crawl(frontier, clock, web, 100))
+        clock.second += 3 * 86400
+        again = crawl(frontier, clock, web, 100)
+    assert 10 < len(first & set(again)) < 90
+
+
+def test_an_idle_frontier_makes_no_plan_again_and_tells_when_it_has_something(
+    frontier: Frontier, clock: StandInClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frontier.announce([url(0)])
+    [page] = frontier.next(1)
+    frontier.visited({"url": page, "status": 200, "links": []})
+    assert frontier.next(1) == []
+    plans: list[object] = []
+    monkeypatch.setattr(Ledger, "preview", lambda *_, **options: plans.append(options))
+    for _ in range(50):
+        clock.second += 1
+        assert frontier.next(1) == []
+    assert plans == []
+    due = frontier.due()
+    assert due is not None and due > clock.second
+
+
+def test_an_empty_frontier_has_nothing(frontier: Frontier) -> None:
+    assert frontier.next(3) == [] and frontier.next(0) == [] and frontier.due() is None
