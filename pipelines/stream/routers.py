@@ -93,12 +93,10 @@ class _Router(beam.DoFn, ABC):
         input_range = self._topic.partition(element[0])
 
         def state() -> SourceState:
-            written = stored.read()
-            return (
-                SourceState.from_bytes(written)
-                if written
-                else SourceState.at(input_range.start, self._begun_with().shards)
-            )
+            written, source, start = stored.read(), input_range.source, input_range.start
+            if written:
+                return SourceState.from_bytes(written).of(source, start)
+            return SourceState.at(start, self._begun_with().shards, source)
 
         for batch in self._reader.read(element, lambda: state().next):
             everywhere_at = self._begun_with().quiet_until.get(input_range.source, -1)

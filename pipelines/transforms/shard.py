@@ -40,29 +40,40 @@ class ToShard(NamedTuple):
 class SourceState:
     """How far a source was routed: the next offset, and for each shard the end of its last entry and its visits.
 
-    `rules` are the rules at that offset, as JSON; empty = those of the start of the stream.
+    `rules` are the rules at that offset, as JSON; empty = those of the start of the stream. `source` is its name, which
+    has the id of its topic; empty in states that older code wrote.
     """
 
     next: int
     sent_to: Ints
     visits: Ints
     rules: str = ""
+    source: str = ""
 
     @classmethod
-    def at(cls, offset: int, shards: int) -> SourceState:
+    def at(cls, offset: int, shards: int, source: str = "") -> SourceState:
         """Begin at an offset. The first entries begin at 0: skipped offsets are not missing."""
-        return cls(offset, np.zeros(shards, np.int64), np.zeros(shards, np.int64))
+        return cls(offset, np.zeros(shards, np.int64), np.zeros(shards, np.int64), source=source)
+
+    def of(self, source: str, start: int) -> SourceState:
+        """Return the state of a source that this one may belong to; another source begins at `start`, by its rules.
+
+        A topic that was deleted and created again is another source: offsets of the old one mean nothing in it.
+        """
+        if self.source in ("", source):
+            return replace(self, source=source)
+        return replace(SourceState.at(start, len(self.sent_to), source), rules=self.rules)
 
     def to_bytes(self) -> bytes:
         """Encode the state."""
-        values = {"next": self.next, "rules": self.rules}
+        values = {"next": self.next, "rules": self.rules, **({"source": self.source} if self.source else {})}
         return pack("source", values, {"sent_to": self.sent_to, "visits": self.visits})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SourceState:
         """Decode a state."""
         _, values, columns = unpack(data)
-        return cls(values["next"], columns["sent_to"], columns["visits"], values["rules"])
+        return cls(values["next"], columns["sent_to"], columns["visits"], values["rules"], values.get("source", ""))
 
 
 @dataclass

@@ -108,6 +108,23 @@ def test_an_event_of_the_far_future_is_rejected_and_the_others_are_routed() -> N
     assert reject.key == b"topic/0:1" and b"bad-time" in (reject.value or b"") and far in (reject.value or b"")
 
 
+def test_a_topic_that_was_created_again_is_read_from_its_beginning_by_the_same_rules() -> None:
+    stage = RoutingStage()
+    stage.route(batch(0, [control_record(Rules(urls=UrlRules(fold_www=True))), event(1), event(2)]))
+    again = RoutingStage()
+    again.cell = stage.cell
+    again.router._topic = WatchedTopic(
+        tuple(replace(one, source="kafka/other/0") for one in again.router._topic.partitions)
+    )
+    www = b'{"url": "https://www.a.example/3", "status": 200, "links": []}'
+    entries = crawled(again.route(batch(0, [www, event(4)])))
+    assert {entry.source for _, entry in entries} == {"kafka/other/0"}
+    assert {int(entry.start.offset) for _, entry in entries} == {0}
+    assert sum(entry.visits_total or 0 for _, entry in entries) == 2
+    pages = sorted(int(page) for _, e in entries for page in e.items.page[e.items.kind == 0])
+    assert pages == sorted(page_id(f"https://a.example/{number}") for number in (3, 4))
+
+
 def test_visits_go_to_the_shards_of_their_pages_and_rejects_to_their_topic() -> None:
     routed = RoutingStage().route(batch(0, [event(1), b"nonsense", event(2), event(3)]))
     assert visited(routed) == sorted(page_id(f"https://a.example/{number}") for number in (1, 2, 3))

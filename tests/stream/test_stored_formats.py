@@ -77,3 +77,5 @@ def test_the_state_of_a_router_keeps_its_bytes() -> None:
         "22766973697473222c223c6938222c227c6931222c322c66616c73655d5d7d2001020000000000000304000000000000"
     )
     assert state.to_bytes() == stored and SourceState.from_bytes(stored).to_bytes() == stored
+    named = SourceState.from_bytes(stored).of("kafka/id/0", 0)
+    assert SourceState.from_bytes(named.to_bytes()).source == "kafka/id/0" and named.next == 9
