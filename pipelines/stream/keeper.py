@@ -76,6 +76,8 @@ from opicflow.schemas.sites import SITE_KINDS, SiteKind
 MOST_TRANSFERS = 100_000
 """The most transfers of one message: 16 bytes each."""
 _MOST_REJECTED_BYTES = 64 << 10
+_MOST_REFUSED, _MOST_REFUSED_MS = 100, 3_600_000
+"""A source whose entries are refused for as many and as long ends the job."""
 _MOST_CLOCK_DIFFERENCE_SECONDS = 600
 """Between the clocks of a tick's broker and of its sender. A tick may wait two minutes for a broker."""
 
@@ -267,6 +269,8 @@ class _Notes:
     """How many sites were published last."""
     clocks_differ: bool = False
     """Whether the last tick was refused."""
+    refused: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each source whose last entries were refused: how many, and the time of the first."""
 
 
 class LogKeeper:
@@ -360,7 +364,9 @@ class LogKeeper:
             applied = self.ledger.apply(entry)
         except EntryRefused as problem:
             yield self._reject(Reason.REFUSED, str(problem), offset, value)
+            self._note_refused(entry, time_ms, offset, str(problem))
             return
+        self._notes.refused.pop(entry.source if isinstance(entry, CrawlEntry | PolicyEntry) else "", None)
         yield from self._send(applied)
         if isinstance(entry, CrawlEntry):
             yield from self._publish_visited(entry, applied)
@@ -374,6 +380,22 @@ class LogKeeper:
         elif isinstance(entry, PolicyEntry):
             for policy, why in applied.refused:
                 yield self._reject(Reason.REFUSED, why, offset, json.dumps(policy_to_json(policy)).encode())
+
+    def _note_refused(self, entry: LogEntry, time_ms: int, offset: int, why: str) -> None:
+        """Raise `LogRefused` if all entries of a source have been refused for long: nothing will heal it.
+
+        A hole in the entries of a source heals when its router runs again, which takes minutes.
+        """
+        if not isinstance(entry, CrawlEntry | PolicyEntry):
+            return
+        count, since_ms = self._notes.refused.get(entry.source, (0, time_ms))
+        self._notes.refused[entry.source] = (count + 1, since_ms)
+        if count >= _MOST_REFUSED and time_ms - since_ms > _MOST_REFUSED_MS:
+            raise LogRefused(
+                f"shard {self.shard}, offset {offset}: the last {count + 1} entries of {entry.source} were refused, for "
+                f"more than an hour ({why[:200]}): events of this topic were lost before they were routed: rebuild "
+                "the ledgers with opicflow rebuild"
+            )
 
     def _refuse_tick(self, offset: int, value: bytes, difference_seconds: int) -> Iterator[Output]:
         """Count a tick of doubtful time; the first of several is a reject."""

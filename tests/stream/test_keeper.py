@@ -394,6 +394,31 @@ def test_a_tick_has_the_time_of_its_record() -> None:
     assert one.fingerprint() == other.fingerprint()
 
 
+def test_a_source_whose_entries_are_refused_for_good_ends_the_job_and_one_that_heals_does_not() -> None:
+    def entry(start: int, end: int, source: str = "kafka/x/0") -> bytes:
+        first, last = LogPosition(start, 0), LogPosition(end, 0)
+        writer = ItemWriter(first)
+        writer.visit(HERE[0], [], time_ms=FIRST_MS, url=url(HERE[0]))
+        return encode_entry(replace(writer.entry(source, first), end=last))
+
+    def take_all(keeper: LogKeeper, values: list[bytes], minutes: float) -> list[Output]:
+        first = keeper.head.next
+        times = [FIRST_MS + int(60_000 * minutes * number / len(values)) for number in range(len(values))]
+        rows = [(first + number, at, value) for number, (at, value) in enumerate(zip(times, values, strict=True))]
+        return take(keeper, LogBatch.of(first, rows))
+
+    beyond_a_hole = [entry(5 + number, 6 + number) for number in range(300)]
+    keeper, _ = kept([ORIGIN.entry()])
+    assert len(take_all(keeper, beyond_a_hole, 50)) == 300, "it may heal yet"
+    healed, _ = kept([ORIGIN.entry()])
+    take_all(healed, [*beyond_a_hole[:200], entry(0, 5), *beyond_a_hole[5:205]], 80)
+    keeper = LogKeeper.from_chunks(0, keeper.chunks())
+    with pytest.raises(
+        LogRefused, match=r"the last \d+ entries of kafka/x/0 were refused, for more than an hour .*rebuild"
+    ):
+        take(keeper, LogBatch.of(keeper.head.next, [(keeper.head.next, FIRST_MS + 3_700_000, entry(400, 401))]))
+
+
 YEAR = 365 * 86_400
 
 
