@@ -392,9 +392,9 @@ class LogKeeper:
         self._notes.refused[entry.source] = (count + 1, since_ms)
         if count >= _MOST_REFUSED and time_ms - since_ms > _MOST_REFUSED_MS:
             raise LogRefused(
-                f"shard {self.shard}, offset {offset}: the last {count + 1} entries of {entry.source} were refused, for "
-                f"more than an hour ({why[:200]}): events of this topic were lost before they were routed: rebuild "
-                "the ledgers with opicflow rebuild"
+                f"shard {self.shard}, offset {offset}: the last {count + 1} entries of {entry.source} were refused, "
+                f"for more than an hour ({why[:200]}): events of this topic were lost before they were routed: "
+                "rebuild the ledgers with opicflow rebuild"
             )
 
     def _refuse_tick(self, offset: int, value: bytes, difference_seconds: int) -> Iterator[Output]:

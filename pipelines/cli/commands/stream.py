@@ -82,12 +82,14 @@ def _upgrade(options: argparse.Namespace) -> int:
     connection = connection_of(options)
     old = job.cluster.find(job.name)
     shards_of(options, connection)  # refuses before anything is stopped
-    path = job.cluster.stop(old.id, savepoint_folder(job))
+    folder = savepoint_folder(job)
+    path = job.cluster.stop(old.id, folder)
     print(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
     try:
         running = _submit(options, job, connection, path)
     except BaseException:
-        print(f"opicflow: the stream is stopped; continue with --from-savepoint {path}", file=sys.stderr)
+        again = shlex.join(_start_again(options, folder, path))
+        print(f"opicflow: the stream is stopped; continue with: {again}", file=sys.stderr)
         raise
     if not options.json:
         print(f"the stream continues: job {running.name!r} ({running.id}), from {path}")
@@ -101,7 +103,7 @@ def _stop(options: argparse.Namespace) -> int:
     running = job.cluster.find(job.name)
     folder = savepoint_folder(job, job.cluster.checkpoints(running.id))
     path = job.cluster.stop(running.id, folder)
-    again = " ".join(map(shlex.quote, _start_again(options, folder, path)))
+    again = shlex.join(_start_again(options, folder, path))
     print_json(options, {"job": running.id, "name": running.name, "savepoint": path, "continue": again})
     if not options.json:
         print(f"stopped, with a savepoint: {path}")
