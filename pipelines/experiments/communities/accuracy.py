@@ -11,7 +11,7 @@ from opicflow.pipelines.experiments.measures import DAMPING
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.community import (
     Expansion,
-    Frontier,
+    LocalFrontier,
     Select,
     chance,
     find_global_ranks,
@@ -44,7 +44,7 @@ class LiveLedger:
         self._ledger = Ledger(LedgerConfig(damping=DAMPING))
         self._heard = 0
 
-    def __call__(self, frontier: Frontier, ranks: Floats, number: int) -> Floats:
+    def __call__(self, frontier: LocalFrontier, ranks: Floats, number: int) -> Floats:
         """Apply the pages read since the last call to the ledger; return its importance of the frontier."""
         read = frontier.ids[self._heard :].astype(np.int64)
         if len(read):
