@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -14,25 +15,15 @@ import pytest
 from deploy.services.processes import wait_until
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.pipelines.web.webs import power_law_web
+from support.paths import TOP
 from support.scrapy_web import ScrapyWeb, served
 
 PAGES = 600
 GRAPH = power_law_web(PAGES, 7)
 
-SPIDER = """
-import scrapy
-
-
-class Web(scrapy.Spider):
-    name = "web"
-    start_urls = ["{root}/page/0", "{root}/page/1"]
-    custom_settings = {{"LOG_LEVEL": "INFO", "ROBOTSTXT_OBEY": True, "RETRY_TIMES": 1, "TELNETCONSOLE_ENABLED": False}}
-
-    def parse(self, response):
-        for link in response.css("a::attr(href)").getall():
-            if not link.startswith("mailto:"):
-                yield response.follow(link, self.parse)
-"""
+GUIDE = (TOP / "docs" / "guides" / "crawlers.md").read_text(encoding="utf-8")
+SPIDER = re.findall(r"```python spider\n(.*?)```", GUIDE, re.DOTALL)[0]
+ADDON = '        "ADDONS": {"opicflow.pipelines.scrapy.Addon": 500},\n'
 
 
 @pytest.fixture
@@ -44,10 +35,11 @@ def web() -> Iterator[ScrapyWeb]:
 def spider(folder: Path, web: ScrapyWeb, *options: str, addon: bool = True) -> subprocess.Popen[str]:
     """Start a crawl."""
     folder.mkdir(exist_ok=True)
-    (folder / "spider.py").write_text(SPIDER.format(root=web.root))
-    settings = [*options, *(['ADDONS={"opicflow.pipelines.scrapy.Addon": 500}'] if addon else [])]
-    given = [part for option in settings for part in ("-s", option)]
-    command = [sys.executable, "-m", "scrapy", "runspider", "spider.py", *given]
+    assert SPIDER.count(ADDON) == 1
+    code = SPIDER.replace("https://example.org/", f"{web.root}/page/0").replace(ADDON, ADDON if addon else "")
+    (folder / "web.py").write_text(code)
+    given = [part for option in ("RETRY_TIMES=1", *options) for part in ("-s", option)]
+    command = [sys.executable, "-m", "scrapy", "runspider", "web.py", *given]
     return subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
 
 
