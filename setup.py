@@ -61,6 +61,7 @@ setup(
         ]
     },
     extras_require={
+        "scrapy": ["scrapy>=2.19"],  # the add-on for its spiders
         "experiments": ["matplotlib>=3.8"],  # draws the plots of `opicflow experiment`
         "urlfrontier": ["grpcio-tools>=1.62"],  # makes the messages of `opicflow push`, and brings grpcio and protobuf
         "dev": [
@@ -75,6 +76,7 @@ setup(
             "pytest-xdist>=3.6",  # runs the tests on two cores
             "ruff>=0.12",
             "scipy>=1.11",  # says what our own optima must be
+            "scrapy>=2.19",
             "selectolax>=0.3.21",  # says what our own reading of links must find
             "setuptools>=77.0.1",
         ],

@@ -72,12 +72,12 @@ class Frontier:
         state: State,
         ledger: LedgerConfig,
         clock: Callable[[], float],
-        delay_seconds: float,
+        delay_seconds: float | None,
         timeout_seconds: float,
     ) -> None:
         """Use `open` instead."""
         self._folder, self._state, self._clock = folder, state, clock
-        self._delay, self._timeout = delay_seconds, timeout_seconds
+        self._delay, self._timeout = delay_seconds or 0.0, timeout_seconds
         self._held = ExitStack()
         self._rules = state.last_rules
         config = KeeperConfig(
@@ -93,7 +93,7 @@ class Frontier:
         self._lines: list[bytes] = []
         """Of the log, which the ledger has not applied yet."""
         self._in_flight: dict[bytes, Flight] = {}
-        self._queues = HostQueues()
+        self._queues = HostQueues(one_each=delay_seconds is not None)
         self._visited_since: set[bytes] = set()
         self._news, self._planned_at = 1, -float("inf")
         self._busy: dict[int, int] = {}
@@ -106,18 +106,19 @@ class Frontier:
         folder: str | Path,
         clock: Callable[[], float],
         *,
-        delay_seconds: float = 1.0,
+        delay_seconds: float | None = 1.0,
         timeout_seconds: float = 600.0,
         ledger: LedgerConfig | None = None,
     ) -> Frontier:
         """Open the frontier of a folder, or begin one there. It is as it was, also after a kill -9.
 
         `clock` returns the seconds since 1970, such as `time.time`. Two fetches of a host are `delay_seconds` apart,
-        from the end of one to the beginning of the next. A page that was given out and not visited for
-        `timeout_seconds` may be given out again. `ledger`: how pages are counted and fetched again; None: as the folder
-        has it, or certified importance. Raises `StateRefused` if another process uses the folder, or if it is damaged.
+        from the end of one to the beginning of the next; None: the crawler is polite by itself. A page that was given
+        out and not visited for `timeout_seconds` may be given out again. `ledger`: how pages are counted and fetched
+        again; None: as the folder has it, or certified importance. Raises `StateRefused` if another process uses the
+        folder, or if it is damaged.
         """
-        if not (delay_seconds >= 0 and timeout_seconds > 0):
+        if not ((delay_seconds is None or delay_seconds >= 0) and timeout_seconds > 0):
             raise ConfigRefused("a frontier needs a delay of at least 0 seconds, and a timeout above 0")
         path = Path(folder)
         with ExitStack() as stack:
@@ -210,11 +211,12 @@ class Frontier:
 
     # -- what it fetches next --------------------------------------------------------------------------------------
 
-    def next(self, n: int) -> list[str]:
+    def next(self, n: int, wanted: Callable[[str], bool] | None = None) -> list[str]:
         """Return at most so many pages to fetch now, the first one first; fewer if no more may be fetched now.
 
-        They are in flight until they are visited. No host has two in flight. Unread pages come in the order of
-        discovery, others when they are due, as crawl orders do.
+        They are in flight until they are visited. No host has two in flight, unless the crawler is polite by itself.
+        Unread pages come in the order of discovery, others when they are due, as crawl orders do. Pages for which
+        `wanted` is false are left out.
         """
         with self._lock:
             now = self._clock()
@@ -223,10 +225,10 @@ class Frontier:
             is_old = self._news >= max(_LEAST_NEWS, pages // _PAGES_A_NEWS)
             if is_old or now - self._planned_at >= _LONGEST_PLAN_SECONDS:
                 self._plan(now)
-            found = list(self._give_out(n, now))
+            found = list(self._give_out(n, now, wanted))
             if len(found) < n and self._news > pages // _PAGES_A_NEWS_STARVED:
                 self._plan(now)
-                found += self._give_out(n - len(found), now)
+                found += self._give_out(n - len(found), now, wanted)
             if self._log.end - self._saved_at > max(_LEAST_TAIL_BYTES, self._keeper.snapshot_bytes // 2):
                 self.save()
             return found
@@ -244,11 +246,12 @@ class Frontier:
             timeouts = [flight.second + self._timeout for flight in self._in_flight.values()]
             return min([*timeouts, *([] if found is None else [found])], default=None)
 
-    def _give_out(self, n: int, now: float) -> Iterator[str]:
+    def _give_out(self, n: int, now: float, wanted: Callable[[str], bool] | None) -> Iterator[str]:
         while n > 0 and (taken := self._queues.take(now)) is not None:
             page, of_host = taken
             url = self._keeper.ledger.url(page)
-            if url is None or url in self._in_flight or url in self._visited_since:
+            is_free = url is not None and url not in self._in_flight and url not in self._visited_since
+            if url is None or not is_free or (wanted is not None and not wanted(url.decode())):
                 self._queues.rest(of_host, now)
                 continue
             self._in_flight[url] = Flight(of_host, now)

@@ -23,7 +23,9 @@ class QueuedPage(NamedTuple):
 class HostQueues:
     """A queue of pages for each host, and when the host may be fetched from again."""
 
-    def __init__(self) -> None:
+    def __init__(self, one_each: bool = True) -> None:
+        """`one_each`: a host has one page in flight at most."""
+        self._one_each = one_each
         self._queues: dict[int, list[tuple[float, int]]] = {}
         self._ready: list[tuple[float, int]] = []
         """The rank of the first page and the host, of hosts that are free; some are no longer so."""
@@ -62,13 +64,17 @@ class HostQueues:
             _, page = heappop(queue)
             if not queue:
                 del self._queues[host]
-            self._free_at[host] = _IN_FLIGHT
+            if self._one_each:
+                self._free_at[host] = _IN_FLIGHT
+            self._offer(host)
             self._rank = max(rank, self._rank)
             return page, host
         return None
 
     def rest(self, host: int, until: float) -> None:
         """Let a host rest until a second. A page of it that was in flight no longer is."""
+        if not self._one_each and self._free_at.get(host, until) > until:
+            return
         self._free_at[host] = until
         heappush(self._resting, (until, host))
 

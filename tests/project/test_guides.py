@@ -346,52 +346,14 @@ def test_the_plain_crawler_writes_a_log_that_says_everything(site: str, tmp_path
     assert (summary["rejects"], visits, summary["redirects"], summary["aliases"]) == (0, 6, 1, 1)
 
 
-class Response(SimpleNamespace):
-    """As much of Scrapy's as the snippet uses."""
-
-    def css(self, query: str) -> Any:
-        if query == "a[href]":
-            return [SimpleNamespace(attrib=attributes) for attributes in self.anchors]
-        assert query == 'link[rel="canonical"]::attr(href)'
-        return SimpleNamespace(get=lambda: "/a")
-
-    def urljoin(self, url: str) -> str:
-        return f"https://example.org{url}"
-
-
-def test_the_scrapy_snippet_writes_visits_and_failures(tmp_path: Path) -> None:
-    scrapy = snippet("scrapy")
-    pipeline = scrapy.CrawlLog.from_crawler(SimpleNamespace(settings={"CRAWL_LOG": tmp_path / "crawl.jsonl"}))
-    page = Response(
-        url="https://example.org/a",
-        status=200,
-        meta={"redirect_urls": ["http://example.org/a"]},
-        headers={"Content-Type": b"text/html", "Last-Modified": b"Sun, 03 May 2026 21:00:00 GMT"},
-        body=b"<html>",
-        anchors=[{"href": "/b"}, {"href": "/c", "rel": "ugc"}],
-    )
-    picture = Response(
-        url="https://example.org/b", status=200, meta={}, headers={"Content-Type": b"image/png"}, body=b""
-    )
-    answers = (
-        SimpleNamespace(url="https://example.org/d", status=404, headers={}),
-        SimpleNamespace(url="https://example.org/d", status=503, headers={"Retry-After": b"120"}),
-    )
-    gone, busy = (SimpleNamespace(value=SimpleNamespace(response=answer)) for answer in answers)
-    asked = SimpleNamespace(url="https://example.org/e")
-    forbidden = SimpleNamespace(value=type("IgnoreRequest", (Exception,), {})(), request=asked)
-    late = SimpleNamespace(value=TimeoutError(), request=asked)
-    failures = map(scrapy.failure_of, (gone, forbidden, late, busy))
-    items = [*map(scrapy.visit_of, (page, picture)), *failures, {"price": 3}]
-    pipeline.open_spider()
-    assert [pipeline.process_item(item) for item in items] == items
-    pipeline.close_spider()
-    events = [event_of(json.loads(line)) for line in (tmp_path / "crawl.jsonl").read_text().splitlines()]
-    assert events[0].links == (Link("https://example.org/b"), Link("https://example.org/c", rel="ugc"))
-    assert (events[0].redirects, events[0].canonical) == (("http://example.org/a",), "/a")
-    assert events[0].digest and events[0].last_modified_ms and events[0].fetched_at_ms
-    assert events[1].links is None
-    assert [outcome_of(event) for event in events[1:]] == ["FETCHED", "GONE", "BLOCKED", "FAILED", "BUSY"]
+def test_the_frontier_of_the_guide_crawls_a_site(tmp_path: Path, site: str) -> None:
+    guide = (TOP / "docs" / "guides" / "frontier.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python frontier\n(.*?)```", guide, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(code.replace("delay_seconds=1.0", "delay_seconds=0.0"), "docs/guides/frontier.md", "exec"), names)
+    names["crawl"]([f"{site}/"], tmp_path / "frontier", snippet("plain").visit, most=5)
+    events = [json.loads(line) for line in (tmp_path / "frontier" / "visits.jsonl").read_bytes().splitlines()]
+    assert {event["url"].removeprefix(site) for event in events} == {"/", "/sub/a", "/b", "/nowhere"}
 
 
 if __name__ == "__main__":

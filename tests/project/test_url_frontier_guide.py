@@ -1,4 +1,4 @@
-"""docs/guides/frontier.md: its commands print what it shows, and it names every option."""
+"""docs/guides/url-frontier.md: its commands print what it shows, and it names every option."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from support.commands import output_of
 from support.frontier_service import FrontierService, served
 from support.guides import CONSOLE, LOG, TOP, opicflow
 
-GUIDE = (TOP / "docs" / "guides" / "frontier.md").read_text(encoding="utf-8")
+GUIDE = (TOP / "docs" / "guides" / "url-frontier.md").read_text(encoding="utf-8")
 
 
 def test_the_outputs_in_the_guide_are_real(tmp_path: Path) -> None:

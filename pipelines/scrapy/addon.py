@@ -1,0 +1,24 @@
+"""The add-on: it puts the scheduler and the recorder of visits into a project's settings."""
+
+from __future__ import annotations
+
+from scrapy.settings import BaseSettings
+
+from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler
+from opicflow.pipelines.scrapy.visit_recorder import VisitRecorder
+
+_NEAREST_TO_THE_ENGINE = 10
+"""Of the downloader middlewares: it gets what all others have made of an answer or a failure."""
+
+
+class Addon:
+    """Add opicflow to every spider of a project: `ADDONS = {"opicflow.pipelines.scrapy.Addon": 500}`.
+
+    The setting OPICFLOW_FOLDER names the folder of the frontiers, `opicflow` by default: each spider has one there.
+    """
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Use the scheduler and the recorder."""
+        settings.set("SCHEDULER", FrontierScheduler, "addon")
+        settings.setdefault("OPICFLOW_FOLDER", "opicflow", "addon")
+        settings["DOWNLOADER_MIDDLEWARES"].set(VisitRecorder, _NEAREST_TO_THE_ENGINE, "addon")

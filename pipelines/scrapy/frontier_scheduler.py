@@ -1,0 +1,109 @@
+"""A scheduler for Scrapy whose pages wait in a frontier. All other requests wait in Scrapy's own queues."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from scrapy.core.scheduler import Scheduler
+
+from opicflow.pipelines.frontier import Frontier
+from opicflow.pipelines.scrapy.stored_requests import StoredRequests
+from opicflow.schemas.urls import NotAPage, canonical
+from scrapy import Request, Spider
+
+_AT_ONCE = 16
+_DAY = 86400.0
+
+
+class FrontierScheduler(Scheduler):
+    """Gives out the pages that a spider wants in the order of a frontier: unread ones, and those that are due again.
+
+    A page is what a plain GET fetches. Requests with a body or another method, retries, redirects, and requests that
+    cannot be stored are scheduled as Scrapy does it. A spider gets each page once, and again when it is due.
+    """
+
+    frontier: Frontier
+    requests: StoredRequests
+
+    def open(self, spider: Spider) -> Any:
+        """Open the frontier of a spider."""
+        assert self.crawler is not None
+        folder = Path(self.crawler.settings["OPICFLOW_FOLDER"]) / spider.name
+        clock = time.time  # noqa: TID251 - a crawl happens now
+        self.frontier = Frontier.open(folder, clock, delay_seconds=None, timeout_seconds=_DAY)
+        self.requests = StoredRequests(folder / "requests", spider)
+        self._ready: deque[str] = deque()
+        self._out: set[str] = set()
+        return super().open(spider)
+
+    def close(self, reason: str) -> Any:
+        """Save the frontier."""
+        self.frontier.close()
+        self.requests.close()
+        return super().close(reason)
+
+    def has_pending_requests(self) -> bool:
+        """Whether a page waits, or another request."""
+        return bool(self._ready) or self.requests.waiting > 0 or super().has_pending_requests()
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Store a request. False if the spider has made one for the same page before."""
+        url = page_of(request)
+        if url is None:
+            return super().enqueue_request(request)
+        is_first, hops = request.meta.get("is_start_request", False), request.meta.get("redirect_urls", ())
+        is_known, is_new_hop = url in self.requests, bool(hops) and request.url not in hops
+        if is_known and (is_first or is_new_hop or not (hops or request.dont_filter)):
+            self.df.log(request, self.spider)
+            return False
+        if is_new_hop:
+            self.requests.was_taken(url)
+        if hops or "retry_times" in request.meta or (request.dont_filter and not is_first):
+            return super().enqueue_request(request)
+        try:
+            self.requests.add(url, request)
+        except ValueError:
+            return super().enqueue_request(request)
+        if is_first:
+            self.frontier.announce([url])
+        if self.stats is not None:
+            self.stats.inc_value("scheduler/enqueued/opicflow")
+            self.stats.inc_value("scheduler/enqueued")
+        return True
+
+    def next_request(self) -> Request | None:
+        """Return the next request: what Scrapy's own queues have, then the first page of the frontier."""
+        request = super().next_request()
+        if request is not None:
+            return request
+        if not self._ready:
+            self._ready.extend(self.frontier.next(_AT_ONCE, self._is_wanted))
+        url = self._ready.popleft() if self._ready else self.requests.first()  # which no link was found for
+        if url is None:
+            return None
+        if self.stats is not None:
+            self.stats.inc_value("scheduler/dequeued/opicflow")
+            self.stats.inc_value("scheduler/dequeued")
+        self._out.add(url)
+        return self.requests.take(url)
+
+    def landed(self, url: str) -> None:
+        """Note that a page was fetched, or that this has failed."""
+        self._out.discard(url)
+        self.requests.was_read(url)
+
+    def _is_wanted(self, url: str) -> bool:
+        return url in self.requests and url not in self._out
+
+
+def page_of(request: Request) -> str | None:
+    """Return the canonical URL of the page that a request fetches; None if it is not for a page."""
+    if request.method != "GET" or request.body:
+        return None
+    try:
+        return canonical(request.url).decode()
+    except NotAPage:
+        return None

@@ -1,0 +1,99 @@
+"""The requests for pages that a spider has made, in a file: which pages it wants, and how they are answered."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+
+from scrapy.utils.request import request_from_dict
+
+from scrapy import Request, Spider
+
+_HEAD = Struct("<cII")
+"""Before every record: its kind, the bytes of the URL, and of the request."""
+_WANTED, _READ = b"+", b"-"
+
+
+class StoredRequests:
+    """Requests by canonical URL. What was added survives the end of the process, also a kill -9."""
+
+    def __init__(self, path: Path, spider: Spider) -> None:
+        """Open a file, or make one. A last record that is not whole is cut off."""
+        self._spider = spider
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._at: dict[str, tuple[int, int]] = {}
+        self._waiting: dict[str, None] = {}
+        """The pages that were not fetched, in the order in which they were added."""
+        self._redirected: set[str] = set()
+        self._end = 0
+        for kind, url, at, size in self._records():
+            if kind == _WANTED:
+                self._at[url] = (at, size)
+                self._waiting[url] = None
+            else:
+                self._waiting.pop(url, None)
+                if url not in self._at:
+                    self._redirected.add(url)
+        os.ftruncate(self._file, self._end)
+
+    def __contains__(self, url: str) -> bool:
+        return url in self._at or url in self._redirected
+
+    @property
+    def waiting(self) -> int:
+        """How many pages were not given out."""
+        return len(self._waiting)
+
+    def add(self, url: str, request: Request) -> None:
+        """Add the request for a page. Raises ValueError if it cannot be stored."""
+        try:
+            data = pickle.dumps(request.to_dict(spider=self._spider), protocol=4)
+        except (AttributeError, TypeError, pickle.PicklingError) as problem:
+            raise ValueError(str(problem)) from None
+        self._at[url] = (self._append(_WANTED, url, data), len(data))
+        self._waiting[url] = None
+
+    def take(self, url: str) -> Request:
+        """Return the request for a page, which no longer waits in this process."""
+        self._waiting.pop(url, None)
+        at, size = self._at[url]
+        return request_from_dict(pickle.loads(os.pread(self._file, size, at)), spider=self._spider)
+
+    def first(self) -> str | None:
+        """Return the page that has waited longest."""
+        return next(iter(self._waiting), None)
+
+    def was_taken(self, url: str) -> None:
+        """Note that a page is fetched without a request of the spider: another one has led to it."""
+        self._redirected.add(url)
+
+    def was_read(self, url: str) -> None:
+        """Note that a page was fetched."""
+        if url in self:
+            self._append(_READ, url, b"")
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _append(self, kind: bytes, url: str, data: bytes) -> int:
+        name = url.encode()
+        record = _HEAD.pack(kind, len(name), len(data)) + name + data
+        if os.write(self._file, record) < len(record):
+            os.ftruncate(self._file, self._end)
+            raise OSError(28, "No space left on device")
+        self._end += len(record)
+        return self._end - len(data)
+
+    def _records(self) -> Iterator[tuple[bytes, str, int, int]]:
+        size = os.fstat(self._file).st_size
+        while self._end + _HEAD.size <= size:
+            kind, name, data = _HEAD.unpack(os.pread(self._file, _HEAD.size, self._end))
+            at = self._end + _HEAD.size
+            if at + name + data > size:
+                return
+            self._end = at + name + data
+            yield kind, os.pread(self._file, name, at).decode(), at + name, data

@@ -1,0 +1,98 @@
+"""Writes what Scrapy fetches, and what it fails to fetch, to the log of a frontier."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from typing import Any
+
+from scrapy.crawler import Crawler
+from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response, TextResponse
+
+from opicflow.connectors.files.html_links import links_of_html
+from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler, page_of
+from opicflow.schemas.errors import UserError
+from opicflow.schemas.urls import NotAPage, canonical
+from scrapy import Request, signals
+
+_LOGGER = logging.getLogger(__name__)
+_ROBOTS = "Forbidden by robots.txt"
+
+
+class VisitRecorder:
+    """A downloader middleware. It changes no request and no response."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> VisitRecorder:
+        """Make one that records the responses that reach the spider, and the redirects that end before one."""
+        recorder = cls(crawler)
+        crawler.signals.connect(recorder.record_response, signals.response_received)
+        crawler.signals.connect(recorder.record_dropped, signals.request_dropped)
+        return recorder
+
+    def record_response(self, response: Response, request: Request) -> None:
+        """Record a response, with the redirects that led to it."""
+        if request.method == "GET" and not request.meta.get("dont_obey_robotstxt"):
+            self._record(visit_of(response, request), request)
+
+    def record_dropped(self, request: Request) -> None:
+        """Record the redirects to a page that is not fetched now, because it was fetched before."""
+        hops = request.meta.get("redirect_urls", [])
+        for number, hop in enumerate(hops):
+            target = [*hops, request.url][number + 1]
+            status = request.meta["redirect_reasons"][number]
+            self._record({"url": hop, "status": status if isinstance(status, int) else 302, "links": [target]}, request)
+
+    def process_exception(self, request: Request, exception: Exception) -> None:
+        """Record a failure that no other middleware has mended."""
+        if isinstance(exception, IgnoreRequest) and str(exception) != _ROBOTS:
+            return  # the project leaves this page out
+        failure = "robots" if isinstance(exception, IgnoreRequest) else type(exception).__name__
+        if page_of(request) is not None:
+            redirects = request.meta.get("redirect_urls", [])
+            self._record({"url": request.url, "failure": failure, "redirects": redirects}, request)
+
+    def _record(self, event: dict[str, Any], request: Request) -> None:
+        engine = self._crawler.engine
+        scheduler = None if engine is None else engine.scheduler
+        if not isinstance(scheduler, FrontierScheduler):
+            return
+        try:
+            scheduler.frontier.visited(event)
+        except UserError as problem:
+            _LOGGER.warning("opicflow: the visit of %s is not recorded: %s", event["url"], problem)
+            if self._crawler.stats is not None:
+                self._crawler.stats.inc_value("opicflow/visits_refused")
+            return
+        for url in (event["url"], *event.get("redirects", ()), *request.meta.get("redirect_urls", ())):
+            try:
+                scheduler.landed(canonical(url).decode())
+            except NotAPage:
+                continue
+        if self._crawler.stats is not None:
+            self._crawler.stats.inc_value("opicflow/visits")
+
+
+def visit_of(response: Response, request: Request) -> dict[str, Any]:
+    """Return the event of a response: its fields are those of docs/guides/crawlers.md."""
+    headers = response.headers
+    event: dict[str, Any] = {
+        "url": response.url,
+        "status": response.status,
+        "redirects": request.meta.get("redirect_urls", []),
+        "content_type": (headers.get("Content-Type") or b"").decode("latin-1"),
+        "last_modified": (headers.get("Last-Modified") or b"").decode("latin-1"),
+        "retry_after": (headers.get("Retry-After") or b"").decode("latin-1"),
+    }
+    if response.status == 200:
+        event["digest"] = hashlib.sha1(response.body, usedforsecurity=False).hexdigest()
+        event["links"] = []
+        if isinstance(response, TextResponse) and "html" in event["content_type"]:
+            robots = (headers.get("X-Robots-Tag") or b"").decode("latin-1")
+            links, event["canonical"] = links_of_html(response.text, response.url, robots)
+            event["links"] = [{"url": link.url, "rel": link.rel} if link.rel else link.url for link in links]
+    return event

@@ -1,0 +1,83 @@
+"""A made-up web on this machine for crawls by Scrapy: it counts what is fetched, and in which order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event
+
+from opicflow.pipelines.graph.csr import Graph
+
+
+class ScrapyWeb:
+    """The pages of a graph at /page/N. A page links to others, to a mail address in the middle, and to odd pages."""
+
+    def __init__(self, graph: Graph, answer_seconds: float = 0.0) -> None:
+        self.graph, self.answer_seconds = graph, answer_seconds
+        self.fetched: list[str] = []
+        self.root = ""
+
+    def body(self, path: str) -> bytes:
+        """Return a page."""
+        number = int(path.rpartition("/")[2])
+        links = self.graph.targets[self.graph.starts[number] : self.graph.starts[number + 1]].tolist()
+        anchors = [f'<a href="/page/{link}">{link}</a>' for link in links]
+        anchors.insert(
+            len(anchors) // 2, '<a href="mailto:a@b.example">mail</a> <a rel="nofollow" href="/odd/1">odd</a>'
+        )
+        if number % 10 == 0:
+            anchors.append(f'<a href="/moved/{number + 1}">moved</a> <a href="/gone">gone</a> <a href="/broken">b</a>')
+            anchors.append('<a href="/private/1">private</a>')
+        return f"<html><body><h1>Page {number}</h1>{' '.join(anchors)}{'<p>text</p>' * 200}</body></html>".encode()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    web: ScrapyWeb
+
+    def do_GET(self) -> None:
+        path = self.path
+        self.web.fetched.append(path)
+        if self.web.answer_seconds:
+            Event().wait(self.web.answer_seconds)
+        if path == "/robots.txt":
+            self._answer(200, b"User-agent: *\nDisallow: /private/\n", "text/plain")
+        elif path.startswith("/moved/"):
+            self._answer(301, b"", "text/html", ("Location", "/page/" + path.rpartition("/")[2]))
+        elif path == "/gone":
+            self._answer(404, b"gone")
+        elif path == "/broken":
+            self._answer(500, b"broken")
+        elif path.startswith("/page/"):
+            self._answer(200, self.web.body(path))
+        else:
+            self._answer(200, b"<html>odd</html>")
+
+    def _answer(
+        self, status: int, body: bytes, kind: str = "text/html; charset=utf-8", *headers: tuple[str, str]
+    ) -> None:
+        self.send_response(status)
+        for name, value in (("Content-Type", kind), ("Content-Length", str(len(body))), *headers):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def served(graph: Graph, answer_seconds: float = 0.0) -> Iterator[ScrapyWeb]:
+    """Serve a web on a free port."""
+    web = ScrapyWeb(graph, answer_seconds)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"web": web}))
+    server.daemon_threads = True
+    web.root = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield web
+    finally:
+        server.shutdown()
+        server.server_close()
