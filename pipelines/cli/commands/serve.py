@@ -1,0 +1,54 @@
+"""`opicflow serve`: the pages of a replay's state, for a browser and for programs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from opicflow.connectors.files.opening import InputRefused
+from opicflow.pipelines.cli.options import add_state_options, natural, state_of
+
+PRINTS_AS_IT_GOES = True
+EXAMPLES = """examples:
+  opicflow serve --state state                         then open http://127.0.0.1:8321/
+  opicflow serve --state state --host 0.0.0.0 --token-file token
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add_state_options(parser)
+    parser.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="the address to listen on (%(default)s: this machine)"
+    )
+    parser.add_argument("--port", type=natural, default=8321, metavar="N", help="the port; 0: any (%(default)s)")
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="a file with the token that viewers must know; or the variable OPICFLOW_TOKEN. Other hosts need one",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until the command is interrupted."""
+    try:
+        from opicflow.pipelines.serve.server import bound_socket, serve
+    except ModuleNotFoundError as missing:
+        raise InputRefused(f"serve: {missing.name} is not installed: pip install 'opicflow[serve]'") from None
+    from opicflow.pipelines.serve.access import TOKEN_VARIABLE, ServeRefused, is_this_machine, read_token
+    from opicflow.pipelines.serve.sources import StateSource
+
+    token = read_token(options.token_file)
+    if token is None and not is_this_machine(options.host):
+        raise ServeRefused(
+            f"--host {options.host}: others can reach it: give --token-file FILE, or set {TOKEN_VARIABLE}"
+        )
+    source = StateSource(state_of(options))
+    pages = len(source.view().table)
+    with bound_socket(options.host, options.port) as listening:
+        host, port = listening.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"{pages:,} pages: http://{shown}:{port}/ (Ctrl-C ends it)", flush=True)
+        serve(source, listening, options.host, token)
+    return 0
