@@ -6,7 +6,7 @@ A row is a rank. Lists and searches never look at more pages than they say, so a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -228,7 +228,8 @@ class PageTable:
             return Found(list(range(min(first, len(self)), min(first + count, len(self)))), len(self))
         mask = self._mask(wanted)
         if wanted.pattern:
-            return self._listed_by_pattern(wanted.pattern, mask, first, count)
+            is_all = replace(wanted, pattern="") == Filter()
+            return self._listed_by_pattern(wanted.pattern, None if is_all else mask, first, count)
         rows = np.flatnonzero(mask)
         if wanted.rising or wanted.falling:
             growth = self.growth[rows] * (1 if wanted.falling else -1)
@@ -243,7 +244,7 @@ class PageTable:
 
     def search(self, words: str, count: int = 10) -> Found:
         """The most important pages whose URL has these words, or fits the pattern with stars."""
-        return self._listed_by_pattern(words, np.ones(len(self), bool), 0, count)
+        return self._listed_by_pattern(words, None, 0, count, counts_all=False)
 
     @cached_property
     def growth(self) -> Array:
@@ -285,22 +286,27 @@ class PageTable:
         overdue: Bools = (due > 0) & (due < self.second)
         return overdue
 
-    def _listed_by_pattern(self, pattern: str, mask: Bools, first: int, count: int) -> Found:
+    def _listed_by_pattern(
+        self, pattern: str, mask: Bools | None, first: int, count: int, counts_all: bool = True
+    ) -> Found:
         pieces = [piece.encode("ascii", "backslashreplace") for piece in pattern.strip().split("*")]
         longest = max(pieces, key=len)
         if not longest:
             return Found([], 0)
-        is_whole = len(pieces) > 1
+        is_whole, text = len(pieces) > 1, self.text
         rows: list[int] = []
         total = looked_at = at = 0
-        while (at := self.text.find(longest, at)) >= 0:
-            row = int(np.searchsorted(self.starts, at, "right")) - 1
-            start, end = int(self.starts[row]), int(self.starts[row + 1])
+        while (at := text.find(longest, at)) >= 0:
+            begin, end = text.rfind(b"\n", 0, at) + 1, text.index(b"\n", at)
             looked_at += 1
-            if mask[row] and (not is_whole or _fits(self.text[start : end - 1], pieces)):
-                total += 1
-                if total > first and len(rows) < count:
-                    rows.append(row)
+            if not is_whole or _fits(text[begin:end], pieces):
+                row = int(np.searchsorted(self.starts, begin)) if mask is not None or len(rows) < count else 0
+                if mask is None or mask[row]:
+                    total += 1
+                    if total > first and len(rows) < count:
+                        rows.append(row)
+                        if not counts_all and len(rows) == count:
+                            break
             if looked_at >= MOST_LOOKED_AT:
                 return Found(rows, total, is_exact=False)
             at = end

@@ -19,6 +19,7 @@ from opicflow.pipelines.serve.page_table import NEVER, RISING, Filter, PageTable
 TOP = 10
 _BARS = 24
 _MOST_MOVERS = 1000
+_MOST_HOSTS = 8
 _FLOWING = ("FETCHED", "REDIRECTED", "ALIASED")
 """Last outcomes of pages that pass on their cash at their next visit."""
 _LEAST_IDLE = 0.00005
@@ -208,6 +209,7 @@ class View:
 
     # -- what is drawn -------------------------------------------------------------------------------------------------
 
+    @cached_property
     def orders_by_reason(self) -> list[Share]:
         """How the next cycle uses the bandwidth: by why a page is ordered."""
         orders = self.table.orders
@@ -221,14 +223,16 @@ class View:
         total = max(sum(counted.values()), 1)
         return [Share(name, count, count / total) for name, count in counted.most_common()]
 
-    def orders_by_host(self, most: int = 8) -> list[Share]:
+    @cached_property
+    def orders_by_host(self) -> list[Share]:
         """How the next cycle uses the bandwidth: by host, the one with most orders first."""
         total = max(len(self.table.order_rows), 1)
         hosts = sorted((one for one in self.table.hosts if one.ordered), key=lambda one: (-one.ordered, one.name))
-        shares = [Share(one.name, one.ordered, one.ordered / total, f"/host/{one.name}") for one in hosts[:most]]
-        rest = sum(one.ordered for one in hosts[most:])
-        return shares + ([Share(f"{len(hosts) - most:,} other hosts", rest, rest / total)] if rest else [])
+        shares = [Share(one.name, one.ordered, one.ordered / total, f"/host/{one.name}") for one in hosts[:_MOST_HOSTS]]
+        rest = sum(one.ordered for one in hosts[_MOST_HOSTS:])
+        return shares + ([Share(f"{len(hosts) - _MOST_HOSTS:,} other hosts", rest, rest / total)] if rest else [])
 
+    @cached_property
     def scores(self) -> list[Bin]:
         """How many pages have which score, on a log scale."""
         scores = self.table.columns["score"]
@@ -241,6 +245,7 @@ class View:
         rows = zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
         return [Bin(low, high, pages) for low, high, pages in rows]
 
+    @cached_property
     def due(self) -> list[tuple[str, int]]:
         """How many pages are due when, seen from the time of the plan."""
         if not self.table.has_schedules or not self.table.second:
@@ -254,6 +259,7 @@ class View:
         counts = [(name, int(((ahead >= low) & (ahead < high)).sum())) for name, low, high in edges]
         return [*counts, ("not again", int((scheduled & (due == NEVER)).sum()))]
 
+    @cached_property
     def outcomes(self) -> list[tuple[str, int]]:
         """How the last visits of all pages ended."""
         counts = np.bincount(self.table.columns["last_outcome"].astype(np.int64)).tolist() if len(self.table) else []
@@ -288,12 +294,14 @@ class View:
         rows = np.argsort(-growth, kind="stable")[:count]
         return [self.table.record(int(row)) for row in rows if growth[row] > RISING]
 
+    @cached_property
     def top_series(self) -> list[Series]:
         """The importance of the first pages over the crawl, a line each."""
         rows = range(min(TOP, len(self.table)))
         series = [Series(self.table.url(row), self.history_of(int(self.table.ids[row]))) for row in rows]
         return series if len(self.history) > 1 and any(len(one.points) > 1 for one in series) else []
 
+    @cached_property
     def discovery_series(self) -> list[Series]:
         """Pages known and pages read over the crawl."""
         if len(self.history) < 2:
