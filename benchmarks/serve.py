@@ -113,7 +113,7 @@ def _table(pages: int) -> PageTable:
         "not_before_second": np.full(len(ids[::20]), NOW),
     }
     at = {"second": NOW, "event_time_ms": 1000 * NOW}
-    return PageTable.of([Pages(texts, columns, at)], [Pages(texts, schedule, at)], Pages(texts, orders, at))
+    return PageTable.of([Pages(texts, columns, at)], [Pages(texts, schedule, at)], [Pages(texts, orders, at)])
 
 
 async def _answer(app: Any, address: str) -> tuple[int, int]:

@@ -25,6 +25,7 @@ NEVER = -1
 """The due time of a page that is not fetched again."""
 _OF_PAGES = ("importance", "score", "trend_per_day", "visits", "last_visit_ms", "last_outcome", "measured")
 _OF_SCHEDULES = ("due_second", "interval_seconds", "decided_by", "changes_per_day", "changes_error", "known_from")
+_OF_ORDERS = ("why", "by", "not_before_second", "priority")
 RISING = 0.0005
 """A smaller change a day, as a part of the importance, is steady."""
 
@@ -85,7 +86,7 @@ class PageTable:
     _hosts: list[tuple[list[str], Ints]] = field(default_factory=list, repr=False)
 
     @classmethod
-    def of(cls, parts: Iterable[Pages], schedules: Iterable[Pages], orders: Pages | None) -> PageTable:
+    def of(cls, parts: Iterable[Pages], schedules: Iterable[Pages], orders: Iterable[Pages]) -> PageTable:
         """Put the parts of all pages together, with their schedules and the orders."""
         texts: list[bytes] = []
         columns: dict[str, list[Array]] = {name: [] for name in _OF_PAGES}
@@ -120,12 +121,25 @@ class PageTable:
             for name in (*_OF_SCHEDULES, "category"):
                 joined[name][found] = part.columns[name][there]
         joined["due_second"][np.isinf(joined["interval_seconds"])] = NEVER
-        order_rows, kept = np.zeros(0, np.int64), {}
-        if orders is not None:
-            order_rows, there = rows_of.find(orders.columns["pages"])
-            names = ("why", "by", "not_before_second", "priority")
-            kept = {name: orders.columns[name][there] for name in names if name in orders.columns}
-        return cls(text, starts, all_ids, joined, moment, second, has_schedules, order_rows, kept)
+        order_rows: list[Ints] = [np.zeros(0, np.int64)]
+        kept: dict[str, list[Array]] = {}
+        for part in orders:
+            found, there = rows_of.find(part.columns["pages"])
+            order_rows.append(found)
+            for name in _OF_ORDERS:
+                if name in part.columns:
+                    kept.setdefault(name, []).append(part.columns[name][there])
+        return cls(
+            text=text,
+            starts=starts,
+            ids=all_ids,
+            columns=joined,
+            moment=moment,
+            second=second,
+            has_schedules=has_schedules,
+            order_rows=np.concatenate(order_rows),
+            orders={name: np.concatenate(values) for name, values in kept.items()},
+        )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -250,10 +264,9 @@ class PageTable:
     def growth(self) -> Array:
         """The change of importance a day as a part of it; 0 where that is no trend yet."""
         importance = self.columns["importance"]
-        growth = np.divide(
-            self.columns["trend_per_day"], importance, out=np.zeros(len(self)), where=importance > 0, casting="unsafe"
-        )
-        growth[(np.abs(growth) >= 1) | (self.columns["measured"] == 0)] = 0
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            growth: Array = np.where(importance > 0, self.columns["trend_per_day"] / importance, 0.0)
+        growth[~(np.abs(growth) < 1) | (self.columns["measured"] == 0)] = 0
         return growth
 
     def _mask(self, wanted: Filter) -> Bools:

@@ -16,7 +16,7 @@ from opicflow.pipelines.serve import charts, wording
 from opicflow.pipelines.serve.view import Series, View
 
 _PACKAGE = "opicflow.pipelines.serve"
-_MOST_IN_REPORT = 50
+_MOST_IN_REPORT = 25
 
 
 def render(template: str, **values: Any) -> str:

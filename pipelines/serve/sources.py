@@ -112,7 +112,7 @@ class StateSource:
         state = read_state(StateFolder(self._path))
         answers, self._rules = read_answers(self._path)
         table = PageTable.of(
-            map(pages_of, answers.importance), map(pages_of, answers.schedules), pages_of(answers.orders)
+            map(pages_of, answers.importance), map(pages_of, answers.schedules), [pages_of(answers.orders)]
         )
         _ = table.hosts, table.domains, table.growth  # now, rather than for the first who looks
         run, last = state.run, state.run.get("last", {})

@@ -61,7 +61,7 @@ def table_of(urls: Sequence[str], seed: int = 1) -> PageTable:
         "priority": importance[::2],
         "not_before_second": schedule["due_second"][::2],
     }
-    return PageTable.of([part], [scheduled], Pages(texts, ordered, {"second": NOW}))
+    return PageTable.of([part], [scheduled], [Pages(texts, ordered, {"second": NOW})])
 
 
 def view_of(table: PageTable) -> View:
@@ -101,7 +101,7 @@ def view_of(table: PageTable) -> View:
     )
 
 
-EMPTY = View(title="nothing", source="a test", version="1", table=PageTable.of([], [], None))
+EMPTY = View(title="nothing", source="a test", version="1", table=PageTable.of([], [], []))
 SMALL = view_of(
     table_of(
         [

@@ -192,7 +192,7 @@ def _balanced(verdict: Verdict) -> str:
     if verdict.ahead:
         line += f"; {counted(verdict.ahead, 'pair')} received more than the sender has reported yet"
     if verdict.certificate is not None:
-        from opicflow.pipelines.replay.report import certified_in_words
+        from opicflow.pipelines.cli.text import certified_in_words
 
         line += f"; importance is {certified_in_words(verdict.certificate)}"
     elif verdict.unsettled:
