@@ -112,7 +112,8 @@ class PageTable:
         starts = np.concatenate([[0], ends + 1]).astype(np.int64)
         rows_of = _RowsOfIds(all_ids)
         joined |= {name: np.zeros(len(all_ids), np.float64) for name in _OF_SCHEDULES}
-        joined |= {name: np.zeros(len(all_ids), np.int64) for name in ("due_second", "last_fetch", "category")}
+        joined["due_second"] = np.zeros(len(all_ids), np.int64)
+        joined |= {name: np.zeros(len(all_ids), np.uint8) for name in ("decided_by", "known_from", "category")}
         second, has_schedules = 0, False
         for part in schedules:
             has_schedules = True
