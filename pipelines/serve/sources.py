@@ -67,17 +67,24 @@ class StateSource:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
+        self._reading = threading.Lock()
         self._stamp: tuple[int, int] | None = None
         self._view: View | None = None
-        self._ledger: tuple[Ledger, Floats | None, Planned] | None = None
+        self._explaining = threading.Lock()
+        self._ledger: tuple[View, Ledger, Floats | None, Planned] | None = None
 
     def view(self) -> View:
-        """What is shown now: read again when the state has changed."""
-        with self._lock:
-            stamp = self._stamp_now()
-            if self._view is None or (stamp is not None and stamp != self._stamp):
-                self._view, self._ledger = self._read(), None
+        """What is shown now: read again when a replay has finished. Who looks in the meantime sees what was before."""
+        before, stamp = self._view, self._stamp_now()
+        if before is not None and stamp in (None, self._stamp):
+            return before
+        if before is not None and self._reading.locked():
+            return before
+        with self._reading:
+            if self._view is None or stamp != self._stamp:
+                state = read_state(StateFolder(self._path))
+                if self._view is None or state.run.get("finished"):  # a checkpoint on the way has no answers
+                    self._view = self._read(state)
                 self._stamp = stamp
             return self._view
 
@@ -90,12 +97,14 @@ class StateSource:
         from opicflow.pipelines.replay.keeper import importance_for_plans
         from opicflow.pipelines.results.reasons import reasons_of
 
-        with self._lock:
-            if self._ledger is None:
+        view = self.view()
+        with self._explaining:
+            if self._ledger is None or self._ledger[0] is not view:
+                self._ledger = None
                 ledger, _ = read_ledger(self._path)
                 importance = importance_for_plans(ledger)
-                self._ledger = ledger, importance, ledger.preview(importance=importance)
-            ledger, importance, planned = self._ledger
+                self._ledger = view, ledger, importance, ledger.preview(importance=importance)
+            _, ledger, importance, planned = self._ledger
             if not np.any(planned.survey.pages == np.uint64(page)):
                 return None
             reasons = reasons_of(ledger, page, planned, importance)
@@ -108,8 +117,7 @@ class StateSource:
             return None
         return status.st_mtime_ns, status.st_size
 
-    def _read(self) -> View:
-        state = read_state(StateFolder(self._path))
+    def _read(self, state: State) -> View:
         answers, self._rules = read_answers(self._path)
         table = PageTable.of(
             map(pages_of, answers.importance), map(pages_of, answers.schedules), [pages_of(answers.orders)]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import requests
 
+from opicflow.pipelines.replay.state import StateFolder
 from opicflow.pipelines.serve.page_table import Filter
 from opicflow.pipelines.serve.sources import StateSource
 from opicflow.pipelines.transforms.settings import LedgerOptions
@@ -95,6 +96,29 @@ def test_why_a_page_is_there_names_the_policies_for_it(state: Path) -> None:
     assert (policy["url"], policy["refresh_interval_seconds"]) == (url(1), 7200.0)
     assert shown == told["why"]
     assert source.reasons(7) is None
+
+
+def test_a_replay_on_its_way_is_shown_when_it_has_finished(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    run([write_log(tmp_path / "log.jsonl", "random", 200)], state=state)
+    source = StateSource(state)
+    before, folder = source.view(), StateFolder(state)
+    kept = folder.read()
+    assert kept is not None
+    kept.run["finished"] = False
+    folder.write_state(kept)
+    assert source.view() is before
+    kept.run["finished"] = True
+    folder.write_state(kept)
+    assert source.view() is not before
+
+
+def test_who_looks_while_a_state_is_read_or_explained_does_not_wait(state: Path) -> None:
+    source = StateSource(state)
+    before = source.view()
+    with source._explaining, source._reading:
+        source._stamp = None
+        assert source.view() is before
 
 
 def test_the_next_replay_is_shown_and_a_state_that_is_damaged_is_told(tmp_path: Path) -> None:
