@@ -31,7 +31,11 @@ setup(
     # A new package below one of the roots needs no entry here.
     packages=[f"opicflow.{folder}" for folder in FOLDERS],
     package_dir={f"opicflow.{folder}": folder.replace(".", "/") for folder in FOLDERS},
-    package_data={"": ["py.typed", "*.proto"], "opicflow.schemas": ["published/*.avsc"]},
+    package_data={
+        "": ["py.typed", "*.proto"],
+        "opicflow.schemas": ["published/*.avsc"],
+        "opicflow.pipelines.serve": ["templates/*.html", "static/*"],
+    },
     zip_safe=False,
     python_requires=">=3.10,<3.14",
     install_requires=[
@@ -40,6 +44,7 @@ setup(
         "argcomplete>=3.5",  # completes commands and options in the shell
         "crc32c>=2.7",  # without it kafka-python computes checksums in Python
         "fastavro>=1.9",
+        "jinja2>=3.1",  # the pages of reports and of `opicflow serve`
         "kafka-python>=3.0.12",
         "lz4>=4.0",  # what topics are compressed with
         "numba>=0.61,<0.69",  # schemas/kernel_parts.py puts its own classes together
@@ -62,6 +67,7 @@ setup(
     },
     extras_require={
         "scrapy": ["scrapy>=2.19"],  # the add-on for its spiders
+        "serve": ["starlette>=0.46", "uvicorn>=0.34"],  # `opicflow serve`
         "experiments": ["matplotlib>=3.8"],  # draws the plots of `opicflow experiment`
         "urlfrontier": ["grpcio-tools>=1.62"],  # makes the messages of `opicflow push`, and brings grpcio and protobuf
         "dev": [
@@ -79,6 +85,8 @@ setup(
             "scrapy>=2.19",
             "selectolax>=0.3.21",  # says what our own reading of links must find
             "setuptools>=77.0.1",
+            "starlette>=0.46",
+            "uvicorn>=0.34",
         ],
     },
 )

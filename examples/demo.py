@@ -64,6 +64,7 @@ def main() -> int:
     print("\nOne page:   .venv/bin/opicflow show https://docs.tern.example/ --state build/demo/state")
     print("Your log:   .venv/bin/opicflow replay LOG (the guide is docs/guides/replay.md)")
     print("The report: build/demo/report.html, for a browser")
+    print("To look at: .venv/bin/opicflow serve --state build/demo/state, then open http://127.0.0.1:8321/")
     print(f"\nReplayed again, with everything compiled and loaded: {speed()}")
     return 0
 

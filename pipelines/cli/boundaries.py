@@ -43,8 +43,8 @@ def chosen_ranges(options: argparse.Namespace, shards: int, rules: Rules) -> tup
 
 
 def _known_pages(like: str, rules: Rules) -> KnownPages:
-    from opicflow.pipelines.cli.states import read_ledger
     from opicflow.pipelines.replay.known_pages import is_graph, pages_of_graph, pages_of_ledger, pages_of_logs
+    from opicflow.pipelines.replay.state_reader import read_ledger
 
     path = Path(like)
     if is_graph(path):

@@ -170,7 +170,7 @@ def add_results(parser: argparse.ArgumentParser) -> None:
 
 def results_of(options: argparse.Namespace, kind: str, now_ms: int | None) -> Rows:
     """Return the rows of a result, from files or from a state. Orders that have expired at `now_ms` are left out."""
-    from opicflow.pipelines.cli.states import read_answers
+    from opicflow.pipelines.replay.state_reader import read_answers
     from opicflow.pipelines.results.exports.result_rows import rows_of_files, rows_of_parts
 
     if options.results:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import connection_of
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.states import canonical_url
 from opicflow.pipelines.cli.text import counted
+from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.schemas.dates import iso_time
 
 if TYPE_CHECKING:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from opicflow.schemas.dates import iso_time
 
 
@@ -34,3 +36,10 @@ def span(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def certified_in_words(certificate: float) -> str:
+    """Return how near importance is to the exact ranks, in words; rounded up, because it is a bound."""
+    if certificate >= 2:  # the largest distance that there can be
+        return "not proven to be near the exact ranks yet (certified)"
+    return f"within {math.ceil(certificate * 1e6) / 1e4:g} % of the exact ranks of the graph seen (certified)"

@@ -107,6 +107,11 @@ class ReplayResult:
     idle: dict[str, float]
     reject_lines: list[bytes]
     notes: list[str]
+    schedules: Sequence[bytes] = ()
+    orders: Sequence[bytes] = ()
+    """Those of the next cycle; none where those of all cycles were published."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Those of the ledger, under the names that stored states have."""
     written: list[Path] = field(default_factory=list)
     published: list[Sent] = field(default_factory=list)
 
@@ -301,6 +306,9 @@ class _Replay:
             + policy_notes(state)
             + plan_notes(last["plan"])
             + notes_for(summary, last["idle"], state.config["ledger"]["remember_links"]),
+            schedules=self._parts(PartKind.SCHEDULE),
+            orders=self._parts(PartKind.ORDERS),
+            options=state.config["ledger"],
         )
 
     def _parts(self, kind: PartKind) -> Parts:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from opicflow.pipelines.cli.states import read_answers, read_ledger
 from opicflow.pipelines.replay.answers import answers_of
 from opicflow.pipelines.replay.answers import read_answers as read_kept_answers
+from opicflow.pipelines.replay.state_reader import read_answers, read_ledger
 from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.records import Policy

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opicflow.pipelines.cli.states import read_answers
 from opicflow.pipelines.graph.csr import Graph
 from opicflow.pipelines.ledger import ConfigRefused
+from opicflow.pipelines.replay.state_reader import read_answers
 from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.transforms.publish import MOST_PAYERS
 from opicflow.pipelines.transforms.rules import Categories, Rules

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, moment
-from opicflow.pipelines.cli.text import counted, printable
+from opicflow.pipelines.cli.text import certified_in_words, counted, printable
 from opicflow.pipelines.stream.audit import Auditor, AuditRefused, AuditState, Fault, Law, Verdict
 from opicflow.pipelines.stream.loads import advice, spread_in_words, table
 from opicflow.schemas.dates import iso_time
@@ -192,8 +192,6 @@ def _balanced(verdict: Verdict) -> str:
     if verdict.ahead:
         line += f"; {counted(verdict.ahead, 'pair')} received more than the sender has reported yet"
     if verdict.certificate is not None:
-        from opicflow.pipelines.replay.report import certified_in_words
-
         line += f"; importance is {certified_in_words(verdict.certificate)}"
     elif verdict.unsettled:
         line += f"; importance is not settled yet in {counted(verdict.unsettled, 'shard')}"

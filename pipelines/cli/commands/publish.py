@@ -27,8 +27,8 @@ from opicflow.pipelines.cli.options import (
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.policy_files import SECONDS_PER_DAY, in_words
 from opicflow.pipelines.cli.progress import ProgressDisplay
-from opicflow.pipelines.cli.states import canonical_url
 from opicflow.pipelines.refresh.policies import check
+from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.schemas.json_events import time_ms_of
 from opicflow.schemas.policy_json import PolicyRefused, policies_of, rules_needed
 from opicflow.schemas.records import Policy

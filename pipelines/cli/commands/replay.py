@@ -39,6 +39,7 @@ from opicflow.pipelines.cli.options import (
 )
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
+from opicflow.pipelines.cli.text import certified_in_words
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages, print_plan
 
 if TYPE_CHECKING:
@@ -166,8 +167,6 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.files.whole_file import whole_file
     from opicflow.pipelines.replay import runner
     from opicflow.pipelines.replay.read_progress import Progress
-    from opicflow.pipelines.replay.report import render
-    from opicflow.pipelines.replay.report_data import report_of
     from opicflow.pipelines.transforms.publish import ROWS_PER_PART
 
     _check_outputs(options)
@@ -201,9 +200,12 @@ def run(options: argparse.Namespace) -> int:
                 _stream_importance(result.importance, options.format)
             best = result.importance[: -(-options.top // ROWS_PER_PART)]  # its files are removed at the end
             if options.report is not None:
+                from opicflow.pipelines.serve.renderer import render_report
+                from opicflow.pipelines.serve.replay_view import view_of_replay
+
                 with whole_file(options.report) as file:
                     inputs = [request.topic.topic] if request.topic else options.logs
-                    file.write(render(report_of(result, inputs)).encode("utf-8"))
+                    file.write(render_report(view_of_replay(result, inputs)).encode("utf-8"))
                 result.written.append(options.report)
     finally:
         display.close()
@@ -378,7 +380,6 @@ def _policies_of_topic(options: argparse.Namespace) -> Iterator[Policy]:
 
 
 def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> None:
-    from opicflow.pipelines.replay.report import certified_in_words
     from opicflow.pipelines.results.record_columns import pages_of
 
     summary = result.summary

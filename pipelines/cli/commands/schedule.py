@@ -20,9 +20,9 @@ from opicflow.pipelines.cli.options import (
     state_of,
 )
 from opicflow.pipelines.cli.output_files import check_output
-from opicflow.pipelines.cli.states import read_answers, read_ledger
 from opicflow.pipelines.cli.text import date_or_never, span
 from opicflow.pipelines.cli.text_tables import first_rows, print_plan
+from opicflow.pipelines.replay.state_reader import read_answers, read_ledger
 from opicflow.schemas.dates import iso_time
 
 if TYPE_CHECKING:

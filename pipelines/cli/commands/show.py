@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, add_state_options, state_of
-from opicflow.pipelines.cli.states import canonical_url, read_answers, read_ledger
 from opicflow.pipelines.cli.streams import ShardOfPage
 from opicflow.pipelines.cli.text import printable, span
+from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger
 from opicflow.schemas.dates import iso_time
 
 if TYPE_CHECKING:

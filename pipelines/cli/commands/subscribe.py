@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.pipelines.cli.options import add_kafka_options, connection_of, moment, whole
-from opicflow.pipelines.cli.states import canonical_url
 from opicflow.pipelines.cli.text import date_or_never, printable
+from opicflow.pipelines.replay.state_reader import canonical_url
 
 if TYPE_CHECKING:
     from opicflow.connectors.kafka.record_reader import Arrived

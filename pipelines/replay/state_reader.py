@@ -27,7 +27,7 @@ def read_ledger(path: Path) -> tuple[Ledger, Rules]:
 
     folder = StateFolder(path)
     while True:
-        state = _read_state(folder)
+        state = read_state(folder)
         try:
             config = KeeperConfig(
                 LedgerConfig.from_json(state.config["ledger"]),
@@ -36,7 +36,7 @@ def read_ledger(path: Path) -> tuple[Ledger, Rules]:
             )
             keeper = folder.keeper(state, config)
         except StateRefused:
-            if _read_state(folder).snapshot == state.snapshot:
+            if read_state(folder).snapshot == state.snapshot:
                 raise
             continue  # a replay removed this checkpoint after it had written the next one
         return keeper.ledger, state.last_rules
@@ -48,7 +48,7 @@ def read_answers(path: Path) -> tuple[Answers, Rules]:
     from opicflow.pipelines.replay.answers import read_answers as read_kept_answers
     from opicflow.pipelines.replay.state import StateFolder
 
-    state = _read_state(StateFolder(path))
+    state = read_state(StateFolder(path))
     answers = read_kept_answers(path, state.snapshot)
     if answers is not None:
         return answers, state.last_rules
@@ -56,7 +56,8 @@ def read_answers(path: Path) -> tuple[Answers, Rules]:
     return answers_of(ledger), rules
 
 
-def _read_state(folder: StateFolder) -> State:
+def read_state(folder: StateFolder) -> State:
+    """Read everything of a state folder but its ledger, of which there must be one."""
     from opicflow.pipelines.replay.state import StateRefused
 
     state = folder.read()

@@ -1,0 +1,146 @@
+"""`opicflow serve`: how long a page takes to answer while a million pages are known.
+
+The pages are made up: 10 a host, importance by a power law. Requests go to the application itself, without a network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import Figure, check, say
+from opicflow.pipelines.results.record_columns import Pages
+from opicflow.pipelines.serve.page_table import PageTable
+from opicflow.pipelines.serve.sources import PageReasons
+from opicflow.pipelines.serve.view import View
+from opicflow.pipelines.serve.web_app import web_app
+from opicflow.schemas.columns import Texts
+
+NOW, DAY = 1_778_306_396, 86_400
+ROUNDS = 5
+ADDRESSES = {
+    "first_screen": "/",
+    "list": "/pages?first=500000",
+    "unread": "/pages?unread=1&first=200000",
+    "rising": "/pages?rising=1",
+    "host": "/host/h77777.example",
+    "search": "/api/find?q=zebra",
+    "search_everywhere": "/api/find?q=nothing-has-this",
+    "pattern": "/pages?pattern=https://*.example/*/9*.pdf",
+    "metrics": "/metrics",
+}
+
+
+class _Given:
+    """A source that shows what it was given."""
+
+    can_explain = False
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def view(self) -> View:
+        return self._view
+
+    def canonical(self, url: str) -> str:
+        return url
+
+    def reasons(self, page: int) -> PageReasons | None:
+        return None
+
+
+def measure(tiny: bool) -> Iterator[Figure]:
+    """All figures of the group."""
+    pages = 5_000 if tiny else 1_000_000
+    say(f"serve: {pages:,} pages")
+    begun = time.process_time()
+    table = _table(pages)
+    _ = table.hosts, table.domains, table.growth
+    yield Figure("serve.load", time.process_time() - begun, "s", f"{pages:,} pages put in memory, with their sites")
+    app = web_app(_Given(View(title="made up", source="made up", version="1", table=table)))
+    page = f"{int(table.ids[pages // 2]):016x}"
+    for name, address in {**ADDRESSES, "page": f"/page/{page}"}.items():
+        address = address.replace("h77777", "h7") if tiny else address
+        seconds = []
+        for _ in range(1 + ROUNDS):
+            begun = time.process_time()
+            status, size = asyncio.run(_answer(app, address))
+            seconds.append(time.process_time() - begun)
+            check(status == 200 and size > 20, f"{address} answers")
+        yield Figure(f"serve.{name}", 1000 * max(seconds[1:]), "ms", f"{address}, the slowest of {ROUNDS}")
+
+
+def _table(pages: int) -> PageTable:
+    random, number = np.random.default_rng(1), np.arange(pages)
+    words = ("docs", "wiki", "zebra", "news", "shop")
+    hosts = random.permutation(number // 10)
+    paths = (f"{words[n % 5]}/{n}.{'pdf' if n % 4 else 'html'}" for n in range(pages))
+    urls = [f"https://h{host}.example/{path}".encode() for host, path in zip(hosts.tolist(), paths, strict=True)]
+    texts = Texts.of(urls)
+    importance = (1.0 + number) ** -0.8
+    importance /= importance.sum()
+    ids = random.permutation(np.arange(1, pages + 1).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    visits = number % 4
+    columns: dict[str, Any] = {
+        "pages": ids,
+        "importance": importance,
+        "score": importance * pages,
+        "trend_per_day": importance * random.normal(0, 0.02, pages),
+        "visits": visits,
+        "last_visit_ms": np.where(visits > 0, 1000 * (NOW - number % DAY), 0),
+        "last_outcome": (visits > 0).astype(np.uint8),
+        "measured": (visits > 1).astype(np.uint8),
+    }
+    schedule: dict[str, Any] = {
+        "pages": ids,
+        "due_second": NOW + number % (9 * DAY) - DAY,
+        "interval_seconds": np.full(pages, 7.0 * DAY),
+        "decided_by": np.ones(pages, np.uint8),
+        "changes_per_day": np.full(pages, 0.1),
+        "changes_error": np.full(pages, 0.5),
+        "known_from": np.full(pages, 2, np.uint8),
+        "category": np.zeros(pages, np.uint8),
+    }
+    orders: dict[str, Any] = {
+        "pages": ids[::20],
+        "why": np.full(len(ids[::20]), 2, np.uint8),
+        "by": np.zeros(len(ids[::20]), np.uint8),
+        "priority": importance[::20],
+        "not_before_second": np.full(len(ids[::20]), NOW),
+    }
+    at = {"second": NOW, "event_time_ms": 1000 * NOW}
+    return PageTable.of([Pages(texts, columns, at)], [Pages(texts, schedule, at)], [Pages(texts, orders, at)])
+
+
+async def _answer(app: Any, address: str) -> tuple[int, int]:
+    """Return the status and the size of the answer to a request."""
+    path, _, query = address.partition("?")
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(b"host", b"localhost"), (b"accept", b"text/html")],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 8321),
+    }
+    status, size = 0, 0
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        nonlocal status, size
+        status, size = message.get("status", status), size + len(message.get("body", b""))
+
+    await app(scope, receive, send)
+    return status, size

@@ -1,0 +1,421 @@
+"""All pages of a state or of results as columns in memory, the most important first: lists, search, one page.
+
+A row is a rank. Lists and searches never look at more pages than they say, so a million pages answer at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opicflow.pipelines.ledger import Outcome
+from opicflow.pipelines.ledger.choice import BY, WHY
+from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
+from opicflow.pipelines.results.record_columns import Pages, hosts_of, site_of_host
+from opicflow.schemas.arrays import Array, Bools, Ids, Ints
+from opicflow.schemas.columns import Texts
+
+MOST_LOOKED_AT = 50_000
+"""So many URLs that have the longest piece of a pattern are compared with all of it."""
+NEVER = -1
+"""The due time of a page that is not fetched again."""
+_OF_PAGES = ("importance", "score", "trend_per_day", "visits", "last_visit_ms", "last_outcome", "measured")
+_OF_SCHEDULES = ("due_second", "interval_seconds", "decided_by", "changes_per_day", "changes_error", "known_from")
+_OF_ORDERS = ("why", "by", "not_before_second", "priority")
+RISING = 0.0005
+"""A smaller change a day, as a part of the importance, is steady."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which pages a list has: all conditions hold."""
+
+    host: str = ""
+    domain: str = ""
+    category: int | None = None
+    unread: bool = False
+    gone: bool = False
+    rising: bool = False
+    falling: bool = False
+    overdue: bool = False
+    pattern: str = ""
+    """A piece of the URL; with * for anything, the whole of it."""
+
+
+class Found(NamedTuple):
+    """A part of a list: its rows, how many there are in all, and whether that is exact."""
+
+    rows: list[int]
+    total: int
+    is_exact: bool = True
+
+
+@dataclass(frozen=True)
+class SiteRow:
+    """A host or a domain: sums over its pages, and what the next cycle fetches of it."""
+
+    name: str
+    rank: int
+    pages: int
+    read: int
+    importance: float
+    ordered: int
+    overdue: int
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """The columns of all pages. Of a page without a schedule `decided_by` is 0."""
+
+    text: bytes
+    """All URLs, each before a line feed."""
+    starts: Ints
+    ids: Ids
+    columns: dict[str, Array]
+    moment: dict[str, Any]
+    second: int
+    """The time of the plan; 0 = not known."""
+    has_schedules: bool
+    order_rows: Ints
+    """The rows of the pages to fetch in the next cycle, in the order of the plan."""
+    orders: dict[str, Array]
+    _hosts: list[tuple[list[str], Ints]] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def of(cls, parts: Iterable[Pages], schedules: Iterable[Pages], orders: Iterable[Pages]) -> PageTable:
+        """Put the parts of all pages together, with their schedules and the orders."""
+        texts: list[bytes] = []
+        columns: dict[str, list[Array]] = {name: [] for name in _OF_PAGES}
+        ids: list[Ids] = []
+        payers: dict[str, list[Array]] = {}
+        moment: dict[str, Any] = {}
+        for part in parts:
+            moment = part.moment
+            texts.append(b"".join(url + b"\n" for url in part.texts))
+            ids.append(part.columns["pages"])
+            for name in _OF_PAGES:
+                columns[name].append(part.columns[name])
+            for name in part.columns:
+                if name.startswith("payer_"):
+                    payers.setdefault(name, []).append(part.columns[name])
+        text = b"".join(texts)
+        del texts
+        all_ids = np.concatenate(ids) if ids else np.zeros(0, np.uint64)
+        joined: dict[str, Array] = {
+            name: np.concatenate(values) if values else np.zeros(0) for name, values in (columns | payers).items()
+        }
+        ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
+        starts = np.concatenate([[0], ends + 1]).astype(np.int64)
+        rows_of = _RowsOfIds(all_ids)
+        joined |= {name: np.zeros(len(all_ids), np.float64) for name in _OF_SCHEDULES}
+        joined["due_second"] = np.zeros(len(all_ids), np.int64)
+        joined |= {name: np.zeros(len(all_ids), np.uint8) for name in ("decided_by", "known_from", "category")}
+        second, has_schedules = 0, False
+        for part in schedules:
+            has_schedules = True
+            second = max(second, int(part.moment["second"]))
+            found, there = rows_of.find(part.columns["pages"])
+            for name in (*_OF_SCHEDULES, "category"):
+                joined[name][found] = part.columns[name][there]
+        joined["due_second"][np.isinf(joined["interval_seconds"])] = NEVER
+        order_rows: list[Ints] = [np.zeros(0, np.int64)]
+        kept: dict[str, list[Array]] = {}
+        for part in orders:
+            found, there = rows_of.find(part.columns["pages"])
+            order_rows.append(found)
+            for name in _OF_ORDERS:
+                if name in part.columns:
+                    kept.setdefault(name, []).append(part.columns[name][there])
+        return cls(
+            text=text,
+            starts=starts,
+            ids=all_ids,
+            columns=joined,
+            moment=moment,
+            second=second,
+            has_schedules=has_schedules,
+            order_rows=np.concatenate(order_rows),
+            orders={name: np.concatenate(values) for name, values in kept.items()},
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    # -- one page ------------------------------------------------------------------------------------------------------
+
+    def url(self, row: int) -> str:
+        """The URL at a row."""
+        return self.text[self.starts[row] : self.starts[row + 1] - 1].decode("ascii", "backslashreplace")
+
+    def row_of(self, page: int) -> int | None:
+        """The row of a page id; None if it is not known."""
+        rows, _ = self._rows_of_ids.find(np.array([page], np.uint64))
+        return int(rows[0]) if len(rows) else None
+
+    def row_of_url(self, url: str) -> int | None:
+        """The row of a canonical URL; None if it is not known."""
+        wanted = url.encode("ascii", "backslashreplace")
+        rows = np.flatnonzero(np.diff(self.starts) == len(wanted) + 1)
+        if not wanted or not len(rows):
+            return None
+        data, tail = self._bytes, np.frombuffer(wanted[-8:].rjust(8, b"\0"), np.uint8)
+        for back in range(1, min(len(wanted), 8) + 1):
+            rows = rows[data[self.starts[rows + 1] - 1 - back] == tail[-back]]
+        return next(
+            (int(row) for row in rows if self.text[self.starts[row] : self.starts[row + 1] - 1] == wanted), None
+        )
+
+    def record(self, row: int) -> dict[str, Any]:
+        """Everything about a page as plain values: a row of the lists, and of the API."""
+        c, url = {name: column[row].item() for name, column in self.columns.items()}, self.url(row)
+        importance, scheduled = c["importance"], bool(c["decided_by"])
+        growth = c["trend_per_day"] / importance if importance > 0 else 0.0
+        record: dict[str, Any] = {
+            "rank": 1 + int(np.searchsorted(self._falling, -importance)),
+            "page": f"{int(self.ids[row]):016x}",
+            "url": url,
+            "host": self.host(row),
+            "importance": importance,
+            "score": c["score"],
+            "trend_per_day": c["trend_per_day"],
+            "growth_per_day": growth if abs(growth) < 1 else None,
+            "visits": c["visits"],
+            "last_visit": c["last_visit_ms"] or None,
+            "last_outcome": Outcome(int(c["last_outcome"])).name,
+            "measured": bool(c["measured"]),
+            "category": int(c["category"]) or None,
+        }
+        if scheduled:
+            never = c["due_second"] == NEVER
+            record |= {
+                "due": None if never or not c["due_second"] else 1000 * c["due_second"],
+                "interval_seconds": None if never else c["interval_seconds"],
+                "decided_by": DECIDED_BY[int(c["decided_by"])],
+                "changes_per_day": c["changes_per_day"],
+                "changes_error": c["changes_error"],
+                "changes_known_from": KNOWN_FROM[int(c["known_from"])],
+                "overdue": bool(0 < c["due_second"] < self.second),
+            }
+        return record
+
+    def payers(self, row: int) -> list[tuple[int | None, int, float]]:
+        """The pages that pay a page most, if links are remembered: row, page id, and part of its importance."""
+        found = []
+        for name in self.columns:
+            if name.startswith("payer_part_"):
+                part = float(self.columns[name][row])
+                page = int(self.columns[name.replace("_part", "")][row])
+                if part > 0:
+                    found.append((self.row_of(page), page, part))
+        return sorted(found, key=lambda one: -one[2])
+
+    @property
+    def has_payers(self) -> bool:
+        """Whether links are remembered."""
+        return "payer_part_0" in self.columns
+
+    def order_of(self, row: int) -> dict[str, Any] | None:
+        """The order of the next cycle for a page; None if there is none."""
+        places = np.flatnonzero(self.order_rows == row)
+        return self.order(int(places[0])) if len(places) else None
+
+    def order(self, place: int) -> dict[str, Any]:
+        """The order at a place of the plan."""
+        values = {name: column[place].item() for name, column in self.orders.items()}
+        return {
+            "url": self.url(int(self.order_rows[place])),
+            "page": f"{int(self.ids[self.order_rows[place]]):016x}",
+            "why": WHY[values["why"]],
+            "by": BY[values["by"]] if values.get("by") else "",
+            "not_before": 1000 * values["not_before_second"] or None,
+            "priority": values["priority"],
+        }
+
+    # -- lists ---------------------------------------------------------------------------------------------------------
+
+    def listed(self, wanted: Filter, first: int = 0, count: int = 50) -> Found:
+        """The pages of a list from its place `first` on, the most important first; risers by how fast they rise."""
+        if wanted == Filter():
+            return Found(list(range(min(first, len(self)), min(first + count, len(self)))), len(self))
+        mask = self._mask(wanted)
+        if wanted.pattern:
+            is_all = replace(wanted, pattern="") == Filter()
+            return self._listed_by_pattern(wanted.pattern, None if is_all else mask, first, count)
+        rows = np.flatnonzero(mask)
+        if wanted.rising or wanted.falling:
+            growth = self.growth[rows] * (1 if wanted.falling else -1)
+            most = min(first + count, len(rows))
+            if most < len(rows):
+                nearest = np.argpartition(growth, most)[:most]
+                chosen = nearest[np.lexsort((nearest, growth[nearest]))]
+            else:
+                chosen = np.lexsort((np.arange(len(rows)), growth))
+            return Found(rows[chosen][first : first + count].tolist(), len(rows))
+        return Found(rows[first : first + count].tolist(), len(rows))
+
+    def search(self, words: str, count: int = 10) -> Found:
+        """The most important pages whose URL has these words, or fits the pattern with stars."""
+        return self._listed_by_pattern(words, None, 0, count, counts_all=False)
+
+    @cached_property
+    def growth(self) -> Array:
+        """The change of importance a day as a part of it; 0 where that is no trend yet."""
+        importance = self.columns["importance"]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            growth: Array = np.where(importance > 0, self.columns["trend_per_day"] / importance, 0.0)
+        growth[~(np.abs(growth) < 1) | (self.columns["measured"] == 0)] = 0
+        return growth
+
+    def _mask(self, wanted: Filter) -> Bools:
+        c, mask = self.columns, np.ones(len(self), bool)
+        if wanted.unread:
+            mask &= c["visits"] == 0
+        if wanted.gone:
+            mask &= c["last_outcome"] == int(Outcome.GONE)
+        if wanted.rising:
+            mask &= self.growth > RISING
+        if wanted.falling:
+            mask &= self.growth < -RISING
+        if wanted.overdue:
+            mask &= self.overdue
+        if wanted.category is not None:
+            mask &= c["category"] == wanted.category
+        if wanted.host or wanted.domain:
+            names, of_pages = self.sites("host")
+            if wanted.host:
+                mask &= of_pages == names.index(wanted.host) if wanted.host in names else False
+            if wanted.domain:
+                chosen = np.array([site_of_host(name) == wanted.domain for name in names], bool)
+                mask &= chosen[of_pages]
+        return mask
+
+    @cached_property
+    def overdue(self) -> Bools:
+        """Whether the time of the plan is after the due time, by page."""
+        due: Array = self.columns["due_second"]
+        overdue: Bools = (due > 0) & (due < self.second)
+        return overdue
+
+    def _listed_by_pattern(
+        self, pattern: str, mask: Bools | None, first: int, count: int, counts_all: bool = True
+    ) -> Found:
+        pieces = [piece.encode("ascii", "backslashreplace") for piece in pattern.strip().split("*")]
+        longest = max(pieces, key=len)
+        if not longest:
+            return Found([], 0)
+        is_whole, text = len(pieces) > 1, self.text
+        rows: list[int] = []
+        total = looked_at = at = 0
+        while (at := text.find(longest, at)) >= 0:
+            begin, end = text.rfind(b"\n", 0, at) + 1, text.index(b"\n", at)
+            looked_at += 1
+            if not is_whole or _fits(text[begin:end], pieces):
+                row = int(np.searchsorted(self.starts, begin)) if mask is not None or len(rows) < count else 0
+                if mask is None or mask[row]:
+                    total += 1
+                    if total > first and len(rows) < count:
+                        rows.append(row)
+                        if not counts_all and len(rows) == count:
+                            break
+            if looked_at >= MOST_LOOKED_AT:
+                return Found(rows, total, is_exact=False)
+            at = end
+        return Found(rows, total)
+
+    # -- sites ---------------------------------------------------------------------------------------------------------
+
+    def host(self, row: int) -> str:
+        """The host of the page at a row."""
+        parts = self.url(row).split("/", 3)
+        return parts[2] if len(parts) > 2 else ""
+
+    def sites(self, by: str) -> tuple[list[str], Ints]:
+        """The names of all hosts or domains, and the number of the one of each page."""
+        if not self._hosts:
+            numbers: dict[bytes, int] = {}
+            lengths = np.diff(self.starts) - 1
+            named = np.flatnonzero(lengths)
+            hosts = hosts_of(Texts(self._bytes, self.starts[named], lengths[named])) if len(named) else ()
+            of_named = np.fromiter((numbers.setdefault(host, len(numbers)) for host in hosts), np.int64, len(named))
+            of_pages = np.full(len(self), len(numbers))
+            of_pages[named] = of_named
+            if len(named) < len(self):
+                numbers[b""] = len(numbers)
+            self._hosts.append(([name.decode("ascii") for name in numbers], of_pages))
+            domains: dict[str, int] = {}
+            of_hosts = np.array(
+                [domains.setdefault(site_of_host(name), len(domains)) for name in self._hosts[0][0]], np.int64
+            )
+            self._hosts.append((list(domains), of_hosts[of_pages] if len(of_pages) else of_pages))
+        return self._hosts[by == "domain"]
+
+    @cached_property
+    def hosts(self) -> list[SiteRow]:
+        """All hosts, the most important first."""
+        return list(self._ranked("host"))
+
+    @cached_property
+    def domains(self) -> list[SiteRow]:
+        """All registrable domains, the most important first."""
+        return list(self._ranked("domain"))
+
+    def _ranked(self, by: str) -> Iterator[SiteRow]:
+        names, of_pages = self.sites(by)
+
+        def sums(weights: Any) -> list[float]:
+            return [float(one) for one in np.bincount(of_pages, weights, len(names))]
+
+        pages = np.bincount(of_pages, minlength=len(names)).tolist()
+        read, importance = sums(self.columns["visits"] > 0), sums(self.columns["importance"])
+        ordered = np.bincount(of_pages[self.order_rows], minlength=len(names)).tolist()
+        overdue = sums(self.overdue)
+        order = sorted(range(len(names)), key=lambda i: (-importance[i], names[i]))
+        for rank, i in enumerate(order, 1):
+            yield SiteRow(names[i], rank, pages[i], int(read[i]), importance[i], ordered[i], int(overdue[i]))
+
+    @cached_property
+    def _falling(self) -> Array:
+        falling: Array = -self.columns["importance"]
+        return falling
+
+    @cached_property
+    def _bytes(self) -> Array:
+        return np.frombuffer(self.text, np.uint8)
+
+    @cached_property
+    def _rows_of_ids(self) -> _RowsOfIds:
+        return _RowsOfIds(self.ids)
+
+
+class _RowsOfIds:
+    """Finds the rows of page ids."""
+
+    def __init__(self, ids: Ids) -> None:
+        self._order = np.argsort(ids)
+        self._sorted = ids[self._order]
+
+    def find(self, pages: Ids) -> tuple[Ints, Ints]:
+        """Return the rows of the pages that are known, and which of `pages` these are."""
+        if not len(self._sorted):
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        at = np.minimum(np.searchsorted(self._sorted, pages), len(self._sorted) - 1)
+        there = np.flatnonzero(self._sorted[at] == pages)
+        return self._order[at[there]], there
+
+
+def _fits(url: bytes, pieces: list[bytes]) -> bool:
+    """Whether a URL begins with the first piece, ends with the last, and has the others in between in their order."""
+    first, *between, last = pieces
+    if not url.startswith(first) or not url.endswith(last) or len(url) < len(first) + len(last):
+        return False
+    at, end = len(first), len(url) - len(last)
+    for piece in between:
+        at = url.find(piece, at, end)
+        if at < 0:
+            return False
+        at += len(piece)
+    return True

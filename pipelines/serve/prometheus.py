@@ -1,0 +1,42 @@
+"""What is known of a crawl as metrics in Prometheus' text format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from opicflow.pipelines.serve.view import View
+
+_LIGHTS = {"right": 0, "look": 1, "wrong": 2}
+
+
+def metrics_of(view: View) -> str:
+    """Return all metrics as text."""
+    return "".join(_lines(view))
+
+
+def _lines(view: View) -> Iterator[str]:
+    def gauge(name: str, meaning: str, value: float | None, labels: str = "") -> str:
+        if value is None:
+            return ""
+        return f"# HELP opicflow_{name} {meaning}\n# TYPE opicflow_{name} gauge\nopicflow_{name}{labels} {value!r}\n"
+
+    yield gauge("books", "The light for the books: 0 right, 1 look, 2 wrong", _LIGHTS[view.light.state])
+    yield gauge("pages", "Pages known", len(view.table))
+    yield gauge("pages_read", "Pages read", view.pages_read)
+    yield gauge("pages_overdue", "Pages that should have been fetched before the end of the log", view.overdue)
+    yield gauge("hosts", "Hosts known", len(view.table.hosts))
+    yield gauge("drift_units", "Units of cash that are missing from the books, or too much", view.drift)
+    yield gauge("certificate", "The bound of the sum of all errors of importance", view.certificate)
+    yield gauge("log_end_seconds", "The last time in the log, in seconds since 1970", view.time_ms // 1000 or None)
+    for name, count in view.counts.items():
+        yield gauge(f"events_{name.removeprefix('events_')}", f"Counted by the last replay: {name}", count)
+    for name in ("freshness", "freshness_low", "freshness_high", "bandwidth_per_day", "orders"):
+        yield gauge(f"plan_{name}", f"Of the plan: {name.replace('_', ' ')}", view.plan.get(name))
+    if view.rejects:
+        yield "# HELP opicflow_rejects Events that could not be used, by reason\n# TYPE opicflow_rejects gauge\n"
+        for reason, count in view.rejects.items():
+            yield f'opicflow_rejects{{reason="{_label(reason)}"}} {count}\n'
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,0 +1,210 @@
+"""The files of a replay's results, as pages are shown from them: whole or in parts, JSON lines, Avro or Parquet."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timezone
+from importlib.metadata import version
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import numpy as np
+import orjson
+import pyarrow.parquet as pq
+
+from opicflow.connectors.files.divided_files import found_paths
+from opicflow.pipelines.ledger import Outcome
+from opicflow.pipelines.ledger.choice import BY, WHY
+from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
+from opicflow.pipelines.replay.state_reader import canonical_url
+from opicflow.pipelines.results.record_columns import Pages
+from opicflow.pipelines.serve.access import ServeRefused
+from opicflow.pipelines.serve.page_table import PageTable
+from opicflow.pipelines.serve.sources import MOST_EXAMPLES, PageReasons, examples_of
+from opicflow.pipelines.serve.view import RejectExample, View
+from opicflow.schemas.arrays import Array
+from opicflow.schemas.columns import Texts
+
+_ROWS_AT_ONCE = 1 << 15
+_FORMATS = ("parquet", "avro", "jsonl")
+_COUNTS = ("events_read", "visits", "announcements", "rejects", "duplicates", "late", "links")
+_DAMAGE = (ValueError, TypeError, LookupError, EOFError, ArithmeticError)
+"""What readers of formats raise for bytes that are none."""
+
+_Row = Mapping[str, Any]
+_Column = tuple[str, Callable[[_Row], Any], type]
+"""The name of a column of a table, its value in a row of a file, and its type."""
+
+
+def _ms(value: Any) -> int:
+    """A time in milliseconds; 0 for none."""
+    if value is None:
+        return 0
+    if isinstance(value, datetime):
+        at = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        return round(at.timestamp() * 1000)
+    return int(value)
+
+
+def _or_never(seconds: float | None) -> float:
+    return np.inf if seconds is None else seconds
+
+
+def _plain(name: str, kind: type = np.float64) -> _Column:
+    return name, lambda row: row[name], kind
+
+
+def _word(name: str, field: str, words: tuple[str, ...]) -> _Column:
+    return name, lambda row: words.index(row[field]), np.uint8
+
+
+_ID: _Column = ("pages", lambda row: int(row["page"], 16), np.uint64)
+_IMPORTANCE: tuple[_Column, ...] = (
+    _ID,
+    *map(_plain, ("importance", "score", "trend_per_day")),
+    _plain("visits", np.int64),
+    ("last_visit_ms", lambda row: _ms(row["last_visit"]), np.int64),
+    ("last_outcome", lambda row: Outcome[row["last_outcome"]], np.uint8),
+    _plain("measured", np.uint8),
+)
+_SCHEDULES: tuple[_Column, ...] = (
+    _ID,
+    ("due_second", lambda row: _ms(row["due"]) // 1000, np.int64),
+    ("interval_seconds", lambda row: _or_never(row["interval_seconds"]), np.float64),
+    _word("decided_by", "decided_by", DECIDED_BY),
+    *map(_plain, ("changes_per_day", "changes_error")),
+    _word("known_from", "changes_known_from", KNOWN_FROM),
+    ("category", lambda row: row["category"] or 0, np.uint8),
+)
+_ORDERS: tuple[_Column, ...] = (
+    _ID,
+    _word("why", "why", WHY),
+    _word("by", "by", BY),
+    _plain("priority"),
+    ("not_before_second", lambda row: _ms(row["not_before"]) // 1000, np.int64),
+)
+
+
+class ResultsSource:
+    """A folder of results. They are read again when they have been written again."""
+
+    can_explain = False
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._stamp: object = None
+        self._view: View | None = None
+
+    def view(self) -> View:
+        """What is shown now."""
+        with self._lock:
+            paths = self._paths("importance")
+            stamp = [(path.name, path.stat().st_mtime_ns) for path in paths]
+            if self._view is None or (paths and stamp != self._stamp):
+                self._view, self._stamp = self._read(), stamp
+            return self._view
+
+    def canonical(self, url: str) -> str:
+        """The canonical form of a URL, by the usual rules: results do not tell others."""
+        return canonical_url(url)
+
+    def reasons(self, page: int) -> PageReasons | None:
+        """Nothing: there is no ledger."""
+        return None
+
+    def _read(self) -> View:
+        if not self._paths("importance"):
+            raise ServeRefused(f"{self._path}: no importance.jsonl, .avro or .parquet: name the folder of results")
+        table = PageTable.of(
+            self._pages("importance", _IMPORTANCE),
+            self._pages("refresh-schedule", _SCHEDULES),
+            self._pages("crawl-orders", _ORDERS),
+        )
+        if np.any(np.diff(table.columns["importance"]) > 0):
+            raise ServeRefused(f"{self._path}: importance is not in falling order: name results that a replay wrote")
+        _ = table.hosts, table.domains, table.growth
+        summary = self._summary()
+        examples = tuple(map(_example, islice(self._rows("rejects"), MOST_EXAMPLES)))
+        by_reason = summary.get("rejects_by_reason")
+        if by_reason is None:
+            by_reason = Counter(row["reason"] for row in self._rows("rejects"))
+        return View(
+            title=self._path.resolve().name,
+            source=f"the results in {self._path.resolve().name}",
+            version=version("opicflow"),
+            table=table,
+            counts={name: summary.get(name) for name in _COUNTS},
+            plan=summary.get("plan") or {},
+            known_read=summary.get("pages_read"),
+            certificate=summary.get("certificate", table.moment.get("certificate")),
+            drift=summary.get("drift"),
+            refused_policies=summary.get("policies_refused", 0),
+            rejects=dict(by_reason),
+            examples=examples,
+            options=[("history", str(summary["history"]))] if "history" in summary else [],
+        )
+
+    def _summary(self) -> dict[str, Any]:
+        path = self._path / "summary.json"
+        try:
+            found = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise ServeRefused(f"{path}: it is damaged: replay again")
+        return found
+
+    def _paths(self, name: str) -> list[Path]:
+        for format_ in _FORMATS:
+            if found := found_paths(self._path, name, format_):
+                return found
+        return []
+
+    def _rows(self, name: str) -> Iterator[_Row]:
+        return chain.from_iterable(map(_rows_of, self._paths(name)))
+
+    def _pages(self, name: str, columns: tuple[_Column, ...]) -> Iterator[Pages]:
+        """Yield the rows of a result as columns, so many at a time."""
+        rows = self._rows(name)
+        try:
+            while some := list(islice(rows, _ROWS_AT_ONCE)):
+                read: dict[str, Array] = {
+                    column: np.array([value(row) for row in some], kind) for column, value, kind in columns
+                }
+                second = _ms(some[0].get("event_time", some[0].get("ordered_at"))) // 1000
+                moment = {"second": second, "event_time_ms": 1000 * second}
+                if some[0].get("certificate") is not None:
+                    moment["certificate"] = some[0]["certificate"]
+                yield Pages(Texts.of([row["url"].encode("ascii", "backslashreplace") for row in some]), read, moment)
+        except _DAMAGE as problem:
+            why = f"{type(problem).__name__}: {problem}"[:100]
+            raise ServeRefused(f"{self._path}: {name} cannot be read ({' '.join(why.split())}): replay again") from None
+
+
+def _rows_of(path: Path) -> Iterator[_Row]:
+    with open(path, "rb") as file:
+        if path.suffix == ".jsonl":
+            yield from map(orjson.loads, file)
+        elif path.suffix == ".avro":
+            for row in fastavro.reader(file):
+                assert isinstance(row, dict)
+                yield row
+        else:
+            for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE):
+                yield from batch.to_pylist()
+
+
+def _example(row: _Row) -> RejectExample:
+    if isinstance(row.get("bytes"), bytes):
+        excerpt = row["bytes"].decode("utf-8", "backslashreplace")
+        return RejectExample(row["reason"], row["detail"], f"{row['source']}, byte {row['offset']:,}", excerpt)
+    (example,) = examples_of([json.dumps(dict(row)).encode()])
+    return example

@@ -1,0 +1,237 @@
+"""Where the pages come from: the state of a replay, which is read again when a replay has finished in it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from opicflow.pipelines.replay.state import StateFolder
+from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger, read_state
+from opicflow.pipelines.results.part_files import Parts
+from opicflow.pipelines.results.record_columns import pages_of
+from opicflow.pipelines.serve.page_table import PageTable
+from opicflow.pipelines.serve.view import Moment, RejectExample, View
+from opicflow.pipelines.transforms.parts import PartKind
+from opicflow.schemas.policy_json import policy_to_json
+
+if TYPE_CHECKING:
+    from opicflow.pipelines.ledger import Ledger, Planned
+    from opicflow.pipelines.replay.state import State
+    from opicflow.pipelines.results.reasons import Reasons
+    from opicflow.schemas.arrays import Floats
+
+MOST_EXAMPLES = 50
+
+
+class PageReasons:
+    """Why a page is where it is, and the policies that hold for it, as plain values."""
+
+    def __init__(self, reasons: Reasons, policies: list[dict[str, Any]]) -> None:
+        self.reasons = reasons
+        self.policies = policies
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {**self.reasons.to_json(), "policies": self.policies}
+
+
+class PageSource(Protocol):
+    """Where pages come from. All methods may be called by several threads at once."""
+
+    can_explain: bool
+    """Whether there is a ledger, which says why a page is where it is."""
+
+    def view(self) -> View:
+        """What is shown now."""
+
+    def canonical(self, url: str) -> str:
+        """The canonical form of a URL that somebody typed. Raises a `UserError` for what is none."""
+
+    def reasons(self, page: int) -> PageReasons | None:
+        """Why a page is where it is; None where the source does not know."""
+
+
+class StateSource:
+    """The state of a replay. Nothing is written or locked: a replay may be running in the folder."""
+
+    can_explain = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reading = threading.Lock()
+        self._stamp: tuple[int, int] | None = None
+        self._view: View | None = None
+        self._explaining = threading.Lock()
+        self._ledger: tuple[View, Ledger, Floats | None, Planned] | None = None
+
+    def view(self) -> View:
+        """What is shown now: read again when a replay has finished. Who looks in the meantime sees what was before."""
+        before, stamp = self._view, self._stamp_now()
+        if before is not None and stamp in (None, self._stamp):
+            return before
+        if before is not None and self._reading.locked():
+            return before
+        with self._reading:
+            if self._view is None or stamp != self._stamp:
+                state = read_state(StateFolder(self._path))
+                if self._view is None or state.run.get("finished"):  # a checkpoint on the way has no answers
+                    self._view = self._read(state)
+                self._stamp = stamp
+            return self._view
+
+    def canonical(self, url: str) -> str:
+        """The canonical form of a URL, by the rules of the state."""
+        return canonical_url(url, self._rules.urls)
+
+    def reasons(self, page: int) -> PageReasons | None:
+        """Why a page is where it is. The ledger is restored for the first question, and kept."""
+        from opicflow.pipelines.replay.keeper import importance_for_plans
+        from opicflow.pipelines.results.reasons import reasons_of
+
+        view = self.view()
+        with self._explaining:
+            if self._ledger is None or self._ledger[0] is not view:
+                self._ledger = None
+                ledger, _ = read_ledger(self._path)
+                importance = importance_for_plans(ledger)
+                self._ledger = view, ledger, importance, ledger.preview(importance=importance)
+            _, ledger, importance, planned = self._ledger
+            if not np.any(planned.survey.pages == np.uint64(page)):
+                return None
+            reasons = reasons_of(ledger, page, planned, importance)
+            return PageReasons(reasons, policies_for(ledger, page))
+
+    def _stamp_now(self) -> tuple[int, int] | None:
+        try:
+            status = (self._path / "state.json").stat()
+        except OSError:  # a page that was right a moment ago is better than none
+            return None
+        return status.st_mtime_ns, status.st_size
+
+    def _read(self, state: State) -> View:
+        answers, self._rules = read_answers(self._path)
+        table = PageTable.of(
+            map(pages_of, answers.importance), map(pages_of, answers.schedules), [pages_of(answers.orders)]
+        )
+        _ = table.hosts, table.domains, table.growth  # now, rather than for the first who looks
+        run, last = state.run, state.run.get("last", {})
+        rejects = _rejects(state)
+        return View(
+            title=title_of(run.get("logs", [])),
+            source=f"the state {self._path.name}",
+            version=version("opicflow"),
+            table=table,
+            counts=_counts(state, sum(rejects.values())),
+            plan=answers.plan,
+            known_read=last.get("pages_read"),
+            certificate=last.get("certificate", table.moment.get("certificate")),
+            drift=last.get("drift"),
+            refused_policies=sum(len(report["refused_policies"]) for report in run.get("reports", [])),
+            history=moments(chain.from_iterable(report["samples"] for report in run.get("reports", []))),
+            idle=last.get("idle", {}),
+            rejects=rejects,
+            examples=examples_of(
+                line for part in Parts(self._path / "work", PartKind.REJECTS) for line in part.splitlines()
+            ),
+            options=options_of(state.config["ledger"]),
+        )
+
+
+def policies_for(ledger: Ledger, page: int) -> list[dict[str, Any]]:
+    """The policies of a ledger that may hold for a page: for its URL, its host, a prefix or pattern, or for all."""
+    url = (ledger.url(page) or b"").decode("ascii", "backslashreplace")
+    host = url.split("/", 3)[2] if "://" in url else ""
+    found = []
+    for one in ledger.policies:
+        policy = one.policy
+        if policy.url is not None and policy.url != url:
+            continue
+        if policy.host is not None and policy.host != host:
+            continue
+        if policy.url_prefix is not None and not url.startswith(policy.url_prefix):
+            continue
+        found.append({name: value for name, value in policy_to_json(policy).items() if value not in (None, False)})
+    return found
+
+
+def title_of(logs: Sequence[str]) -> str:
+    """A crawl by the names of its logs, without their folders."""
+    names = [log.rstrip("/").rpartition("/")[2] or log for log in logs]
+    if not names:
+        return "A crawl"
+    return ", ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} more logs"
+
+
+def moments(samples: Iterable[dict[str, Any]]) -> tuple[Moment, ...]:
+    """The samples of a replay."""
+    return tuple(
+        Moment(
+            time_ms=one["time_ms"],
+            visits=one["visits"],
+            pages=one["pages"],
+            pages_read=one["pages_read"],
+            idle_share=one["idle_share"],
+            top=dict(map(tuple, one["top"])),
+        )
+        for one in samples
+    )
+
+
+def examples_of(lines: Iterable[bytes]) -> tuple[RejectExample, ...]:
+    """The first rejects, from their lines of JSON."""
+    found = []
+    for line in islice(lines, MOST_EXAMPLES):
+        record = json.loads(line)
+        excerpt = record.get("bytes")
+        if excerpt is None:
+            excerpt = base64.b64decode(record["bytes_base64"]).decode("utf-8", "backslashreplace")
+        where = f"{record['source']}, byte {record['offset']:,}"
+        found.append(RejectExample(record["reason"], record.get("detail", ""), where, excerpt))
+    return tuple(found)
+
+
+def options_of(ledger: dict[str, Any]) -> list[tuple[str, str]]:
+    """The options of a ledger that change what is shown, as pairs of words."""
+    history, refresh = ledger["history"], ledger["refresh"]
+    bandwidth = refresh.get("bandwidth_per_day")
+    return [
+        ("history", str(history["policy"])),
+        ("damping", f"{ledger['damping']:g}"),
+        ("links", "remembered" if ledger["remember_links"] else "not remembered"),
+        ("refresh strategy", str(refresh["policy"])),
+        ("bandwidth", "as many fetches as the crawl made" if bandwidth is None else f"{bandwidth:g} fetches a day"),
+        ("cycle", f"{refresh['cycle_hours']:g} hours"),
+        ("for unread pages", f"{100 * refresh['discovery_share']:g} % of the bandwidth"),
+    ]
+
+
+def _rejects(state: State) -> dict[str, int]:
+    reasons: Counter[str] = Counter()
+    for report in state.run.get("reports", []):
+        reasons.update(report["rejects"])
+        reasons["forgotten"] += report["tally"].get("forgotten", 0)
+    return {reason: count for reason, count in reasons.most_common() if count}
+
+
+def _counts(state: State, rejects: int) -> dict[str, int | None]:
+    total: Counter[str] = Counter()
+    for report in state.run.get("reports", []):
+        total.update(report["tally"])
+    return {
+        "events_read": total["events_read"],
+        "visits": total["visits"] - total["duplicates"] - total["forgotten"],
+        "announcements": total["announcements"],
+        "rejects": rejects,
+        "duplicates": total["duplicates"],
+        "late": total["late"],
+        "links": total["links"],
+    }

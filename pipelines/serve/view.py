@@ -1,0 +1,315 @@
+"""What the pages show of one moment: the table of all pages, the facts beside it, and the answer that comes first."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from opicflow.pipelines.ledger import Outcome
+from opicflow.pipelines.ledger.choice import BY, WHY
+from opicflow.pipelines.serve import wording
+from opicflow.pipelines.serve.page_table import NEVER, RISING, Filter, PageTable
+
+TOP = 10
+_BARS = 24
+_MOST_MOVERS = 1000
+_MOST_HOSTS = 8
+_FLOWING = ("FETCHED", "REDIRECTED", "ALIASED")
+"""Last outcomes of pages that pass on their cash at their next visit."""
+_LEAST_IDLE = 0.00005
+_MOST_DISTANCE = 2.0
+"""The largest certificate: nothing is proven."""
+
+
+class RejectExample(NamedTuple):
+    """A record that could not be used: why, where it was, and its first bytes as text."""
+
+    reason: str
+    detail: str
+    where: str
+    excerpt: str
+
+
+class Moment(NamedTuple):
+    """Where the crawl stood at a time (0 = not known). `top` has the importance of the first pages by id."""
+
+    time_ms: int
+    visits: int
+    pages: int
+    pages_read: int
+    idle_share: float
+    top: dict[int, float]
+
+
+class Check(NamedTuple):
+    """One thing about the books: what, whether it is as it must be (None: not known), and in a sentence."""
+
+    name: str
+    is_right: bool | None
+    sentence: str
+
+
+class Light(NamedTuple):
+    """One light for the books: `right`, `look` or `wrong`, with a headline and the checks behind it."""
+
+    state: str
+    headline: str
+    checks: tuple[Check, ...]
+
+
+class Share(NamedTuple):
+    """A part of the orders, with its name, how many they are, and the address of what is behind it."""
+
+    name: str
+    orders: int
+    part: float
+    leads_to: str = ""
+
+
+class Bin(NamedTuple):
+    """Pages from one score, or time, to another."""
+
+    low: float
+    high: float
+    pages: int
+
+
+class Series(NamedTuple):
+    """A line of a chart: its name, and its points from left to right."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything that is shown of one moment. `counts` has those of events, None where they are not known."""
+
+    title: str
+    source: str
+    version: str
+    table: PageTable
+    counts: dict[str, int | None] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict)
+    known_read: int | None = None
+    """How many pages were read, by the ledger."""
+    certificate: float | None = None
+    drift: int | None = None
+    refused_policies: int = 0
+    history: Sequence[Moment] = ()
+    idle: dict[str, float] = field(default_factory=dict)
+    rejects: dict[str, int] = field(default_factory=dict)
+    examples: Sequence[RejectExample] = ()
+    notes: Sequence[str] = ()
+    options: Sequence[tuple[str, str]] = ()
+
+    @property
+    def time_ms(self) -> int:
+        """The last time in the log; 0 if it has none."""
+        return 1000 * self.table.second or int(self.table.moment.get("event_time_ms") or 0)
+
+    # -- counts --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def pages_read(self) -> int:
+        """How many pages were read; where that is not known, how many were visited."""
+        return len(self.table) - self.waiting if self.known_read is None else self.known_read
+
+    @cached_property
+    def waiting(self) -> int:
+        """How many pages were never visited."""
+        return int(np.count_nonzero(self.table.columns["visits"] == 0))
+
+    @cached_property
+    def overdue(self) -> int:
+        """How many pages should have been fetched before the time of the plan."""
+        return int(np.count_nonzero(self.table.overdue)) if len(self.table) else 0
+
+    @cached_property
+    def default_histories(self) -> int:
+        """How many pages rest on the default history of a new page."""
+        return int(len(self.table) - np.count_nonzero(self.table.columns["measured"])) if len(self.table) else 0
+
+    def held_by_top(self, count: int) -> float:
+        """The importance of the first pages together."""
+        return float(self.table.columns["importance"][:count].sum()) if len(self.table) else 0.0
+
+    @property
+    def lost_events(self) -> int | None:
+        """How many events that were read are in no count; None where the counts are not known."""
+        parts = [self.counts.get(name) for name in ("visits", "announcements", "rejects", "duplicates")]
+        read = self.counts.get("events_read")
+        known = [part for part in parts if part is not None]
+        return None if read is None or len(known) < len(parts) else read - sum(known)
+
+    @property
+    def rejected_part(self) -> float:
+        """The part of all events that could not be used."""
+        read, rejects = self.counts.get("events_read"), self.counts.get("rejects")
+        return rejects / read if read and rejects else 0.0
+
+    # -- the answer ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def light(self) -> Light:
+        """Whether the figures can be trusted, and why."""
+        checks = tuple(self._checks())
+        if any(check.is_right is False for check in checks):
+            wrong = [check.name.lower() for check in checks if check.is_right is False]
+            must_report = any(name in ("cash", "events") for name in wrong)
+            headline = "The books are wrong: " if must_report else "Look at this: "
+            return Light("wrong" if must_report else "look", headline + ", ".join(wrong), checks)
+        if not len(self.table):
+            return Light("look", "There are no pages yet", checks)
+        unknown = any(check.is_right is None for check in checks)
+        return Light("right", "The books are right" + (", as far as is known" if unknown else ""), checks)
+
+    def _checks(self) -> list[Check]:
+        checks = []
+        if self.drift is not None:
+            sentence = "not one unit of cash is missing" if not self.drift else f"{self.drift:,} units are missing"
+            advice = "" if not self.drift else ": this is a bug, please report it"
+            checks.append(Check("Cash", self.drift == 0, sentence + advice))
+        else:
+            checks.append(Check("Cash", None, "these files do not say whether cash is missing"))
+        lost = self.lost_events
+        if lost is None:
+            checks.append(Check("Events", None, "how many were read is not known"))
+        else:
+            read = wording.number(self.counts["events_read"])
+            told = f"all {read} that were read are accounted for" if not lost else f"{lost:,} of {read} are in no count"
+            checks.append(Check("Events", lost == 0, told))
+        if self.rejected_part:
+            told = f"{wording.percent(self.rejected_part)} of the events could not be used"
+            checks.append(Check("Rejects", self.rejected_part < 0.05, told))
+        if self.refused_policies:
+            checks.append(Check("Policies", False, f"{self.refused_policies:,} were refused"))
+        checks.append(self._ranks())
+        if self.plan.get("why"):
+            checks.append(Check("Plan", bool(self.plan.get("feasible")), str(self.plan["why"])))
+        return checks
+
+    def _ranks(self) -> Check:
+        if self.certificate is not None:
+            if self.certificate >= _MOST_DISTANCE:
+                return Check("Ranks", False, "nothing is proven yet: too little of the graph was seen")
+            told = f"proven: within {wording.bound(self.certificate)} of the exact ranks of the links seen"
+            return Check("Ranks", True, told)
+        part = self.default_histories / max(len(self.table), 1)
+        told = "estimated, without a proof"
+        if self.default_histories:
+            told += f"; {wording.percent(part)} of the pages were visited too rarely to be measured"
+        return Check("Ranks", None, told)
+
+    # -- what is drawn -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def orders_by_reason(self) -> list[Share]:
+        """How the next cycle uses the bandwidth: by why a page is ordered."""
+        orders = self.table.orders
+        if "why" not in orders:
+            return []
+        by = orders["by"].tolist() if "by" in orders else [0] * len(orders["why"])
+        counted = Counter(
+            wording.WHY[WHY[why]] + {"exploring": ", to explore"}.get(BY[how], "")
+            for why, how in zip(orders["why"].tolist(), by, strict=True)
+        )
+        total = max(sum(counted.values()), 1)
+        return [Share(name, count, count / total) for name, count in counted.most_common()]
+
+    @cached_property
+    def orders_by_host(self) -> list[Share]:
+        """How the next cycle uses the bandwidth: by host, the one with most orders first."""
+        total = max(len(self.table.order_rows), 1)
+        hosts = sorted((one for one in self.table.hosts if one.ordered), key=lambda one: (-one.ordered, one.name))
+        shares = [Share(one.name, one.ordered, one.ordered / total, f"/host/{one.name}") for one in hosts[:_MOST_HOSTS]]
+        rest = sum(one.ordered for one in hosts[_MOST_HOSTS:])
+        return shares + ([Share(f"{len(hosts) - _MOST_HOSTS:,} other hosts", rest, rest / total)] if rest else [])
+
+    @cached_property
+    def scores(self) -> list[Bin]:
+        """How many pages have which score, on a log scale."""
+        scores = self.table.columns["score"]
+        positive = scores[scores > 0]
+        if not len(positive):
+            return []
+        low, high = np.log10(positive.min()), np.log10(positive.max())
+        edges = 10 ** np.linspace(low - 1e-9, max(high, low + 0.1) + 1e-9, _BARS + 1)
+        counts, _ = np.histogram(positive, edges)
+        rows = zip(edges[:-1].tolist(), edges[1:].tolist(), counts.tolist(), strict=True)
+        return [Bin(low, high, pages) for low, high, pages in rows]
+
+    @cached_property
+    def due(self) -> list[tuple[str, int]]:
+        """How many pages are due when, seen from the time of the plan."""
+        if not self.table.has_schedules or not self.table.second:
+            return []
+        due, day = self.table.columns["due_second"], 86400.0
+        scheduled = self.table.columns["decided_by"] > 0
+        ahead = (due - self.table.second)[scheduled & (due > 0)]
+        edges = [("overdue", -math.inf, 0.0), ("within a day", 0.0, day), ("2 to 3 days", day, 3 * day)]
+        edges += [("4 to 7 days", 3 * day, 7 * day), ("8 to 30 days", 7 * day, 30 * day)]
+        edges += [("later", 30 * day, math.inf)]
+        counts = [(name, int(((ahead >= low) & (ahead < high)).sum())) for name, low, high in edges]
+        return [*counts, ("not again", int((scheduled & (due == NEVER)).sum()))]
+
+    @cached_property
+    def outcomes(self) -> list[tuple[str, int]]:
+        """How the last visits of all pages ended."""
+        counts = np.bincount(self.table.columns["last_outcome"].astype(np.int64)).tolist() if len(self.table) else []
+        named = [(Outcome(i).name, count) for i, count in enumerate(counts) if count]
+        return sorted(named, key=lambda one: -one[1])
+
+    def history_of(self, page: int) -> list[tuple[int, float]]:
+        """The importance of a page over the crawl: (time in ms, or visits where times are not known)."""
+        return [(self.at(one), one.top[page]) for one in self.history if page in one.top]
+
+    def at(self, one: Moment) -> int:
+        """The place of a moment on the axis of the crawl."""
+        return one.time_ms if self.has_times else one.visits
+
+    @cached_property
+    def has_times(self) -> bool:
+        """Whether every moment has a time, so that the axis can be one of time."""
+        times = [one.time_ms for one in self.history]
+        return all(wording.instant(time) is not None for time in times) and len(set(times)) > 1
+
+    @property
+    def period(self) -> str:
+        """From when to when the crawl ran, as far as is known."""
+        days = [f"{at:%Y-%m-%d}" for one in self.history if (at := wording.instant(one.time_ms)) is not None]
+        ends = sorted({*days[:1], *days[-1:], wording.iso(self.time_ms)[:10]} - {""})
+        return "" if not ends else ends[0] if len(ends) == 1 else f"{ends[0]} to {ends[-1]}"
+
+    def movers(self, which: str, count: int = 6) -> list[dict[str, Any]]:
+        """The pages that rise or fall fastest among the first thousand: far down every change is large."""
+        wanted = Filter(rising=which == "rising", falling=which == "falling")
+        growth = self.table.growth[:_MOST_MOVERS] * (1 if wanted.rising else -1)
+        rows = np.argsort(-growth, kind="stable")[:count]
+        return [self.table.record(int(row)) for row in rows if growth[row] > RISING]
+
+    @cached_property
+    def top_series(self) -> list[Series]:
+        """The importance of the first pages over the crawl, a line each."""
+        rows = range(min(TOP, len(self.table)))
+        series = [Series(self.table.url(row), self.history_of(int(self.table.ids[row]))) for row in rows]
+        return series if len(self.history) > 1 and any(len(one.points) > 1 for one in series) else []
+
+    @cached_property
+    def discovery_series(self) -> list[Series]:
+        """Pages known and pages read over the crawl."""
+        if len(self.history) < 2:
+            return []
+        known = [(self.at(one), one.pages) for one in self.history]
+        return [Series("known", known), Series("read", [(self.at(one), one.pages_read) for one in self.history])]
+
+    def idle_rows(self) -> list[tuple[str, float]]:
+        """By last outcome, the part of all cash that waits on pages that do not pass it on."""
+        held = ((name, part) for name, part in self.idle.items() if name not in _FLOWING and part >= _LEAST_IDLE)
+        return sorted(held, key=lambda one: -one[1])

@@ -1,0 +1,80 @@
+"""Files of results, in every format and in parts, are shown as the state of the same replay is."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from opicflow.pipelines.serve.access import ServeRefused
+from opicflow.pipelines.serve.results_source import ResultsSource
+from opicflow.pipelines.serve.sources import StateSource
+from opicflow.pipelines.serve.view import View
+from opicflow.pipelines.transforms.settings import LedgerOptions
+from opicflow.pipelines.web.webs import power_law_web
+from support.commands import command
+from support.logs import WebLog, json_line, run
+
+FORMATS = [("jsonl", 1), ("avro", 1), ("parquet", 1), ("jsonl", 3), ("parquet", 2)]
+
+
+def results(folder: Path, format_: str, parts: int) -> View:
+    events = WebLog(power_law_web(60, 3)).crawl("random", 300).events
+    log = folder / "log.jsonl"
+    log.write_bytes(b"".join(map(json_line, events)) + b'{"url": \xff\n' + b"{}\n")
+    counting = LedgerOptions(history="certified")
+    out = folder / "out"
+    run([log], out=out, state=folder / "state", counting=counting, format=format_, parts=parts)
+    return StateSource(folder / "state").view()
+
+
+@pytest.mark.parametrize(("format_", "parts"), FORMATS)
+def test_results_are_shown_as_the_state_is(tmp_path: Path, format_: str, parts: int) -> None:
+    expected = results(tmp_path, format_, parts)
+    view = ResultsSource(tmp_path / "out").view()
+    table, other = view.table, expected.table
+    assert [table.record(row) for row in range(len(table))] == [other.record(row) for row in range(len(other))]
+    assert table.hosts == other.hosts and table.second == other.second
+    orders = [table.order(place) for place in range(len(table.order_rows))]
+    assert orders == [other.order(place) for place in range(len(other.order_rows))] and len(orders) > 5
+    for name in ("plan", "drift", "certificate", "rejects", "known_read", "examples", "light", "lost_events"):
+        assert getattr(view, name) == getattr(expected, name), name
+    assert len(view.examples) == 2
+
+
+def test_results_that_were_written_again_are_read_again(tmp_path: Path) -> None:
+    results(tmp_path, "jsonl", 1)
+    source = ResultsSource(tmp_path / "out")
+    before = source.view()
+    assert source.view() is before
+    (tmp_path / "out" / "importance.jsonl").write_bytes(
+        b"".join((tmp_path / "out" / "importance.jsonl").read_bytes().splitlines(keepends=True)[:7])
+    )
+    assert len(source.view().table) == 7
+
+
+def test_results_without_a_summary_say_what_is_not_known(tmp_path: Path) -> None:
+    results(tmp_path, "jsonl", 1)
+    (tmp_path / "out" / "summary.json").unlink()
+    view = ResultsSource(tmp_path / "out").view()
+    assert view.lost_events is None and view.drift is None and view.plan == {} and len(view.rejects) == 2
+    assert view.light.state == "right" and "as far as is known" in view.light.headline
+    assert dataclasses.replace(view, rejects={}).light.state == "right"
+
+
+def test_what_are_no_results_is_refused_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ServeRefused, match="no importance"):
+        ResultsSource(tmp_path).view()
+    for name, content in (
+        ("importance.jsonl", b"not json\n"),
+        ("importance.jsonl", b'{"url": 1}\n'),
+        ("importance.avro", b"Obj"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ServeRefused, match="cannot be read") as refused:
+            ResultsSource(tmp_path).view()
+        assert "\n" not in str(refused.value)
+        (tmp_path / name).unlink()
+    result = command("serve", "--state", tmp_path, "--results", tmp_path)
+    assert result.code == 2 and "omit the other" in result.err

@@ -1,0 +1,137 @@
+"""A state is shown as the commands tell it, and again after the next replay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import requests
+
+from opicflow.pipelines.replay.state import StateFolder
+from opicflow.pipelines.serve.page_table import Filter
+from opicflow.pipelines.serve.sources import StateSource
+from opicflow.pipelines.transforms.settings import LedgerOptions
+from opicflow.pipelines.web.webs import power_law_web
+from opicflow.schemas.errors import UserError
+from opicflow.schemas.records import Policy
+from support.commands import output_of
+from support.logs import WebLog, json_line, run, url
+from support.views import served
+
+NOT_JSON = b'{"url": "https://a.example/<script>"\n'
+
+
+def write_log(path: Path, order: str, visits: int) -> Path:
+    events = WebLog(power_law_web(60, 3)).crawl(order, visits).events
+    path.write_bytes(b"".join(map(json_line, events)) + NOT_JSON)
+    return path
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("crawl")
+    path = folder / "state"
+    policies = (
+        Policy(url=url(1), refresh_interval_seconds=7200.0),
+        Policy(host="nobody.example", importance_factor=2.0),
+    )
+    counting = LedgerOptions(history="certified")
+    run(
+        [write_log(folder / "log.jsonl", "random", 400)], state=path, counting=counting, policies=policies, samples=True
+    )
+    return path
+
+
+def test_a_state_is_shown_as_top_and_show_and_schedule_tell_it(state: Path) -> None:
+    view = StateSource(state).view()
+    top = json.loads(output_of("top", "--state", state, "-n", "100", "--json"))
+    shown = [view.table.record(row) for row in range(len(view.table))]
+    for mine, told in zip(shown, top, strict=True):
+        for name in ("url", "page", "importance", "score", "visits", "last_outcome", "measured", "last_visit"):
+            assert mine[name] == told[name], name
+    hosts = json.loads(output_of("top", "--state", state, "--by", "host", "--json"))
+    assert [(one.name, one.pages, one.read) for one in view.table.hosts][:10] == [
+        (one["host"], one["pages"], one["read"]) for one in hosts
+    ]
+    one = json.loads(output_of("show", url(1), "--state", state, "--json"))
+    row = view.table.row_of_url(url(1))
+    assert row is not None
+    record = view.table.record(row)
+    for name in (
+        "rank",
+        "due",
+        "interval_seconds",
+        "decided_by",
+        "changes_per_day",
+        "changes_known_from",
+        "changes_error",
+    ):
+        assert record[name] == one[name], name
+    paid = [(view.table.url(at) if at is not None else "", part) for at, _, part in view.table.payers(row)]
+    assert [(page, round(part, 6)) for page, part in paid] == [(one["url"], one["part"]) for one in one["payers"]]
+    plan = json.loads(output_of("schedule", "--state", state, "-n", "1000", "--json"))
+    assert view.plan == plan["plan"]
+    orders = [view.table.order(place) for place in range(len(view.table.order_rows))]
+    assert [(one["url"], one["why"], one["not_before"]) for one in orders] == [
+        (one["url"], one["why"], one["not_before"]) for one in plan["orders"]
+    ]
+
+
+def test_the_facts_are_those_of_the_replay(state: Path) -> None:
+    view = StateSource(state).view()
+    assert view.lost_events == 0 and view.counts["rejects"] == 1 and view.rejects == {"not-json": 1}
+    assert [one.excerpt for one in view.examples] == [NOT_JSON.decode().strip()]
+    assert view.title == "log.jsonl" and view.light.state != "wrong" and len(view.history) > 1
+    assert view.table.listed(Filter(unread=True)).total == view.waiting
+
+
+def test_why_a_page_is_there_names_the_policies_for_it(state: Path) -> None:
+    source = StateSource(state)
+    told = json.loads(output_of("show", url(1), "--state", state, "--why", "--json"))
+    reasons = source.reasons(int(told["page"], 16))
+    assert reasons is not None
+    shown = json.loads(json.dumps(reasons.to_json()))
+    (policy,) = shown.pop("policies")
+    assert (policy["url"], policy["refresh_interval_seconds"]) == (url(1), 7200.0)
+    assert shown == told["why"]
+    assert source.reasons(7) is None
+
+
+def test_a_replay_on_its_way_is_shown_when_it_has_finished(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    run([write_log(tmp_path / "log.jsonl", "random", 200)], state=state)
+    source = StateSource(state)
+    before, folder = source.view(), StateFolder(state)
+    kept = folder.read()
+    assert kept is not None
+    kept.run["finished"] = False
+    folder.write_state(kept)
+    assert source.view() is before
+    kept.run["finished"] = True
+    folder.write_state(kept)
+    assert source.view() is not before
+
+
+def test_who_looks_while_a_state_is_read_or_explained_does_not_wait(state: Path) -> None:
+    source = StateSource(state)
+    before = source.view()
+    with source._explaining, source._reading:
+        source._stamp = None
+        assert source.view() is before
+
+
+def test_the_next_replay_is_shown_and_a_state_that_is_damaged_is_told(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    run([write_log(tmp_path / "log.jsonl", "random", 200)], state=state)
+    source = StateSource(state)
+    before = source.view()
+    assert source.view() is before
+    run([write_log(tmp_path / "more.jsonl", "cycle", 100)], state=state)
+    assert source.view().title == "more.jsonl" and source.view() is not before
+    (state / "state.json").write_bytes(b"{}")
+    with pytest.raises(UserError, match="damaged"):
+        source.view()
+    with served(source) as at:
+        answer = requests.get(at, headers={"Accept": "text/html"}, timeout=60)
+        assert answer.status_code == 503 and "damaged" in answer.text

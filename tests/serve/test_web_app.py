@@ -1,0 +1,275 @@
+"""The pages of `opicflow serve`: every address answers, nothing from a crawl becomes markup, only the token opens."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import requests
+
+from opicflow.pipelines.serve import access, web_app
+from opicflow.pipelines.serve.access import ServeRefused, is_this_machine, read_token
+from support.commands import command
+from support.views import EMPTY, SMALL, GivenView, hostile_view, served
+
+TOKEN = "correct-horse-battery"
+PAGES = [
+    "/",
+    "/pages",
+    "/pages?unread=1&first=50",
+    "/sites",
+    "/sites?by=domain",
+    "/plan",
+    "/rejects",
+    "/api",
+    "/search?q=docs",
+]
+VOID = {"meta", "link", "input", "br"}
+HOSTILE_URLS = [
+    "https://a.example/</script><script>window.hacked=1</script>",
+    "https://a.example/\"onmouseover='window.hacked=1'",
+    "https://a.example/\u202egnp.exe",
+    "https://a.example/?a\x01b\x1b[31m\x7f",
+    "javascript:window.hacked=1",
+    "https://a.example/{{7*7}}{%raw%}",
+    "https://a.example/" + "long" * 250_000,
+]
+HOSTILE = "</title></style><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\u202e\x00"
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with served(GivenView()) as at:
+        yield at
+
+
+class Checked(HTMLParser):
+    """A page whose elements are balanced, and which runs and loads nothing but its own files."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+        self.links: list[str] = []
+        self.feed(page)
+        self.close()
+        assert self.opened == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        held = dict(attrs)
+        assert not any(name.startswith("on") or name in ("style", "srcdoc") for name in held), held
+        assert tag not in ("img", "iframe", "object", "embed", "base")
+        if tag in ("script", "link"):
+            assert (held.get("src") or held.get("href") or "").startswith("/static/")
+        if tag == "a":
+            href = held["href"] or ""
+            assert (href.startswith("/") and not href.startswith("//")) or href.startswith("#"), href
+            self.links.append(href)
+        if tag not in VOID:
+            self.opened.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.opened.pop() == tag
+
+
+def html(at: str, path: str) -> str:
+    answer = requests.get(at + path, headers={"Accept": "text/html"}, timeout=60)
+    assert answer.status_code == 200, answer.text[:300]
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "script-src 'self'" in policy and "unsafe" not in policy
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    return answer.text
+
+
+@pytest.mark.parametrize("view", [SMALL, EMPTY], ids=["small", "empty"])
+def test_every_page_is_whole_and_every_link_leads_to_a_page(view) -> None:
+    with served(GivenView(view)) as at:
+        links = {link for path in PAGES for link in Checked(html(at, path)).links}
+        seen = set(PAGES)
+        for link in sorted(link for link in links if link.startswith("/")):
+            kind = re.sub(r"[0-9a-f]{16}|host\d|first=\d+", "*", link)
+            if kind in seen:
+                continue
+            seen.add(kind)
+            answer = requests.get(at + link, headers={"Accept": "text/html"}, timeout=60)
+            assert answer.status_code == 200 or link.startswith(("/api/page", "/api/why")), link
+        if view is SMALL:
+            assert {"/page/*", "/host/*.example", "/pages?overdue=1"} <= seen
+
+
+def test_hostile_text_is_shown_and_never_becomes_markup() -> None:
+    with served(GivenView(hostile_view(HOSTILE_URLS, HOSTILE))) as at:
+        ids = [one["page"] for one in requests.get(f"{at}/api/top?n=50", timeout=60).json()["pages"]]
+        for path in [*PAGES, *(f"/page/{page}" for page in ids)]:
+            page = html(at, path)
+            Checked(page)
+            assert "<script>window" not in page and "\u202e" not in page and "\x00" not in page and "\x1b" not in page
+            assert len(page) < 300_000, "a long URL is cut"
+            assert "49" not in re.findall(r"a\.example/(\d+)", page), "a URL is no template"
+
+
+def test_the_api_has_all_of_a_url_of_a_megabyte() -> None:
+    with served(GivenView(hostile_view(HOSTILE_URLS, HOSTILE))) as at:
+        ids = [one["page"] for one in requests.get(f"{at}/api/top?n=50", timeout=60).json()["pages"]]
+        assert requests.get(f"{at}/api/page?id={ids[-1]}", timeout=60).json()["url"] == HOSTILE_URLS[-1]
+
+
+def test_the_api_says_what_the_table_says(address: str) -> None:
+    def get(path: str):
+        answer = requests.get(address + path, timeout=60)
+        assert answer.status_code == 200 and answer.headers["Content-Type"] == "application/json", path
+        return answer.json()
+
+    table = SMALL.table
+    assert get("/api/top?n=3")["pages"] == [table.record(row) for row in range(3)]
+    assert get("/api/top?n=3&first=10&unread=1")["total"] == SMALL.waiting
+    url = table.url(5)
+    assert get(f"/api/page?url={url}")["rank"] == 6
+    assert get("/api/hosts?n=100") == {"total": 7, "hosts": [dataclasses.asdict(one) for one in table.hosts]}
+    assert get("/api/health")["state"] == "right"
+    assert get("/api/summary")["pages"] == 200
+    assert get("/api/orders?n=2")["orders"] == [table.order(0), table.order(1)]
+    assert get("/api/rejects")["by_reason"] == {"not-json": 3, "bad-time": 1}
+    assert len(get("/api/history")["history"]) == 6
+    found = get("/api/find?q=docs")["pages"]
+    assert len(found) == 8 and found[0]["address"] == f"/page/{int(table.ids[1]):016x}"
+    described = get("/api/openapi.json")
+    assert set(described["paths"]) == {one.path for one in web_app.ENDPOINTS}
+
+
+@pytest.mark.parametrize(
+    "path", ["/api/page?url=https://nobody.example/", "/api/page?id=zz", "/api/page", "/api/why?id=1", "/api/none"]
+)
+def test_what_is_not_known_is_a_404_with_a_sentence(address: str, path: str) -> None:
+    answer = requests.get(address + path, timeout=60)
+    assert answer.status_code == 404 and answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "query", ["first=-1", "first=1e9", "first=99999999999", "n=abc", "category=x", "n=0", "pattern=***", "host=%00"]
+)
+def test_odd_parameters_are_no_error(address: str, query: str) -> None:
+    assert requests.get(f"{address}/api/top?{query}", timeout=60).status_code == 200
+    Checked(html(address, f"/pages?{query}"))
+
+
+def test_it_only_reads(address: str) -> None:
+    for method in ("POST", "PUT", "DELETE"):
+        assert requests.request(method, f"{address}/api/top", timeout=60).status_code == 405
+
+
+def test_metrics_are_lines_that_prometheus_reads(address: str) -> None:
+    text = requests.get(f"{address}/metrics", timeout=60).text
+    line = re.compile(r'(# (HELP|TYPE) opicflow_\w+ .+|opicflow_\w+(\{reason="[^"\n]*"\})? -?[0-9.e+-]+)')
+    assert all(line.fullmatch(one) for one in text.splitlines())
+    assert "\nopicflow_pages 200\n" in text and 'opicflow_rejects{reason="not-json"} 3\n' in text
+    assert "\nopicflow_books 0\n" in f"\n{text}"
+
+
+def test_another_name_of_the_host_is_refused(address: str) -> None:
+    assert requests.get(address, headers={"Host": "evil.example"}, timeout=60).status_code == 400
+
+
+def test_search_leads_to_the_host_or_the_page_that_is_meant(address: str) -> None:
+    for words, leads_to in (
+        ("host1.example", "/host/host1.example"),
+        (SMALL.table.url(3), f"/page/{int(SMALL.table.ids[3]):016x}"),
+    ):
+        answer = requests.get(f"{address}/search", params={"q": words}, allow_redirects=False, timeout=60)
+        assert (answer.status_code, answer.headers["location"]) == (303, leads_to)
+
+
+# -- the light
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "words"),
+    [
+        ({}, "right", "The books are right"),
+        ({"drift": 5}, "wrong", "cash"),
+        ({"counts": {**SMALL.counts, "visits": 900}}, "wrong", "events"),
+        ({"counts": {**SMALL.counts, "visits": 889, "rejects": 100}}, "look", "rejects"),
+        ({"refused_policies": 2}, "look", "policies"),
+        ({"certificate": 2.0}, "look", "ranks"),
+        ({"drift": None}, "right", "as far as is known"),
+    ],
+)
+def test_the_light_tells_what_is_wrong(change, state: str, words: str) -> None:
+    light = dataclasses.replace(SMALL, **change).light
+    assert light.state == state and words in light.headline
+
+
+# -- the token
+
+
+def test_without_the_token_nothing_is_seen() -> None:
+    with served(GivenView(), TOKEN) as at:
+        for path in ["/api/top", "/metrics", "/api/openapi.json", "/static/page.js"]:
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": f"opicflow={TOKEN}"}):
+                assert requests.get(at + path, headers=headers, timeout=60).status_code == 401, path
+        page = requests.get(at, headers={"Accept": "text/html"}, timeout=60)
+        assert page.url == f"{at}/login" and "docs" not in page.text
+        assert requests.get(f"{at}/healthz", timeout=60).text == "ok\n"
+
+
+def test_the_token_opens_for_programs_and_for_browsers() -> None:
+    with served(GivenView(), TOKEN) as at:
+        assert requests.get(f"{at}/api/top", headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60).ok
+        session = requests.Session()
+        assert session.post(f"{at}/login", data={"token": "wrong" * 5}, timeout=60).status_code == 403
+        assert not session.cookies
+        assert session.post(f"{at}/login", data={"token": TOKEN}, timeout=60).url == f"{at}/"
+        (cookie,) = session.cookies
+        assert TOKEN not in str(cookie.value) and cookie.has_nonstandard_attr("HttpOnly")
+        assert session.get(f"{at}/api/top", timeout=60).ok
+
+
+def test_a_token_is_read_from_a_file_or_a_variable(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN + "\n")
+    assert read_token(file, {}) == TOKEN and read_token(None, {access.TOKEN_VARIABLE: TOKEN}) == TOKEN
+    assert read_token(None, {}) is None and TOKEN not in repr(read_token(file, {}))
+    for bad in ("short", "two\nlines are no token", "zeichen-\u00fc-zeichen-zeichen"):
+        file.write_text(bad)
+        with pytest.raises(ServeRefused) as refused:
+            read_token(file, {})
+        assert bad not in str(refused.value)
+    with pytest.raises(ServeRefused, match="cannot be read"):
+        read_token(tmp_path / "none", {})
+
+
+def test_this_machine_is_what_only_this_machine_reaches() -> None:
+    names = ["127.0.0.1", "localhost", "::1", "127.8.8.8", "0.0.0.0", "::", "192.168.1.1", "example.org"]
+    assert [is_this_machine(name) for name in names] == [True, True, True, True, False, False, False, False]
+
+
+# -- the command
+
+
+def test_others_are_let_in_with_a_token_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(access.TOKEN_VARIABLE, raising=False)
+    result = command("serve", "--state", tmp_path, "--host", "0.0.0.0")
+    assert result.code == 2 and "--token-file" in result.err and result.err.count("\n") == 1
+    result = command("serve", "--state", tmp_path)
+    assert result.code == 2 and "no state of a replay" in result.err
+
+
+def test_other_commands_do_not_import_the_server() -> None:
+    code = """
+import json, sys
+from opicflow.pipelines.cli.main import main
+for words in (["top", "--help"], ["replay", "--help"], ["serve", "--help"]):
+    try:
+        main(words)
+    except SystemExit:
+        pass
+print(json.dumps(sorted({"starlette", "uvicorn", "jinja2", "anyio"} & set(sys.modules))), file=sys.stderr)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert json.loads(ended.stderr) == []
