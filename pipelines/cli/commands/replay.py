@@ -39,7 +39,6 @@ from opicflow.pipelines.cli.options import (
 )
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.text import certified_in_words
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages, print_plan
 
 if TYPE_CHECKING:
@@ -392,6 +391,8 @@ def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> Non
         f"{summary['late']:,} visits came late"
     )
     if "certificate" in summary:
+        from opicflow.pipelines.cli.text import certified_in_words
+
         print(f"importance is {certified_in_words(summary['certificate'])}")
     else:
         print(f"importance is an estimate (history policy {summary['history']}): --history certified bounds its error")
