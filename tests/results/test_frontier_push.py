@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from opicflow.connectors.urlfrontier.frontier_client import FrontierClient, KnownPage, PageToSend
-from opicflow.connectors.urlfrontier.frontier_messages import FrontierRefused
+from opicflow.connectors.urlfrontier.frontier_messages import FrontierRefused, message_class
 from opicflow.pipelines.results.exports.result_rows import OrderRow, Rows, ScheduleRow
 from opicflow.pipelines.results.frontier_push import Decision, FrontierPush, WantedDate, decide, wanted_dates
 from support.commands import command
@@ -189,6 +189,23 @@ def test_whatever_a_crawler_does_no_page_is_given_twice_while_it_is_held(seed: i
             else:
                 some = [WantedDate(url, chance.choice([0, 1, service.now + 3])) for url in chance.sample(urls, 10)]
                 FrontierPush(client, "host", lambda: service.now, lambda seconds: None).push(some, 0)
+
+
+def test_the_bytes_that_travel_are_those_of_the_published_interface() -> None:
+    """They were made with the .proto file of url-frontier 2.6."""
+    item = message_class("URLItem")(ID="7")
+    item.known.info.url, item.known.info.key, item.known.info.crawlID = "u", "k", "c"
+    item.known.info.metadata["n"].values.extend(["v", "w"])
+    item.known.refetchable_from_date = 300
+    stats = {"size": 1, "inProcess": 2, "counts": {"a": 3}, "numberOfQueues": 4, "crawlID": "c"}
+    for message, published in (
+        (item, "121b0a160a017512016b1a0b0a016e12060a01760a017722016310ac021a0137"),
+        (message_class("QueueWithinCrawlParams")(key="k", crawlID="c", local=True), "0a016b1201631801"),
+        (message_class("URLStatusRequest")(url="u", key="k", crawlID="c"), "0a017512016b1a0163"),
+        (message_class("Stats")(**stats), "080110021a050a0161100320042a0163"),
+        (message_class("AckMessage")(ID="7", status="FAIL"), "0a01371002"),
+    ):
+        assert message.SerializeToString(deterministic=True).hex() == published
 
 
 # -- crawls and keys ---------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
@@ -16,24 +16,33 @@ from opicflow.pipelines.results.exports.result_rows import TIME_FIELDS, field_na
 def csv_table(job: ExportJob) -> Iterator[bytes]:
     """Yield a line of names, and a line of CSV for each row. What is not there is empty."""
     yield _csv([field_names(job.kind)])
-    for some in job.rows:
-        yield _csv([list(_with_times(row).values()) for row in some])
+    for some in _with_times(job):
+        yield _csv(some)
 
 
 def json_table(job: ExportJob) -> Iterator[bytes]:
     """Yield an object of JSON a line."""
+    names = field_names(job.kind)
+    for some in _with_times(job):
+        objects = (dict(zip(names, row, strict=True)) for row in some)
+        yield b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in objects)
+
+
+def _with_times(job: ExportJob) -> Iterator[list[Sequence[Any]]]:
+    """Yield the rows with their times as text."""
+    times = [number for number, name in enumerate(field_names(job.kind)) if name in TIME_FIELDS]
     for some in job.rows:
-        yield b"".join(orjson.dumps(_with_times(row), option=orjson.OPT_APPEND_NEWLINE) for row in some)
+        yield [_with_texts(row, times) for row in some] if times else some
 
 
-def _with_times(row: Any) -> dict[str, Any]:
-    values: dict[str, Any] = row._asdict()
-    for name in TIME_FIELDS & values.keys():
-        values[name] = text_of_time(values[name])
+def _with_texts(row: Sequence[Any], times: Sequence[int]) -> list[Any]:
+    values = list(row)
+    for number in times:
+        values[number] = text_of_time(values[number])
     return values
 
 
-def _csv(rows: list[Any]) -> bytes:
+def _csv(rows: Sequence[Sequence[Any]]) -> bytes:
     text = io.StringIO(newline="")
     csv.writer(text).writerows(rows)
     return text.getvalue().encode()

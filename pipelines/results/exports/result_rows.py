@@ -20,6 +20,7 @@ from opicflow.connectors.files.line_blocks import LineBlock, json_objects, piece
 from opicflow.connectors.files.opening import STDIN, InputRefused, expand, open_bytes
 from opicflow.pipelines.results.record_columns import importance_columns, order_columns, pages_of, schedule_columns
 from opicflow.schemas.columns import Columns, plain_rows, row_count, row_slice
+from opicflow.schemas.errors import in_one_line
 
 _ROWS_AT_ONCE = 1 << 13
 _FORMATS = ("jsonl", "avro", "parquet")
@@ -192,16 +193,17 @@ def _parquet_rows(name: str, file: Any, kind: str) -> Iterator[list[Any]]:
         for field_ in fields:
             if field_ not in table.schema_arrow.names:
                 raise _refusal(kind, name, field_)
-        for batch in table.iter_batches(_ROWS_AT_ONCE, columns=list(fields), use_threads=False):
-            columns = {field_: _plain(batch.column(field_)) for field_ in fields}
-            for field_, types in fields.items():
-                if set(map(type, columns[field_])) - set(types):
-                    raise _refusal(kind, name, field_)
-            yield [_ROW_TYPES[kind](*values) for values in zip(*columns.values(), strict=True)]
+        for group in range(table.num_row_groups):  # one by one: Arrow keeps what it read of a file until its end
+            for batch in table.iter_batches(_ROWS_AT_ONCE, [group], columns=list(fields), use_threads=False):
+                columns = {field_: _plain(batch.column(field_)) for field_ in fields}
+                for field_, types in fields.items():
+                    if set(map(type, columns[field_])) - set(types):
+                        raise _refusal(kind, name, field_)
+                yield [_ROW_TYPES[kind](*values) for values in zip(*columns.values(), strict=True)]
     except InputRefused:
         raise
     except _DAMAGED as problem:
-        raise InputRefused(f"{name}: damaged ({str(problem)[:60]}): write it again") from None
+        raise InputRefused(f"{name}: damaged ({in_one_line(problem)}): write it again") from None
 
 
 def _plain(column: Any) -> list[Any]:
@@ -221,7 +223,7 @@ def _avro_rows(name: str, file: Any, kind: str) -> Iterator[list[Any]]:
     except InputRefused:
         raise
     except Exception as problem:  # fastavro has no errors of its own for bytes that make no sense
-        raise InputRefused(f"{name}, from row {number}: damaged ({str(problem)[:60]}): write it again") from None
+        raise InputRefused(f"{name}, from row {number}: damaged ({in_one_line(problem)}): write it again") from None
 
 
 def _number(name: str, first: int, row: int) -> str:

@@ -12,6 +12,8 @@ from functools import cache
 from typing import Any
 
 import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
 import zstandard
 
 from opicflow.connectors.files.event_encoding import encode_event
@@ -317,6 +319,26 @@ def ranks(draw: random.Random) -> bytes:
             head + "".join(f"{n}\t{rank}\t{n}\t{rank}\tcom.example.h{n}\t1\n" for n, (_, rank) in enumerate(rows, 1))
         ).encode()
     return "".join(f"{n},host{n}.example\n" for n in range(1, len(rows) + 1)).encode()
+
+
+def orders(draw: random.Random) -> bytes:
+    """Return a file of orders: JSON lines, Avro or Parquet."""
+    values = {"page": "0", "why": "REFRESH", "importance": 0.5, "last_visit": None}
+    rows = [
+        {**values, "url": url(draw), "ordered_at": draw.randrange(9), "priority": draw.choice([0.5, 7.0])}
+        | {"not_before": draw.choice([None, 5]), "expires_at": draw.choice([None, 3, 99])}
+        for _ in range(draw.randrange(1, 7))
+    ]
+    form, file = draw.randrange(3), io.BytesIO()
+    if form == 0:
+        return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    if form == 1:
+        pq.write_table(pa.Table.from_pylist(rows), file)
+        return file.getvalue()
+    types = {"page": "string", "why": "string", "url": "string", "importance": "double", "priority": "double"}
+    fields = [{"name": name, "type": types.get(name, ["null", "long"])} for name in rows[0]]
+    fastavro.writer(file, {"type": "record", "name": "Order", "fields": fields}, rows, sync_marker=bytes(16))
+    return file.getvalue()
 
 
 def grades(draw: random.Random) -> bytes:

@@ -47,6 +47,9 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.replay.keeper import answers
+from opicflow.pipelines.results.exports.export_job import ExportJob
+from opicflow.pipelines.results.exports.result_rows import rows_of_files
+from opicflow.pipelines.results.exports.targets import TARGETS
 from opicflow.pipelines.transforms.decoded_batch import route_rows, urls_of
 from opicflow.pipelines.transforms.route import Seen
 from opicflow.pipelines.transforms.rules import Rules
@@ -514,6 +517,13 @@ def _check_ranks(data: bytes, draw: random.Random) -> Counts:
     return Counts(found.rows)
 
 
+def _check_results(data: bytes, draw: random.Random) -> Counts:
+    rows = rows_of_files("orders", [_file(data)])
+    exported = b"".join(TARGETS["nutch"].writers["orders"](ExportJob(rows, "")))
+    assert exported.count(b"\n") == rows.total and exported.count(b"\t") == rows.total
+    return Counts(rows.counts["rows"] + rows.counts["expired"])
+
+
 def _check_grades(data: bytes, draw: random.Random) -> Counts:
     return Counts(len(read_grades(_file(data)).pages))
 
@@ -611,6 +621,7 @@ READERS: dict[str, FuzzedReader] = {
     "records": FuzzedReader(_make_record, _check_record, 40),
     "record-batches": FuzzedReader(_make_batches, _check_batches, 40),
     "policies": FuzzedReader(_make_policies, _check_policies, 20),
+    "results": FuzzedReader(_spoils(corpus.orders), _check_results, 10),
     "ranks": FuzzedReader(_spoils(corpus.ranks), _check_ranks, 10),
     "grades": FuzzedReader(_spoils(corpus.grades), _check_grades, 10),
     "vertices": FuzzedReader(_spoils(corpus.vertices), _check_vertices, 10),
