@@ -44,7 +44,7 @@ _MOST_QUEUED = 10_000
 """So many unread pages are in a plan, if there are."""
 _MOST_HOSTS = 1 << 14
 """So many hashes of hosts are remembered."""
-_LEAST_NEWS = 32
+_LEAST_NEWS = 64
 _PAGES_A_NEWS, _PAGES_A_NEWS_STARVED = 64, 1024
 """A plan takes time for all pages: it is made again after one event for so many of them."""
 _LONGEST_PLAN_SECONDS = 3600

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,13 @@ def page_of(request: Request) -> str | None:
     """Return the canonical URL of the page that a request fetches; None if it is not for a page."""
     if request.method != "GET" or request.body:
         return None
+    return canonical_page(request.url)
+
+
+@lru_cache(1 << 16)
+def canonical_page(url: str) -> str | None:
+    """Return the canonical form of a URL; None if it is not one of a page. Most links of a crawl come many times."""
     try:
-        return canonical(request.url).decode()
+        return canonical(url).decode()
     except NotAPage:
         return None

@@ -11,9 +11,8 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response, TextResponse
 
 from opicflow.connectors.files.html_links import links_of_html
-from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler, page_of
+from opicflow.pipelines.scrapy.frontier_scheduler import FrontierScheduler, canonical_page, page_of
 from opicflow.schemas.errors import UserError
-from opicflow.schemas.urls import NotAPage, canonical
 from scrapy import Request, signals
 
 _LOGGER = logging.getLogger(__name__)
@@ -69,10 +68,9 @@ class VisitRecorder:
                 self._crawler.stats.inc_value("opicflow/visits_refused")
             return
         for url in (event["url"], *event.get("redirects", ()), *request.meta.get("redirect_urls", ())):
-            try:
-                scheduler.landed(canonical(url).decode())
-            except NotAPage:
-                continue
+            page = canonical_page(url)
+            if page is not None:
+                scheduler.landed(page)
         if self._crawler.stats is not None:
             self._crawler.stats.inc_value("opicflow/visits")
 
@@ -88,11 +86,14 @@ def visit_of(response: Response, request: Request) -> dict[str, Any]:
         "last_modified": (headers.get("Last-Modified") or b"").decode("latin-1"),
         "retry_after": (headers.get("Retry-After") or b"").decode("latin-1"),
     }
+    event = {name: value for name, value in event.items() if value}
     if response.status == 200:
         event["digest"] = hashlib.sha1(response.body, usedforsecurity=False).hexdigest()
         event["links"] = []
         if isinstance(response, TextResponse) and "html" in event["content_type"]:
             robots = (headers.get("X-Robots-Tag") or b"").decode("latin-1")
-            links, event["canonical"] = links_of_html(response.text, response.url, robots)
+            links, canonical = links_of_html(response.text, response.url, robots)
+            if canonical:
+                event["canonical"] = canonical
             event["links"] = [{"url": link.url, "rel": link.rel} if link.rel else link.url for link in links]
     return event

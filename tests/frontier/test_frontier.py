@@ -261,15 +261,15 @@ def test_a_page_that_fails_comes_back_as_orders_say(frontier: Frontier, clock: S
 
 
 def test_a_host_that_asks_to_wait_is_left_alone(frontier: Frontier, clock: StandInClock) -> None:
-    frontier.announce([url(0), url(23), url(1)])
+    frontier.announce([url(0), url(23), url(1), url(24)])
     first = frontier.next(2)
+    busy, other = host(first[0].encode()), host(first[1].encode())
     frontier.visited({"url": first[0], "status": 429, "retry_after": 100})
     frontier.visited({"url": first[1], "status": 200, "links": []})
     clock.second += 99
-    rest = frontier.next(5)
-    assert all(host(page.encode()) != host(first[0].encode()) for page in rest)
+    assert [host(page.encode()) for page in frontier.next(5)] == [other]
     clock.second += 2
-    assert {host(page.encode()) for page in frontier.next(5)} == {host(first[0].encode())} or rest
+    assert [host(page.encode()) for page in frontier.next(5)] == [busy]
 
 
 def test_pages_are_read_in_the_order_of_importance(tmp_path: Path, clock: StandInClock) -> None:
@@ -318,6 +318,19 @@ def test_an_idle_frontier_makes_no_plan_again_and_tells_when_it_has_something(
     assert plans == []
     due = frontier.due()
     assert due is not None and due > clock.second
+
+
+def test_a_frontier_needs_no_beam() -> None:
+    code = "import sys, opicflow.pipelines.frontier as _; print({'apache_beam', 'scrapy'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+def test_a_crawler_that_is_polite_by_itself_gets_several_pages_of_a_host(tmp_path: Path, clock: StandInClock) -> None:
+    with Frontier.open(tmp_path, clock, delay_seconds=None) as frontier:
+        frontier.announce([url(0), url(23), url(46)])
+        assert sorted(frontier.next(2, lambda page: page != url(23))) == [url(0), url(46)]
+        frontier.visited({"url": url(0), "status": 200, "links": [url(69)]})
+        assert sorted(frontier.next(5)) == [url(23), url(69)]
 
 
 def test_an_empty_frontier_has_nothing(frontier: Frontier) -> None:
