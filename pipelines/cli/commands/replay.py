@@ -39,7 +39,6 @@ from opicflow.pipelines.cli.options import (
 )
 from opicflow.pipelines.cli.output_files import check_output
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
-from opicflow.pipelines.cli.text import certified_in_words
 from opicflow.pipelines.cli.text_tables import first_rows, print_pages, print_plan
 
 if TYPE_CHECKING:
@@ -380,6 +379,7 @@ def _policies_of_topic(options: argparse.Namespace) -> Iterator[Policy]:
 
 
 def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> None:
+    from opicflow.pipelines.cli.text import certified_in_words
     from opicflow.pipelines.results.record_columns import pages_of
 
     summary = result.summary
