@@ -107,7 +107,7 @@ class ResultsSource:
             paths = self._paths("importance")
             stamp = [(path.name, path.stat().st_mtime_ns) for path in paths]
             if self._view is None or (paths and stamp != self._stamp):
-                self._view, self._stamp = self._read(), stamp
+                self._view, self._stamp = self._read().prepared(), stamp
             return self._view
 
     def canonical(self, url: str) -> str:
@@ -128,7 +128,6 @@ class ResultsSource:
         )
         if np.any(np.diff(table.columns["importance"]) > 0):
             raise ServeRefused(f"{self._path}: importance is not in falling order: name results that a replay wrote")
-        _ = table.hosts, table.domains, table.growth
         summary = self._summary()
         examples = tuple(map(_example, islice(self._rows("rejects"), MOST_EXAMPLES)))
         by_reason = summary.get("rejects_by_reason")

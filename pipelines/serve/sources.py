@@ -84,7 +84,7 @@ class StateSource:
             if self._view is None or stamp != self._stamp:
                 state = read_state(StateFolder(self._path))
                 if self._view is None or state.run.get("finished"):  # a checkpoint on the way has no answers
-                    self._view = self._read(state)
+                    self._view = self._read(state).prepared()
                 self._stamp = stamp
             return self._view
 
@@ -122,7 +122,6 @@ class StateSource:
         table = PageTable.of(
             map(pages_of, answers.importance), map(pages_of, answers.schedules), [pages_of(answers.orders)]
         )
-        _ = table.hosts, table.domains, table.growth  # now, rather than for the first who looks
         run, last = state.run, state.run.get("last", {})
         rejects = _rejects(state)
         return View(

@@ -114,6 +114,12 @@ class View:
         """The last time in the log; 0 if it has none."""
         return 1000 * self.table.second or int(self.table.moment.get("event_time_ms") or 0)
 
+    def prepared(self) -> View:
+        """Make now what many who look at once would each make for themselves; returns itself."""
+        _ = self.table.hosts, self.table.domains, self.table.growth, self.table.row_of(0), self.light, self.overdue
+        _ = self.scores, self.due, self.outcomes, self.orders_by_reason, self.orders_by_host, self.movers("rising")
+        return self
+
     # -- counts --------------------------------------------------------------------------------------------------------
 
     @cached_property

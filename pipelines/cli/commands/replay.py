@@ -379,6 +379,7 @@ def _policies_of_topic(options: argparse.Namespace) -> Iterator[Policy]:
 
 
 def _print_result(result: ReplayResult, best: Sequence[bytes], most: int) -> None:
+    from opicflow.pipelines.cli.text import certified_in_words
     from opicflow.pipelines.results.record_columns import pages_of
 
     summary = result.summary
