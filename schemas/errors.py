@@ -10,5 +10,9 @@ class UserError(Exception):
 
 
 def in_one_line(problem: Exception) -> str:
-    """Return the message of an error of the system or a library for one line: at most 200 characters, never empty."""
-    return " ".join(str(problem).split())[:200] or type(problem).__name__
+    """Return the message of an error of the system or a library for one line: at most 200 characters, never empty.
+
+    It may quote bytes of a file: what cannot be printed becomes a blank.
+    """
+    printable = "".join(one if one.isprintable() else " " for one in str(problem))
+    return " ".join(printable.split())[:200] or type(problem).__name__

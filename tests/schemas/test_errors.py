@@ -15,7 +15,7 @@ import opicflow.connectors
 import opicflow.pipelines
 import opicflow.schemas
 from opicflow.pipelines import cli
-from opicflow.schemas.errors import UserError
+from opicflow.schemas.errors import UserError, in_one_line
 
 INTERNAL = {
     "UnpacksTooLarge": "becomes a reject where the batch is read",
@@ -71,3 +71,8 @@ def test_the_command_line_catches_user_errors_and_python_errors_only() -> None:
                 caught |= {ast.unparse(kind) for kind in kinds}
     assert "UserError" in caught
     assert caught <= allowed
+
+
+def test_the_message_of_a_library_becomes_one_printable_line() -> None:
+    assert in_one_line(ValueError("no\ttype: \x0f\r\nin \x1b[2J it")) == "no type: in [2J it"
+    assert in_one_line(ValueError("\x00")) == "ValueError" and len(in_one_line(ValueError("a" * 999))) == 200
