@@ -38,6 +38,7 @@ EXPLORING = BY.index("exploring")
 _DISCOVERY, _REFRESH, _REQUESTED = range(1, 4)
 _PINNED = 1e6  # what a pin adds to the priority of a page, in average pages: pins come before others
 _VERY_LATE = 2.0  # intervals since the last fetch
+_PAGES_AT_ONCE = 1 << 16
 _SOON = 0.5  # intervals since the last fetch
 _MANY = 1 << 62
 
@@ -89,10 +90,11 @@ def choose_orders(
 
     age = np.maximum(now + cycle - shared.since, 1).astype(np.float64)
     priority = _priority(survey, config, budget, age)
-    nearness = age / np.maximum(shared.intervals, 1.0)
-    intervals = np.full(len(survey), np.inf) if budget.strategy == "greedy" else shared.intervals  # greedy means none
-    tier = 2.0 * (survey.decided_by == BY_PIN) + _is_very_late(survey, intervals, age)
-    del age, intervals  # there may be very many pages
+    intervals = None if budget.strategy == "greedy" else shared.intervals  # greedy means none
+    tier = _is_very_late(survey, intervals, age).astype(np.float32)
+    tier[survey.decided_by == BY_PIN] += 2.0
+    nearness = np.divide(age, np.maximum(shared.intervals, 1.0), out=age)  # in place: there may be very many pages
+    del age
 
     choice = _Choice(survey, budget, most, passed, cycle, is_new)
     choice.take(_REQUESTED, requested, priority, _MANY)
@@ -169,18 +171,24 @@ def _earliest(survey: Survey, shared: Sharing) -> Ints:
     return earliest if survey.waits_until is None else np.maximum(earliest, survey.waits_until)
 
 
-def _is_very_late(survey: Survey, intervals: Floats, age: Floats) -> Bools:
+def _is_very_late(survey: Survey, intervals: Floats | None, age: Floats) -> Bools:
     """Whether twice the interval, or the longest interval that is allowed, has passed since the last fetch.
 
-    Where the bandwidth is too small for the longest interval, the interval that it allows counts.
+    Where the bandwidth is too small for the longest interval, the interval that it allows counts. Only pages that share
+    the bandwidth can be: pages that fail wait. Some at once are looked at, as there may be very many.
     """
-    longest = np.full(len(survey), np.inf)
-    if survey.wanted.least is not None:
-        with np.errstate(divide="ignore"):
-            longest[survey.sharing] = DAY / survey.wanted.least
-    allowed = np.where(np.isfinite(intervals), np.maximum(intervals, longest), longest)
-    late = age >= np.minimum(_VERY_LATE * intervals, allowed)
-    is_late: Bools = late & (survey.decided_by == BY_BUDGET)  # pages that fail wait
+    is_late = np.zeros(len(survey), np.bool_)
+    for first in range(0, len(survey.sharing), _PAGES_AT_ONCE):
+        some = slice(first, first + _PAGES_AT_ONCE)
+        rows = survey.sharing[some]
+        longest = np.full(len(rows), np.inf)
+        if survey.wanted.least is not None:
+            with np.errstate(divide="ignore"):
+                longest = DAY / survey.wanted.least[some]
+        interval = np.full(len(rows), np.inf) if intervals is None else intervals[rows]
+        allowed = np.where(np.isfinite(interval), np.maximum(interval, longest), longest)
+        late = age[rows] >= np.minimum(_VERY_LATE * interval, allowed)
+        is_late[rows] = late & (survey.decided_by[rows] == BY_BUDGET)
     return is_late
 
 
