@@ -26,7 +26,7 @@ from opicflow.pipelines.ledger.plan import Sharing, can_be_ordered
 from opicflow.pipelines.ledger.survey import BY_BUDGET, BY_PIN, DAY, DISCOVERY, Budget, HostLimits, HostsOf, Survey
 from opicflow.pipelines.ledger.unread_pages import Worth
 from opicflow.pipelines.refresh.orders import Limit, OrderTimes, allowances, chosen, spread
-from opicflow.schemas.arrays import Bools, Bytes, Floats, Ints
+from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ints
 from opicflow.schemas.ranking import highest
 
 WHY = ("OTHER", "DISCOVERY", "REFRESH", "REQUESTED")
@@ -261,7 +261,7 @@ class _Choice:
         self,
         why: int,
         which: Bools,
-        by: Floats,
+        by: Array,
         most: int,
         then_by: Floats | None = None,
         keeps_discovery: bool = False,
