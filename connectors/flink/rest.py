@@ -131,6 +131,8 @@ class Checkpoints:
     restored: int
     last: Checkpoint | None
     retained: tuple[Checkpoint, ...]
+    restored_path: str = ""
+    """The checkpoint or savepoint that the job continued from last; empty = none."""
 
 
 class FlinkCluster:
@@ -215,6 +217,7 @@ class FlinkCluster:
                 running=int(counts["in_progress"]),
                 restored=int(counts["restored"]),
                 last=_checkpoint(last) if last else None,
+                restored_path=str((found["latest"].get("restored") or {}).get("external_path") or ""),
                 retained=tuple(_checkpoint(one) for one in sorted(kept, key=lambda one: -int(one["id"]))),
             )
 

@@ -120,8 +120,13 @@ def savepoint_folder(job: FlinkJob, checkpoints: Checkpoints | None = None) -> s
     """
     if job.checkpoints:
         return f"{checkpoint_folder(job)}/savepoints"
-    written = [one.path for one in checkpoints.retained if one.path and not one.is_savepoint] if checkpoints else []
-    return f"{written[0].rstrip('/').rsplit('/', 2)[0]}/savepoints" if written else None
+    if checkpoints is None:
+        return None
+    written = [one.path for one in checkpoints.retained if one.path and not one.is_savepoint]
+    folder, _, name = (written[0] if written else checkpoints.restored_path).rstrip("/").rpartition("/")
+    if name.startswith("savepoint-"):  # no checkpoint since it continued from there
+        return folder if folder.endswith("/savepoints") else None
+    return f"{folder.rpartition('/')[0]}/savepoints" if name else None
 
 
 def checkpoints_of(savepoints: str) -> str:

@@ -42,6 +42,7 @@ class Stream:
         self.trouble: tuple[Trouble, ...] = ()
         self.retained = (checkpoint("file:/var/streams/opicflow/1f1f/chk-4"),)
         self.failed_since_last = 0
+        self.restored_path = ""
         self.metrics: dict[str, float] = dict(METRICS)
         self.folder: str | None = "not stopped"
 
@@ -50,7 +51,8 @@ class Stream:
         return JobDetails(self.job, vertices, 1, 1_767_225_600_000, self.trouble)
 
     def checkpoints(self) -> Checkpoints:
-        return Checkpoints(3, 9, self.failed_since_last, 0, 0, (*self.retained, None)[0], self.retained)
+        last = (*self.retained, None)[0]
+        return Checkpoints(3, 9, self.failed_since_last, 0, 0, last, self.retained, self.restored_path)
 
     def stop(self, folder: str | None) -> str:
         self.folder = folder
@@ -163,6 +165,15 @@ def test_a_folder_for_checkpoints_that_is_given_is_used(stream: Stream) -> None:
     result = command("stream", "stop", "--checkpoints", "s3://bucket/streams")
     assert stream.folder == "s3://bucket/streams/opicflow/savepoints"
     assert "--brokers HOST:PORT" in result.out and "--checkpoints s3://bucket/streams --from-savepoint" in result.out
+
+
+@pytest.mark.parametrize("name", ["savepoints/savepoint-1f-2", "2a2a/chk-7"])
+def test_a_job_without_a_checkpoint_of_its_own_stops_into_the_folder_that_it_continued_from(
+    stream: Stream, name: str
+) -> None:
+    stream.retained, stream.restored_path = (), f"file:/var/streams/opicflow/{name}"
+    assert "--checkpoints file:/var/streams --from-savepoint" in command("stream", "stop").out
+    assert stream.folder == "file:/var/streams/opicflow/savepoints"
 
 
 def test_a_job_without_a_checkpoint_stops_into_the_folder_of_the_cluster(stream: Stream) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import threading
 from collections.abc import Iterable, Iterator
 from copy import copy
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from deploy.services.flink import TASK_MANAGERS
+from opicflow.pipelines.stream.submit import newest_checkpoint
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from support.chaos import Chaos
@@ -148,19 +150,29 @@ def test_a_wrong_start_is_refused_with_its_reason(stream: LocalStream, tmp_path:
     assert stream.job.state == "RUNNING"
 
 
-def test_an_upgrade_continues_where_the_stream_stopped(stream: LocalStream) -> None:
+def test_an_upgrade_and_the_command_that_stop_prints_continue_where_the_stream_stopped(stream: LocalStream) -> None:
     crawl = WebLog(power_law_web(150, 2)).crawl("random", 600)
-    stream.publish(crawl.events[:300])
+    stream.publish(crawl.events[:200])
     before = stream.job
     result = stream.submit("stream", "upgrade", *stream.options)
     assert result.code == 0, f"{result}\n{stream.diagnostics()}"
     assert result.out.startswith(f"the stream continues: job '{stream.name}' (")
     assert "stopped, with a savepoint: " in result.err
     assert stream.job.id != before.id
-    stream.publish(crawl.events[300:])
-    stream.check()
-    status = command("stream", "status", "--flink-master", stream.cluster.flink_rest, "--name", stream.name)
+    stream.publish(crawl.events[200:400])
+    named = (*stream.where, "--flink-master", stream.cluster.flink_rest, "--name", stream.name)
+    status = command("stream", "status", *named)
     assert status.code == 0 and "RUNNING, 0 restarts" in status.out, status
+    assert "brokers      answer" in status.out
+    stopped = command("stream", "stop", *named, "--job-server", stream.cluster.job_server)
+    assert stopped.code == 0, stopped
+    again = shlex.split(stopped.out.splitlines()[-1].removeprefix("continue with: opicflow "))
+    newest = newest_checkpoint(stream.checkpoints)
+    assert newest is not None and newest.name.startswith("savepoint-") and again[-1].endswith(newest.name)
+    result = stream.submit(*again, "--worker-logs", stream.worker_logs, "--parallelism", "2", "--workers", "1")
+    assert result.code == 0, f"{result}\n{stream.diagnostics()}"
+    stream.publish(crawl.events[400:])
+    stream.check()
 
 
 @pytest.mark.soak

@@ -296,7 +296,9 @@ class LocalStream:
         ledgers = self.prove()
         sums, rejects = ledgers.sums(), self.rejected_events()
         counted = (sums.visits, sums.announcements, sums.duplicates, len(rejects))
-        assert counted == tuple(expected[name] for name in ("visits", "announcements", "duplicates", "rejects"))
+        assert counted == tuple(expected[name] for name in ("visits", "announcements", "duplicates", "rejects")), (
+            f"{counted}, {expected}"
+        )
         assert sum(counted) == self.published
         assert (sums.pages, sums.minted) == (expected["pages"], expected["pages"] * UNITS_PER_PAGE)
         assert sums.drift == 0
