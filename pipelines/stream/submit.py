@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -109,7 +110,8 @@ def checkpoint_folder(job: FlinkJob) -> str:
             "no folder for checkpoints: name one that all TaskManagers can access with --checkpoints, such as "
             "file:///var/lib/opicflow or s3://bucket/opicflow"
         )
-    uri = job.checkpoints if "://" in job.checkpoints else Path(job.checkpoints).absolute().as_uri()
+    is_uri = re.match(r"[A-Za-z][A-Za-z0-9+.-]*:/", job.checkpoints)  # Flink writes file:/var/lib
+    uri = job.checkpoints if is_uri else Path(job.checkpoints).absolute().as_uri()
     return f"{uri.rstrip('/')}/{quote(job.name)}"
 
 

@@ -169,8 +169,12 @@ def test_an_upgrade_and_the_command_that_stop_prints_continue_where_the_stream_s
     again = shlex.split(stopped.out.splitlines()[-1].removeprefix("continue with: opicflow "))
     newest = newest_checkpoint(stream.checkpoints)
     assert newest is not None and newest.name.startswith("savepoint-") and again[-1].endswith(newest.name)
-    result = stream.submit(*again, "--worker-logs", stream.worker_logs, "--parallelism", "2", "--workers", "1")
+    more = ("--worker-logs", stream.worker_logs, "--parallelism", "2", "--workers", "1", "--checkpoint-seconds", "2")
+    result = stream.submit(*again, *more)
     assert result.code == 0, f"{result}\n{stream.diagnostics()}"
+    stream.wait_for_checkpoint()
+    newest = newest_checkpoint(stream.checkpoints)
+    assert newest is not None and newest.name.startswith("chk-"), "checkpoints go where they went before"
     stream.publish(crawl.events[400:])
     stream.check()
 

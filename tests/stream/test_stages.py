@@ -34,7 +34,7 @@ from opicflow.pipelines.stream.routers import (
     RouterConfig,
     control_record,
 )
-from opicflow.pipelines.stream.submit import newest_checkpoint
+from opicflow.pipelines.stream.submit import FlinkJob, checkpoint_folder, newest_checkpoint
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS, LostLedger
 from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.message_columns import MessageBatch
@@ -351,6 +351,13 @@ def options_of(command: str) -> set[str]:
     ]
     actions = [action for group in groups for action in group._group_actions if action.help != argparse.SUPPRESS]
     return {option for action in actions for option in action.option_strings if option.startswith("--")}
+
+
+@pytest.mark.parametrize("given", ["file:/var/lib", "file:///var/lib", "/var/lib", "s3://bucket/streams/"])
+def test_a_folder_of_checkpoints_may_be_a_path_or_a_url_as_flink_writes_it_too(given: str) -> None:
+    folder = checkpoint_folder(FlinkJob(checkpoints=given, name="my crawl"))
+    expected = {"/var/lib": "file:///var/lib", "s3://bucket/streams/": "s3://bucket/streams"}.get(given, given)
+    assert folder == f"{expected}/my%20crawl"
 
 
 def test_the_newest_checkpoint_is_found_while_a_job_deletes_others(
