@@ -447,13 +447,15 @@ def _first_cause(trace: Any) -> str:
     text = (
         trace if isinstance(trace, str) else str(_of(trace, "stack-trace") or _of(trace, "class") or "no reason given")
     )
-    if python := _python_cause(text):
-        return "".join(c if c.isprintable() else " " for c in python)[:_MOST_WORDS]
+    line = _python_cause(text) or _java_cause(text)
+    return "".join(c if c.isprintable() else " " for c in line)[:_MOST_WORDS]
+
+
+def _java_cause(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     line = (causes or lines or ["no reason given"])[-1 if causes else 0]
-    line = re.sub(r"^(?:[\w$]+\.)+(?=[\w$]+(?:Exception|Error)\b)", "", line)
-    return "".join(c if c.isprintable() else " " for c in line)[:_MOST_WORDS]
+    return re.sub(r"^(?:[\w$]+\.)+(?=[\w$]+(?:Exception|Error)\b)", "", line)
 
 
 def _of(found: Any, *names: str) -> Any:

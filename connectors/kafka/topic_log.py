@@ -178,8 +178,7 @@ def _decode(
     parts: Sequence[FetchedRecords], places: Ints, positions: Ints, input_range: TopicRange, writers: WriterOf
 ) -> Decoded:
     """Decode records. `places` has the row of each of them, which are those of their positions."""
-    rows = np.split(places, np.cumsum([len(part) for part in parts])[:-1])
-    messages = message_batch(parts, 0, 0, rows[: len(parts)])
+    messages = message_batch(parts, 0, 0, places)
     decoded = decode_messages(replace(messages, offsets=positions), input_range.source, writers)
     partitions = np.empty(len(places), np.int64)
     partitions[places] = np.repeat([part.partition for part in parts], [len(part) for part in parts])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
+from itertools import accumulate, pairwise, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,23 +126,21 @@ class FetchedRecords:
         return map(_as_record, rows)
 
 
-def message_batch(
-    parts: Sequence[FetchedRecords], start: int, end: int, places: Sequence[Ints] | None = None
-) -> MessageBatch:
+def message_batch(parts: Sequence[FetchedRecords], start: int, end: int, places: Ints | None = None) -> MessageBatch:
     """Return fetched records, which cover the offsets [start, end), as messages.
 
-    `places` has the rows of the batch that the records of each part become; without it they follow each other.
+    `places` has the row of the batch that each record becomes; without it they follow each other.
     """
-    count = sum(map(len, parts))
-    if places is None:
-        ends = np.cumsum([0, *map(len, parts)]).tolist()
-        places = [np.arange(begin, begin + len(part)) for begin, part in zip(ends, parts, strict=False)]
+    bounds = [0, *accumulate(map(len, parts))]
+    count = bounds[-1]
+    places = np.arange(count) if places is None else places
+    rows_of_parts = [places[first:last] for first, last in pairwise(bounds)]
     offsets, times_ms, sizes = np.empty((3, count), np.int64)
-    for part, rows in zip(parts, places, strict=True):
+    for part, rows in zip(parts, rows_of_parts, strict=True):
         offsets[rows], times_ms[rows], sizes[rows] = part.offsets, part.times_ms, part.value_sizes
     begins, ends = value_spans(sizes)
     text = np.full(int(np.maximum(sizes, 0).sum()) + max(count - 1, 0), _NEWLINE, np.uint8)
-    for part, rows in zip(parts, places, strict=True):
+    for part, rows in zip(parts, rows_of_parts, strict=True):
         source, (value_begins, value_sizes) = np.frombuffer(part.text, np.uint8), part.columns[VALUES:]
         _copy_values(source, value_begins, value_sizes, text, begins[rows])
     return MessageBatch(start, end, offsets, times_ms, text.tobytes(), begins, ends)
