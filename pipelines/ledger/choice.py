@@ -15,6 +15,7 @@ So a cycle orders as many pages as it may, or all that limits allow. The orders 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from opicflow.pipelines.ledger.config import UNITS_PER_PAGE, RefreshConfig
 from opicflow.pipelines.ledger.plan import Sharing, can_be_ordered
 from opicflow.pipelines.ledger.survey import BY_BUDGET, BY_PIN, DAY, DISCOVERY, Budget, HostLimits, HostsOf, Survey
 from opicflow.pipelines.ledger.unread_pages import Worth
-from opicflow.pipelines.refresh.orders import Limit, OrderTimes, allowances, chosen, spread
+from opicflow.pipelines.refresh.orders import Limit, OrderTimes, allowances, chosen, most_urgent, spread
 from opicflow.schemas.arrays import Array, Bools, Bytes, Floats, Ints
 from opicflow.schemas.ranking import highest
 
@@ -82,24 +83,15 @@ def choose_orders(
     requested = is_free & survey.requested
     is_new = is_free & ~requested & (survey.decided_by == DISCOVERY)
     is_refresh = is_free & ~requested & ~is_new & (shared.due >= 0)
-    begins = _earliest(survey, shared)
-    due = begins if budget.strategy == "greedy" else shared.due
-    is_due = is_refresh & (due <= now + cycle)
-    has_time = survey.fetched > 0  # without one nobody can tell whether a page was fetched yesterday
-    is_early = is_refresh & ~is_due & has_time & (begins <= now + cycle)
-
-    age = np.maximum(now + cycle - shared.since, 1).astype(np.float64)
-    priority = _priority(survey, config, budget, age)
-    intervals = None if budget.strategy == "greedy" else shared.intervals  # greedy means none
-    tier = _is_very_late(survey, intervals, age).astype(np.float32)
-    tier[survey.decided_by == BY_PIN] += 2.0
-    nearness = np.divide(age, np.maximum(shared.intervals, 1.0), out=age)  # in place: there may be very many pages
-    del age
+    columns = _Columns(survey, shared, config, budget, now + cycle)
+    is_due, is_early, is_soon = columns.times(is_refresh)
+    priority = columns.priority()
+    del is_free, is_refresh  # there may be very many pages
 
     choice = _Choice(survey, budget, most, passed, cycle, is_new)
     choice.take(_REQUESTED, requested, priority, _MANY)
     refresh_most = most.all - most.discovery - choice.count
-    choice.take(_REFRESH, is_due, tier, refresh_most, priority, keeps_discovery=True)
+    choice.take(_REFRESH, is_due, columns.tier, refresh_most, priority, keeps_discovery=True)
     is_exploring = np.zeros(len(survey), np.bool_)
     if survey.worth is not None:
         to_explore, values = _to_explore(survey, survey.worth, is_new, most.discovery)
@@ -109,15 +101,16 @@ def choose_orders(
         choice.take(_DISCOVERY, is_first, priority, most.discovery - choice.discovered)
     choice.take(_DISCOVERY, is_new, priority, most.discovery - choice.discovered)
     for why, which, by in (
-        (_REFRESH, is_due, tier),
-        (_REFRESH, is_early & (nearness >= _SOON), nearness),
+        (_REFRESH, is_due, columns.tier),
+        (_REFRESH, is_soon, columns.nearness),
         (_DISCOVERY, is_new, priority),
-        (_REFRESH, is_early, nearness),
+        (_REFRESH, is_early, columns.nearness),
     ):
         choice.take(why, which, by, most.all - choice.count, priority)
     rows, reasons = choice.rows(priority)
     free = np.full(len(rows), now) if survey.waits_until is None else np.maximum(survey.waits_until[rows], now)
-    earliest = np.where(reasons == _REFRESH, np.maximum(np.where(is_early, begins, due)[rows], free), free)
+    from_due = np.where(is_early[rows], columns.begins(rows), columns.due(rows))
+    earliest = np.where(reasons == _REFRESH, np.maximum(from_due, free), free)
     if survey.hosts is not None:
         of, gap = survey.hosts.of[rows], survey.hosts.gaps
     else:
@@ -142,7 +135,7 @@ def _to_explore(survey: Survey, worth: Worth, is_new: Bools, most: int) -> tuple
     Of the marked ones the most worth, as large a part of `most` as was learnt.
     """
     marked = np.flatnonzero(is_new & worth.marked)
-    values = survey.importance[marked] * survey.factor[marked] * np.exp(worth.exploring[marked])
+    values = survey.importance[marked] * survey.factor[marked] * np.exp(worth.exploring(marked))
     best_first = highest(values, survey.pages[marked], round(worth.share * most))
     return marked[best_first], values[best_first]
 
@@ -157,65 +150,117 @@ def _within_domains(survey: Survey, worth: Worth, is_new: Bools, priority: Float
     return is_first
 
 
-def _earliest(survey: Survey, shared: Sharing) -> Ints:
-    """The second from which each page may be fetched again.
+class _Columns:
+    """What the choice is made by, for any rows of a survey: there may be very many pages, so columns are few."""
 
-    For pages that share the bandwidth the shortest interval after the last fetch, or now if a change was announced.
-    Others wait until they are due.
-    """
-    shortest = np.zeros(len(survey))
-    if survey.wanted.most is not None:
-        shortest[survey.sharing] = np.ceil(DAY / survey.wanted.most)
-    waits = survey.decided_by != BY_BUDGET
-    earliest: Ints = np.where(waits, shared.due, np.minimum(shared.due, shared.since + shortest.astype(np.int64)))
-    return earliest if survey.waits_until is None else np.maximum(earliest, survey.waits_until)
+    def __init__(self, survey: Survey, shared: Sharing, config: RefreshConfig, budget: Budget, until: int) -> None:
+        self._survey, self._shared, self._config = survey, shared, config
+        self._is_greedy = budget.strategy == "greedy"
+        self._until = until
 
+    def times(self, is_refresh: Bools) -> tuple[Bools, Bools, Bools]:
+        """Of these pages: which are due in the cycle, which others may be fetched in it, and which of those soon."""
+        is_due, is_early, is_soon = (np.zeros(len(self._survey), np.bool_) for _ in range(3))
+        for rows in _parts(np.flatnonzero(is_refresh)):
+            begins, nearness = self.begins(rows), self.nearness(rows)
+            due = begins if self._is_greedy else self.due(rows)
+            is_due[rows] = due <= self._until
+            has_time = self._survey.fetched[rows] > 0  # without one nobody knows whether it was fetched yesterday
+            is_early[rows] = ~is_due[rows] & has_time & (begins <= self._until)
+            is_soon[rows] = is_early[rows] & (nearness >= _SOON)
+        return is_due, is_early, is_soon
 
-def _is_very_late(survey: Survey, intervals: Floats | None, age: Floats) -> Bools:
-    """Whether twice the interval, or the longest interval that is allowed, has passed since the last fetch.
+    def begins(self, rows: Ints) -> Ints:
+        """The second from which each page may be fetched again.
 
-    Where the bandwidth is too small for the longest interval, the interval that it allows counts. Only pages that share
-    the bandwidth can be: pages that fail wait. Some at once are looked at, as there may be very many.
-    """
-    is_late = np.zeros(len(survey), np.bool_)
-    for first in range(0, len(survey.sharing), _PAGES_AT_ONCE):
-        some = slice(first, first + _PAGES_AT_ONCE)
-        rows = survey.sharing[some]
-        longest = np.full(len(rows), np.inf)
-        if survey.wanted.least is not None:
-            with np.errstate(divide="ignore"):
-                longest = DAY / survey.wanted.least[some]
-        interval = np.full(len(rows), np.inf) if intervals is None else intervals[rows]
-        allowed = np.where(np.isfinite(interval), np.maximum(interval, longest), longest)
-        late = age[rows] >= np.minimum(_VERY_LATE * interval, allowed)
-        is_late[rows] = late & (survey.decided_by[rows] == BY_BUDGET)
-    return is_late
+        For pages that share the bandwidth the shortest interval after the last fetch, or now if a change was announced.
+        Others wait until they are due.
+        """
+        survey, shared = self._survey, self._shared
+        earliest = shared.due[rows]
+        sharing = np.flatnonzero(survey.decided_by[rows] == BY_BUDGET)
+        of = rows[sharing]
+        shortest = np.zeros(len(of), np.int64)
+        if survey.wanted.most is not None:
+            shortest = np.ceil(DAY / survey.wanted.most[np.searchsorted(survey.sharing, of)]).astype(np.int64)
+        earliest[sharing] = np.minimum(earliest[sharing], shared.since[of] + shortest)
+        return earliest if survey.waits_until is None else np.maximum(earliest, survey.waits_until[rows])
 
+    def due(self, rows: Ints) -> Ints:
+        """The second at which each page is due: for `greedy` as soon as it may be fetched again."""
+        return self.begins(rows) if self._is_greedy else self._shared.due[rows]
 
-def _priority(survey: Survey, config: RefreshConfig, budget: Budget, age: Floats) -> Floats:
-    """What an old copy of each page costs at the end of the cycle; of unread pages what they are worth."""
-    if config.discovery_by == "cash":
-        worth: Floats = survey.waiting.astype(np.float64)
-    elif config.discovery_by == "found":
-        worth = 1.0 / (1.0 + survey.slots.astype(np.float64))
-    else:
-        worth = survey.importance * survey.factor
+    def nearness(self, rows: Ints) -> Floats:
+        """The part of its interval that has passed for each page at the end of the cycle."""
+        nearness: Floats = self._age(rows) / np.maximum(self._shared.intervals[rows], 1.0)
+        return nearness
+
+    def tier(self, rows: Ints) -> Array:
+        """2 for pages that are pinned, 1 for those that are very late, 0 for others.
+
+        A page is very late if twice the interval, or the longest interval that is allowed, has passed since the last
+        fetch. Where the bandwidth is too small for the longest interval, the interval that it allows counts. Only pages
+        that share the bandwidth can be: pages that fail wait.
+        """
+        survey = self._survey
+        tier = np.zeros(len(rows), np.float32)
+        for first in range(0, len(rows), _PAGES_AT_ONCE):
+            some = rows[first : first + _PAGES_AT_ONCE]
+            decided_by = survey.decided_by[some]
+            tier[first : first + len(some)] = 2.0 * (decided_by == BY_PIN)
+            sharing = np.flatnonzero(decided_by == BY_BUDGET)
+            of = some[sharing]
+            longest = np.full(len(of), np.inf)
+            if survey.wanted.least is not None:
+                with np.errstate(divide="ignore"):
+                    longest = DAY / survey.wanted.least[np.searchsorted(survey.sharing, of)]
+            interval = np.full(len(of), np.inf) if self._is_greedy else self._shared.intervals[of]  # greedy means none
+            allowed = np.where(np.isfinite(interval), np.maximum(interval, longest), longest)
+            tier[first + sharing] = self._age(of) >= np.minimum(_VERY_LATE * interval, allowed)
+        return tier
+
+    def priority(self) -> Floats:
+        """What an old copy of each page costs at the end of the cycle; of unread pages what they are worth."""
+        survey = self._survey
+        priority = np.empty(len(survey))
+        for first in range(0, len(survey), _PAGES_AT_ONCE):
+            rows = slice(first, first + _PAGES_AT_ONCE)
+            decided_by, is_requested = survey.decided_by[rows], survey.requested[rows]
+            here = self._cost_of_age(rows)
+            here[decided_by == BY_PIN] += _PINNED * (UNITS_PER_PAGE if self._is_greedy else 1.0)
+            np.copyto(here, self._worth(rows), where=decided_by == DISCOVERY)
+            np.copyto(here, survey.importance[rows], where=is_requested)
+            priority[rows] = here
+        return priority
+
+    def _cost_of_age(self, rows: slice) -> Floats:
+        survey = self._survey
+        if self._is_greedy:
+            waiting: Floats = survey.waiting[rows].astype(np.float64)
+            return waiting
+        changes = survey.unannounced_per_day[rows] * self._age(rows) / DAY + survey.announced[rows]
+        cost: Floats = changes**self._config.alpha * survey.weights[rows]
+        return cost
+
+    def _worth(self, rows: slice) -> Floats:
+        survey = self._survey
+        if self._config.discovery_by == "cash":
+            return survey.waiting[rows].astype(np.float64)
+        if self._config.discovery_by == "found":
+            return 1.0 / (1.0 + survey.slots[rows].astype(np.float64))
+        worth: Floats = survey.importance[rows] * survey.factor[rows]
         if survey.worth is not None:
-            worth *= np.exp(survey.worth.rise)
-    is_pinned = survey.decided_by == BY_PIN
-    if budget.strategy == "greedy":
-        priority: Floats = survey.waiting.astype(np.float64)
-        priority[is_pinned] += _PINNED * UNITS_PER_PAGE
-    else:  # in place: there may be very many pages
-        priority = survey.unannounced_per_day * age
-        priority /= DAY
-        priority += survey.announced
-        priority **= config.alpha
-        priority *= survey.weights
-        priority[is_pinned] += _PINNED
-    np.copyto(priority, worth, where=survey.decided_by == DISCOVERY)
-    np.copyto(priority, survey.importance, where=survey.requested)
-    return priority
+            worth *= np.exp(survey.worth.rise(rows))
+        return worth
+
+    def _age(self, rows: Ints | slice) -> Floats:
+        """Seconds since the last fetch of each page at the end of the cycle."""
+        age: Floats = np.maximum(self._until - self._shared.since[rows], 1).astype(np.float64)
+        return age
+
+
+def _parts(rows: Ints) -> Iterator[Ints]:
+    return (rows[first : first + _PAGES_AT_ONCE] for first in range(0, len(rows), _PAGES_AT_ONCE))
 
 
 @dataclass
@@ -261,13 +306,14 @@ class _Choice:
         self,
         why: int,
         which: Bools,
-        by: Array,
+        by: Array | Callable[[Ints], Array],
         most: int,
         then_by: Floats | None = None,
         keeps_discovery: bool = False,
     ) -> None:
         """Take the `most` highest of the pages that were not taken yet, equal ones by the second value.
 
+        `by` is a column of the survey, or what returns it for some rows.
         `keeps_discovery`: hosts and domains with a limit keep their share for unread pages.
         """
         rows = np.flatnonzero(which & (self._why == 0)) if most > 0 else np.zeros(0, np.int64)
@@ -277,8 +323,12 @@ class _Choice:
         limits = [
             Limit(limit.of[rows], limit.left - limit.kept if keeps_discovery else limit.left) for limit in in_force
         ]
+        values = by(rows) if callable(by) else by[rows]
+        if not limits:  # the others need no order
+            kept = most_urgent(values, most, None if then_by is None else then_by[rows])
+            rows, values = rows[kept], values[kept]
         then = None if then_by is None else then_by[rows]
-        rows = rows[chosen(self._pages[rows], by[rows], limits, most, then)]
+        rows = rows[chosen(self._pages[rows], values, limits, most, then)]
         self._why[rows] = why
         self.count += len(rows)
         self.discovered += len(rows) if why == _DISCOVERY else 0

@@ -66,7 +66,7 @@ class Domains:
         ids, slots, numbers, names = self._domains_of(is_near)
         unread = self._is_unread(slots)
         domains[:, at.UNREAD_MOST] = self._allowed(limits.most_unread, _domains_in(numbers, names, len(domains)))
-        poorest_last = np.lexsort((ids[unread], -self._reader.waiting()[slots[unread]]))
+        poorest_last = np.lexsort((ids[unread], -self._reader.waiting(slots[unread])))
         ids, numbers, names = ids[unread][poorest_last], numbers[unread][poorest_last], names[unread][poorest_last]
         _, of = np.unique(names, return_inverse=True)
         goes = (rank_within(of, int(of.max(initial=-1)) + 1) >= fewest[numbers]) & (names != 0)

@@ -202,6 +202,7 @@ class Planner:
         if tick_second >= 0:  # a visit far in the future was timed by a wrong clock
             latest = min(latest, tick_second + _SECONDS_PER_DAY)
         second = max(tick_second, latest, least_second)
+        by_cash = budget.strategy == "greedy" or config.discovery_by == "cash"
         return survey(
             room.table,
             room.book,
@@ -211,7 +212,7 @@ class Planner:
             (ids, slots),
             importance,
             reader.pages_everywhere(),
-            reader.waiting(),
+            reader.waiting(slots if by_cash else slots[:0]),
             second,
             reader.host_hashes,
             reader.domain_hashes,

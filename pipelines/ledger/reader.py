@@ -81,11 +81,10 @@ class Reader:
         rates = np.zeros(int(room.book.counts[0].slots), np.float64)
         return rates, float(reads.read_all_rates(room.table, room.book, self._scale(), rates))
 
-    def waiting(self) -> Ints:
-        """The waiting cash of every slot, -1 for free ones."""
-        room = self._room
-        waiting = np.zeros(int(room.book.counts[0].slots), np.int64)
-        reads.read_waiting(room.table, room.book, waiting)
+    def waiting(self, slots: Ints) -> Ints:
+        """The waiting cash at these slots, -1 at free ones."""
+        waiting = np.empty(len(slots), np.int64)
+        reads.read_waiting(self._room.table, self._room.book, slots, waiting)
         return waiting
 
     # -- importance ------------------------------------------------------------------------------------------------
@@ -252,11 +251,12 @@ class Reader:
 
     def waiting_cash(self, pages: Ids | None) -> Ints:
         """The waiting cash of these pages, -1 for unknown ones; without pages that of all, in slot order."""
-        waiting = self.waiting()
         if pages is None:
-            return waiting[waiting >= 0]
+            return self.waiting(self.live()[1])
         slots = self.slots_of(pages)
-        return np.where(slots >= 0, waiting[slots] if len(waiting) else -1, -1)
+        waiting = np.full(len(pages), -1, np.int64)
+        waiting[slots >= 0] = self.waiting(slots[slots >= 0])
+        return waiting
 
     def idle_cash(self) -> dict[Outcome, int]:
         """Cash that waits on pages, by their last outcome."""

@@ -156,7 +156,7 @@ class Removal:
             ids, slots = self._reader.live()
             unread = (room.table.pages["class_"][slots] & 1) == 0
             ids, slots = ids[unread], slots[unread]
-            poorest_last = np.lexsort((ids, -self._reader.waiting()[slots]))
+            poorest_last = np.lexsort((ids, -self._reader.waiting(slots)))
             ids, slots = ids[poorest_last], slots[poorest_last]
             goes = np.zeros(len(ids), np.bool_)
             if config.max_unread_per_host is not None:

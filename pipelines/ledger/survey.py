@@ -111,6 +111,7 @@ class Survey:
     """0 = none, or not known."""
     importance: Floats
     waiting: Ints
+    """Cash that waits; empty where nothing is chosen by it."""
     factor: Floats
     """The importance factor of policies."""
     weights: Floats
@@ -173,7 +174,7 @@ def survey(
     """Survey the pages `live` (ids and slots), which have this importance.
 
     `hosts_of` and `domains_of` return a hash of the host, or domain, of the page at each slot; `busy` are the hosts
-    that ask to wait, by rising hash, and until which second each does.
+    that ask to wait, by rising hash, and until which second each does. `waiting` is the cash that waits on the pages.
     """
     pages, slots = live
     has_gaps = len(slots) == 0 or int(slots[-1]) >= len(slots)
@@ -249,7 +250,7 @@ def survey(
         slots=slots,
         category=categories,
         importance=importance,
-        waiting=waiting[taken],
+        waiting=waiting,
         factor=stated.factor,
         weights=weights,
         changes_per_day=changes,

@@ -46,16 +46,14 @@ class Worth(NamedTuple):
     at_once: float
     """The share of the other orders that one domain may have while there are others."""
 
-    @property
-    def rise(self) -> Floats:
-        """By how much the worth of a page lies above its importance."""
-        rise: Floats = self.siblings_weight * self.siblings.astype(np.float64)
+    def rise(self, rows: Ints | slice) -> Floats:
+        """By how much the worth of these pages lies above their importance."""
+        rise: Floats = self.siblings_weight * self.siblings[rows].astype(np.float64)
         return rise
 
-    @property
-    def exploring(self) -> Floats:
-        """By how much it does where it is read to explore."""
-        return self.rise + self.bonus * self.unread
+    def exploring(self, rows: Ints | slice) -> Floats:
+        """By how much it does where they are read to explore."""
+        return self.rise(rows) + self.bonus * self.unread[rows]
 
 
 class UnreadPages:

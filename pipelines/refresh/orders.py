@@ -174,11 +174,8 @@ def chosen(pages: Ids, urgency: Floats, limits: Sequence[Limit], most: int, then
 
     Equally urgent pages are ordered by the values of `then_by`, highest first, and by page id.
     """
-    rows = np.arange(len(pages) if most > 0 else 0)
-    if not limits and 0 < most < len(pages):  # the others need no order
-        rows = np.flatnonzero(urgency >= np.partition(urgency, len(urgency) - most)[len(urgency) - most])
-    keys = (pages[rows], -urgency[rows]) if then_by is None else (pages[rows], -then_by[rows], -urgency[rows])
-    order = rows[np.lexsort(keys)]
+    keys = (pages, -urgency) if then_by is None else (pages, -then_by, -urgency)
+    order = np.lexsort(keys)
     if limits and len(order):
         first_groups = np.cumsum([0, *(len(limit.left) for limit in limits)])[:-1]
         groups = np.stack([limit.of + first for limit, first in zip(limits, first_groups, strict=True)], axis=1)
@@ -186,6 +183,21 @@ def chosen(pages: Ids, urgency: Floats, limits: Sequence[Limit], most: int, then
         _fit(np.ascontiguousarray(groups[order]), np.concatenate([limit.left for limit in limits]), fits)
         order = order[fits]
     return order[: max(most, 0)]
+
+
+def most_urgent(urgency: Floats, most: int, then_by: Floats | None = None) -> Ints:
+    """Return the rows among which the `most` most urgent ones are, without an order; more than those only if equal.
+
+    Equally urgent rows are compared by `then_by`.
+    """
+    if not 0 < most < len(urgency):
+        return np.arange(len(urgency) if most > 0 else 0)
+    least = np.partition(urgency, len(urgency) - most)[len(urgency) - most]
+    if then_by is None:
+        return np.flatnonzero(urgency >= least)
+    above, equal = np.flatnonzero(urgency > least), np.flatnonzero(urgency == least)
+    equal = equal[most_urgent(then_by[equal], most - len(above))]
+    return np.concatenate((above, equal))
 
 
 @lean_kernel

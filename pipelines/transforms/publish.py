@@ -98,7 +98,7 @@ def pack_orders(ledger: Ledger, planned: Planned, some: slice = slice(None)) -> 
         "due_second": planned.shared.due[rows],
         "not_before_second": orders.not_before[some],
         "importance": survey.importance[rows],
-        "waiting": survey.waiting[rows],
+        "waiting": ledger.waiting_cash(survey.pages[rows]),
         "category": survey.category[rows],
         "last_visit_second": survey.fetched[rows],
     }

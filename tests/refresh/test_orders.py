@@ -18,6 +18,7 @@ from opicflow.pipelines.refresh.orders import (
     allowances,
     back_off_seconds,
     chosen,
+    most_urgent,
     packed_intervals,
     rank_within,
     unpacked_intervals,
@@ -174,6 +175,26 @@ def slowly_chosen(pages: list[int], urgency: list[float], limits: list[tuple[lis
         for of_kind, (of, _) in zip(had, limits, strict=True):
             of_kind[of[row]] += 1
     return taken
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 1.0, 1.5, 1e12]), st.sampled_from([-1.0, 0.0, 2.0]), st.integers(0, 5))),
+    st.integers(-2, 40),
+    st.booleans(),
+)
+def test_the_most_urgent_rows_are_found_before_they_are_put_in_order(
+    rows: list[tuple[float, float, int]], most: int, has_second: bool
+) -> None:
+    urgency, then_by, pages = (np.array(column) for column in zip(*rows, strict=True)) if rows else [np.zeros(0)] * 3
+    pages, then_by = pages.astype(np.uint64), then_by if has_second else None
+    found = most_urgent(urgency, most, then_by)
+    assert len(set(found.tolist())) == len(found)
+    part = chosen(pages[found], urgency[found], [], most, None if then_by is None else then_by[found])
+    assert pages[found[part]].tolist() == pages[chosen(pages, urgency, [], most, then_by)].tolist()
+    values = [rows[row][: 1 + has_second] for row in range(len(rows))]
+    least = sorted(values)[-most] if 0 < most <= len(values) else None
+    assert most > 0 or not len(found)
+    assert least is None or all(values[row] >= least for row in found)
 
 
 @given(st.data())

@@ -94,16 +94,17 @@ def read_all_rates(table: Table, book: Book, scale: Float, rates: Array) -> Floa
 
 
 @lean_kernel
-def read_waiting(table: Table, book: Book, waiting: Array) -> None:
-    """The waiting cash of every slot, -1 for free ones: what the page received since its last visit, spent or not."""
-    for slot in range(book.counts[0].slots):
+def read_waiting(table: Table, book: Book, slots: Array, waiting: Array) -> None:
+    """The waiting cash at these slots, -1 at free ones: what the page received since its last visit, spent or not."""
+    for i in range(slots.shape[0]):
+        slot = slots[i]
         row = table.pages[slot]
         if row.flags == 0:
-            waiting[slot] = -1
+            waiting[i] = -1
         elif book.modes[0].policy == P_CERTIFIED:
-            waiting[slot] = certified_waiting(table, slot)
+            waiting[i] = certified_waiting(table, slot)
         else:
-            waiting[slot] = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen + row.aside
+            waiting[i] = cash_of(table.hot[slot, 1]) + book.dividends[row.class_] - row.seen + row.aside
 
 
 @lean_kernel
