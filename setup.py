@@ -73,10 +73,13 @@ setup(
         "dev": [
             "build>=1.2.1",
             "duckdb>=1.1",  # runs the queries of docs/guides/replay.md
+            "flask>=3",  # with moto, a server that speaks S3, for snapshots
+            "flask-cors>=5",
             "grpcio-tools>=1.62",
             "hypothesis>=6.100",
             "import-linter>=2.5",
             "matplotlib>=3.8",
+            "moto[s3]>=5.1",
             "mypy>=1.15",
             "pytest>=8.4",
             "pytest-xdist>=3.6",  # runs the tests on two cores

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Job
     from opicflow.connectors.kafka.connection import Connection
     from opicflow.pipelines.stream.keeper import Origin
+    from opicflow.pipelines.stream.snapshot_store import Snapshots
     from opicflow.pipelines.stream.submit import FlinkJob
 
 _CYCLE_HOURS = 1.0
@@ -83,6 +84,21 @@ def _add_flink_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of a log between two snapshots of its ledger, at least (%(default)g)",
     )
+    group.add_argument(
+        "--snapshots",
+        metavar="URL",
+        help="a folder of snapshots that all workers can access: file:///…, s3://…, gs://… (Flink's state)",
+    )
+    group.add_argument(
+        "--keep-snapshots", type=whole, default=3, metavar="N", help="of a shard, at least (%(default)s)"
+    )
+    group.add_argument(
+        "--keep-snapshot-hours",
+        type=float,
+        default=24.0,
+        metavar="H",
+        help="of a log: its snapshots stay at least so long (%(default)g)",
+    )
     group.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for Beam; repeatable")
     group.add_argument("--pulse-ms", type=whole, default=250, help=argparse.SUPPRESS)
     group.add_argument("--bundle-ms", type=whole, default=250, help=argparse.SUPPRESS)
@@ -122,6 +138,18 @@ def check_runner(options: argparse.Namespace, job: FlinkJob) -> None:
             "anywhere"
         )
     checkpoint_folder(job)
+
+
+def snapshots_of(options: argparse.Namespace) -> Snapshots | None:
+    """Return where snapshots go; None for Flink's state. Storage that cannot be read is refused before any start."""
+    if options.snapshots is None:
+        return None
+    from opicflow.connectors.storage.folder import StorageFolder
+    from opicflow.pipelines.stream.snapshot_store import Snapshots
+
+    folder = StorageFolder.of(options.snapshots)
+    folder.names()
+    return Snapshots(folder, options.keep_snapshots, options.keep_snapshot_hours)
 
 
 def ledger_topic_of(options: argparse.Namespace) -> str:
@@ -189,7 +217,7 @@ def submit_stream(
     from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
     from opicflow.pipelines.stream.submit import submit
 
-    connection = connection_of(options)
+    connection, snapshots = connection_of(options), snapshots_of(options)
     begun = begin_logs(connection, topic, origin)
 
     def stream(parallelism: int) -> Stream:
@@ -203,6 +231,7 @@ def submit_stream(
                 f"{job.name} {topic}",
                 options.pulse_ms * parallelism,
                 options.snapshot_mb,
+                snapshots,
             )
         )
 

@@ -77,6 +77,8 @@ class StreamStatus:
             yield name, f"{self._in_all_shards(name):,}"
         yield "since start", self._since_the_start()
         yield "audit drift", f"{self._in_all_shards('audit_drift'):,}"
+        if snapshots := self._snapshots():
+            yield "snapshots", snapshots
         yield "certificate", self._certificate()
         yield "settled", self._settled()
         if loads := self._loads():
@@ -91,6 +93,17 @@ class StreamStatus:
             f"{self.checkpoints.completed:,} complete{since}; the last wrote {last.written_bytes / 1e6:,.1f} MB in "
             f"{last.seconds:.1f} s"
         )
+
+    def _snapshots(self) -> str:
+        """Return how old the newest snapshots in storage are; nothing if they go into Flink's state."""
+        ages = self._of_shards("snapshot_age_seconds").values()
+        if not ages:
+            return ""
+        failures = {"could not be written": "snapshot_failures", "were damaged": "snapshots_damaged"}
+        problems = [f"{self._count(name):,} {what}" for what, name in failures.items() if self._count(name)]
+        see = f", {', '.join(problems)} (see the workers' logs)" if problems else ""
+        written = f"{self._count('snapshots'):,} written since the start{see}"
+        return f"{written}; the oldest shard's has {max(ages) / 60:,.0f} minutes of log behind it"
 
     def _since_the_start(self) -> str:
         counts = {name: self._count(name) for name in ("events_read", "late", "duplicates")}

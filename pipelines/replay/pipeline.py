@@ -88,8 +88,8 @@ class ApplySegment(beam.DoFn):
     def process(self, element: Segment) -> Iterator[Part]:
         """Replay a segment: events are decoded on several threads, routed on one, and applied on this one."""
         given = self._settings
-        keeper = KEEPERS.take(given.run, SHARD, self._head)
-        if keeper is None:
+        keeper = KEEPERS.take(given.run, SHARD)
+        if keeper is None or keeper.head != self._head:
             if self._head.chain:
                 raise LostLedger("the ledger of this replay is no longer in the memory of its process: run again")
             keeper = ReplayKeeperFactory(given.config).new(SHARD)

@@ -33,6 +33,7 @@ from opicflow.pipelines.results.record_columns import (
 )
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.outputs import (
+    APPLIED,
     AUDIT,
     IMPORTANCE,
     ORDERS,
@@ -114,17 +115,29 @@ def send_importance(to: Destination, parts: Iterable[bytes]) -> int:
 class SendOutputs(SendingDoFn):
     """Sends the outputs of a stream's ledgers to topics, in their order: transfers to the logs of other shards."""
 
-    def __init__(self, to: Destination, ledger_topic: str) -> None:
-        """The logs are the partitions of `ledger_topic`."""
+    def __init__(self, to: Destination, ledger_topic: str, on_sent: Callable[[bytes], None] = lambda _: None) -> None:
+        """The logs are the partitions of `ledger_topic`. `on_sent` is called with what the ledgers have applied."""
         super().__init__(to.connection)
+        self._on_sent = on_sent
         self._to = to
         self._ledger_topic = ledger_topic
         self._framers: dict[str, Framer] = {}
+        self._applied: dict[int, bytes] = {}
 
     def process(self, element: Output) -> None:
         """Send one output."""
+        if element.kind == APPLIED:
+            self._applied[element.to_shard] = element.data
+            return
         with self.sending() as publisher:
             self._send(_Sender(self._to, publisher, self._framers), publisher, element)
+
+    def finish_bundle(self) -> None:
+        """Wait until all records are acknowledged, and say so to the ledgers of this process."""
+        super().finish_bundle()
+        for applied in self._applied.values():
+            self._on_sent(applied)
+        self._applied.clear()
 
     def _send(self, sender: _Sender, publisher: Publisher, output: Output) -> None:
         kind, data = output.kind, output.data

@@ -289,14 +289,17 @@ class LogKeeper:
         self._drift = 0  # by the last audit
         self.snapshot_bytes = self.journal_bytes = self.journal_to_ms = 0
         self.journal_from_ms: int | None = None
+        self.snapshot_ms: int | None = None
+        """The time of the last record in the newest snapshot in storage; None if there is none."""
         self._notes = _Notes()
 
     # -- state -----------------------------------------------------------------------------------------------------
 
-    def chunks(self) -> list[bytes]:
-        """Return head and notes, and the snapshot of the ledger, as chunks of bytes."""
-        notes = json.dumps([asdict(self.head), asdict(self._notes)], separators=(",", ":")).encode()
-        return [notes, *(chunk.data for chunk in self.ledger.snapshot())] if self.ledger else [notes]
+    def chunks(self) -> Iterator[bytes]:
+        """Yield head and notes, and the snapshot of the ledger, as chunks of bytes, each made when it is taken."""
+        yield json.dumps([asdict(self.head), asdict(self._notes)], separators=(",", ":")).encode()
+        if self.ledger:
+            yield from (chunk.data for chunk in self.ledger.snapshot_chunks())
 
     @classmethod
     def from_chunks(cls, shard: int, chunks: Iterable[bytes]) -> LogKeeper:

@@ -11,9 +11,13 @@ import numpy as np
 
 from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic, read_range
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper
-from opicflow.pipelines.transforms.keep_ledger import Journal, Keeper, KeeperFactory, KeepLedger
+from opicflow.pipelines.stream.sent import SENT, applied, may_go_on
+from opicflow.pipelines.stream.snapshot_reader import restore_newest
+from opicflow.pipelines.stream.snapshot_store import SnapshotStore
+from opicflow.pipelines.stream.snapshot_writer import Written, writer_of
+from opicflow.pipelines.transforms.keep_ledger import KEEPERS, Head, Journal, Keeper, KeeperFactory, KeepLedger
 from opicflow.pipelines.transforms.metrics import count, set_gauge
-from opicflow.pipelines.transforms.outputs import Output
+from opicflow.pipelines.transforms.outputs import APPLIED, Output
 from opicflow.schemas.message_columns import MessageBatch
 
 LEAST_LOG_MB = 16.0
@@ -57,6 +61,12 @@ class JournalInLog:
         begun_ms = keeper.journal_from_ms
         return outgrown or (begun_ms is not None and keeper.journal_to_ms - begun_ms > OLDEST_SNAPSHOT_MS)
 
+    def begin_at(self, keeper: LogKeeper, written: Written) -> None:
+        """Count from a snapshot that was written while the ledger went on."""
+        keeper.journal_bytes = max(keeper.journal_bytes - written.journal_bytes, 0)
+        keeper.journal_from_ms = written.log_ms
+        keeper.snapshot_bytes, keeper.snapshot_ms = written.bytes, written.log_ms
+
     def clear(self, keeper: LogKeeper) -> None:
         """Count from zero. The log itself stays: others read it too."""
         keeper.journal_bytes, keeper.journal_from_ms = 0, None
@@ -77,14 +87,17 @@ class KeepLogLedger(KeepLedger):
         factory: KeeperFactory,
         run: str,
         least_log_mb: float = LEAST_LOG_MB,
-        check: Callable[[int, LogHead], None] | None = None,
+        check: Callable[[int, LogHead], None] = lambda shard, head: None,
+        store: SnapshotStore | None = None,
     ) -> None:
         """The partitions of `topic` are the logs. A snapshot is written for `least_log_mb` of log at the earliest.
 
-        `check` refuses a head whose log was replaced, before a ledger is rebuilt from that log.
+        `check` refuses a head whose log was replaced, before a ledger is rebuilt from that log. Snapshots go to
+        `store`; without one into the state of this stage.
         """
         super().__init__(factory, run, durable=True)
         self._check = check
+        self._store = store
         self._least_log_mb = least_log_mb
         self._topic = topic
         self._reader = PartitionReader(topic)
@@ -101,7 +114,7 @@ class KeepLogLedger(KeepLedger):
 
         def start() -> int:
             stored = head_state.read()
-            return LogHead.from_bytes(stored).next if stored else log.start
+            return LogHead.from_bytes(stored).next if stored else self._begin(shard, log.start)
 
         def read(start: int, end: int) -> Iterator[LogBatch]:
             return map(log_batch, read_range(replace(log, start=start, end=end)))
@@ -109,13 +122,62 @@ class KeepLogLedger(KeepLedger):
         journal = JournalInLog(read, self._least_log_mb)
         for batch in self._reader.read(element, start):
             keeper = yield from self.keep(shard, log_batch(batch), head_state, snapshot, journal)
+            assert isinstance(keeper, LogKeeper)
+            if self._store is not None:
+                self._note_snapshot(self._store, keeper, snapshot, journal)
             record_metrics(keeper)
+            yield Output(APPLIED, applied(self._run, shard, keeper.head.next), shard)
+
+    def is_usable(self, keeper: Keeper, head: Head) -> bool:
+        """Whether a keeper has the head in state, or is ahead of it and all that it has sent has arrived."""
+        assert isinstance(keeper, LogKeeper) and isinstance(head, LogHead)
+        if keeper.head == head:
+            return True
+        if not may_go_on(self._run, keeper.shard, keeper.head, head):
+            return False
+        self._check(keeper.shard, keeper.head)
+        return True
+
+    def write_snapshot(self, keeper: Keeper, snapshot: Any, journal: Journal) -> None:
+        """Begin to write a snapshot beside the work; without a store, write one into state."""
+        if self._store is None:
+            super().write_snapshot(keeper, snapshot, journal)
+        else:
+            assert isinstance(keeper, LogKeeper)
+            writer_of(self._store, self._run).begin(keeper)
+
+    def _note_snapshot(self, store: SnapshotStore, keeper: LogKeeper, snapshot: Any, journal: JournalInLog) -> None:
+        """Note a snapshot that was written since the last batch, or that none could be; and how old the newest is."""
+        written = writer_of(store, self._run).take_written(keeper.shard)
+        if written is not None and written.problem:
+            count("snapshot_failures")
+        elif written is not None:
+            count("snapshots")
+            journal.begin_at(keeper, written)
+            snapshot.clear()  # one from before there was a store
+        since_ms = keeper.journal_from_ms if keeper.snapshot_ms is None else keeper.snapshot_ms
+        if since_ms is not None:
+            age_ms = max(keeper.journal_to_ms - since_ms, 0)
+            set_gauge(f"snapshot_age_seconds_shard_{keeper.shard}", age_ms // 1000)
+
+    def _begin(self, shard: int, first: int) -> int:
+        """Return the offset at which a ledger without state begins: behind the newest snapshot, or the first one."""
+        cached = KEEPERS.peek(self._run, shard)
+        if cached is None and self._store is not None:
+            cached = restore_newest(self._store, self._factory, shard, LogHead(), self._check)
+            if cached is not None:
+                count("ledgers_recovered")
+                SENT.note(self._run, shard, cached.head.next)
+                KEEPERS.put(self._run, shard, cached)
+        return first if cached is None else max(first, cached.head.next)
 
     def recover(self, shard: int, head: LogHead, snapshot: Any, journal: Journal | None) -> LogKeeper:
-        """Rebuild the keeper with this head, and count it."""
-        if self._check is not None:
-            self._check(shard, head)
-        keeper = super().recover(shard, head, snapshot, journal)
+        """Rebuild the keeper with this head, or one that is ahead of it, and count it."""
+        self._check(shard, head)
+        keeper: Keeper | None = None
+        if self._store is not None and journal is not None:
+            keeper = restore_newest(self._store, self._factory, shard, head, self._check, journal.since)
+        keeper = keeper or super().recover(shard, head, snapshot, journal)
         assert isinstance(keeper, LogKeeper)
         count("ledgers_recovered")
         keeper.counts.clear()  # they were counted when the log was first applied

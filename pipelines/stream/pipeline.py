@@ -23,6 +23,8 @@ from opicflow.pipelines.stream.keeper import LogHead, LogKeeperFactory, LogRefus
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB, KeepLogLedger
 from opicflow.pipelines.stream.origin import StoredOrigin
 from opicflow.pipelines.stream.routers import RouteEvents, RoutePolicies, RouterConfig
+from opicflow.pipelines.stream.sent import note_sent
+from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.pipelines.transforms.keep_ledger import KeeperFactory
 from opicflow.pipelines.transforms.outputs import Output
 
@@ -48,6 +50,8 @@ class StreamConfig:
     run: str = "stream"
     poll_ms: int = 250
     least_log_mb: float = LEAST_LOG_MB
+    snapshots: Snapshots | None = None
+    """Where snapshots of ledgers go; None = into Flink's state."""
     factory: KeeperFactory = field(default_factory=LogKeeperFactory)
     """Makes the keepers of the ledgers; benchmarks replace it by one that only counts."""
 
@@ -96,10 +100,12 @@ class Stream(beam.PTransform[Any, Any]):
 
         log_polls = timer | "PollLogs" >> PollPartitions(self._logs)
         check = LogCheck(config.connection, config.ledger_topic)
-        keep = KeepLogLedger(self._logs, config.factory, config.run, config.least_log_mb, check)
+        log = self._logs.partitions[0]
+        store = None if config.snapshots is None else config.snapshots.of_logs(log.topic, log.topic_id)
+        keep = KeepLogLedger(self._logs, config.factory, config.run, config.least_log_mb, check, store)
         outputs = log_polls | "KeepLedger" >> par_do(keep).with_output_types(Output)
         to = Destination(config.connection, config.prefix)
-        _ = outputs | "SendOutputs" >> par_do(SendOutputs(to, config.ledger_topic))
+        _ = outputs | "SendOutputs" >> par_do(SendOutputs(to, config.ledger_topic, note_sent))
         return sent_entries, sent_policies, sent_ticks
 
 

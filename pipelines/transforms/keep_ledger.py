@@ -98,11 +98,10 @@ class KeeperCache:
         with self._lock:
             self._keepers[run, shard] = keeper
 
-    def take(self, run: str, shard: int, head: Head) -> Keeper | None:
-        """Remove a keeper and return it if it has this head. An error then leaves no half-applied keeper behind."""
+    def take(self, run: str, shard: int) -> Keeper | None:
+        """Remove a keeper and return it. An error then leaves no half-applied keeper behind."""
         with self._lock:
-            keeper = self._keepers.pop((run, shard), None)
-        return keeper if keeper is not None and keeper.head == head else None
+            return self._keepers.pop((run, shard), None)
 
     def peek(self, run: str, shard: int) -> Keeper | None:
         """Return a keeper whatever its head is, and keep it in the cache."""
@@ -178,8 +177,8 @@ class KeepLedger(beam.DoFn):
         """Apply one batch to the ledger of a shard. Yields its outputs and returns its keeper."""
         stored = head_state.read()
         head = self._factory.decode_head(stored)
-        keeper = KEEPERS.take(self._run, shard, head)
-        if keeper is None:
+        keeper = KEEPERS.take(self._run, shard)
+        if keeper is None or not self.is_usable(keeper, head):
             if stored is None and head.chain == "":
                 keeper = self._factory.new(shard)
             else:
@@ -189,10 +188,23 @@ class KeepLedger(beam.DoFn):
         yield from keeper.take(batch)
         head_state.write(keeper.head.to_bytes())
         if journal is not None and journal.is_long(keeper):
-            _write_snapshot(keeper, snapshot)
-            journal.clear(keeper)
+            self.write_snapshot(keeper, snapshot, journal)
         KEEPERS.put(self._run, shard, keeper)
         return keeper
+
+    def is_usable(self, keeper: Keeper, head: Head) -> bool:
+        """Whether a keeper of the cache can go on from the head in state."""
+        return bool(keeper.head == head)
+
+    def write_snapshot(self, keeper: Keeper, snapshot: Any, journal: Journal) -> None:
+        """Write a snapshot into state, and begin a new journal."""
+        snapshot.clear()
+        count("snapshots")
+        keeper.snapshot_bytes = 0
+        for chunk in keeper.chunks():
+            snapshot.add(chunk)
+            keeper.snapshot_bytes += len(chunk)
+        journal.clear(keeper)
 
     def recover(self, shard: int, head: Any, snapshot: Any, journal: Journal | None) -> Keeper:
         """Rebuild the keeper with this head from state. Raises `LostLedger` if state does not lead to the head."""
@@ -207,15 +219,6 @@ class KeepLedger(beam.DoFn):
                 "damaged; start from the log, or from an older savepoint"
             )
         return keeper
-
-
-def _write_snapshot(keeper: Keeper, snapshot: Any) -> None:
-    snapshot.clear()
-    count("snapshots")
-    keeper.snapshot_bytes = 0
-    for chunk in keeper.chunks():
-        snapshot.add(chunk)
-        keeper.snapshot_bytes += len(chunk)
 
 
 def rebuild(

@@ -7,6 +7,8 @@ from typing import NamedTuple
 IMPORTANCE, SCHEDULE, ORDERS, TOMBSTONES = "importance", "refresh-schedule", "crawl-orders", "tombstones"
 SITES = "site-importance"
 AUDIT, REJECTS, TRANSFERS, FINGERPRINT = "audit", "rejects", "transfers", "fingerprint"
+APPLIED = "applied"
+"""Not sent: up to which record of its log a ledger has given all of its outputs."""
 NO_SHARD = -1
 
 

@@ -16,10 +16,10 @@ import pytest
 from opicflow.pipelines.ledger import LedgerBroken
 from opicflow.pipelines.ledger.ledger import Ledger
 from opicflow.pipelines.stream import keeper as stream_keeper
-from opicflow.pipelines.stream import ledgers
+from opicflow.pipelines.stream import ledgers, sent
 from opicflow.pipelines.stream.keeper import LogKeeper
 from opicflow.pipelines.stream.ledgers import JournalInLog
-from opicflow.pipelines.transforms.keep_ledger import KeeperCache, LostLedger
+from opicflow.pipelines.transforms.keep_ledger import KeepLedger, LostLedger
 from opicflow.pipelines.transforms.shard import Sharder
 from opicflow.schemas import sites
 from support.simulation import NO_FAULTS, SUFFIXES, Faults, Router, Send, Simulation, Stage
@@ -54,6 +54,7 @@ def run_schedules(first: int, count: int, faults: Faults | None = None) -> Count
 def test_ledgers_follow_from_their_logs_under_any_fault(seed: int) -> None:
     happened = run_schedules(1_000_000 * seed, SCHEDULES)
     missing = {name for name, often in vars(Faults()).items() if often} | {"older", "stale"}
+    missing |= {"snapshot", "restored", "ahead", "snapshot ahead"}
     assert not missing - set(happened), "every kind of fault happened"
 
 
@@ -125,7 +126,18 @@ class SeenOutlivesItsBundle(Simulation):
         pass
 
 
+class FinishesTooEarly(Simulation):
+    """A snapshot is finished before the outputs of its ledger have arrived."""
+
+    def _has_arrived(self, run: str, shard: int, next_offset: int) -> bool:
+        return True
+
+
 MUTATIONS: dict[str, Mutation] = {
+    "a ledger ahead of its state goes on though its outputs were lost": lambda patch: rewrite(
+        patch, sent, "may_go_on", " and SENT.cover(run, shard, kept.next)", ""
+    ),
+    "a snapshot is finished before the outputs of its ledger have arrived": lambda patch: FinishesTooEarly,
     "a keeper applies records before its head": lambda patch: rewrite(
         patch, LogKeeper, "take", " or batch.end <= self.head.next", ""
     ),
@@ -187,7 +199,7 @@ MUTATIONS: dict[str, Mutation] = {
         "self._read(keeper.head.next, head.next)",
         "self._read(keeper.head.next, head.next + 5)",
     ),
-    "the cache ignores the head": lambda patch: rewrite(patch, KeeperCache, "take", "keeper.head == head", "True"),
+    "the cache ignores the head": lambda patch: rewrite(patch, KeepLedger, "is_usable", "keeper.head == head", "True"),
     "a keeper forgets the cuts that it must report": lambda patch: rewrite(
         patch, LogKeeper, "from_chunks", "_Notes(**notes)", "_Notes(notes['origin'])"
     ),

@@ -8,7 +8,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.sink import Message
-from opicflow.connectors.kafka.source import NO_END, Poll, WatchedTopic
+from opicflow.connectors.kafka.source import WatchedTopic
 from opicflow.pipelines.cli.parser import build_parser
 from opicflow.pipelines.ledger import CrawlEntry, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
@@ -36,6 +35,7 @@ from opicflow.pipelines.stream.routers import (
 )
 from opicflow.pipelines.stream.submit import FlinkJob, checkpoint_folder, newest_checkpoint
 from opicflow.pipelines.transforms.keep_ledger import KEEPERS, LostLedger
+from opicflow.pipelines.transforms.outputs import APPLIED
 from opicflow.pipelines.transforms.rules import Categories, LinkWeights, Rules
 from opicflow.schemas.message_columns import MessageBatch
 from opicflow.schemas.pages import PageIds, page_id
@@ -43,36 +43,16 @@ from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
 from support.paths import TOP
 from support.simulation import Bag, Value
+from support.stages import UNUSED, FakeReader, batch, watched
 
 OPERATIONS = (TOP / "docs" / "guides" / "operations.md").read_text(encoding="utf-8")
 SHARDS = 4
 ORIGIN = Origin(LedgerConfig(), ShardRanges.equal(SHARDS))
-CONFIG = RouterConfig(Connection("unused:9092"), "page-ledger", "rejects", lambda: ORIGIN)
-
-
-def batch(start: int, values: Iterable[bytes | None], second: int = 0) -> MessageBatch:
-    """Return messages from offset `start` on; the time of each is its offset times `second`."""
-    return MessageBatch.of(start, [(start + row, 1000 * second * (start + row), one) for row, one in enumerate(values)])
+CONFIG = RouterConfig(UNUSED, "page-ledger", "rejects", lambda: ORIGIN)
 
 
 def event(number: int, links: Iterable[str] = ()) -> bytes:
     return json.dumps({"url": f"https://a.example/{number}", "status": 200, "links": list(links)}).encode()
-
-
-class FakeReader:
-    """A `PartitionReader` that returns a batch, if the state of the stage is at the start of the batch."""
-
-    def __init__(self, found: MessageBatch) -> None:
-        self._found = found
-
-    def read(self, poll: Poll, start: Callable[[], int]) -> Iterator[MessageBatch]:
-        if start() == self._found.start:
-            yield self._found
-
-
-def watched(start: int = 0) -> WatchedTopic:
-    input_range = PartitionRange("kafka/id/0", CONFIG.connection, "topic", "id", 0, start, NO_END)
-    return WatchedTopic((input_range,))
 
 
 class RoutingStage:
@@ -272,7 +252,8 @@ class Logged:
         stage = KeepLogLedger(topic, LogKeeperFactory(), run, self.least_log_mb)
         stage._reader = FakeReader(self.batch(start, end))  # type: ignore[assignment]
         try:
-            return [output.kind for output in stage.process((0, 0.0), self.head, self.snapshot)]
+            outputs = stage.process((0, 0.0), self.head, self.snapshot)
+            return [output.kind for output in outputs if output.kind != APPLIED]
         finally:
             if run != "stages":
                 KEEPERS.remove_run(run)

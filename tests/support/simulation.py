@@ -5,7 +5,7 @@
 the life of a stream: batches of any size arrive in any order; stages lag; the stream restarts from one of the last
 checkpoints, while the records sent since then stay in the logs; bundles end half-way; an old copy of a stage works
 beside the new one, and its records arrive late; caches are lost or outdated. At the end all input is processed, and
-`check` asserts the laws.
+`check` asserts the laws. Snapshots are in the state of the stages, or in a storage that loses and damages some.
 
 The records that a bundle sends are in the logs before anything else happens, as in the real stages.
 """
@@ -15,12 +15,16 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from io import BytesIO
+from itertools import count
+from typing import Any
 
 import numpy as np
 
+from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.ledger import (
     Certified,
     CrawlItems,
@@ -37,9 +41,12 @@ from opicflow.pipelines.ledger import (
 )
 from opicflow.pipelines.ledger.config import UNITS_PER_PAGE
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
-from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, LogKeeperFactory, Origin, request_fingerprint
+from opicflow.pipelines.stream import sent
+from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogKeeperFactory, Origin, request_fingerprint
 from opicflow.pipelines.stream.ledgers import JournalInLog
-from opicflow.pipelines.transforms.keep_ledger import KEEPERS, KeepLedger, rebuild
+from opicflow.pipelines.stream.snapshot_reader import restore_newest
+from opicflow.pipelines.stream.snapshot_store import Snapshots, SnapshotStore, pack_chunks
+from opicflow.pipelines.transforms.keep_ledger import KEEPERS, Head, Journal, Keeper, KeepLedger
 from opicflow.pipelines.transforms.outputs import AUDIT, IMPORTANCE, ORDERS, REJECTS, SCHEDULE, SITES, TRANSFERS, Output
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.pipelines.transforms.shard import Sharder, SourceState, ToShard
@@ -60,6 +67,7 @@ _KEPT_CHECKPOINTS = 3
 _MOST_BATCHES = 8
 _LEAST_LOG_MB = 0.003
 _MOST_WORK = 2000
+_runs = count()
 
 
 # -- the crawl ---------------------------------------------------------------------------------------------------------
@@ -215,6 +223,32 @@ class Value:
         self.value = value
 
 
+class MemoryFolder(StorageFolder):
+    """A folder in storage, in memory."""
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "url", "memory:/")
+        object.__setattr__(self, "files", {})
+
+    files: dict[str, bytes]
+
+    def names(self, below: str = "") -> list[str]:
+        start = f"{below}/" if below else ""
+        return sorted({name[len(start) :].partition("/")[0] for name in self.files if name.startswith(start)})
+
+    def read(self, name: str, most_bytes: int) -> bytes:
+        if name not in self.files:
+            raise FileNotFoundError(name)
+        return self.files[name]
+
+    def write(self, name: str, data: bytes) -> None:
+        self.files[name] = data
+
+    def remove(self, name: str) -> None:
+        for file in [file for file in self.files if file.startswith(f"{name}/")]:
+            del self.files[file]
+
+
 class Bag:
     """A bag in keyed state."""
 
@@ -280,6 +314,8 @@ class Shard:
     snapshot: Bag = field(default_factory=Bag)
     outputs: list[Output] = field(default_factory=list)
     """Its outputs up to its state: a restart removes later ones."""
+    storage: Storage | None = None
+    """Where its snapshots are; None = in its state."""
 
     @property
     def next_offset(self) -> int:
@@ -294,13 +330,88 @@ class Shard:
             Value(self.head.value),
             Bag(self.snapshot.values),
             list(self.outputs),
+            self.storage,
         )
 
     def apply(self, batches: Iterable[LogBatch], log: Log) -> Iterator[Output]:
         """Apply batches like the real stage."""
-        stage = KeepLedger(LogKeeperFactory(), self.run)
+        stage = LedgerStage(self, log)
         for batch in batches:
             yield from stage.keep(self.number, batch, self.head, self.snapshot, JournalInLog(log.read, _LEAST_LOG_MB))
+
+
+@dataclass
+class Storage:
+    """The snapshots of all shards, and those that wait until the outputs of their ledgers have arrived."""
+
+    store: SnapshotStore
+    begun: list[tuple[str, int, LogHead, list[bytes]]] = field(default_factory=list)
+    happened: Counter[str] = field(default_factory=Counter)
+
+    def finish(self, chance: random.Random, is_sent: Callable[[str, int, int], bool]) -> None:
+        """Finish the snapshots whose outputs have arrived; some writers end half-way, and some parts are damaged."""
+        waiting, self.begun = self.begun, []
+        for one in waiting:
+            run, shard, head, chunks = one
+            if not is_sent(run, shard, head.next):
+                self.begun.append(one)
+                continue
+            file, files = BytesIO(), self.store.where.folder.files  # type: ignore[attr-defined]
+            before = set(files)
+            self.store.write(shard, head, 0, pack_chunks(chunks, file), file, "simulated")
+            self.happened["snapshot"] += 1
+            fate, new = chance.random(), sorted(set(files) - before)
+            if fate < 0.3 and new:
+                name = chance.choice(new)
+                if fate < 0.15:
+                    del files[name]
+                else:
+                    files[name] = files[name][:-1]
+            self.store.remove_old(shard)
+
+
+class LedgerStage(KeepLedger):
+    """`KeepLedger` with what the stage of the ledgers adds to it: snapshots in storage, and ledgers that are ahead."""
+
+    def __init__(self, shard: Shard, log: Log) -> None:
+        super().__init__(LogKeeperFactory(), shard.run)
+        self._shard = shard
+        self._log = log
+
+    def is_usable(self, keeper: Keeper, head: Head) -> bool:
+        assert isinstance(keeper, LogKeeper) and isinstance(head, LogHead)
+        if super().is_usable(keeper, head):
+            return True
+        is_ahead = sent.may_go_on(self._run, keeper.shard, keeper.head, head)
+        if is_ahead and self._shard.storage is not None:
+            self._shard.storage.happened["ahead"] += 1
+            self._take_outputs(keeper.head)
+        return is_ahead
+
+    def write_snapshot(self, keeper: Keeper, snapshot: Any, journal: Journal) -> None:
+        if self._shard.storage is None:
+            super().write_snapshot(keeper, snapshot, journal)
+            return
+        assert isinstance(keeper, LogKeeper)
+        self._shard.storage.begun.append((self._run, keeper.shard, keeper.head, list(keeper.chunks())))
+        journal.clear(keeper)
+
+    def recover(self, shard: int, head: Any, snapshot: Any, journal: Journal | None) -> Keeper:
+        storage = self._shard.storage
+        if storage is not None and journal is not None:
+            keeper = restore_newest(storage.store, self._factory, shard, head, lambda *at: None, journal.since)
+            if keeper is not None:
+                storage.happened["restored"] += 1
+                if keeper.head.next > head.next:
+                    storage.happened["snapshot ahead"] += 1
+                    self._take_outputs(keeper.head)
+                return keeper
+        return super().recover(shard, head, snapshot, journal)
+
+    def _take_outputs(self, head: LogHead) -> None:
+        """A ledger goes on ahead of its state: its outputs up to there, which follow from the log, have arrived."""
+        keeper = LogKeeper(self._shard.number)
+        self._shard.outputs = [one for batch in self._log.read(0, head.next) for one in keeper.take(batch)]
 
 
 Stage = Router | Shard
@@ -362,7 +473,7 @@ class Simulation:
         self.now_ms = FIRST_MS
         self.most_entry_bytes = 4 << 20
         self.happened: Counter[str] = Counter()
-        self.run = f"simulation-{seed}"
+        self.run = f"simulation-{seed}-{next(_runs)}"
         self._runs = [self.run]
         self._old_chunks: dict[int, list[bytes]] = {}
         self._seen: set[int] = set()
@@ -387,7 +498,11 @@ class Simulation:
         for log in self.logs:
             log.append(self.now_ms, self.origin.entry())
         self.routers: dict[str, Router] = {}
-        self.keepers = [Shard(number, self.run) for number in range(self.shards)]
+        self.storage: Storage | None = None
+        if seed % 2:
+            snapshots = Snapshots(MemoryFolder(), chance.choice([1, 2]), keep_hours=-1.0)
+            self.storage = Storage(snapshots.of_logs("page-ledger", "id"))
+        self.keepers = [Shard(number, self.run, storage=self.storage) for number in range(self.shards)]
         for source in sources:
             if source not in self._unknown:
                 self._begin(source)
@@ -402,6 +517,8 @@ class Simulation:
                 self.step()
             self.drain()
             self.check()
+            if self.storage is not None:
+                self.happened += self.storage.happened
         finally:
             for run in self._runs:
                 KEEPERS.remove_run(run)
@@ -548,11 +665,19 @@ class Simulation:
             if len(sends) >= most:
                 break
         outputs.close()  # type: ignore[attr-defined]
+        if not half and self.storage is not None and stage in self.keepers:
+            sent.SENT.note(stage.run, stage.number, stage.next_offset)
+        if self.storage is not None:
+            self.storage.finish(chance, self._has_arrived)
         if not half and chance.random() < 0.1:
             keeper = KEEPERS.peek(stage.run, stage.number)
             if isinstance(keeper, LogKeeper):
-                self._old_chunks[stage.number] = keeper.chunks()
+                self._old_chunks[stage.number] = list(keeper.chunks())
         return sends
+
+    def _has_arrived(self, run: str, shard: int, next_offset: int) -> bool:
+        """Whether all that a ledger had sent before it applied this record has arrived."""
+        return sent.SENT.cover(run, shard, next_offset)
 
     def _route(self, router: Router, end: int) -> Iterator[ToShard]:
         """Route up to the offset `end`. The state advances when all entries are sent."""
@@ -656,11 +781,8 @@ class Simulation:
     def _survivor(self, shard: Shard) -> LogKeeper:
         """Return the ledger that the state leads to; a cached one with the same head equals it."""
         log, head = self.logs[shard.number], LogKeeperFactory().decode_head(shard.head.value)
-        keeper = rebuild(
-            LogKeeperFactory(),
-            shard.number,
-            shard.snapshot.read(),
-            lambda keeper: JournalInLog(log.read, _LEAST_LOG_MB).since(keeper, head),
+        keeper = LedgerStage(shard, log).recover(
+            shard.number, head, shard.snapshot, JournalInLog(log.read, _LEAST_LOG_MB)
         )
         assert isinstance(keeper, LogKeeper)
         assert keeper.head.next == log.end, "the log was read to its end"
@@ -760,4 +882,4 @@ def assert_equal(one: LogKeeper, other: LogKeeper) -> None:
     """Assert that two keepers are equal to the byte."""
     assert one.head == other.head
     assert one.fingerprint() == other.fingerprint(), "ledgers of the same log are equal"
-    assert one.chunks() == other.chunks()
+    assert list(one.chunks()) == list(other.chunks())

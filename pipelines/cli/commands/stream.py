@@ -17,6 +17,7 @@ from opicflow.pipelines.cli.stream_options import (
     print_json,
     requested_origin,
     shards_of,
+    snapshots_of,
     submit_stream,
 )
 from opicflow.pipelines.cli.stream_status import StreamStatus
@@ -81,7 +82,8 @@ def _upgrade(options: argparse.Namespace) -> int:
     check_runner(options, job)
     connection = connection_of(options)
     old = job.cluster.find(job.name)
-    shards_of(options, connection)  # refuses before anything is stopped
+    shards_of(options, connection)  # these two refuse before anything is stopped
+    snapshots_of(options)
     folder = savepoint_folder(job)
     path = job.cluster.stop(old.id, folder)
     print(f"stopped, with a savepoint: {path}", file=sys.stderr, flush=True)
@@ -102,8 +104,9 @@ def _stop(options: argparse.Namespace) -> int:
     job = flink_job_of(options)
     running = job.cluster.find(job.name)
     folder = savepoint_folder(job, job.cluster.checkpoints(running.id))
+    has_snapshots = any(name.startswith("snapshot_age_seconds") for name in job.cluster.beam_metrics(running.id))
     path = job.cluster.stop(running.id, folder)
-    again = shlex.join(_start_again(options, folder, path))
+    again = shlex.join(_start_again(options, folder, path, has_snapshots))
     print_json(options, {"job": running.id, "name": running.name, "savepoint": path, "continue": again})
     if not options.json:
         print(f"stopped, with a savepoint: {path}")
@@ -111,7 +114,9 @@ def _stop(options: argparse.Namespace) -> int:
     return 0
 
 
-def _start_again(options: argparse.Namespace, folder: str | None, savepoint: str) -> list[str]:
+def _start_again(
+    options: argparse.Namespace, folder: str | None, savepoint: str, has_snapshots: bool = False
+) -> list[str]:
     """Return the command that continues from a savepoint; options that `stop` was not given are shown by their form."""
     from opicflow.pipelines.stream.submit import checkpoints_of
 
@@ -126,6 +131,7 @@ def _start_again(options: argparse.Namespace, folder: str | None, savepoint: str
         "--job-server": options.job_server,
         "--name": options.name,
         "--checkpoints": checkpoints,
+        "--snapshots": options.snapshots or ("URL" if has_snapshots else None),
         "--from-savepoint": savepoint,
     }
     return ["opicflow", "stream", *(part for name, value in given.items() if value for part in (name, str(value)))]

@@ -1,0 +1,69 @@
+"""Restores ledgers from the snapshots in storage."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from opicflow.pipelines.ledger import SnapshotRefused
+from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper
+from opicflow.pipelines.stream.snapshot_store import SnapshotDamaged, SnapshotStore, StoredSnapshot
+from opicflow.pipelines.transforms.keep_ledger import KeeperFactory, rebuild
+from opicflow.pipelines.transforms.metrics import count
+
+_log = logging.getLogger(__name__)
+
+
+def restore_newest(
+    store: SnapshotStore,
+    factory: KeeperFactory,
+    shard: int,
+    head: LogHead,
+    check: Callable[[int, LogHead], None],
+    since: Callable[[Any, LogHead], Iterable[LogBatch]] = lambda keeper, head: (),
+) -> LogKeeper | None:
+    """Return the ledger at a head, from the newest snapshot before it and the log since then.
+
+    If there is no snapshot before it, the ledger of the oldest one after it: all that it had sent has arrived. None if
+    there is none at all. A snapshot that is damaged, or does not lead to the head, is passed over. `check` refuses a
+    snapshot whose last record is not in the log.
+    """
+    found = store.newest_first(shard)
+    before = [one for one in found if one.next <= head.next]
+    after = [one for one in reversed(found) if one.next > head.next]
+    if not head.next:  # nothing was kept: the newest is the best
+        after.reverse()
+    for snapshot in before + after:
+        try:
+            keeper = _restore(store, factory, shard, snapshot, head, check, since)
+        except (SnapshotDamaged, SnapshotRefused) as problem:
+            count("snapshots_damaged")
+            _log.warning("shard %d, %s: %s: another snapshot is tried", shard, snapshot.name, problem)
+            continue
+        if keeper is not None:
+            keeper.snapshot_ms = snapshot.log_ms
+            return keeper
+    return None
+
+
+def _restore(
+    store: SnapshotStore,
+    factory: KeeperFactory,
+    shard: int,
+    snapshot: StoredSnapshot,
+    head: LogHead,
+    check: Callable[[int, LogHead], None],
+    since: Callable[[Any, LogHead], Iterable[LogBatch]],
+) -> LogKeeper | None:
+    stored = store.head(shard, snapshot)
+    if stored is None:
+        return None
+    is_before = stored.next <= head.next
+    if not is_before:
+        check(shard, stored)
+    keeper = rebuild(
+        factory, shard, store.read(shard, snapshot), lambda keeper: since(keeper, head) if is_before else ()
+    )
+    assert isinstance(keeper, LogKeeper)
+    return keeper if keeper.head == (head if is_before else stored) else None

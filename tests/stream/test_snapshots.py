@@ -1,0 +1,478 @@
+"""Snapshots of ledgers in storage: what is finished is whole, what is not is never used, and no ledger waits."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opicflow.connectors.kafka.partitions import PartitionRange
+from opicflow.connectors.storage.folder import StorageFolder
+from opicflow.pipelines.ledger import LedgerConfig, TickEntry
+from opicflow.pipelines.ledger.encoding import encode_entry
+from opicflow.pipelines.stream import ledgers, snapshot_reader, snapshot_store, snapshot_writer
+from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogKeeperFactory, Origin, request_fingerprint
+from opicflow.pipelines.stream.ledgers import KeepLogLedger
+from opicflow.pipelines.stream.sent import SENT, applied, note_sent
+from opicflow.pipelines.stream.snapshot_reader import restore_newest
+from opicflow.pipelines.stream.snapshot_store import (
+    Packed,
+    SnapshotDamaged,
+    Snapshots,
+    SnapshotStore,
+    StoredSnapshot,
+    pack_chunks,
+)
+from opicflow.pipelines.stream.snapshot_writer import SnapshotWriter, writer_of
+from opicflow.pipelines.transforms.keep_ledger import KEEPERS, LostLedger
+from opicflow.pipelines.transforms.outputs import APPLIED
+from opicflow.pipelines.transforms.rules import Rules
+from opicflow.schemas.message_columns import MessageBatch
+from opicflow.schemas.pages import PageIds
+from opicflow.schemas.shards import ShardRanges
+from support.simulation import Bag, Value
+from support.stages import FakeReader, batch, watched
+
+HEAD = LogHead(12, "c0ffee" * 5 + "00", 11, "abcd")
+HOUR_MS = 3_600_000
+ORIGIN = Origin(LedgerConfig(), ShardRanges(), Rules(page_ids=PageIds.unkeyed()))  # short: it holds no list
+
+
+def store_in(folder: Path, **options: float) -> SnapshotStore:
+    return Snapshots(StorageFolder.of(str(folder)), **options).of_logs("page-ledger", "id-1")  # type: ignore[arg-type]
+
+
+def write(store: SnapshotStore, chunks: list[bytes], head: LogHead = HEAD, log_ms: int = 0, shard: int = 3) -> str:
+    file = io.BytesIO()
+    store.write(shard, head, log_ms, pack_chunks(chunks, file), file, "9.9")
+    return StoredSnapshot.of(head, log_ms).name
+
+
+# -- the store
+
+
+@given(st.lists(st.binary(max_size=200), max_size=20), st.integers(1, 300))
+def test_what_was_written_is_read_however_it_is_cut_into_parts(
+    tmp_path_factory: pytest.TempPathFactory, chunks: list[bytes], part_bytes: int
+) -> None:
+    folder = tmp_path_factory.mktemp("snapshots")
+    store = store_in(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(snapshot_store, "PART_BYTES", part_bytes)
+        name = write(store, chunks)
+    (snapshot,) = store.newest_first(3)
+    assert snapshot.name == name and store.head(3, snapshot) == HEAD
+    assert list(store.read(3, snapshot)) == chunks
+    assert store.newest_first(2) == []
+    assert len(list(folder.glob("**/part-*"))) >= sum(map(len, chunks)) // (part_bytes + 220)
+
+
+def test_the_same_ledger_makes_the_same_bytes(tmp_path: Path) -> None:
+    for folder in "ab":
+        write(store_in(tmp_path / folder), [b"x" * 100, b"y"])
+    files = [[path.read_bytes() for path in sorted((tmp_path / name).rglob("*")) if path.is_file()] for name in "ab"]
+    assert files[0] == files[1] and len(files[0]) == 2
+
+
+def test_a_snapshot_that_was_not_finished_is_never_used(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    name = write(store, [b"one", b"two"])
+    manifest = next(tmp_path.glob(f"**/{name}/manifest.json"))
+    whole = manifest.read_bytes()
+    for size in (*range(0, len(whole), 7), len(whole) - 1):
+        manifest.write_bytes(whole[:size])
+        (snapshot,) = store.newest_first(3)
+        assert store.head(3, snapshot) is None
+        with pytest.raises(SnapshotDamaged, match="not finished"):
+            list(store.read(3, snapshot))
+    manifest.unlink()
+    assert store.head(3, snapshot) is None
+
+
+def test_a_file_that_was_changed_is_refused_by_its_name(tmp_path: Path) -> None:
+    store = store_in(tmp_path)
+    name = write(store, [b"one", b"two"])
+    (snapshot,) = store.newest_first(3)
+    folder = next(tmp_path.glob(f"**/{name}"))
+    for file in ("part-00000", "manifest.json"):
+        whole = (folder / file).read_bytes()
+        at = whole.index(b'"chain": "') + 12 if file == "manifest.json" else len(whole) // 2
+        for changed in (whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :], whole + b" ", whole[:-1], None):
+            if file == "manifest.json" and changed != whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]:
+                continue  # not finished, or the same values
+            if changed is None:
+                (folder / file).unlink()
+            else:
+                (folder / file).write_bytes(changed)
+            with pytest.raises(SnapshotDamaged, match=rf"00003/{name}/{file}: the file is (damaged|missing)"):
+                list(store.read(3, snapshot))
+        (folder / file).write_bytes(whole)
+    assert list(store.read(3, snapshot)) == [b"one", b"two"]
+
+
+def test_snapshots_of_an_older_topic_of_the_same_name_are_not_used(tmp_path: Path) -> None:
+    write(store_in(tmp_path), [b"one"])
+    again = replace(store_in(tmp_path), topic_id="id-2")
+    assert [again.head(3, snapshot) for snapshot in again.newest_first(3)] == [None]
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=8), st.integers(1, 4), st.sampled_from([0, 24]))
+def test_the_newest_snapshots_stay_and_those_of_the_last_hours(
+    tmp_path_factory: pytest.TempPathFactory, made: list[tuple[int, bool]], keep: int, keep_hours: int
+) -> None:
+    folder = tmp_path_factory.mktemp("snapshots")
+    store = store_in(folder, keep=keep, keep_hours=keep_hours)
+    hour, finished, unfinished = 0, [], []
+    for number, (hours, is_finished) in enumerate(made):
+        hour += hours
+        name = write(store, [b"x"], LogHead(number), hour * HOUR_MS)
+        (finished if is_finished else unfinished).append((hour, name))
+        if not is_finished:
+            next(folder.glob(f"**/{name}/manifest.json")).unlink()
+    store.remove_old(3)
+    left = {one.name for one in store.newest_first(3)}
+    if not finished:
+        assert left == {name for _, name in unfinished}
+        return
+    newest = finished[-1][0]
+    stay = {name for _, name in finished[-keep:]} | {name for at, name in finished if newest - at <= keep_hours}
+    assert left == stay | {name for at, name in unfinished if at > newest}
+
+
+# -- the writer
+
+
+def keeper_at(records: int, log: list[bytes]) -> LogKeeper:
+    keeper = LogKeeper(0)
+    for _ in keeper.take(LogBatch.of(0, [(offset, 1000 * offset, log[offset]) for offset in range(records)])):
+        pass
+    keeper.journal_bytes, keeper.journal_to_ms = 100, 1000 * records
+    return keeper
+
+
+def log_of(records: int) -> list[bytes]:
+    ticks = [encode_entry(TickEntry(0)) for _ in range(records - 1)]
+    return [ORIGIN.entry(), *ticks]
+
+
+def test_a_ledger_goes_on_while_its_snapshot_is_written(tmp_path: Path) -> None:
+    log = log_of(50)
+    keeper = keeper_at(20, log)
+    as_it_was = list(keeper.chunks())
+    writer = SnapshotWriter(store_in(tmp_path), "on and on")
+    assert writer.begin(keeper)
+    for _ in keeper.take(LogBatch.of(20, [(offset, 1000 * offset, log[offset]) for offset in range(20, 50)])):
+        pass
+    assert writer.take_written(0) is None, "its outputs have not arrived"
+    SENT.note("on and on", 0, 20)
+    writer.wait()
+    written = writer.take_written(0)
+    assert written is not None and not written.problem and written.bytes == sum(map(len, as_it_was))
+    (snapshot,) = store_in(tmp_path).newest_first(0)
+    assert list(store_in(tmp_path).read(0, snapshot)) == as_it_was != list(keeper.chunks())
+
+
+def test_a_snapshot_whose_outputs_do_not_arrive_is_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_writer, "_SENT_SECONDS", 0.1)
+    keeper = keeper_at(5, log_of(5))
+    writer = SnapshotWriter(store_in(tmp_path), "not sent")
+    SENT.note("not sent", 0, 4)
+    assert writer.begin(keeper)
+    writer.wait()
+    written = writer.take_written(0)
+    assert written is not None and written.problem == "the outputs of the ledger did not arrive"
+    assert not list(tmp_path.glob("**/manifest.json"))
+
+
+def test_after_failures_no_snapshot_is_tried_for_a_while(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    clock = [0.0]
+    writer = SnapshotWriter(store_in(tmp_path / "file"), "away", seconds=lambda: clock[0])
+    keeper = keeper_at(5, log_of(5))
+    SENT.note("away", 0, 5)
+    tried = []
+    for second in range(0, 4000, 10):
+        clock[0] = float(second)
+        if writer.begin(keeper):
+            tried.append(second)
+            writer.wait()
+            written = writer.take_written(0)
+            assert written is not None and written.problem
+    assert tried[:5] == [0, 30, 90, 210, 450] and max(b - a for a, b in pairwise(tried)) == 600
+
+
+def test_one_snapshot_of_a_process_is_written_at_a_time(tmp_path: Path) -> None:
+    log = log_of(5)
+    one, other = (SnapshotWriter(store_in(tmp_path), run) for run in ("first", "second"))
+    assert one.begin(keeper_at(5, log))
+    assert not one.begin(keeper_at(5, log)) and not other.begin(keeper_at(5, log))
+    SENT.note("first", 0, 5)
+    one.wait()
+    assert other.begin(keeper_at(5, log))
+    SENT.note("second", 0, 5)
+    other.wait()
+
+
+def test_a_copy_that_fails_is_a_failed_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(chunks: object, into: object) -> Packed:
+        raise MemoryError
+
+    monkeypatch.setattr(snapshot_writer, "pack_chunks", broken)
+    writer = SnapshotWriter(store_in(tmp_path), "broken")
+    assert writer.begin(keeper_at(5, log_of(5)))
+    writer.wait()
+    written = writer.take_written(0)
+    assert written is not None and "the process that copies the ledger ended" in written.problem
+
+
+# -- restoring
+
+
+def in_batches(log: list[bytes], keeper: LogKeeper, head: LogHead) -> Iterator[LogBatch]:
+    first = keeper.head.next
+    yield LogBatch.of(first, [(offset, 1000 * offset, log[offset]) for offset in range(first, head.next)])
+
+
+@pytest.mark.parametrize("damaged", [(), (30,), (30, 20), (30, 20, 10)])
+def test_a_damaged_snapshot_is_passed_over_and_more_of_the_log_is_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: tuple[int, ...]
+) -> None:
+    counted: Counter[str] = Counter()
+    monkeypatch.setattr(snapshot_reader, "count", lambda name: counted.update([name]))
+    store, log = store_in(tmp_path), log_of(50)
+    for records in (10, 20, 30):
+        keeper = keeper_at(records, log)
+        name = write(store, list(keeper.chunks()), keeper.head, 1000 * records, shard=0)
+        if records in damaged:
+            part = next(tmp_path.glob(f"**/{name}/part-00000"))
+            part.write_bytes(part.read_bytes()[:-1])
+    begun: list[int] = []
+
+    def since(keeper: LogKeeper, head: LogHead) -> Iterator[LogBatch]:
+        begun.append(keeper.head.next)
+        return in_batches(log, keeper, head)
+
+    whole = keeper_at(45, log)
+    found = restore_newest(store, LogKeeperFactory(), 0, whole.head, lambda shard, head: None, since)
+    left = [records for records in (30, 20, 10) if records not in damaged]
+    assert begun == left[:1] and counted["snapshots_damaged"] == len(damaged)
+    if not left:
+        assert found is None
+    else:
+        assert found is not None and list(found.chunks()) == list(whole.chunks())
+        assert found.snapshot_ms == 1000 * left[0]
+
+
+def test_a_snapshot_of_another_log_is_passed_over(tmp_path: Path) -> None:
+    store, log = store_in(tmp_path), log_of(50)
+    other = [log[0], request_fingerprint(), *log[2:]]
+    for records, of in ((10, log), (20, other)):
+        keeper = keeper_at(records, of)
+        write(store, list(keeper.chunks()), keeper.head, 0, shard=0)
+    whole = keeper_at(30, log)
+    found = restore_newest(
+        store, LogKeeperFactory(), 0, whole.head, lambda shard, head: None, lambda *at: in_batches(log, *at)
+    )
+    assert found is not None and found.head == whole.head and found.snapshot_ms == 0
+
+
+def test_a_ledger_may_continue_ahead_of_its_state_but_not_with_another_log(tmp_path: Path) -> None:
+    store, log = store_in(tmp_path), log_of(50)
+    for records in (20, 30):
+        keeper = keeper_at(records, log)
+        write(store, list(keeper.chunks()), keeper.head, 0, shard=0)
+    checked = []
+
+    def check(shard: int, head: LogHead) -> None:
+        checked.append(head.next)
+
+    early = keeper_at(5, log)
+    found = restore_newest(store, LogKeeperFactory(), 0, early.head, check)
+    assert found is not None and found.head == keeper_at(20, log).head and checked == [20], "the nearest"
+    found = restore_newest(store, LogKeeperFactory(), 0, LogHead(), check)
+    assert found is not None and found.head.next == 30, "without any state the newest"
+
+
+# -- the stage
+
+
+MANY = 40
+"""Records: so much log that snapshots are due."""
+
+
+class Stored:
+    """A ledger whose log is a list of values, one per second, with its state and its snapshots."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, folder: Path, run: str) -> None:
+        self.log = log_of(60 * MANY)
+        self.run = run
+        self.folder = folder
+        self.head, self.snapshot = Value(), Bag()
+        self.read_again: list[tuple[int, int]] = []
+        self.counted: Counter[str] = Counter()
+        self.gauges: dict[str, int] = {}
+        self.first = 0
+        patch.setattr(ledgers, "read_range", self._again)
+        patch.setattr(ledgers, "count", lambda name, number=1: self.counted.update({name: number}))
+        patch.setattr(ledgers, "set_gauge", self.gauges.__setitem__)
+        patch.setattr(snapshot_writer, "_FIRST_PAUSE_SECONDS", 0.0)
+        patch.setattr(snapshot_writer, "_SENT_SECONDS", 5.0)
+
+    @property
+    def store(self) -> SnapshotStore:
+        return store_in(self.folder)
+
+    def batch(self, start: int, end: int) -> MessageBatch:
+        return batch(start, self.log[start:end], second=1)
+
+    def apply(self, start: int, end: int, arrives: bool = True) -> list[str]:
+        """Apply so many times `MANY` records in a bundle, whose outputs arrive or not, and wait for a snapshot."""
+        topic = replace(
+            watched(), partitions=(replace(watched().partitions[0], topic="page-ledger", start=self.first),)
+        )
+        stage = KeepLogLedger(topic, LogKeeperFactory(), self.run, 50 / (1 << 20), store=self.store)
+        reader = FakeReader(self.batch(start * MANY, end * MANY))
+        stage._reader = reader  # type: ignore[assignment]
+        outputs = list(stage.process((0, 0.0), self.head, self.snapshot))
+        for output in outputs:
+            if output.kind == APPLIED and arrives:
+                note_sent(output.data)
+        writer_of(self.store, self.run).wait()
+        return [output.kind for output in outputs if output.kind != APPLIED]
+
+    def lose_process(self) -> None:
+        KEEPERS.remove_run(self.run)
+
+    def at(self) -> int:
+        return LogKeeperFactory().decode_head(self.head.value).next // MANY
+
+    def snapshots(self) -> list[int]:
+        return [one.next // MANY for one in self.store.newest_first(0) if self.store.head(0, one)]
+
+    def _again(self, input_range: PartitionRange) -> Iterator[MessageBatch]:
+        self.read_again.append((input_range.start // MANY, input_range.end // MANY))
+        return iter([self.batch(input_range.start, input_range.end)])
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stored]:
+    one = Stored(monkeypatch, tmp_path, tmp_path.name)
+    yield one
+    one.lose_process()
+
+
+def fingerprint(stored: Stored) -> list[bytes]:
+    keeper = KEEPERS.peek(stored.run, 0)
+    assert keeper is not None
+    return list(keeper.chunks())
+
+
+def test_the_state_of_a_stage_is_only_its_head(stored: Stored) -> None:
+    for at in range(0, 60, 5):
+        stored.apply(at, at + 5)
+        assert not stored.snapshot.values and len(stored.head.value or b"") < 1000
+    assert stored.snapshots() and stored.counted["snapshots"] >= 1
+
+
+def test_a_lost_ledger_is_restored_from_storage(stored: Stored) -> None:
+    for at in range(0, 40, 5):
+        stored.apply(at, at + 5)
+    newest, before = stored.snapshots()[0], fingerprint(stored)
+    assert newest > 10
+    stored.lose_process()
+    stored.apply(40, 41)
+    assert stored.read_again == [(newest, 40)] or newest == 40
+    assert keeper_at(41 * MANY, stored.log).head == LogKeeperFactory().decode_head(stored.head.value)
+    assert before != fingerprint(stored) == list(KEEPERS.peek(stored.run, 0).chunks())  # type: ignore[union-attr]
+
+
+def test_the_stream_goes_on_while_storage_is_away(stored: Stored) -> None:
+    stored.folder = stored.folder / "file"
+    stored.folder.write_text("no folder")
+    for at in range(0, 20, 5):
+        stored.apply(at, at + 5)
+    assert stored.counted["snapshot_failures"] >= 1 and not stored.counted["snapshots"]
+    stored.folder.unlink()
+    for at in range(20, 40, 5):
+        stored.apply(at, at + 5)
+    assert stored.counted["snapshots"] >= 1 and stored.gauges["snapshot_age_seconds_shard_0"] >= 0
+
+
+def test_a_ledger_in_the_process_that_is_ahead_of_the_state_is_used_if_its_outputs_have_arrived(
+    stored: Stored,
+) -> None:
+    stored.apply(0, 5)
+    checkpoint = stored.head.value
+    stored.apply(5, 9)
+    ahead = KEEPERS.peek(stored.run, 0)
+    stored.head.value = checkpoint  # the job restarted from its last checkpoint
+    stored.apply(5, 12)
+    assert KEEPERS.peek(stored.run, 0) is ahead and not stored.read_again
+    assert stored.at() == 12 and ahead is not None and ahead.head == keeper_at(12 * MANY, stored.log).head
+    checkpoint = stored.head.value
+    stored.apply(12, 15, arrives=False)
+    stored.head.value = checkpoint
+    stored.apply(12, 15)
+    assert KEEPERS.peek(stored.run, 0) is not ahead, "what it had sent was lost"
+    assert stored.counted["ledgers_recovered"] == 1
+
+
+def test_a_ledger_in_the_process_that_is_behind_the_state_is_not_used(stored: Stored) -> None:
+    stored.apply(0, 5)
+    old = KEEPERS.peek(stored.run, 0)
+    stored.head.value = keeper_at(9 * MANY, stored.log).head.to_bytes()  # another process went on
+    stored.apply(9, 12)
+    assert KEEPERS.peek(stored.run, 0) is not old and stored.at() == 12
+
+
+def test_without_state_a_ledger_begins_at_its_newest_snapshot_also_if_the_log_before_was_deleted(
+    stored: Stored,
+) -> None:
+    for at in range(0, 40, 5):
+        stored.apply(at, at + 5)
+    newest = stored.snapshots()[0]
+    stored.lose_process()
+    stored.head, stored.first = Value(), newest
+    stored.apply(newest, 45)
+    assert LogKeeperFactory().decode_head(stored.head.value) == keeper_at(45 * MANY, stored.log).head
+    assert not stored.read_again
+
+
+def test_a_snapshot_in_state_of_an_older_version_is_used_and_then_removed(stored: Stored) -> None:
+    keeper = keeper_at(10 * MANY, stored.log)
+    stored.head.value = keeper.head.to_bytes()
+    stored.snapshot = Bag(keeper.chunks())
+    stored.apply(10, 15)
+    assert stored.read_again == [(10, 10)], "nothing"
+    for at in range(15, 40, 5):
+        stored.apply(at, at + 5)
+    assert not stored.snapshot.values and stored.snapshots()
+
+
+def test_a_log_that_leads_to_another_head_is_refused(stored: Stored) -> None:
+    for at in range(0, 20, 5):
+        stored.apply(at, at + 5)
+    stored.lose_process()
+    stored.log[3] = request_fingerprint()
+    stored.log[19 * MANY] = request_fingerprint()
+    with pytest.raises(LostLedger):
+        stored.apply(20, 25)
+
+
+def test_what_a_ledger_says_is_noted_when_it_has_arrived() -> None:
+    note_sent(applied("a run", 3, 7))
+    assert SENT.cover("a run", 3, 7) and not SENT.cover("a run", 3, 8) and not SENT.cover("a run", 4, 1)
+    note_sent(applied("a run", 3, 5))
+    assert SENT.cover("a run", 3, 7), "an older bundle of another thread"
+    assert json.loads(applied("a run", 3, 7)) == ["a run", 3, 7]
+    assert not SENT.wait("a run", 3, 8, 0.01)
