@@ -54,6 +54,10 @@ class PartitionRange:
     last_digest: str = ""
 
 
+class RecordsDeleted(KafkaRefused):
+    """The records to be read were deleted."""
+
+
 def resolve(
     connection: Connection,
     topic: str,
@@ -115,7 +119,7 @@ def check_range(input_range: PartitionRange, first: int, last: int) -> None:
     """Refuse a range that is not part of a log with the offsets `first` to `last`."""
     where = f"{input_range.topic}, partition {input_range.partition}"
     if input_range.start < first:
-        raise KafkaRefused(
+        raise RecordsDeleted(
             f"{where}: offsets {input_range.start} to {first - 1} were deleted before they were read: "
             "read from the beginning of the topic into a new state, and give the topic a longer retention"
         )
@@ -193,6 +197,14 @@ def record_at(
                 value: bytes | None = records[0].value
                 return value if records[0].offset == offset else None
     raise KafkaRefused(f"{connection.brokers}: {topic}, partition {partition}: no answer: check the brokers")
+
+
+def delete_before(connection: Connection, topic: str, offsets: Mapping[int, int]) -> None:
+    """Delete the records before an offset of each of these partitions."""
+    if not offsets:
+        return
+    with connection.doing(f"deleting old records of {topic}"), closing(connection.admin()) as admin:
+        admin.delete_records({TopicPartition(topic, number): offset for number, offset in offsets.items()})
 
 
 def check_topic(topic: str, topic_id: str, found: str | None) -> None:

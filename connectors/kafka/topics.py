@@ -20,6 +20,8 @@ MOST_REPLICAS = 3
 _FOR_EVER = -1
 _ALL_TIMES = (1 << 63) - 1
 _DAY_MS = 24 * 3600 * 1000
+_LEAST_LOG_MS = 2 * _DAY_MS
+"""Snapshots are six hours old, or older while the storage is away."""
 _BROKERS_BYTES = (1 << 20) + 12  # the default of brokers
 
 _WHOLE_EVENT_BYTES = MOST_EVENT_BYTES + (1 << 20)
@@ -54,13 +56,15 @@ class TopicSpec:
     policy: str
     times: str
     retention_ms: int = _FOR_EVER
+    least_retention_ms: int | None = None
+    """Of a log that may end: how long its records must stay. None: as `retention_ms` says."""
     most_bytes: int = _BROKERS_BYTES
     as_many: bool = False
 
     @property
     def kept_for_ever(self) -> bool:
         """Whether records stay until the topic is deleted."""
-        return self.policy == "delete" and self.retention_ms == _FOR_EVER
+        return self.policy == "delete" and self.retention_ms == _FOR_EVER and self.least_retention_ms is None
 
     def settings(self, replication: int) -> dict[str, str]:
         """Return the settings for a new topic. They do not depend on the defaults of brokers."""
@@ -89,8 +93,12 @@ def specs(
     shards: int | None = None,
     result_partitions: int = RESULT_PARTITIONS,
     event_partitions: int = EVENT_PARTITIONS,
+    has_snapshots: bool = False,
 ) -> tuple[TopicSpec, ...]:
-    """Return all topics. With `shards`, page-ledger must have exactly this number of partitions."""
+    """Return all topics. With `shards`, page-ledger must have exactly this number of partitions.
+
+    `has_snapshots`: there are snapshots of ledgers in storage, and old records of page-ledger may be deleted.
+    """
     name = names(prefix)
     return (
         TopicSpec(name.crawl_events, event_partitions, "delete", "CreateTime", most_bytes=_WHOLE_EVENT_BYTES),
@@ -101,6 +109,7 @@ def specs(
             "LogAppendTime",
             most_bytes=8 << 20,
             as_many=shards is not None,
+            least_retention_ms=_LEAST_LOG_MS if has_snapshots else None,
         ),
         TopicSpec(name.importance, result_partitions, "compact", "CreateTime"),
         TopicSpec(name.site_importance, result_partitions, "compact", "CreateTime"),
@@ -245,6 +254,12 @@ def _of_cleaning(topic: Described, spec: TopicSpec) -> Iterator[_Wrong]:
             if name == "retention.ms" and spec.times == "CreateTime":
                 why = "records have the times of their events, so an old log is deleted as soon as it is published"
             yield _Wrong(name, value, str(_FOR_EVER), why)
+    if spec.least_retention_ms is not None and ("delete" in policies or not policies):
+        for name, value in limits:
+            if name != "retention.ms" or int(value) < spec.least_retention_ms:
+                should = str(_FOR_EVER if name != "retention.ms" else spec.least_retention_ms)
+                why = "records that no snapshot has yet may be deleted: delete old ones with opicflow stream trim"
+                yield _Wrong(name, value, should, why)
 
 
 def _of_records(topic: Described, spec: TopicSpec) -> Iterator[_Wrong]:

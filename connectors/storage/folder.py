@@ -51,6 +51,11 @@ class StorageFolder:
             raise StorageRefused(f"{parts.scheme}: {sorted(unknown)[0]!r} is no setting of this storage")
         return cls(given.rstrip("/"))
 
+    @property
+    def shown(self) -> str:
+        """The URL for people, without settings."""
+        return self.url.partition("?")[0]
+
     def names(self, below: str = "") -> list[str]:
         """Return the names of the files and folders in a folder, sorted; none if it is not there."""
         from pyarrow.fs import FileSelector
@@ -89,7 +94,7 @@ class StorageFolder:
         except FileNotFoundError:
             raise
         except (OSError, ValueError, NotImplementedError) as problem:
-            raise StorageRefused(f"{self.url.partition('?')[0]}: {in_one_line(problem)}") from None
+            raise StorageRefused(f"{self.shown}: {in_one_line(problem)}") from None
 
 
 def _joined(root: str, name: str) -> str:

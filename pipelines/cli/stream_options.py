@@ -84,11 +84,7 @@ def _add_flink_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="of a log between two snapshots of its ledger, at least (%(default)g)",
     )
-    group.add_argument(
-        "--snapshots",
-        metavar="URL",
-        help="a folder of snapshots that all workers can access: file:///…, s3://…, gs://… (Flink's state)",
-    )
+    add_snapshots(group)
     group.add_argument(
         "--keep-snapshots", type=whole, default=3, metavar="N", help="of a shard, at least (%(default)s)"
     )
@@ -102,6 +98,15 @@ def _add_flink_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--beam-option", action="append", default=[], metavar="OPTION", help="for Beam; repeatable")
     group.add_argument("--pulse-ms", type=whole, default=250, help=argparse.SUPPRESS)
     group.add_argument("--bundle-ms", type=whole, default=250, help=argparse.SUPPRESS)
+
+
+def add_snapshots(to: Any, otherwise: str = "Flink's state") -> None:
+    """Add the option that names the folder of snapshots."""
+    to.add_argument(
+        "--snapshots",
+        metavar="URL",
+        help=f"a folder of snapshots that all workers can access: file:///…, s3://…, gs://… ({otherwise})",
+    )
 
 
 def flink_job_of(options: argparse.Namespace) -> FlinkJob:
@@ -141,7 +146,7 @@ def check_runner(options: argparse.Namespace, job: FlinkJob) -> None:
 
 
 def snapshots_of(options: argparse.Namespace) -> Snapshots | None:
-    """Return where snapshots go; None for Flink's state. Storage that cannot be read is refused before any start."""
+    """Return where snapshots are; None for Flink's state. Storage that cannot be read is refused before any start."""
     if options.snapshots is None:
         return None
     from opicflow.connectors.storage.folder import StorageFolder
@@ -149,6 +154,8 @@ def snapshots_of(options: argparse.Namespace) -> Snapshots | None:
 
     folder = StorageFolder.of(options.snapshots)
     folder.names()
+    if "keep_snapshots" not in options:  # of a command that only reads them
+        return Snapshots(folder)
     return Snapshots(folder, options.keep_snapshots, options.keep_snapshot_hours)
 
 
@@ -166,7 +173,7 @@ def shards_of(options: argparse.Namespace, connection: Connection) -> int:
     from opicflow.pipelines.stream.origin import check_topics
 
     topic = ledger_topic_of(options)
-    found = check_topics(connection, options.prefix, topic, options.shards)
+    found = check_topics(connection, options.prefix, topic, options.shards, options.snapshots is not None)
     if found:
         for finding in found:
             print(finding)
@@ -218,7 +225,7 @@ def submit_stream(
     from opicflow.pipelines.stream.submit import submit
 
     connection, snapshots = connection_of(options), snapshots_of(options)
-    begun = begin_logs(connection, topic, origin)
+    begun = begin_logs(connection, topic, origin, snapshots)
 
     def stream(parallelism: int) -> Stream:
         return Stream(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import connection_of
 from opicflow.pipelines.cli.progress import ProgressDisplay, announce_compilation
+from opicflow.pipelines.cli.stream_options import snapshots_of
 from opicflow.pipelines.cli.text import counted
 from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.schemas.dates import iso_time
@@ -39,7 +40,8 @@ class ShardOfPage:
         from opicflow.pipelines.stream.rebuilt import Logs
 
         canonical_url(options.url)  # a wrong URL is refused before anything is read
-        logs = Logs.of(connection_of(options), options.ledger or names(options.prefix or "").page_ledger)
+        topic = options.ledger or names(options.prefix or "").page_ledger
+        logs = Logs.of(connection_of(options), topic, snapshots_of(options))
         rules = logs.origin.rules
         url = canonical_url(options.url, rules.urls).encode()
         page = rules.page_ids.of(url)

@@ -301,6 +301,12 @@ class LogKeeper:
         if self.ledger:
             yield from (chunk.data for chunk in self.ledger.snapshot_chunks())
 
+    @staticmethod
+    def origin_in(first_chunk: bytes) -> Origin | None:
+        """Return the settings of the ledger in the first of a keeper's `chunks`."""
+        origin = json.loads(first_chunk)[1]["origin"]
+        return None if origin is None else Origin.of(ControlEntry("stream", origin))
+
     @classmethod
     def from_chunks(cls, shard: int, chunks: Iterable[bytes]) -> LogKeeper:
         """Restore a keeper from its `chunks`."""

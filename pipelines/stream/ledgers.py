@@ -173,11 +173,12 @@ class KeepLogLedger(KeepLedger):
 
     def recover(self, shard: int, head: LogHead, snapshot: Any, journal: Journal | None) -> LogKeeper:
         """Rebuild the keeper with this head, or one that is ahead of it, and count it."""
-        self._check(shard, head)
         keeper: Keeper | None = None
         if self._store is not None and journal is not None:
             keeper = restore_newest(self._store, self._factory, shard, head, self._check, journal.since)
-        keeper = keeper or super().recover(shard, head, snapshot, journal)
+        if keeper is None:
+            self._check(shard, head)
+            keeper = super().recover(shard, head, snapshot, journal)
         assert isinstance(keeper, LogKeeper)
         count("ledgers_recovered")
         keeper.counts.clear()  # they were counted when the log was first applied

@@ -13,15 +13,19 @@ from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.topics import Finding, TopicSpec, findings, names, read_cluster, specs
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream.keeper import LogRefused, Origin, Placement
+from opicflow.pipelines.stream.snapshot_reader import origin_of_shard
+from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.schemas.columns import ColumnsRefused
 from opicflow.schemas.pages import KEY_BYTES, PageIds
 
 
-def check_topics(connection: Connection, prefix: str, ledger_topic: str, shards: int | None) -> list[Finding]:
+def check_topics(
+    connection: Connection, prefix: str, ledger_topic: str, shards: int | None, has_snapshots: bool = False
+) -> list[Finding]:
     """Return the settings of topics that would lose data or falsify times: a stream does not start with any."""
     wanted = [
         replace(spec, name=ledger_topic) if spec.name == names(prefix).page_ledger else spec
-        for spec in specs(prefix, shards)
+        for spec in specs(prefix, shards, has_snapshots=has_snapshots)
     ]
     cluster = read_cluster(connection, [spec.name for spec in wanted])
     return [finding for spec in wanted for finding in findings(cluster.topics.get(spec.name), spec, cluster.brokers)]
@@ -37,9 +41,12 @@ def new_page_ids() -> PageIds:
     return PageIds(key=secrets.token_bytes(KEY_BYTES))
 
 
-def origin_of(connection: Connection, topic: str) -> Origin | None:
-    """Return the origin of the logs of a topic; None if no log has one."""
-    found = [_beginning(connection, topic, one).origin for one in resolve(connection, topic)]
+def origin_of(connection: Connection, topic: str, snapshots: Snapshots | None = None) -> Origin | None:
+    """Return the origin of the logs of a topic; None if no log has one.
+
+    That of a log whose beginning was deleted is in its snapshots.
+    """
+    found = [_beginning(connection, topic, one, snapshots).origin for one in resolve(connection, topic)]
     origins = [origin for origin in found if origin is not None]
     if not origins:
         return None
@@ -48,10 +55,12 @@ def origin_of(connection: Connection, topic: str) -> Origin | None:
     return origins[0]
 
 
-def first_origin(connection: Connection, topic: str, logs: Sequence[PartitionRange]) -> Origin:
+def first_origin(
+    connection: Connection, topic: str, logs: Sequence[PartitionRange], snapshots: Snapshots | None = None
+) -> Origin:
     """Return the origin in the first of these logs that has one. The others are not read: all have the same one."""
     for log in logs:
-        origin = _beginning(connection, topic, log).origin
+        origin = _beginning(connection, topic, log, snapshots).origin
         if origin is not None:
             return origin
     raise _without_origin(topic)
@@ -67,17 +76,18 @@ class StoredOrigin:
 
     connection: Connection
     topic: str
+    snapshots: Snapshots | None = None
 
     def __call__(self) -> Origin:
         """Read the origin."""
-        origin = origin_of(self.connection, self.topic)
+        origin = origin_of(self.connection, self.topic, self.snapshots)
         if origin is None:
             raise _without_origin(self.topic)
         return origin
 
 
 def placement_of(connection: Connection, topic: str) -> Placement | None:
-    """Return the placement that the logs of a topic were reserved for; None for logs without one."""
+    """Return the placement that the logs of a topic, which are whole, were reserved for; None for logs without one."""
     found = [_beginning(connection, topic, one).placement for one in resolve(connection, topic)]
     if any(placement != found[0] for placement in found):
         raise LogRefused(f"{topic}: its partitions have different boundaries: delete the topic and create it again")
@@ -97,7 +107,7 @@ def reserve_logs(connection: Connection, topic: str, placement: Placement) -> No
         publisher.flush()
 
 
-def begin_logs(connection: Connection, topic: str, origin: Origin) -> Origin:
+def begin_logs(connection: Connection, topic: str, origin: Origin, snapshots: Snapshots | None = None) -> Origin:
     """Write the origin into every log of a topic without one. Returns the origin of the logs: an older one stays.
 
     Logs that were reserved for a placement keep it.
@@ -107,7 +117,7 @@ def begin_logs(connection: Connection, topic: str, origin: Origin) -> Origin:
         raise KafkaRefused(
             f"{topic}: it has {partitions} partitions, its ledgers {origin.shards} shards: give --shards {partitions}"
         )
-    existing = origin_of(connection, topic)
+    existing = origin_of(connection, topic, snapshots)
     if existing is None:
         reserved = placement_of(connection, topic)
         if reserved is not None:
@@ -115,7 +125,7 @@ def begin_logs(connection: Connection, topic: str, origin: Origin) -> Origin:
             origin = replace(origin, rules=rules, ranges=reserved.ranges)
     with Publisher(connection) as publisher:
         for log in resolve(connection, topic):
-            if _beginning(connection, topic, log).origin is None:
+            if _beginning(connection, topic, log, snapshots).origin is None:
                 publisher.send(topic, None, (existing or origin).entry(), log.partition)
         publisher.flush()
     return existing or origin
@@ -126,13 +136,18 @@ class _Beginning(NamedTuple):
     origin: Origin | None
 
 
-def _beginning(connection: Connection, topic: str, log: PartitionRange) -> _Beginning:
+def _beginning(
+    connection: Connection, topic: str, log: PartitionRange, snapshots: Snapshots | None = None
+) -> _Beginning:
     """Read the first entries of a log: a placement, if it was reserved for one, and the origin."""
-    if log.start > 0:
+    if log.start > 0 and snapshots is None:
         raise LogRefused(
             f"{topic}, partition {log.partition}: offsets 0 to {log.start - 1} were deleted, with the settings of its "
-            "ledger: continue from a savepoint, or rebuild into a new topic"
+            "ledger: name the folder of its snapshots with --snapshots, or rebuild into a new topic"
         )
+    if log.start > 0 and snapshots is not None:
+        store = snapshots.of_logs(topic, log.topic_id)
+        return _Beginning(None, origin_of_shard(store, log.partition, log.start))
     first = _entry_at(connection, topic, log, 0)
     placement = None if first is None else Placement.of(first)
     if placement is not None:

@@ -78,7 +78,7 @@ class Stream(beam.PTransform[Any, Any]):
         config = self._config
         par_do: Any = beam.ParDo  # Beam does not type it
         send = PublishMessages(config.connection, all_or_none=True)
-        stored = StoredOrigin(config.connection, config.ledger_topic)
+        stored = StoredOrigin(config.connection, config.ledger_topic, config.snapshots)
         routing = RouterConfig(config.connection, config.ledger_topic, self._names.rejects, stored)
         timer = pbegin | "StartPolls" >> PollTimer(config.poll_ms)
 

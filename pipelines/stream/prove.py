@@ -17,6 +17,7 @@ from opicflow.connectors.kafka.record_reader import batches
 from opicflow.connectors.kafka.topics import names
 from opicflow.pipelines.stream.keeper import LogKeeper, request_fingerprint
 from opicflow.pipelines.stream.rebuilt import rebuild
+from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.pipelines.transforms.outputs import FINGERPRINT, Output
 from opicflow.schemas.records import Audit
 
@@ -40,8 +41,11 @@ def prove(
     ledger_topic: str | None = None,
     limit_seconds: float = 120.0,
     on_proof: Callable[[Proof], None] = lambda proof: None,
+    snapshots: Snapshots | None = None,
 ) -> list[Proof]:
     """Request all fingerprints, apply all logs up to the requests, and compare.
+
+    A log whose beginning was deleted is applied from its oldest snapshot on.
 
     `on_proof` is called after each shard. All ledgers are rebuilt in this process, one after the other. Raises
     `KafkaRefused` if a ledger does not answer.
@@ -54,7 +58,7 @@ def prove(
         publisher.flush()
     proofs = []
     for log in resolve(connection, topic):
-        keeper, fingerprint = _rebuilt_with_fingerprint(log)
+        keeper, fingerprint = _rebuilt_with_fingerprint(log, snapshots)
         if not fingerprint:
             raise KafkaRefused(
                 f"{topic}, partition {log.partition}: it is not the log of a ledger: "
@@ -72,7 +76,7 @@ def prove(
     return proofs
 
 
-def _rebuilt_with_fingerprint(log: PartitionRange) -> tuple[LogKeeper, str]:
+def _rebuilt_with_fingerprint(log: PartitionRange, snapshots: Snapshots | None) -> tuple[LogKeeper, str]:
     """Return the keeper of a log and the last fingerprint that its entries request; empty if none does."""
     found = [""]
 
@@ -80,7 +84,7 @@ def _rebuilt_with_fingerprint(log: PartitionRange) -> tuple[LogKeeper, str]:
         if output.kind == FINGERPRINT:
             found.append(output.data.decode())
 
-    keeper = rebuild(log, on_output=note)
+    keeper = rebuild(log, on_output=note, snapshots=snapshots)
     return keeper, found[-1]
 
 

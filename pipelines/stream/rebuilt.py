@@ -6,7 +6,7 @@ A running stream is not disturbed. It writes on behind the end, which is not rea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,8 @@ from opicflow.connectors.kafka.source import read_range
 from opicflow.pipelines.stream.keeper import LogKeeper, LogRefused, Origin
 from opicflow.pipelines.stream.ledgers import log_batch
 from opicflow.pipelines.stream.origin import first_origin
+from opicflow.pipelines.stream.snapshot_reader import keeper_of, oldest_kept
+from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.pipelines.transforms.outputs import Output
 
 
@@ -36,21 +38,22 @@ class Logs:
     topic: str
     by_shard: Sequence[PartitionRange]
     origin: Origin
+    snapshots: Snapshots | None = None
 
     @classmethod
-    def of(cls, connection: Connection, topic: str) -> Logs:
+    def of(cls, connection: Connection, topic: str, snapshots: Snapshots | None = None) -> Logs:
         """Find the logs of a topic and their present ends. Raises `KafkaRefused` or `LogRefused`."""
         logs = resolve(connection, topic)
-        whole = [log for log in logs if log.start == 0]
+        whole = [log for log in logs if log.start == 0 or snapshots is not None]
         if not whole:
             raise _begins_late(logs[0])
-        origin = first_origin(connection, topic, whole)
+        origin = first_origin(connection, topic, whole, snapshots)
         if len(logs) != origin.shards:
             raise LogRefused(
                 f"{topic}: it has {len(logs)} partitions, its ledgers {origin.shards} shards: "
                 "name the topic of the logs with --ledger"
             )
-        return cls(topic, logs, origin)
+        return cls(topic, logs, origin, snapshots)
 
     def shard_of(self, page: int) -> int:
         """Return the shard that has a page."""
@@ -58,7 +61,7 @@ class Logs:
 
     def rebuild(self, shard: int, on_progress: Callable[[RebuildProgress], None] = lambda progress: None) -> LogKeeper:
         """Return the keeper of a shard, with its ledger. It takes the memory of the shard. Raises `LogRefused`."""
-        keeper = rebuild(self.by_shard[shard], on_progress=on_progress)
+        keeper = rebuild(self.by_shard[shard], on_progress=on_progress, snapshots=self.snapshots)
         if keeper.origin != self.origin:
             raise LogRefused(
                 f"{self.topic}, partition {shard}: it does not begin with the settings of the other partitions: "
@@ -71,16 +74,21 @@ def rebuild(
     log: PartitionRange,
     on_output: Callable[[Output], None] = lambda output: None,
     on_progress: Callable[[RebuildProgress], None] = lambda progress: None,
+    snapshots: Snapshots | None = None,
 ) -> LogKeeper:
     """Apply a log from its start to the end of the range, and return its keeper.
 
-    `on_output` receives what the ledger would send. The keeper has no ledger if the log has no settings. Raises
-    `LogRefused` if the beginning of the log was deleted.
+    `on_output` receives what the ledger would send. The keeper has no ledger if the log has no settings. A log whose
+    beginning was deleted is applied from its oldest snapshot on. Raises `LogRefused` if there is none.
     """
-    if log.start > 0:
-        raise _begins_late(log)
     keeper = LogKeeper(log.partition)
-    for batch in read_range(log):
+    if log.start > 0:
+        if snapshots is None:
+            raise _begins_late(log)
+        store = snapshots.of_logs(log.topic, log.topic_id)
+        snapshot, _ = oldest_kept(store, log.partition, log.start)
+        keeper = keeper_of(store, log.partition, snapshot)
+    for batch in read_range(replace(log, start=max(log.start, keeper.head.next))):
         for output in keeper.take(log_batch(batch)):
             on_output(output)
         pages = keeper.ledger.pages if keeper.ledger else 0
@@ -91,5 +99,6 @@ def rebuild(
 def _begins_late(log: PartitionRange) -> LogRefused:
     return LogRefused(
         f"{log.topic}, partition {log.partition}: offsets 0 to {log.start - 1} were deleted, and a ledger is rebuilt "
-        "from its whole log: replay crawl-events (opicflow replay --from) instead, if they are still there"
+        "from its whole log: name the folder of its snapshots with --snapshots, or replay crawl-events "
+        "(opicflow replay --from) instead, if they are still there"
     )

@@ -6,8 +6,9 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from opicflow.connectors.kafka.partitions import RecordsDeleted
 from opicflow.pipelines.ledger import SnapshotRefused
-from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper
+from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused, Origin
 from opicflow.pipelines.stream.snapshot_store import SnapshotDamaged, SnapshotStore, StoredSnapshot
 from opicflow.pipelines.transforms.keep_ledger import KeeperFactory, rebuild
 from opicflow.pipelines.transforms.metrics import count
@@ -37,6 +38,8 @@ def restore_newest(
     for snapshot in before + after:
         try:
             keeper = _restore(store, factory, shard, snapshot, head, check, since)
+        except RecordsDeleted:  # the log since then is not there any more
+            continue
         except (SnapshotDamaged, SnapshotRefused) as problem:
             count("snapshots_damaged")
             _log.warning("shard %d, %s: %s: another snapshot is tried", shard, snapshot.name, problem)
@@ -45,6 +48,32 @@ def restore_newest(
             keeper.snapshot_ms = snapshot.log_ms
             return keeper
     return None
+
+
+def oldest_kept(store: SnapshotStore, shard: int, first: int) -> tuple[StoredSnapshot, LogHead]:
+    """Return the oldest finished snapshot from which a log that begins at `first` goes on. Raises `LogRefused`."""
+    for snapshot in reversed(store.newest_first(shard)):
+        head = store.head(shard, snapshot) if snapshot.next >= first else None
+        if head is not None:
+            return snapshot, head
+    raise LogRefused(
+        f"{store.topic}, partition {shard}: offsets 0 to {first - 1} were deleted, and {store.where.folder.shown} has "
+        "no snapshot of its ledger behind them: name the folder of its snapshots, or rebuild into a new topic"
+    )
+
+
+def keeper_of(store: SnapshotStore, shard: int, snapshot: StoredSnapshot) -> LogKeeper:
+    """Return the keeper of a snapshot. Raises `SnapshotDamaged`."""
+    try:
+        return LogKeeper.from_chunks(shard, store.read(shard, snapshot))
+    except SnapshotRefused as problem:
+        raise SnapshotDamaged(f"{store.topic}, partition {shard}, {snapshot.name}: {problem}") from None
+
+
+def origin_of_shard(store: SnapshotStore, shard: int, first: int) -> Origin | None:
+    """Return the settings of a ledger whose log begins at `first`, from its oldest snapshot. Raises `LogRefused`."""
+    snapshot, _ = oldest_kept(store, shard, first)
+    return LogKeeper.origin_in(next(store.read(shard, snapshot)))
 
 
 def _restore(

@@ -37,6 +37,10 @@ class SnapshotDamaged(UserError):
     """A file of a snapshot is missing, or is not what was written."""
 
 
+class NoSnapshots(UserError):
+    """A command needs snapshots and was not told where they are."""
+
+
 class StoredSnapshot(NamedTuple):
     """A snapshot by its name: the next offset of its log, the time of its last record, the beginning of its hash."""
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from deploy.services.flink import TASK_MANAGERS
+from opicflow.connectors.kafka.partitions import resolve
 from opicflow.pipelines.stream.submit import newest_checkpoint
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
@@ -71,7 +72,8 @@ def test_the_commands_in_the_guide_run_as_written(flink_kafka: LocalCluster, tmp
 @pytest.fixture(scope="module")
 def stream(flink_kafka: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStream]:
     """A running stream of four shards. Each test publishes events of its own, and leaves the stream running."""
-    started = LocalStream(flink_kafka, tmp_path_factory.mktemp("stream"), "four-", 4, snapshot_mb=0.05)
+    folder = tmp_path_factory.mktemp("stream")
+    started = LocalStream(flink_kafka, folder, "four-", 4, snapshot_mb=0.05, snapshots=folder / "snapshots")
     result = started.start()
     assert result.out.startswith(f"the stream runs: job '{started.name}' (") and "Traceback" not in result.err
     yield started
@@ -115,6 +117,9 @@ def test_a_burst_of_links_to_one_page_and_to_one_host_is_counted_exactly(stream:
     ledgers = stream.check()
     assert ledgers.sums().visits >= 2 * 2000
     assert stream.flink.beam_metrics(stream.job.id).get("snapshots", 0) > 0, "the next tests continue from a snapshot"
+    assert stream.snapshots is not None and list(stream.snapshots.glob("*/*/*/manifest.json"))
+    sizes = [file.stat().st_size for file in stream.checkpoints.rglob("*") if file.is_file()]
+    assert sizes and max(sizes) < 100_000, "no ledger is in Flink's state"
 
 
 # -- operation
@@ -164,18 +169,54 @@ def test_an_upgrade_and_the_command_that_stop_prints_continue_where_the_stream_s
     status = command("stream", "status", *named)
     assert status.code == 0 and "RUNNING, 0 restarts" in status.out, status
     assert "brokers      answer" in status.out
+    assert re.search(
+        r"snapshots    [\d,]+ written since the start; the oldest shard's has \d+ minutes of log", status.out
+    )
     stopped = command("stream", "stop", *named, "--job-server", stream.cluster.job_server)
     assert stopped.code == 0, stopped
     again = shlex.split(stopped.out.splitlines()[-1].removeprefix("continue with: opicflow "))
     newest = newest_checkpoint(stream.checkpoints)
     assert newest is not None and newest.name.startswith("savepoint-") and again[-1].endswith(newest.name)
-    more = ("--worker-logs", stream.worker_logs, "--parallelism", "2", "--workers", "1", "--checkpoint-seconds", "2")
+    assert stream.snapshots is not None and "--snapshots" in again
+    again[again.index("--snapshots") + 1] = stream.snapshots.as_uri()
+    more = (
+        "--snapshot-mb",
+        "0.05",
+        "--worker-logs",
+        stream.worker_logs,
+        "--parallelism",
+        "2",
+        "--workers",
+        "1",
+        "--checkpoint-seconds",
+        "2",
+    )
     result = stream.submit(*again, *more)
     assert result.code == 0, f"{result}\n{stream.diagnostics()}"
     stream.wait_for_checkpoint()
     newest = newest_checkpoint(stream.checkpoints)
     assert newest is not None and newest.name.startswith("chk-"), "checkpoints go where they went before"
     stream.publish(crawl.events[400:])
+    stream.check()
+
+
+def test_a_stream_whose_logs_were_trimmed_is_proven_and_starts_without_a_savepoint(stream: LocalStream) -> None:
+    assert stream.snapshots is not None
+    folder = ("--snapshots", stream.snapshots.as_uri())
+    before = resolve(stream.connection, stream.ledger_topic)
+    assert all(log.start == 0 for log in before)
+    trimmed = command("stream", "trim", *stream.where, *folder)
+    assert trimmed.code == 0 and "deleted " in trimmed.out, trimmed
+    after = resolve(stream.connection, stream.ledger_topic)
+    assert sum(log.start for log in after) > 0, "some of it is older than the oldest snapshot"
+    shown = [f"partition {log.partition}: begins at offset {log.start:,} of " for log in after]
+    assert all(line in trimmed.out for line in shown)
+    stream.check()
+    stream.cancel()
+    without = command("stream", *[part for part in stream.options if part not in folder])
+    assert without.code == 2 and "name the folder of its snapshots with --snapshots" in without.err
+    stream.start()
+    stream.publish(WebLog(power_law_web(150, 2)).crawl("random", 300, 7).events)
     stream.check()
 
 
@@ -311,7 +352,11 @@ def run_with_any_faults(
     faults = list(FAULTS)
     Random(seed).shuffle(faults)
     backend, snapshot_mb = "heap" if seed % 2 else "rocksdb", 16.0 if seed % 3 else 0.05
-    stream = LocalStream(cluster, folder, prefix, 4, backend, snapshot_mb, history)
+    snapshots = None
+    if seed % 4 < 2:  # in storage
+        snapshots, snapshot_mb = folder / "snapshots", 0.05
+        faults.insert(Random(seed).randrange(len(faults)), "storage")
+    stream = LocalStream(cluster, folder, prefix, 4, backend, snapshot_mb, history, snapshots)
     return stream, run_with_faults(stream, faults, seed)
 
 

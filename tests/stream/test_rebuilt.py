@@ -6,15 +6,20 @@ PYTHONPATH=tests:. .venv/bin/python tests/stream/test_rebuilt.py     writes docs
 from __future__ import annotations
 
 import json
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from opicflow.connectors.kafka.partitions import resolve
+from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.ledger import Certified, Interpolation, ItemWriter, LedgerConfig, RefreshConfig
 from opicflow.pipelines.ledger.encoding import encode_entry
 from opicflow.pipelines.replay.state import StateFolder
+from opicflow.pipelines.stream.keeper import LogKeeper
 from opicflow.pipelines.stream.rebuilt import Logs, RebuildProgress
+from opicflow.pipelines.stream.snapshot_store import Snapshots, pack_chunks
 from opicflow.pipelines.transforms.rules import Rules
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.shards import ShardRanges
@@ -202,6 +207,28 @@ def test_a_log_without_its_beginning_is_refused(divided: StreamLogs, is_every_lo
     error = refusal(show(cluster, URL, "--why", "--quiet"))
     assert f"partition {0 if is_every_log else shard}: offsets 0 to 4 were deleted" in error
     assert "replay crawl-events (opicflow replay --from) instead" in error
+
+
+def test_a_log_without_its_beginning_is_applied_from_its_oldest_snapshot(divided: StreamLogs, tmp_path: Path) -> None:
+    cluster = divided.cluster()
+    expected = show(cluster, URL, "--why", "--all-shards", "--quiet")
+    where = ("--snapshots", tmp_path)
+    first, *_ = resolve(cluster, "page-ledger")
+    for shard, log in enumerate(divided.logs):
+        store = Snapshots(StorageFolder.of(str(tmp_path))).of_logs(first.topic, first.topic_id)
+        for records in (7, 15):
+            keeper, file = LogKeeper(shard), BytesIO()
+            offset = log.records[records][0]
+            for _ in keeper.take(log.batch(0, offset)):
+                pass
+            packed = pack_chunks(keeper.chunks(), file)
+            store.write(shard, keeper.head, 0, packed, file, "1.0")
+        delete_until(cluster, log.records[6][0], shard)
+    assert show(cluster, URL, "--why", "--all-shards", "--quiet", *where) == expected
+    assert "name the folder of its snapshots with --snapshots" in refusal(show(cluster, URL, "--quiet"))
+    for shard, log in enumerate(divided.logs):
+        delete_until(cluster, log.records[16][0], shard)
+    assert "has no snapshot of its ledger behind them" in refusal(show(cluster, URL, "--quiet", *where))
 
 
 def test_a_log_that_lost_its_beginning_is_no_matter_to_other_shards(divided: StreamLogs) -> None:

@@ -16,7 +16,7 @@ from deploy.services.flink import TASK_MANAGERS
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.source import read_range
-from support.local_stream import LocalStream, Pending
+from support.local_stream import LocalStream, Pending, wait_for
 
 
 class Chaos:
@@ -103,6 +103,23 @@ class Chaos:
                         publisher.send(stream.ledger_topic, None, messages.value(row), log.partition)
                     copies += len(messages)
         assert copies > 10 * stream.shards
+
+    def _storage(self) -> None:
+        """Take the storage of snapshots away until one cannot be written; bring it back while a worker is lost."""
+        stream, folder = self.stream, self.stream.snapshots
+        assert folder is not None
+        away = folder.with_name("away")
+        wait_for("a snapshot in storage", lambda: any(folder.glob("**/manifest.json")) or Pending("none yet"))
+        folder.rename(away)
+        folder.write_text("the storage is away")
+        stream.wait_for(
+            "a snapshot that cannot be written",
+            lambda: stream.flink.beam_metrics(stream.job.id).get("snapshot_failures", 0) > 0 or Pending("none failed"),
+        )
+        with self._job_restarts():
+            os.kill(self._random.choice(stream.workers())[0], signal.SIGKILL)
+            folder.unlink()
+            away.rename(folder)
 
     # -- inside
 

@@ -22,12 +22,14 @@ from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.kafka.publisher import Publisher, partition_of
 from opicflow.connectors.kafka.record_reader import records
 from opicflow.connectors.kafka.topics import make, specs
+from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.ledger import UNITS_PER_PAGE
 from opicflow.pipelines.replay.inputs import Topic
 from opicflow.pipelines.replay.runner import ReplayRequest, replayed
 from opicflow.pipelines.stream.keeper import Placement, request_fingerprint
 from opicflow.pipelines.stream.origin import new_page_ids, reserve_logs
 from opicflow.pipelines.stream.prove import Proof, prove
+from opicflow.pipelines.stream.snapshot_store import Snapshots
 from opicflow.pipelines.transforms.settings import LedgerOptions
 from opicflow.schemas.crawl_events import CrawlEvent, Reject
 from support.commands import CommandResult, command
@@ -132,8 +134,10 @@ class LocalStream:
         state_backend: str = "rocksdb",
         snapshot_mb: float = 16.0,
         history: str | None = None,
+        snapshots: Path | None = None,
     ) -> None:
-        """Create the topics. `history` is the history policy, if it is not the default."""
+        """Create the topics. `history` is the history policy, if not the default; `snapshots` a folder of them."""
+        self.snapshots = snapshots
         self.state_backend, self.snapshot_mb, self.history = state_backend, snapshot_mb, history
         self.cluster, self.flink = cluster, cluster.flink
         self.prefix, self.shards, self.name = prefix, shards, f"{prefix}stream"
@@ -167,6 +171,7 @@ class LocalStream:
             *("--snapshot-mb", str(self.snapshot_mb)),
             *("--parallelism", "2"),
             *("--workers", "1"),
+            *(("--snapshots", self.snapshots.as_uri()) if self.snapshots else ()),
             *(("--history", self.history) if self.history else ()),
         ]
 
@@ -283,7 +288,10 @@ class LocalStream:
 
     def prove(self) -> Ledgers:
         """Rebuild all ledgers from the start of their logs: the running ones equal them, byte for byte."""
-        proofs = prove(self.connection, self.prefix, self.ledger_topic, limit_seconds=PATIENCE_SECONDS)
+        snapshots = Snapshots(StorageFolder.of(str(self.snapshots))) if self.snapshots else None
+        proofs = prove(
+            self.connection, self.prefix, self.ledger_topic, limit_seconds=PATIENCE_SECONDS, snapshots=snapshots
+        )
         wrong = [proof.shard for proof in proofs if not proof.is_same]
         assert len(proofs) == self.shards and not wrong, (
             f"ledgers that differ from their logs: {wrong}\n{self.diagnostics()}"

@@ -27,6 +27,7 @@ from opicflow.pipelines.cli.options import (
 from opicflow.pipelines.cli.parser import add_command
 from opicflow.pipelines.cli.policy_files import SECONDS_PER_DAY, in_words
 from opicflow.pipelines.cli.progress import ProgressDisplay
+from opicflow.pipelines.cli.stream_options import add_snapshots, snapshots_of
 from opicflow.pipelines.refresh.policies import check
 from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.schemas.json_events import time_ms_of
@@ -91,6 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     rules = add_command(whats, "rules", "change the rules of URLs and links of a running stream, from now on")
     add_rule_options(rules)
     rules.add_argument("--ledger", metavar="TOPIC", help="the logs of the stream (page-ledger)")
+    add_snapshots(rules, "the logs are whole")
     for what in (events, policy, rules):
         add_json(what)
         add_kafka_options(what)
@@ -200,7 +202,7 @@ def _publish_rules(options: argparse.Namespace) -> int:
 
     connection, topics = connection_of(options), names(options.prefix)
     logs = options.ledger or topics.page_ledger
-    origin = origin_of(connection, logs)
+    origin = origin_of(connection, logs, snapshots_of(options))
     if origin is None:
         raise KafkaRefused(f"{logs}: no stream was started there: give the rules to opicflow stream")
     # Categories are part of the ledgers' counts and cannot change: a stream would stop at other ones.

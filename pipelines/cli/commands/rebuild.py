@@ -14,6 +14,7 @@ from opicflow.pipelines.cli.stream_options import (
     ledger_topic_of,
     print_json,
     requested_origin,
+    snapshots_of,
     submit_stream,
 )
 
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     check_runner(options, job)
     connection = connection_of(options)
     old_topic = ledger_topic_of(options)
-    kept = origin_of(connection, old_topic)
+    kept = origin_of(connection, old_topic, snapshots_of(options))
     if kept is None:
         raise KafkaRefused(f"{old_topic}: there is no ledger to rebuild: start one with opicflow stream")
     topic = options.to_ledger or f"{names(options.prefix).page_ledger}-{options.shards}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, add_state_options, state_of
+from opicflow.pipelines.cli.stream_options import add_snapshots
 from opicflow.pipelines.cli.streams import ShardOfPage
 from opicflow.pipelines.cli.text import printable, span
 from opicflow.pipelines.replay.state_reader import canonical_url, read_answers, read_ledger
@@ -43,6 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_state_options(parser)
     parser.add_argument("--ledger", metavar="TOPIC", help="of a stream: the topic of the ledgers' logs (page-ledger)")
+    add_snapshots(parser, "of a stream: its logs are whole")
     parser.add_argument(
         "--all-shards",
         action="store_true",

@@ -34,6 +34,7 @@ EXAMPLES = """examples:
   opicflow stream status --brokers localhost:9092 --flink-master localhost:8081
   opicflow stream stop --brokers localhost:9092 --flink-master localhost:8081         with a savepoint
   opicflow stream upgrade --brokers … --flink-master … --checkpoints …  the same with this version of opicflow
+  opicflow stream trim --brokers localhost:9092 --snapshots file:///var/lib/snapshots       delete old log
 """
 PRINTS_AS_IT_GOES = True
 
@@ -44,8 +45,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "action",
         nargs="?",
         default="start",
-        choices=["start", "status", "stop", "upgrade"],
-        help="%(default)s; status = its state; stop = with a savepoint; upgrade = stop, and continue with this version",
+        choices=["start", "status", "stop", "upgrade", "trim"],
+        help="%(default)s; status = its state; stop = with a savepoint; upgrade = stop, and continue with this "
+        "version; trim = delete what the logs hold before the oldest snapshots",
     )
     parser.add_argument(
         "--from-savepoint", metavar="PATH", help="continue from a savepoint or checkpoint; 'latest' = newest"
@@ -57,7 +59,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Start the stream, or show its state, stop it, upgrade it."""
-    return {"start": _start, "status": _status, "stop": _stop, "upgrade": _upgrade}[options.action](options)
+    actions = {"start": _start, "status": _status, "stop": _stop, "upgrade": _upgrade, "trim": _trim}
+    return actions[options.action](options)
 
 
 def _start(options: argparse.Namespace) -> int:
@@ -142,7 +145,7 @@ def _submit(options: argparse.Namespace, job: FlinkJob, connection: Connection, 
     from opicflow.pipelines.stream.origin import origin_of
 
     topic, shards = ledger_topic_of(options), shards_of(options, connection)
-    kept = origin_of(connection, topic)
+    kept = origin_of(connection, topic, snapshots_of(options))
     requested = requested_origin(options, kept, shards)
     if kept is not None and requested is not None and _difference(requested, kept):
         raise KafkaRefused(
@@ -165,6 +168,25 @@ def _difference(requested: Origin, kept: Origin) -> str:
     if requested.shards != kept.shards:
         names_.append(f"{kept.shards} shards")
     return ", ".join(names_)[:300]
+
+
+def _trim(options: argparse.Namespace) -> int:
+    """Delete what the logs hold before the oldest snapshots."""
+    from opicflow.pipelines.stream.snapshot_store import NoSnapshots
+    from opicflow.pipelines.stream.trim import find_trims, trim
+
+    snapshots = snapshots_of(options)
+    if snapshots is None:
+        raise NoSnapshots("trim: name the folder of the stream's snapshots with --snapshots")
+    connection, topic = connection_of(options), ledger_topic_of(options)
+    trims = find_trims(connection, topic, snapshots)
+    trim(connection, topic, trims)
+    print_json(options, {"ledger": topic, "shards": [{**one._asdict(), "deleted": one.deleted} for one in trims]})
+    if not options.json:
+        for one in trims:
+            print(f"{topic}, partition {one.shard}: begins at offset {one.keep_from:,} of {one.end:,}")
+        print(f"deleted {sum(one.deleted for one in trims):,} entries that are older than the oldest snapshots")
+    return 0
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from opicflow.pipelines.cli.boundaries import add_boundary_options, chosen_ranges
 from opicflow.pipelines.cli.options import add_json, add_kafka_options, connection_of, whole
 from opicflow.pipelines.cli.parser import add_command
+from opicflow.pipelines.cli.stream_options import add_snapshots, snapshots_of
 
 if TYPE_CHECKING:
+    from opicflow.connectors.kafka.connection import Connection
     from opicflow.connectors.kafka.topics import Cluster, Finding, TopicSpec
     from opicflow.pipelines.stream.keeper import Placement
 
@@ -37,6 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action.add_argument("--shards", type=whole, metavar="N", help="partitions of page-ledger (8)")
         add_json(action)
         add_kafka_options(action)
+        add_snapshots(action, "page-ledger is whole")
     add_boundary_options(create)
     create.add_argument("--replication", type=whole, metavar="N", help="copies of each (3, or as many as brokers)")
     create.add_argument(
@@ -61,7 +64,13 @@ def run(options: argparse.Namespace) -> int:
     from opicflow.connectors.kafka.topics import findings, make, names, read_cluster, specs
 
     connection = connection_of(options)
-    wanted = specs(options.prefix, options.shards, options.result_partitions, options.event_partitions)
+    wanted = specs(
+        options.prefix,
+        options.shards,
+        options.result_partitions,
+        options.event_partitions,
+        options.snapshots is not None,
+    )
     new: frozenset[str] = frozenset()
     chosen = ""
     if options.action == "create":
@@ -90,7 +99,21 @@ def run(options: argparse.Namespace) -> int:
         return _FOUND
     if options.action == "check" and not options.json:
         print(f"all {len(wanted)} topics are as they should be")
+        _print_first_offsets(options, connection)
     return _SOUND
+
+
+def _print_first_offsets(options: argparse.Namespace, connection: Connection) -> None:
+    """Print from which offset on each log must stay, if it may end."""
+    snapshots = snapshots_of(options)
+    if snapshots is None:
+        return
+    from opicflow.connectors.kafka.topics import names
+    from opicflow.pipelines.stream.trim import find_trims
+
+    topic = names(options.prefix).page_ledger
+    for one in find_trims(connection, topic, snapshots, reads=False):
+        print(f"{topic}, partition {one.shard}: offset {one.keep_from:,} and what follows must stay")
 
 
 def _placement(options: argparse.Namespace) -> tuple[Placement | None, str]:

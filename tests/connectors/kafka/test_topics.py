@@ -74,6 +74,21 @@ def test_topics_that_are_kept_for_ever_have_no_limit(name: str, limit: str) -> N
     assert [(one.setting, one.value, one.should) for one in found] == [(limit.replace("_", "."), "604800000", "-1")]
 
 
+@pytest.mark.parametrize(
+    ("limit", "value", "is_allowed"),
+    [
+        ("retention_ms", 2 * DAY_MS, True),
+        ("retention_ms", 2 * DAY_MS - 1, False),
+        ("retention_bytes", 1 << 40, False),
+    ],
+)
+def test_with_snapshots_old_records_of_the_logs_may_be_deleted(limit: str, value: int, is_allowed: bool) -> None:
+    spec = next(one for one in specs(shards=8, has_snapshots=True) if one.name == "page-ledger")
+    assert spec.settings(3) == SPECS["page-ledger"].settings(3)
+    found = findings(described(SPECS["page-ledger"], **{limit: str(value)}), spec, 3)
+    assert [one.setting for one in found] == ([] if is_allowed else [limit.replace("_", ".")])
+
+
 def test_the_finding_of_finite_retention_explains_that_old_logs_are_deleted_at_once() -> None:
     (found,) = findings(described(SPECS["crawl-events"], retention_ms=str(365 * DAY_MS)), SPECS["crawl-events"], 3)
     assert "an old log is deleted as soon as it is published" in found.why
