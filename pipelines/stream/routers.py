@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -126,13 +127,13 @@ class _Router(beam.DoFn, ABC):
 class RouteEvents(_Router):
     """The router of crawl events."""
 
-    # Seen URLs are not sent again. They last as long as this object, which Beam discards when a bundle fails, so that
-    # the URLs of that bundle are sent again.
-    _seen: Seen | None = None
-    _seen_events = 0
-
     def setup(self) -> None:
         """Connect to the schema registry in the worker."""
+        # Seen URLs are not sent again. They last as long as this object, which Beam discards when a bundle fails, so
+        # that the URLs of that bundle are sent again. Each partition has its own: when they are routed again, a ledger
+        # drops what it has of one, and must not miss in another what it has dropped.
+        self._seen: dict[str, Seen] = {}
+        self._seen_events: Counter[str] = Counter()
         self._canonicalisers: dict[Rules, Canonicaliser] = {}
         self._writers = writer_of(self._config.connection)
 
@@ -159,12 +160,12 @@ class RouteEvents(_Router):
         rules = self._rules(sharder)
         decoded = decode_messages(events, source, self._writers)
         canonicaliser = self._canonicalisers.setdefault(rules, Canonicaliser(rules.urls, rules.page_ids))
-        if self._seen is None or self._seen_events > _SEEN_FOR_EVENTS:
-            self._seen, self._seen_events = Seen(), 0
-        self._seen_events += len(events)
+        if source not in self._seen or self._seen_events[source] > _SEEN_FOR_EVENTS:
+            self._seen[source], self._seen_events[source] = Seen(), 0
+        self._seen_events[source] += len(events)
         urls = urls_of(decoded, canonicaliser)
         latest_ms = int(1000 * time.time()) + MOST_AHEAD_MS  # noqa: TID251 - times of events and records may be wrong
-        items, rejects, counts, reasons = route_rows(decoded, urls, source, rules, self._seen, latest_ms)
+        items, rejects, counts, reasons = route_rows(decoded, urls, source, rules, self._seen[source], latest_ms)
         for name, number in counts.items():
             count(name if name == "events_read" else f"routed_{name}", number)
         yield from self._entries(sharder.crawl(items, end))

@@ -20,7 +20,7 @@ from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.sink import Message
 from opicflow.connectors.kafka.source import WatchedTopic
 from opicflow.pipelines.cli.parser import build_parser
-from opicflow.pipelines.ledger import CrawlEntry, LedgerConfig, PolicyEntry, TickEntry
+from opicflow.pipelines.ledger import CrawlEntry, Kind, LedgerConfig, PolicyEntry, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry
 from opicflow.pipelines.stream import ledgers
 from opicflow.pipelines.stream.clock import WriteTicks
@@ -62,9 +62,9 @@ class RoutingStage:
         self.router, self.cell = kind(CONFIG, watched(start)), Value()
         self.router.setup()
 
-    def route(self, messages: MessageBatch) -> list[Message]:
+    def route(self, messages: MessageBatch, partition: int = 0) -> list[Message]:
         self.router._reader = FakeReader(messages)
-        return list(self.router.process((0, 0.0), self.cell))
+        return list(self.router.process((partition, 0.0), self.cell))
 
 
 def crawled(messages: Iterable[Message]) -> list[tuple[int | None, CrawlEntry]]:
@@ -86,6 +86,19 @@ def test_an_event_of_the_far_future_is_rejected_and_the_others_are_routed() -> N
     assert visited(routed) == sorted(page_id(f"https://a.example/{number}") for number in (1, 2))
     (reject,) = [message for message in routed if message.topic == "rejects"]
     assert reject.key == b"topic/0:1" and b"bad-time" in (reject.value or b"") and far in (reject.value or b"")
+
+
+def test_each_partition_sends_the_urls_that_its_events_link_to() -> None:
+    """A bundle's entry of partition 1 arrived, that of partition 0 did not: both are routed again, 1 first."""
+    linked, found = page_id("https://linked.example/"), []
+    routing = RoutingStage()
+    for partition in (1, 0):
+        routing.cell = Value()
+        routed = routing.route(batch(0, [event(partition, ["https://linked.example/"])]), partition)
+        sightings = [int(page) for _, e in crawled(routed) for page in e.items.page[e.items.kind == Kind.SIGHTING]]
+        found.append(sightings.count(linked))
+        assert routing.route(batch(1, [event(2, ["https://linked.example/"])]), partition)
+    assert found == [1, 1], "the ledger drops the entry of partition 1, so it needs the URL in that of 0"
 
 
 def test_a_topic_that_was_created_again_is_read_from_its_beginning_by_the_same_rules() -> None:
