@@ -80,6 +80,8 @@ def _encoded(entry: LogEntry) -> tuple[str, _Values, _Columns]:
     match entry:
         case CrawlEntry():
             values = {**_range_of(entry), "visits_total": entry.visits_total}
+            if entry.counted_from:
+                values["counted_from"] = entry.counted_from
             return "crawl", values, _encode_items(entry.items)
         case TransfersEntry():
             values = {
@@ -124,7 +126,12 @@ def _range_of(entry: CrawlEntry | PolicyEntry | EndEntry) -> _Values:
 
 def _decode_crawl(values: _Values, columns: _Columns) -> CrawlEntry:
     items = _decode_items(columns)
-    return CrawlEntry(**_pop_range(values), items=items, visits_total=values.pop("visits_total", None))
+    return CrawlEntry(
+        **_pop_range(values),
+        items=items,
+        visits_total=values.pop("visits_total", None),
+        counted_from=values.pop("counted_from", 0),
+    )
 
 
 def _decode_transfers(values: _Values, columns: _Columns) -> TransfersEntry:

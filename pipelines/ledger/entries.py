@@ -181,7 +181,8 @@ class CrawlEntry:
     """The rows for this shard in the range [start, end) of a source of crawl events.
 
     `visits_total` is how many visits the source has sent to this shard up to `end`, all entries together: the
-    ledger compares it with the visits it has applied. None where the source does not count.
+    ledger compares it with the visits it has applied. None where the source does not count. It counts from the offset
+    `counted_from` on: 0, or later where it lost its state and the records before were deleted.
     """
 
     source: str
@@ -189,6 +190,7 @@ class CrawlEntry:
     end: LogPosition
     items: CrawlItems
     visits_total: int | None = None
+    counted_from: int = 0
     version: int = ENTRY_VERSION
 
 

@@ -50,6 +50,7 @@ from opicflow.pipelines.ledger.entries import (
 )
 from opicflow.pipelines.ledger.entry_checks import (
     SHARD_SOURCE,
+    check_count,
     check_crawl,
     check_kind,
     check_policy,
@@ -267,11 +268,14 @@ class Ledger:
         check_crawl(entry, self.config.categories, *self._ids)
         items = entry.items
         items = items.rows(_rows_below(mark.position, items), len(items))
-        total = mark.total + int((items.kind == Kind.VISIT).sum())
-        if entry.visits_total is not None and entry.visits_total != total:
+        total, uncounted = mark.total + int((items.kind == Kind.VISIT).sum()), mark.uncounted
+        if entry.counted_from != mark.counted_from and entry.visits_total is not None:
+            check_count(entry, mark.position)
+            uncounted = total - entry.visits_total
+        if entry.visits_total is not None and entry.visits_total + uncounted != total:
             raise EntryRefused(
-                f"{entry.source}: it counts {entry.visits_total} visits sent to this shard, the ledger {total}: "
-                "the audit does not fit, send the missing entries again"
+                f"{entry.source}: it counts {entry.visits_total} visits sent to this shard, the ledger "
+                f"{total - uncounted}: the audit does not fit, send the missing entries again"
             )
         sealed: list[tuple[int, TransfersEntry]] = []
         self._fates = np.zeros(len(items), np.uint8)
@@ -282,7 +286,7 @@ class Ledger:
             first = row
         sealed += self._apply_rows(items.rows(first, len(items)), self._fates[first:])
         self._room.slide_links(_LEAST_SLIDE + 32 * len(entry.items.link_pages))
-        self._marks[entry.source] = Mark(entry.end, total)
+        self._marks[entry.source] = Mark(entry.end, total, 0, entry.counted_from, uncounted)
         if self._has_transfers and total > mark.total:
             self._settling.note_visits()
         return sealed

@@ -27,6 +27,10 @@ class Mark:
     position: LogPosition = START
     total: int = 0
     digest: int = 0
+    counted_from: int = 0
+    """The offset from which the source counts its visits."""
+    uncounted: int = 0
+    """How many of the visits are not in that count."""
 
 
 @dataclass
@@ -128,7 +132,7 @@ def encode_state(state: LedgerState, config: LedgerConfig, shard: int, ranges: S
         "shard": shard,
         **ranges.stored(),
         "cut": state.cut,
-        "marks": [[source, *mark.position, mark.total, mark.digest] for source, mark in sorted(state.marks.items())],
+        "marks": [[source, *_encode_mark(mark)] for source, mark in sorted(state.marks.items())],
         "peers": [
             [other, peer.sent_total, peer.sent_digest, _encode_gossip(peer.gossip)]
             for other, peer in sorted(state.peers.items())
@@ -148,8 +152,7 @@ def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:
     return LedgerState(
         cut=values["cut"],
         marks={
-            source: Mark(LogPosition(offset, within), total, digest)
-            for source, offset, within, total, digest in values["marks"]
+            source: Mark(LogPosition(offset, within), *totals) for source, offset, within, *totals in values["marks"]
         },
         peers={
             other: Peer(total, digest, gossip and decode_gossip(gossip))
@@ -163,6 +166,12 @@ def decode_state(values: dict[str, Any], page_ids: PageIds) -> LedgerState:
         busy_hosts={host: HostWait(*wait) for host, *wait in values.get("busy_hosts", ())},
         reviews=_decode_reviews(values["reviews"]) if "reviews" in values else Reviews(),
     )
+
+
+def _encode_mark(mark: Mark) -> list[int]:
+    """The numbers of a mark; older ones have no count of their own."""
+    values = [*mark.position, mark.total, mark.digest]
+    return [*values, mark.counted_from, mark.uncounted] if mark.counted_from else values
 
 
 def decode_gossip(values: list[Any]) -> Gossip:

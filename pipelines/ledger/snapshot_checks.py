@@ -94,7 +94,7 @@ def state_problem(state: dict[str, Any], config: LedgerConfig, shard: int, shard
         return "its state has other parts"
     if not (is_whole(state["cut"], 0, _MOST) and is_whole(state["url_generation"], 0, _MOST)):
         return "its cut or generation is no number"
-    if not (_are_lists(state["marks"], 5) and all(_is_mark(mark) for mark in state["marks"])):
+    if not (isinstance(state["marks"], list) and all(_is_mark(mark) for mark in state["marks"])):
         return "a mark is none"
     names = [mark[0] for mark in state["marks"]]
     if names != sorted(set(names)):
@@ -179,12 +179,15 @@ def lost_problem(book: Book, ids: Array, amounts: Array) -> str:
     return ""
 
 
-def _is_mark(mark: list[Any]) -> bool:
+def _is_mark(mark: Any) -> bool:
     return (
-        type(mark[0]) is str
+        type(mark) is list
+        and len(mark) in (5, 7)
+        and type(mark[0]) is str
         and mark[0].isprintable()
         and all(is_whole(value, 0, _MOST) for value in mark[1:4])
         and is_whole(mark[4], 0, _WRAP - 1)
+        and (len(mark) == 5 or (is_whole(mark[5], 1, _MOST) and is_whole(mark[6], -_MOST, _MOST)))
     )
 
 

@@ -41,7 +41,8 @@ class SourceState:
     """How far a source was routed: the next offset, and for each shard the end of its last entry and its visits.
 
     `rules` are the rules at that offset, as JSON; empty = those of the start of the stream. `source` is its name, which
-    has the id of its topic; empty in states that older code wrote.
+    has the id of its topic; empty in states that older code wrote. Visits are counted from the offset `counted_from`
+    on.
     """
 
     next: int
@@ -49,11 +50,12 @@ class SourceState:
     visits: Ints
     rules: str = ""
     source: str = ""
+    counted_from: int = 0
 
     @classmethod
     def at(cls, offset: int, shards: int, source: str = "") -> SourceState:
         """Begin at an offset. The first entries begin at 0: skipped offsets are not missing."""
-        return cls(offset, np.zeros(shards, np.int64), np.zeros(shards, np.int64), source=source)
+        return cls(offset, np.zeros(shards, np.int64), np.zeros(shards, np.int64), source=source, counted_from=offset)
 
     def of(self, source: str, start: int) -> SourceState:
         """Return the state of a source that this one may belong to; another source begins at `start`, by its rules.
@@ -66,14 +68,16 @@ class SourceState:
 
     def to_bytes(self) -> bytes:
         """Encode the state."""
-        values = {"next": self.next, "rules": self.rules, **({"source": self.source} if self.source else {})}
+        later = {"source": self.source, "counted_from": self.counted_from}
+        values = {"next": self.next, "rules": self.rules, **{name: value for name, value in later.items() if value}}
         return pack("source", values, {"sent_to": self.sent_to, "visits": self.visits})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SourceState:
         """Decode a state."""
         _, values, columns = unpack(data)
-        return cls(values["next"], columns["sent_to"], columns["visits"], values["rules"], values.get("source", ""))
+        later = values.get("source", ""), values.get("counted_from", 0)
+        return cls(values["next"], columns["sent_to"], columns["visits"], values["rules"], *later)
 
 
 @dataclass
@@ -140,7 +144,8 @@ class Sharder:
                 if last == len(items)
                 else LogPosition(int(items.offset[last]), int(items.within[last]))
             )
-            yield ToShard(shard, encode_entry(CrawlEntry(self.source, start, to, rows, int(self._visits[shard]))))
+            counts = int(self._visits[shard]), self.state.counted_from
+            yield ToShard(shard, encode_entry(CrawlEntry(self.source, start, to, rows, *counts)))
             start = to
         self._sent_to[shard] = end
 

@@ -279,6 +279,41 @@ def test_a_count_of_visits_that_does_not_fit_is_refused(ledger: Ledger, total: A
     assert_refused(ledger, dataclasses.replace(crawl_entry(), visits_total=total), "crawl")
 
 
+@pytest.mark.parametrize("offset", [-1, 1 << 70, "0", 0.0, True, math.nan, None, [0], np.int64(0)], ids=repr)
+def test_what_a_count_of_visits_begins_at_must_be_an_offset(ledger: Ledger, offset: Any) -> None:
+    assert_refused(ledger, dataclasses.replace(crawl_entry(), counted_from=offset), "crawl", "counted_from")
+
+
+def test_a_source_may_count_its_visits_again_from_where_its_events_begin_now() -> None:
+    """The ledger has eight rows with six visits; then the source has lost its state, and begins at offset 5."""
+    ledger, whole = ledger_of_these_tests(), ledger_of_these_tests()
+    for one in (rows(5).entry(visits_total=2), rows(5).entry(visits_total=3)):  # nothing is above the mark
+        ledger.apply(dataclasses.replace(one, start=START, end=MARK, counted_from=5))
+    whole.apply(crawl_entry())
+    again = dataclasses.replace(crawl_entry(), start=LogPosition(0, 0), counted_from=5, visits_total=9)
+    ledger.apply(again)
+    assert ledger.visits == whole.visits and ledger.mark("crawl") == whole.mark("crawl")
+    restored = Ledger.restore(snapshot_of(ledger))
+    assert snapshot_of(restored) == snapshot_of(ledger) != snapshot_of(whole)
+    at = ledger.mark("crawl")
+    more = ItemWriter(at).visit(here(30), []).entry(start=at)
+    for one in (ledger, restored):
+        assert_refused(one, dataclasses.replace(more, counted_from=5, visits_total=13), "it counts 13", "the ledger 10")
+        one.apply(dataclasses.replace(more, counted_from=5, visits_total=10))
+    whole.apply(dataclasses.replace(more, visits_total=13))
+    assert ledger.visits == restored.visits == whole.visits
+    ledger.apply(TickEntry(2_000_000)), whole.apply(TickEntry(2_000_000))
+    assert ledger.audit() == whole.audit()
+
+
+def test_a_source_that_counts_again_behind_the_mark_has_lost_events(ledger: Ledger) -> None:
+    entry = dataclasses.replace(crawl_entry(), counted_from=9, visits_total=0)
+    assert_refused(ledger, entry, "it counts from offset 9 on", "the ledger has it up to 8", "were deleted")
+    new = dataclasses.replace(rows(9).entry("another"), start=START, counted_from=9, visits_total=6)
+    ledger.apply(new)
+    assert ledger.mark("another") == new.end, "a ledger that has nothing of it begins where it begins"
+
+
 @pytest.mark.parametrize("items", [None, [], (), {}, 5, "items", np.zeros(8)], ids=repr)
 def test_items_must_be_crawl_items(ledger: Ledger, items: Any) -> None:
     assert_refused(ledger, dataclasses.replace(crawl_entry(), items=items), "crawl")

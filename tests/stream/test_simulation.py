@@ -54,7 +54,7 @@ def run_schedules(first: int, count: int, faults: Faults | None = None) -> Count
 def test_ledgers_follow_from_their_logs_under_any_fault(seed: int) -> None:
     happened = run_schedules(1_000_000 * seed, SCHEDULES)
     missing = {name for name, often in vars(Faults()).items() if often} | {"older", "stale"}
-    missing |= {"snapshot", "restored", "ahead", "snapshot ahead"}
+    missing |= {"began again", "snapshot", "restored", "ahead", "snapshot ahead"}
     assert not missing - set(happened), "every kind of fault happened"
 
 
@@ -182,6 +182,12 @@ MUTATIONS: dict[str, Mutation] = {
         patch, LogKeeper, "_apply", "> _MOST_CLOCK_DIFFERENCE_SECONDS", "< 0"
     ),
     "the state of a router advances before its records arrive": lambda patch: CommitsBeforeItSends,
+    "another count of a source is compared with the old one": lambda patch: rewrite(
+        patch, Ledger, "_apply_crawl", "entry.counted_from != mark.counted_from and ", "False and "
+    ),
+    "the visits before another count are forgotten": lambda patch: rewrite(
+        patch, Ledger, "_apply_crawl", "uncounted = total - entry.visits_total", "uncounted = 0"
+    ),
     "an entry to one shard counts as sent to all": lambda patch: rewrite(
         patch, Sharder, "_entries", "self._sent_to[shard] = end", "self._sent_to[:] = end"
     ),

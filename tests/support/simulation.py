@@ -450,12 +450,14 @@ class Faults:
     fingerprint: int = 10
     clock: int = 10
     """The clock of a broker leaps ahead or back, or is right again."""
+    lost: int = 15
+    """A router has lost its state, and the oldest events were deleted."""
     hole: int = 0
     """A bundle fails after a record of it has arrived and an earlier one has not."""
 
 
 _CLOCK_ERRORS_MS = [sign * days * 86_400_000 for days in (1, 400) for sign in (1, -1)]
-NO_FAULTS = Faults(*(0,) * 11)
+NO_FAULTS = Faults(*(0,) * 12)
 
 
 class Simulation:
@@ -561,6 +563,8 @@ class Simulation:
             chance.choice(self.logs).append(self.now_ms, chance.choice([POISON, b"", POISON * 20]))
         elif what == "clock":
             self.clock_errors_ms[chance.randrange(self.shards)] = chance.choice([0, *_CLOCK_ERRORS_MS])
+        elif what == "lost":
+            self._lose_router()
         elif what == "fingerprint":
             chance.choice(self.logs).append(self.now_ms, request_fingerprint())
 
@@ -736,6 +740,22 @@ class Simulation:
         self._restore()
         KEEPERS.remove_run(self.run)
         self.most_entry_bytes = self.chance.choice([1, 200, 1000, 4 << 20])
+
+    def _lose_router(self) -> None:
+        """Begin to route a source anew, where its events begin now: no later than the ledgers have it."""
+        source = self.chance.choice(list(self.routers))
+        first = min(self._mark_of(shard, source) for shard in self.keepers)
+        if source != POLICIES and first:
+            state = SourceState.at(self.chance.randint(1, first), self.shards, source)
+            self.routers[source] = Router(source, state.to_bytes(), self.routers[source].everywhere_at)
+            self.happened["began again"] += 1
+
+    def _mark_of(self, shard: Shard, source: str) -> int:
+        """Return how far the ledger of a shard has a source."""
+        keeper = KEEPERS.peek(shard.run, shard.number)
+        if not isinstance(keeper, LogKeeper) or keeper.ledger is None:
+            return 0
+        return keeper.ledger.mark(source).offset
 
     def _run_zombie(self) -> None:
         if not self.zombies:
