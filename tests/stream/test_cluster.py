@@ -30,6 +30,7 @@ GUIDE = TOP / "docs" / "guides" / "operations.md"
 FAULTS = ["worker", "tasks", "broker", "old_checkpoint", "delivered_twice"]
 TRIMMING = "opicflow stream trim --brokers localhost:9092 --snapshots file:///var/lib/snapshots\n"
 """A later test runs it as the guide has it."""
+SNAPSHOTS = re.compile(r"snapshots    [\d,]+ written since the start; the oldest shard's has \d+ minutes of log")
 SLOW_FAULTS = ["zombie", "cluster"]
 """Faults whose recovery takes longer: time limits of the cluster must pass, or the whole cluster must start."""
 
@@ -167,12 +168,12 @@ def test_an_upgrade_and_the_command_that_stop_prints_continue_where_the_stream_s
     assert stream.job.id != before.id
     stream.publish(crawl.events[200:400])
     named = (*stream.where, "--flink-master", stream.cluster.flink_rest, "--name", stream.name)
-    status = command("stream", "status", *named)
+    status = stream.wait_for(
+        "ages of snapshots",
+        lambda: SNAPSHOTS.search(command("stream", "status", *named).out) and command("stream", "status", *named),
+    )
     assert status.code == 0 and "RUNNING, 0 restarts" in status.out, status
     assert "brokers      answer" in status.out
-    assert re.search(
-        r"snapshots    [\d,]+ written since the start; the oldest shard's has \d+ minutes of log", status.out
-    )
     stopped = command("stream", "stop", *named, "--job-server", stream.cluster.job_server)
     assert stopped.code == 0, stopped
     again = shlex.split(stopped.out.splitlines()[-1].removeprefix("continue with: opicflow "))
