@@ -16,9 +16,10 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -37,12 +38,16 @@ from opicflow.connectors.flink.rest import FlinkCluster, Job
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.source import PartitionReader, PollPartitions, PollTimer, WatchedTopic
 from opicflow.connectors.kafka.topics import TopicSpec, make, specs
+from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig, LogPosition, TickEntry
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
 from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogKeeperFactory, Origin
 from opicflow.pipelines.stream.ledgers import LEAST_LOG_MB
 from opicflow.pipelines.stream.origin import begin_logs
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
+from opicflow.pipelines.stream.sent import SENT
+from opicflow.pipelines.stream.snapshot_store import Snapshots, pack_chunks
+from opicflow.pipelines.stream.snapshot_writer import SnapshotWriter
 from opicflow.pipelines.transforms.keep_ledger import KeeperFactory
 from opicflow.pipelines.transforms.metrics import count
 from opicflow.pipelines.transforms.outputs import Output
@@ -101,7 +106,7 @@ def _ledgers(sizes: Iterable[int]) -> Iterator[Figure]:
     first: tuple[float, float] | None = None
     for pages in sizes:
         say(f"stream: a shard of {pages:,} pages")
-        per_second, state_bytes = _ledger(pages)
+        keeper, per_second, state_bytes = _ledger(pages)
         first = first or (per_second, state_bytes)
         yield versus(
             f"stream.shard_of_{pages}", per_second, "events/s", first[0], "one shard, log to ledger; first size"
@@ -114,10 +119,68 @@ def _ledgers(sizes: Iterable[int]) -> Iterator[Figure]:
             first[1],
             state_bytes / first[1],
         )
+        say(f"stream: its snapshot of {pages:,} pages, beside the work")
+        yield from _snapshot(keeper, pages)
 
 
-def _ledger(pages: int) -> tuple[float, float]:
-    """Return events per second and bytes of state per event of a shard, for entries of 200 visits of 30 links."""
+def _snapshot(keeper: LogKeeper, pages: int) -> Iterator[Figure]:
+    """Measure how long a shard waits for its snapshot, against writing it while the shard waits; and the memory."""
+    random = np.random.default_rng(2)
+    with tempfile.TemporaryDirectory(prefix="opicflow-bench-") as folder, tempfile.TemporaryFile() as file:
+        begun = time.perf_counter()
+        pack_chunks(keeper.chunks(), file)
+        in_place = time.perf_counter() - begun
+        store = Snapshots(StorageFolder.of(folder)).of_logs("page-ledger", "id")
+        writer = SnapshotWriter(store, folder)
+        SENT.note(folder, 0, 1 << 40)
+        most_shared, own = 0, _own_bytes()
+        alone = [_timed(keeper, _visits(random, pages, 200 * batch)) for batch in range(20)]
+        beside: list[float] = []
+        begun = time.perf_counter()
+        writer.begin(keeper)
+        pause = time.perf_counter() - begun
+        while writer.is_writing or not beside:
+            beside.append(_timed(keeper, _visits(random, pages, 200 * (20 + len(beside)))))
+            most_shared = max(most_shared, _own_bytes() - own)
+        whole = time.perf_counter() - begun
+        written = writer.take_written(0)
+        check(written is not None and not written.problem, "the snapshot was written")
+        how = (
+            f"{pages:,} pages; the shard waits {1000 * pause:.0f} ms, its longest batch of 200 visits meanwhile takes "
+            f"{1000 * max(beside):.0f} ms (alone {1000 * max(alone):.0f}); {whole:.1f} s until it is stored, "
+            f"{most_shared / 1e6:,.0f} MB more meanwhile"
+        )
+        yield Figure(f"stream.snapshot_pause_{pages}", pause, "seconds", how, in_place, pause / in_place)
+
+
+def _timed(keeper: LogKeeper, entries: list[bytes]) -> float:
+    begun = time.perf_counter()
+    _feed(keeper, entries)
+    return time.perf_counter() - begun
+
+
+def _visits(random: np.random.Generator, pages: int, first: int) -> list[bytes]:
+    """Return an entry of 200 visits of a source of its own."""
+    writer = ItemWriter(LogPosition(first, 0))
+    for event in range(200):
+        links = [_id(page) for page in random.integers(0, pages, 30).tolist()]
+        writer.visit(_id(int(random.integers(pages))), links, time_ms=first + event + 1)
+    return [encode_entry(writer.entry("later", LogPosition(first, 0)))]
+
+
+def _own_bytes() -> int:
+    """Return the memory that this process and its copies do not share with a file, each page once."""
+    children = Path(f"/proc/self/task/{threading.main_thread().native_id}/children").read_text(encoding="ascii").split()
+    found = 0
+    for pid in ("self", *children):
+        with suppress(OSError):
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+            found += int(rollup.partition("Pss_Anon:")[2].split()[0]) << 10
+    return found
+
+
+def _ledger(pages: int) -> tuple[LogKeeper, float, float]:
+    """Return a shard, its events per second and bytes of state per event, for entries of 200 visits of 30 links."""
     keeper, random = LogKeeper(0), np.random.default_rng(1)
     sharder = Sharder("events", SourceState.at(0, 1), ShardRanges())
     _feed(keeper, [Origin(LedgerConfig(), ShardRanges.equal(1)).entry()])
@@ -144,7 +207,7 @@ def _ledger(pages: int) -> tuple[float, float]:
         "all events are counted and no cash is missing",
     )
     snapshot = sum(map(len, keeper.chunks()))
-    return per_second, log_bytes / events * snapshot / max(2 * snapshot, LEAST_LOG_MB * (1 << 20))
+    return keeper, per_second, log_bytes / events * snapshot / max(2 * snapshot, LEAST_LOG_MB * (1 << 20))
 
 
 def _feed(keeper: LogKeeper, entries: list[bytes]) -> int:

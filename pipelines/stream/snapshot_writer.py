@@ -103,6 +103,11 @@ class SnapshotWriter:
         """Return, once, how the last snapshot of a shard ended; None while it is written."""
         return self._written.pop(shard, None)
 
+    @property
+    def is_writing(self) -> bool:
+        """Whether a snapshot is being written."""
+        return self._thread is not None
+
     def wait(self) -> None:
         """Wait until the snapshot that is being written has ended."""
         thread = self._thread
