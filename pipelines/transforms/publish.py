@@ -180,7 +180,7 @@ def idle_cash(cash_by_outcome: Mapping[Outcome, int]) -> int:
 
 
 def _pack_rows(ledger: Ledger, kind: str, columns: dict[str, Array], second: int) -> bytes:
-    starts, urls = ledger.urls(columns["pages"])
+    starts, urls = _urls_of(ledger, columns["pages"])
     columns["url_lengths"] = np.diff(starts)
     columns["url_bytes"] = urls
     expires = second + int(ledger.config.refresh.order_timeout_hours * 3600)
@@ -251,11 +251,26 @@ def _in_parts(ledger: Ledger, pages: Ids, rate_sum: float, rows: int) -> Iterato
         estimates, (starts, text) = ledger.estimate(some[order], rate_sum), ledger.urls(some[order])
         for begin in range(0, max(len(some), 1), rows):
             own = places[begin : begin + rows]
-            own_starts = np.zeros(len(own) + 1, np.int64)
-            np.cumsum(starts[own + 1] - starts[own], out=own_starts[1:])
-            own_text = np.empty(int(own_starts[-1]), np.uint8)
-            copy_urls(text, starts[own], own_starts, len(own), own_text)
-            yield rows_of(estimates, own), (own_starts, own_text)
+            yield rows_of(estimates, own), _urls_at(starts, text, own)
+
+
+def _urls_of(ledger: Ledger, pages: Ids) -> tuple[Ints, Bytes]:
+    """Return the URLs of pages. From files they are read in the order of the files."""
+    if ledger.is_in_memory:
+        return ledger.urls(pages)
+    order = ledger.order_of_births(pages)
+    places = np.empty(len(order), np.int64)
+    places[order] = np.arange(len(order))
+    return _urls_at(*ledger.urls(pages[order]), places)
+
+
+def _urls_at(starts: Ints, text: Bytes, rows: Ints) -> tuple[Ints, Bytes]:
+    """Return the URLs at these rows, one after the other."""
+    own_starts = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(starts[rows + 1] - starts[rows], out=own_starts[1:])
+    own_text = np.empty(int(own_starts[-1]), np.uint8)
+    copy_urls(text, starts[rows], own_starts, len(rows), own_text)
+    return own_starts, own_text
 
 
 def _payers(ledger: Ledger, pages: Ids, importance: Floats) -> dict[str, Array]:
