@@ -35,6 +35,8 @@ from opicflow.schemas.pages import (
 )
 
 LONGEST_URL = 8192
+CANONICAL_VERSION = 1
+"""Raise it with any change of the canonical form of any URL: page ids follow from it (tests/schemas/test_urls.py)."""
 TRACKING_PARAMETERS = ("utm_*", "gclid", "dclid", "fbclid", "msclkid", "yclid", "mc_cid", "mc_eid", "igshid", "_ga")
 SESSION_PARAMETERS = ("jsessionid", "phpsessid", "sessionid", "session_id", "sid", "aspsessionid*", "cfid", "cftoken")
 

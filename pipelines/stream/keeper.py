@@ -72,6 +72,7 @@ from opicflow.schemas.pages import PageIds
 from opicflow.schemas.policy_json import policy_to_json
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.sites import SITE_KINDS, SiteKind
+from opicflow.schemas.urls import CANONICAL_VERSION
 
 MOST_TRANSFERS = 100_000
 """The most transfers of one message: 16 bytes each."""
@@ -163,6 +164,7 @@ class Origin:
             "quiet_until": self.quiet_until,
             **({} if self.sites is None else {"sites": self.sites}),
             **self.placement.to_json(),
+            **({} if CANONICAL_VERSION == 1 else {"canonical": CANONICAL_VERSION}),
         }
         return encode_entry(ControlEntry("stream", {"origin": values}))
 
@@ -172,6 +174,7 @@ class Origin:
         try:
             assert isinstance(entry, ControlEntry)
             values = dict(entry.values["origin"])
+            _check_canonical(values.pop("canonical", 1))
             placement = Placement.from_json(values)
             for name in Placement.STORED_AS:
                 values.pop(name, None)
@@ -184,6 +187,15 @@ class Origin:
                 f"the log does not begin with the settings of its ledger ({type(problem).__name__}: {problem}): "
                 "start the stream on a new topic, or with a newer opicflow"
             ) from None
+
+
+def _check_canonical(version: Any) -> None:
+    """Refuse logs whose pages have ids by another canonical form of URLs: the same page would be two."""
+    if version != CANONICAL_VERSION:
+        raise LogRefused(
+            f"the pages of the log have ids by version {str(version)[:20]} of canonical URLs, and this opicflow has "
+            f"version {CANONICAL_VERSION}: use the release that the stream began with, or rebuild with this one"
+        )
 
 
 def request_fingerprint() -> bytes:

@@ -16,6 +16,7 @@ from opicflow.schemas.pages import HostMemo, PageIds
 from opicflow.schemas.public_suffixes import installed_suffixes
 from opicflow.schemas.urls import (
     ASK,
+    CANONICAL_VERSION,
     LONGEST_URL,
     NO_RULES,
     PAGE,
@@ -188,6 +189,21 @@ def test_ordinary_urls_do_not_go_to_the_library() -> None:
 
 
 # -- pages and other addresses
+
+
+def test_the_canonical_form_of_a_url_changes_only_with_its_version() -> None:
+    """Page ids follow from it. Where this fails, raise `CANONICAL_VERSION`, and write the new digest here."""
+    paths = [
+        "/a/./b/../c?x=1&utm_source=y#z",
+        "/é/%7e/%c3%a9",
+        "\\a b",
+        "/;jsessionid=A1?sid=2&B=c",
+        "",
+        "/a'b|c%zz?&&",
+    ]
+    urls = [*PLAIN, *(f"http://{host}{path}" for host in HOSTS.split() for path in paths)]
+    forms = [form_of(url.encode(), rules=rules) or b"none" for rules in RULES for url in urls]
+    assert (CANONICAL_VERSION, xxhash.xxh3_128_hexdigest(b"\n".join(forms))) == (1, "e1e3894d383692f8f2e9ca1e4be3477c")
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from opicflow.connectors.kafka.publisher import Publisher
 from opicflow.connectors.kafka.source import NO_END, WatchedTopic, read_range
 from opicflow.pipelines.ledger import ItemWriter, LedgerConfig
 from opicflow.pipelines.ledger.encoding import decode_entry, encode_entry
+from opicflow.pipelines.stream import keeper as keeper_module
 from opicflow.pipelines.stream import origin
 from opicflow.pipelines.stream.keeper import LogBatch, LogKeeper, LogRefused, Origin, Placement
 from opicflow.pipelines.stream.ledgers import log_batch
@@ -84,6 +85,20 @@ def test_a_log_that_was_reserved_for_a_placement_begins_with_it() -> None:
     again = LogKeeper.from_chunks(1, keeper.chunks())
     assert again.origin == begun and again.ledger is not None
     assert (again.ledger.ranges, again.ledger.page_ids) == (PLACEMENT.ranges, SECRET)
+
+
+def test_a_log_whose_page_ids_follow_from_another_form_of_urls_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = Origin(LedgerConfig(), ShardRanges())
+    old = decode_entry(begun.entry()).entry
+    assert Origin.of(old) == begun
+    monkeypatch.setattr(keeper_module, "CANONICAL_VERSION", 2)
+    newer = decode_entry(begun.entry()).entry
+    assert Origin.of(newer) == begun
+    with pytest.raises(LogRefused, match="have ids by version 1 of canonical URLs, and this opicflow has version 2"):
+        Origin.of(old)
+    monkeypatch.undo()
+    with pytest.raises(LogRefused, match="have ids by version 2 of canonical URLs, and this opicflow has version 1"):
+        Origin.of(newer)
 
 
 def test_a_url_that_collides_becomes_a_reject_and_the_stream_continues() -> None:
