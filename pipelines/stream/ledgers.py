@@ -10,7 +10,7 @@ import apache_beam as beam
 import numpy as np
 
 from opicflow.connectors.kafka.source import PartitionReader, Poll, WatchedTopic, read_range
-from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper
+from opicflow.pipelines.stream.keeper import LogBatch, LogHead, LogKeeper, LogRefused
 from opicflow.pipelines.stream.sent import SENT, applied, may_go_on
 from opicflow.pipelines.stream.snapshot_reader import restore_newest
 from opicflow.pipelines.stream.snapshot_store import SnapshotStore
@@ -135,7 +135,10 @@ class KeepLogLedger(KeepLedger):
             return True
         if not may_go_on(self._run, keeper.shard, keeper.head, head):
             return False
-        self._check(keeper.shard, keeper.head)
+        try:
+            self._check(keeper.shard, keeper.head)
+        except LogRefused:  # of a log that was there before
+            return False
         return True
 
     def write_snapshot(self, keeper: Keeper, snapshot: Any, journal: Journal) -> None:
@@ -163,6 +166,8 @@ class KeepLogLedger(KeepLedger):
     def _begin(self, shard: int, first: int) -> int:
         """Return the offset at which a ledger without state begins: behind the newest snapshot, or the first one."""
         cached = KEEPERS.peek(self._run, shard)
+        if cached is not None and not self.is_usable(cached, LogHead()):
+            cached = None
         if cached is None and self._store is not None:
             cached = restore_newest(self._store, self._factory, shard, LogHead(), self._check)
             if cached is not None:

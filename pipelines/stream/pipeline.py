@@ -102,7 +102,8 @@ class Stream(beam.PTransform[Any, Any]):
         check = LogCheck(config.connection, config.ledger_topic)
         log = self._logs.partitions[0]
         store = None if config.snapshots is None else config.snapshots.of_logs(log.topic, log.topic_id)
-        keep = KeepLogLedger(self._logs, config.factory, config.run, config.least_log_mb, check, store)
+        run = f"{config.run} {log.topic_id}"  # ledgers of an older topic of the same name are others
+        keep = KeepLogLedger(self._logs, config.factory, run, config.least_log_mb, check, store)
         outputs = log_polls | "KeepLedger" >> par_do(keep).with_output_types(Output)
         to = Destination(config.connection, config.prefix)
         _ = outputs | "SendOutputs" >> par_do(SendOutputs(to, config.ledger_topic, note_sent))

@@ -435,6 +435,18 @@ def test_a_ledger_in_the_process_that_is_behind_the_state_is_not_used(stored: St
     assert KEEPERS.peek(stored.run, 0) is not old and stored.at() == 12
 
 
+@pytest.mark.parametrize("arrived", [True, False])
+def test_without_state_a_ledger_of_the_process_is_used_only_if_its_outputs_have_arrived(
+    stored: Stored, arrived: bool
+) -> None:
+    stored.apply(0, 5, arrives=arrived)
+    old = KEEPERS.peek(stored.run, 0)
+    stored.head = Value()
+    stored.apply(5 if arrived else 0, 9)
+    assert (KEEPERS.peek(stored.run, 0) is old) == arrived
+    assert LogKeeperFactory().decode_head(stored.head.value) == keeper_at(9 * MANY, stored.log).head
+
+
 def test_without_state_a_ledger_begins_at_its_newest_snapshot_also_if_the_log_before_was_deleted(
     stored: Stored,
 ) -> None:
