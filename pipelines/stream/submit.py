@@ -198,8 +198,14 @@ def for_workers(savepoint: str, kind: str) -> str:
         return savepoint
     written = metadata.with_name(f"{_METADATA}-{kind.lower()}")
     part = written.with_name(f"{written.name}.part")
-    part.write_bytes(after)
-    part.replace(written)
+    try:
+        part.write_bytes(after)
+        part.replace(written)
+    except OSError as problem:
+        raise FlinkRefused(
+            f"{written}: {problem.strerror}: the ids for workers of kind {kind} cannot be written there: make "
+            "the folder writable, or start with the kind of workers before"
+        ) from None
     return written.absolute().as_uri()
 
 

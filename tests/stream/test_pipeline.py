@@ -156,6 +156,13 @@ def test_a_savepoint_goes_to_workers_of_another_kind_and_back(tmp_path: Path) ->
     assert Path(back.removeprefix("file://")).read_bytes() == before == (folder / "_metadata").read_bytes()
 
 
+def test_a_folder_that_cannot_be_written_to_is_refused_in_one_line(tmp_path: Path) -> None:
+    savepoint(tmp_path / "savepoint-1", "PROCESS")
+    (tmp_path / "savepoint-1" / "_metadata-docker").mkdir()
+    with pytest.raises(FlinkRefused, match=r"_metadata-docker: Is a directory: [^\n]+ make the folder writable, or"):
+        for_workers(str(tmp_path / "savepoint-1"), "DOCKER")
+
+
 @pytest.mark.parametrize("given", ["s3://bucket/savepoint-1", "file:///nowhere/savepoint-1", "savepoint-1"])
 def test_a_savepoint_that_is_not_here_or_needs_no_change_stays_what_it_is(
     given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,16 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
+from urllib.request import ProxyHandler, build_opener
 
 import pytest
 
 from deploy.services import processes
-from deploy.services.instance import HOST, free_ports, get_json
+from deploy.services.instance import HOST, free_ports
 from support.paths import TOP
 from support.services import MISSING
 
 MONITORING = TOP / "deploy" / "monitoring"
 _READY_SECONDS = 60.0
+_ANSWER_SECONDS = 30.0
 
 
 def require_prometheus() -> None:
@@ -60,7 +62,9 @@ class Prometheus:
 
     def query(self, expression: str) -> list[Any]:
         """Return the result of a query now."""
-        answer = get_json(f"{self._url}/query?{urlencode({'query': expression})}")
+        url = f"{self._url}/query?{urlencode({'query': expression})}"
+        with build_opener(ProxyHandler({})).open(url, timeout=_ANSWER_SECONDS) as response:
+            answer = json.load(response)
         assert answer["status"] == "success", answer
         result: list[Any] = answer["data"]["result"]
         return result
