@@ -7,8 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from deploy.services import processes
 from support.paths import TOP
-from support.prometheus import MONITORING, check_rules, promtool, require_prometheus
+from support.prometheus import (
+    MONITORING,
+    check_rules,
+    promtool,
+    require_prometheus,
+    running_prometheus,
+    serving,
+)
 
 ALERTS = MONITORING / "alerts.yml"
 GUIDE = "docs/guides/operations.md"
@@ -124,3 +132,29 @@ def test_every_alert_names_a_runbook_of_its_own() -> None:
     ):
         assert page == GUIDE and anchor in anchors(GUIDE), name
         assert anchor.startswith("alert-")
+
+
+def metrics_of_flink() -> str:
+    """Return the metrics of a stream of four shards as Flink 1.19 reported them; those of the job are made up."""
+    reported = (TOP / "tests" / "golden" / "flink-reporter.txt").read_text(encoding="utf-8")
+    shards = [f"flink_taskmanager_job_task_operator_opicflow_tick_second_shard_{shard}" for shard in range(4)]
+    checkpoints = ("numberOfCompletedCheckpoints", "numberOfFailedCheckpoints", "lastCheckpointDuration")
+    job = [f"flink_jobmanager_job_{name}" for name in ("numRestarts", "lastCheckpointSize", *checkpoints)]
+    return reported + "".join(f'{name}{{job_name="four-stream"}} 7\n' for name in [*shards, *job])
+
+
+def test_names_of_flink_become_labels_and_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
+    require_prometheus()
+    faster = {"scrape_interval: 15s": "scrape_interval: 1s"}
+    with (
+        serving(metrics_of_flink) as target,
+        running_prometheus(tmp_path / "prometheus", [target], faster) as prometheus,
+    ):
+        assert processes.wait_until(lambda: prometheus.unanswered() == [], 60), prometheus.unanswered()
+        lags = {(one["metric"]["topic"], one["metric"]["partition"]) for one in prometheus.query("opicflow_lag")}
+        expected = {"crawl_events": 3, "policies": 1, "page_ledger": 4}
+        assert lags == {(f"four_{topic}", str(number)) for topic, count in expected.items() for number in range(count)}
+        shards = {one["metric"]["shard"] for one in prometheus.query("opicflow_shard_pages")}
+        assert shards == {"0", "1", "2", "3"}
+        assert prometheus.query("opicflow_visits") == [], "those of the shards have another name"
+        assert prometheus.query('{__name__=~"flink_.*opicflow.*"}') == []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.parse import urlencode
 from urllib.request import ProxyHandler, build_opener
@@ -69,9 +72,37 @@ class Prometheus:
         result: list[Any] = answer["data"]["result"]
         return result
 
+    def unanswered(self) -> list[str]:
+        """Return the queries of the dashboard that have no answer now."""
+        dashboard = json.loads((MONITORING / "dashboard.json").read_text(encoding="utf-8"))
+        queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+        queries += re.findall(r"label_values\((\w+),", json.dumps(dashboard["templating"]))
+        assert len(queries) > 20
+        return [one for one in queries if not self.query(one.replace("$job", ".*"))]
+
     def firing(self) -> set[str]:
         """Return the names of the alerts that fire now."""
         return {one["metric"]["alertname"] for one in self.query('ALERTS{alertstate="firing"}')}
+
+
+@contextmanager
+def serving(metrics: Callable[[], str]) -> Iterator[str]:
+    """Serve the text of a reporter; yields HOST:PORT."""
+
+    class Reporter(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.end_headers()
+            self.wfile.write(metrics().encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer((HOST, 0), Reporter) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"{HOST}:{server.server_port}"
+        server.shutdown()
 
 
 @contextmanager
