@@ -21,7 +21,9 @@ def main() -> int:
     every = ",".join(SERVICES)
     parser.add_argument("--only", metavar="NAMES", default=every, help="comma-separated names (%(default)s)")
     parser.add_argument("--folder", type=Path, default=Path("build/services"), help="their data and logs (%(default)s)")
-    parser.add_argument("--usual-ports", action="store_true", help="9092, 8081 and 8099, each if it is free")
+    parser.add_argument(
+        "--usual-ports", action="store_true", help="9092, 8081, 8099 and 9249 to 9251, each if it is free"
+    )
     chosen = parser.parse_args()
     names = list(dict.fromkeys(chosen.only.split(",")))
     unknown = [name for name in names if name not in SERVICES]

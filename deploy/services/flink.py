@@ -51,6 +51,9 @@ state.checkpoints.dir: file://{folder}/checkpoints
 state.savepoints.dir: file://{folder}/savepoints
 state.checkpoints.num-retained: 2
 metrics.fetcher.update-interval: 1000
+metrics.reporter.prometheus.factory.class: org.apache.flink.metrics.prometheus.PrometheusReporterFactory
+metrics.reporter.prometheus.port: "{metrics}"
+metrics.reporter.prometheus.filterLabelValueCharacters: "false"
 io.tmp.dirs: {folder}
 web.tmpdir: {folder}
 web.refresh-interval: 1000
@@ -81,15 +84,21 @@ class Flink:
         "jobs",
         "artifacts",
         "expansion",
-        *(f"{name}-{kind}" for name in TASK_MANAGERS for kind in ("rpc", "data")),
+        "metrics",
+        *(f"{name}-{kind}" for name in TASK_MANAGERS for kind in ("rpc", "data", "metrics")),
     )
-    usual_ports = (("rest", 8081), ("jobs", 8099))
+    usual_ports = (
+        ("rest", 8081),
+        ("jobs", 8099),
+        ("metrics", 9249),
+        *((f"{name}-metrics", 9250 + number) for number, name in enumerate(TASK_MANAGERS)),
+    )
 
     def prepare(self, instance: Instance) -> None:
         """Write the settings of the cluster."""
         for folder in ("conf", "checkpoints", "savepoints", *TASK_MANAGERS):
             (instance.folder / folder).mkdir()
-        ports = {name: instance.ports[name] for name in ("rest", "rpc", "blob")}
+        ports = {name: instance.ports[name] for name in ("rest", "rpc", "blob", "metrics")}
         config = CONFIG.format(host=HOST, slots=SLOTS_EACH, all_slots=SLOTS, folder=instance.folder, **ports)
         (instance.folder / "conf" / "config.yaml").write_text(config, encoding="utf-8")
 
@@ -141,6 +150,10 @@ class Flink:
         """Return host and port of Beam's job server."""
         return instance.address("jobs")
 
+    def metrics(self, instance: Instance) -> list[str]:
+        """Return host and port of the metrics of each process, for Prometheus."""
+        return [instance.address(name) for name in ("metrics", *(f"{name}-metrics" for name in TASK_MANAGERS))]
+
     def checkpoints(self, instance: Instance) -> Path:
         """Return the folder of the checkpoints, which has a folder for each job."""
         return instance.folder / "checkpoints"
@@ -165,6 +178,7 @@ def _its_own(name: str, instance: Instance) -> list[str]:
         "taskmanager.resource-id": name,
         "taskmanager.rpc.port": instance.ports[f"{name}-rpc"],
         "taskmanager.data.port": instance.ports[f"{name}-data"],
+        "metrics.reporter.prometheus.port": instance.ports[f"{name}-metrics"],
         "io.tmp.dirs": instance.folder / name,
     }
     return [part for key, value in own.items() for part in ("-D", f"{key}={value}")]

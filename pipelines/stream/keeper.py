@@ -572,6 +572,7 @@ class LogKeeper:
             **self._discovery_gauges(),
             **({"not_learnt": self.ledger.not_learnt} if self.ledger.config.domains.limit_anything else {}),
             "unsettled": int(not self.ledger.is_settled),
+            "tick_second": self.ledger.tick_second,
             "pages": self.ledger.pages,
             "visits": self.ledger.visits,
             "transfers": self.ledger.transfers,

@@ -59,8 +59,8 @@ class StreamConfig:
 class Stream(beam.PTransform[Any, Any]):
     """From topics to topics, without end.
 
-    Flink finds the state of a stage by its label: a changed label loses the state of running jobs
-    (tests/stream/test_pipeline.py).
+    Flink finds the state of a stage by the label of the stage before it: a changed label loses the state of running
+    jobs (docs/decisions/beam-and-flink.md).
     """
 
     def __init__(self, config: StreamConfig) -> None:

@@ -17,8 +17,9 @@ from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions
 
+from opicflow.connectors.flink.operator_ids import ENVIRONMENTS, moved
 from opicflow.connectors.flink.rest import Checkpoints, FlinkCluster, FlinkRefused, Job, JobDetails
 from opicflow.connectors.flink.worker_environment import worker_command
 
@@ -26,6 +27,19 @@ JOB_NAME = "opicflow"
 FLINK_RUNNER = "FlinkRunner"
 LATEST = "latest"
 """Instead of the path of a savepoint: the newest checkpoint or savepoint."""
+
+FLINK_VERSION = "1.19"
+"""Of the job server that Beam starts. Without it, it is that of the newest Flink that Beam knows."""
+MOST_SLOTS = 128
+"""The groups into which Flink divides keys, and so the most slots of a stage. Another number loses all state."""
+
+COLLECTIONS_WITH_STATE = (
+    "22Stream/PollEvents/Poll.None",
+    "24Stream/PollPolicies/Poll.None",
+    "16Stream/PollClock.None",
+    "20Stream/PollLogs/Poll.None",
+)
+"""Beam's names of the collections that the stages with state read, from which Flink's ids of these stages are made."""
 
 _SUBMIT_SECONDS = 300.0
 _METADATA = "_metadata"
@@ -76,13 +90,21 @@ def submit(job: FlinkJob, transform: Callable[[int], beam.PTransform[Any, Any]],
     check_free(job)
     flink = job.cluster
     slots = flink.overview().slots_free
-    parallelism = job.parallelism or slots
+    parallelism = job.parallelism or min(slots, MOST_SLOTS)
+    if parallelism > MOST_SLOTS:
+        raise FlinkRefused(f"--parallelism {parallelism}: a stream uses at most {MOST_SLOTS} slots: give a smaller one")
     if not 0 < parallelism <= slots:
         raise FlinkRefused(
             f"{job.flink_master}: {slots} slots are free and {max(parallelism, 1)} are needed: start TaskManagers, "
             "stop other jobs, or give a smaller --parallelism"
         )
-    pipeline = beam.Pipeline(options=PipelineOptions(_beam_options(job, parallelism, savepoint)))
+    options = PipelineOptions(_beam_options(job, parallelism))
+    if savepoint:
+        kind = options.view_as(PortableOptions).environment_type
+        options = PipelineOptions(
+            [*_beam_options(job, parallelism), f"--savepoint_path={for_workers(savepoint, kind)}"]
+        )
+    pipeline = beam.Pipeline(options=options)
     _ = pipeline | "Stream" >> transform(parallelism)
     if not job.quiet:
         print("submitting: this takes a while", file=sys.stderr, flush=True)
@@ -160,17 +182,44 @@ def newest_checkpoint(folder: Path) -> Path | None:
     return max(found)[1] if found else None
 
 
+def for_workers(savepoint: str, kind: str) -> str:
+    """Return the path of a savepoint for a job with this kind of workers (`PROCESS`, `DOCKER`, …).
+
+    Flink's ids of stages depend on the kind. If a savepoint has others, its metadata are written again beside it. A
+    savepoint that is not in a folder of this machine stays what it is, and Flink refuses it if its workers were others.
+    """
+    path = _local(savepoint) or Path(savepoint)
+    metadata = path / _METADATA if path.is_dir() else path
+    if kind not in ENVIRONMENTS or not metadata.is_file():
+        return savepoint
+    before = metadata.read_bytes()
+    after = moved(before, COLLECTIONS_WITH_STATE, ENVIRONMENTS[kind])
+    if after == before:
+        return savepoint
+    written = metadata.with_name(f"{_METADATA}-{kind.lower()}")
+    part = written.with_name(f"{written.name}.part")
+    try:
+        part.write_bytes(after)
+        part.replace(written)
+    except OSError as problem:
+        raise FlinkRefused(
+            f"{written}: {problem.strerror}: the ids for workers of kind {kind} cannot be written there: make "
+            "the folder writable, or start with the kind of workers before"
+        ) from None
+    return written.absolute().as_uri()
+
+
 def _local(uri: str) -> Path | None:
     parts = urlsplit(uri)
     return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
 
 
-def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> list[str]:
+def _beam_options(job: FlinkJob, parallelism: int) -> list[str]:
     """Return the options for Beam. They contain no secret: passwords are in the properties file, where workers run."""
     if job.job_server:
         runner = ["--runner=PortableRunner", f"--job_endpoint={job.job_server}"]
     else:
-        runner = [f"--runner={FLINK_RUNNER}", f"--flink_master={job.flink_master}"]
+        runner = [f"--runner={FLINK_RUNNER}", f"--flink_master={job.flink_master}", f"--flink_version={FLINK_VERSION}"]
         runner += [f"--flink_job_server_jar={job.job_server_jar}"] if job.job_server_jar else []
     if job.worker_image:
         workers = ["--environment_type=DOCKER", f"--environment_config={job.worker_image}"]
@@ -184,6 +233,7 @@ def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> lis
         "--streaming",
         f"--job_name={job.name}",
         f"--parallelism={parallelism}",
+        f"--max_parallelism={MOST_SLOTS}",
         f"--sdk_worker_parallelism={job.workers}",
         f"--checkpointing_interval={int(job.checkpoint_seconds * 1000)}",
         "--externalized_checkpoints_enabled",
@@ -192,7 +242,6 @@ def _beam_options(job: FlinkJob, parallelism: int, savepoint: str | None) -> lis
         f"--state_backend_storage_path={checkpoint_folder(job)}",
         f"--max_bundle_time_mills={job.bundle_ms}",
         f"--max_cache_memory_usage_mb={_STATE_CACHE_MB}",
-        *([f"--savepoint_path={savepoint}"] if savepoint else []),
         *job.beam_options,
     ]
 

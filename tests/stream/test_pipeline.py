@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
 from apache_beam.pipeline import AppliedPTransform, PipelineVisitor
+from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
+from opicflow.connectors.flink.operator_ids import ENVIRONMENTS, operator_id
+from opicflow.connectors.flink.rest import FlinkRefused
 from opicflow.connectors.kafka.connection import Connection
 from opicflow.connectors.kafka.partitions import PartitionRange
 from opicflow.connectors.kafka.source import NO_END, WatchedTopic
 from opicflow.pipelines.stream.pipeline import Stream, StreamConfig
+from opicflow.pipelines.stream.submit import (
+    COLLECTIONS_WITH_STATE,
+    MOST_SLOTS,
+    FlinkJob,
+    _beam_options,
+    for_workers,
+    submit,
+)
+from support.fake_flink import fake_flink
 
 STATES = {
     "Stream/RouteEvents": {"source"},
@@ -61,8 +74,31 @@ class Stages(PipelineVisitor):
                 self.states[transform_node.full_label] = {spec.name for spec in specs}
 
 
+OPERATORS = {
+    "PROCESS": {
+        "Stream/RouteEvents": "67b708777ac2af4d50eb00ceebc1b115",
+        "Stream/RoutePolicies": "401df0aa99d83a0e20fd21479dd9d7e5",
+        "Stream/WriteTicks": "4d926acaccc402689368df520104c544",
+        "Stream/KeepLedger": "7e28bb46ef1bd007a7d464d2f34e1dff",
+    },
+    "DOCKER": {
+        "Stream/RouteEvents": "5450c55a38a97019432e6072c26a624c",
+        "Stream/RoutePolicies": "7a1a8701b6af8b9a4b363a88eeb47478",
+        "Stream/WriteTicks": "4d5273e9d2bd975ba25d6b9dcac81953",
+        "Stream/KeepLedger": "944d3d20fd0bbbf1c8dd797082d4a312",
+    },
+    "EXTERNAL": {
+        "Stream/RouteEvents": "498ba346f3b45f31ef271512e518a838",
+        "Stream/RoutePolicies": "ca72afd41362671b6f00ded9dd8d49df",
+        "Stream/WriteTicks": "967f7c453c6d1f6bba8df8d74deed640",
+        "Stream/KeepLedger": "0368f19a23c13311771d74b5ed01f40d",
+    },
+}
+"""Flink's ids of the stages with state, for each kind of workers. Those of PROCESS are as Flink 1.19 showed them."""
+
+
 @pytest.fixture
-def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
+def pipeline(monkeypatch: pytest.MonkeyPatch) -> beam.Pipeline:
     connection = Connection("nowhere:9092")
 
     def watched(connection: Connection, topic: str, **options: Any) -> WatchedTopic:
@@ -71,6 +107,11 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> Stages:
     monkeypatch.setattr(WatchedTopic, "of", watched)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(["--streaming"]))
     _ = pipeline | "Stream" >> Stream(StreamConfig(connection, 4))
+    return pipeline
+
+
+@pytest.fixture
+def stages(pipeline: beam.Pipeline) -> Stages:
     found = Stages()
     pipeline.visit(found)
     return found
@@ -82,3 +123,69 @@ def test_the_labels_of_the_stages_do_not_change(stages: Stages) -> None:
 
 def test_the_stages_with_state_and_the_names_of_their_states_do_not_change(stages: Stages) -> None:
     assert stages.states == STATES
+
+
+def test_flink_finds_the_state_of_every_stage_by_ids_that_do_not_change(pipeline: beam.Pipeline) -> None:
+    components = pipeline.to_runner_api().components
+    read = {}
+    for transform in components.transforms.values():
+        if transform.unique_name in STATES:
+            (collection,) = transform.inputs.values()
+            read[transform.unique_name] = components.pcollections[collection].unique_name
+    assert sorted(read.values()) == sorted(COLLECTIONS_WITH_STATE)
+    for kind, expected in OPERATORS.items():
+        found = {label: operator_id(f"{name}/{ENVIRONMENTS[kind]}:0").hex() for label, name in read.items()}
+        assert found == expected, kind
+
+
+def savepoint(folder: Path, kind: str) -> bytes:
+    """Write what stands for a savepoint of a job with this kind of workers; return its metadata."""
+    metadata = b"before" + b"between".join(bytes.fromhex(one) for one in OPERATORS[kind].values()) + b"after"
+    folder.mkdir(parents=True)
+    (folder / "_metadata").write_bytes(metadata)
+    return metadata
+
+
+def test_a_savepoint_goes_to_workers_of_another_kind_and_back(tmp_path: Path) -> None:
+    folder = tmp_path / "savepoint-1"
+    before = savepoint(folder, "PROCESS")
+    moved = for_workers(f"file:{folder}", "DOCKER")  # as Flink writes it
+    assert moved == (folder / "_metadata-docker").as_uri()
+    assert (folder / "_metadata-docker").read_bytes() == (savepoint(tmp_path / "other", "DOCKER")) != before
+    back = for_workers(moved, "PROCESS")
+    assert Path(back.removeprefix("file://")).read_bytes() == before == (folder / "_metadata").read_bytes()
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_in_one_line(tmp_path: Path) -> None:
+    savepoint(tmp_path / "savepoint-1", "PROCESS")
+    (tmp_path / "savepoint-1" / "_metadata-docker").mkdir()
+    with pytest.raises(FlinkRefused, match=r"_metadata-docker: Is a directory: [^\n]+ make the folder writable, or"):
+        for_workers(str(tmp_path / "savepoint-1"), "DOCKER")
+
+
+@pytest.mark.parametrize("given", ["s3://bucket/savepoint-1", "file:///nowhere/savepoint-1", "savepoint-1"])
+def test_a_savepoint_that_is_not_here_or_needs_no_change_stays_what_it_is(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    savepoint(tmp_path / "savepoint-1", "EXTERNAL")
+    assert for_workers(given, "EXTERNAL") == given
+    assert for_workers(given, "some.new.Kind") == given
+
+
+def test_beam_starts_a_job_server_for_the_flink_that_runs_and_all_jobs_have_as_many_groups_of_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = PipelineOptions(_beam_options(FlinkJob(checkpoints="/checkpoints"), 2))
+    assert options.view_as(FlinkRunnerOptions).max_parallelism == MOST_SLOTS == 128
+    monkeypatch.setattr(FlinkJarJobServer, "path_to_beam_jar", lambda _, target: target)
+    assert FlinkJarJobServer(options).path_to_jar() == ":runners:flink:1.19:job-server:shadowJar"
+
+
+def test_more_slots_than_groups_of_keys_are_refused() -> None:
+    with fake_flink() as fake:
+        fake.answers["GET /jobs/overview"] = {"jobs": []}
+        size = {"flink-version": "1.19.0", "taskmanagers": 70, "slots-total": 140, "slots-available": 140}
+        fake.answers["GET /overview"] = size
+        with pytest.raises(FlinkRefused, match=r"^--parallelism 129: a stream uses at most 128 slots: "):
+            submit(FlinkJob(fake.master, parallelism=129), Stream)
