@@ -121,7 +121,7 @@ def running_prometheus(folder: Path, targets: Sequence[str], faster: Mapping[str
         (folder / name).write_text(text, encoding="utf-8")
     (port,) = free_ports(1)
     command = ["prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
-    command += [f"--web.listen-address={HOST}:{port}", "--query.lookback-delta=15s", "--log.level=warn"]
+    command += [f"--web.listen-address={HOST}:{port}", "--query.lookback-delta=30s", "--log.level=warn"]
     process = processes.launch("prometheus", [str(shutil.which(command[0])), *command[1:]], folder / "log", True)
     try:
         found = Prometheus(f"{HOST}:{port}")
