@@ -55,9 +55,13 @@ def a_day(crawl: Crawl, day: int, most: int = 20, links: int = 12) -> list[int]:
     crawl.tick(second)
     known = numbers_of_ids()
     numbers = [known[page] for page in ordered(crawl.plan())][:most]
+    log = crawl.writer()
     for number in numbers or range(5):
-        crawl.visit(number, second + 60, links=[(number * 31 + k * k) % 3_000 for k in range(links)], digest=day)
-        crawl.see([(number * 31 + k * k) % 3_000 for k in range(links)])
+        linked = [(number * 31 + k * k) % 3_000 for k in range(links)]
+        crawl.add_visit(log, number, second + 60, links=linked, digest=day)
+        for page in linked:
+            log.sighting(crawl.id(page), url=crawl.name(page).encode())
+    crawl.apply(log)
     return numbers
 
 
