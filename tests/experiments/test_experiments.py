@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 from opicflow.pipelines.cli.commands import experiment as experiment_command
 from opicflow.pipelines.experiments import task_runner
 from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
-from opicflow.pipelines.experiments.discovery import crawls, followed_orders
+from opicflow.pipelines.experiments.discovery import claims, crawls, followed_orders
 from opicflow.pipelines.experiments.discovery.catalogue import SHOWN
 from opicflow.pipelines.experiments.importance.windows import by_importance, changed
 from opicflow.pipelines.experiments.measures import correlation, errors, exact_importance, imbalance
@@ -240,6 +240,7 @@ def small_webs() -> Iterator[None]:
         for module in (crawls, followed_orders):
             patch.setattr(module, "ROUNDS", 4)
             patch.setattr(module, "MARKS", SHOWN)
+        patch.setattr(claims, "_MARKS", [mark for mark in SHOWN if mark >= 10])
         yield
 
 

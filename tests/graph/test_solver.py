@@ -169,6 +169,7 @@ def test_both_ways_authorities_are_the_eigenvector_of_links_in_either_direction(
     assert np.abs(authorities.values - vector / vector.sum()).sum() < 1e-10
 
 
+@pytest.mark.soak
 def test_a_page_of_a_million_links(tmp_path: Path) -> None:
     pages = 1_000_001
     back = np.arange(1, pages, 10)

@@ -180,7 +180,8 @@ def test_a_ledger_is_what_its_rules_say_at_length(crawl: tuple[LedgerConfig, Log
 # Entries
 
 
-@settings(max_examples=50)
+@pytest.mark.thorough
+@settings(max_examples=thorough(20, 500))
 @given(crawls(), splits)
 def test_splitting_a_log_into_entries_anywhere_changes_nothing(
     crawl: tuple[LedgerConfig, Log], begins: set[int]
@@ -274,7 +275,8 @@ def message_words(message: TransfersEntry) -> tuple[object, ...]:
     return (*vars(replace(message, pages=None, amounts=None)).values(), *map(tuple, (message.pages, message.amounts)))
 
 
-@settings(max_examples=50)
+@pytest.mark.thorough
+@settings(max_examples=thorough(20, 500))
 @given(crawls(), splits, st.data())
 def test_an_entry_that_comes_again_changes_nothing(
     crawl: tuple[LedgerConfig, Log], begins: set[int], data: st.DataObject
@@ -290,7 +292,8 @@ def test_an_entry_that_comes_again_changes_nothing(
         assert fingerprint(ledger) == before
 
 
-@settings(max_examples=50)
+@pytest.mark.thorough
+@settings(max_examples=thorough(20, 500))
 @given(crawls(), splits, st.data())
 def test_what_an_entry_overlaps_counts_once(
     crawl: tuple[LedgerConfig, Log], begins: set[int], data: st.DataObject
@@ -312,7 +315,8 @@ def refused(ledger: Ledger, entry: CrawlEntry | PolicyEntry | TransfersEntry, wh
     assert fingerprint(ledger) == before
 
 
-@settings(max_examples=40)
+@pytest.mark.thorough
+@settings(max_examples=thorough(20, 500))
 @given(crawls(), splits, st.data())
 def test_an_entry_that_leaves_a_hole_or_counts_otherwise_is_refused_and_changes_nothing(
     crawl: tuple[LedgerConfig, Log], begins: set[int], data: st.DataObject
@@ -343,7 +347,8 @@ def restored(snapshot: Sequence[Chunk]) -> Ledger:
     return Ledger.restore(chunk.data for chunk in snapshot)
 
 
-@settings(max_examples=50)
+@pytest.mark.thorough
+@settings(max_examples=thorough(20, 500))
 @given(crawls(), splits, st.data())
 def test_a_restored_ledger_is_the_same_and_stays_so(
     crawl: tuple[LedgerConfig, Log], begins: set[int], data: st.DataObject
@@ -396,7 +401,8 @@ def again(steps: Log) -> list[Row | Rules | Tick]:
     return moved
 
 
-@settings(max_examples=40)
+@pytest.mark.thorough
+@settings(max_examples=thorough(20, 500))
 @given(crawls(), st.data())
 def test_a_forgotten_page_is_never_learnt_again(crawl: tuple[LedgerConfig, Log], data: st.DataObject) -> None:
     config, steps = crawl
@@ -535,7 +541,8 @@ def test_the_error_stays_below_one_over_all_history(damping: float) -> None:
     check()
 
 
-@settings(max_examples=40)
+@pytest.mark.thorough
+@settings(max_examples=thorough(20, 500))
 @given(
     connected_webs(st.just(1024), most_links=2),
     st.lists(st.integers(0, 6), max_size=12),

@@ -21,6 +21,7 @@ from opicflow.pipelines.ledger.choice import BY, EXPLORING
 from opicflow.pipelines.ledger.kernels import url_order
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Policy
+from support.thorough import thorough
 from tests.support.written_crawls import DAY, T0, Crawl, ordered
 
 REFRESH = RefreshConfig(bandwidth_per_day=20.0, discovery_share=1.0)
@@ -338,7 +339,8 @@ def test_policies_weigh_unread_pages() -> None:
 # State
 
 
-@settings(deadline=None, max_examples=12)
+@pytest.mark.thorough
+@settings(deadline=None, max_examples=thorough(6, 100))
 @given(st.integers(0, 24), st.integers(0, 3))
 def test_a_restored_ledger_goes_on_with_the_same_bytes(day: int, later: int) -> None:
     crawl = crawled(day)

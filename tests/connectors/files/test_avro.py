@@ -119,7 +119,8 @@ def in_a_file(data: bytes, folder: Path, start: int = 0, end: int | None = None)
 # -- the kernel and fastavro
 
 
-@settings(max_examples=150)
+@pytest.mark.thorough
+@settings(max_examples=thorough(60, 500))
 @given(st.lists(events, max_size=12), st.sampled_from(CODECS), st.sampled_from([1, 100, 16_000]))
 @example([CrawlEvent("", redirects=("",) * MOST_REDIRECTS)] * 20, "null", 16_000)
 @example([CrawlEvent("a", failure="", status=200)], "null", 1)
@@ -140,7 +141,8 @@ def test_the_kernel_returns_what_fastavro_returns(given: list[CrawlEvent], codec
     assert [reason for reason, _ in rejects] == refused
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.thorough
+@settings(max_examples=thorough(60, 500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(events, max_size=12), st.sampled_from([1, 100, 16_000]), st.sampled_from([1, 2]))
 @example([CrawlEvent("a", links=(Link("b", 0.1, "ugc"),), retry_after=5), CrawlEvent("é")], 100, 2)
 @example([CrawlEvent("a", status=2**31 - 1, failure="dns"), CrawlEvent("b", status=2**20, failure="dns")], 100, 1)
