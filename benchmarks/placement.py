@@ -48,7 +48,7 @@ class Sizes:
     rounds: int = 10
 
 
-TINY = Sizes(2_000, 10, 1_000, 1_000, 2)
+TINY = Sizes(1_000, 8, 1_000, 1_000, 2)
 
 
 def measure(tiny: bool) -> Iterator[Figure]:

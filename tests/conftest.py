@@ -19,6 +19,7 @@ from xdist.workermanage import WorkerController
 
 from support.real_data import NO_DATA
 from support.services import MISSING, LocalCluster, LocalKafka, running, running_cluster
+from support.thorough import PROFILE
 
 # Services of tests live for minutes: without the second compiler of Java they start in two thirds of the time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -26,7 +27,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 # The same examples in every run, so that a failure is never a matter of luck; `make soak` looks for new ones.
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("soak", deadline=None, max_examples=2_000, print_blob=True)
-settings.load_profile(os.environ.get("OPICFLOW_HYPOTHESIS", "ci"))
+settings.load_profile(PROFILE)
 
 # A script that runs in the background ignores interrupts, and so do its children, which some tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -48,9 +49,9 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
         yield started
 
 
-@pytest.fixture
-def lone_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """A broker for one test, which may kill, restart or pause it. There is no registry."""
+@pytest.fixture(scope="session")
+def mortal_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """A broker that tests may kill, restart or pause. Each leaves it running. There is no registry."""
     with running(tmp_path_factory.mktemp("services"), "kafka") as started:
         yield started
 
@@ -76,40 +77,50 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 LONGEST = [
     "cluster",
-    "tests/replay/test_topics.py",
+    "kafka",
     "tests/experiments/test_experiments.py",
-    "tests/graph/test_solver.py",
-    "tests/ledger/test_refresh.py",
-    "tests/stream/test_simulation.py",
-    "tests/ledger/test_limit.py",
     "tests/replay/test_state.py",
-    "tests/ledger/test_unread_pages.py",
+    "tests/cli/test_memory_limit.py",
+    "tests/scrapy/test_addon.py",
+    "tests/ledger/test_limit.py",
+    "tests/ledger/test_refresh.py",
+    "tests/graph/test_solver.py",
     "tests/cli/test_main.py",
-    "tests/experiments/test_loop_refresh.py",
-    "tests/schemas/test_kernel.py",
     "tests/ledger/test_laws.py",
+    "tests/cli/test_replay_outputs.py",
+    "tests/refresh/test_simulated_year.py",
     "tests/replay/test_replay.py",
-    "tests/project/test_packaging.py",
     "tests/project/test_benchmarks.py",
+    "tests/schemas/test_kernel.py",
+    "tests/connectors/files/test_hostile_avro.py",
+    "tests/connectors/files/test_hostile_archives.py",
+    "tests/experiments/test_loop_refresh.py",
     "tests/experiments/test_community.py",
-    "tests/project/test_kafka_guide.py",
-    "tests/ledger/test_snapshot.py",
-    "tests/ledger/test_estimates.py",
-    "tests/project/test_guides.py",
-    "tests/cli/test_community.py",
+    "tests/project/test_packaging.py",
+    "tests/cli/test_simulate.py",
+    "tests/frontier/test_frontier.py",
+    "tests/replay/test_urls_on_disk.py",
+    "tests/project/test_export_guide.py",
+    "tests/transforms/test_rank_graph.py",
 ]
 """The tests that begin first, the longest first: a worker that begins it at the end keeps the others waiting."""
 
+SERVICES = {
+    "cluster": re.compile(r"\bflink_kafka: |mark\.cluster\b"),
+    "kafka": re.compile(r"\b(mortal_)?kafka: |\btopics: Topics\b"),
+}
+"""The fixtures of services, by which their tests are found."""
+
 
 class ByFile(LoadFileScheduling):
-    """Gives whole files to the workers, and all files with a Flink cluster to one: two clusters are too much.
+    """Gives whole files to the workers, all with a Flink cluster to one, and all with a broker to one.
 
-    Each worker has a broker of its own, which starts with its first test that uses one.
+    So there is one of each: a start takes long, and two clusters are too much.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "cluster" if uses_a_cluster(self.config.rootpath / file) else file
+        return service_of(self.config.rootpath / file) or file
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         """Give the longest that is left. xdist would give the one with the most tests, which are short."""
@@ -122,8 +133,10 @@ def place_of(scope: str) -> int:
 
 
 @cache
-def uses_a_cluster(file: Path) -> bool:
-    return re.search(r"\bflink_kafka: |mark\.cluster\b", file.read_text(encoding="utf-8")) is not None
+def service_of(file: Path) -> str | None:
+    """The service that tests of a file use."""
+    text = file.read_text(encoding="utf-8")
+    return next((name for name, fixtures in SERVICES.items() if fixtures.search(text)), None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -43,6 +43,7 @@ from opicflow.schemas.ranking import highest
 from support.commands import command, output_of
 from support.logs import records_of
 from support.paths import TOP
+from support.thorough import crossed
 
 GUIDE = (TOP / "docs" / "guides" / "compare.md").read_text(encoding="utf-8")
 
@@ -245,8 +246,7 @@ def as_dict(of: Ranks) -> dict[int, float]:
     return dict(zip(of.pages.tolist(), of.values.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("at_once", [16, 997, 1 << 20])
+@pytest.mark.parametrize(("name", "at_once"), crossed(list(FORMATS), [16, 997, 1 << 20]))
 def test_every_format_gives_the_same_ranks_for_any_block_size(
     name: str, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.errors import UserError
 from support.logs import WebLog, adds_up, avro, json_line, jsonl, records_of, url, warc
 from support.paths import TOP
+from support.thorough import crossed
 
 COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
 Run = Callable[..., tuple[int, str, str]]
@@ -506,8 +507,7 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(tmp_path_factory.mktemp("long") / "log.jsonl", b"".join(line * 20))
 
 
-@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("after_seconds", [1.0, 3.0])
+@pytest.mark.parametrize(("signal_", "after_seconds"), crossed([signal.SIGINT, signal.SIGTERM], [1.0, 3.0]))
 def test_an_interrupted_replay_leaves_no_partial_file(
     signal_: signal.Signals, after_seconds: float, long_log: Path, tmp_path: Path
 ) -> None:

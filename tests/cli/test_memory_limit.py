@@ -29,8 +29,10 @@ measured(main(sys.argv[1:]))
 PAGES_A_LINE, LINES = 30_000, 60
 
 
-def bomb(path: Path) -> Path:
-    """Write 1.8 million pages in a few megabytes: visits with links to pages that do not exist."""
+@pytest.fixture(scope="module")
+def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of 1.8 million pages in a few megabytes: visits with links to pages that do not exist."""
+    path = tmp_path_factory.mktemp("bomb") / "bomb.jsonl.gz"
     with gzip.open(path, "wb", compresslevel=1) as file:
         for line in range(LINES):
             links = ",".join(f'"http://a.com/{line}/{number}"' for number in range(PAGES_A_LINE))
@@ -48,8 +50,8 @@ def replay(*options: str) -> tuple[int, list[str], int]:
     return done.returncode, [line for line in lines if not line.startswith("PEAK")], max(peaks, default=0)
 
 
-def test_a_log_that_would_take_too_much_ends_with_one_line_and_can_go_on(tmp_path: Path) -> None:
-    log, state = str(bomb(tmp_path / "bomb.jsonl.gz")), str(tmp_path / "state")
+def test_a_log_that_would_take_too_much_ends_with_one_line_and_can_go_on(bomb: Path, tmp_path: Path) -> None:
+    log, state = str(bomb), str(tmp_path / "state")
     most = 600 << 20
     code, lines, peak = replay(log, "--state", state, "--memory", str(most), "--segment-mb", "1")
     assert (code, len(lines)) == (2, 1), lines
@@ -61,9 +63,8 @@ def test_a_log_that_would_take_too_much_ends_with_one_line_and_can_go_on(tmp_pat
     assert peak > most, "the log takes more than the limit"
 
 
-def test_a_limit_on_pages_keeps_the_same_log_within_it(tmp_path: Path) -> None:
-    log = str(bomb(tmp_path / "bomb.jsonl.gz"))
-    code, lines, _ = replay(log, "--memory", "1GiB", "--max-unread-per-domain", "1000")
+def test_a_limit_on_pages_keeps_the_same_log_within_it(bomb: Path) -> None:
+    code, lines, _ = replay(str(bomb), "--memory", "1GiB", "--max-unread-per-domain", "1000")
     assert code == 0, lines
 
 

@@ -170,16 +170,21 @@ def crawled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "line",
     [
-        "--help",
-        "--version",
         "replay --help",
-        "config",
         "top --state state",
         "show https://a.example/ --state state",
-        "schedule --state state",
-        "compare importance.jsonl importance.jsonl",
         "graph info graph",
         "topics check --brokers localhost:1",
+        *(
+            pytest.param(line, marks=pytest.mark.soak)
+            for line in (
+                "--help",
+                "--version",
+                "config",
+                "schedule --state state",
+                "compare importance.jsonl importance.jsonl",
+            )
+        ),
     ],
 )
 def test_a_read_only_command_does_not_import_beam(line: str, crawled: Path) -> None:

@@ -48,6 +48,7 @@ from opicflow.schemas.urls import UrlRules
 from support.fake_kafka import LIMIT, FakeConnection, FakeProducer
 from support.logs import FIRST_MS, avro, edges, jsonl, url, warc
 from support.services import raw_records
+from support.thorough import crossed
 
 Run = Callable[..., tuple[int, str, str]]
 DAY_MS = 86_400_000
@@ -296,18 +297,20 @@ def odd_lines(events: list[CrawlEvent]) -> bytes:
     return b"\n".join(mixed) + b'\n{"url":"https://a.example/last"}'
 
 
-@pytest.mark.parametrize("only", [None, 2])
-@pytest.mark.parametrize("rate", [None, 100_000, 60])
 @pytest.mark.parametrize(
-    ("name", "write"),
-    [
-        ("log.jsonl", odd_lines),
-        ("plain.jsonl", jsonl),
-        ("log.jsonl.gz", lambda events: gzip.compress(odd_lines(events))[:-300]),
-        ("log.avro", avro),
-        ("log.warc", warc),
-        ("log.tsv", edges),
-    ],
+    ("name", "write", "rate", "only"),
+    crossed(
+        [
+            ("log.jsonl", odd_lines),
+            ("plain.jsonl", jsonl),
+            ("log.jsonl.gz", lambda events: gzip.compress(odd_lines(events))[:-300]),
+            ("log.avro", avro),
+            ("log.warc", warc),
+            ("log.tsv", edges),
+        ],
+        [60, None, 100_000],
+        [None, 2],
+    ),
 )
 def test_the_messages_are_those_of_events_that_are_sent_one_by_one(
     opicflow: Run,

@@ -28,7 +28,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("format_", ["jsonl", "avro", "parquet"])
 def test_a_pipe_gets_the_bytes_of_the_file_and_standard_error_the_rest(format_: str, log: Path, tmp_path: Path) -> None:
     assert command("replay", log, "--quiet", "--out", tmp_path / "out", "--format", format_).code == 0
-    for quiet in ([], ["--quiet"]):
+    for quiet in ([], ["--quiet"]) if format_ == "jsonl" else (["--quiet"],):
         done = subprocess.run(
             [*REPLAY, log, "--out", "-", "--format", format_, *quiet], capture_output=True, check=True
         )
@@ -48,7 +48,7 @@ def test_a_reader_that_ends_early_is_no_error(log: Path, tmp_path: Path) -> None
     assert json.loads(top.out)[0]["url"] == first["url"]
 
 
-@pytest.mark.parametrize("format_", ["avro", "parquet"])
+@pytest.mark.parametrize("format_", [pytest.param("avro", marks=pytest.mark.soak), "parquet"])
 def test_a_reader_of_bytes_may_end_early_too(format_: str, log: Path) -> None:
     words = [*REPLAY, str(log), "--out", "-", "--format", format_, "--quiet"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as replay:

@@ -6,8 +6,6 @@ import csv
 import json
 import random
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +22,9 @@ from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.policy_json import policies_of, policy_to_json
 from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import CrawlOrder, Policy, RefreshSchedule, from_avro
+from support.commands import CommandResult, command
 from support.logs import FIRST_MS, adds_up, json_line, records_of, run, state_files, url
 
-COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
 DAY_MS = 86_400_000
 PAGES, READ, DAYS = 60, 50, 30
 STREAMS = ("refresh-schedule", "crawl-orders")
@@ -333,15 +331,15 @@ def test_a_state_keeps_its_categories(log: Path, state: Path) -> None:
 # -- opicflow schedule -------------------------------------------------------------------------------------------------
 
 
-def schedule(state: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, "schedule", "--state", str(state), *options], capture_output=True, text=True)
+def schedule(state: Path, *options: str) -> CommandResult:
+    return command("schedule", "--state", state, *options)
 
 
 def test_schedule_compares_strategies_and_changes_nothing(state: Path) -> None:
     before = state_files(state)
     done = schedule(state, "--bandwidth", "40", "--compare", "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    printed = json.loads(done.stdout)
+    assert (done.code, done.err) == (0, "")
+    printed = json.loads(done.out)
     rows = {row["policy"]: row for row in printed["policies"]}
     assert list(rows) == list(STRATEGIES)
     assert printed["plan"]["bandwidth_per_day"] == 40.0 and len(printed["orders"]) == 10
@@ -351,10 +349,10 @@ def test_schedule_compares_strategies_and_changes_nothing(state: Path) -> None:
         assert 0 < row["freshness_low"] < row["freshness"] < row["freshness_high"] < 1
     assert min(rows, key=lambda name: rows[name]["harmonic_staleness"]) == "harmonic"
     assert rows["uniform"]["shortest_interval_seconds"] == pytest.approx(rows["uniform"]["longest_interval_seconds"])
-    words = schedule(state, "--bandwidth", "40", "--compare").stdout
+    words = schedule(state, "--bandwidth", "40", "--compare").out
     assert all(f"\n  {name} " in words for name in STRATEGIES) and "REFRESH" in words
     assert re.search(r"fresh, by importance \(\d+% to \d+%\)", words)
-    fixed = json.loads(schedule(state, "--bandwidth", "40", "--rate-prior", "fixed", "--json").stdout)["plan"]
+    fixed = json.loads(schedule(state, "--bandwidth", "40", "--rate-prior", "fixed", "--json").out)["plan"]
     assert fixed["freshness"] != printed["plan"]["freshness"]
     assert state_files(state) == before
 
@@ -363,15 +361,15 @@ def test_schedule_says_where_discovery_has_learnt_nothing(log: Path, state: Path
     refresh = {"bandwidth_per_day": 20.0, "discovery_by": "importance"}
     run([log], state=tmp_path / "state", counting=LedgerOptions(refresh=refresh))
     note = "note: the state has not learnt which unread pages come first"
-    assert note in schedule(tmp_path / "state", "--discovery-by", "learnt").stdout
-    assert note not in schedule(tmp_path / "state", "--bandwidth", "30").stdout
-    assert note not in schedule(state, "--discovery-by", "learnt").stdout
-    assert note not in schedule(state, "--discovery-by", "importance").stdout
+    assert note in schedule(tmp_path / "state", "--discovery-by", "learnt").out
+    assert note not in schedule(tmp_path / "state", "--bandwidth", "30").out
+    assert note not in schedule(state, "--discovery-by", "learnt").out
+    assert note not in schedule(state, "--discovery-by", "importance").out
 
 
 def test_schedule_exports_for_a_frontier(state: Path, tmp_path: Path) -> None:
     for name in ("plan.csv", "plan.jsonl"):
-        assert schedule(state, "--strategy", "harmonic", "--export", str(tmp_path / name)).returncode == 0
+        assert schedule(state, "--strategy", "harmonic", "--export", str(tmp_path / name)).code == 0
     with (tmp_path / "plan.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     lines = records_of(tmp_path / "plan.jsonl")
@@ -392,10 +390,10 @@ def test_wrong_options_of_schedule_give_one_line_of_error(state: Path, tmp_path:
         (["--export", str(tmp_path / "no/where.csv")], "its folder is not there"),
     ):
         done = schedule(state, *options)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert message in done.stderr
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+        assert message in done.err
     done = schedule(tmp_path / "none")
-    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.code == 2 and done.err.count("\n") == 1
 
 
 def test_an_error_in_a_policy_file_names_its_line(log: Path, tmp_path: Path) -> None:
@@ -406,9 +404,9 @@ def test_an_error_in_a_policy_file_names_its_line(log: Path, tmp_path: Path) -> 
     ):
         path = tmp_path / "policies.jsonl"
         path.write_text(text)
-        done = subprocess.run([*COMMAND, "replay", str(log), "--policies", str(path)], capture_output=True, text=True)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-        assert str(path) in done.stderr and message in done.stderr
+        done = command("replay", log, "--policies", path)
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+        assert str(path) in done.err and message in done.err
 
 
 def test_policies_read_from_lines_equal_those_written() -> None:

@@ -28,7 +28,8 @@ from support.paths import TOP
 
 GUIDE = (TOP / "docs" / "guides" / "simulate.md").read_text(encoding="utf-8")
 SPEED = re.compile(r"[\d.]+ s, [\d,]+ events/s")
-SMALL = ("--pages", "300", "--visits", "1500", "--quiet")
+VISITS = 600
+SMALL = ("--pages", "300", "--visits", str(VISITS), "--quiet")
 
 
 def events_of(path: Path, format_: Format = Format.JSONL) -> list[CrawlEvent]:
@@ -97,7 +98,7 @@ def test_a_replay_equals_a_ledger_with_the_same_visits(options: list[str], tmp_p
     assert (code, err) == (0, "")
     ledger = ledger_of(events_of(tmp_path / "log.jsonl"))
     result = run([tmp_path / "log.jsonl"], tmp_path / "out")
-    assert (result.summary["visits"], result.summary["rejects"], result.summary["duplicates"]) == (1500, 0, 0)
+    assert (result.summary["visits"], result.summary["rejects"], result.summary["duplicates"]) == (VISITS, 0, 0)
     records = records_of(tmp_path / "out/importance.jsonl")
     expected = ledger.estimate(np.array([int(record["page"], 16) for record in records], np.uint64))
     assert len(records) == ledger.pages
@@ -172,7 +173,7 @@ def test_visits_are_evenly_spaced_from_the_start(tmp_path: Path) -> None:
     options = ("--start", "2026-03-01T12:00:00Z", "--per-day", "7200", *SMALL)
     command("simulate", "--out", tmp_path / "log.jsonl", *options)
     times = [event.fetched_at_ms for event in visits_of(events_of(tmp_path / "log.jsonl"))]
-    assert times == [1_772_366_400_000 + 12_000 * number for number in range(1500)]
+    assert times == [1_772_366_400_000 + 12_000 * number for number in range(VISITS)]
 
 
 # -- failures and changes ----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ import pytest
 from opicflow.connectors.files.site_lists import reversed_host
 from support import commands
 from support.commands import CommandResult
+from support.thorough import crossed
 
 LINKS = {
     "https://www.a.example/": ["https://www.a.example/1", "https://shop.a.example/", "http://10.0.0.1/"],
@@ -71,9 +72,9 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("internal", ["drop", "keep", "0.5"])
-@pytest.mark.parametrize("site_links", ["links", "pages"])
-@pytest.mark.parametrize("by", ["host", "domain"])
+@pytest.mark.parametrize(
+    ("internal", "site_links", "by"), crossed(["drop", "keep", "0.5"], ["links", "pages"], ["host", "domain"])
+)
 def test_ranks_of_sites_are_those_of_a_dense_matrix(
     built: Path, tmp_path: Path, by: str, site_links: str, internal: str
 ) -> None:

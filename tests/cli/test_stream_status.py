@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from opicflow.connectors.flink.rest import Checkpoint, Checkpoints, FlinkCluster, Job, JobDetails, Trouble, Vertex
+from opicflow.connectors.kafka import connection
 from support.commands import command
 
 METRICS = {
@@ -126,7 +127,8 @@ def test_trouble_has_a_date_and_is_forgotten_when_it_healed(stream: Stream) -> N
     assert result.err.endswith("some tasks do not run: see the trouble above, and the cluster's page\n")
 
 
-def test_brokers_that_do_not_answer_are_named_with_exit_code_2(stream: Stream) -> None:
+def test_brokers_that_do_not_answer_are_named_with_exit_code_2(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "BOOTSTRAP_TIMEOUT_SECONDS", 0.5)
     result = command("stream", "status", "--brokers", NOBODY)
     assert result.code == 2
     assert "brokers      do not answer: see the trouble below" in result.out

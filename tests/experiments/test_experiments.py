@@ -16,7 +16,8 @@ from scipy.stats import spearmanr
 from opicflow.pipelines.cli.commands import experiment as experiment_command
 from opicflow.pipelines.experiments import task_runner
 from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
-from opicflow.pipelines.experiments.discovery import crawls, followed_orders
+from opicflow.pipelines.experiments.discovery import claims, crawls, followed_orders
+from opicflow.pipelines.experiments.discovery.catalogue import SHOWN
 from opicflow.pipelines.experiments.importance.windows import by_importance, changed
 from opicflow.pipelines.experiments.measures import correlation, errors, exact_importance, imbalance
 from opicflow.pipelines.experiments.plots import Curve, Plot
@@ -30,11 +31,11 @@ GOLDEN = TOP / "tests" / "golden" / "experiments.json"
 PAGES = 500
 SMALL: dict[str, dict[str, Any]] = {
     "convergence": {"web": "power-law", "order": "greedy"},
-    "convergence_certified": {"web": "power-law", "order": "cycle"},
+    "convergence_certified": {"web": "power-law", "order": "cycle", "pages": 200},
     "off_line": {"web": "poisson"},
-    "windows": {"order": "cycle", "rate": 10.0, "pages": 200},
+    "windows": {"order": "cycle", "rate": 10.0, "pages": 60},
     "windows_certified": {"order": "greedy", "rate": 10.0, "pages": 200},
-    "growing": {"history": "certified", "newcomers": False},
+    "growing": {"history": "certified", "newcomers": False, "pages": 200},
     "moved": {"order": "cycle", "history": "certified"},
     "trouble": {
         "order": "greedy",
@@ -47,10 +48,10 @@ SMALL: dict[str, dict[str, Any]] = {
     "discovery": {"web": "archive with traps", "order": "learnt at first"},
     "discovery_by_ledger": {"web": "hosted", "order": "learnt"},
     "discovery_by_command": {"web": "hosted"},
-    "manipulation_gains": {"scheme": "trap", "size": 50},
+    "manipulation_gains": {"scheme": "trap", "size": 50, "pages": 200},
     "manipulation_orders": {"scheme": "trap", "size": 50, "setting": "learnt (the default)", "moment": "late"},
     "stated": {"order": "greedy", "history": "default"},
-    "trends": {"web": "growing", "order": "random", "history": "certified", "pages": 200},
+    "trends": {"web": "growing", "order": "random", "history": "certified", "pages": 60},
     "loop_refresh": {"scheduler": "oracle", "percent": 5.0, "days": 60},
     "site_growth": {"web": "archive", "times": 10},
     "site_ledger": {"web": "archive", "history": "certified"},
@@ -107,8 +108,8 @@ def test_by_importance_uses_another_policy_for_the_important_tenth() -> None:
 @pytest.mark.parametrize("measure", MEASURES)
 def test_every_measure_has_its_pinned_figures(measure: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of small webs, pinned. Renew them on purpose only: OPICFLOW_RENEW_GOLDEN=1."""
-    if measure == "discovery_by_command":
-        monkeypatch.setattr(followed_orders, "ROUNDS", 20)  # a day is a replay
+    if measure.startswith("discovery_by"):
+        monkeypatch.setattr(followed_orders, "ROUNDS", 20)  # a day is a cycle of a ledger, or a replay
     rows = MeasureTask.of(measure, seed=1, **{"pages": PAGES, **SMALL[measure]}).run()
     rows = rows[:: -(-len(rows) // MOST_PINNED)]
     pinned: dict[str, list[Row]] = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {}
@@ -195,7 +196,15 @@ def test_a_stopped_run_keeps_its_measures(tmp_path: Path, monkeypatch: pytest.Mo
     assert [path.name for path in tmp_path.iterdir()] == [tasks(1)[0].file_name]
 
 
-@pytest.mark.parametrize("measure", ["convergence_certified", "windows_certified", "growing", "moved", "trends"])
+@pytest.mark.parametrize(
+    "measure",
+    [
+        "convergence_certified",
+        "windows_certified",
+        "moved",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("growing", "trends")),
+    ],
+)
 def test_no_certificate_is_below_the_true_distance(measure: str) -> None:
     rows = MeasureTask.of(measure, seed=2, **{**SMALL[measure], "pages": 200}).run()
     assert all(0 <= float(row["distance"]) <= float(row["certificate"]) <= 200 for row in rows)
@@ -225,11 +234,13 @@ SMALL_RUN = ("--pages", 200, "--runs", 1)
 
 @contextmanager
 def small_webs() -> Iterator[None]:
-    """Webs of 200 pages, of which a tenth is read a round: 13 rounds instead of 60."""
+    """Webs of 200 pages, of which a quarter is read a round, measured at six moments: 6 rounds instead of 60."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiment_command, "LEAST_PAGES", 200)
         for module in (crawls, followed_orders):
-            patch.setattr(module, "ROUNDS", 10)
+            patch.setattr(module, "ROUNDS", 4)
+            patch.setattr(module, "MARKS", SHOWN)
+        patch.setattr(claims, "_MARKS", [mark for mark in SHOWN if mark >= 10])
         yield
 
 
@@ -251,7 +262,7 @@ def test_the_command_writes_report_plots_and_data(discovered: tuple[CommandResul
         assert (out / "plots" / name).stat().st_size > 5_000
     lines = (out / "data" / "discovery.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("seed,web,order,mark,read,best,top")
-    assert len(lines) == 1 + (7 * 13 + 3) * 13
+    assert len(lines) == 1 + (7 * 13 + 3) * len(SHOWN)
 
 
 def test_a_repeated_command_writes_the_same_bytes_without_measuring(discovered: tuple[CommandResult, Path]) -> None:

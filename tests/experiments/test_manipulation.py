@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -35,11 +37,17 @@ from opicflow.pipelines.experiments.manipulation.schemes import (
     manipulated_web,
     without_links_in_domains,
 )
-from opicflow.pipelines.experiments.tables import Rows
+from opicflow.pipelines.experiments.tables import Row, Rows
 from opicflow.pipelines.graph.oracle import pagerank
 from opicflow.schemas.urls import canonical
 
 PAGES, SIZE = 300, 40
+
+
+@cache
+def gains(scheme: str) -> list[Row]:
+    """What a scheme of 100 pages gains. Every test that asks for it gets the same."""
+    return manipulation_gains(PAGES, 1, scheme, 100)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -74,10 +82,10 @@ def test_links_within_a_domain_are_left_out_and_others_stay() -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_ranks_are_those_of_pages_that_the_crawl_knows(scheme: str) -> None:
     """The children of a trap are in the web, and unknown: the ranks must not count them."""
-    rows = manipulation_gains(PAGES, 1, scheme, SIZE)
+    rows = gains(scheme)
     (exact,) = (row for row in rows if row["how"] == EXACT)
-    web = manipulated_web(PAGES, 1, scheme, SIZE)
-    known = np.arange(PAGES + 1 + SIZE)
+    web = manipulated_web(PAGES, 1, scheme, 100)
+    known = np.arange(PAGES + 1 + 100)
     graph = web.seen(scheme in READ)
     inside = np.repeat(np.arange(graph.pages), graph.out_degrees)[: graph.links]
     small = type(graph).from_links(len(known), inside, graph.targets.astype(np.int64))
@@ -114,14 +122,14 @@ def test_limits_of_domains_bound_what_announcements_hold() -> None:
 
 
 def _rows() -> Rows:
-    gains = [row for scheme in SCHEMES for row in manipulation_gains(PAGES, 1, scheme, 100)]
+    gained = [row for scheme in SCHEMES for row in gains(scheme)]
     orders = [
         {"scheme": scheme, "size": 1_000, "setting": setting, "moment": moment, "own": 1.0, "own_orders": 100}
         for scheme in SCHEMES
         for setting in SETTINGS
         for moment in ("early", "late")
     ]
-    return [*gains, *orders]
+    return [*gained, *orders]
 
 
 def test_claims_fail_when_what_they_state_is_not_so() -> None:

@@ -146,11 +146,11 @@ def test_the_same_seed_gives_the_same_intervals() -> None:
 def test_intervals_hold_the_value_of_all_pages_in_about_95_of_100_samples() -> None:
     true = spearman(*sample(200_000, 1.0, 0))
     held = 0
-    for seed in range(1, 151):
+    for seed in range(1, 76):
         spearmans = graded_agreement(*one_ranking(sample(100, 1.0, seed)), GradingPlan((), 3, 150, seed))[0]
         estimate = spearmans.agreements[0].estimate
         held += estimate.low <= true <= estimate.high
-    assert 0.88 * 150 <= held <= 0.99 * 150
+    assert 0.88 * 75 <= held <= 0.99 * 75
 
 
 def one_ranking(of: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -195,11 +195,11 @@ def test_with_as_many_grades_as_were_needed_differences_are_about_as_large_as_th
     clear = {
         pages: sum(
             graded_agreement(*two(pages, seed), plan)[0].agreements[1].difference.estimate.excludes_0
-            for seed in range(20)
+            for seed in range(10)
         )
         for pages in (needed // 10 + 3, 3 * needed)
     }
-    assert clear[needed // 10 + 3] <= 10 < 17 <= clear[3 * needed]
+    assert clear[needed // 10 + 3] <= 5 < 8 <= clear[3 * needed]
 
 
 def test_undefined_figures_are_none() -> None:

@@ -22,6 +22,7 @@ from opicflow.pipelines.graph.harmonic import (
 )
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
 from support.stored_graphs import nasty_webs, random_web, stored
+from support.thorough import crossed
 
 WEBS = {**nasty_webs(), "at random": random_web()}
 MOST_REGISTERS = 14
@@ -61,8 +62,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int | Non
 # -- exact -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", WEBS)
-@pytest.mark.parametrize("slice_pages", [17, None])
+@pytest.mark.parametrize(("name", "slice_pages"), crossed(list(WEBS), [17, None]))
 def test_exact_values_are_those_of_plain_searches(graphs, name, slice_pages) -> None:
     found = exact_harmonic(graphs(name, slice_pages))
     values, furthest = by_searches(WEBS[name])

@@ -16,6 +16,7 @@ from opicflow.pipelines.graph.solver import Settings
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph
 from opicflow.schemas.public_suffixes import installed_suffixes
 from opicflow.schemas.sites import SITE_KINDS, SiteKind, SiteNumbering
+from support.thorough import crossed
 
 HOSTS = [
     "www.example.org",
@@ -104,10 +105,10 @@ def dense_ranks(weights: np.ndarray, damping: float, normalise: bool) -> np.ndar
     return ranks
 
 
-@pytest.mark.parametrize("internal", [0.0, 1.0, 0.25])
-@pytest.mark.parametrize("site_links", SITE_LINKS)
-@pytest.mark.parametrize("by", SITE_KINDS)
-@pytest.mark.parametrize("weighted, slice_pages", [(False, None), (True, 7), (False, 30)])
+@pytest.mark.parametrize(
+    ("weighted", "slice_pages", "by", "site_links", "internal"),
+    crossed([(False, None), (True, 7), (False, 30)], SITE_KINDS, SITE_LINKS, [0.0, 1.0, 0.25]),
+)
 def test_folding_equals_adding_up_one_by_one(
     tmp_path: Path, by: Any, site_links: Any, internal: float, weighted: bool, slice_pages: int | None
 ) -> None:
@@ -148,10 +149,9 @@ def test_the_table_of_links_between_sites_grows(
     assert weights_of(graph) == pytest.approx(weights_one_by_one(links, rules, frozenset()), rel=1e-12)
 
 
-@pytest.mark.parametrize("gauss_seidel", [False, True])
-@pytest.mark.parametrize("damping", [0.5, 0.85])
-@pytest.mark.parametrize("internal", [0.0, 1.0, 0.001])
-@pytest.mark.parametrize("links", [60, 700])
+@pytest.mark.parametrize(
+    ("links", "internal", "damping", "gauss_seidel"), crossed([60, 700], [0.0, 1.0, 0.001], [0.5, 0.85], [False, True])
+)
 def test_ranks_of_sites_are_those_of_the_dense_equations(
     tmp_path: Path, links: int, internal: float, damping: float, gauss_seidel: bool
 ) -> None:

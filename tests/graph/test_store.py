@@ -23,6 +23,7 @@ from opicflow.pipelines.graph.slices import DecodeBuffers, decode, encode, key_o
 from opicflow.pipelines.graph.store import GraphRefused, StoredGraph, mixed, write_manifest
 from support.paths import TOP
 from support.stored_graphs import fill, ids_of, links_in_memory, links_on_disk, nasty_webs, random_web, stored
+from support.thorough import crossed
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
@@ -62,8 +63,7 @@ def test_a_damaged_block_is_detected_and_never_read_past_its_end(data, links):
 # what a graph holds
 
 
-@pytest.mark.parametrize("name", list(nasty_webs()))
-@pytest.mark.parametrize("slice_pages", [1, 7, None])
+@pytest.mark.parametrize(("name", "slice_pages"), crossed(list(nasty_webs()), [1, 7, None]))
 def test_a_graph_on_disk_is_the_one_in_memory(tmp_path: Path, name: str, slice_pages: int | None) -> None:
     graph = nasty_webs()[name]
     on_disk = stored(tmp_path / "g", graph, slice_pages=slice_pages, buckets=4)
@@ -142,8 +142,7 @@ class Killed(Exception):
     pass
 
 
-@pytest.mark.parametrize("kill_at", [0, 1, 2, 5, 6, 9, 10, 13, 14, 17, 18])
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("kill_at", "when"), crossed([0, 1, 2, 5, 6, 9, 10, 13, 14, 17, 18], ["before", "after"]))
 def test_a_build_that_is_killed_goes_on_and_makes_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kill_at: int, when: str
 ) -> None:

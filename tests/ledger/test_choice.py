@@ -13,6 +13,7 @@ from opicflow.pipelines.ledger.choice import WHY
 from opicflow.pipelines.ledger.planner import LEAST_PACE, Planned
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.records import Policy
+from support.thorough import crossed
 from support.written_crawls import DAY, T0, Crawl, of_page, ordered, site_of_its_own, with_refresh
 
 
@@ -24,9 +25,11 @@ def times(planned: Planned) -> list[tuple[int, int]]:
 
 def fetch(crawl: Crawl, planned: Planned, pages: dict[int, int], day: int) -> None:
     """Answer all orders, each at its time."""
+    log = crawl.writer()
     for page, second in times(planned):
         number = pages[page]
-        crawl.visit(number, second, digest=1 + number % 3 * day)
+        crawl.add_visit(log, number, second, digest=1 + number % 3 * day)
+    crawl.apply(log)
 
 
 def numbers(crawl: Crawl, pages: int) -> dict[int, int]:
@@ -36,8 +39,7 @@ def numbers(crawl: Crawl, pages: int) -> dict[int, int]:
 # -- no bandwidth is lost ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("per_day", [4.0, 10.0, 20.0])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "per_day"), crossed(list(STRATEGIES), [4.0, 10.0, 20.0]))
 def test_after_a_first_crawl_of_one_day_no_day_is_without_orders(strategy: str, per_day: float) -> None:
     crawl = Crawl(with_refresh(strategy=strategy, bandwidth_per_day=per_day, discovery_share=0.0)).read(range(200), T0)
     pages = numbers(crawl, 200)
@@ -48,7 +50,7 @@ def test_after_a_first_crawl_of_one_day_no_day_is_without_orders(strategy: str, 
         fetch(crawl, planned, pages, day)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 def test_a_crawl_that_grows_uses_all_of_its_bandwidth(share: float) -> None:
     crawl = Crawl(with_refresh(bandwidth_per_day=20.0, discovery_share=share)).read(range(100), T0)
     known = 100
@@ -237,7 +239,7 @@ def test_options_that_observations_rest_on_hold_for_ever(other: dict[str, Any]) 
 def test_previews_of_cycles_in_a_row_order_all_of_the_bandwidth(hours: float) -> None:
     """A preview changes nothing, so the parts of a fetch that it leaves are counted by the time."""
     crawl = Crawl(with_refresh(bandwidth_per_day=0.7, discovery_share=0.0, cycle_hours=hours)).read(range(9), T0)
-    ordered_in_all, cycles = 0, int(40 * 24 / hours)
+    ordered_in_all, cycles = 0, int(20 * 24 / hours)
     for cycle in range(1, cycles + 1):
         crawl.tick(T0 + 400 * DAY + round(cycle * hours * 3600))
         ordered_in_all += len(crawl.preview().orders.rows)

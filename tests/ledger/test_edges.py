@@ -38,6 +38,7 @@ from opicflow.pipelines.ledger.config import MOST_CASH
 from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.pipelines.web.webs import power_law_web
 from support.crawls import Crawl, Errors, exact_ranks
+from support.thorough import crossed
 
 TURN = 1 << 40
 POLICIES: list[History] = [
@@ -79,8 +80,9 @@ def cash(ledger: Ledger, *pages: int) -> list[int]:
 # The turn clock
 
 
-@pytest.mark.parametrize("theta_start", [2**64 - 1000, 2**64 - 3 * TURN, 2**63 - 3 * TURN, 2**63])
-@pytest.mark.parametrize("history", POLICIES, ids=lambda history: type(history).__name__)
+@pytest.mark.parametrize(
+    ("history", "theta_start"), crossed(POLICIES, [2**64 - 1000, 2**64 - 3 * TURN, 2**63 - 3 * TURN, 2**63])
+)
 def test_a_clock_that_wraps_gives_the_same_importance_as_one_that_begins_at_0(
     history: History, theta_start: int
 ) -> None:

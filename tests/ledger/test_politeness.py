@@ -26,6 +26,7 @@ from opicflow.schemas.crawl_events import LONGEST_RETRY_SECONDS
 from opicflow.schemas.pages import PageIds
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
+from support.thorough import crossed
 from support.written_crawls import DAY, T0, Crawl, of_page, ordered, url_of, with_refresh
 
 MINUTE, HOUR = 60, 3600
@@ -345,9 +346,11 @@ def week_of_orders(crawl: Crawl, hours: float, seed: int) -> dict[str, list[int]
     return given
 
 
-@pytest.mark.parametrize("hours", [24.0, 5.0, 1.0])
-@pytest.mark.parametrize(("per_hour", "delay"), [(7.0, None), (None, 97.0), (2.5, 45.0), (3600.0, 1.0), (1.0, 3600.0)])
-def test_limits_hold_in_every_hour_of_a_week(hours: float, per_hour: float | None, delay: float | None) -> None:
+LIMITS = [(3600.0, 1.0), (7.0, None), (2.5, 45.0), (1.0, 3600.0), (None, 97.0)]
+
+
+@pytest.mark.parametrize(("per_hour", "delay", "hours"), crossed(LIMITS, [24.0, 5.0, 1.0]))
+def test_limits_hold_in_every_hour_of_a_week(per_hour: float | None, delay: float | None, hours: float) -> None:
     config = with_refresh(
         bandwidth_per_day=4000.0,
         cycle_hours=hours,

@@ -39,6 +39,7 @@ from opicflow.pipelines.refresh.strategies import STRATEGIES
 from opicflow.schemas.pages import PageIds, page_id, page_ids
 from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
+from support.thorough import crossed, thorough
 from support.written_crawls import DAY, T0, Crawl, of_page, ordered, site_of_its_own, url_of, with_refresh
 
 ANSWERS = (Outcome.FETCHED, Outcome.ALIASED, Outcome.UNCHANGED)
@@ -230,7 +231,8 @@ def lives(draw: st.DrawFn) -> list[tuple[Any, ...]]:
     return rows
 
 
-@settings(max_examples=250)
+@pytest.mark.thorough
+@settings(max_examples=thorough(80, 250))
 @given(lives(), st.sampled_from(["likelihood", "existence", "thesis"]))
 def test_a_page_is_watched_as_plain_python_does(life: list[tuple[Any, ...]], estimator: str) -> None:
     crawl, watched = Crawl(with_refresh(estimator=estimator)), Watched()
@@ -375,9 +377,10 @@ class Shares:
         assert ledger.shares == pytest.approx(wanted, rel=1e-6, abs=1e-5)
 
 
-@pytest.mark.parametrize("rate_prior", ["learnt", "fixed"])
-@pytest.mark.parametrize("estimator", ["likelihood", "existence", "thesis"])
-@pytest.mark.parametrize("alpha", [0.95, 0.3, 3.0])
+@pytest.mark.parametrize(
+    ("estimator", "alpha", "rate_prior"),
+    crossed(["likelihood", "existence", "thesis"], [0.95, 0.3, 3.0], ["learnt", "fixed"]),
+)
 def test_shares_follow_every_visit_as_the_formula_says(estimator: str, alpha: float, rate_prior: str) -> None:
     random = np.random.default_rng([len(estimator), int(alpha * 100)])
     options = {"estimator": estimator, "rate_prior": rate_prior, "alpha": alpha}
@@ -664,6 +667,7 @@ class Crawler:
         assert (planned.orders.not_before >= now).all()
         assert (planned.orders.not_before <= now + cycle_seconds).all()
         times = dict(zip(planned.survey.pages[rows].tolist(), planned.orders.not_before.tolist(), strict=True))
+        log, ids = crawl.writer(), self.ids
         for page, why in ordered(planned).items():
             assert now - self.outstanding.get(page, -(1 << 40)) >= timeout, "ordered twice"
             assert planned.survey.has_url[planned.survey.pages == np.uint64(page)].all()
@@ -673,10 +677,11 @@ class Crawler:
                 second = min(times[page] + int(self.random.integers(1, 60)), now + int(hours * 3600) - 1)
                 outcome = Outcome.FAILED if self.random.random() < self.fails else Outcome.FETCHED
                 url = crawl.ledger.url(page) or b""
-                links = [] if outcome == Outcome.FAILED else [int(p) for p in self.random.choice(self.ids, 2)]
+                links = [] if outcome == Outcome.FAILED else [int(p) for p in self.random.choice(ids, 2)]
                 digest = int(self.random.integers(1, 3))
-                crawl.apply(crawl.writer().visit(page, links, outcome, 1000 * second, url=url, digest=digest))
+                log.visit(page, links, outcome, 1000 * second, url=url, digest=digest)
                 del self.outstanding[page]
+        crawl.apply(log)
         return planned
 
     @property
@@ -688,8 +693,7 @@ def ids_of(crawl: Crawl, pages: Iterable[int]) -> set[int]:
     return {crawl.id(page) for page in pages}
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("per_day", [0.3, 7.7, 40.0])
+@pytest.mark.parametrize(("strategy", "per_day"), crossed(list(STRATEGIES), [7.7, 40.0, 0.3]))
 def test_orders_keep_the_bandwidth_and_use_it(strategy: str, per_day: float) -> None:
     config = with_refresh(strategy=strategy, bandwidth_per_day=per_day, longest_interval_days=5.0)
     crawl = Crawl(config).see(range(150)).read(range(100), T0 - 900 * DAY)
@@ -706,8 +710,7 @@ def test_orders_keep_the_bandwidth_and_use_it(strategy: str, per_day: float) -> 
         assert Counter(why for _, _, why in crawler.orders)["DISCOVERY"] > 0
 
 
-@pytest.mark.parametrize("strategy", ["thesis", "greedy", "uniform"])
-@pytest.mark.parametrize("timeout", [20.0, 48.0, 100.0])
+@pytest.mark.parametrize(("strategy", "timeout"), crossed(["thesis", "greedy", "uniform"], [20.0, 48.0, 100.0]))
 def test_no_page_is_ordered_twice_before_its_answer_or_the_time_out(strategy: str, timeout: float) -> None:
     config = with_refresh(strategy=strategy, bandwidth_per_day=30.0, order_timeout_hours=timeout)
     crawl = Crawl(config).see(range(60)).read(range(40), T0 - DAY)
@@ -732,8 +735,7 @@ def host_of(crawl: Crawl, page: int) -> str:
     return (crawl.ledger.url(page) or b"").decode().split("/")[2]
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3, 7])
-@pytest.mark.parametrize("hours", [24.0, 5.0])
+@pytest.mark.parametrize(("shards", "hours"), crossed([1, 2, 3, 7], [24.0, 5.0]))
 def test_host_caps_are_kept_and_divided_exactly_among_shards(shards: int, hours: float) -> None:
     config = with_refresh(bandwidth_per_day=100.0 * shards, strategy="uniform", host_fetches_per_day=4.5)
     crawls = []
@@ -951,11 +953,12 @@ def test_pins_are_honoured_exactly(strategy: str) -> None:
     for day in range(1, 60):
         crawl.tick(T0 + DAY * day)
         planned = crawl.plan()
-        times = planned.orders.not_before.tolist()
+        times, log = planned.orders.not_before.tolist(), crawl.writer()
         for position, page in enumerate(planned.survey.pages[planned.orders.rows].tolist()):
-            crawl.visit(pages[page], times[position])
+            crawl.add_visit(log, pages[page], times[position])
             if pages[page] in fetched:
                 fetched[pages[page]].append(times[position])
+        crawl.apply(log)
         assert of_page(crawl, planned, 1, "intervals") == pytest.approx(every[1])
     for page, pin in every.items():
         assert set(np.diff(fetched[page]).tolist()) == {pin}
@@ -1359,8 +1362,7 @@ def test_shards_divide_the_bandwidth_as_their_shares_are(shards: int) -> None:
 # -- adversaries -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("per_day", [None, 1e-3, 1e12])
+@pytest.mark.parametrize(("strategy", "per_day"), crossed(list(STRATEGIES), [None, 1e-3, 1e12]))
 def test_crawls_of_no_page_and_of_one_are_planned(strategy: str, per_day: float | None) -> None:
     crawl = Crawl(with_refresh(strategy=strategy, bandwidth_per_day=per_day, host_fetches_per_day=1e12))
     for second in (None, 0, 1, T0, (1 << 40) - 1):

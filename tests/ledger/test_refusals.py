@@ -37,6 +37,7 @@ from opicflow.pipelines.ledger import (
 from opicflow.pipelines.ledger.entries import transfer_digest
 from opicflow.pipelines.ledger.kernels import batches
 from opicflow.schemas.shards import ShardRanges
+from support.thorough import thorough
 
 SHARDS = 3
 SHARD = 1
@@ -841,7 +842,8 @@ def snapshot_with(which: int) -> list[bytes]:
     return snapshot_of(ledger_of_these_tests(HISTORIES[which]))
 
 
-@settings(max_examples=500)
+@pytest.mark.thorough
+@settings(max_examples=thorough(150, 2000))
 @given(st.integers(0, len(LEDGERS) - 1), damaged_entries())
 def test_a_damaged_entry_is_refused_or_the_books_balance(which: int, entry: Any) -> None:
     ledger = LEDGERS[which] or Ledger.restore(snapshot_with(which))

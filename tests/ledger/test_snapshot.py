@@ -43,6 +43,7 @@ from opicflow.pipelines.ledger import layout as at
 from opicflow.pipelines.ledger import snapshot as snapshots
 from opicflow.pipelines.ledger.entries import Kind, transfer_digest
 from opicflow.schemas.shards import ShardRanges
+from support.thorough import thorough
 
 MOST_BYTES = 4 << 20
 DAY = 86_400
@@ -969,7 +970,8 @@ def test_measures_beyond_those_a_page_keeps_are_refused() -> None:
         refused(forged.chunks(), "snapshot")
 
 
-@settings(max_examples=200)
+@pytest.mark.thorough
+@settings(max_examples=thorough(80, 2000))
 @given(st.sampled_from(["interpolation-3-links", "fixed-1-links", "absorbing-4-plain"]), st.data())
 def test_any_number_altered_is_refused_or_makes_a_ledger_that_balances(config_name: str, draw: st.DataObject) -> None:
     forged = forgery(config_name)

@@ -21,6 +21,7 @@ from opicflow.pipelines.ledger.choice import BY, EXPLORING
 from opicflow.pipelines.ledger.kernels import url_order
 from opicflow.schemas.pages import page_id
 from opicflow.schemas.records import Policy
+from support.thorough import thorough
 from tests.support.written_crawls import DAY, T0, Crawl, ordered
 
 REFRESH = RefreshConfig(bandwidth_per_day=20.0, discovery_share=1.0)
@@ -55,9 +56,13 @@ def a_day(crawl: Crawl, day: int, most: int = 20, links: int = 12) -> list[int]:
     crawl.tick(second)
     known = numbers_of_ids()
     numbers = [known[page] for page in ordered(crawl.plan())][:most]
+    log = crawl.writer()
     for number in numbers or range(5):
-        crawl.visit(number, second + 60, links=[(number * 31 + k * k) % 3_000 for k in range(links)], digest=day)
-        crawl.see([(number * 31 + k * k) % 3_000 for k in range(links)])
+        linked = [(number * 31 + k * k) % 3_000 for k in range(links)]
+        crawl.add_visit(log, number, second + 60, links=linked, digest=day)
+        for page in linked:
+            log.sighting(crawl.id(page), url=crawl.name(page).encode())
+    crawl.apply(log)
     return numbers
 
 
@@ -334,7 +339,8 @@ def test_policies_weigh_unread_pages() -> None:
 # State
 
 
-@settings(deadline=None, max_examples=12)
+@pytest.mark.thorough
+@settings(deadline=None, max_examples=thorough(6, 100))
 @given(st.integers(0, 24), st.integers(0, 3))
 def test_a_restored_ledger_goes_on_with_the_same_bytes(day: int, later: int) -> None:
     crawl = crawled(day)

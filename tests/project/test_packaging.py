@@ -111,10 +111,11 @@ def test_the_sdist_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Pat
 
 
 def test_the_wheel_alone_works_in_a_clean_environment(wheel: Path, tmp_path: Path) -> None:
-    venv.create(tmp_path / "env", with_pip=True)
+    venv.create(tmp_path / "env")
     python = tmp_path / "env" / "bin" / "python"
     site = Path(run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=tmp_path).strip())
-    run(python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", wheel, cwd=tmp_path)
+    pip = (sys.executable, "-m", "pip", "--python", python)
+    run(*pip, "install", "--quiet", "--no-index", "--no-deps", wheel, cwd=tmp_path)
 
     # Of what is installed here only that which the wheel itself asks for, linked: no network is needed.
     with zipfile.ZipFile(wheel) as archive:
@@ -124,7 +125,7 @@ def test_the_wheel_alone_works_in_a_clean_environment(wheel: Path, tmp_path: Pat
     for installed in needed(asked_for).values():
         for name in {file.parts[0] for file in installed.files or []} - {"..", "__pycache__"}:
             (site / name).symlink_to(Path(str(installed.locate_file(name))))
-    run(python, "-m", "pip", "check", cwd=tmp_path)
+    run(*pip, "check", cwd=tmp_path)
 
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

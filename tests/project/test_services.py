@@ -473,12 +473,12 @@ def test_only_the_owner_can_read_the_password(kafka: LocalKafka) -> None:
     assert kafka.secured.password not in repr(kafka.secured)
 
 
-def test_a_killed_broker_keeps_its_records(lone_kafka: LocalKafka) -> None:
-    before = lone_kafka.brokers
-    topic_with(lone_kafka, "records", [b"kept"])
-    lone_kafka.kill()
+def test_a_killed_broker_keeps_its_records(mortal_kafka: LocalKafka) -> None:
+    before = mortal_kafka.brokers
+    topic_with(mortal_kafka, "records", [b"kept"])
+    mortal_kafka.kill()
     with pytest.raises(OSError), socket.create_connection((HOST, int(before.partition(":")[2]))):
         pass
-    lone_kafka.restart()
-    assert lone_kafka.brokers == before
-    assert records(lone_kafka, "records") == [b"kept"]
+    mortal_kafka.restart()
+    assert mortal_kafka.brokers == before
+    assert records(mortal_kafka, "records") == [b"kept"]

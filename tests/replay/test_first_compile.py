@@ -50,7 +50,7 @@ def used(script: str) -> dict[str, list[str]]:
     return kernels
 
 
-@pytest.mark.parametrize("history", ["certified", "interpolation"])
+@pytest.mark.parametrize("history", ["certified", pytest.param("interpolation", marks=pytest.mark.soak)])
 def test_it_compiles_the_ledger_of_a_replay(history: str) -> None:
     config = LedgerOptions(history=history).over(LedgerConfig())
     compiled = used(COMPILE.format(json.dumps(config.to_json()), history == "certified"))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from support.commands import CommandResult, command
 from support.logs import FIRST_MS
 
-COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
 LIMITS = ["--max-unread-per-domain", "20", "--max-announced-per-domain", "5", "--max-share-per-domain", "0.05"]
 OF_ORDERS = ["--domain-fetches", "4", "--domain-discovery", "0.1", "--bandwidth", "100"]
 
@@ -34,23 +32,21 @@ def flood(path: Path) -> Path:
     return path
 
 
-def replay(*options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, "replay", *options, "--quiet"], capture_output=True, text=True, timeout=300, check=False
-    )
+def replay(*options: object) -> CommandResult:
+    return command("replay", *options, "--quiet")
 
 
 def test_a_flood_of_links_and_announcements_is_limited(tmp_path: Path) -> None:
     log = flood(tmp_path / "crawl.jsonl")
-    done = replay(str(log), "--state", str(tmp_path / "state"), "--out", str(tmp_path / "out"), *LIMITS, *OF_ORDERS)
-    assert done.returncode == 0, done.stderr
-    assert "named pages that were not learnt" in done.stdout + done.stderr
+    done = replay(log, "--state", tmp_path / "state", "--out", tmp_path / "out", *LIMITS, *OF_ORDERS)
+    assert done.code == 0, done.err
+    assert "named pages that were not learnt" in done.out + done.err
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["pages"] == 30 + 20 + 5
     assert summary["not_learnt"] >= 2980 + 495
     assert summary["drift"] == 0
-    again = replay("--state", str(tmp_path / "state"), *LIMITS)
-    assert again.returncode == 0, again.stderr
+    again = replay("--state", tmp_path / "state", *LIMITS)
+    assert again.code == 0, again.err
 
 
 @pytest.mark.parametrize(
@@ -62,6 +58,6 @@ def test_a_flood_of_links_and_announcements_is_limited(tmp_path: Path) -> None:
     ],
 )
 def test_impossible_limits_end_in_one_line(tmp_path: Path, options: list[str], message: str) -> None:
-    done = replay(str(flood(tmp_path / "crawl.jsonl")), *options)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1 and message in done.stderr
+    done = replay(flood(tmp_path / "crawl.jsonl"), *options)
+    assert done.code == 2
+    assert done.err.count("\n") == 1 and message in done.err

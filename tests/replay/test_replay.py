@@ -40,6 +40,7 @@ from support.logs import (
     warc,
     without_times,
 )
+from support.thorough import thorough
 
 _VISITS_PER_SWEEP_RECORD = 2
 
@@ -296,7 +297,8 @@ BAD = st.sampled_from(
 )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.thorough
+@settings(max_examples=thorough(8, 100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(GOOD.map(json_line) | BAD, min_size=1, max_size=40), fold=st.booleans())
 def test_every_event_is_a_visit_an_announcement_a_reject_or_a_duplicate(
     lines: list[bytes], fold: bool, tmp_path_factory: pytest.TempPathFactory

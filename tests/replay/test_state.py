@@ -41,6 +41,7 @@ from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.crawl_events import CrawlEvent, Link
 from opicflow.schemas.urls import UrlRules
 from support.logs import FIRST_MS, WebLog, json_line, jsonl, records_of, run, state_files, url, without_times
+from support.thorough import crossed
 
 COMMAND = [sys.executable, "-m", "opicflow.pipelines.cli.main"]
 RESULTS = (
@@ -504,8 +505,7 @@ def segments(lines: list[bytes], tmp_path: Path) -> list[Segment]:
     return [Segment(n, (input_range,), 1 << 40, ends_input=n == 5) for n, input_range in enumerate(input_ranges)]
 
 
-@pytest.mark.parametrize("shuffle", [None, 1, 2])
-@pytest.mark.parametrize("journal_bytes", [1 << 10, 4 << 20])
+@pytest.mark.parametrize(("shuffle", "journal_bytes"), crossed([None, 1, 2], [1 << 10, 4 << 20]))
 def test_a_durable_ledger_survives_workers_that_lose_it(
     shuffle: int | None, journal_bytes: int, segments: list[Segment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

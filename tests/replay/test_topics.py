@@ -44,7 +44,7 @@ from opicflow.schemas.records import Audit, CrawlOrder, Policy, RefreshSchedule,
 from support.commands import command, create_topics, output_of
 from support.logs import FIRST_MS, WebLog, adds_up, json_line, jsonl, records_of, run, url, without_times
 from support.paths import TOP
-from support.services import OUTSIDE, LocalKafka, raw_records, running
+from support.services import OUTSIDE, LocalKafka, raw_records
 
 STREAMS = ("importance", "site-importance", "refresh-schedule", "crawl-orders")
 RESULTS = tuple(f"{stream}.jsonl" for stream in STREAMS)
@@ -85,13 +85,6 @@ def published(kafka: LocalKafka, tmp_path_factory: pytest.TempPathFactory) -> Pu
     create_topics(kafka.brokers, "shared-")
     output_of("publish", "events", log, *at(kafka, "shared-"), "--quiet")
     return Published(log, folder / "out", summary, kafka, "shared-")
-
-
-@pytest.fixture(scope="module")
-def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """A broker that tests kill and pause. Each test leaves it running."""
-    with running(tmp_path_factory.mktemp("services"), "kafka") as started:
-        yield started
 
 
 @pytest.fixture
@@ -482,7 +475,7 @@ def trouble(kafka: LocalKafka, kind: str, seconds: float) -> Iterator[Callable[[
 )
 def test_a_broker_that_fails_and_returns_changes_no_result(
     published: Published,
-    mortal: LocalKafka,
+    mortal_kafka: LocalKafka,
     small_batches: None,
     topic_prefix: str,
     tmp_path: Path,
@@ -490,11 +483,11 @@ def test_a_broker_that_fails_and_returns_changes_no_result(
     kind: str,
     seconds: float,
 ) -> None:
-    topic = Topic(create_topics(mortal.brokers, topic_prefix, result_partitions=2), f"{topic_prefix}crawl-events")
+    topic = Topic(create_topics(mortal_kafka.brokers, topic_prefix, result_partitions=2), f"{topic_prefix}crawl-events")
     copy_events(published, topic)
     shown: list[Progress] = []
     sends = 0
-    with trouble(mortal, kind, seconds) as strike:
+    with trouble(mortal_kafka, kind, seconds) as strike:
 
         def progress(progress: Progress) -> None:
             shown.append(progress)
@@ -515,18 +508,18 @@ def test_a_broker_that_fails_and_returns_changes_no_result(
     assert sends > 3
     assert same_results(tmp_path, published.out)
     for stream in STREAMS:
-        found = subscribed(mortal, topic_prefix, stream)
+        found = subscribed(mortal_kafka, topic_prefix, stream)
         assert set(found) == set(lines_of(published.out / f"{stream}.jsonl"))
         newest = {json.loads(line).get("url", json.loads(line).get("site")): line for line in found}
         assert set(newest.values()) == set(found)
 
 
-def test_following_a_stream_continues_when_the_broker_is_back(mortal: LocalKafka, topic_prefix: str) -> None:
-    connection = create_topics(mortal.brokers, topic_prefix)
+def test_following_a_stream_continues_when_the_broker_is_back(mortal_kafka: LocalKafka, topic_prefix: str) -> None:
+    connection = create_topics(mortal_kafka.brokers, topic_prefix)
     audit = Audit(0, 1, 0, 0.0, *[0] * 9)
     found = []
     following = records(connection, "audit", prefix=topic_prefix, follow=True)
-    with closing(following), trouble(mortal, "crash", 0) as strike, Publisher(connection) as publisher:
+    with closing(following), trouble(mortal_kafka, "crash", 0) as strike, Publisher(connection) as publisher:
         for second in range(3):
             value = encode_single_object("Audit", to_avro(replace(audit, second=second)))
             publisher.send(f"{topic_prefix}audit", b"0", value)

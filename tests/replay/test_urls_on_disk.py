@@ -33,7 +33,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("history", ["certified", "interpolation"])
+@pytest.mark.parametrize("history", ["certified", pytest.param("interpolation", marks=pytest.mark.soak)])
 def test_results_and_state_are_the_same_bytes(
     history: str, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

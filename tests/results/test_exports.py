@@ -37,6 +37,7 @@ from opicflow.pipelines.results.queue_keys import host_of_url, queue_key
 from opicflow.schemas.published_schemas import schema
 from support.commands import command
 from support.databases import postgres, redis
+from support.thorough import crossed
 
 NOW = 1_778_306_396_000
 HOSTILE = [
@@ -315,7 +316,7 @@ def test_memory_does_not_grow_with_the_rows(target: str, kind: str) -> None:
     def peak(batches: int) -> int:
         row = ROWS[kind][0]
         job = ExportJob(
-            Rows(kind, lambda: ([row] * 1000 for _ in range(batches))), "name", TARGETS[target].routing or "none"
+            Rows(kind, lambda: ([row] * 400 for _ in range(batches))), "name", TARGETS[target].routing or "none"
         )
         tracemalloc.start()
         for _ in TARGETS[target].writers[kind](job):
@@ -369,10 +370,9 @@ def write(path: Path, kind: str, rows: list[Any]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("ending", ["jsonl", "avro", "parquet"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "ending"), crossed(list(KINDS), ["jsonl", "avro", "parquet"]))
 def test_files_of_results_give_their_rows(kind: str, ending: str, tmp_path: Path) -> None:
-    many = [row._replace(page=f"{number:016x}") for number in range(2000) for row in ROWS[kind]]
+    many = [row._replace(page=f"{number:016x}") for number in range(500) for row in ROWS[kind]]
     path = write(tmp_path / f"any.{ending}", kind, many)
     rows = rows_of_files(kind, [str(path)])
     assert [row for some in rows for row in some] == many and rows.total == len(many)

@@ -328,7 +328,13 @@ def test_kernels_work_without_a_home_folder(project: Project) -> None:
     assert project.run(HOMELESS, HOME=None)[:2] == ["3", "from disk"]
 
 
-@pytest.mark.parametrize("environment", [{"HOME": None}, {"HOME": os.devnull}, {"NUMBA_CACHE_DIR": os.devnull}])
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"HOME": None},
+        *(pytest.param(one, marks=pytest.mark.soak) for one in ({"HOME": os.devnull}, {"NUMBA_CACHE_DIR": os.devnull})),
+    ],
+)
 def test_without_writable_folders_kernels_are_compiled_in_every_process(
     project: Project, environment: dict[str, str | None]
 ) -> None:

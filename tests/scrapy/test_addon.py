@@ -75,16 +75,15 @@ def test_a_crawl_writes_every_visit(tmp_path: Path, web: ScrapyWeb) -> None:
 
 
 def test_a_crawl_that_is_killed_goes_on_and_reads_each_page_once(tmp_path: Path, web: ScrapyWeb) -> None:
-    for least in (60, 200):
-        process = spider(tmp_path, web)
-        assert wait_until(lambda least=least: len(pages(web.fetched)) >= least, 120)  # type: ignore[misc]
-        process.kill()
-        process.communicate()
+    process = spider(tmp_path, web)
+    assert wait_until(lambda: len(pages(web.fetched)) >= 120, 120)
+    process.kill()
+    process.communicate()
     ended(spider(tmp_path, web))
     recorded = Counter(str(event["url"]) for event in events(tmp_path) if "kind" not in event)
     fetched = Counter(pages(web.fetched))
     assert {web.root + path for path in fetched} <= set(recorded) and len(fetched) > PAGES // 2
-    assert sum(fetched.values()) - len(fetched) <= 2 * 40  # those that were under way when it was killed
+    assert sum(fetched.values()) - len(fetched) <= 40  # those that were under way when it was killed
     ended(spider(tmp_path, web))
     assert Counter(pages(web.fetched)) == fetched  # nothing is due yet
 

@@ -79,8 +79,14 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     return {one["url"]: one["importance"] for one in records_of(out / "importance.jsonl")}
 
 
-@pytest.mark.parametrize("shards", [1, 4, 16])
-@pytest.mark.parametrize("even", [True, False])
+@pytest.mark.parametrize(
+    ("shards", "even"),
+    [
+        (1, False),
+        (4, True),
+        *(pytest.param(*rest, marks=pytest.mark.soak) for rest in ((1, True), (4, False), (16, True), (16, False))),
+    ],
+)
 def test_the_example_log_has_the_importance_of_its_replay(replayed: dict[str, float], shards: int, even: bool) -> None:
     rules = Rules(page_ids=new_page_ids())
     known = pages_of_logs(str(LOG), rules)

@@ -35,6 +35,7 @@ from opicflow.schemas.records import Policy
 from opicflow.schemas.shards import ShardRanges
 from opicflow.schemas.urls import UrlRules
 from support.simulation import POISON
+from support.thorough import thorough
 
 SHARDS = 3
 FIRST_MS = 1_700_000_000_000
@@ -129,7 +130,8 @@ def test_the_log_of_these_tests_causes_every_kind_of_output(whole: tuple[LogKeep
     assert [values["reason"] for values, _ in rejects_of(whole[1])] == ["refused", "corrupt"]
 
 
-@settings(max_examples=40)
+@pytest.mark.thorough
+@settings(max_examples=thorough(15, 200))
 @given(data=st.data())
 def test_a_log_in_any_batches_order_and_repetition_gives_the_same_ledger_and_outputs(
     data: st.DataObject, whole: tuple[LogKeeper, list[Output]]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from opicflow.connectors.kafka import connection
 from opicflow.connectors.kafka.partitions import resolve
 from opicflow.connectors.storage.folder import StorageFolder
 from opicflow.pipelines.ledger import Certified, Interpolation, ItemWriter, LedgerConfig, RefreshConfig
@@ -94,9 +95,11 @@ def alone() -> dict[str, Any]:
     return dict(answer(example_logs(CERTIFIED, 1).rest(40).cluster(), URL)["why"])
 
 
-@pytest.mark.parametrize("shards", [2, 4, 7])
-def test_all_shards_together_name_the_payers_that_one_shard_names(alone: dict[str, Any], shards: int) -> None:
-    cluster = example_logs(CERTIFIED, shards).rest(40).cluster()
+@pytest.mark.parametrize("shards", [4, *(pytest.param(shards, marks=pytest.mark.soak) for shards in (2, 7))])
+def test_all_shards_together_name_the_payers_that_one_shard_names(
+    alone: dict[str, Any], divided: StreamLogs, shards: int
+) -> None:
+    cluster = (divided if shards == 4 else example_logs(CERTIFIED, shards).rest(40)).cluster()
     every, own = (answer(cluster, URL, *more)["why"] for more in (["--all-shards"], []))
     assert parts_of(every) == pytest.approx(parts_of(alone), abs=1e-3)
     assert every["alike"] == pytest.approx(alone["alike"], abs=1e-3)
@@ -313,7 +316,9 @@ def test_the_guide_names_every_option_of_a_stream() -> None:
 # -- a real broker -----------------------------------------------------------------------------------------------------
 
 
-def test_the_command_reads_a_real_topic(divided: StreamLogs, kafka: LocalKafka, topic_prefix: str) -> None:
+def test_the_command_reads_a_real_topic(
+    divided: StreamLogs, kafka: LocalKafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     divided.send(kafka.brokers, topic_prefix)
     where = ("--brokers", kafka.brokers, "--prefix", topic_prefix, "--why", "--json", "--quiet")
     own, every = (json.loads(output_of("show", URL, *where, *more))["why"] for more in ([], ["--all-shards"]))
@@ -324,6 +329,7 @@ def test_the_command_reads_a_real_topic(divided: StreamLogs, kafka: LocalKafka, 
     assert "not in the ledger of shard " in refusal(command("show", "https://nobody.example/", *where))
     error = refusal(command("show", URL, *where[:2], "--prefix", f"{topic_prefix}none-"))
     assert f"there is no topic {topic_prefix}none-page-ledger" in error
+    monkeypatch.setattr(connection, "BOOTSTRAP_TIMEOUT_SECONDS", 0.5)
     error = refusal(command("show", URL, "--brokers", "127.0.0.1:1"))
     assert "127.0.0.1:1" in error
 

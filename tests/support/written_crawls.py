@@ -74,15 +74,29 @@ class Crawl:
         return self
 
     def visit(self, page: int, second: int, outcome: Outcome = Outcome.FETCHED, digest: int = 1, **more: Any) -> Crawl:
-        links = more.pop("links", ())
-        link_ids = [link if isinstance(link, PageLink) else self.id(link) for link in links]
-        url = self.name(page).encode()
-        self.apply(self.writer().visit(self.id(page), link_ids, outcome, 1000 * second, url=url, digest=digest, **more))
+        self.apply(self.add_visit(self.writer(), page, second, outcome, digest, **more))
         return self
 
+    def add_visit(
+        self,
+        log: ItemWriter,
+        page: int,
+        second: int,
+        outcome: Outcome = Outcome.FETCHED,
+        digest: int = 1,
+        links: Iterable[int | PageLink] = (),
+        **more: Any,
+    ) -> ItemWriter:
+        """Add a visit to a log: many in one entry take much less time than each in its own."""
+        link_ids = [link if isinstance(link, PageLink) else self.id(link) for link in links]
+        url = self.name(page).encode()
+        return log.visit(self.id(page), link_ids, outcome, 1000 * second, url=url, digest=digest, **more)
+
     def read(self, pages: Iterable[int], second: int) -> Crawl:
+        log = self.writer()
         for page in pages:
-            self.visit(page, second, links=((page * 7 + 1) % 50, (page * 3 + 2) % 50))
+            self.add_visit(log, page, second, links=((page * 7 + 1) % 50, (page * 3 + 2) % 50))
+        self.apply(log)
         return self
 
     def tick(self, second: int) -> Applied:

@@ -39,6 +39,7 @@ from opicflow.pipelines.transforms.rank_parts import (
 )
 from opicflow.schemas.arrays import Floats
 from support.paths import TOP
+from support.thorough import crossed
 
 PAGES, SLICE_PAGES = 400, 60
 IN_PROCESS = PipelineOptions([])
@@ -148,14 +149,13 @@ def parts_after(
 @pytest.mark.parametrize(
     ("wanted", "slices"),
     [
-        (IMPORTANCE, 7),
-        (IMPORTANCE, 1),
-        (replace(INTEREST, start=np.arange(float(PAGES))), 7),
-        (INTEREST, 1),
-        (replace(IMPORTANCE, paid=SOME), 7),
-        (replace(INTEREST, paid=SOME), 7),
+        pytest.param(IMPORTANCE, 7, id="importance"),
+        pytest.param(INTEREST, 1, id="interest-one-slice"),
+        pytest.param(replace(INTEREST, paid=SOME, start=np.arange(float(PAGES))), 7, id="interest-paid"),
+        pytest.param(IMPORTANCE, 1, id="importance-one-slice", marks=pytest.mark.soak),
+        pytest.param(replace(INTEREST, start=np.arange(float(PAGES))), 7, id="interest", marks=pytest.mark.soak),
+        pytest.param(replace(IMPORTANCE, paid=SOME), 7, id="paid", marks=pytest.mark.soak),
     ],
-    ids=["importance", "importance-one-slice", "interest", "interest-one-slice", "paid", "interest-paid"],
 )
 def test_ranks_are_those_of_the_oracle(
     wanted: RankRequest, slices: int, web: Web, whole_web: Web, tmp_path: Path
@@ -168,8 +168,7 @@ def test_ranks_are_those_of_the_oracle(
     assert abs(float(rank.values.sum()) - 1.0) <= 1e-12
 
 
-@pytest.mark.parametrize("wanted", [IMPORTANCE, INTEREST], ids=["importance", "interest"])
-@pytest.mark.parametrize("damping", [0.0, 0.5, 0.85, 0.99])
+@pytest.mark.parametrize(("damping", "wanted"), crossed([0.0, 0.5, 0.85, 0.99], [IMPORTANCE, INTEREST]))
 def test_the_bound_is_true_before_the_end(damping: float, wanted: RankRequest, web: Web, tmp_path: Path) -> None:
     settings, exact = Settings(damping=damping, max_iterations=3, tolerance=1e-15), web.exact(wanted, damping)
     for iterations in (1, 3):

@@ -40,6 +40,7 @@ from opicflow.schemas.published_schemas import schema
 from opicflow.schemas.records import to_avro
 from support.encoded import check_encoding
 from support.event_rows import events, rows_of
+from support.thorough import thorough
 
 SYNC = b"0123456789abcdef"
 CODECS = ["null", "deflate", "zstandard", "bzip2", "xz"]
@@ -118,7 +119,8 @@ def in_a_file(data: bytes, folder: Path, start: int = 0, end: int | None = None)
 # -- the kernel and fastavro
 
 
-@settings(max_examples=150)
+@pytest.mark.thorough
+@settings(max_examples=thorough(60, 500))
 @given(st.lists(events, max_size=12), st.sampled_from(CODECS), st.sampled_from([1, 100, 16_000]))
 @example([CrawlEvent("", redirects=("",) * MOST_REDIRECTS)] * 20, "null", 16_000)
 @example([CrawlEvent("a", failure="", status=200)], "null", 1)
@@ -139,7 +141,8 @@ def test_the_kernel_returns_what_fastavro_returns(given: list[CrawlEvent], codec
     assert [reason for reason, _ in rejects] == refused
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.thorough
+@settings(max_examples=thorough(60, 500), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(events, max_size=12), st.sampled_from([1, 100, 16_000]), st.sampled_from([1, 2]))
 @example([CrawlEvent("a", links=(Link("b", 0.1, "ugc"),), retry_after=5), CrawlEvent("é")], 100, 2)
 @example([CrawlEvent("a", status=2**31 - 1, failure="dns"), CrawlEvent("b", status=2**20, failure="dns")], 100, 1)
@@ -381,6 +384,7 @@ def test_an_unreadable_header_is_reported(data: bytes) -> None:
 # -- damage
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("codec", CODECS)
 def test_only_damaged_blocks_are_lost(codec: str, seed: int) -> None:
     chance = random.Random(seed)
@@ -388,7 +392,7 @@ def test_only_damaged_blocks_are_lost(codec: str, seed: int) -> None:
     container, whole = read_header(data), blocks_of(data)
     assert len(whole) > 5
     rows = {block.offset: rows_of(decode_avro(container, [block], "f").events) for block in whole}
-    for _ in range(400):
+    for _ in range(thorough(120, 400)):
         damaged = bytearray(data)
         first = chance.randrange(container.size, len(data))
         last = min(first + chance.choice([0, 0, 0, 1, 20]), len(data) - 1)
@@ -435,12 +439,17 @@ def read_damaged(data: bytes, folder: Path) -> list[Any]:
     return list(read(FileRange("f", str(folder / "d.avro"), Format.AVRO)))
 
 
+@pytest.mark.thorough
 def test_damaged_records_raise_nothing(seed: int) -> None:
     chance = random.Random(seed)
     data = written(some(12, seed))
     container = read_header(data)
     (block,) = blocks_of(data)
-    for _ in range(3000):
+    undamaged = [
+        (row[0] + block.end - block.offset, *row[1:])  # type: ignore[operator]
+        for row in rows_of(decode_avro(container, [block], "f").events)
+    ]
+    for _ in range(thorough(1000, 3000)):
         damaged = bytearray(block.data)
         for _ in range(chance.choice([1, 1, 2, 8])):
             at = chance.randrange(len(damaged))
@@ -464,10 +473,7 @@ def test_damaged_records_raise_nothing(seed: int) -> None:
             if plain:
                 check_encoding(log_reader._of_blocks(0, 2 * block.end, *arguments))
             assert len(decoded.events) >= 12
-            assert rows_of(decoded.events)[-12:] == [
-                (row[0] + block.end - block.offset, *row[1:])  # type: ignore[operator]
-                for row in rows_of(decode_avro(container, [block], "f").events)
-            ]
+            assert rows_of(decoded.events)[-12:] == undamaged
             assert all(block.offset <= reject.offset < block.end for reject in decoded.rejects)
 
 

@@ -54,6 +54,7 @@ from opicflow.schemas.event_columns import (
 from opicflow.schemas.json_events import ANNOUNCED_BY, FIELD_NAMES, LINK_FIELD_NAMES, VISIT_WORDS, time_ms_of
 from support.event_rows import Row, json_without_the_kernel, rows_of
 from support.paths import TOP
+from support.thorough import thorough
 
 
 def outcome(decoded: Decoded) -> tuple[list[Row], list[tuple[Reason, int, bytes]]]:
@@ -286,7 +287,8 @@ lines = st.tuples(spaces, mostly(objects(FIELD_NAMES, field_values), anything), 
 encoded_lines = lines.map(lambda line: line.encode("utf-8", "surrogatepass"))
 
 
-@settings(max_examples=500)
+@pytest.mark.thorough
+@settings(max_examples=thorough(150, 500))
 @given(encoded_lines)
 @example(b'{"url":"a","redirects":[{"url":"b"}]}')
 @example(b'{"url":"a","status":"404.0"}')
@@ -325,7 +327,8 @@ def check_messages(block: bytes, first_offset: int = 0) -> EncodedEvents:
     return found
 
 
-@settings(max_examples=500)
+@pytest.mark.thorough
+@settings(max_examples=thorough(150, 500))
 @given(st.lists(encoded_lines, min_size=1, max_size=4).map(b"\n".join), st.sampled_from([0, 3, 2**40]))
 @example(b'{"url":"a","links":[{"rel":"x","url":"b","nofollow":true},{"weight":0.1,"url":"c"},"d", "e" ]}\n', 0)
 @example(b'{"url":"a","links":[ {"url":"b","nofollow":true}]}', 0)
@@ -547,7 +550,8 @@ def test_the_kernel_and_the_library_agree_on_thousands_of_ordinary_lines(seed: i
     assert decode_jsonl(b"\n".join(block), "f", 0).events.links > 2000
 
 
-@settings(max_examples=200)
+@pytest.mark.thorough
+@settings(max_examples=thorough(80, 200))
 @given(
     st.lists(encoded_lines | st.sampled_from([b"", b" \t", b"\r", b"\xef\xbb\xbf"]), max_size=8),
     st.integers(0, 2**40),

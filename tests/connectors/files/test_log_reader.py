@@ -20,6 +20,7 @@ from opicflow.connectors.files.log_reader import Batch, FileRange, format_of, re
 from opicflow.connectors.files.opening import Block, InputRefused, decompressed, expand, open_bytes
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, Reason, Reject
 from support.archives import gz, page, zst
+from support.thorough import crossed
 
 Item = tuple[int, str]
 """An offset, and the URL or the reason for a reject."""
@@ -126,8 +127,7 @@ def broken(members: list[bytes], which: int, seed: int = 0) -> bytes:
     return b"".join(packed)
 
 
-@pytest.mark.parametrize("size", [7, 100, 10_000])
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize(("size", "number"), crossed([7, 100, 10_000], range(6)))
 def test_damage_is_a_reject_and_ends_a_line(
     size: int, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,8 +150,7 @@ def read_all_of(data: bytes, folder: Path) -> list[Item]:
     return read_all(folder / "g.jsonl")
 
 
-@pytest.mark.parametrize("size", [33 << 20, 37 << 20], ids=["too long by a little", "too long"])
-@pytest.mark.parametrize("after", [b"\n" + lines(2), b"\n", b""], ids=["lines", "a newline", "nothing"])
+@pytest.mark.parametrize(("size", "after"), crossed([33 << 20, 37 << 20], [b"\n" + lines(2), b"\n", b""]))
 def test_a_line_that_is_too_long_is_one_reject(after: bytes, size: int, tmp_path: Path) -> None:
     file = tmp_path / "f.jsonl"
     file.write_bytes(lines(2) + b"x" * size + after)

@@ -23,6 +23,7 @@ from opicflow.connectors.files.warc import read_warc
 from opicflow.schemas.crawl_events import MOST_EVENT_BYTES, MOST_LINKS, CrawlEvent, Link, Reason, Reject
 from opicflow.schemas.event_columns import FEED, HTML, OTHER_MEDIA, PDF, UNKNOWN_MEDIA, EventWriter
 from support.archives import blocks, deflated, events, gz, metadata, page, read, record, response, zst
+from support.thorough import crossed
 
 compressors = pytest.mark.parametrize("compress", [gz, zst])
 Compress = Callable[..., bytes]
@@ -613,8 +614,7 @@ def damaged(rng: random.Random, data: bytes) -> bytes:
     return bytes(harmed)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("compress", [gz, zst, lambda *members: b"".join(members)], ids=["gzip", "zstd", "plain"])
+@pytest.mark.parametrize(("compress", "kind"), crossed([gz, zst, lambda *members: b"".join(members)], list(KINDS)))
 def test_damage_raises_nothing_and_reading_continues_from_any_item(kind: str, compress: Compress, seed: int) -> None:
     rng = random.Random(seed)
     whole = compress(*KINDS[kind])

@@ -275,11 +275,11 @@ def test_a_missing_topic_is_refused_by_name(topics: Topics) -> None:
 
 
 def test_reading_continues_after_a_killed_broker_restarts(
-    lone_kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
+    mortal_kafka: LocalKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_log, "BATCH_BYTES", 20_000)
     monkeypatch.setattr(partitions, "_FETCH_BYTES", 20_000)
-    connection = Connection(lone_kafka.brokers)
+    connection = Connection(mortal_kafka.brokers)
     with closing(connection.admin()) as admin:
         admin.create_topics([NewTopic("lone", 2, 1, topic_configs={"retention.ms": "-1", "flush.messages": "1"})])
         admin.wait_for_topics(["lone"])
@@ -291,6 +291,6 @@ def test_reading_continues_after_a_killed_broker_restarts(
     whole = records_of(all_steps(log))
     found = read_topic(log, patience_seconds=60)
     some = [step_of(next(found)) for _ in range(3)]
-    lone_kafka.kill()
-    lone_kafka.restart()
+    mortal_kafka.kill()
+    mortal_kafka.restart()
     assert records_of(some + [step_of(batch) for batch in found]) == whole

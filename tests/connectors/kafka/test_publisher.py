@@ -352,8 +352,8 @@ def test_a_lowered_limit_of_a_topic_fails_the_publisher_without_a_hang(kafka: An
         publisher.send(topic, None, b"1")
 
 
-def test_a_killed_and_restarted_broker_has_every_record_once(lone_kafka: Any) -> None:
-    connection, topic = Connection(lone_kafka.brokers), "events"
+def test_a_killed_and_restarted_broker_has_every_record_once(mortal_kafka: Any) -> None:
+    connection, topic = Connection(mortal_kafka.brokers), "events"
     make(connection, [TopicSpec(topic, 3, "delete", "CreateTime")])
     begun = threading.Event()
     with Publisher(connection, most_unacknowledged_bytes=4 << 20) as publisher, ThreadPoolExecutor(1) as pool:
@@ -368,8 +368,8 @@ def test_a_killed_and_restarted_broker_has_every_record_once(lone_kafka: Any) ->
         # Not on the same thread: sending waits while too much waits for a broker, which would not come back then.
         sent = pool.submit(send_all)
         assert begun.wait(60)
-        lone_kafka.kill()
-        lone_kafka.restart()
+        mortal_kafka.kill()
+        mortal_kafka.restart()
         sent.result()
     for partition, records in read_back(connection, topic).items():
         assert [int(record.key) for record in records] == list(range(partition, 30_000, 3))

@@ -23,6 +23,7 @@ from opicflow.schemas.crawl_events import CrawlEvent, Link, Reason, Reject
 from support.archives import gz, zst
 from support.encoded import check_encoding
 from support.paths import TOP
+from support.thorough import crossed
 
 FOLDER = TOP / "examples" / "crawlers"
 
@@ -229,8 +230,7 @@ def test_a_compressed_log_under_any_name_gives_the_same_items(
     assert items_of(file) == items_of(FOLDER / log)
 
 
-@pytest.mark.parametrize("size", [1, 7, 64, 300])
-@pytest.mark.parametrize("log", EXPECTED)
+@pytest.mark.parametrize(("log", "size"), crossed(list(EXPECTED), [1, 7, 64, 300]))
 def test_a_log_in_blocks_of_any_size_gives_the_same_items_and_goes_on_at_any_batch(
     log: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

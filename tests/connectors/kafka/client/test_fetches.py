@@ -36,6 +36,7 @@ from opicflow.schemas.records import Importance
 from support.bounded import bounded
 from support.old_batches import old_batch, with_old_checksum
 from support.services import LocalKafka
+from support.thorough import crossed
 
 PARTITION = TopicPartition("events", 3)
 NONE, GZIP, LZ4, ZSTD = 0, 1, 3, 4
@@ -262,8 +263,7 @@ def test_a_batch_of_a_format_that_is_not_known_is_corrupt(codec: int, magic: int
         list(fetched(PartitionRows, bytes(data)))
 
 
-@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
-@pytest.mark.parametrize("count", [1, 20])
+@pytest.mark.parametrize(("codec", "count"), crossed([GZIP, LZ4, ZSTD], [1, 20]))
 def test_a_batch_that_unpacks_to_too_much_is_one_record_and_the_others_follow(codec: int, count: int) -> None:
     before, after = [(0, 5, None, b"before", [])], [(0, 7, None, b"after", [])]
     bomb = [(0, 6, None, bytes(MOST_MESSAGE_BYTES // count + 1), [])] * count
@@ -294,9 +294,9 @@ def test_records_of_old_formats_equal_those_of_the_client(batches: list[Any], da
     assert len([row for _, rows in ours for row in rows]) == first
 
 
-@pytest.mark.parametrize("codec", [GZIP, LZ4])
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("value", [bytes(MOST_MESSAGE_BYTES // 20 + 1), None])
+@pytest.mark.parametrize(
+    ("codec", "magic", "value"), crossed([GZIP, LZ4], [0, 1], [bytes(MOST_MESSAGE_BYTES // 20 + 1), None])
+)
 def test_an_old_batch_that_unpacks_to_too_much_is_one_record(value: bytes | None, magic: int, codec: int) -> None:
     count = 20 if value else MOST_OLD_RECORDS + 1
     data = old_batch([(5, None, b"before")], magic, codec)

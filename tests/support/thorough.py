@@ -1,0 +1,35 @@
+"""How much tests do by default, and how much when `make soak` runs them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+
+PROFILE = os.environ.get("OPICFLOW_HYPOTHESIS", "ci")
+"""The profile of hypothesis: "ci" or "soak"."""
+
+
+def thorough(few: int, many: int) -> int:
+    """`few` of something by default, `many` with `make soak`, which runs tests that are marked `thorough`."""
+    return many if PROFILE == "soak" else few
+
+
+def crossed(*values: Sequence[Any]) -> list[Any]:
+    """All combinations of values, as parameters. By default every value is in one or more; `make soak` runs the rest.
+
+    A tuple is values of several parameters.
+    """
+    by_default = {  # of lists of equal length, each has another rhythm
+        tuple((number + list_ * (number // len(of))) % len(of) for list_, of in enumerate(values))
+        for number in range(max(map(len, values)))
+    }
+    found = []
+    for places in product(*(range(len(of)) for of in values)):
+        chosen = [of[place] for of, place in zip(values, places, strict=True)]
+        parts = [part for one in chosen for part in (one if isinstance(one, tuple) else (one,))]
+        found.append(pytest.param(*parts, marks=[] if places in by_default else [pytest.mark.soak]))
+    return found
