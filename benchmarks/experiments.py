@@ -1,4 +1,4 @@
-"""Repeats the papers' experiments: experiments.md, discovery.md, manipulation.md, the measured part of communities.md.
+"""Repeats the experiments: experiments.md, discovery.md, manipulation.md, sites.md, worth.md, a part of communities.md.
 
 They are in docs/results. Run it with `make experiments`, or `python -m benchmarks.experiments --only communities` for
 the minutes of one page. Everything has a seed: the same command writes the same figures.
@@ -15,6 +15,7 @@ from opicflow.pipelines.cli.main import main as opicflow
 from opicflow.pipelines.experiments.catalogue import EXPERIMENTS
 from opicflow.pipelines.experiments.communities.catalogue import COMMUNITIES
 from opicflow.pipelines.experiments.discovery.catalogue import DISCOVERY
+from opicflow.pipelines.experiments.loop.catalogue import LOOP
 from opicflow.pipelines.experiments.manipulation.catalogue import MANIPULATION
 from opicflow.pipelines.experiments.sites.catalogue import SITES
 
@@ -419,6 +420,77 @@ Not bounded by any option: what pages that are *read* gain, and pages on many re
 owner money, or on domains that do not exist, which cost nothing. `--unread-weight 0` takes importance from the latter.
 """
 
+OF_WORTH = """\
+# Is it worth it?
+
+What does a crawler gain if it follows opicflow's orders? On this page other crawlers and the orders of the literature
+crawl the same made-up webs, with the same budget, failures and seed. `python -m benchmarks.experiments --only worth`
+measures it again and writes this page; `opicflow experiment loop --out build/worth` is the experiment alone. A claim
+*holds* by the rules in [claims.py](../../pipelines/experiments/loop/claims.py).
+
+## What is compared
+
+opicflow runs as a crawler would run it. Every day the command `opicflow replay` reads the log of the day before into
+its state (`--state`, `--now`), and the crawler fetches the orders that it writes. The log has what a crawler sees: URL,
+time, status, digest, links, and the date that a server sends. Nothing else goes in: no true importance, no change
+rates. The others see the same answers.
+
+**Which page first**, on webs of [discovery](discovery.md):
+
+- *Breadth-first*: what was found first. *Random*: any page that was found. *In-degree*: what most read pages link to.
+- *Nutch's OPIC*: `OPICScoringFilter` of Apache Nutch 1.23-SNAPSHOT (commit 7906941) with its defaults. Its limit of 100
+  links a page is left out.
+- *Recomputed*: the PageRank of the graph seen, computed again every day.
+- *Cash*, by the command: `--history interpolation --discovery-by cash`, the order of OPIC itself.
+- *Estimate*, by the command: `--history interpolation --discovery-by importance`, importance as Adaptive OPIC
+  estimates it.
+- *Certified*, by the command: `--discovery-by importance`.
+- *Learnt*, by the command: the default of `opicflow replay`.
+- *Greedy by truth* knows the true importance of what was found. *Omniscient* knows all pages and their true importance,
+  found or not: nothing can have read more.
+
+**When to fetch again**, over a year. Webs have births, deaths, failures and false dates
+([living_web.py](../../pipelines/experiments/refresh/living_web.py)). On *power law* every page changes around once in
+14 days, whatever its importance. On *news*, of the style of portal, front pages and indexes change around once a day,
+articles once in 120 days. On *calm*, of the style of archive, it is once in 60 and in 200 days.
+
+- *Round robin*: what was not tried for the longest time.
+- *Nutch adaptive*: `AdaptiveFetchSchedule` of Apache Nutch 1.23-SNAPSHOT (commit 7906941) with its defaults. Pages that
+  are due compete by their *true* importance, which is better than any score that it has.
+- *StormCrawler adaptive*: `AdaptiveScheduler` of Apache StormCrawler 3.4.1-SNAPSHOT (commit 384e98c) with its defaults.
+  What has been due for the longest time comes first.
+- *LambdaCrawl* (Kolobov, Peres, Lu and Horvitz, NeurIPS 2019): rates are learnt by the estimator of the authors' code
+  (commit 62bde09); its optimum is computed again every day, with the *true* importance. Crawls come at random moments,
+  as published.
+- `harmonic` (the default), `thesis` and `freshness`: refresh strategies of opicflow, by its own importance and rates.
+- *Oracle*: knows true importance, true change rates and which pages exist, and maximises freshness.
+
+The rules of Nutch, StormCrawler and LambdaCrawl were written again from their sources
+([adaptive_schedules.py](../../pipelines/experiments/refresh/adaptive_schedules.py),
+[lambda_crawl.py](../../pipelines/experiments/refresh/lambda_crawl.py)); tests check them on examples that were computed
+by hand. All plan once a day, and fetch nothing twice a day. *Obsolescence* is the number of changes since a copy was
+fetched, in the mean; a copy is *fresh* while its content is that of the page.
+
+## Results
+"""
+
+# Text about the figures at 20,000 pages, seed 1: check it whenever the figures change.
+MEANING_OF_WORTH = """\
+## What to know when reading the figures
+
+- **Nutch and LambdaCrawl are given true importance**, which nobody knows; opicflow and StormCrawler are not. What they
+  gain by that is not theirs.
+- **Nutch's schedule leaves bandwidth unused.** Everything was read just before the year, so with its first interval of
+  30 days nothing is due for a month. Later, intervals of pages that do not change grow until too few pages are due.
+- **StormCrawler's schedule wants more than there is.** Its longest interval of two weeks asks for 7 % of the pages a
+  day, so most of the time it fetches what has waited for the longest time, as round robin does. After three failures in
+  a row a page is never fetched again.
+- **LambdaCrawl fetches at random moments.** Fetches at even intervals at the same rates would keep more copies fresh:
+  that is what `harmonic`, which has the same objective, does.
+- **The oracle maximises freshness, not obsolescence.** It gives up pages that change faster than they can be fetched.
+- These are made-up webs, of one seed. `--runs` takes means of more.
+"""
+
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
@@ -429,12 +501,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build/experiments"), help="folder for measured rows")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where the pages go")
     parser.add_argument(
-        "--only", choices=["opic", "discovery", "manipulation", "sites", "communities"], help="only one of the pages"
+        "--only",
+        choices=["opic", "discovery", "manipulation", "sites", "worth", "communities"],
+        help="only one of the pages",
     )
     parser.add_argument("more", nargs="*", help="options for `opicflow experiment`")
     chosen = parser.parse_args()
     if chosen.only in (None, "opic"):
-        pages_of_their_own = (*_COMMUNITIES, DISCOVERY.name, MANIPULATION.name, SITES.name)
+        pages_of_their_own = (*_COMMUNITIES, DISCOVERY.name, MANIPULATION.name, SITES.name, LOOP.name)
         names = [name for name in EXPERIMENTS if name not in pages_of_their_own]
         measured = _measured(names, chosen.out, chosen.more)
         page = READING + DISCUSSION + "\n" + _shown(measured, chosen.out, chosen.docs / "experiments") + "\n"
@@ -453,6 +527,10 @@ def main() -> None:
         out = chosen.out / "sites"
         measured = _measured([SITES.name], out, chosen.more)
         (chosen.docs / "sites.md").write_text(f"{OF_SITES}\n{_shown(measured, out, None)}\n", encoding="utf-8")
+    if chosen.only in (None, "worth"):
+        out = chosen.out / "worth"
+        shown = _shown(_measured([LOOP.name], out, chosen.more), out, chosen.docs / "worth")
+        (chosen.docs / "worth.md").write_text(f"{OF_WORTH}\n{shown}\n\n{MEANING_OF_WORTH}", encoding="utf-8")
     if chosen.only in (None, "communities"):
         out = chosen.out / "communities"
         measured = OF_COMMUNITIES + "\n" + _measured(_COMMUNITIES, out, chosen.more)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from opicflow.pipelines.experiments.communities.catalogue import COMMUNITIES
 from opicflow.pipelines.experiments.discovery.catalogue import DISCOVERY
 from opicflow.pipelines.experiments.importance.catalogue import IMPORTANCE
+from opicflow.pipelines.experiments.loop.catalogue import LOOP
 from opicflow.pipelines.experiments.manipulation.catalogue import MANIPULATION
 from opicflow.pipelines.experiments.refresh.catalogue import REFRESH
 from opicflow.pipelines.experiments.sites.catalogue import SITES
 
-EXPERIMENTS = {one.name: one for one in (*IMPORTANCE, DISCOVERY, MANIPULATION, SITES, *REFRESH, *COMMUNITIES)}
+EXPERIMENTS = {one.name: one for one in (*IMPORTANCE, DISCOVERY, MANIPULATION, SITES, LOOP, *REFRESH, *COMMUNITIES)}

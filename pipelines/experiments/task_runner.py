@@ -49,10 +49,11 @@ MEASURES: dict[str, Measure] = {
 }
 EDITION = 1
 EDITIONS = {
-    "discovery": 4,
-    "discovery_by_ledger": 4,
-    "discovery_by_command": 2,
+    "discovery": 5,
+    "discovery_by_ledger": 5,
+    "discovery_by_command": 3,
     "growing": 2,
+    "loop_refresh": 2,
     "manipulation_gains": 2,
     "stated": 2,
     "trouble": 2,

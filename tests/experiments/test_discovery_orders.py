@@ -9,6 +9,7 @@ from opicflow.pipelines.experiments.discovery.crawled_webs import CrawledWeb, cr
 from opicflow.pipelines.experiments.discovery.crawls import discovery
 from opicflow.pipelines.experiments.discovery.followed_orders import LEARNT, RECOMPUTED, discovery_by_ledger
 from opicflow.pipelines.experiments.discovery.reading_orders import (
+    OMNISCIENT,
     ORDERS,
     Cash,
     DiscoveryOrder,
@@ -41,6 +42,21 @@ def test_nutch_divides_a_score_among_links_and_keeps_it() -> None:
     made.read(np.array([1]))
     third = 1 / 3
     assert made.amounts == pytest.approx([1 + third / 2, third, third, third + third / 2])
+
+
+def test_nutch_adds_what_links_bring_at_the_end_of_a_round() -> None:
+    made = NutchOpic(small_web(), page_ids(4, 1))
+    made.read(np.array([0, 1]))  # page 1 has no score yet when the round begins
+    third = 1 / 3
+    assert made.amounts == pytest.approx([1, third, third, third])
+
+
+@pytest.mark.parametrize("web", ["hosted", "portal", "archive with traps"])
+def test_no_order_has_read_more_than_the_omniscient_one_at_any_mark(web: str) -> None:
+    best = discovery(1_000, 3, web, OMNISCIENT)
+    for order in ORDERS:
+        for row, other in zip(best, discovery(1_000, 3, web, order), strict=True):
+            assert all(float(row[name]) >= float(other[name]) for name in ("read", "best", "top")), (order, row["mark"])
 
 
 def test_cash_is_conserved_and_the_virtual_page_pays_all_known_pages() -> None:

@@ -13,6 +13,18 @@ import pytest
 from opicflow.pipelines.cli.commands import experiment as experiment_command
 from opicflow.pipelines.experiments.measures import exact_importance
 from opicflow.pipelines.experiments.refresh import claims, closed_loop
+from opicflow.pipelines.experiments.refresh.adaptive_schedules import (
+    MODIFIED,
+    NUTCH,
+    UNKNOWN,
+    UNMODIFIED,
+    NutchAdaptive,
+    NutchSettings,
+    StormCrawlerAdaptive,
+    StormCrawlerSettings,
+    adapted,
+    rescheduled,
+)
 from opicflow.pipelines.experiments.refresh.catalogue import loop_refresh as experiment
 from opicflow.pipelines.experiments.refresh.closed_loop import (
     LONGEST_DAYS,
@@ -23,29 +35,26 @@ from opicflow.pipelines.experiments.refresh.closed_loop import (
     warm_up_days,
 )
 from opicflow.pipelines.experiments.refresh.command_orders import CommandOrders, log_lines
-from opicflow.pipelines.experiments.refresh.competitors import (
-    MODIFIED,
-    NUTCH,
-    ORACLE,
-    ROUND_ROBIN,
-    UNKNOWN,
-    UNMODIFIED,
-    AdaptiveSettings,
-    Allowance,
-    NutchAdaptive,
-    RoundRobin,
-    rescheduled,
-)
-from opicflow.pipelines.experiments.refresh.crawler import Crawler, CrawlHistory, DayOrders, paced
+from opicflow.pipelines.experiments.refresh.competitors import ORACLE, ROUND_ROBIN, Allowance, RoundRobin
+from opicflow.pipelines.experiments.refresh.crawler import Crawler, CrawlHistory, DayOrders, Scheduler, paced
 from opicflow.pipelines.experiments.refresh.freshness import fresh_by_day, measure
+from opicflow.pipelines.experiments.refresh.lambda_crawl import (
+    LAMBDA_CRAWL,
+    SMOOTHING_DAYS,
+    UNSEEN_PER_DAY,
+    LambdaCrawl,
+    learnt_rates,
+)
 from opicflow.pipelines.experiments.refresh.living_web import (
     ALWAYS_NOW,
     DATED,
     DAY,
     DIGEST,
     FIRST_CRAWL_DAYS,
+    LIVING,
     NEVER,
     NEVER_CHANGES,
+    NEWS,
     NOT_MODIFIED,
     LivingWeb,
     ServerAnswers,
@@ -54,6 +63,7 @@ from opicflow.pipelines.experiments.refresh.living_web import (
 )
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.graph.csr import Graph
+from opicflow.pipelines.refresh.strategies import STRATEGIES, Demand, solve
 from support.commands import CommandResult, command
 
 HOUR = 3_600
@@ -110,14 +120,23 @@ def test_a_change_that_returns_brings_the_content_before_the_last() -> None:
     assert contents_of(np.array([0, 6, 9]), is_new).tolist() == [0, 1, 0, 1, 4, 1, 6, 7, 6]
 
 
-def test_a_fifth_of_the_pages_is_born_a_tenth_dies_and_each_day_has_its_importance() -> None:
-    web = living_web(500, 2, 100)
+@pytest.mark.parametrize("kind", LIVING)
+def test_a_fifth_of_the_pages_is_born_a_tenth_dies_and_each_day_has_its_importance(kind: str) -> None:
+    web = living_web(500, 2, 100, kind=kind)
     assert (web.born > 0).sum() == 100 and (web.died < NEVER).sum() == 50
     assert (web.died > web.born).all() and (web.died[web.died < NEVER] <= 100 * DAY).all()
     assert web.importance.shape == (100, 500)
     assert web.importance.sum(axis=1) == pytest.approx(1.0)
     for day in (0, 50, 99):
         assert ((web.importance[day] > 0) == web.alive(day * DAY)).all()
+
+
+def test_lists_of_news_change_once_a_day_and_articles_seldom() -> None:
+    web = living_web(1_000, 1, 10, kind=NEWS)
+    is_list = np.array([url.endswith("/") for url in web.urls])
+    assert 10 < is_list.sum() < 200
+    assert np.median(web.rates[is_list]) == pytest.approx(1.0, rel=0.8)
+    assert np.median(web.rates[~is_list]) == pytest.approx(1 / 120, rel=0.3)
 
 
 def test_importance_is_the_pagerank_of_the_pages_that_exist() -> None:
@@ -199,44 +218,113 @@ def test_a_crawler_learns_of_pages_by_links_and_announcements() -> None:
 
 
 def test_nutchs_intervals_are_those_computed_by_hand() -> None:
-    settings = AdaptiveSettings()
-    month, fetched = 30.0 * DAY, 100 * DAY
-    cases = [  # state, last modified, new interval in days, next fetch after so many days
-        (MODIFIED, fetched, 24.0, 24.0),  # 30 less a fifth; modified just now: no shift
-        (MODIFIED, fetched - 10 * DAY, 24.0, 24.0 - 0.3 * 10),
+    settings = NutchSettings()
+    fetched = 100 * DAY
+    cases = [  # state, seen modified, new interval in days, next fetch after so many days
+        (MODIFIED, fetched - 30 * DAY, 24.0, 24.0),  # 30 less a fifth; modified now: no shift
         (UNMODIFIED, fetched - 10 * DAY, 42.0, 42.0 - 0.3 * 10),  # 30 and two fifths
         (UNMODIFIED, fetched - 50 * DAY, 50.0, 50.0 - 0.3 * 50),  # not modified for longer than that
-        (UNKNOWN, fetched, 30.0, 30.0),
-        (UNMODIFIED, fetched - 600 * DAY, 365.0, 365.0 - 0.3 * 365),  # bounded
+        (UNKNOWN, -NEVER, 30.0, 30.0),
+        (UNMODIFIED, fetched - 600 * DAY, 365.0, 365.0 - 0.3 * 600),  # bounded
     ]
     states, modified = np.array([case[0] for case in cases]), np.array([case[1] for case in cases])
-    intervals, due = rescheduled(np.full(6, month), np.full(6, fetched), modified, states, settings)
+    intervals, due, seen = rescheduled(np.full(5, 30.0 * DAY), np.full(5, fetched), modified, states, settings)
     assert (intervals / DAY).tolist() == pytest.approx([case[2] for case in cases])
     assert ((due - fetched) / DAY).tolist() == pytest.approx([case[3] for case in cases])
-    shortest, _ = rescheduled(np.array([61.0]), np.array([0]), np.array([0]), np.array([MODIFIED]), settings)
+    assert seen.tolist() == [fetched, *modified[1:3], fetched, modified[4]]
+    shortest, *_ = rescheduled(np.array([61.0]), np.array([0]), np.array([0]), np.array([MODIFIED]), settings)
     assert shortest.tolist() == [60.0]
-    alone, due = rescheduled(
-        np.array([month]), np.array([0]), np.array([-DAY]), np.array([UNMODIFIED]), replace(settings, sync_delta=False)
+    alone, due, _ = rescheduled(
+        np.array([30.0 * DAY]),
+        np.array([0]),
+        np.array([-DAY]),
+        np.array([UNMODIFIED]),
+        replace(settings, sync_delta=False),
     )
     assert (alone[0], due[0]) == (42 * DAY, 42 * DAY)
 
 
-def test_nutch_follows_contents_dates_failures_and_gone_pages() -> None:
-    crawler = Crawler(small_web([[-9 * DAY]] * 4, 2))
-    nutch = NutchAdaptive(crawler, 2)
-    numbers, none = np.arange(4), np.zeros(0, np.int64)
+def answers_of(day: int, statuses: list[int], contents: list[int]) -> ServerAnswers:
+    """The answers of pages 0, 1, … at the beginning of a day, with dates, which Nutch and StormCrawler do not use."""
+    pages = len(statuses)
+    dates = np.full(pages, -5 * DAY)
+    return ServerAnswers(np.arange(pages), np.full(pages, day * DAY), np.array(statuses), np.array(contents), dates)
 
-    def receive(day: int, statuses: list[int], contents: list[int], modified: list[int]) -> None:
-        nutch.receive(
-            ServerAnswers(numbers, np.full(4, day * DAY), np.array(statuses), np.array(contents), np.array(modified)),
-            none,
-        )
 
-    receive(0, [200] * 4, [1, 2, 3, 4], [NEVER] * 4)
-    assert (nutch.intervals / DAY).tolist() == [30] * 4 and (nutch.due / DAY).tolist() == [30] * 4
-    receive(30, [200, 304, 503, 404], [9, -1, -1, -1], [28 * DAY, NEVER, NEVER, NEVER])
-    assert (nutch.intervals / DAY).tolist() == pytest.approx([24, 42, 30, 45])
-    assert (nutch.due / DAY).tolist() == pytest.approx([54 - 0.6, 72 - 9, 31, 75])
+def test_nutch_follows_contents_failures_and_gone_pages() -> None:
+    crawler = Crawler(small_web([[-9 * DAY]] * 5, 2))
+    nutch, none = NutchAdaptive(crawler, 2), np.zeros(0, np.int64)
+    nutch.receive(answers_of(0, [200] * 5, [1, 2, 3, 4, 5]), none)
+    assert (nutch.intervals / DAY).tolist() == [30] * 5 and (nutch.due / DAY).tolist() == [30] * 5
+    nutch.receive(answers_of(30, [200, 304, 200, 503, 404], [9, -1, 3, -1, -1]), none)
+    assert (nutch.intervals / DAY).tolist() == pytest.approx([24, 42, 42, 30, 45])
+    assert (nutch.due / DAY).tolist() == pytest.approx([54, 72 - 9, 72 - 9, 31, 75])
+    for day in (31, 32):  # the third failure in a row: it counts as gone
+        nutch.receive(answers_of(day, [200, 304, 200, 503, 404], [9, -1, 3, -1, -1]), none)
+    assert (nutch.intervals[3], nutch.due[3]) == (45 * DAY, (32 + 45) * DAY)
+
+
+def test_nutch_begins_again_with_a_page_whose_interval_is_too_long() -> None:
+    crawler = Crawler(small_web([[-9 * DAY]], 2))
+    nutch, none = NutchAdaptive(crawler, 2), np.zeros(0, np.int64)
+    for day in (0, 30, 63, 110):
+        nutch.receive(answers_of(day, [200], [1]), none)
+    assert nutch.intervals[0] == 81 * DAY  # 110 days unmodified are longer than 90
+    assert nutch.due[0] == (110 + 110 - 33) * DAY
+    nutch.receive(answers_of(187, [200], [1]), none)  # its signature is forgotten: not known whether it was modified
+    assert (nutch.intervals[0], nutch.due[0]) == (81 * DAY, (187 + 81) * DAY)
+
+
+def test_stormcrawlers_intervals_are_those_computed_by_hand() -> None:
+    minutes, states = np.array([1440, 1440, 1440, 61, 20_000]), [MODIFIED, UNMODIFIED, UNKNOWN, MODIFIED, UNMODIFIED]
+    found = adapted(minutes, np.array(states), StormCrawlerSettings())
+    assert found.tolist() == [750, 2160, 1440, 60, 20_160]
+
+
+def test_stormcrawler_forgets_after_an_error_and_gives_up_after_three() -> None:
+    crawler = Crawler(small_web([[-9 * DAY]] * 4, 9))
+    crawler.crawl_first()
+    storm, none = StormCrawlerAdaptive(crawler, 9), np.zeros(0, np.int64)
+    storm.receive(answers_of(0, [200] * 4, [1, 2, 3, 4]), none)
+    assert (storm.due / DAY).tolist() == [1] * 4
+    storm.receive(answers_of(1, [200, 304, 503, 404], [9, -1, -1, -1]), none)
+    assert ((storm.due - DAY) / 60).tolist() == [750, 2160, 120, 120]
+    storm.receive(answers_of(2, [200, 200, 200, 404], [9, 2, 8, -1]), none)
+    assert ((storm.due - 2 * DAY) / 60).tolist() == [1125, 3240, 1440, 120]
+    storm.receive(answers_of(3, [200, 200, 200, 404], [9, 2, 8, -1]), none)
+    assert storm.due[3] == NEVER
+    assert storm.order(8).numbers.tolist() == [0, 2, 1]  # by the date they are due
+
+
+def test_lambda_crawls_rates_are_those_of_the_closed_form() -> None:
+    """Where all intervals are as long as the imaginary ones, the most likely rate has a closed form."""
+    counts = [(0, 0), (3, 5), (8, 1), (0, 400)]
+    found = learnt_rates([[SMOOTHING_DAYS] * k for k, _ in counts], np.array([SMOOTHING_DAYS * n for _, n in counts]))
+    exact = [np.log(1 + (k + 1) / (n + 1)) / SMOOTHING_DAYS for k, n in counts]
+    assert found.tolist() == pytest.approx(exact, abs=2e-4)
+    assert found[0] == pytest.approx(UNSEEN_PER_DAY, abs=2e-4)
+    bounded = learnt_rates([[], [0.001] * 500], np.array([1e6, 0.0]))
+    assert bounded.tolist() == pytest.approx([0.0005, 7.0], abs=2e-4)
+
+
+def test_lambda_crawl_learns_from_intervals_between_fetches() -> None:
+    crawler = Crawler(small_web([[-9 * DAY]] * 3, 9))
+    lambda_crawl, none = LambdaCrawl(crawler, 1), np.zeros(0, np.int64)
+    for day, statuses, contents in ((0, [200] * 3, [1, 2, 3]), (4, [200, 304, 503], [7, -1, -1])):
+        lambda_crawl.receive(answers_of(day, statuses, contents), none)
+    expected = learnt_rates([[4.0], []], np.array([0.0, 4.0]))
+    assert lambda_crawl.rates.tolist() == pytest.approx([*expected, UNSEEN_PER_DAY])
+
+
+def test_lambda_crawl_draws_pages_at_their_rates() -> None:
+    web = small_web([[-9 * DAY]] * 2, 1)
+    crawler = Crawler(web)
+    crawler.crawl_first()
+    lambda_crawl = LambdaCrawl(crawler, 1)
+    lambda_crawl.rates[:] = 0.1, 2.0
+    drawn = np.array([lambda_crawl.order(0).numbers[0] for _ in range(4_000)])
+    frequencies = solve("harmonic", Demand(web.importance[0], lambda_crawl.rates), 1.0).frequencies
+    assert drawn.mean() == pytest.approx(frequencies[1], abs=0.03)
 
 
 def test_nutchs_due_pages_compete_by_score() -> None:
@@ -261,6 +349,24 @@ def test_round_robin_takes_turns_and_drops_pages_that_are_gone() -> None:
     assert turns.count(3) == 1
     rest = [page for page in turns if page != 3]
     assert all(page == rest[at - 3] for at, page in enumerate(rest) if at >= 3)
+
+
+def test_round_robin_visits_all_pages_equally_often() -> None:
+    crawler = Crawler(small_web([[-9 * DAY]] * 7, 30))
+    history = crawl(crawler, RoundRobin(crawler, 2.5), 2.5)
+    visits = np.bincount(history.fetches.numbers)
+    assert visits.max() - visits.min() <= 1 and visits.sum() == 7 + 75
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEDULERS if name not in STRATEGIES])
+def test_no_scheduler_fetches_more_than_its_bandwidth_and_none_a_page_twice_a_day(name: str, tmp_path: Path) -> None:
+    web = living_web(200, 1, 40, kind=NEWS)
+    crawler = Crawler(web)
+    recorded = Recorded(scheduler_named(name, crawler, 7.5, tmp_path))
+    history = crawl(crawler, recorded, 7.5)
+    assert (np.cumsum(history.orders) <= 7.5 * np.arange(1, 41)).all() and history.orders.sum() > 30
+    for orders in recorded.ordered:
+        assert len(set(orders.numbers.tolist())) == len(orders.numbers)
 
 
 def test_parts_of_a_fetch_are_carried_over() -> None:
@@ -290,6 +396,7 @@ def test_freshness_and_age_are_those_computed_by_hand() -> None:
     assert found.fresh == pytest.approx((1.5 + 1.5 + 1.0 + 6.0) / 12)
     assert found.fresh_weighted == pytest.approx(found.fresh)  # both have half of the importance
     assert found.age_days == pytest.approx((0.5**2 / 2 + 1.5**2 / 2) / 2.0)
+    assert found.behind == pytest.approx((0.5 + 1.5) / 12)
     assert (found.caught, found.idle_days) == (1.0, 3)
     assert found.longest_gap_days == 6.0  # of the page that was fetched on the first day alone
     assert found.used == pytest.approx(4 / 6)
@@ -303,6 +410,7 @@ def test_a_page_that_returns_to_the_content_of_its_copy_makes_it_fresh_again() -
     found = measure(history_of(web, [(0, 0), (1, 0)], [2, 0, 0, 0]), 1.0, 0)
     assert found.fresh == pytest.approx((1 + 1 + 4) / 8)
     assert found.age_days == pytest.approx(0.5)  # stale on the second and on the fourth day: a day each
+    assert found.behind == pytest.approx((1 + 2 + 3) / 8)
     assert found.caught == 0.0
 
 
@@ -313,6 +421,7 @@ def test_pages_count_while_they_exist_and_without_a_copy_as_not_fresh() -> None:
     found = measure(history, 1.0, 0)
     assert history.fetches.statuses.tolist() == [200, 200, 200, 404]
     assert found.fresh == pytest.approx((4 + 1 + 1) / (4 + 2 + 3))
+    assert found.behind == pytest.approx((1 + 2) / 9)  # a day without a copy; two days after a change
     assert found.caught == pytest.approx(1 / 2)  # the birth; the change of the page that died was never seen
     weights = web.importance
     assert weights[0].tolist() == pytest.approx([weights[0, 0], 0, 1 - weights[0, 0]])
@@ -333,22 +442,24 @@ def test_measures_are_those_of_a_look_at_every_minute(seed: int) -> None:
     crawler = Crawler(web)
     history = crawl(crawler, RoundRobin(crawler, 9), 9)
     fetches, step, since = history.fetches, 60, 2
-    fresh = there = of_weight = weighted = 0.0
+    fresh = there = of_weight = weighted = behind = 0.0
     pages = np.arange(web.pages)
     order = np.lexsort((fetches.seconds, fetches.numbers))
     order = order[fetches.came[order]]
     for second in range(since * DAY + 30, 12 * DAY, step):
         alive, weights = web.alive(second), web.importance[second // DAY]
-        now = web.contents[web.latest(pages, np.full(web.pages, second))]
-        copy = np.full(web.pages, -1)
+        now = web.latest(pages, np.full(web.pages, second))
+        copy = web.starts[:-1] - 1
         done = order[fetches.seconds[order] <= second]
-        copy[fetches.numbers[done]] = web.contents[web.latest(fetches.numbers[done], fetches.seconds[done])]
-        is_fresh = alive & (copy == now)
+        copy[fetches.numbers[done]] = web.latest(fetches.numbers[done], fetches.seconds[done])
+        is_fresh = alive & (copy >= web.starts[:-1]) & (web.contents[copy] == web.contents[now])
+        behind += (weights * (now - copy))[alive].sum()
         fresh, there = fresh + is_fresh.sum(), there + alive.sum()
         weighted, of_weight = weighted + weights[is_fresh].sum(), of_weight + weights[alive].sum()
     found = measure(history, 9.0, since)
     assert found.fresh == pytest.approx(fresh / there, abs=1e-3)
     assert found.fresh_weighted == pytest.approx(weighted / of_weight, abs=1e-3)
+    assert found.behind_weighted == pytest.approx(behind / of_weight, rel=1e-2)
 
 
 # The loop
@@ -376,7 +487,7 @@ def test_log_lines_are_events_that_a_crawler_writes() -> None:
 class Recorded:
     """The command's orders, and what came of them."""
 
-    def __init__(self, orders: CommandOrders) -> None:
+    def __init__(self, orders: Scheduler) -> None:
         self.inner, self.ordered, self.received = orders, [], []  # type: ignore[var-annotated]
 
     def receive(self, answers: ServerAnswers, announced: np.ndarray) -> None:
@@ -431,12 +542,13 @@ def test_a_command_that_fails_says_why(tmp_path: Path) -> None:
         orders.order(0)
 
 
-def test_a_year_is_the_same_for_the_same_seed() -> None:
-    one, same, other = (loop_refresh(100, seed, "harmonic", 8.0, 14) for seed in (1, 1, 2))
+@pytest.mark.parametrize("name", ["harmonic", LAMBDA_CRAWL])
+def test_a_year_is_the_same_for_the_same_seed(name: str) -> None:
+    one, same, other = (loop_refresh(100, seed, name, 8.0, 14) for seed in (1, 1, 2))
     assert one == same and one != other
     assert [row["day"] for row in one] == [0, 1, 8]
     assert [set(row) for row in one[1:]] == [
-        {"seed", "scheduler", "percent", "days", "day", "fresh_weighted", "used"}
+        {"seed", "web", "scheduler", "percent", "days", "day", "fresh_weighted", "used"}
     ] * 2
 
 
@@ -518,14 +630,15 @@ def test_the_command_writes_a_table_a_bandwidth_plots_and_bounds(three_days: tup
         assert f"](plots/loop-refresh-{name}.svg)" in report
         assert (out / "plots" / f"loop-refresh-{name}.svg").stat().st_size > 5_000
     lines = (out / "data" / "loop-refresh.csv").read_text(encoding="utf-8").splitlines()
-    assert lines[0].startswith("seed,scheduler,percent,days,day,fresh_weighted,fresh,")
+    assert lines[0].startswith("seed,web,scheduler,percent,days,day,fresh_weighted,fresh,")
     assert len(lines) == 1 + 2 * len(SCHEDULERS) * 4
 
 
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        (("fig2", "--days", "30"), "--days: it is for loop-refresh alone: omit it, or name loop-refresh"),
+        (("fig2", "--days", "30"), "--days: it is for loop and loop-refresh: omit it, or name one of them"),
+        (("loop", "--bandwidths", "5"), "--bandwidths: it is for loop-refresh alone: omit it, or name loop-refresh"),
         (("fig2", "--bandwidths", "5"), "--bandwidths: it is for loop-refresh alone"),
         (("loop-refresh", "--days", "3"), "--days 3: give 14 to 3650"),
         (

@@ -37,12 +37,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=[
             *("all", "fig2", "fig3", "fig4", "fig5", "fig6", "growing", "moved", "trouble", "stated", "trends"),
-            *("discovery", "manipulation", "sites", "loop-refresh"),
+            *("discovery", "manipulation", "sites", "loop", "loop-refresh"),
             *("table1", "table2", "influence", "community"),
         ],
         help="a figure of the paper, or growing webs, links that move, pages that cannot be read, what estimates "
         "state, trends; which unread page first: discovery; what link farms and traps gain: manipulation; ranks of "
-        "sites: sites; a year of refreshing in the closed loop; of communities: sites, topics, the influence of one "
+        "sites: sites; the closed loop beside other crawlers: loop; a year of refreshing in it; "
+        "of communities: sites, topics, the influence of one "
         "page, round by round",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="for the report, plots and data")
@@ -50,18 +51,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--pages",
         type=whole,
         metavar="N",
-        help="of each web (100000; discovery, manipulation and sites 10000, the loop 1000, communities 300000)",
+        help="of each web (100000; discovery, manipulation and sites 10000, loop 20000, loop-refresh 1000, communities "
+        "300000)",
     )
     parser.add_argument(
         "--runs",
         type=whole,
         metavar="R",
-        help="seeds to take means of (2; discovery 10, manipulation 3, sites 5, the loop 1, communities 5)",
+        help="seeds to take means of (2; discovery 10, manipulation 3, sites 5, the loops 1, communities 5)",
     )
     parser.add_argument("--edges", metavar="FILE", help="of communities: the web of this edge list instead")
-    parser.add_argument("--days", type=whole, metavar="D", help="of the loop: how long (365)")
+    parser.add_argument("--days", type=whole, metavar="D", help="of the loops: how long (365)")
     parser.add_argument(
-        "--bandwidths", metavar="P,P,…", help="of the loop: fetches a day, in per cent of the pages (2,5,10,20,50)"
+        "--bandwidths", metavar="P,P,…", help="of loop-refresh: fetches a day, in per cent of the pages (2,5,10,20,50)"
     )
     parser.add_argument("--seed", type=natural, default=1, metavar="S", help="the first seed (%(default)s)")
     parser.add_argument("--processes", type=whole, metavar="N", help="at once (as many as there are cores)")
@@ -89,7 +91,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputRefused(f"--pages {options.pages}: too few pages for a meaningful error: give {LEAST_PAGES} or more")
     known = dict(catalogue.EXPERIMENTS)
     if options.days is not None or options.bandwidths is not None:
-        known["loop-refresh"] = _loop_of(options)
+        known |= _loops_of(options)
     chosen = list(known.values()) if "all" in options.name else [known[name] for name in dict.fromkeys(options.name)]
     scales = {one.name: _scale(options, one) for one in chosen}
     if options.edges is None:
@@ -111,16 +113,20 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _loop_of(options: argparse.Namespace) -> Experiment:
-    """The experiment of the closed loop with other days or bandwidths. Raises `InputRefused` for other experiments."""
+def _loops_of(options: argparse.Namespace) -> dict[str, Experiment]:
+    """The experiments of closed loops with other days or bandwidths. Raises `InputRefused` for other experiments."""
+    from opicflow.pipelines.experiments.loop.catalogue import loop
     from opicflow.pipelines.experiments.refresh.catalogue import DAYS, PERCENTS, loop_refresh
 
-    name = "--days" if options.days is not None else "--bandwidths"
-    if not {"all", "loop-refresh"} & set(options.name):
-        raise InputRefused(f"{name}: it is for loop-refresh alone: omit it, or name loop-refresh")
+    if options.bandwidths is not None and not {"all", "loop-refresh"} & set(options.name):
+        raise InputRefused("--bandwidths: it is for loop-refresh alone: omit it, or name loop-refresh")
+    if not {"all", "loop", "loop-refresh"} & set(options.name):
+        raise InputRefused("--days: it is for loop and loop-refresh: omit it, or name one of them")
     if options.days is not None and not LEAST_DAYS <= options.days <= MOST_DAYS:
         raise InputRefused(f"--days {options.days}: give {LEAST_DAYS} to {MOST_DAYS}")
-    return loop_refresh(options.days or DAYS, PERCENTS if options.bandwidths is None else _percents(options.bandwidths))
+    days = options.days or DAYS
+    percents = PERCENTS if options.bandwidths is None else _percents(options.bandwidths)
+    return {"loop": loop(days), "loop-refresh": loop_refresh(days, percents)}
 
 
 def _percents(text: str) -> list[float]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from opicflow.pipelines.experiments.discovery.crawled_webs import crawled_web
-from opicflow.pipelines.experiments.discovery.reading_orders import ORDERS, DiscoveryOrder, LearntAtFirst
+from opicflow.pipelines.experiments.discovery.reading_orders import (
+    OMNISCIENT,
+    ORDERS,
+    DiscoveryOrder,
+    LearntAtFirst,
+    Omniscient,
+)
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.web.webs import page_ids
 
@@ -14,21 +20,22 @@ MARKS = (1, 5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60)
 """Crawls are measured after these percentages of the pages."""
 
 
-def discovery(pages: int, seed: int, web: str, order: str) -> list[Row]:
+def discovery(pages: int, seed: int, web: str, order: str, until: int = MARKS[-1]) -> list[Row]:
     """Measure a crawl that begins at ten pages and reads a hundredth of the pages a round, each page once.
 
-    After each of `MARKS`, in per cent: `read` is the share of all importance that the pages read have; `best` and `top`
-    the share of the most important hundredth and thousandth of the pages that was read; `known` the share of all pages
-    that is known; `hostile` the share of hostile pages among those read; `share` that of the orders which explore;
-    `siblings` the weight of siblings, in per cent.
+    After each of `MARKS` up to one, in per cent: `read` is the share of all importance that the pages read have; `best`
+    and `top` the share of the most important hundredth and thousandth of the pages that are not hostile that was read;
+    `known` the share of all pages that is known; `hostile` the share of hostile pages among those read; `share` that of
+    the orders which explore; `siblings` the weight of siblings, in per cent.
     """
     crawled = crawled_web(web, pages, seed)
     every = crawled.pages.graph.pages
     ranked = np.argsort(-crawled.exact, kind="stable")
-    chosen = ORDERS[order](crawled, page_ids(every, seed))
+    classes: dict[str, type[DiscoveryOrder]] = {**ORDERS, OMNISCIENT: Omniscient}
+    chosen = classes[order](crawled, page_ids(every, seed))
     a_round = max(1, every // ROUNDS)
     rows: list[Row] = []
-    for percentage in MARKS:
+    for percentage in MARKS[: MARKS.index(until) + 1]:
         wanted = max(1, percentage * every // 100)
         while (missing := wanted - int(chosen.seen.is_read.sum())) > 0:
             orders = chosen.next(min(a_round, missing))

@@ -26,6 +26,13 @@ from opicflow.schemas.pages import PageIds
 RECOMPUTED, LEARNT, BY_COMMAND = "recomputed, by the ledger", "learnt", "learnt, by the command"
 BY_LEDGER = {RECOMPUTED: "importance", LEARNT: "learnt"}
 """Orders of a ledger, and what it discovers by."""
+BY_COMMANDS: dict[str, tuple[str, ...]] = {
+    "cash, by the command": ("--history", "interpolation", "--discovery-by", "cash"),
+    "estimate, by the command": ("--history", "interpolation", "--discovery-by", "importance"),
+    "certified, by the command": ("--discovery-by", "importance"),
+    BY_COMMAND: (),
+}
+"""Orders of the command, and their options; the last ones are the defaults."""
 _DAY, _FIRST_DAY, _DISCOVERY = 86_400, 20_000, 1
 
 
@@ -53,23 +60,24 @@ def discovery_by_ledger(pages: int, seed: int, web: str, order: str) -> list[Row
     return _followed(crawled, orders, {"seed": seed, "web": web, "order": order})
 
 
-def discovery_by_command(pages: int, seed: int, web: str) -> list[Row]:
+def discovery_by_command(pages: int, seed: int, web: str, order: str = BY_COMMAND, until: int = MARKS[-1]) -> list[Row]:
     """Measure a crawl by the orders that `opicflow replay` writes, a run of the command a day on the log of that day.
 
-    Columns are those of `discovery`.
+    `order` is a name in `BY_COMMANDS`. Columns are those of `discovery`.
     """
     crawled = crawled_web(web, pages, seed)
     with TemporaryDirectory() as folder:
-        orders = ReplayOrders(crawled, Path(folder))
-        return _followed(crawled, orders, {"seed": seed, "web": web, "order": BY_COMMAND})
+        orders = ReplayOrders(crawled, Path(folder), BY_COMMANDS[order])
+        return _followed(crawled, orders, {"seed": seed, "web": web, "order": order}, until)
 
 
-def _followed(crawled: CrawledWeb, orders: OrdersOfDays, named: Row) -> list[Row]:
+def _followed(crawled: CrawledWeb, orders: OrdersOfDays, named: Row, until: int = MARKS[-1]) -> list[Row]:
     graph = crawled.pages.graph
     ranked = np.argsort(-crawled.exact, kind="stable")
+    honest = int((~crawled.pages.is_hostile).sum())
     read, day = np.zeros(graph.pages, np.bool_), _FIRST_DAY
     rows: list[Row] = []
-    for mark in MARKS:
+    for mark in MARKS[: MARKS.index(until) + 1]:
         wanted = max(1, mark * graph.pages // 100)
         while (missing := wanted - int(read.sum())) > 0:
             day += 1
@@ -81,7 +89,7 @@ def _followed(crawled: CrawledWeb, orders: OrdersOfDays, named: Row) -> list[Row
             orders.read(day, numbers)
         row: Row = {**named, "mark": mark, "read": float(crawled.exact[read].sum()) * 100.0}
         for name, part in (("best", 100), ("top", 1000)):
-            row[name] = float(read[ranked[: max(1, graph.pages // part)]].mean()) * 100.0
+            row[name] = float(read[ranked[: max(1, honest // part)]].mean()) * 100.0
         row |= {"known": float("nan"), "hostile": float(crawled.pages.is_hostile[read].mean()) * 100.0}
         share, siblings = orders.learnt()
         rows.append(row | {"share": share * 100.0, "siblings": siblings * 100.0})
@@ -148,14 +156,16 @@ class LedgerOrders:
 
 
 class ReplayOrders:
-    """The orders that `opicflow replay LOG --state … --out … --now …` writes."""
+    """The orders that `opicflow replay LOG --state … --out … --now …` writes, with these options."""
 
-    def __init__(self, crawled: CrawledWeb, folder: Path) -> None:
+    def __init__(self, crawled: CrawledWeb, folder: Path, options: Sequence[str] = ()) -> None:
         self._graph, self._folder = crawled.pages.graph, folder
         self._urls = [url.decode() for url in crawled.pages.urls]
         self._numbers = {url: number for number, url in enumerate(self._urls)}
-        options = ["--bandwidth", str(_a_day(crawled)), "--discovery-share", "1", "--top", "0", "--quiet"]
-        self._command = ["replay", "--state", str(folder / "state"), "--out", str(folder / "out"), *options]
+        self._command = [
+            *("replay", "--state", str(folder / "state"), "--out", str(folder / "out"), "--top", "0", "--quiet"),
+            *("--bandwidth", str(_a_day(crawled)), "--discovery-share", "1", *options),
+        ]
         self._events: list[dict[str, Any]] = [
             {"kind": "announce", "url": self._urls[number]} for number in crawled.seeds.tolist()
         ]
@@ -187,4 +197,5 @@ class ReplayOrders:
     def learnt(self) -> tuple[float, float]:
         """Return the share of orders that explore, and the weight of siblings."""
         plan = orjson.loads((self._folder / "out" / "summary.json").read_bytes())["plan"]
-        return plan["discovery"]["exploring_share"], plan["discovery"]["siblings_weight"]
+        learnt = plan.get("discovery", {"exploring_share": 0.0, "siblings_weight": 0.0})
+        return learnt["exploring_share"], learnt["siblings_weight"]

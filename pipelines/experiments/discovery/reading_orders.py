@@ -80,6 +80,14 @@ class GreedyByTruth(DiscoveryOrder):
         return self.web.exact
 
 
+class Omniscient(GreedyByTruth):
+    """The most important pages of the whole web, found or not: no order can have read more."""
+
+    def next(self, count: int) -> Ints:
+        unread = np.flatnonzero(~self.seen.is_read)
+        return unread[np.argsort(-self.values()[unread], kind="stable")][:count]
+
+
 class _PayingOrder(DiscoveryOrder):
     """Orders by amounts that pages have, and pay to what they link to when they are read."""
 
@@ -107,11 +115,23 @@ class _PayingOrder(DiscoveryOrder):
 
 
 class NutchOpic(_PayingOrder):
-    """Nutch's OPIC: a score is divided among links when a page is read, and kept. There is no virtual page."""
+    """OPICScoringFilter of Apache Nutch 1.23-SNAPSHOT (commit 7906941) with its defaults.
+
+    A seed has the score 1, another page 0. The score that a page has when a round begins is divided among its links,
+    which all weigh the same, and kept. What links bring is added at the end of the round. There is no virtual page.
+    """
+
+    def __init__(self, web: CrawledWeb, ids: Ids) -> None:
+        super().__init__(web, ids)
+        self._brought = np.zeros(self.graph.pages)
 
     def pay(self, page: int, targets: Ints) -> None:
         if len(targets):
-            self.amounts[targets] += self.amounts[page] / len(targets)
+            self._brought[targets] += self.amounts[page] / len(targets)
+
+    def end_of_round(self) -> None:
+        self.amounts += self._brought
+        self._brought[:] = 0.0
 
 
 class Cash(_PayingOrder):
@@ -239,3 +259,4 @@ ORDERS: dict[str, type[DiscoveryOrder]] = {
     "learnt at first": LearntAtFirst,
     "greedy by truth": GreedyByTruth,
 }
+OMNISCIENT = "omniscient"

@@ -26,6 +26,7 @@ _COLUMNS = {
     "fresh": "fresh, %",
     "age_weighted_days": "age of stale copies by importance, days",
     "age_days": "age of stale copies, days",
+    "behind_weighted": "changes behind by importance",
     "caught": "changes caught, %",
     "longest_gap_days": "longest gap, days",
     "used": "bandwidth used, %",
@@ -71,11 +72,12 @@ def _about() -> str:
         f"send false dates, {_percent(servers[DATED])} true ones; {_percent(of.weak)} of the pages fail on "
         f"{_percent(of.weak_failing)} of the days, the others on {_percent(of.failing)}. A first crawl has read each "
         "page once, on the day before. All schedulers get the same web, failures and bandwidth. *Round robin* fetches "
-        "what was not tried for the longest time. *Nutch adaptive* is the rule of its AdaptiveFetchSchedule with its "
-        "defaults, except that shifts towards the next change are those of bounded intervals; pages that are due "
-        "compete by true importance. The *oracle* knows the true change rates and importance of the pages that the "
-        "crawler knows, and which exist, and fetches at the frequencies that maximise freshness. The longest interval "
-        f"is {LONGEST_DAYS} days, of opicflow and the oracle."
+        "what was not tried for the longest time. *Nutch adaptive* is its AdaptiveFetchSchedule with its defaults; "
+        "pages that are due compete by true importance. *StormCrawler adaptive* is its AdaptiveScheduler with its "
+        "defaults. *LambdaCrawl* learns rates, and crawls at random moments at the rates that are best by true "
+        "importance. The *oracle* knows the true change rates and importance of the pages that the crawler knows, and "
+        "which exist, and fetches at the frequencies that maximise freshness. The longest interval is "
+        f"{LONGEST_DAYS} days, of opicflow and the oracle."
     )
 
 
@@ -88,7 +90,8 @@ def _caption(days: int) -> str:
         f"Means over days {warm_up_days(days) + 1} to {days}, of all pages that exist; days without orders are of "
         "the whole time. A copy is *fresh* while its content is that of the page: a page that returns to the content "
         "of its copy makes it fresh again. *By importance*: weighted by exact PageRank of the web on that day. *Age*: "
-        "for how long stale copies have been stale. A change is *caught* if the page is fetched before its next one. "
+        "for how long stale copies have been stale. *Changes behind*: since the copy was fetched. A change is *caught* "
+        "if the page is fetched before its next one. "
         "*Gap*: the longest time without a fetch, failed ones included, of a page that existed and was known."
     )
 

@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable
 
 from opicflow.pipelines.experiments.experiment import Claim
+from opicflow.pipelines.experiments.refresh.adaptive_schedules import NUTCH
 from opicflow.pipelines.experiments.refresh.closed_loop import LONGEST_DAYS
-from opicflow.pipelines.experiments.refresh.competitors import NUTCH, ORACLE, ROUND_ROBIN
+from opicflow.pipelines.experiments.refresh.competitors import ORACLE, ROUND_ROBIN
 from opicflow.pipelines.experiments.tables import Rows, distinct, mean, where
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 

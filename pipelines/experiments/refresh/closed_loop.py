@@ -8,22 +8,22 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from opicflow.pipelines.experiments.refresh.command_orders import CommandOrders
-from opicflow.pipelines.experiments.refresh.competitors import (
+from opicflow.pipelines.experiments.refresh.adaptive_schedules import (
     NUTCH,
-    ORACLE,
-    ROUND_ROBIN,
+    STORMCRAWLER,
     NutchAdaptive,
-    Oracle,
-    RoundRobin,
+    StormCrawlerAdaptive,
 )
+from opicflow.pipelines.experiments.refresh.command_orders import CommandOrders
+from opicflow.pipelines.experiments.refresh.competitors import ORACLE, ROUND_ROBIN, Oracle, RoundRobin
 from opicflow.pipelines.experiments.refresh.crawler import Crawler, CrawlHistory, Scheduler
 from opicflow.pipelines.experiments.refresh.freshness import fresh_by_day, measure
-from opicflow.pipelines.experiments.refresh.living_web import living_web
+from opicflow.pipelines.experiments.refresh.lambda_crawl import LAMBDA_CRAWL, LambdaCrawl
+from opicflow.pipelines.experiments.refresh.living_web import POWER_LAW, living_web
 from opicflow.pipelines.experiments.tables import Row
 from opicflow.pipelines.refresh.strategies import STRATEGIES
 
-COMPETITORS = (ROUND_ROBIN, NUTCH, ORACLE)
+COMPETITORS = (ROUND_ROBIN, NUTCH, STORMCRAWLER, LAMBDA_CRAWL, ORACLE)
 SCHEDULERS = (*STRATEGIES, *COMPETITORS)
 LONGEST_DAYS = 90
 """The longest interval, of opicflow's strategies and of the oracle."""
@@ -31,20 +31,20 @@ WARM_UP_DAYS = 60
 _DAYS_A_ROW = 7
 
 
-def loop_refresh(pages: int, seed: int, scheduler: str, percent: float, days: int) -> list[Row]:
+def loop_refresh(pages: int, seed: int, scheduler: str, percent: float, days: int, web: str = POWER_LAW) -> list[Row]:
     """Crawl a living web for so many days by the orders of a scheduler, with this percentage of all pages a day.
 
     The row of day 0 has the measures of the whole time after the warm-up, in per cent and days; each of the others has
     the weighted freshness of seven days (`fresh_weighted`) and their orders (`used`), from this day on.
     """
-    web = living_web(pages, seed, days)
+    living = living_web(pages, seed, days, kind=web)
     bandwidth = pages * percent / 100
     with TemporaryDirectory(prefix="opicflow-loop-") as folder:
-        crawler = Crawler(web)
+        crawler = Crawler(living)
         history = crawl(crawler, scheduler_named(scheduler, crawler, bandwidth, Path(folder)), bandwidth)
     found = asdict(measure(history, bandwidth, warm_up_days(days)))
     shares = ("fresh_weighted", "fresh", "caught", "used")
-    common: Row = {"seed": seed, "scheduler": scheduler, "percent": percent, "days": days}
+    common: Row = {"seed": seed, "web": web, "scheduler": scheduler, "percent": percent, "days": days}
     whole: Row = {name: value * 100.0 if name in shares else value for name, value in found.items()}
     rows: list[Row] = [common | {"day": 0} | whole]
     fresh = fresh_by_day(history)
@@ -72,6 +72,10 @@ def scheduler_named(name: str, crawler: Crawler, bandwidth: float, folder: Path)
         return RoundRobin(crawler, bandwidth)
     if name == NUTCH:
         return NutchAdaptive(crawler, bandwidth)
+    if name == STORMCRAWLER:
+        return StormCrawlerAdaptive(crawler, bandwidth)
+    if name == LAMBDA_CRAWL:
+        return LambdaCrawl(crawler, bandwidth)
     if name == ORACLE:
         return Oracle(crawler, bandwidth, LONGEST_DAYS)
     options = ("--refresh-strategy", name, "--bandwidth", str(bandwidth), "--longest-interval", str(LONGEST_DAYS))

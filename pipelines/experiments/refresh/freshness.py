@@ -32,6 +32,9 @@ class YearMeasured:
     age_weighted_days: float
     """For how long stale copies have been stale, their mean."""
     age_days: float
+    behind_weighted: float
+    """By how many changes copies lag behind, the mean: their obsolescence."""
+    behind: float
     caught: float
     """The share of changes whose content was fetched before the next change."""
     longest_gap_days: float
@@ -52,11 +55,13 @@ class Pieces(NamedTuple):
     is_stale: Bools
     stale_since: Ints
     """Where it is stale: since when."""
+    behind: Ints
+    """The changes since the copy was fetched; without a copy all changes, the birth included."""
 
 
 def measure(history: CrawlHistory, bandwidth: float, warm_up_days: int) -> YearMeasured:
     """Measure a year from this day on."""
-    lengths, fresh, stale, ages = (
+    lengths, fresh, stale, ages, behind = (
         sum(columns)
         for columns in zip(*(_weighed(history.web, part) for part in parts_of(history, warm_up_days)), strict=True)
     )
@@ -66,6 +71,8 @@ def measure(history: CrawlHistory, bandwidth: float, warm_up_days: int) -> YearM
         fresh=_ratio(fresh[0], lengths[0]),
         age_weighted_days=_ratio(ages[1], stale[1]),
         age_days=_ratio(ages[0], stale[0]),
+        behind_weighted=_ratio(behind[1], lengths[1]),
+        behind=_ratio(behind[0], lengths[0]),
         caught=share_caught(history, warm_up_days),
         longest_gap_days=longest_gap(history, warm_up_days) / DAY,
         used=_ratio(float(orders.sum()), bandwidth * len(orders)),
@@ -73,13 +80,17 @@ def measure(history: CrawlHistory, bandwidth: float, warm_up_days: int) -> YearM
     )
 
 
-def _weighed(web: LivingWeb, pieces: Pieces) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return sums over pieces, each without weights and by importance: days, fresh days, stale days, ages over time."""
+def _weighed(web: LivingWeb, pieces: Pieces) -> tuple[Floats, Floats, Floats, Floats, Floats]:
+    """Return sums over pieces, each without weights and by importance.
+
+    They are days, fresh days, stale days, ages over time, and changes behind over time.
+    """
     days = (pieces.end - pieces.begin) / DAY
     since = (pieces.begin - pieces.stale_since) / DAY
     ages = np.where(pieces.is_stale, ((since + days) ** 2 - since**2) / 2, 0.0)
     weights = np.stack((np.ones(len(days)), web.importance[pieces.begin // DAY, pieces.numbers]))
-    return weights @ days, weights @ (days * pieces.is_fresh), weights @ (days * pieces.is_stale), weights @ ages
+    fresh, stale, behind = (days * column for column in (pieces.is_fresh, pieces.is_stale, pieces.behind))
+    return weights @ days, weights @ fresh, weights @ stale, weights @ ages, weights @ behind
 
 
 def fresh_by_day(history: CrawlHistory) -> Floats:
@@ -113,16 +124,17 @@ def pieces_of(history: CrawlHistory, since_day: int, first: int, last: int) -> P
     seconds = np.concatenate((web.changes[rows], at, days))
     kinds = np.repeat(np.arange(3), (len(changed), len(fetched), len(days)))
     as_before = np.full(len(numbers), -1)
-    content, copy = as_before.copy(), as_before
-    content[kinds == 0] = web.contents[rows]
-    copy[kinds == 1] = web.contents[web.latest(fetched, at)]
+    change, copied = as_before.copy(), as_before
+    change[kinds == 0] = np.arange(rows.start, rows.stop)
+    copied[kinds == 1] = web.latest(fetched, at)
     order = np.lexsort((kinds, seconds, numbers))  # a fetch in the second of a change sees the new content
     numbers, seconds = numbers[order], seconds[order]
     is_first = np.append(True, numbers[1:] != numbers[:-1])
     begins = np.maximum.accumulate(np.where(is_first, np.arange(len(numbers)), 0))
-    content, copy = _carried(content[order], begins), _carried(copy[order], begins)
-    is_fresh = (copy >= 0) & (copy == content)
-    is_stale = (copy >= 0) & (copy != content)
+    change, copied = _carried(change[order], begins), _carried(copied[order], begins)
+    behind = change - np.where(copied >= 0, copied, web.starts[numbers] - 1)
+    is_fresh = (copied >= 0) & (web.contents[copied] == web.contents[change])
+    is_stale = (copied >= 0) & ~is_fresh
     turns_stale = is_stale & (is_first | ~np.append(False, is_stale[:-1]))
     stale_since = seconds[np.maximum.accumulate(np.where(turns_stale, np.arange(len(numbers)), 0))]
     year = web.days * DAY
@@ -130,7 +142,9 @@ def pieces_of(history: CrawlHistory, since_day: int, first: int, last: int) -> P
     begin = np.maximum(np.maximum(seconds, web.born[numbers]), since_day * DAY)
     end = np.minimum(np.minimum(end, web.died[numbers]), year)
     kept = end > begin
-    return Pieces(numbers[kept], begin[kept], end[kept], is_fresh[kept], is_stale[kept], stale_since[kept])
+    return Pieces(
+        numbers[kept], begin[kept], end[kept], is_fresh[kept], is_stale[kept], stale_since[kept], behind[kept]
+    )
 
 
 def share_caught(history: CrawlHistory, warm_up_days: int) -> float:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from opicflow.pipelines.experiments.measures import exact_importance
 from opicflow.pipelines.graph.csr import Graph
-from opicflow.pipelines.web.change_rates import log_normal_rates
+from opicflow.pipelines.web.change_rates import FASTEST_PER_DAY, MEDIAN_PER_DAY, SLOWEST_PER_DAY, log_normal_rates
+from opicflow.pipelines.web.directories import ARCHIVE, PORTAL, DirectoryStyle, directory_web
 from opicflow.pipelines.web.webs import power_law_web
 from opicflow.schemas.arrays import Bools, Bytes, Floats, Ints
 
@@ -30,6 +32,22 @@ _FALSE_DATE_DAYS = 500
 _HOSTS = 23
 _MEAN_LINKS = 8.0
 _MISSING, _SPENT, _BROKEN = 404, 410, 503
+
+POWER_LAW, NEWS, CALM = "power law", "news", "calm"
+
+
+class LivingKind(NamedTuple):
+    """A web of sites with directories: its style, and the median of the days between two changes of a page."""
+
+    style: DirectoryStyle
+    days_of_lists: float
+    """Of front pages and of the indexes of directories."""
+    days_of_others: float
+
+
+WITH_DIRECTORIES = {NEWS: LivingKind(PORTAL, 1.0, 120.0), CALM: LivingKind(ARCHIVE, 60.0, 200.0)}
+LIVING = (POWER_LAW, *WITH_DIRECTORIES)
+"""The kinds of webs that live. Every page of `POWER_LAW` changes around once in 14 days."""
 
 
 @dataclass(frozen=True)
@@ -155,12 +173,15 @@ class LivingWeb:
         return there
 
 
-def living_web(pages: int, seed: int, days: int, shares: Shares | None = None) -> LivingWeb:
-    """Make a web of so many pages, those included that will be born, and let it live for so many days."""
+def living_web(pages: int, seed: int, days: int, shares: Shares | None = None, kind: str = POWER_LAW) -> LivingWeb:
+    """Make a web of so many pages, those included that will be born, and let it live for so many days.
+
+    `kind` is one of `LIVING`.
+    """
     of = shares or Shares()
     random = np.random.default_rng((seed, pages, days))
-    graph = power_law_web(pages, seed, mean_links=min(_MEAN_LINKS, pages / 4))
-    rates = log_normal_rates(random, pages)
+    graph, urls, medians = _made(kind, pages, seed)
+    rates = np.clip(log_normal_rates(random, pages) * (medians / MEDIAN_PER_DAY), SLOWEST_PER_DAY, FASTEST_PER_DAY)
     begin, end = -FIRST_CRAWL_DAYS * DAY, days * DAY
     born = np.full(pages, -NEVER)
     newborn = np.sort(random.choice(pages, round(of.born * pages), replace=False))
@@ -195,7 +216,7 @@ def living_web(pages: int, seed: int, days: int, shares: Shares | None = None) -
     return LivingWeb(
         days=days,
         graph=graph,
-        urls=[f"https://site-{number % _HOSTS}.example/page/{number}" for number in range(pages)],
+        urls=urls,
         born=born,
         died=died,
         rates=rates,
@@ -206,6 +227,18 @@ def living_web(pages: int, seed: int, days: int, shares: Shares | None = None) -
         contents=contents_of(starts, is_new),
         starts=starts,
     )
+
+
+def _made(kind: str, pages: int, seed: int) -> tuple[Graph, list[str], Floats]:
+    """Return the links and the URLs of a web of this kind, and the median changes a day of pages like each."""
+    if kind == POWER_LAW:
+        graph = power_law_web(pages, seed, mean_links=min(_MEAN_LINKS, pages / 4))
+        urls = [f"https://site-{number % _HOSTS}.example/page/{number}" for number in range(pages)]
+        return graph, urls, np.full(pages, MEDIAN_PER_DAY)
+    of = WITH_DIRECTORIES[kind]
+    web = directory_web(pages, seed, of.style)
+    is_list = np.array([url.endswith(b"/") for url in web.urls])
+    return web.graph, [url.decode() for url in web.urls], 1.0 / np.where(is_list, of.days_of_lists, of.days_of_others)
 
 
 def contents_of(starts: Ints, is_new: Bools) -> Ints:
