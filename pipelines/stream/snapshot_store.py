@@ -65,7 +65,7 @@ class StoredSnapshot(NamedTuple):
         return cls(int(found[1]), int(found[2]), found[3]) if found else None
 
 
-class Part(NamedTuple):
+class StoredPart(NamedTuple):
     """A file of a snapshot: its bytes, a digest of them, and how many bytes each compressed chunk has."""
 
     bytes: int
@@ -73,18 +73,18 @@ class Part(NamedTuple):
     chunks: list[int]
 
 
-class Packed(NamedTuple):
+class PackedSnapshot(NamedTuple):
     """A snapshot that was compressed into a file: its parts follow one another there."""
 
-    parts: list[Part]
+    parts: list[StoredPart]
     chunk_bytes: int
     """Of all chunks, not compressed."""
 
 
-def pack_chunks(chunks: Iterable[bytes], into: IO[bytes]) -> Packed:
+def pack_chunks(chunks: Iterable[bytes], into: IO[bytes]) -> PackedSnapshot:
     """Compress chunks into a file."""
     compressor = zstandard.ZstdCompressor(level=_LEVEL)
-    parts: list[Part] = []
+    parts: list[StoredPart] = []
     sizes: list[int] = []
     digest, size, whole = xxhash.xxh3_128(), 0, 0
     for chunk in chunks:
@@ -95,11 +95,11 @@ def pack_chunks(chunks: Iterable[bytes], into: IO[bytes]) -> Packed:
         size += len(frame)
         whole += len(chunk)
         if size >= PART_BYTES:
-            parts.append(Part(size, digest.hexdigest(), sizes))
+            parts.append(StoredPart(size, digest.hexdigest(), sizes))
             digest, size, sizes = xxhash.xxh3_128(), 0, []
     if sizes:
-        parts.append(Part(size, digest.hexdigest(), sizes))
-    return Packed(parts, whole)
+        parts.append(StoredPart(size, digest.hexdigest(), sizes))
+    return PackedSnapshot(parts, whole)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class SnapshotStore:
             raise SnapshotDamaged(f"{self._path(shard, snapshot)}: it was not finished")
         decompressor = zstandard.ZstdDecompressor()
         for number, values in enumerate(manifest["parts"]):
-            part = Part(*values)
+            part = StoredPart(*values)
             name = f"{self._path(shard, snapshot)}/{_part_name(number)}"
             try:
                 data = self.where.folder.read(name, _MOST_PART_BYTES)
@@ -156,7 +156,7 @@ class SnapshotStore:
                 yield decompressor.decompress(data[begin : begin + size], max_output_size=_MOST_CHUNK_BYTES)
                 begin += size
 
-    def write(self, shard: int, head: LogHead, log_ms: int, packed: Packed, file: IO[bytes], by: str) -> None:
+    def write(self, shard: int, head: LogHead, log_ms: int, packed: PackedSnapshot, file: IO[bytes], by: str) -> None:
         """Write a packed snapshot, its manifest last. `by` is the version of the program. Raises `StorageRefused`."""
         snapshot = StoredSnapshot.of(head, log_ms)
         path = self._path(shard, snapshot)

@@ -27,7 +27,7 @@ from typing import IO, NamedTuple
 
 from opicflow.pipelines.stream.keeper import LogHead, LogKeeper
 from opicflow.pipelines.stream.sent import SENT, SentHeads
-from opicflow.pipelines.stream.snapshot_store import Packed, Part, SnapshotStore, pack_chunks
+from opicflow.pipelines.stream.snapshot_store import PackedSnapshot, SnapshotStore, StoredPart, pack_chunks
 from opicflow.schemas.errors import UserError, in_one_line
 
 _SENT_SECONDS = 300.0
@@ -180,7 +180,7 @@ def _fork(keeper: LogKeeper, file: IO[bytes]) -> int:
         os._exit(status)
 
 
-def _packed_by(copy: int, file: IO[bytes]) -> Packed:
+def _packed_by(copy: int, file: IO[bytes]) -> PackedSnapshot:
     """Wait for the copy of the process, and return what it has packed. Raises `SnapshotFailed`."""
     _, status = os.waitpid(copy, 0)
     if status != 0:
@@ -189,7 +189,7 @@ def _packed_by(copy: int, file: IO[bytes]) -> Packed:
     size = int.from_bytes(file.read(_INDEX_BYTES), "big")
     file.seek(end - size)
     parts, chunk_bytes = json.loads(file.read(size))
-    return Packed([Part(*part) for part in parts], chunk_bytes)
+    return PackedSnapshot([StoredPart(*part) for part in parts], chunk_bytes)
 
 
 _INDEX_BYTES = 8

@@ -24,7 +24,7 @@ from opicflow.pipelines.stream.ledgers import KeepLogLedger
 from opicflow.pipelines.stream.sent import SENT, applied, note_sent
 from opicflow.pipelines.stream.snapshot_reader import restore_newest
 from opicflow.pipelines.stream.snapshot_store import (
-    Packed,
+    PackedSnapshot,
     SnapshotDamaged,
     Snapshots,
     SnapshotStore,
@@ -224,7 +224,7 @@ def test_one_snapshot_of_a_process_is_written_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_copy_that_fails_is_a_failed_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(chunks: object, into: object) -> Packed:
+    def broken(chunks: object, into: object) -> PackedSnapshot:
         raise MemoryError
 
     monkeypatch.setattr(snapshot_writer, "pack_chunks", broken)
