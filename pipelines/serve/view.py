@@ -151,6 +151,11 @@ class View:
 
     # -- counts --------------------------------------------------------------------------------------------------------
 
+    @property
+    def knows_read(self) -> bool:
+        """Whether `pages_read` and `waiting` are of the whole crawl, not of the pages that are kept."""
+        return self.known_read is not None or self.pages == len(self.table)
+
     @cached_property
     def pages_read(self) -> int:
         """How many pages were read; where that is not known, how many were visited."""

@@ -327,8 +327,8 @@ class _Pages:
     async def _news(self, source: LiveSource) -> AsyncIterator[str]:
         self._viewers += 1
         try:
-            yield "retry: 3000\n\n"
             seen = await source.watchers.wait(-1, 0)
+            yield "retry: 3000\n\n"
             while not source.watchers.has_ended:
                 views = await source.watchers.wait(seen, _SIGN_OF_LIFE_SECONDS)
                 yield f"event: news\ndata: {views}\n\n" if views > seen else ":\n\n"

@@ -285,7 +285,7 @@ def test_a_live_page_says_what_is_kept_and_works_without_a_script() -> None:
             Checked(page)
             if path != "/api":
                 assert '<noscript><meta http-equiv="refresh"' in page and "the first are kept" in page, path
-        assert "pages kept here" in html(at, "/")
+        assert "pages kept here" in html(at, "/") and "pages read, of those kept" in html(at, "/")
     with served(GivenView()) as at:
         assert "refresh" not in html(at, "/").partition("<body>")[0]
         assert requests.get(f"{at}/live", timeout=60).status_code == 404
