@@ -53,9 +53,9 @@ setup(
         "publicsuffixlist>=1.0",  # registrable domains, its list included
         "pyarrow>=14",  # Parquet
         "requests>=2.28",  # the schema registry
+        "rich>=13.7",  # tables and progress bars on a terminal
         "rich-argparse>=1.6",  # help in colour on a terminal
         "tomli>=2.0 ; python_version < '3.11'",  # opicflow.toml; later Pythons read TOML themselves
-        "tqdm>=4.64",
         "xxhash>=3.0",
         "zstandard>=0.18",
     ],

@@ -1,6 +1,7 @@
-"""`opicflow serve`: how long a page takes to answer while a million pages are known.
+"""`opicflow serve`: how long a page takes to answer while a million pages are known, and what a stream costs.
 
 The pages are made up: 10 a host, importance by a power law. Requests go to the application itself, without a network.
+Of a stream, the records of a million pages come twice in any order, and 200,000 pages are kept.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from benchmarks.harness import Figure, check, say
 from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.sources import PageReasons
-from opicflow.pipelines.serve.view import View
+from opicflow.pipelines.serve.stream_index import Arrival, StreamIndex
+from opicflow.pipelines.serve.view import Live, View
 from opicflow.pipelines.serve.web_app import web_app
 from opicflow.schemas.columns import Texts
 
@@ -66,12 +68,61 @@ def measure(tiny: bool) -> Iterator[Figure]:
     for name, address in {**ADDRESSES, "page": f"/page/{page}"}.items():
         address = address.replace("h77777", "h7") if tiny else address
         seconds = []
-        for _ in range(1 + ROUNDS):
+        for number in range(1 + ROUNDS):
+            other = f"{address}{'&' if '?' in address else '?'}round={number}"  # pages are remembered by their address
             begun = time.process_time()
-            status, size = asyncio.run(_answer(app, address))
+            status, size = asyncio.run(_answer(app, other))
             seconds.append(time.process_time() - begun)
             check(status == 200 and size > 20, f"{address} answers")
         yield Figure(f"serve.{name}", 1000 * max(seconds[1:]), "ms", f"{address}, the slowest of {ROUNDS}")
+    del table, view, app
+    yield from _stream(pages)
+
+
+def _stream(pages: int) -> Iterator[Figure]:
+    """What the index of a stream costs, without Kafka and without decoding."""
+    keep = pages // 5
+    index, random = StreamIndex(keep), np.random.default_rng(2)
+    seconds, newest = 0.0, np.zeros(pages)
+    order = random.permutation(np.tile(np.arange(pages), 2))
+    for start in range(0, len(order), 2_000):
+        numbers = order[start : start + 2_000]
+        values = random.pareto(1.2, len(numbers)) / pages
+        newest[numbers] = values
+        batch = [
+            Arrival(row["url"].encode(), row, 0, start + n)
+            for n, (number, value) in enumerate(zip(numbers.tolist(), values.tolist(), strict=True))
+            for row in (_record(number, value, pages),)
+        ]
+        at = time.process_time()
+        index.take("importance", batch)
+        seconds += time.process_time() - at
+    words = f"{len(order):,} records of {pages:,} pages, {keep:,} kept"
+    yield Figure("serve.stream_take", 1e6 * seconds / len(order), "us a record", words)
+    at = time.process_time()
+    view = index.view(Live(1000 * NOW), (), "made up", "made up")
+    yield Figure("serve.stream_view", time.process_time() - at, "s", f"what is shown of {keep:,} pages, made anew")
+    complete = index.pages.rows.complete
+    first = np.sort(newest)[::-1][:complete]
+    check(
+        complete > keep // 2 and bool((view.table.columns["importance"][:complete] == first).all()), "the first pages"
+    )
+
+
+def _record(number: int, importance: float, pages: int) -> dict[str, Any]:
+    return {
+        "url": f"https://h{number // 10}.example/docs/{number}.html",
+        "page": f"{number:016x}",
+        "importance": importance,
+        "score": importance * pages,
+        "trend_per_day": 0.0,
+        "visits": number % 4,
+        "last_visit": 1000 * NOW,
+        "last_outcome": "FETCHED",
+        "measured": True,
+        "pages": pages,
+        "event_time": 1000 * NOW,
+    }
 
 
 def _table(pages: int) -> PageTable:

@@ -89,13 +89,18 @@ class Configuration:
         return cls(values, path if in_file is not None else None)
 
     def complete(self, options: argparse.Namespace) -> None:
-        """Set every option that has a setting and was not given. `options.configured` becomes their names."""
-        options.configured = set()
+        """Set every option that has a setting and was not given.
+
+        `options.configured` becomes their names, `options.defaulted` those of them that nobody has set.
+        """
+        options.configured, options.defaulted = set(), set()
         for name, value in self.values.items():
             dest = name.replace("-", "_")
             if dest in vars(options) and getattr(options, dest) is None and value.value is not None:
                 setattr(options, dest, Path(value.value) if name == "state" else value.value)
                 options.configured.add(dest)
+                if value.source == "default":
+                    options.defaulted.add(dest)
 
 
 def variable_of(name: str) -> str:

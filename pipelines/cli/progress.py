@@ -6,12 +6,12 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
+from opicflow.pipelines.cli.text import printable
+
 if TYPE_CHECKING:
     from opicflow.pipelines.replay.read_progress import Progress
 
 _SECONDS_BETWEEN_LINES = 5.0
-_COUNTED_BAR = "{l_bar}{bar}{r_bar}"
-_BAR = "{percentage:3.0f}%|{bar}| {postfix} [{elapsed}]"
 
 
 def announce_compilation(quiet: bool) -> None:
@@ -37,42 +37,49 @@ class ProgressDisplay:
         left = None
         if progress.total and progress.done:
             left = progress.seconds * (progress.total / progress.done - 1)
-        bar = {"total": progress.total, "unit": progress.unit, "unit_scale": True, "bar_format": _COUNTED_BAR}
-        self._show(words, progress.done, progress.total, progress.seconds, left, bar)
+        self._show(words, progress.done, progress.total, progress.seconds, left)
 
     def show_words(
         self, words: str, seconds: float, share: float | None = None, left_seconds: float | None = None
     ) -> None:
         """Show words, and if they are known the share that is done and the time that is left."""
-        bar = {"total": 1000, "bar_format": _BAR}
-        if sys.stderr.isatty() and left_seconds is not None:
-            words += f", {left_seconds:.0f} s left"
-        done = int(1000 * (share or 0.0))
-        self._show(words, done, None if share is None else 1000, seconds, left_seconds, bar)
+        self._show(words, int(1000 * (share or 0.0)), None if share is None else 1000, seconds, left_seconds)
 
-    def _show(
-        self, words: str, done: int, total: int | None, seconds: float, left_seconds: float | None, bar: dict[str, Any]
-    ) -> None:
+    def _show(self, words: str, done: int, total: int | None, seconds: float, left_seconds: float | None) -> None:
         if self._quiet:
             return
+        left = f", {left_seconds:.0f} s left" if left_seconds is not None else ""
         if sys.stderr.isatty():
             if self._bar is None:
-                from tqdm import tqdm
-
-                self._bar = tqdm(**bar, file=sys.stderr, leave=False)
-            self._bar.set_postfix_str(words, refresh=False)
-            self._bar.update(done - self._bar.n)
+                self._bar = _new_bar()
+                self._bar.add_task("")
+                self._bar.start()
+            (task,) = self._bar.task_ids
+            self._bar.update(task, completed=done, total=total, description=printable(words + left))
         elif seconds - self._shown_at >= _SECONDS_BETWEEN_LINES:
             self._shown_at = seconds
             words += f", {done / total:.0%}" if total and done else ""
-            words += f", {left_seconds:.0f} s left" if left_seconds is not None else ""
-            print(words, file=sys.stderr, flush=True)
+            print(words + left, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Remove the bar."""
         if self._bar is not None:
-            self._bar.close()
+            self._bar.stop()
             self._bar = None
+
+
+def _new_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TaskProgressColumn(),
+        BarColumn(bar_width=20),
+        TextColumn("{task.description}", markup=False),
+        TimeElapsedColumn(),
+        console=Console(file=sys.stderr),
+        transient=True,
+    )
 
 
 class Convergence:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,8 @@ NEVER = -1
 _OF_PAGES = ("importance", "score", "trend_per_day", "visits", "last_visit_ms", "last_outcome", "measured")
 _OF_SCHEDULES = ("due_second", "interval_seconds", "decided_by", "changes_per_day", "changes_error", "known_from")
 _OF_ORDERS = ("why", "by", "not_before_second", "priority")
+_site_of = lru_cache(1 << 16)(site_of_host)
+"""A table of a stream is made again every few seconds, of nearly the same hosts."""
 RISING = 0.0005
 """A smaller change a day, as a part of the importance, is steady."""
 
@@ -83,6 +85,10 @@ class PageTable:
     order_rows: Ints
     """The rows of the pages to fetch in the next cycle, in the order of the plan."""
     orders: dict[str, Array]
+    strays: dict[int, tuple[str, int]] = field(default_factory=dict, repr=False)
+    """Orders of pages that have no row, by their place: URL and page id. Their row is -1."""
+    told_sites: dict[str, list[SiteRow]] = field(default_factory=dict, repr=False)
+    """Sites as others have added them up, by `host` or `domain`, the most important first: instead of own sums."""
     _hosts: list[tuple[list[str], Ints]] = field(default_factory=list, repr=False)
 
     @classmethod
@@ -124,12 +130,18 @@ class PageTable:
         joined["due_second"][np.isinf(joined["interval_seconds"])] = NEVER
         order_rows: list[Ints] = [np.zeros(0, np.int64)]
         kept: dict[str, list[Array]] = {}
+        strays: dict[int, tuple[str, int]] = {}
         for part in orders:
             found, there = rows_of.find(part.columns["pages"])
-            order_rows.append(found)
+            rows = np.full(len(part.columns["pages"]), -1)
+            rows[there] = found
+            before = sum(map(len, order_rows))
+            for row in np.flatnonzero(rows < 0).tolist():
+                strays[before + row] = part.texts[row].decode("ascii"), int(part.columns["pages"][row])
+            order_rows.append(rows)
             for name in _OF_ORDERS:
                 if name in part.columns:
-                    kept.setdefault(name, []).append(part.columns[name][there])
+                    kept.setdefault(name, []).append(part.columns[name])
         return cls(
             text=text,
             starts=starts,
@@ -140,6 +152,7 @@ class PageTable:
             has_schedules=has_schedules,
             order_rows=np.concatenate(order_rows),
             orders={name: np.concatenate(values) for name, values in kept.items()},
+            strays=strays,
         )
 
     def __len__(self) -> int:
@@ -219,16 +232,18 @@ class PageTable:
         return "payer_part_0" in self.columns
 
     def order_of(self, row: int) -> dict[str, Any] | None:
-        """The order of the next cycle for a page; None if there is none."""
+        """The order of the next cycle for the page at a row; None if there is none."""
         places = np.flatnonzero(self.order_rows == row)
         return self.order(int(places[0])) if len(places) else None
 
     def order(self, place: int) -> dict[str, Any]:
         """The order at a place of the plan."""
         values = {name: column[place].item() for name, column in self.orders.items()}
+        row = int(self.order_rows[place])
+        url, page = self.strays[place] if row < 0 else (self.url(row), int(self.ids[row]))
         return {
-            "url": self.url(int(self.order_rows[place])),
-            "page": f"{int(self.ids[self.order_rows[place]]):016x}",
+            "url": url,
+            "page": f"{page:016x}",
             "why": WHY[values["why"]],
             "by": BY[values["by"]] if values.get("by") else "",
             "not_before": 1000 * values["not_before_second"] or None,
@@ -289,7 +304,7 @@ class PageTable:
             if wanted.host:
                 mask &= of_pages == names.index(wanted.host) if wanted.host in names else False
             if wanted.domain:
-                chosen = np.array([site_of_host(name) == wanted.domain for name in names], bool)
+                chosen = np.array([_site_of(name) == wanted.domain for name in names], bool)
                 mask &= chosen[of_pages]
         return mask
 
@@ -348,7 +363,7 @@ class PageTable:
             self._hosts.append(([name.decode("ascii") for name in numbers], of_pages))
             domains: dict[str, int] = {}
             of_hosts = np.array(
-                [domains.setdefault(site_of_host(name), len(domains)) for name in self._hosts[0][0]], np.int64
+                [domains.setdefault(_site_of(name), len(domains)) for name in self._hosts[0][0]], np.int64
             )
             self._hosts.append((list(domains), of_hosts[of_pages] if len(of_pages) else of_pages))
         return self._hosts[by == "domain"]
@@ -356,14 +371,15 @@ class PageTable:
     @cached_property
     def hosts(self) -> list[SiteRow]:
         """All hosts, the most important first."""
-        return list(self._ranked("host"))
+        return self.told_sites.get("host") or list(self.sums_by("host"))
 
     @cached_property
     def domains(self) -> list[SiteRow]:
         """All registrable domains, the most important first."""
-        return list(self._ranked("domain"))
+        return self.told_sites.get("domain") or list(self.sums_by("domain"))
 
-    def _ranked(self, by: str) -> Iterator[SiteRow]:
+    def sums_by(self, by: str) -> Iterator[SiteRow]:
+        """Yield the sums over the pages of each host or domain, the most important first."""
         names, of_pages = self.sites(by)
 
         def sums(weights: Any) -> list[float]:
@@ -371,7 +387,7 @@ class PageTable:
 
         pages = np.bincount(of_pages, minlength=len(names)).tolist()
         read, importance = sums(self.columns["visits"] > 0), sums(self.columns["importance"])
-        ordered = np.bincount(of_pages[self.order_rows], minlength=len(names)).tolist()
+        ordered = np.bincount(of_pages[self.order_rows[self.order_rows >= 0]], minlength=len(names)).tolist()
         overdue = sums(self.overdue)
         order = sorted(range(len(names)), key=lambda i: (-importance[i], names[i]))
         for rank, i in enumerate(order, 1):

@@ -54,6 +54,8 @@ def _environment() -> Environment:
         "number": _number,
         "percent": _percent,
         "minute": _minute,
+        "second": wording.second,
+        "iso": wording.iso,
         "span": wording.span,
         "trend": wording.trend,
         "bound": wording.bound,

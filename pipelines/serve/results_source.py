@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timezone
+from collections.abc import Iterator
 from importlib.metadata import version
 from itertools import chain, islice
 from pathlib import Path
@@ -18,16 +17,13 @@ import orjson
 import pyarrow.parquet as pq
 
 from opicflow.connectors.files.divided_files import found_paths
-from opicflow.pipelines.ledger import Outcome
-from opicflow.pipelines.ledger.choice import BY, WHY
-from opicflow.pipelines.ledger.survey import DECIDED_BY, KNOWN_FROM
 from opicflow.pipelines.replay.state_reader import canonical_url
 from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.access import ServeRefused
 from opicflow.pipelines.serve.page_table import PageTable
+from opicflow.pipelines.serve.record_rows import IMPORTANCE, ORDERS, SCHEDULES, Column, Row, columns_of, milliseconds
 from opicflow.pipelines.serve.sources import MOST_EXAMPLES, PageReasons, examples_of
 from opicflow.pipelines.serve.view import RejectExample, View
-from opicflow.schemas.arrays import Array
 from opicflow.schemas.columns import Texts
 
 _ROWS_AT_ONCE = 1 << 15
@@ -35,59 +31,6 @@ _FORMATS = ("parquet", "avro", "jsonl")
 _COUNTS = ("events_read", "visits", "announcements", "rejects", "duplicates", "late", "links")
 _DAMAGE = (ValueError, TypeError, LookupError, EOFError, ArithmeticError)
 """What readers of formats raise for bytes that are none."""
-
-_Row = Mapping[str, Any]
-_Column = tuple[str, Callable[[_Row], Any], type]
-"""The name of a column of a table, its value in a row of a file, and its type."""
-
-
-def _ms(value: Any) -> int:
-    """A time in milliseconds; 0 for none."""
-    if value is None:
-        return 0
-    if isinstance(value, datetime):
-        at = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
-        return round(at.timestamp() * 1000)
-    return int(value)
-
-
-def _or_never(seconds: float | None) -> float:
-    return np.inf if seconds is None else seconds
-
-
-def _plain(name: str, kind: type = np.float64) -> _Column:
-    return name, lambda row: row[name], kind
-
-
-def _word(name: str, field: str, words: tuple[str, ...]) -> _Column:
-    return name, lambda row: words.index(row[field]), np.uint8
-
-
-_ID: _Column = ("pages", lambda row: int(row["page"], 16), np.uint64)
-_IMPORTANCE: tuple[_Column, ...] = (
-    _ID,
-    *map(_plain, ("importance", "score", "trend_per_day")),
-    _plain("visits", np.int64),
-    ("last_visit_ms", lambda row: _ms(row["last_visit"]), np.int64),
-    ("last_outcome", lambda row: Outcome[row["last_outcome"]], np.uint8),
-    _plain("measured", np.uint8),
-)
-_SCHEDULES: tuple[_Column, ...] = (
-    _ID,
-    ("due_second", lambda row: _ms(row["due"]) // 1000, np.int64),
-    ("interval_seconds", lambda row: _or_never(row["interval_seconds"]), np.float64),
-    _word("decided_by", "decided_by", DECIDED_BY),
-    *map(_plain, ("changes_per_day", "changes_error")),
-    _word("known_from", "changes_known_from", KNOWN_FROM),
-    ("category", lambda row: row["category"] or 0, np.uint8),
-)
-_ORDERS: tuple[_Column, ...] = (
-    _ID,
-    _word("why", "why", WHY),
-    _word("by", "by", BY),
-    _plain("priority"),
-    ("not_before_second", lambda row: _ms(row["not_before"]) // 1000, np.int64),
-)
 
 
 class ResultsSource:
@@ -122,9 +65,9 @@ class ResultsSource:
         if not self._paths("importance"):
             raise ServeRefused(f"{self._path}: no importance.jsonl, .avro or .parquet: name the folder of results")
         table = PageTable.of(
-            self._pages("importance", _IMPORTANCE),
-            self._pages("refresh-schedule", _SCHEDULES),
-            self._pages("crawl-orders", _ORDERS),
+            self._pages("importance", IMPORTANCE),
+            self._pages("refresh-schedule", SCHEDULES),
+            self._pages("crawl-orders", ORDERS),
         )
         if np.any(np.diff(table.columns["importance"]) > 0):
             raise ServeRefused(f"{self._path}: importance is not in falling order: name results that a replay wrote")
@@ -167,18 +110,16 @@ class ResultsSource:
                 return found
         return []
 
-    def _rows(self, name: str) -> Iterator[_Row]:
+    def _rows(self, name: str) -> Iterator[Row]:
         return chain.from_iterable(map(_rows_of, self._paths(name)))
 
-    def _pages(self, name: str, columns: tuple[_Column, ...]) -> Iterator[Pages]:
+    def _pages(self, name: str, columns: tuple[Column, ...]) -> Iterator[Pages]:
         """Yield the rows of a result as columns, so many at a time."""
         rows = self._rows(name)
         try:
             while some := list(islice(rows, _ROWS_AT_ONCE)):
-                read: dict[str, Array] = {
-                    column: np.array([value(row) for row in some], kind) for column, value, kind in columns
-                }
-                second = _ms(some[0].get("event_time", some[0].get("ordered_at"))) // 1000
+                read = columns_of(some, columns)
+                second = milliseconds(some[0].get("event_time", some[0].get("ordered_at"))) // 1000
                 moment = {"second": second, "event_time_ms": 1000 * second}
                 if some[0].get("certificate") is not None:
                     moment["certificate"] = some[0]["certificate"]
@@ -188,7 +129,7 @@ class ResultsSource:
             raise ServeRefused(f"{self._path}: {name} cannot be read ({' '.join(why.split())}): replay again") from None
 
 
-def _rows_of(path: Path) -> Iterator[_Row]:
+def _rows_of(path: Path) -> Iterator[Row]:
     with open(path, "rb") as file:
         if path.suffix == ".jsonl":
             yield from map(orjson.loads, file)
@@ -201,7 +142,7 @@ def _rows_of(path: Path) -> Iterator[_Row]:
                 yield from batch.to_pylist()
 
 
-def _example(row: _Row) -> RejectExample:
+def _example(row: Row) -> RejectExample:
     if isinstance(row.get("bytes"), bytes):
         excerpt = row["bytes"].decode("utf-8", "backslashreplace")
         return RejectExample(row["reason"], row["detail"], f"{row['source']}, byte {row['offset']:,}", excerpt)

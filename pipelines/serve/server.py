@@ -7,7 +7,7 @@ import socket
 import uvicorn
 
 from opicflow.pipelines.serve.access import ServeRefused, is_this_machine
-from opicflow.pipelines.serve.sources import PageSource
+from opicflow.pipelines.serve.sources import LiveSource, PageSource
 from opicflow.pipelines.serve.web_app import web_app
 
 _MOST_AT_ONCE = 200
@@ -43,4 +43,22 @@ def serve(source: PageSource, listening: socket.socket, host: str, token: str | 
         lifespan="off",
         timeout_graceful_shutdown=2,
     )
-    uvicorn.Server(config).run(sockets=[listening])
+    try:
+        _Server(config, source).run(sockets=[listening])
+    finally:
+        if isinstance(source, LiveSource):
+            source.close()
+
+
+class _Server(uvicorn.Server):
+    """A server that lets go of those who wait for news when it ends."""
+
+    def __init__(self, config: uvicorn.Config, source: PageSource) -> None:
+        super().__init__(config)
+        self._source = source
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End all connections."""
+        if isinstance(self._source, LiveSource):
+            self._source.watchers.end()
+        await super().shutdown(sockets)

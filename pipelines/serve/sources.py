@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from opicflow.pipelines.results.part_files import Parts
 from opicflow.pipelines.results.record_columns import pages_of
 from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.view import Moment, RejectExample, View
+from opicflow.pipelines.serve.watchers import Watchers
 from opicflow.pipelines.transforms.parts import PartKind
 from opicflow.schemas.policy_json import policy_to_json
 
@@ -58,6 +59,19 @@ class PageSource(Protocol):
 
     def reasons(self, page: int) -> PageReasons | None:
         """Why a page is where it is; None where the source does not know."""
+
+
+@runtime_checkable
+class LiveSource(PageSource, Protocol):
+    """A source that changes while it is looked at, and has only a part of all pages."""
+
+    watchers: Watchers
+
+    def look_for(self, url: str) -> str:
+        """What is known of a page that it does not have, in sentences; it may have the page later."""
+
+    def close(self) -> None:
+        """End: nothing new comes any more."""
 
 
 class StateSource:

@@ -42,8 +42,8 @@ class Moment(NamedTuple):
     time_ms: int
     visits: int
     pages: int
-    pages_read: int
-    idle_share: float
+    pages_read: int | None
+    idle_share: float | None
     top: dict[int, float]
 
 
@@ -88,6 +88,24 @@ class Series(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Live:
+    """What only a stream has: what goes on in it, and how much of it is shown. Times are of the clock, in ms."""
+
+    at_ms: int
+    """When this was so."""
+    rates: Sequence[tuple[str, float | None, str]] = ()
+    """What goes on: a name, a number, and a word more about it."""
+    read_part: float = 1.0
+    """How much was read of what was in the topics at the start."""
+    holds: str = ""
+    """What is kept of all records, in a sentence or more."""
+    problem: str = ""
+    """Why nothing new arrives; empty if it does."""
+    problem_ms: int = 0
+    """Since when."""
+
+
+@dataclass(frozen=True)
 class View:
     """Everything that is shown of one moment. `counts` has those of events, None where they are not known."""
 
@@ -108,6 +126,17 @@ class View:
     examples: Sequence[RejectExample] = ()
     notes: Sequence[str] = ()
     options: Sequence[tuple[str, str]] = ()
+    known_pages: int | None = None
+    """How many pages the crawl knows, where the table has only the first of them."""
+    checks: Sequence[Check] | None = None
+    """The checks of the books, where others than those of a replay are known."""
+    live: Live | None = None
+    """What goes on now, if this is a stream."""
+
+    @property
+    def pages(self) -> int:
+        """How many pages are known."""
+        return len(self.table) if self.known_pages is None else max(self.known_pages, len(self.table))
 
     @property
     def time_ms(self) -> int:
@@ -122,6 +151,11 @@ class View:
 
     # -- counts --------------------------------------------------------------------------------------------------------
 
+    @property
+    def knows_read(self) -> bool:
+        """Whether `pages_read` and `waiting` are of the whole crawl, not of the pages that are kept."""
+        return self.known_read is not None or self.pages == len(self.table)
+
     @cached_property
     def pages_read(self) -> int:
         """How many pages were read; where that is not known, how many were visited."""
@@ -130,6 +164,8 @@ class View:
     @cached_property
     def waiting(self) -> int:
         """How many pages were never visited."""
+        if self.known_pages is not None and self.known_read is not None:
+            return max(self.pages - self.known_read, 0)
         return int(np.count_nonzero(self.table.columns["visits"] == 0))
 
     @cached_property
@@ -165,7 +201,7 @@ class View:
     @cached_property
     def light(self) -> Light:
         """Whether the figures can be trusted, and why."""
-        checks = tuple(self._checks())
+        checks = tuple(self._checks() if self.checks is None else self.checks)
         if any(check.is_right is False for check in checks):
             wrong = [check.name.lower() for check in checks if check.is_right is False]
             must_report = any(name in ("cash", "events") for name in wrong)
@@ -312,8 +348,9 @@ class View:
         """Pages known and pages read over the crawl."""
         if len(self.history) < 2:
             return []
-        known = [(self.at(one), one.pages) for one in self.history]
-        return [Series("known", known), Series("read", [(self.at(one), one.pages_read) for one in self.history])]
+        known = Series("known", [(self.at(one), one.pages) for one in self.history])
+        read = Series("read", [(self.at(one), one.pages_read) for one in self.history if one.pages_read is not None])
+        return [known, read] if read.points else [known]
 
     def idle_rows(self) -> list[tuple[str, float]]:
         """By last outcome, the part of all cash that waits on pages that do not pass it on."""

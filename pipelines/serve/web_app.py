@@ -5,7 +5,8 @@ No page loads anything from elsewhere or runs a script but its own file: the con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, fields
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,7 +27,7 @@ from opicflow.pipelines.serve.access import COOKIE, is_token, pass_of
 from opicflow.pipelines.serve.page_table import Filter
 from opicflow.pipelines.serve.prometheus import metrics_of
 from opicflow.pipelines.serve.renderer import render, static_file
-from opicflow.pipelines.serve.sources import PageSource
+from opicflow.pipelines.serve.sources import LiveSource, PageSource
 from opicflow.pipelines.serve.view import TOP, View
 from opicflow.schemas.errors import UserError
 
@@ -48,6 +49,13 @@ _STATIC = {"style.css": "text/css", "page.js": "text/javascript", "icon.svg": "i
 _OPEN = ("/healthz", "/login", "/static/style.css", "/static/icon.svg")
 """What needs no token."""
 _MOST_LOGIN_BYTES = 1 << 14
+_MOST_MADE = 64
+"""So many pages of a view are remembered."""
+_HTML = "text/html; charset=utf-8"
+_MOST_VIEWERS = 150
+"""So many browsers are told of news at once; of others the pages do not change by themselves."""
+_SIGN_OF_LIFE_SECONDS = 15.0
+"""Without news, so often something is sent: then it is noticed that a browser is gone."""
 
 
 class Endpoint(NamedTuple):
@@ -99,16 +107,18 @@ ENDPOINTS = (
 def web_app(source: PageSource, token: str | None = None, allowed_hosts: list[str] | None = None) -> Starlette:
     """Return the application. `token`: who does not know it sees nothing. `allowed_hosts`: names it is reached by."""
     pages = _Pages(source, token)
+    of_all = _OncePerView(source)
     routes = [
-        Route("/", pages.overview),
-        Route("/pages", pages.pages),
+        Route("/", of_all(pages.overview)),
+        Route("/pages", of_all(pages.pages)),
         Route("/page/{page}", pages.page),
-        Route("/sites", pages.sites),
+        Route("/sites", of_all(pages.sites)),
         Route("/host/{name}", pages.host),
         Route("/domain/{name}", pages.domain),
-        Route("/plan", pages.plan),
-        Route("/rejects", pages.rejects),
+        Route("/plan", of_all(pages.plan)),
+        Route("/rejects", of_all(pages.rejects)),
         Route("/search", pages.search),
+        Route("/live", pages.live),
         Route("/api", pages.api),
         Route("/login", pages.login, methods=["GET", "POST"]),
         Route("/static/{name}", _static),
@@ -122,6 +132,31 @@ def web_app(source: PageSource, token: str | None = None, allowed_hosts: list[st
         middleware.insert(0, Middleware(TrustedHostMiddleware, allowed_hosts=allowed_hosts))
     handlers: dict[Any, Callable[[Request, Any], Response]] = {HTTPException: _not_found, UserError: _unusable}
     return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
+
+
+class _OncePerView:
+    """Makes a page once for all who look at the same time: many do when something new is shown."""
+
+    def __init__(self, source: PageSource) -> None:
+        self._source = source
+        self._making = threading.Lock()
+        self._view: View | None = None
+        self._made: dict[str, bytes] = {}
+
+    def __call__(self, answer: Callable[[Request], Response]) -> Callable[[Request], Response]:
+        """Return the same with a memory. It never returns what was made of another view."""
+
+        def remembered(request: Request) -> Response:
+            address = f"{request.url.path}?{request.url.query}"
+            with self._making:
+                view = self._source.view()
+                if view is not self._view or len(self._made) >= _MOST_MADE:
+                    self._view, self._made = view, {}
+                if address not in self._made:
+                    self._made[address] = bytes(answer(request).body)
+                return Response(self._made[address], media_type=_HTML)
+
+        return remembered
 
 
 class _Guard:
@@ -171,6 +206,7 @@ class _Pages:
     def __init__(self, source: PageSource, token: str | None) -> None:
         self._source = source
         self._token = token
+        self._viewers = 0
 
     # -- for people ----------------------------------------------------------------------------------------------------
 
@@ -263,6 +299,8 @@ class _Pages:
         row = self._row_of_url(view, words)
         if row is not None:
             return RedirectResponse(f"/page/{int(view.table.ids[row]):016x}", HTTPStatus.SEE_OTHER)
+        if isinstance(self._source, LiveSource) and "://" in words:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"{wording.safe(words)}: {self._not_kept(self._source, words)}")
         first, count = _window(request.query_params, PAGE_ROWS)
         found = view.table.listed(Filter(pattern=words), first, count) if words else view.table.listed(Filter())
         before, after = _neighbours(request, first, count, found.total)
@@ -277,6 +315,26 @@ class _Pages:
             before=before,
             after=after,
         )
+
+    def live(self, request: Request) -> Response:
+        """Server-sent events: `news` as often as there is something new to show."""
+        if not isinstance(self._source, LiveSource):
+            raise HTTPException(HTTPStatus.NOT_FOUND, "what is served here does not change by itself")
+        if self._viewers >= _MOST_VIEWERS:
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, f"{_MOST_VIEWERS} browsers look already")
+        return StreamingResponse(self._news(self._source), media_type="text/event-stream")
+
+    async def _news(self, source: LiveSource) -> AsyncIterator[str]:
+        self._viewers += 1
+        try:
+            seen = await source.watchers.wait(-1, 0)
+            yield "retry: 3000\n\n"
+            while not source.watchers.has_ended:
+                views = await source.watchers.wait(seen, _SIGN_OF_LIFE_SECONDS)
+                yield f"event: news\ndata: {views}\n\n" if views > seen else ":\n\n"
+                seen = views
+        finally:
+            self._viewers -= 1
 
     def api(self, request: Request) -> Response:
         return _page("api.html", endpoints=ENDPOINTS)
@@ -416,9 +474,18 @@ class _Pages:
             return view, _row(view, request.query_params["id"])
         url = request.query_params.get("url", "")
         row = self._row_of_url(view, url)
+        if row is None and url and isinstance(self._source, LiveSource):
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"{wording.safe(url)}: {self._not_kept(self._source, url)}")
         if row is None:
             raise HTTPException(HTTPStatus.NOT_FOUND, f"{wording.safe(url)}: not known: give url=https://… or id=…")
         return view, row
+
+    def _not_kept(self, source: LiveSource, url: str) -> str:
+        """What is said of a page that a stream's source does not have; it is kept from now on."""
+        try:
+            return source.look_for(source.canonical(url))
+        except UserError as problem:
+            return str(problem)
 
     def _row_of_url(self, view: View, url: str) -> int | None:
         row = view.table.row_of_url(url)
@@ -495,7 +562,7 @@ def _neighbours(request: Request, first: int, count: int, total: int) -> tuple[s
 
 
 def _page(template: str, status: int = HTTPStatus.OK, **values: Any) -> Response:
-    return Response(render(template, **values), status, media_type="text/html; charset=utf-8")
+    return Response(render(template, **values), status, media_type=_HTML)
 
 
 def _json(values: Any, status: int = HTTPStatus.OK) -> Response:

@@ -147,6 +147,12 @@ def minute(time_ms: float | None) -> str:
     return "—" if at is None else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
+def second(time_ms: float | None) -> str:
+    """The time of a day as people read it, to the second."""
+    at = instant(time_ms)
+    return "—" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
 def span(seconds: float | None) -> str:
     """A duration in the largest unit of which it has two.
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 
 from opicflow.pipelines.cli.progress import Convergence, ProgressDisplay
@@ -37,3 +40,21 @@ def test_lines_are_seconds_apart_and_omit_an_unknown_estimate(capsys: pytest.Cap
 def test_a_quiet_display_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     ProgressDisplay(quiet=True).show_words("ranks", 60.0, 0.5)
     assert capsys.readouterr().err == ""
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_has_a_bar_with_words_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    display = ProgressDisplay(quiet=False)
+    display.show_words("ranks of [red]\x1b]0;title\x07", 6.0, 0.5, 3.0)
+    display.close()
+    text = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert "ranks of [red]\\x1b]0;title\\x07, 3 s left" in text and "50%" in text
+    assert "\x1b]" not in text and "\x07" not in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1, "the cursor is there again"
+    assert text.rstrip("\r\n").endswith("\x1b[2K"), "the bar is gone"

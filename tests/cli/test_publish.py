@@ -559,7 +559,7 @@ def test_rules_are_sent_to_every_partition_and_keep_the_categories(
 ) -> None:
     before = Rules(UrlRules(fold_https=True), categories=Categories(by_media=True))
     monkeypatch.setattr(
-        origin, "origin_of", lambda connection, topic: Origin(LedgerConfig(), ShardRanges.equal(4), before)
+        origin, "origin_of", lambda connection, topic, snapshots: Origin(LedgerConfig(), ShardRanges.equal(4), before)
     )
     monkeypatch.setattr(partitions, "partitions_of_topic", lambda connection, topic: ("id", 3))
     code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS, "--prefix", "p-", "--json")
@@ -577,7 +577,7 @@ def test_rules_are_sent_to_every_partition_and_keep_the_categories(
 def test_rules_for_a_stream_that_was_never_started_are_refused(
     opicflow: Run, cluster: FakeConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(origin, "origin_of", lambda connection, topic: None)
+    monkeypatch.setattr(origin, "origin_of", lambda connection, topic, snapshots: None)
     code, out, err = opicflow("publish", "rules", "--fold-www", *BROKERS)
     assert (code, out) == (2, "") and "page-ledger: no stream was started there" in err
     assert cluster.fakes == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from opicflow.connectors.kafka import connection, topics
 from opicflow.connectors.kafka.connection import Connection, KafkaRefused
 from opicflow.connectors.kafka.publisher import Publisher, partition_of
 from opicflow.connectors.kafka.record_reader import Arrived
+from opicflow.pipelines.cli import live_table
 from opicflow.pipelines.cli.commands import subscribe
 from opicflow.pipelines.cli.main import parse
 from opicflow.schemas.crawl_events import Reason, Reject
@@ -132,25 +134,25 @@ def test_rejects_are_json_lines_with_their_bytes_as_text_or_base64(cluster: Clus
         (
             "importance",
             page("https://a.example/", 2.0),
-            "  importance      score   a day  visits  page\n"
+            "  importance      score     a day  visits  page\n"
             "    0.500000       2.00  -2.0e-03       3  https://a.example/\n",
         ),
         (
             "importance",
             page("https://a.example/", 2.0, 0, measured=False),
-            "  importance      score   a day  visits  page\n"
+            "  importance      score     a day  visits  page\n"
             "    0.500000       2.00  -2.0e-03       0  https://a.example/  (history not measured yet)\n",
         ),
         (
             "refresh-schedule",
             due("https://a.example/", NOON_MS),
-            "  due                   interval   decided by  page\n"
+            "  due                    interval  decided by  page\n"
             "  2026-05-01T12:00:00Z      2.0 h  BUDGET      https://a.example/\n",
         ),
         (
             "refresh-schedule",
             due("https://a.example/", None, None),
-            "  due                   interval   decided by  page\n"
+            "  due                    interval  decided by  page\n"
             "  never                     never  BUDGET      https://a.example/\n",
         ),
         (
@@ -167,7 +169,7 @@ def test_rejects_are_json_lines_with_their_bytes_as_text_or_base64(cluster: Clus
         (
             "audit",
             Audit(0, 1, NOON_MS // 1000, 2.5, 1234, 5678, 100, 60, 10, 20, 0, 0, 0),
-            "  time                  shard       pages      visits    clock   drift\n"
+            "  time                  shard          pages      visits    clock   drift\n"
             "  2026-05-01T12:00:00Z     0/1         1,234       5,678     2.50      10\n",
         ),
     ],
@@ -289,20 +291,34 @@ def test_a_live_table_is_drawn_at_most_once_a_second_and_only_after_a_change(
 
         return come
 
+    frames: list[str] = []
+    monkeypatch.setattr(live_table.LiveTable, "show", lambda table, rows: frames.append(str(rows)))
     pages = [arrived(page(f"https://{number}.example/", number)) for number in range(1, 5)]
     cluster.batches.extend([after(0, pages[0]), after(0.5, pages[1]), after(0.4, pages[2]), after(0.2), after(5)])
-    text = on_terminal(monkeypatch, "importance", "--follow")
-    first, second = text.split("\x1b[H\x1b[J")[1:]
+    assert on_terminal(monkeypatch, "importance", "--follow") == ""
+    first, second = frames
     assert [page in first for page in ("https://1.", "https://2.", "https://3.")] == [True, False, False]
     assert [page in second for page in ("https://1.", "https://2.", "https://3.")] == [True, True, True]
 
 
-def test_a_live_table_fits_the_terminal(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster.batches.append([arrived(page(f"https://{n}.example/{'long' * 40}", n)) for n in range(1, 100)])
-    text = on_terminal(monkeypatch, "importance", "--follow", columns=60, lines=10)
-    live = text.split("\x1b[H\x1b[J")[1].split("  importance")[1].splitlines()
-    assert len(live) <= 9
-    assert max(map(len, live)) <= 60
+def test_a_live_table_fits_the_terminal_and_executes_nothing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    urls = [f"https://{n}.example/\x1b]0;gone\x07[red]{'long' * 40}" for n in range(1, 100)]
+    cluster.batches.append([arrived(page(url, n)) for n, url in enumerate(urls)])
+    text = on_terminal(monkeypatch, "importance", "--follow", columns=100, lines=10)
+    assert "\x1b]" not in text and "\x07" not in text and "[red]" in text
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.partition("\r")[0]).splitlines()
+    assert "score" in lines[1] and "https://99.example/\\x1b]0" in lines[3]
+    assert len(lines) <= 10 and max(map(len, lines)) <= 100
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1, "the cursor is there again"
+
+
+def test_a_followed_table_in_a_pipe_has_plain_lines(cluster: Cluster) -> None:
+    cluster.batches.append([arrived(page("https://a.example/", 2.0))])
+    assert shown("importance", "--follow", "--format", "table", "--top", "5").splitlines() == [
+        "  importance      score     a day  visits  page",
+        "    0.500000       2.00  -2.0e-03       3  https://a.example/",
+    ]
 
 
 def test_on_a_terminal_the_first_twenty_pages_are_shown(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

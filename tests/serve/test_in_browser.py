@@ -8,7 +8,7 @@ import pytest
 
 from serve.test_web_app import HOSTILE, HOSTILE_URLS, PAGES, TOKEN
 from support.browser import Browser, browser, require_browser
-from support.views import EMPTY, SMALL, GivenView, hostile_view, served
+from support.views import EMPTY, NOW, SMALL, GivenStream, GivenView, hostile_view, live_view, served, table_of, view_of
 
 TEXT = "return document.body.innerText"
 
@@ -151,3 +151,57 @@ def test_text_has_contrast_in_both_themes(window: Browser) -> None:
             window.look(1600, dark=dark)
             window.open(at)
             assert window.run(script) == []
+
+
+# -- live --------------------------------------------------------------------------------------------------------------
+
+FIRST = "return document.querySelector('#top tbody th').textContent"
+
+
+def test_a_live_page_changes_by_itself_and_the_reader_keeps_the_place(window: Browser) -> None:
+    source = GivenStream(live_view(SMALL))
+    with served(source) as at:
+        window.look(1600)
+        window.open(at)
+        window.complaints()
+        before = window.run(FIRST)
+        window.run("window.same = true; document.querySelector('details').open = true")
+        window.write(".search input", "unfinished wor")
+        other = view_of(table_of([f"https://other.example/{k}" for k in range(50)]))
+        source.show(live_view(other, problem="b:9092: no broker answers", problem_ms=1000 * NOW))
+        window.until("return document.querySelector('#top tbody th').textContent.includes('other.example')")
+        assert "other.example" not in before
+        assert window.run("return window.same"), "the page was not loaded again"
+        assert window.run("return document.querySelector('details').open")
+        assert window.run("return document.querySelector('.search input').value") == "unfinished wor"
+        assert window.run("return document.activeElement.matches('.search input')")
+        assert "Nothing new since" in window.run(TEXT)
+        source.show(live_view(SMALL))
+        window.until("return !document.body.innerText.includes('Nothing new since')")
+        assert window.run(FIRST) == before
+        patched = window.run("return document.querySelector('#top').innerText")
+        window.open(at)
+        assert window.run("return document.querySelector('#top').innerText") == patched
+        assert window.complaints() == []
+
+
+def test_what_arrives_live_runs_no_script(window: Browser) -> None:
+    source = GivenStream(live_view(SMALL))
+    with served(source) as at:
+        window.open(at)
+        window.complaints()
+        source.show(live_view(hostile_view(HOSTILE_URLS, HOSTILE), problem=HOSTILE, problem_ms=1, holds=HOSTILE))
+        window.until("return document.querySelector('#top tbody th').textContent.includes('a.example')")
+        assert window.run("return window.hacked === undefined && !document.querySelector('main script, main img')")
+        assert window.complaints() == []
+
+
+def test_a_live_page_says_when_its_server_is_away(window: Browser) -> None:
+    source = GivenStream(live_view(SMALL))
+    with served(source) as at:
+        window.look(360)
+        window.open(at)
+        assert window.run("return document.documentElement.scrollWidth") <= 360
+        source.close()
+    window.until("return document.querySelector('#live.away') !== null")
+    window.complaints()

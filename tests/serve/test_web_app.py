@@ -17,7 +17,7 @@ import requests
 from opicflow.pipelines.serve import access, web_app
 from opicflow.pipelines.serve.access import ServeRefused, is_this_machine, read_token
 from support.commands import command
-from support.views import EMPTY, SMALL, GivenView, hostile_view, served
+from support.views import EMPTY, SMALL, GivenStream, GivenView, hostile_view, live_view, served
 
 TOKEN = "correct-horse-battery"
 PAGES = [
@@ -273,3 +273,57 @@ print(json.dumps(sorted({"starlette", "uvicorn", "jinja2", "anyio"} & set(sys.mo
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert json.loads(ended.stderr) == []
+
+
+# -- live --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_live_page_says_what_is_kept_and_works_without_a_script() -> None:
+    with served(GivenStream(live_view(SMALL))) as at:
+        for path in PAGES:
+            page = html(at, path)
+            Checked(page)
+            if path != "/api":
+                assert '<noscript><meta http-equiv="refresh"' in page and "the first are kept" in page, path
+        assert "pages kept here" in html(at, "/") and "pages read, of those kept" in html(at, "/")
+    with served(GivenView()) as at:
+        assert "refresh" not in html(at, "/").partition("<body>")[0]
+        assert requests.get(f"{at}/live", timeout=60).status_code == 404
+
+
+def test_a_page_that_is_not_kept_is_looked_for() -> None:
+    source = GivenStream(live_view(SMALL))
+    with served(source) as at:
+        for path in ("/search?q=https://far.example/", "/api/page?url=https://far.example/"):
+            answer = requests.get(at + path, headers={"Accept": "text/html"}, timeout=60)
+            assert answer.status_code == 404 and "not among the pages that are kept" in answer.text, path
+        assert source.looked_for == ["https://far.example/"] * 2
+        assert requests.get(f"{at}/search?q=docs", timeout=60).status_code == 200
+
+
+def test_news_are_sent_once_for_each_view_and_need_the_token() -> None:
+    source = GivenStream(live_view(SMALL))
+    with served(source, TOKEN) as at:
+        assert requests.get(f"{at}/live", timeout=60).status_code == 401
+        with requests.get(f"{at}/live", headers={"Authorization": f"Bearer {TOKEN}"}, stream=True, timeout=60) as news:
+            assert news.headers["Content-Type"].startswith("text/event-stream")
+            assert "default-src 'none'" in news.headers["Content-Security-Policy"]
+            lines = news.iter_lines()
+            assert next(lines) == b"retry: 3000"
+            for _ in range(3):
+                source.show(source.given)
+                blank, event, data = (next(lines) for _ in range(3))
+                assert (blank, event) == (b"", b"event: news") and data.startswith(b"data: ")
+            source.watchers.end()
+            assert list(lines).count(b"event: news") == 1
+
+
+def test_only_so_many_browsers_are_told_of_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_app, "_MOST_VIEWERS", 1)
+    source = GivenStream(live_view(SMALL))
+    with served(source) as at, requests.get(f"{at}/live", stream=True, timeout=60) as first:
+        lines = first.iter_lines()
+        assert next(lines) == b"retry: 3000"
+        with requests.get(f"{at}/live", stream=True, timeout=60) as second:
+            assert second.status_code == 503
+        source.watchers.end()

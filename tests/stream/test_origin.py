@@ -122,7 +122,7 @@ def test_the_key_is_in_no_job_and_no_record_of_rules(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(WatchedTopic, "of", watched)
     secret = Origin(LedgerConfig(), ShardRanges.equal(4), Rules(page_ids=SECRET))
-    monkeypatch.setattr(origin, "origin_of", lambda connection, topic: secret)
+    monkeypatch.setattr(origin, "origin_of", lambda connection, topic, snapshots: secret)
     pipeline = beam.Pipeline(runner=FnApiRunner(), options=PipelineOptions(["--streaming"]))
     _ = pipeline | "Stream" >> Stream(StreamConfig(Connection("nowhere:9092"), 4))
     stages = Stages()

@@ -37,10 +37,8 @@ from support.logs import json_line
 from support.paths import TOP
 from support.ranges import any_ranges
 from support.services import LocalCluster
+from support.waiting import PATIENCE_SECONDS, Pending, wait_for
 
-PATIENCE_SECONDS = 420.0
-"""Other programs may use the machine too. If a worker is killed before it has opened its data channel, Beam waits three
-minutes for it before Flink restarts the job."""
 NEARLY_EXACT = 2e-4
 """The certificate at which a stream is at rest: each shard stops pushing when its own part is below 1e-4."""
 _COMMAND_SECONDS = 300.0
@@ -48,29 +46,10 @@ _PARTITIONS = 3
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
-def wait_for(what: str, done: Callable[[], Any], limit_seconds: float = PATIENCE_SECONDS) -> Any:
-    """Call `done` until it returns something true, and return that. Raises `AssertionError` with the last result."""
-    give_up_at = monotonic() + limit_seconds
-    while True:
-        last = done()
-        if last and not isinstance(last, Pending):
-            return last
-        if monotonic() > give_up_at:
-            raise AssertionError(f"{what}: not in {limit_seconds:.0f} s; last: {last}")
-        threading.Event().wait(0.1)
-
-
 def resident_mib(pid: int) -> int:
     """Return the resident memory of a process."""
     (kib,) = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="ascii"))
     return int(kib) >> 10
-
-
-@dataclass(frozen=True)
-class Pending:
-    """Why a condition does not hold yet."""
-
-    why: str
 
 
 @dataclass(frozen=True)

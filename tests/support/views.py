@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import uvicorn
@@ -14,7 +15,8 @@ from opicflow.pipelines.results.record_columns import Pages
 from opicflow.pipelines.serve.page_table import PageTable
 from opicflow.pipelines.serve.server import bound_socket
 from opicflow.pipelines.serve.sources import PageReasons, PageSource
-from opicflow.pipelines.serve.view import Moment, RejectExample, View
+from opicflow.pipelines.serve.view import Live, Moment, RejectExample, View
+from opicflow.pipelines.serve.watchers import Watchers
 from opicflow.pipelines.serve.web_app import web_app
 from opicflow.schemas.columns import Texts
 
@@ -127,6 +129,32 @@ class GivenView(PageSource):
 
     def reasons(self, page: int) -> PageReasons | None:
         return None
+
+
+@dataclass
+class GivenStream(GivenView):
+    """A live source that shows what it was given last."""
+
+    watchers: Watchers = field(default_factory=Watchers)
+    looked_for: list[str] = field(default_factory=list)
+
+    def show(self, view: View) -> None:
+        """Show another view, and tell all who look."""
+        self.given = view
+        self.watchers.tell()
+
+    def look_for(self, url: str) -> str:
+        self.looked_for.append(url)
+        return "it is not among the pages that are kept"
+
+    def close(self) -> None:
+        self.watchers.end()
+
+
+def live_view(view: View, **live: Any) -> View:
+    """A view as of a stream, of which more pages are known than are shown."""
+    moment = {"at_ms": 1000 * NOW, "holds": "Of 9,999 pages the first are kept.", **live}
+    return replace(view, live=Live(**moment), known_pages=9_999, plan={})
 
 
 def hostile_view(urls: Sequence[str], text: str) -> View:

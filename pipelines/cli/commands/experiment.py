@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
 from opicflow.pipelines.cli.options import add_quiet, natural, whole
+from opicflow.pipelines.cli.progress import ProgressDisplay
 
 if TYPE_CHECKING:  # they need matplotlib
     from opicflow.pipelines.experiments.experiment import Experiment
@@ -72,8 +73,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the experiments, and write their report."""
-    from tqdm import tqdm
-
     from opicflow.connectors.files.whole_file import write_atomically
 
     try:
@@ -101,9 +100,11 @@ def run(options: argparse.Namespace) -> int:
     all_tasks = list(dict.fromkeys(task for some in tasks.values() for task in some))
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
-    with tqdm(total=len(all_tasks), unit="task", disable=options.quiet, file=sys.stderr, dynamic_ncols=True) as bar:
-        bar.set_description("measuring")
-        found = run_tasks(all_tasks, out / "parts", options.processes or os.cpu_count() or 1, lambda task: bar.update())
+    display = _TaskDisplay(len(all_tasks), options.quiet)
+    try:
+        found = run_tasks(all_tasks, out / "parts", options.processes or os.cpu_count() or 1, display.show_next)
+    finally:
+        display.close()
     rows = {one.name: [row for task in tasks[one.name] for row in found[task]] for one in chosen}
     claims = {one.name: one.claims(rows[one.name]) for one in chosen}
     text = write_report(chosen, rows, claims, out, scales)
@@ -111,6 +112,20 @@ def run(options: argparse.Namespace) -> int:
     print("\n".join(summary(chosen, claims)))
     print(f"\nreport, plots and data: {out / 'report.md'}")
     return 0
+
+
+class _TaskDisplay(ProgressDisplay):
+    """Shows how many tasks are done."""
+
+    def __init__(self, total: int, quiet: bool) -> None:
+        super().__init__(quiet)
+        self._done, self._total, self._began = 0, total, time.monotonic()
+
+    def show_next(self, task: object) -> None:
+        """One more task is done."""
+        self._done += 1
+        seconds, share = time.monotonic() - self._began, self._done / self._total
+        self.show_words(f"{self._done} of {self._total} tasks", seconds, share, seconds * (1 / share - 1))
 
 
 def _loops_of(options: argparse.Namespace) -> dict[str, Experiment]:

@@ -1,13 +1,14 @@
-"""`opicflow serve`: the pages of a replay's state or results, for a browser and for programs."""
+"""`opicflow serve`: the pages of a replay's state or results, or of a stream, for a browser and for programs."""
 
 from __future__ import annotations
 
 import argparse
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from opicflow.connectors.files.opening import InputRefused
-from opicflow.pipelines.cli.options import add_state_options, natural, state_of
+from opicflow.pipelines.cli.options import add_kafka_options, add_state_options, connection_of, natural, state_of, whole
 
 if TYPE_CHECKING:
     from opicflow.pipelines.serve.sources import PageSource
@@ -16,6 +17,7 @@ PRINTS_AS_IT_GOES = True
 EXAMPLES = """examples:
   opicflow serve --state state                         then open http://127.0.0.1:8321/
   opicflow serve --results results                     from the files of results: no history, no ledger to explain from
+  opicflow serve --brokers localhost:9092 --flink-master localhost:8081       a stream, live
   opicflow serve --state state --host 0.0.0.0 --token-file token
 """
 
@@ -34,6 +36,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a file with the token that viewers must know; or the variable OPICFLOW_TOKEN. Other hosts need one",
     )
+    parser.add_argument(
+        "--keep",
+        type=whole,
+        default=100_000,
+        metavar="N",
+        help="with --brokers: keep the N most important pages in memory (%(default)s)",
+    )
+    parser.add_argument("--flink-master", metavar="HOST:PORT", help="with --brokers: Flink's REST, for the job's state")
+    parser.add_argument("--name", metavar="NAME", help="of the job there (opicflow)")
+    add_kafka_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -49,17 +61,20 @@ def run(options: argparse.Namespace) -> int:
         raise ServeRefused(
             f"--host {options.host}: others can reach it: give --token-file FILE, or set {TOKEN_VARIABLE}"
         )
-    source = _source_of(options)
-    pages = len(source.view().table)
     with bound_socket(options.host, options.port) as listening:
+        source = _source_of(options)
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        print(f"{pages:,} pages: http://{shown}:{port}/ (Ctrl-C ends it)", flush=True)
+        view = source.view()
+        what = "a stream, live" if view.live else f"{len(view.table):,} pages"
+        print(f"{what}: http://{shown}:{port}/ (Ctrl-C ends it)", flush=True)
         serve(source, listening, options.host, token)
     return 0
 
 
 def _source_of(options: argparse.Namespace) -> PageSource:
+    if _is_stream(options):
+        return _stream_of(options)
     if options.results is None:
         from opicflow.pipelines.serve.sources import StateSource
 
@@ -69,3 +84,32 @@ def _source_of(options: argparse.Namespace) -> PageSource:
     from opicflow.pipelines.serve.results_source import ResultsSource
 
     return ResultsSource(options.results)
+
+
+def _is_stream(options: argparse.Namespace) -> bool:
+    """Whether a stream is asked for: by an option, or by the configuration, if that names no state."""
+    sources = ("state", "results", "brokers", "properties")
+    given = [name for name in sources if getattr(options, name) is not None and name not in options.configured]
+    asks = "brokers" in given or "properties" in given
+    if asks and given[0] in ("state", "results"):
+        raise InputRefused(f"--{given[0]}, --{given[-1]}: pages come from one of them: omit the other")
+    if not given:
+        asks = options.state is None and not (options.brokers is None and options.properties is None)
+    if not asks and options.flink_master is not None and "flink_master" not in options.configured:
+        raise InputRefused("--flink-master goes with a stream: give --brokers HOST:PORT, too")
+    return asks
+
+
+def _stream_of(options: argparse.Namespace) -> PageSource:
+    from opicflow.connectors.flink.rest import FlinkCluster
+    from opicflow.pipelines.serve.stream_source import FlinkWatch, StreamSource
+    from opicflow.pipelines.stream.submit import JOB_NAME
+
+    flink = None
+    if options.flink_master is not None and "flink_master" not in options.defaulted:
+        flink = FlinkWatch(FlinkCluster(options.flink_master), options.name or JOB_NAME)
+    return StreamSource(connection_of(options), options.prefix or "", options.keep, _now_ms, flink)
+
+
+def _now_ms() -> int:
+    return int(1000 * datetime.now(timezone.utc).timestamp())  # noqa: TID251 - how old a tick is depends on the time

@@ -20,7 +20,7 @@ from opicflow.pipelines.cli.stream_options import (
     snapshots_of,
     submit_stream,
 )
-from opicflow.pipelines.cli.stream_status import StreamStatus
+from opicflow.pipelines.stream.status import StreamStatus
 
 if TYPE_CHECKING:
     from opicflow.connectors.flink.rest import Job

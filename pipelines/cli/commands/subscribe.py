@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import heapq
 import math
-import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from opicflow.pipelines.cli.live_table import Column, LiveTable, head_of, line_of
 from opicflow.pipelines.cli.options import add_kafka_options, connection_of, moment, whole
 from opicflow.pipelines.cli.text import date_or_never, printable
 from opicflow.pipelines.replay.state_reader import canonical_url
@@ -27,16 +27,15 @@ EXAMPLES = """examples:
 PRINTS_AS_IT_GOES = True
 
 _SECONDS_BETWEEN_TABLES = 1.0
-_CLEAR = "\x1b[H\x1b[J"
 _BY_PAGE = ("importance", "refresh-schedule")
 """Streams of which the newest record of a page counts, in the partition of its page id."""
 
 
 class _Table(NamedTuple):
-    """How a stream is shown: a head, a line for a record, and which records come first (the highest)."""
+    """How a stream is shown: its columns, the cells of a record, and which records come first (the highest)."""
 
-    head: str
-    line: Callable[[Any], str]
+    columns: tuple[Column, ...]
+    cells: Callable[[Any], Sequence[str]]
     rank: Callable[[Any], Any] | None = None
 
 
@@ -83,17 +82,20 @@ def run(options: argparse.Namespace) -> int:
         url = canonical_url(options.url)
         partition = partition_of(url, partition_count(connection, options.prefix + stream))
     view = _view(options, as_table, url)
-    for batch in batches(
-        connection,
-        stream,
-        prefix=options.prefix,
-        follow=options.follow,
-        since_ms=moment("--since", options.since),
-        only_new=options.new,
-        partition=partition,
-    ):
-        view.take(one for one in batch if not url or one.key == url.encode())
-    view.end()
+    try:
+        for batch in batches(
+            connection,
+            stream,
+            prefix=options.prefix,
+            follow=options.follow,
+            since_ms=moment("--since", options.since),
+            only_new=options.new,
+            partition=partition,
+        ):
+            view.take(one for one in batch if not url or one.key == url.encode())
+        view.end()
+    finally:
+        view.close()
     return 0
 
 
@@ -104,7 +106,7 @@ class _Lines:
         self._table = _TABLES[options.stream] if as_table else None
         self._key = "site" if options.stream == "site-importance" else "url"
         self._min_score = options.min_score
-        self._head = self._table.head if self._table else ""
+        self._head = head_of(self._table.columns) if self._table else ""
 
     def take(self, arrived: Iterable[Arrived]) -> None:
         for one in arrived:
@@ -113,10 +115,14 @@ class _Lines:
             elif one.record is None:
                 self._say(one, f"(no longer known) {printable((one.key or b'').decode('utf-8', 'replace'))}")
             elif self._min_score is None or one.record.score >= self._min_score:
-                self._say(one, self._table.line(one.record) if self._table else "")
+                table = self._table
+                self._say(one, line_of(table.columns, table.cells(one.record)) if table else "")
         sys.stdout.flush()
 
     def end(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def _say(self, one: Arrived, row: str) -> None:
@@ -138,7 +144,8 @@ class _Newest:
         self._top = options.top
         self._min_score = options.min_score
         self._newest: dict[bytes, Any] = {}
-        self._is_live = options.follow
+        self._live = LiveTable(self._table.columns) if options.follow and sys.stdout.isatty() else None
+        self._is_followed = options.follow
         self._shown_at = 0.0
         self._changed = True
 
@@ -154,30 +161,34 @@ class _Newest:
             else:
                 self._newest[key] = one
         begun = time.monotonic()
-        if self._is_live and self._changed and begun - self._shown_at >= _SECONDS_BETWEEN_TABLES:
-            self._show(clear=sys.stdout.isatty())
+        if self._is_followed and self._changed and begun - self._shown_at >= _SECONDS_BETWEEN_TABLES:
+            self._show()
             self._changed = False
             now = time.monotonic()
             self._shown_at = now + 9 * (now - begun)  # a tenth of the time goes into the table at most
 
     def end(self) -> None:
-        self._show(clear=False)
+        if self._changed:
+            self._show()
 
-    def _show(self, clear: bool) -> None:
+    def close(self) -> None:
+        if self._live is not None:
+            self._live.close()
+
+    def _show(self) -> None:
         assert self._table.rank is not None
         rank = self._table.rank
-        size = shutil.get_terminal_size()
-        most = min(self._top, max(size.lines - 3, 1)) if clear else self._top
+        most = self._top if self._live is None else min(self._top, self._live.most_rows)
         best = heapq.nlargest(most, self._newest.values(), key=lambda one: rank(one.record))
         if not self._as_table:
             sys.stdout.writelines(map(json_line, best))
             return
-        lines = [self._table.head, *(self._table.line(one.record) for one in best)]
-        if clear:
-            lines = [line[: size.columns] for line in lines]
-        text = "\n".join(lines) + "\n"
-        sys.stdout.write((_CLEAR if clear else "") + text)
-        sys.stdout.flush()
+        rows = [self._table.cells(one.record) for one in best]
+        if self._live is not None:
+            self._live.show(rows)
+            return
+        columns = self._table.columns
+        print(head_of(columns), *(line_of(columns, row) for row in rows), sep="\n", flush=True)
 
 
 def _view(options: argparse.Namespace, as_table: bool, url: str) -> Any:
@@ -209,51 +220,69 @@ def json_line(one: Arrived, key: str = "url") -> str:
     return orjson.dumps(to_avro(one.record), option=orjson.OPT_APPEND_NEWLINE).decode()
 
 
-def _importance(page: Importance) -> str:
-    mark = "" if page.measured else "  (history not measured yet)"
-    return (
-        f"  {page.importance:10.6f} {page.score:10.2f} {page.trend_per_day:+9.1e} {page.visits:7}  "
-        f"{printable(page.url)}{mark}"
-    )
+def _mark(page: Importance) -> str:
+    return "" if page.measured else "  (history not measured yet)"
 
 
 _TABLES = {
-    "importance": _Table("  importance      score   a day  visits  page", _importance, lambda page: page.score),
+    "importance": _Table(
+        (Column("importance", 11), Column("score", 10), Column("a day", 9), Column("visits", 7), Column("page")),
+        lambda page: (
+            f"{page.importance:.6f}",
+            f"{page.score:.2f}",
+            f"{page.trend_per_day:+.1e}",
+            f"{page.visits}",
+            f"{printable(page.url)}{_mark(page)}",
+        ),
+        lambda page: page.score,
+    ),
     "site-importance": _Table(
-        "  importance      score     pages      read  site",
+        (Column("importance", 11), Column("score", 10), Column("pages", 9), Column("read", 9), Column("site")),
         lambda site: (
-            f"  {site.importance:10.6f} {site.mean_score:10.2f} {site.pages:9,} {site.read:9,}  {printable(site.site)}"
-            + (f"  (shard {site.shard}, one of {site.shards})" if site.shards > 1 else "")
+            f"{site.importance:.6f}",
+            f"{site.mean_score:.2f}",
+            f"{site.pages:,}",
+            f"{site.read:,}",
+            printable(site.site) + (f"  (shard {site.shard}, one of {site.shards})" if site.shards > 1 else ""),
         ),
         lambda site: site.importance,
     ),
     "refresh-schedule": _Table(
-        "  due                   interval   decided by  page",
+        (Column("due", -20), Column("interval", 10), Column("decided by", -10), Column("page")),
         lambda page: (
-            f"  {date_or_never(page.due_ms):20}  "
-            f"{'never' if page.interval_seconds is None else f'{page.interval_seconds / 3600:.1f} h':>9}  "
-            f"{page.decided_by:10}  {printable(page.url)}"
+            date_or_never(page.due_ms),
+            "never" if page.interval_seconds is None else f"{page.interval_seconds / 3600:.1f} h",
+            page.decided_by,
+            printable(page.url),
         ),
         lambda page: -(page.due_ms if page.due_ms is not None else 1 << 62),
     ),
     "crawl-orders": _Table(
-        "  why        not before            priority  page",
+        (Column("why", -9), Column("not before", -20), Column("priority", 9), Column("page")),
         lambda order: (
-            f"  {order.why:9}  {date_or_never(order.not_before_ms):20}  {order.priority:8.3g}  {printable(order.url)}"
+            order.why,
+            date_or_never(order.not_before_ms),
+            f"{order.priority:.3g}",
+            printable(order.url),
         ),
     ),
     "rejects": _Table(
-        "  reason          where",
+        (Column("reason", -14), Column("where")),
         lambda reject: (
-            f"  {reject.reason.value:14}  {printable(reject.source)}, {reject.offset}: {printable(reject.detail)}\n"
-            f"      {printable(reject.bytes[:120].decode('utf-8', 'backslashreplace'))}"
+            reject.reason.value,
+            f"{printable(reject.source)}, {reject.offset}: {printable(reject.detail)}\n"
+            f"      {printable(reject.bytes[:120].decode('utf-8', 'backslashreplace'))}",
         ),
     ),
     "audit": _Table(
-        "  time                  shard       pages      visits    clock   drift",
+        (Column("time", -20), Column("shard", -9), *map(Column, ("pages", "visits", "clock", "drift"), (10, 11, 8, 7))),
         lambda books: (
-            f"  {date_or_never(1000 * books.second or None):20}  {books.shard:4}/{books.shards:<4} {books.pages:10,} "
-            f"{books.visits:11,} {books.clock:8.2f}  {_drift(books):6}"
+            date_or_never(1000 * books.second or None),
+            f"{books.shard:4}/{books.shards}",
+            f"{books.pages:,}",
+            f"{books.visits:,}",
+            f"{books.clock:.2f}",
+            f"{_drift(books)}",
         ),
     ),
 }

@@ -45,7 +45,7 @@ class StreamStatus:
                 "last": last
                 and {"id": last.id, "path": last.path, "bytes": last.written_bytes, "seconds": last.seconds},
             },
-            "lag": None if self.broker_problem else self._lags(),
+            "lag": None if self.broker_problem else self.lags(),
             "loads": [load._asdict() for load in self._loads()],
             "metrics": dict(self.metrics),
         }
@@ -71,12 +71,12 @@ class StreamStatus:
         if self.broker_problem:
             yield "lag", "not known while the brokers do not answer"
         else:
-            for topic, lag in sorted(self._lags().items()):
+            for topic, lag in sorted(self.lags().items()):
                 yield "lag", f"{topic}: {lag:,} records"
         for name in ("visits", "transfers", "pages"):
-            yield name, f"{self._in_all_shards(name):,}"
+            yield name, f"{self.in_all_shards(name):,}"
         yield "since start", self._since_the_start()
-        yield "audit drift", f"{self._in_all_shards('audit_drift'):,}"
+        yield "audit drift", f"{self.in_all_shards('audit_drift'):,}"
         if snapshots := self._snapshots():
             yield "snapshots", snapshots
         yield "certificate", self._certificate()
@@ -100,16 +100,16 @@ class StreamStatus:
         if not ages:
             return ""
         failures = {"could not be written": "snapshot_failures", "were damaged": "snapshots_damaged"}
-        problems = [f"{self._count(name):,} {what}" for what, name in failures.items() if self._count(name)]
+        problems = [f"{self.count(name):,} {what}" for what, name in failures.items() if self.count(name)]
         see = f", {', '.join(problems)} (see the workers' logs)" if problems else ""
-        written = f"{self._count('snapshots'):,} written since the start{see}"
+        written = f"{self.count('snapshots'):,} written since the start{see}"
         return f"{written}; the oldest shard's has {max(ages) / 60:,.0f} minutes of log behind it"
 
     def _since_the_start(self) -> str:
-        counts = {name: self._count(name) for name in ("events_read", "late", "duplicates")}
-        rejected = self._count("rejected_events") + self._count("rejected")
+        counts = {name: self.count(name) for name in ("events_read", "late", "duplicates")}
+        rejected = self.count("rejected_events") + self.count("rejected")
         events, late, duplicates = (f"{count:,}" for count in counts.values())
-        ticks = f", {refused:,} ticks refused: clocks differ" if (refused := self._count("refused_ticks")) else ""
+        ticks = f", {refused:,} ticks refused: clocks differ" if (refused := self.count("refused_ticks")) else ""
         return f"{events} events read, {late} late, {duplicates} duplicates, {rejected:,} rejected{ticks}"
 
     def _certificate(self) -> str:
@@ -130,7 +130,8 @@ class StreamStatus:
             return []
         return [Load(shard, *(int(column.get(shard, 0)) for column in columns)) for shard in sorted(columns[0])]
 
-    def _lags(self) -> dict[str, int]:
+    def lags(self) -> dict[str, int]:
+        """Return the records of each topic that are not read yet."""
         lags: dict[str, int] = {}
         for name, value in self.metrics.items():
             if name.startswith("lag_"):
@@ -138,14 +139,16 @@ class StreamStatus:
                 lags[topic] = lags.get(topic, 0) + int(value)
         return lags
 
-    def _count(self, name: str) -> int:
+    def count(self, name: str) -> int:
+        """Return a metric of the whole stream; 0 if there is none."""
         return int(self.metrics.get(name, 0))
 
     def _of_shards(self, name: str) -> dict[int, float]:
         start = f"{name}_shard_"
         return {int(one.removeprefix(start)): value for one, value in self.metrics.items() if one.startswith(start)}
 
-    def _in_all_shards(self, name: str) -> int:
+    def in_all_shards(self, name: str) -> int:
+        """Return the sum of a metric over all shards."""
         return int(sum(self._of_shards(name).values()))
 
 

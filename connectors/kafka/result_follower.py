@@ -1,0 +1,131 @@
+"""Follows several topics of results with one consumer: what is there from a time on, and what arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from kafka import TopicPartition
+
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.messages import writer_of
+from opicflow.connectors.kafka.partitions import described, resolve
+from opicflow.connectors.kafka.record_reader import STREAMS
+from opicflow.schemas.framing import Decoder, FramingRefused
+
+_POLL_RECORDS = 2_000
+_PROBE_MS = 3_000
+
+
+class ResultMessage(NamedTuple):
+    """A message of a topic. `values` are those that Avro has; None for a tombstone, and if they cannot be read."""
+
+    key: bytes
+    values: Mapping[str, Any] | None
+    partition: int
+    offset: int
+    is_readable: bool = True
+
+
+class ResultFollower:
+    """Reads topics from a time on and then what arrives. A broker that was away is read on from where it was."""
+
+    def __init__(self, connection: Connection, since_ms: Mapping[str, int | None], prefix: str = "") -> None:
+        """`since_ms` has the streams, and the time from which each is read; None: all of it.
+
+        Raises `KafkaRefused` if no broker answers. Streams without a topic are `absent`.
+        """
+        self._connection, self._prefix = connection, prefix
+        with connection.doing("reading topics"), closing(connection.admin()) as admin:
+            there = {stream: described(admin, prefix + stream) for stream in since_ms}
+        self.absent = [stream for stream, found in there.items() if found is None]
+        self._ids = {stream: found[0] for stream, found in there.items() if found is not None}
+        self._decoders = {stream: Decoder(STREAMS[stream], writer_of(connection)) for stream in self._ids}
+        self._streams: dict[Any, str] = {}
+        self._starts: dict[Any, int] = {}
+        self._goals: dict[Any, int] = {}
+        for stream in self._ids:
+            for found in resolve(connection, prefix + stream, since_ms=since_ms[stream]):
+                one = TopicPartition(prefix + stream, found.partition)
+                self._streams[one], self._starts[one], self._goals[one] = stream, found.start, found.end
+        settings = {
+            "isolation_level": "read_committed",
+            "max_poll_records": _POLL_RECORDS,
+            "auto_offset_reset": "earliest",  # records may be deleted meanwhile: continue with the first that remains
+        }
+        with connection.doing("reading results"):
+            self._consumer = connection.consumer(**settings)
+            self._consumer.assign(list(self._starts))
+            for one, start in self._starts.items():
+                self._consumer.seek(one, start)
+        self._places = dict(self._starts)
+
+    def poll(self, timeout_ms: int) -> Iterator[tuple[str, Sequence[ResultMessage]]]:
+        """Yield messages that have arrived, those of a partition in their order, with their stream."""
+        with self._connection.doing("reading results"):
+            polled = self._consumer.poll(timeout_ms)
+        for one, records in polled.items():
+            stream = self._streams[one]
+            yield stream, [_message(record, self._decoders[stream]) for record in records]
+
+    def behind(self) -> int:
+        """Return how many messages are not read yet.
+
+        Raises `KafkaRefused` if no broker answers, `TopicReplaced` if a topic ends before what was read.
+        """
+        with self._connection.doing("reading results"):
+            try:
+                ends = self._consumer.end_offsets(list(self._starts), timeout_ms=_PROBE_MS)
+            except KeyError as absent:  # kafka-python's own, for a topic that is not there
+                raise KafkaRefused(
+                    f"{absent.args[0].topic}: it was deleted: create it with opicflow topics create"
+                ) from None
+            for one in self._starts:
+                self._places[one] = self._consumer.position(one, timeout_ms=_PROBE_MS) or self._places[one]
+        for one, end in ends.items():
+            if end < self._places[one]:
+                raise TopicReplaced(f"{one.topic} was deleted, or is another one now: everything is read again")
+        return sum(max(end - self._places[one], 0) for one, end in ends.items())
+
+    @property
+    def read_part(self) -> float:
+        """How much was read of what was there at the start, or when all was to be read again."""
+        there = sum(goal - self._starts[one] for one, goal in self._goals.items())
+        read = sum(min(self._places[one], goal) - self._starts[one] for one, goal in self._goals.items())
+        return read / there if there > 0 else 1.0
+
+    def read_again(self, *streams: str) -> None:
+        """Read some streams from their first record that is left."""
+        chosen = [one for one, stream in self._streams.items() if stream in streams]
+        with self._connection.doing("reading results"):
+            firsts = self._consumer.beginning_offsets(chosen, timeout_ms=_PROBE_MS)
+            for one, end in self._consumer.end_offsets(chosen, timeout_ms=_PROBE_MS).items():
+                self._consumer.seek(one, firsts[one])
+                self._starts[one] = self._places[one] = firsts[one]
+                self._goals[one] = end
+
+    def is_same(self) -> bool:
+        """Whether all topics are those that were there at the start."""
+        with self._connection.doing("reading topics"), closing(self._connection.admin()) as admin:
+            found = {stream: described(admin, self._prefix + stream) for stream in (*self._ids, *self.absent)}
+        return {stream: one[0] for stream, one in found.items() if one is not None} == self._ids
+
+    def close(self) -> None:
+        """Let go of the brokers."""
+        self._consumer.close()
+
+
+class TopicReplaced(KafkaRefused):
+    """A topic is not the one that was read before."""
+
+
+def _message(record: Any, decoder: Decoder) -> ResultMessage:
+    key = record.key or b""
+    try:
+        if record.serialized_value_size < -1:
+            return ResultMessage(key, None, record.partition, record.offset, is_readable=False)
+        values = None if record.value is None else decoder.decode(record.value)
+    except FramingRefused:
+        return ResultMessage(key, None, record.partition, record.offset, is_readable=False)
+    return ResultMessage(key, values, record.partition, record.offset)

@@ -1,0 +1,104 @@
+"""Whether the figures of a stream can be trusted, from its audits and the state of its job: the checks of the light."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from opicflow.pipelines.serve import wording
+from opicflow.pipelines.serve.view import Check
+from opicflow.pipelines.stream.audit import AuditState, Verdict
+from opicflow.pipelines.stream.status import StreamStatus
+
+OLD_TICK_SECONDS = 120.0
+"""Shards publish their books every ten seconds: older ones say that the stream stands still."""
+LONG_LAG_SECONDS = 60.0
+_MOST_REJECTED = 0.05
+_NOTHING_PROVEN = 2.0
+
+
+class JobState(NamedTuple):
+    """The job on Flink: its status, or why there is none; and how many events it reads a second, if known."""
+
+    status: StreamStatus | None = None
+    problem: str = ""
+    events_per_second: float | None = None
+
+
+def checks_of(
+    verdict: Verdict, refused_entries: int, job: JobState | None, now_ms: int, is_reading: bool = False
+) -> Iterator[Check]:
+    """Yield the checks. `job` is None where no cluster is named; `is_reading`: there may be books not read yet."""
+    yield _cash(verdict, job)
+    yield _ranks(verdict)
+    if verdict.shards or is_reading:
+        yield _tick(verdict, now_ms)
+    else:
+        yield Check("Clock", False, "no shard has published its books in the last hour: the stream stands still")
+    refused = refused_entries if job is None or job.status is None else job.status.count("rejected")
+    told = "none" if not refused else f"{refused:,} entries, policies or URLs were refused: see Rejects"
+    yield Check("Refused entries", refused == 0, told)
+    if job is not None:
+        yield from _job(job)
+
+
+def _cash(verdict: Verdict, job: JobState | None) -> Check:
+    drift = job.status.in_all_shards("audit_drift") if job is not None and job.status is not None else 0
+    if verdict.faults or drift:
+        which = ", ".join(sorted({f"{one.law.value} of shard {one.shard}" for one in verdict.faults})[:3])
+        told = which or f"{drift:,} units are missing"
+        return Check("Cash", False, f"{told}: do not trust importance until opicflow audit says how to repair it")
+    if not verdict.shards:
+        return Check("Cash", None, "no shard has published its books in the last hour")
+    if verdict.state is AuditState.BALANCED:
+        return Check("Cash", True, f"the books of all {verdict.shards} shards agree: not one unit is missing")
+    missing = verdict.shards - verdict.reported
+    why = f"{missing} of {verdict.shards} shards have not reported" if missing else "some shards have no cut in common"
+    return Check("Cash", None, f"{why} yet")
+
+
+def _ranks(verdict: Verdict) -> Check:
+    if verdict.unsettled:
+        told = f"not settled in {verdict.unsettled} of {verdict.shards} shards: while pages are visited, errors fall"
+        return Check("Ranks", False, told)
+    if verdict.certificate is None:
+        return Check("Ranks", None, "estimated, without a proof" if verdict.shards else "nothing is known of them")
+    if verdict.certificate >= _NOTHING_PROVEN:
+        return Check("Ranks", False, "nothing is proven yet: too little of the graph was seen")
+    return Check(
+        "Ranks", True, f"proven: within {wording.bound(verdict.certificate)} of the exact ranks of the links seen"
+    )
+
+
+def _tick(verdict: Verdict, now_ms: int) -> Check:
+    if not verdict.shards:
+        return Check("Clock", None, "no tick is known")
+    age = now_ms / 1000 - verdict.second
+    if age > OLD_TICK_SECONDS:
+        at = wording.minute(1000 * verdict.second)
+        told = f"the last tick of the slowest shard was {wording.span(age)} ago ({at}): the stream stands still"
+        return Check("Clock", False, told)
+    return Check("Clock", True, f"the last tick of the slowest shard was {wording.span(max(age, 0.0))} ago")
+
+
+def _job(job: JobState) -> Iterator[Check]:
+    status = job.status
+    if status is None:
+        yield Check("Job", False if job.problem else None, job.problem or "not asked yet")
+        return
+    if status.details.runs:
+        yield Check("Job", True, f"all of it runs, after {status.details.restarts} restarts")
+    else:
+        cause = next((one.cause for one in status.details.lasting_trouble), "no reason is known")
+        yield Check("Job", False, f"{status.details.job.state}, and not all of it runs: {cause}")
+    lag, rate = sum(status.lags().values()), job.events_per_second
+    if rate is None:
+        yield Check("Lag", None, f"{lag:,} records wait to be read")
+    else:
+        is_short = lag <= LONG_LAG_SECONDS * max(rate, 1.0)
+        yield Check("Lag", is_short, f"{lag:,} records wait to be read, at {wording.number(rate)} events a second")
+    events, rejected = status.count("events_read"), status.count("rejected_events")
+    if events and rejected > _MOST_REJECTED * events:
+        yield Check("Rejects", False, f"{wording.percent(rejected / events)} of the events could not be used")
+    if failed := status.checkpoints.failed_since_last:
+        yield Check("Checkpoints", False, f"{failed:,} failed after the last complete one")

@@ -1,0 +1,273 @@
+"""A stream, live: a thread reads its topics into an index, another one asks Flink; viewers are told what is new."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import chain
+from typing import NamedTuple
+
+from opicflow.connectors.flink.rest import FlinkCluster, FlinkRefused
+from opicflow.connectors.kafka.connection import Connection, KafkaRefused
+from opicflow.connectors.kafka.result_follower import ResultFollower, ResultMessage, TopicReplaced
+from opicflow.pipelines.replay.state_reader import canonical_url
+from opicflow.pipelines.serve import wording
+from opicflow.pipelines.serve.sources import PageReasons
+from opicflow.pipelines.serve.stream_checks import JobState, checks_of
+from opicflow.pipelines.serve.stream_index import STREAMS, Arrival, StreamIndex
+from opicflow.pipelines.serve.view import Check, Live, View
+from opicflow.pipelines.serve.watchers import Watchers
+from opicflow.pipelines.stream.status import StreamStatus
+from opicflow.schemas.errors import UserError
+
+_HOUR_MS = 3_600_000
+_SINCE_MS = {"audit": _HOUR_MS, "crawl-orders": 24 * _HOUR_MS, "rejects": 24 * _HOUR_MS}
+"""How far back topics are read of which old records say nothing of today. The others are read whole."""
+_POLL_MS = 200
+_PROBE_SECONDS = 2.0
+_SHOW_SECONDS = 1.0
+_QUIET_SHOW_SECONDS = 5.0
+_FLINK_SECONDS = 5.0
+_RATE_SECONDS = 10.0
+_RETRY_SECONDS = 1.0
+_READ_AGAIN_SECONDS = 3_600.0
+
+
+class FlinkWatch:
+    """Asks a cluster again and again how a job does."""
+
+    def __init__(self, cluster: FlinkCluster, job_name: str) -> None:
+        self.job = JobState()
+        self._cluster, self._name = cluster, job_name
+        self._events: tuple[float, int] | None = None
+
+    def ask(self) -> None:
+        """Ask once. What the cluster refuses is a problem of the job."""
+        try:
+            found = self._cluster.find(self._name)
+            status = StreamStatus(
+                self._cluster.details(found.id),
+                self._cluster.checkpoints(found.id),
+                self._cluster.beam_metrics(found.id),
+                "",
+            )
+        except FlinkRefused as problem:
+            self.job = JobState(problem=str(problem))
+            return
+        at, events = time.monotonic(), status.count("events_read")
+        rate = self.job.events_per_second
+        if self._events is None or events < self._events[1]:  # a step that starts again counts from 0
+            self._events, rate = (at, events), None
+        elif at - self._events[0] >= _RATE_SECONDS:
+            rate = (events - self._events[1]) / (at - self._events[0])
+            self._events = at, events
+        self.job = JobState(status, events_per_second=rate)
+
+
+class _Problem(NamedTuple):
+    sentence: str
+    since_ms: int
+
+
+class StreamSource:
+    """The topics of a stream. `clock` returns the milliseconds since 1970."""
+
+    can_explain = False
+
+    def __init__(
+        self,
+        connection: Connection,
+        prefix: str,
+        keep: int,
+        clock: Callable[[], int],
+        flink: FlinkWatch | None = None,
+        since_ms: Mapping[str, int] = _SINCE_MS,
+    ) -> None:
+        """Connect, and begin to read. Raises `KafkaRefused` if no broker answers, or nothing was published ever."""
+        self.watchers = Watchers()
+        self._connection, self._prefix, self._keep, self._clock = connection, prefix, keep, clock
+        self._flink, self._since_ms = flink, since_ms
+        self._ended = threading.Event()
+        self._problem: _Problem | None = None
+        self._looked_for: list[str] = []
+        self._failure: BaseException | None = None
+        self._visits: list[tuple[int, int]] = []
+        self._behind = 0
+        self._read_again_at = time.monotonic()
+        self._follower = self._opened()
+        self._view = self._shown(None)
+        self._threads = [threading.Thread(target=self._run, args=(self._read,), daemon=True)]
+        if flink is not None:
+            self._threads.append(threading.Thread(target=self._run, args=(self._ask_flink,), daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    # -- for viewers, in their threads ---------------------------------------------------------------------------------
+
+    def view(self) -> View:
+        """What is shown now."""
+        if self._failure is not None:
+            raise RuntimeError("the reader of the topics has ended") from self._failure
+        return self._view
+
+    def canonical(self, url: str) -> str:
+        """The canonical form of a URL, by the usual rules: topics do not tell others."""
+        return canonical_url(url)
+
+    def reasons(self, page: int) -> PageReasons | None:
+        """Nothing: the ledgers are in the workers of the stream."""
+        return None
+
+    def look_for(self, url: str) -> str:
+        """Keep this page from its next record on; returns what is known of it until then."""
+        self._looked_for.append(url)
+        where = f"--brokers {self._connection.brokers}" + (f" --prefix {self._prefix}" if self._prefix else "")
+        return (
+            "it is not among the pages that are kept: its importance, visits and next fetch are not known here. "
+            "It is kept as soon as a new record of it arrives. What the topic has of it is shown by: "
+            f"opicflow subscribe importance {where} --url {wording.safe(url)}"
+        )
+
+    def close(self) -> None:
+        """End, and let go of the brokers."""
+        self._ended.set()
+        self.watchers.end()
+        for thread in self._threads:
+            thread.join(10)
+        self._follower.close()
+
+    # -- the threads ---------------------------------------------------------------------------------------------------
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as problem:
+            self._failure = problem
+            raise
+
+    def _ask_flink(self) -> None:
+        assert self._flink is not None
+        while not self._ended.is_set():
+            self._flink.ask()
+            self._ended.wait(_FLINK_SECONDS)
+
+    def _read(self) -> None:
+        shown_at = probe_at = took = 0.0
+        has_news = False
+        while not self._ended.is_set():
+            try:
+                has_news |= self._take(_POLL_MS)
+                if time.monotonic() >= probe_at:
+                    self._probe()
+                    probe_at = time.monotonic() + _PROBE_SECONDS
+            except TopicReplaced as problem:
+                self._note(problem)
+                has_news |= self._start_again()
+            except KafkaRefused as problem:
+                self._note(problem)
+                self._ended.wait(_RETRY_SECONDS)
+            now = time.monotonic()
+            pause = _SHOW_SECONDS if has_news else _QUIET_SHOW_SECONDS
+            if now - shown_at >= max(pause, 9 * took):  # a tenth of the time at most
+                self._view = self._shown(None if has_news else self._view)
+                self.watchers.tell()
+                has_news, shown_at = False, time.monotonic()
+                took = shown_at - now
+
+    def _take(self, timeout_ms: int) -> bool:
+        while self._looked_for:
+            self._index.look_for(self._looked_for.pop())
+        has_any = False
+        for stream, messages in self._follower.poll(timeout_ms):
+            has_any = True
+            self._index.unreadable[stream] += sum(not one.is_readable for one in messages)
+            self._index.take(stream, [_arrival(one) for one in messages if one.is_readable])
+        return has_any
+
+    def _probe(self) -> None:
+        self._behind = self._follower.behind()
+        if self._problem is not None:
+            if not self._follower.is_same():
+                raise TopicReplaced("topics are other ones than before: everything is read again")
+            self._problem = None
+        is_rested = time.monotonic() - self._read_again_at >= _READ_AGAIN_SECONDS
+        if self._index.is_thin and self._follower.read_part >= 1 and is_rested:
+            self._follower.read_again("importance", "refresh-schedule")
+            self._index.read_pages_again()
+            self._read_again_at = time.monotonic()
+
+    def _start_again(self) -> bool:
+        try:
+            follower = self._opened()
+        except UserError:  # the next probe says so again
+            return False
+        self._follower.close()
+        self._follower, self._problem = follower, None
+        return True
+
+    def _opened(self) -> ResultFollower:
+        now = self._clock()
+        since = {name: now - self._since_ms[name] if name in self._since_ms else None for name in STREAMS}
+        follower = ResultFollower(self._connection, since, self._prefix)
+        if "importance" in follower.absent:
+            topic = f"{self._prefix}importance"
+            raise KafkaRefused(f"there is no topic {topic}: create it with opicflow topics create, or correct --prefix")
+        self._index = StreamIndex(self._keep, self._prefix)
+        return follower
+
+    def _note(self, problem: KafkaRefused) -> None:
+        since = self._problem.since_ms if self._problem else self._clock()
+        self._problem = _Problem(str(problem), since)
+
+    # -- what is shown -------------------------------------------------------------------------------------------------
+
+    def _shown(self, before: View | None) -> View:
+        """Return what is shown now; `before` is the view before, if no record has arrived since."""
+        now_ms, index, problem = self._clock(), self._index, self._problem
+        verdict, job = index.verdict, None if self._flink is None else self._flink.job
+        self._visits.append((now_ms, verdict.visits))
+        self._visits = [one for one in self._visits if now_ms - one[0] <= 60_000]
+        read_part = self._follower.read_part
+        holds = index.holds()
+        if self._follower.absent:
+            holds += f" There is no topic {', '.join(self._prefix + name for name in self._follower.absent)}."
+        live = Live(
+            at_ms=now_ms,
+            rates=tuple(self._rates(job)),
+            read_part=read_part,
+            holds=holds,
+            problem=problem.sentence if problem else "",
+            problem_ms=problem.since_ms if problem else 0,
+        )
+        checks = tuple(
+            chain(self._reading(read_part), checks_of(verdict, index.refused_entries, job, now_ms, read_part < 1))
+        )
+        if before is not None:
+            return replace(before, live=live, checks=checks).prepared()
+        brokers = self._connection.brokers
+        return index.view(live, checks, f"The stream at {brokers}", f"the topics {self._prefix}* at {brokers}")
+
+    def _reading(self, read_part: float) -> list[Check]:
+        if self._problem is not None:
+            since = wording.minute(self._problem.since_ms)
+            return [Check("Brokers", False, f"no new records since {since}: {self._problem.sentence}")]
+        if read_part < 1:
+            return [Check("Brokers", None, f"the topics are being read: {wording.percent(read_part)} of what is there")]
+        return [Check("Brokers", True, "answer")]
+
+    def _rates(self, job: JobState | None) -> list[tuple[str, float | None, str]]:
+        rates: list[tuple[str, float | None, str]] = []
+        if job is not None and job.status is not None:
+            rates.append(("events a second", job.events_per_second, "read by the stream"))
+            rates += [(f"lag of {topic}", lag, "records") for topic, lag in sorted(job.status.lags().items())]
+        (first_ms, first), (last_ms, last) = self._visits[0], self._visits[-1]
+        if first and last >= first and last_ms > first_ms:
+            rates.append(("visits a second", 1000 * (last - first) / (last_ms - first_ms), "in the books of a minute"))
+        rates.append(("behind the topics", self._behind, "records that this page has not read yet"))
+        return rates
+
+
+def _arrival(message: ResultMessage) -> Arrival:
+    return Arrival(message.key, message.values, message.partition, message.offset)
